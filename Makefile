@@ -1,0 +1,62 @@
+# Needs git, make and Python 3.11 or 3.12; everything else goes into .venv, from requirements.lock.
+SHELL := /bin/bash
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
+CODE := flows tasks privacy storage
+
+.PHONY: help install release test lint types bench lock clean
+.DEFAULT_GOAL := help
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(STAMP) ## Create .venv and install the locked packages and this project (once)
+	@:
+
+$(BIN)/python:
+	@for candidate in python3.12 python3.11 python3; do \
+	  if $$candidate -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' \
+	      2>/dev/null; then \
+	    echo "creating $(VENV) with $$($$candidate --version)"; \
+	    $$candidate -m venv $(VENV) && exit 0; \
+	    rm -rf $(VENV); \
+	    echo "error: $$candidate could not create $(VENV); its venv module may be a package of its own (on Debian: python3-venv)" >&2; \
+	    exit 1; \
+	  fi; \
+	done; \
+	echo "error: expected Python 3.11 or 3.12 (python3.12, python3.11 or python3 on the PATH), found none" >&2; \
+	exit 1
+
+$(STAMP): requirements.lock pyproject.toml | $(BIN)/python
+	@echo "installing the packages of requirements.lock (a few minutes, once)"
+	@$(PIP) install --no-deps --require-hashes -r requirements.lock
+	@$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+release: $(STAMP) ## Make a synthetic release of a public hospital table, end to end
+	@$(BIN)/clustmix release deployments/sites/diabetes130-readmission.yaml \
+	  --fallback deployments/sites/breast-cancer.yaml
+
+test: $(STAMP) ## Run every test
+	@$(BIN)/python -m pytest -q
+
+lint: $(STAMP) ## Check format and style
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+
+types: $(STAMP) ## Check types
+	@$(BIN)/mypy
+
+bench: $(STAMP) ## Compare the methods on public tables
+	@$(BIN)/clustmix benchmark
+
+lock: ## Write requirements.lock anew from pyproject.toml (needs uv on the PATH)
+	@uv pip compile pyproject.toml --group dev --output-file requirements.lock \
+	  --python-version 3.11 --python-platform x86_64-manylinux_2_28 --generate-hashes \
+	  --no-strip-extras --no-annotate --no-header --no-emit-index-url --no-emit-find-links --quiet
+
+clean: ## Remove .venv and caches; releases and the budget ledger stay
+	@rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@find $(CODE) tests -name __pycache__ -type d -prune -exec rm -rf {} +

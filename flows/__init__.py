@@ -1,0 +1,1 @@
+"""Flows: the order of the steps, in words."""

@@ -1,0 +1,320 @@
+"""The site file: everything that one release is declared to be, in one public YAML file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import yaml
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    ValidationError,
+    model_validator,
+)
+
+from privacy.errors import ConfigurationError
+from privacy.parameters import Adjacency, Analysis, PrivacyParameters, PrivacyUnit
+from storage.refs import check_name
+from storage.schema import TableSchema
+from storage.sources import Source
+from tasks.synthesizers.registry import MethodConfig
+
+MAX_BYTES = 1_000_000
+MAX_NODES = 100_000
+"""Largest number of YAML nodes once every alias is written out."""
+
+PLACEHOLDER = "FILL_IN"
+"""Stands in a template where a person has to decide; refused by `load_site`."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, validate_by_name=True
+    )
+
+
+class UnitSection(_Section):
+    """Whom privacy protects.
+
+    Parameters
+    ----------
+    column
+        Column that names the patient; None where every row is another patient.
+    max_rows_per_patient
+        Rows of one patient that are used, the first in the order of the source.
+    """
+
+    column: Annotated[str, Field(min_length=1)] | None
+    max_rows_per_patient: Annotated[StrictInt, Field(ge=1, le=10_000)]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.column is None and self.max_rows_per_patient != 1:
+            raise ValueError("expected max_rows_per_patient: 1 where no column names the patient")
+        return self
+
+
+class PrivacySection(_Section):
+    """The guarantee of one release.
+
+    Parameters
+    ----------
+    epsilon, delta
+        Parameters of the guarantee, see `PrivacyParameters`.
+    adjacency
+        Which two tables count as neighbours.
+    """
+
+    epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    delta: Annotated[float, Field(gt=0, lt=1e-3)]
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+
+
+class BudgetSection(_Section):
+    """What all releases of the dataset together may cost.
+
+    Parameters
+    ----------
+    lifetime_epsilon
+        Cap at the delta of a release. The ledger keeps the smallest cap it was ever given.
+    """
+
+    lifetime_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class SiteFile(_Section):
+    """A site file.
+
+    Parameters
+    ----------
+    dataset
+        Name under which the ledger keeps the budget and releases are published.
+    title
+        One line for the data card.
+    source
+        Where the cohort is.
+    table_schema
+        The declared table; key ``schema`` of the file.
+    privacy_unit, privacy, budget
+        The guarantee and its limits.
+    analysis
+        ``proven``, or ``published`` for a comparison with a paper on public benchmark data.
+    method
+        Synthesizer and its settings.
+    rows
+        Number of synthetic rows; public, and no function of the size of the cohort.
+    public_benchmark_data
+        Whether the data are public, so that experiments without a guarantee are allowed.
+    """
+
+    dataset: Annotated[str, AfterValidator(check_name)]
+    title: Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\r\n]+$")]
+    source: Source
+    table_schema: TableSchema = Field(alias="schema")
+    privacy_unit: UnitSection
+    privacy: PrivacySection
+    budget: BudgetSection
+    analysis: Analysis = Analysis.PROVEN
+    method: MethodConfig
+    rows: Annotated[StrictInt, Field(ge=1, le=10_000_000)]
+    public_benchmark_data: StrictBool = False
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        schema = self.table_schema
+        declared = {*schema.released_columns, *schema.ignore}
+        if self.privacy_unit.column in declared:
+            raise ValueError(
+                "privacy_unit.column: expected a column outside schema.columns, schema.label and "
+                "schema.ignore; the patient column is never released"
+            )
+        stray = sorted(set(self.source.select) - declared)
+        if stray:
+            raise ValueError(
+                f"source.select: expected declared columns, found {', '.join(stray)}; list them "
+                "under schema.ignore"
+            )
+        if self.budget.lifetime_epsilon < self.privacy.epsilon:
+            raise ValueError(
+                "budget.lifetime_epsilon: expected at least privacy.epsilon, so that one release "
+                "is possible"
+            )
+        if self.analysis is not Analysis.PROVEN and not self.public_benchmark_data:
+            raise ValueError(
+                "analysis: expected proven, as the data are not public benchmark data; other "
+                "analyses carry no guarantee that holds"
+            )
+        return self
+
+    @property
+    def parameters(self) -> PrivacyParameters:
+        """Epsilon and delta of one release."""
+        return PrivacyParameters(epsilon=self.privacy.epsilon, delta=self.privacy.delta)
+
+    @property
+    def unit(self) -> PrivacyUnit:
+        """The privacy unit."""
+        return PrivacyUnit(
+            column=self.privacy_unit.column, max_rows=self.privacy_unit.max_rows_per_patient
+        )
+
+    @property
+    def columns_to_read(self) -> tuple[str, ...]:
+        """Columns that a release needs from the source: features, label, patient."""
+        unit = self.privacy_unit.column
+        return (*self.table_schema.released_columns, *(() if unit is None else (unit,)))
+
+    def check_header(self, header: Sequence[str]) -> None:
+        """Compare the column names of the source with the declared ones.
+
+        Raises
+        ------
+        InputError
+            If a declared column is absent, or a column of the source is not declared.
+        """
+        unit = self.privacy_unit.column
+        self.table_schema.check_header(header, also=() if unit is None else (unit,))
+
+
+def load_site(path: Path) -> SiteFile:
+    """Read and check a site file.
+
+    Parameters
+    ----------
+    path
+        A YAML file in UTF-8 of at most 1 MB.
+
+    Returns
+    -------
+    SiteFile
+
+    Raises
+    ------
+    ConfigurationError
+        If the file cannot be read, is not plain YAML, still holds a placeholder of the template,
+        or declares something that is not acceptable. The message is one line that names the key.
+    """
+    data = _parse(_read(path), path)
+    for key in _placeholders(data, ()):
+        raise ConfigurationError(
+            "SITE_INCOMPLETE",
+            f"{path.name}: {_key_path(key, data)}: expected a value instead of {PLACEHOLDER}; "
+            "take it from a codebook or a clinical range, never from the records",
+        )
+    try:
+        return SiteFile.model_validate(data, by_name=False, by_alias=True)
+    except ValidationError as error:
+        raise ConfigurationError("SITE_INVALID", f"{path.name}: {_one_line(error, data)}") from None
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as handle:
+            content = handle.read(MAX_BYTES + 1)
+    except OSError:
+        raise ConfigurationError(
+            "SITE_MISSING", f"expected a site file at {path}; check the path, or run clustmix init"
+        ) from None
+    if len(content) > MAX_BYTES:
+        raise ConfigurationError(
+            "SITE_TOO_LARGE", f"{path.name}: expected at most {MAX_BYTES} bytes; shorten the file"
+        )
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ConfigurationError(
+            "SITE_UNREADABLE", f"{path.name}: expected text in UTF-8; save it in that encoding"
+        ) from None
+
+
+def _parse(text: str, path: Path) -> dict[Any, Any]:
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        # Aliases are shared objects until somebody walks them: nested ones grow exponentially.
+        if node is not None and _written_out(node, {}, set()) > MAX_NODES:
+            raise ConfigurationError(
+                "SITE_TOO_LARGE",
+                f"{path.name}: expected at most {MAX_NODES} YAML nodes with aliases written out; "
+                "shorten the file",
+            )
+        data = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
+        what = getattr(error, "problem", None) or "not plain YAML"
+        raise ConfigurationError(
+            "SITE_UNREADABLE", f"{path.name}: expected plain YAML, found an error{where}: {what}"
+        ) from None
+    if not isinstance(data, dict):
+        raise ConfigurationError(
+            "SITE_UNREADABLE", f"{path.name}: expected a mapping of keys; see clustmix init"
+        )
+    return data
+
+
+def _written_out(node: yaml.Node, sizes: dict[int, int], above: set[int]) -> int:
+    """Count nodes with aliases written out; refuses loops and keys that are given twice."""
+    if id(node) in above:
+        raise yaml.MarkedYAMLError(
+            problem="an alias inside its own anchor", problem_mark=node.start_mark
+        )
+    if id(node) not in sizes:
+        children: list[yaml.Node] = []
+        if isinstance(node, yaml.MappingNode):
+            keys: set[str] = set()
+            for key, value in node.value:
+                if isinstance(key, yaml.ScalarNode) and key.value in keys:
+                    raise yaml.MarkedYAMLError(
+                        problem=f"the key {key.value!r} is given twice", problem_mark=key.start_mark
+                    )
+                keys.add(str(key.value))
+                children += [key, value]
+        elif isinstance(node, yaml.SequenceNode):
+            children = node.value
+        inside = above | {id(node)}
+        sizes[id(node)] = 1 + sum(_written_out(child, sizes, inside) for child in children)
+    return sizes[id(node)]
+
+
+def _placeholders(value: Any, above: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _placeholders(inner, (*above, key))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _placeholders(inner, (*above, index))
+    elif value == PLACEHOLDER:
+        yield above
+
+
+def _one_line(error: ValidationError, data: dict[Any, Any]) -> str:
+    details = error.errors(include_url=False, include_context=False, include_input=False)
+    first = details[0]
+    known = {"missing": "expected this key, found none", "extra_forbidden": "unknown key"}
+    message = known.get(first["type"], first["msg"].removeprefix("Value error, "))
+    where = _key_path(first["loc"], data, last_may_be_absent=first["type"] in known)
+    more = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
+    return " ".join(f"{where}: {message}{more}".removeprefix(": ").split())
+
+
+def _key_path(loc: tuple[str | int, ...], data: object, *, last_may_be_absent: bool = False) -> str:
+    """Write a location as keys of the file; what pydantic adds for unions is left out."""
+    path = ""
+    for position, key in enumerate(loc):
+        is_last = position == len(loc) - 1
+        if isinstance(data, dict) and key in data:
+            data = data[key]
+            path += f".{key}" if path else str(key)
+        elif isinstance(data, list) and isinstance(key, int) and key < len(data):
+            data = data[key]
+            name = data.get("name") if isinstance(data, dict) else None
+            path += f"[{key}]" + (f" ({name})" if isinstance(name, str) else "")
+        elif is_last and last_may_be_absent:
+            path += f".{key}" if path else str(key)
+    return path

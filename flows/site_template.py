@@ -1,0 +1,118 @@
+"""The commented site file that ``clustmix init`` writes for a person to fill in.
+
+It is made from column names and types alone. No value, bound, level or count of the data enters
+it: bounds and levels taken from records would be a release without a guarantee.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import yaml
+
+from flows.site import PLACEHOLDER
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_YAML_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
+
+_HEAD = f"""\
+# Site file of ClustMix. Replace every {PLACEHOLDER}; a file that still holds one is refused.
+# Take bounds, bins and levels from a codebook, a data dictionary or clinical knowledge. Never look
+# them up in the records: what this file says is public and is not protected by the guarantee.
+dataset: {PLACEHOLDER}            # name in the ledger: a-z, 0-9 and -, such as heart-failure-2024
+title: {PLACEHOLDER}              # one line for the data card
+source:
+  kind: {PLACEHOLDER}             # csv, parquet or sql
+  path: {PLACEHOLDER}             # of a csv or parquet file
+
+# Whom privacy protects: the column that names the patient, and how many rows of one patient are
+# used. Without such a column every row must be another patient: column: null with 1 row. Take the
+# patient column out of schema.columns below.
+privacy_unit: {{column: {PLACEHOLDER}, max_rows_per_patient: {PLACEHOLDER}}}
+# The guarantee of one release. Delta stays far below one over the number of patients.
+privacy: {{epsilon: {PLACEHOLDER}, delta: {PLACEHOLDER}}}
+# What all releases of this dataset together may cost. It can be lowered later, never raised.
+budget: {{lifetime_epsilon: {PLACEHOLDER}}}
+method: {{kind: clustmix}}
+rows: {PLACEHOLDER}               # synthetic rows; a round number, not the size of the cohort
+
+schema:
+  columns:
+"""
+
+_NUMERIC = f"""\
+      lower: {PLACEHOLDER}        # smallest and largest value that are kept; others are clipped
+      upper: {PLACEHOLDER}
+      bins: {PLACEHOLDER}         # a number of bins of equal width, or the edges [.., .., ..]
+"""
+_REAL = f"      decimals: {PLACEHOLDER}     # of a released value\n"
+_CATEGORICAL = f"""\
+      levels: {PLACEHOLDER}       # [.., ..]; write "No" and "Yes" in quotes
+"""
+_UNKNOWN = f"""\
+      kind: {PLACEHOLDER}  # integer or real (with lower, upper, bins), or categorical (levels)
+"""
+_TAIL = f"""\
+  # The column that a model is to predict. Take it out of the columns above.
+  label:
+    name: {PLACEHOLDER}
+    levels: {PLACEHOLDER}         # {{level: [raw values], level: [raw values]}}
+  # Columns of the source that are not used, such as record numbers and dates.
+  ignore: []
+"""
+_OPTIONS = """\
+  # Every column may also have: missing: ["?"] (codes that mean missing) and nullable: true (an
+  # empty cell means missing). A categorical column may have: other: <level> (for all other values).
+"""
+
+
+def site_template(header: Sequence[str], dtypes: Mapping[str, str] | None = None) -> str:
+    """Write a site file with a place for everything that a person has to decide.
+
+    Parameters
+    ----------
+    header
+        Column names of the source.
+    dtypes
+        Types by column name where the source has types (``int64``, ``float``, ``string``, ...);
+        a column without one, such as every column of a CSV file, gets a place for its kind.
+
+    Returns
+    -------
+    str
+        YAML with comments. `load_site` refuses it until it is filled in.
+
+    Privacy
+    -------
+    A function of names and types alone; no record is looked at.
+    """
+    parts = [_HEAD, _OPTIONS]
+    for name in header:
+        parts.append(f"    - name: {_quoted(name)}\n")
+        kind = _kind((dtypes or {}).get(name))
+        if kind is None:
+            parts.append(_UNKNOWN)
+            continue
+        parts.append(f"      kind: {kind}\n")
+        parts.append(_CATEGORICAL if kind == "categorical" else _NUMERIC)
+        if kind == "real":
+            parts.append(_REAL)
+    return "".join([*parts, _TAIL])
+
+
+def _kind(dtype: str | None) -> str | None:
+    name = (dtype or "").lower()
+    if re.match(r"u?int|bigint|smallint|integer", name):
+        return "integer"
+    if re.match(r"float|double|real|decimal|numeric", name):
+        return "real"
+    if re.match(r"str|large_string|categor|dictionary|bool|varchar|text|char", name):
+        return "categorical"
+    return None
+
+
+def _quoted(name: str) -> str:
+    if _PLAIN.fullmatch(name) and name.lower() not in _YAML_WORDS:
+        return name
+    return yaml.safe_dump(name, default_style='"', allow_unicode=True, width=10_000).strip()

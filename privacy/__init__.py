@@ -1,0 +1,1 @@
+"""Pure mathematics of differential privacy: mechanisms, events, accountants, ledger rules."""

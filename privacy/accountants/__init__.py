@@ -1,0 +1,1 @@
+"""Accountants: turn events into (epsilon, delta)."""

@@ -1,0 +1,235 @@
+r"""Exact accounting of (discrete) Gaussian mechanisms by Gaussian differential privacy.
+
+A mechanism is mu-GDP if telling two neighbours apart from its output is at least as hard as
+telling ``N(0, 1)`` from ``N(mu, 1)``. Gaussian mechanisms compose exactly: the squares of their
+``mu`` add up, also when each depends on earlier outputs (Dong, Roth and Su, "Gaussian differential
+privacy", J. R. Stat. Soc. B 84, 2022, Theorem 2.7 and Corollary 3.3), and (epsilon, delta) follow
+in closed form (Corollary 2.13).
+
+**Discrete noise.** Let the statistic ``c`` be an integer vector of l2 sensitivity ``S`` and add to
+each coordinate noise of the discrete Gaussian ``N_Z(0, sigma**2)``. The result is mu-GDP with
+``mu = S / sqrt(sigma**2 - s**2)``, ``s = SMOOTHING_STDDEV = 4``.
+
+*Proof.* Draw ``x ~ N(c, sigma**2 - s**2)``, a Gaussian mechanism with exactly this ``mu``; then
+draw ``z`` on the integers with probability ``exp(-(z-x)**2 / (2 s**2)) / g(x)``,
+``g(x) = sum_k exp(-(k-x)**2 / (2 s**2))``, which is post-processing. By Poisson summation
+``g(x) = s sqrt(2 pi) (1 + 2 sum_{k>=1} q**(k*k) cos(2 pi k x))`` with ``q = exp(-2 pi**2 s**2)``,
+so ``g(x) / (s sqrt(2 pi))`` lies in ``[1-t, 1+t]``, ``t = 2 q / (1-q)``. If ``g`` were constant,
+the convolution of the two Gaussians would give ``P(z)`` proportional to
+``exp(-(z-c)**2 / (2 sigma**2))``; hence ``P(z)`` and ``N_Z(c, sigma**2)(z)`` differ by a factor in
+``[(1-t)/(1+t), (1+t)/(1-t)]`` (Peikert, "An efficient and parallel Gaussian sampler for lattices",
+CRYPTO 2010, Theorem 3.1). For ``s = 4``, ``t < 1e-136``: over ``n`` coordinates, in all draws
+together, epsilon grows by less than ``8 n t``, which for ``n < 2**63`` is below one rounding of
+epsilon, and delta by the same factor; both are rounded up by more than that. []
+
+The gain over zero-concentrated DP is about 7 percent of the noise: no conversion is lost.
+"""
+
+import math
+import sys
+from dataclasses import dataclass, replace
+
+from scipy.special import erfcx, ndtr
+
+from privacy.errors import ConfigurationError
+from privacy.events import ComposedEvent, DiscreteGaussianEvent, Event, GaussianEvent
+from privacy.parameters import Adjacency
+
+SMOOTHING_STDDEV = 4.0
+"""Width, in grid units, of the post-processing step in the proof for discrete noise."""
+
+MIN_DELTA = 1e-300
+"""Smallest delta that is computed; below it double precision underflows."""
+
+_ULP = 2.0**-50
+"""Eight units of rounding: the margin given for each elementary function."""
+
+
+def _require(condition: bool, expected: str, found: float) -> None:
+    if not condition:
+        raise ConfigurationError(
+            "ACCOUNTANT_ARGUMENT_INVALID", f"expected {expected}, found {found!r}"
+        )
+
+
+def _require_mu(mu: float) -> None:
+    _require(math.isfinite(mu) and mu >= 0, "mu to be finite and at least 0", mu)
+
+
+def gaussian_delta(*, epsilon: float, mu: float) -> float:
+    r"""Smallest delta for which a mu-GDP mechanism is (epsilon, delta)-DP, rounded up.
+
+    ``delta = Phi(-a) - exp(epsilon) Phi(-b)`` with ``a = epsilon/mu - mu/2``, ``b = a + mu``
+    (Dong, Roth and Su 2022, Corollary 2.13). Both terms are written with the density of the
+    normal law at ``a``, ``exp(epsilon) Phi(-b) = phi(a) Phi(-b) / phi(b)``, and with scaled
+    complementary error functions, so that nothing overflows and little cancels.
+
+    Parameters
+    ----------
+    epsilon : float
+        At least 0, in nats.
+    mu : float
+        Parameter of Gaussian differential privacy, at least 0.
+
+    Returns
+    -------
+    float
+        At least the exact value, and more by no more than a small multiple of the rounding error;
+        0 only if `mu` is 0.
+
+    Raises
+    ------
+    ConfigurationError
+        If an argument is negative, infinite or not a number.
+    """
+    _require(math.isfinite(epsilon) and epsilon >= 0, "epsilon to be finite and >= 0", epsilon)
+    _require_mu(mu)
+    if mu == 0:
+        return 0.0
+    ratio = epsilon / mu
+    a, b = ratio - mu / 2, ratio + mu / 2
+    if not math.isfinite(b):
+        return sys.float_info.min
+    # Rounding of a and b enters the density through its exponent, by |a| b, and each tail by b.
+    tail_margin = min(1.0, _ULP * (4 + b))
+    density_margin = min(1.0, _ULP * (4 + abs(a) * b))
+    density = math.exp(-a * a / 2) / math.sqrt(2 * math.pi) if abs(a) < 40 else 0.0
+    upper = density * _mills_ratio(b) * (1 - tail_margin)
+    if a >= 0:
+        difference = _mills_ratio(a) * (1 + tail_margin) - _mills_ratio(b) * (1 - tail_margin)
+        delta = density * (1 + density_margin) * difference
+    else:
+        delta = float(ndtr(-a)) * (1 + tail_margin) - upper * (1 - density_margin)
+    return min(1.0, max(delta, sys.float_info.min))
+
+
+def _mills_ratio(x: float) -> float:
+    """Return ``Phi(-x) / phi(x)`` for ``x >= 0``."""
+    return math.sqrt(math.pi / 2) * float(erfcx(x / math.sqrt(2)))
+
+
+def gaussian_epsilon(*, delta: float, mu: float) -> float:
+    """Smallest epsilon for which a mu-GDP mechanism is (epsilon, delta)-DP, rounded up.
+
+    Parameters
+    ----------
+    delta : float
+        From `MIN_DELTA` to below 1.
+    mu : float
+        Parameter of Gaussian differential privacy, at least 0.
+
+    Returns
+    -------
+    float
+        Found by bisection; `gaussian_delta` at the result is at most `delta`.
+
+    Raises
+    ------
+    ConfigurationError
+        If an argument is outside its range.
+    """
+    _require(MIN_DELTA <= delta < 1, f"delta from {MIN_DELTA} to below 1", delta)
+    _require_mu(mu)
+    if gaussian_delta(epsilon=0.0, mu=mu) <= delta:
+        return 0.0
+    low, high = 0.0, 1.0
+    while gaussian_delta(epsilon=high, mu=mu) > delta:
+        low, high = high, 2 * high
+    while True:
+        middle = (low + high) / 2
+        if not low < middle < high or high - low < 2.0**-52 * high:
+            return math.nextafter(high, math.inf)
+        if gaussian_delta(epsilon=middle, mu=mu) > delta:
+            low = middle
+        else:
+            high = middle
+
+
+def event_mu_squared(event: GaussianEvent) -> float:
+    """Square of the GDP parameter of one draw, for the adjacency of the event, rounded up.
+
+    Parameters
+    ----------
+    event : GaussianEvent or DiscreteGaussianEvent
+        One draw.
+
+    Returns
+    -------
+    float
+        ``S**2 / sigma**2``, or ``S**2 / (sigma**2 - SMOOTHING_STDDEV**2)`` for discrete noise.
+    """
+    variance = event.noise_stddev**2
+    if isinstance(event, DiscreteGaussianEvent):
+        variance -= SMOOTHING_STDDEV**2
+    return event.l2_sensitivity**2 / variance * (1 + _ULP)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GaussianAccountant:
+    """Total of the events so far; immutable, `compose` returns a new accountant.
+
+    Parameters
+    ----------
+    adjacency : Adjacency
+        The neighbours for which the guarantee is asked. `REPLACE_ONE` takes events for add or
+        remove as a removal followed by an addition, which doubles ``mu`` (group privacy, Dong,
+        Roth and Su 2022, Theorem 2.14).
+    mu_squared : float
+        Sum of the squares of ``mu`` of the events so far.
+    """
+
+    adjacency: Adjacency
+    mu_squared: float = 0.0
+
+    def compose(self, event: Event) -> "GaussianAccountant":
+        """Return the accountant after one more event on the same patients.
+
+        Parameters
+        ----------
+        event : Event
+            May have been chosen in view of earlier outputs, as long as a total is fixed in
+            advance and every event that is executed is composed.
+
+        Raises
+        ------
+        ConfigurationError
+            If the sensitivity of an event was proven for replacement only and the question is
+            about add or remove; the one does not follow from the other.
+        """
+        total = math.nextafter(self.mu_squared + self._cost(event), math.inf)
+        return replace(self, mu_squared=total)
+
+    def _cost(self, event: Event) -> float:
+        if isinstance(event, GaussianEvent):
+            if event.adjacency is self.adjacency:
+                return event_mu_squared(event)
+            if self.adjacency is Adjacency.REPLACE_ONE:
+                return 4 * event_mu_squared(event)
+            raise ConfigurationError(
+                "ADJACENCY_MISMATCH",
+                f"expected the sensitivity of {event.statistic!r} to be proven for "
+                f"{self.adjacency.value}, found {event.adjacency.value}",
+            )
+        costs = [self._cost(member) for member in event.events]
+        if isinstance(event, ComposedEvent):
+            return math.fsum(costs) * (1 + _ULP)
+        # Disjoint patients: one patient changes one part only.
+        return max(costs, default=0.0)
+
+    @property
+    def mu(self) -> float:
+        """Parameter of Gaussian differential privacy of everything composed, rounded up."""
+        return math.nextafter(math.sqrt(self.mu_squared), math.inf) if self.mu_squared else 0.0
+
+    @property
+    def rho(self) -> float:
+        """``mu**2 / 2``, the amount that adds up in the ledger."""
+        return self.mu_squared / 2
+
+    def epsilon(self, *, delta: float) -> float:
+        """Return epsilon at `delta`, see `gaussian_epsilon`."""
+        return gaussian_epsilon(delta=delta, mu=self.mu)
+
+    def delta(self, *, epsilon: float) -> float:
+        """Return delta at `epsilon`, see `gaussian_delta`."""
+        return gaussian_delta(epsilon=epsilon, mu=self.mu)

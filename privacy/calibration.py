@@ -1,0 +1,123 @@
+"""From a target (epsilon, delta) to a budget, and from a budget to noise; rounded to the safe side.
+
+The budget of a release is a whole number of ``RHO_STEP``, the unit of the ledger. So what a release
+is charged, what a lifetime epsilon allows and what the noise is calibrated to are the same number,
+and a lifetime cap equal to one release pays for exactly one release.
+"""
+
+import math
+from decimal import Decimal
+from fractions import Fraction
+from functools import lru_cache
+
+from privacy.accountants.gaussian import SMOOTHING_STDDEV, event_mu_squared, gaussian_delta
+from privacy.errors import ConfigurationError
+from privacy.events import MIN_DISCRETE_NOISE_STDDEV, DiscreteGaussianEvent
+from privacy.ledger import RHO_STEP
+from privacy.parameters import PrivacyParameters
+
+
+@lru_cache(maxsize=256)
+def gdp_rho(*, epsilon: float, delta: float) -> Decimal:
+    """Largest ``rho = mu**2 / 2`` for which mu-GDP implies (epsilon, delta)-DP, rounded down.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Target, in the ranges of `privacy.parameters.PrivacyParameters`.
+
+    Returns
+    -------
+    Decimal
+        A positive multiple of `privacy.ledger.RHO_STEP`.
+
+    Raises
+    ------
+    ConfigurationError
+        If the target is outside its range, or so small that it allows less than one step.
+    """
+    PrivacyParameters(epsilon=epsilon, delta=delta)
+    low, high = 0.0, 1.0
+    while gaussian_delta(epsilon=epsilon, mu=high) <= delta:
+        low, high = high, 2 * high
+    while low < (middle := (low + high) / 2) < high:
+        if gaussian_delta(epsilon=epsilon, mu=middle) <= delta:
+            low = middle
+        else:
+            high = middle
+    # Exact rational arithmetic: no rounding of the square can end above the bound.
+    steps = math.floor(Fraction(low) ** 2 / 2 / Fraction(RHO_STEP))
+    if steps < 1:
+        raise ConfigurationError(
+            "EPSILON_INVALID",
+            f"expected epsilon and delta that allow a rho of at least {RHO_STEP}, found "
+            f"epsilon {epsilon!r} with delta {delta!r}; choose a larger epsilon",
+        )
+    return steps * RHO_STEP
+
+
+@lru_cache(maxsize=256)
+def gdp_mu(*, epsilon: float, delta: float) -> float:
+    """Largest ``mu`` for which mu-GDP implies (epsilon, delta)-DP, rounded down.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Target, in the ranges of `privacy.parameters.PrivacyParameters`.
+
+    Returns
+    -------
+    float
+        ``mu**2 / 2`` is at most `gdp_rho`, and by less than one part in 1e15.
+
+    Raises
+    ------
+    ConfigurationError
+        As `gdp_rho`.
+    """
+    bound = 2 * Fraction(gdp_rho(epsilon=epsilon, delta=delta))
+    mu = math.sqrt(bound)
+    while Fraction(mu) ** 2 > bound:
+        mu = math.nextafter(mu, 0.0)
+    return mu
+
+
+def discrete_noise_stddev(*, l2_sensitivity: float, mu: float) -> float:
+    """Least standard deviation of discrete Gaussian noise that is mu-GDP, rounded up.
+
+    Parameters
+    ----------
+    l2_sensitivity : float
+        Euclidean sensitivity of the integer statistic, in grid units, above 0.
+    mu : float
+        Budget of this statistic, above 0.
+
+    Returns
+    -------
+    float
+        In grid units, at least `privacy.events.MIN_DISCRETE_NOISE_STDDEV`. The accountant finds
+        at most ``mu`` for it.
+
+    Raises
+    ------
+    ConfigurationError
+        If an argument is not finite and above 0, or the noise does not fit in 64 bits.
+    """
+    for name, value in (("l2_sensitivity", l2_sensitivity), ("mu", mu)):
+        if not (math.isfinite(value) and value > 0):
+            raise ConfigurationError(
+                "CALIBRATION_ARGUMENT_INVALID",
+                f"expected {name} to be finite and above 0, found {value!r}",
+            )
+    noise_stddev = max(math.hypot(l2_sensitivity / mu, SMOOTHING_STDDEV), MIN_DISCRETE_NOISE_STDDEV)
+    while True:
+        event = DiscreteGaussianEvent(
+            statistic="calibration",
+            l2_sensitivity=l2_sensitivity,
+            noise_stddev=noise_stddev,
+            n_values=1,
+        )
+        # The margin is for the roundings of an accountant that composes the event.
+        if event_mu_squared(event) <= mu * mu * (1 - 2.0**-48):
+            return noise_stddev
+        noise_stddev *= 1 + 2.0**-50

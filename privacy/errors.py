@@ -1,0 +1,67 @@
+"""The exceptions of ClustMix: a public code, a public message and an exit code.
+
+Everything in a message may be read by anybody: it ends up in logs, in terminal output and in
+the records of an orchestrator.  A message about private data names the rule and the column,
+never a value, a row or a count.
+"""
+
+from typing import ClassVar
+
+
+class ClustMixError(Exception):
+    """Base of all errors whose message is public by construction.
+
+    Parameters
+    ----------
+    code : str
+        Stable identifier in capitals, for example ``"BUDGET_EXCEEDED"``.
+    message : str
+        One sentence or more for a person: what was expected and what to do.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+
+    def __str__(self) -> str:
+        """Return ``code: message``."""
+        return f"{self.code}: {self.message}"
+
+
+class ConfigurationError(ClustMixError):
+    """A setting, a site file or an argument that is not acceptable (exit code 2)."""
+
+    exit_code: ClassVar[int] = 2
+
+
+class InputError(ClustMixError):
+    """A data source that does not keep what its site file declares (exit code 2)."""
+
+    exit_code: ClassVar[int] = 2
+
+
+class BudgetRefused(ClustMixError):
+    """A release that the privacy budget does not pay for; an ordinary outcome (exit code 3)."""
+
+    exit_code: ClassVar[int] = 3
+
+
+class Withheld(ClustMixError):
+    """A release that was paid for and is not published (exit code 4)."""
+
+    exit_code: ClassVar[int] = 4
+
+
+class LedgerError(ClustMixError):
+    """The ledger cannot do what was asked of it (exit code 1)."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class IntegrityError(ClustMixError):
+    """A record or a file that was changed after it was written (exit code 1)."""
+
+    exit_code: ClassVar[int] = 1

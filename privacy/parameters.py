@@ -1,0 +1,130 @@
+"""What a guarantee is about: its two numbers, who counts as one unit, who is a neighbour."""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from privacy.errors import ConfigurationError
+
+MAX_DELTA = 1e-3
+"""Upper limit of delta: a mechanism may publish a random patient with probability delta."""
+
+
+class Adjacency(StrEnum):
+    """Which two tables are neighbours.
+
+    Attributes
+    ----------
+    ADD_REMOVE
+        One has all rows of one patient more than the other.
+    REPLACE_ONE
+        One patient's rows are exchanged for those of another patient.
+    """
+
+    ADD_REMOVE = "add_remove"
+    REPLACE_ONE = "replace_one"
+
+
+class Analysis(StrEnum):
+    """Which analysis of a method is run: the proven one, or the published algorithm as printed."""
+
+    PROVEN = "proven"
+    PUBLISHED = "published"
+
+
+class Guarantee(StrEnum):
+    """What a method may claim about its output.
+
+    Attributes
+    ----------
+    PROVEN
+        Differential privacy with a proof that covers every access to the data.
+    PUBLISHED
+        A published claim that is not proven for the algorithm as it runs; no number is printed.
+    NONE
+        No claim.
+    """
+
+    PROVEN = "proven"
+    PUBLISHED = "published"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivacyParameters:
+    """The target of an (epsilon, delta)-differential privacy guarantee.
+
+    Parameters
+    ----------
+    epsilon : float
+        Bound on the privacy loss in nats, finite and above 0.
+    delta : float
+        Probability with which the bound may fail, above 0 and below 1/1000. A public constant,
+        never a function of the number of patients.
+
+    Raises
+    ------
+    ConfigurationError
+        If a number is outside its range.
+    """
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        """Refuse numbers outside their range, NaN and infinity included."""
+        if not (math.isfinite(self.epsilon) and self.epsilon > 0):
+            raise ConfigurationError(
+                "EPSILON_INVALID",
+                f"expected epsilon to be a finite number above 0, found {self.epsilon!r}; "
+                "1.0 is a usual choice",
+            )
+        if not 0 < self.delta < MAX_DELTA:
+            raise ConfigurationError(
+                "DELTA_INVALID",
+                f"expected delta above 0 and below {MAX_DELTA}, found {self.delta!r}; choose a "
+                "public constant much smaller than one over the number of patients, "
+                "for example 1e-6",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivacyUnit:
+    """Whom the guarantee protects: one patient, with all rows of that patient that are used.
+
+    Parameters
+    ----------
+    column : str or None
+        Name of the column that identifies the patient; None declares that every patient has
+        one row.
+    max_rows : int
+        Number of rows of one patient that are used at most, at least 1; 1 if `column` is None.
+
+    Raises
+    ------
+    ConfigurationError
+        If `max_rows` is below 1, or above 1 without a column, or the column has an empty name.
+    """
+
+    column: str | None
+    max_rows: int
+
+    def __post_init__(self) -> None:
+        """Refuse a unit that cannot be enforced."""
+        if self.column is not None and not self.column.strip():
+            raise ConfigurationError(
+                "PRIVACY_UNIT_INVALID",
+                "expected the name of the column that identifies a patient, found an empty name; "
+                "leave it out if every patient has one row",
+            )
+        if self.max_rows < 1:
+            raise ConfigurationError(
+                "PRIVACY_UNIT_INVALID",
+                f"expected max_rows of at least 1, found {self.max_rows!r}",
+            )
+        if self.column is None and self.max_rows != 1:
+            raise ConfigurationError(
+                "PRIVACY_UNIT_INVALID",
+                f"expected max_rows = 1 without a patient column, found {self.max_rows!r}; "
+                "name the column that identifies a patient",
+            )

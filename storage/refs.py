@@ -1,0 +1,138 @@
+"""Names that may be shown to anybody: datasets, releases and the files inside them."""
+
+import os
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from privacy.errors import ConfigurationError
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+_RELEASE_ID = re.compile(r"r-[0-9]{8}-[0-9a-f]{8}")
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}(\.[a-z0-9]{1,8}){0,2}")
+
+
+def check_name(name: str) -> str:
+    """Return `name` unchanged if it is a valid name of a dataset or a run.
+
+    A valid name can be a directory name on every file system: it holds no separator, no dot, no
+    upper-case letter that a second name could differ by, and at most 63 characters.
+
+    Parameters
+    ----------
+    name : str
+        Candidate name.
+
+    Returns
+    -------
+    str
+        The same name.
+
+    Raises
+    ------
+    ConfigurationError
+        If `name` does not match ``[a-z0-9][a-z0-9-]{0,62}`` as a whole.
+    """
+    if _NAME.fullmatch(name) is None:
+        raise ConfigurationError(
+            "INVALID_NAME",
+            "a name has 1 to 63 characters from a-z, 0-9 and '-' and does not begin with '-'; "
+            f"found {name[:80]!r}; choose another name",
+        )
+    return name
+
+
+def check_file_name(name: str) -> str:
+    """Return `name` unchanged if it is a valid name of a file in a bundle or a workspace.
+
+    Parameters
+    ----------
+    name : str
+        Candidate file name, without a folder.
+
+    Returns
+    -------
+    str
+        The same name.
+
+    Raises
+    ------
+    ConfigurationError
+        If `name` has a separator, begins with a dot, or has more than two short suffixes.
+    """
+    if _FILE_NAME.fullmatch(name) is None:
+        raise ConfigurationError(
+            "INVALID_FILE_NAME",
+            "a file name has letters, digits, '-' and '_', then at most two suffixes such as "
+            f"'.csv'; found {name[:80]!r}; choose another name",
+        )
+    return name
+
+
+def new_release_id() -> str:
+    """Make a release id: the UTC date and 32 bits from the operating system.
+
+    Returns
+    -------
+    str
+        For example ``r-20250131-0f3a9c21``. The caller never chooses it.
+    """
+    return f"r-{datetime.now(UTC):%Y%m%d}-{os.urandom(4).hex()}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseRef:
+    """The public address of one release.
+
+    Parameters
+    ----------
+    dataset : str
+        Name of the dataset, see `check_name`.
+    release_id : str
+        Id from `new_release_id`.
+
+    Raises
+    ------
+    ConfigurationError
+        If either part is malformed.
+    """
+
+    dataset: str
+    release_id: str
+
+    def __post_init__(self) -> None:
+        check_name(self.dataset)
+        if _RELEASE_ID.fullmatch(self.release_id) is None:
+            raise ConfigurationError(
+                "INVALID_RELEASE_ID",
+                "a release id looks like r-20250131-0f3a9c21; "
+                f"found {self.release_id[:80]!r}; use the id that the release was given",
+            )
+
+    def __str__(self) -> str:
+        return f"{self.dataset}/{self.release_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArtifactRef:
+    """The address of one file in a private workspace; the address is public, the file is not.
+
+    Parameters
+    ----------
+    run_id : str
+        Name of the run that owns the workspace, see `check_name`.
+    name : str
+        File name, see `check_file_name`.
+
+    Raises
+    ------
+    ConfigurationError
+        If either part is malformed.
+    """
+
+    run_id: str
+    name: str
+
+    def __post_init__(self) -> None:
+        check_name(self.run_id)
+        check_file_name(self.name)

@@ -1,0 +1,145 @@
+"""Where things are on this machine: the only module that reads the environment for paths."""
+
+import os
+import stat
+from pathlib import Path
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from privacy.errors import ConfigurationError
+
+
+class Settings(BaseSettings):
+    """Settings from environment variables with the prefix ``CLUSTMIX_``.
+
+    Use `load_settings`, which reports a wrong value without repeating it.
+
+    Attributes
+    ----------
+    home : Path
+        Everything private: ledger, workspaces, orchestrator state, diagnostics.
+    releases : Path
+        The release store, meant to be read by others.
+    data_dir : Path or None
+        Folder with copies of the public datasets, see `storage.datasets`.
+    offline : bool
+        True refuses every download of a public dataset.
+    dask_workers : int
+        Processes of the local Dask cluster, from 1 to 256.
+    dask_address : str or None
+        Address of a running scheduler; None starts a local cluster.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="CLUSTMIX_", extra="forbid", frozen=True, hide_input_in_errors=True
+    )
+
+    home: Path = Field(default=Path(".clustmix"), validate_default=True)
+    releases: Path = Field(default=Path("releases"), validate_default=True)
+    data_dir: Path | None = None
+    offline: bool = False
+    dask_workers: int = Field(default=2, ge=1, le=256)
+    dask_address: str | None = None
+
+    @field_validator("home", "releases", "data_dir")
+    @classmethod
+    def _absolute(cls, path: Path | None) -> Path | None:
+        # Worker processes may have another current directory.
+        return None if path is None else path.expanduser().absolute()
+
+    @property
+    def ledger_path(self) -> Path:
+        """The ledger database."""
+        return self.home / "ledger.sqlite"
+
+    @property
+    def private_root(self) -> Path:
+        """Parent of the private workspaces."""
+        return self.home / "private"
+
+    @property
+    def prefect_home(self) -> Path:
+        """State of the in-process orchestrator."""
+        return self.home / "prefect"
+
+    @property
+    def diagnostics(self) -> Path:
+        """Folder of the restricted diagnostics files."""
+        return self.home / "diagnostics"
+
+    @property
+    def downloads(self) -> Path:
+        """Folder of downloaded public datasets."""
+        return self.home / "data"
+
+
+def load_settings() -> Settings:
+    """Read the settings from the environment.
+
+    Returns
+    -------
+    Settings
+        Validated settings with absolute paths.
+
+    Raises
+    ------
+    ConfigurationError
+        If a variable is wrong; names the variable, never its value.
+    """
+    problem = ""
+    try:
+        return Settings()
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False, include_context=False)[0]
+        variable = "CLUSTMIX_" + "_".join(str(part) for part in first["loc"]).upper()
+        problem = f"environment variable {variable}: {first['msg']}; correct or unset it"
+    raise ConfigurationError("INVALID_SETTING", problem)
+
+
+def ensure_private_directory(path: Path) -> Path:
+    """Create a directory that only its owner can enter, or check that an existing one is such.
+
+    Missing parents are created with the same mode. The mode of an existing directory is never
+    changed: a wrong setting must not lock others out of a folder that is not ours.
+
+    Parameters
+    ----------
+    path : Path
+        Directory to create or check.
+
+    Returns
+    -------
+    Path
+        The same path.
+
+    Raises
+    ------
+    ConfigurationError
+        If the path is a symbolic link or a file, belongs to another user, or can be entered by
+        group or others.
+    """
+    missing = [folder for folder in (path, *path.parents) if not os.path.lexists(folder)]
+    for folder in reversed(missing):
+        # Another process may create it first; the check below decides.
+        folder.mkdir(mode=0o700, exist_ok=True)
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode):
+        raise ConfigurationError(
+            "NOT_A_DIRECTORY",
+            f"expected a directory at {path}, found a file or a symbolic link; remove it or "
+            "choose another place",
+        )
+    if status.st_uid != os.geteuid():
+        raise ConfigurationError(
+            "DIRECTORY_OWNER",
+            f"directory {path} belongs to another user; run as its owner or choose another place",
+        )
+    mode = stat.S_IMODE(status.st_mode)
+    if mode & 0o077:
+        raise ConfigurationError(
+            "DIRECTORY_MODE",
+            f"directory {path} holds private data and must have mode 0700, found {mode:04o}; "
+            f"run: chmod 700 {path}",
+        )
+    return path

@@ -1,0 +1,203 @@
+"""Where a cohort is: the `source` part of a site file. Nothing here opens anything."""
+
+import codecs
+import re
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+import sqlalchemy as sa
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    field_validator,
+    model_validator,
+)
+
+_ENVIRONMENT_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,127}")
+_SQLITE_FILE = re.compile(r"sqlite:///[^?\n]+")
+_QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
+_REFUSED_MARKS = ("--", "/*", "*/", "#", "\\", "$", "{", "}", "`", "%", ";")
+_REFUSED_WORDS = frozenset(
+    "alter analyze attach begin call commit copy create delete detach do drop exec execute explain "
+    "grant insert into load lock merge pragma reindex rename revoke rollback savepoint set "
+    "truncate update vacuum".split()
+)
+
+
+class _Source(BaseModel):
+    """What every source has.
+
+    Attributes
+    ----------
+    select : dict of str to str or int
+        Keep the rows whose column equals the value, for every pair. A rule on that row alone, so
+        it does not change the sensitivity; the column must be public, the value is.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    select: dict[str, StrictStr | StrictInt] = Field(default_factory=dict)
+
+
+class _FileSource(_Source):
+    """A file or folder: of your own (`path`) or a public dataset by name (`data`).
+
+    Attributes
+    ----------
+    path : Path or None
+        Relative paths start at the current directory.
+    data : str or None
+        Name from `storage.datasets.DATASETS`.
+    """
+
+    path: Path | None = None
+    data: str | None = None
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if (self.path is None) == (self.data is None):
+            raise ValueError("give exactly one of 'path' and 'data'")
+        return self
+
+
+class CsvSource(_FileSource):
+    """A text file with a header line, plain or compressed (``.gz``).
+
+    Attributes
+    ----------
+    delimiter : str
+        One character.
+    encoding : str
+        Name of a text encoding.
+    """
+
+    kind: Literal["csv"]
+    delimiter: str = ","
+    encoding: str = "utf-8"
+
+    @field_validator("delimiter")
+    @classmethod
+    def _one_character(cls, delimiter: str) -> str:
+        if len(delimiter) != 1 or delimiter in '"\r\n':
+            raise ValueError("a delimiter is one character and neither a quote nor a line end")
+        return delimiter
+
+    @field_validator("encoding")
+    @classmethod
+    def _known_encoding(cls, encoding: str) -> str:
+        try:
+            return codecs.lookup(encoding).name
+        except LookupError:
+            pass
+        raise ValueError("unknown text encoding; use for example 'utf-8' or 'cp1252'")
+
+
+class ParquetSource(_FileSource):
+    """A Parquet file, or a folder of them, hive partition folders (``key=value``) included."""
+
+    kind: Literal["parquet"]
+
+
+class SqlSource(_Source):
+    """The result of one fixed query.
+
+    The filter of the query is a guard against mistakes. Give the database user of the URL the
+    right to read and no other: a function called in a SELECT can write.
+
+    Attributes
+    ----------
+    url_env : str or None
+        Name of the environment variable that holds the SQLAlchemy URL.
+    url : str or None
+        URL in clear, for a SQLite file only.
+    query : str
+        One SELECT or WITH statement with bound parameters such as ``:ward``.
+    parameters : dict
+        A value for every bound parameter and no other.
+    """
+
+    kind: Literal["sql"]
+    url_env: str | None = None
+    url: str | None = None
+    query: str = Field(max_length=20_000)
+    parameters: dict[str, StrictStr | StrictBool | StrictInt | StrictFloat | date] = Field(
+        default_factory=dict
+    )
+
+    @field_validator("url_env")
+    @classmethod
+    def _environment_name(cls, name: str | None) -> str | None:
+        if name is not None and _ENVIRONMENT_NAME.fullmatch(name) is None:
+            raise ValueError("'url_env' is the name of an environment variable, not a URL")
+        return name
+
+    @field_validator("url")
+    @classmethod
+    def _sqlite_only(cls, url: str | None) -> str | None:
+        if url is not None and _SQLITE_FILE.fullmatch(url) is None:
+            raise ValueError(
+                "'url' in clear is for SQLite files only (sqlite:///file.sqlite); put any other "
+                "URL into an environment variable and name it in 'url_env'"
+            )
+        return url
+
+    @field_validator("query")
+    @classmethod
+    def _one_select(cls, query: str) -> str:
+        # The statement is read by a filter that is stricter than any dialect: what dialects read
+        # differently (comments, escapes, dollar quotes) is refused rather than interpreted.
+        bare = _QUOTED.sub(" ", query.strip().removesuffix(";"))
+        if "'" in bare or '"' in bare:
+            raise ValueError("the query has an unclosed quote")
+        for mark in _REFUSED_MARKS:
+            if mark in bare or (mark == "\\" and mark in query):
+                raise ValueError(
+                    f"the query must be one statement without {mark!r}: no comment, template, "
+                    "escape or second statement; use bound parameters such as :ward"
+                )
+        words = re.findall(r"[A-Za-z_]\w*", re.sub(r"(?<![:\w]):\w+", " ", bare).lower())
+        if not words or words[0] not in {"select", "with"}:
+            raise ValueError("the query must begin with SELECT or WITH")
+        refused = sorted(_REFUSED_WORDS.intersection(words))
+        if refused:
+            raise ValueError(
+                f"the query must only read; found the word {refused[0].upper()} (put a column of "
+                "that name between double quotes)"
+            )
+        return query
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if (self.url is None) == (self.url_env is None):
+            raise ValueError("give exactly one of 'url_env' and 'url'")
+        bound = set(sa.text(self.query).compile().params)
+        if bound != self.parameters.keys():
+            raise ValueError(
+                "'parameters' must name exactly the bound parameters of the query: "
+                f"{', '.join(sorted(bound)) or 'none'}"
+            )
+        return self
+
+
+class SklearnSource(_Source):
+    """A public dataset inside scikit-learn; its label column is called ``target``.
+
+    Attributes
+    ----------
+    dataset : str
+        ``breast_cancer``.
+    """
+
+    kind: Literal["sklearn"]
+    dataset: Literal["breast_cancer"]
+
+
+Source = Annotated[
+    CsvSource | ParquetSource | SqlSource | SklearnSource, Field(discriminator="kind")
+]

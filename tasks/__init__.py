@@ -1,0 +1,1 @@
+"""The work: encoding, gates, synthesizers, and the thin orchestrated steps around them."""

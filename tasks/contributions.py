@@ -1,0 +1,131 @@
+"""What each patient contributes: bounded rows, shared weights, and a hash that splits patients.
+
+Every function here is a function of the rows of one patient at a time: adding or removing a
+patient leaves the rows, the weights and the hashes of all others as they were.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from privacy.errors import InputError
+from storage.schema import raw_text
+from tasks.synthesizers.encoded import N_FOLDS
+
+_FNV_OFFSET = np.uint64(0xCBF29CE484222325)
+_FNV_PRIME = np.uint64(0x100000001B3)
+
+
+def bound_contributions(
+    patient_keys: ArrayLike, max_rows: int
+) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """Keep the first rows of each patient and share a weight of one among them.
+
+    Parameters
+    ----------
+    patient_keys : array of shape (n,)
+        Patient of each row, in file order. All rows of a patient are here. Rows without a label
+        are left out before, so that weights are shared among the rows that are used.
+    max_rows
+        Largest number of rows kept of one patient.
+
+    Returns
+    -------
+    keep : bool array of shape (n,)
+    weight : float64 array of shape (n,)
+        One over the number of rows kept of that row's patient; 0 where the row is not kept.
+
+    Raises
+    ------
+    InputError
+        If a row has no patient key.
+
+    Privacy
+    -------
+    Which rows of a patient are kept, and their weights, depend on that patient's rows alone. The
+    weights of a patient sum to one, so a weighted sum of vectors of norm at most R changes by at
+    most R when a patient is added or removed (convexity of the norm).
+    """
+    if max_rows < 1:
+        raise ValueError("expected max_rows of at least 1")
+    patient, names = _patients(patient_keys)
+    order = np.argsort(patient, kind="stable")
+    n_rows = np.bincount(patient, minlength=len(names))
+    first = np.cumsum(n_rows) - n_rows
+    rank = np.empty(len(patient), dtype=np.int64)
+    rank[order] = np.arange(len(patient)) - np.repeat(first, n_rows)
+    keep = rank < max_rows
+    n_kept = np.minimum(n_rows, max_rows)[patient]
+    return keep, np.where(keep, 1.0 / n_kept, 0.0)
+
+
+def hash_patients(patient_keys: ArrayLike) -> NDArray[np.uint64]:
+    """Hash the patient of each row; the same patient has the same hash in every chunk and run.
+
+    Parameters
+    ----------
+    patient_keys : array of shape (n,)
+
+    Returns
+    -------
+    uint64 array of shape (n,)
+        For splitting patients into shards and folds. Not an identity: two patients may share a
+        hash. It is private, as a known key can be looked up.
+
+    Raises
+    ------
+    InputError
+        If a row has no patient key.
+    """
+    patient, names = _patients(patient_keys)
+    hashes = pd.util.hash_array(np.array(names, dtype=object), categorize=False)
+    return hashes.astype(np.uint64)[patient]
+
+
+def hash_records(codes: NDArray[np.uint16], label: NDArray[np.uint16]) -> NDArray[np.uint64]:
+    """Hash each encoded record, for tables where one row is one patient without a key.
+
+    The position of a row would not do: it changes when an earlier row is removed. Equal records
+    share a hash, so they stay together.
+
+    Parameters
+    ----------
+    codes : uint16 array of shape (n, d)
+    label : uint16 array of shape (n,)
+
+    Returns
+    -------
+    uint64 array of shape (n,)
+        FNV-1a over the codes and the label, with the final mixing of SplitMix64.
+    """
+    mixed = np.full(len(label), _FNV_OFFSET)
+    for column in (*codes.T, label):
+        mixed = (mixed ^ column.astype(np.uint64)) * _FNV_PRIME
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def fold_of(hashes: NDArray[np.uint64]) -> NDArray[np.uint8]:
+    """Return the fold, in [0, ``N_FOLDS``), of each hash."""
+    return (hashes % np.uint64(N_FOLDS)).astype(np.uint8)
+
+
+def shard_of(hashes: NDArray[np.uint64], n_shards: int) -> NDArray[np.int64]:
+    """Return the shard, in [0, ``n_shards``), of each hash; independent of its fold."""
+    return ((hashes // np.uint64(N_FOLDS)) % np.uint64(n_shards)).astype(np.int64)
+
+
+def _patients(patient_keys: ArrayLike) -> tuple[NDArray[np.intp], list[str]]:
+    """Give each patient an index; keys are compared as `raw_text` writes them."""
+    index, uniques = pd.factorize(pd.Series(patient_keys), use_na_sentinel=True)
+    texts = [raw_text(value) for value in uniques.tolist()]
+    if (index < 0).any() or "" in texts:
+        raise InputError(
+            "PATIENT_MISSING",
+            "expected a patient key in every row; leave out rows without one at the source",
+        )
+    merged, names = pd.factorize(np.array(texts, dtype=object))
+    return merged[index], list(names)

@@ -1,0 +1,281 @@
+"""Public facts of a release as rows and sentences, shared by the data card and the page."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from types import MappingProxyType
+
+from privacy.events import DiscreteGaussianEvent, Event, GaussianEvent, event_from_dict
+from privacy.ledger import Balance
+from privacy.parameters import Analysis
+from storage.manifest import Manifest
+from storage.schema import CategoricalColumn, Label, NumericColumn, TableSchema
+from tasks.reporting.guarantee import rounded_up
+
+MAX_LISTED_LEVELS = 12
+"""Levels written out in the data dictionary; the schema file holds them all."""
+
+_ENCODE = (
+    "Encode",
+    "Each record is coded by itself, by public bounds, bins and levels. Values outside the bounds "
+    "are clipped; a patient's records share a weight of one.",
+)
+_DECODE = (
+    "Decode and check",
+    "Codes become values inside their bins. The gate below reads the synthetic rows only.",
+)
+_STAGES = MappingProxyType(
+    {
+        "clustmix": (
+            (
+                "Approximate",
+                "The public domain is cut into slices; noisy histograms place clusters with a "
+                "least size in each slice, for each label.",
+            ),
+            (
+                "Adapt",
+                "Support points are fitted by kernel inducing points to noisy moments. The fit "
+                "reads no record, however long it runs.",
+            ),
+            (
+                "Anonymise",
+                "Rows are sampled from the noisy clusters and take their labels from a model "
+                "corrected by noisy residuals.",
+            ),
+        ),
+        "naive_bayes": (
+            (
+                "Measure",
+                "Noisy counts of each column, separately for each label.",
+            ),
+            (
+                "Sample",
+                "Rows are drawn from the noisy counts: a label first, then each column alone.",
+            ),
+        ),
+    }
+)
+_OTHER_STAGES = (
+    (
+        "Measure and synthesise",
+        "The statistics in the table below are released with noise. Rows are made from them.",
+    ),
+)
+
+NOT_TO_CONCLUDE = (
+    (
+        "No causes.",
+        "Associations in the table are those of the measured statistics. Effects of treatments "
+        "cannot be read from them.",
+    ),
+    (
+        "No rare groups.",
+        "Noise is as large for ten patients as for ten thousand. Small subgroups, rare codes and "
+        "interactions of many columns may be invented or absent.",
+    ),
+    (
+        "No exact counts.",
+        "The number of rows was chosen. It is not the number of patients, and no count, rate or "
+        "confidence interval of the source follows from it.",
+    ),
+    (
+        "No patients.",
+        "A row describes nobody. Two rows that look like one patient's history are not.",
+    ),
+    (
+        "No clinical decisions.",
+        "Use the table to explore, to teach, to build and test software, and to plan a study. "
+        "Confirm every finding on data of record.",
+    ),
+    (
+        "No certificate.",
+        "Differential privacy bounds what can be learned about one patient. Whether the table is "
+        "anonymous in law is a decision of the institution.",
+    ),
+)
+
+TRUST = (
+    "The institution that made the release read the records; it is trusted to have run this "
+    "version of the program on the declared source.",
+    "Noise comes from the entropy of the operating system, by an exact sampler on integers. "
+    "Nothing that was published contains a seed.",
+    "Sums are exact integers; no result depends on the order of records or on rounding.",
+    "Running time, memory use and failures of the run are not covered. They stay inside.",
+    "The patient key is assumed to be right: a person with two keys counts as two.",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseRow:
+    """One noisy statistic, in its grid units.
+
+    Parameters
+    ----------
+    statistic
+        Public name.
+    values
+        Number of coordinates.
+    l2_sensitivity, noise_stddev
+        As in the event, written for a person.
+    ratio
+        Noise per sensitivity, without unit; rounded down, so that noise is never overstated.
+    noise
+        Name of the distribution.
+    part
+        "one of disjoint parts" inside parallel composition, else empty.
+    """
+
+    statistic: str
+    values: str
+    l2_sensitivity: str
+    noise_stddev: str
+    ratio: str
+    noise: str
+    part: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DictionaryRow:
+    """One released column: name, role, kind, domain, what stands for a missing value."""
+
+    name: str
+    kind: str
+    domain: str
+    missing: str
+
+
+def stages(manifest: Manifest) -> tuple[tuple[str, str], ...]:
+    """Return title and description of each step that made the release."""
+    if manifest.analysis == Analysis.PUBLISHED:
+        published = (
+            "Published algorithm",
+            "The algorithm as its paper prints it, including steps that read records without "
+            "noise and that the published analysis leaves out.",
+        )
+        return (published, _DECODE)
+    return (_ENCODE, *_STAGES.get(manifest.method.name, _OTHER_STAGES), _DECODE)
+
+
+def settings(manifest: Manifest) -> tuple[tuple[str, str], ...]:
+    """Return the public settings of the method, by name."""
+    return tuple(
+        (name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+        for name, value in sorted(manifest.method.settings.items())
+        if name != "kind"
+    )
+
+
+def noise_rows(manifest: Manifest) -> tuple[NoiseRow, ...]:
+    """Return one row per noisy statistic, in the order of the manifest."""
+    return tuple(
+        _noise_row(leaf, parallel)
+        for values in manifest.events
+        for leaf, parallel in _leaves(event_from_dict(values), False)
+    )
+
+
+def budget_sentence(manifest: Manifest, balance: Balance | None) -> str:
+    """Return what the release cost, and what is left where the balance is given."""
+    cost = (
+        f"Charged to ledger entry {manifest.ledger_entry}: rho = {rounded_up(manifest.rho)} "
+        f"(mu = {rounded_up(manifest.mu)})."
+    )
+    share = spent_share(balance)
+    if balance is None or share is None:
+        return cost
+    left = balance.releases_left(Decimal(repr(manifest.rho)))
+    return (
+        f"{cost} All releases from this dataset have spent {math.ceil(100 * share)} % of its "
+        f"lifetime budget; {left} more like this one {'is' if left == 1 else 'are'} left."
+    )
+
+
+def spent_share(balance: Balance | None) -> float | None:
+    """Return the share of the lifetime budget that is spent, between 0 and 1, if it is known."""
+    if balance is None or balance.cap_rho is None or balance.cap_rho <= 0:
+        return None
+    return min(1.0, float(balance.spent_rho / balance.cap_rho))
+
+
+def dictionary(schema: TableSchema) -> tuple[DictionaryRow, ...]:
+    """Return the data dictionary: every released column, the label last."""
+    columns = [
+        _numeric_row(column) if isinstance(column, NumericColumn) else _categorical_row(column)
+        for column in schema.columns
+    ]
+    return (*columns, _label_row(schema.label))
+
+
+def listed(levels: Sequence[str]) -> str:
+    """Return levels separated by commas, shortened where there are many."""
+    if len(levels) <= MAX_LISTED_LEVELS:
+        return ", ".join(levels)
+    return f"{', '.join(levels[:MAX_LISTED_LEVELS])} and {len(levels) - MAX_LISTED_LEVELS} more"
+
+
+def _leaves(event: Event, parallel: bool) -> Iterator[tuple[GaussianEvent, bool]]:
+    if isinstance(event, GaussianEvent):
+        yield event, parallel
+        return
+    inside = parallel or type(event).__name__ == "ParallelEvent"
+    for member in event.events:
+        yield from _leaves(member, inside)
+
+
+def _noise_row(event: GaussianEvent, parallel: bool) -> NoiseRow:
+    ratio = event.noise_stddev / event.l2_sensitivity
+    return NoiseRow(
+        statistic=event.statistic,
+        values=f"{event.n_values:,}",
+        l2_sensitivity=_quantity(event.l2_sensitivity),
+        noise_stddev=_quantity(event.noise_stddev),
+        ratio=f"{math.floor(ratio * 100) / 100:.2f}" if 0.01 <= ratio < 1e6 else f"{ratio:.3g}",
+        noise="discrete Gaussian" if isinstance(event, DiscreteGaussianEvent) else "Gaussian",
+        part="one of disjoint parts" if parallel else "",
+    )
+
+
+def _quantity(value: float) -> str:
+    return f"{value:,.0f}" if 1000 <= value < 1e7 else f"{value:.4g}"
+
+
+def _missing(column: NumericColumn | CategoricalColumn) -> str:
+    if column.nullable:
+        return "empty cell"
+    return column.missing[0] or "empty text" if column.missing else "never"
+
+
+def _numeric_row(column: NumericColumn) -> DictionaryRow:
+    decimals = column.grid_decimals
+    kind = "integer" if column.kind == "integer" else f"real, {decimals} decimals"
+    width = "of equal width" if isinstance(column.bins, int) else "with declared edges"
+    return DictionaryRow(
+        name=column.name,
+        kind=kind,
+        domain=f"{column.lower:.10g} to {column.upper:.10g}; measured in {column.n_bins} bins "
+        f"{width}",
+        missing=_missing(column),
+    )
+
+
+def _categorical_row(column: CategoricalColumn) -> DictionaryRow:
+    other = f"; {column.other} also stands for every other value" if column.other else ""
+    return DictionaryRow(
+        name=column.name,
+        kind=f"categorical, {len(column.levels)} levels",
+        domain=listed(column.levels) + other,
+        missing=_missing(column),
+    )
+
+
+def _label_row(label: Label) -> DictionaryRow:
+    return DictionaryRow(
+        name=label.name,
+        kind=f"label, {len(label.level_names)} levels",
+        domain=listed(label.level_names),
+        missing="never",
+    )

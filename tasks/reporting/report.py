@@ -1,0 +1,448 @@
+"""The report page of a release: one HTML file that a privacy officer reads and signs.
+
+The page makes no request, runs no script and opens from a disk. It is written from the manifest,
+the public schema and the synthetic rows; of the manifest's ``request`` and ``files`` it shows
+nothing, so that neither a path nor a host can reach it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from importlib import resources
+
+import pandas as pd
+
+from privacy.ledger import Balance
+from privacy.parameters import Adjacency
+from storage.manifest import Manifest
+from storage.schema import TableSchema
+from tasks.reporting import facts
+from tasks.reporting.guarantee import (
+    DOES_NOT_PROTECT,
+    FALSE_ALARM_RATE,
+    PROTECTS,
+    Claim,
+    as_a_test,
+    definition,
+    headline,
+    replace_one_sentence,
+    rounded_up,
+    unit_sentence,
+)
+from tasks.reporting.markup import Child, Markup, element, join
+from tasks.reporting.plots import MAX_LEVELS, column_plots, highlighted_level
+
+REPORT_FILE = "report.html"
+PLOTS_PER_GROUP = 24
+"""Columns in one folding group of plots."""
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+_SECTIONS = (
+    ("guarantee", "The guarantee"),
+    ("method", "How it was made"),
+    ("gate", "Gate"),
+    ("columns", "Columns"),
+    ("limits", "What not to conclude"),
+    ("dictionary", "Data dictionary"),
+    ("verify", "Verify"),
+)
+
+
+def render_report(
+    manifest: Manifest,
+    frame: pd.DataFrame,
+    schema: TableSchema,
+    *,
+    title: str | None = None,
+    balance: Balance | None = None,
+) -> str:
+    """Return the report page of a release.
+
+    Parameters
+    ----------
+    manifest
+        Manifest of the release; its ``files`` need not be complete yet.
+    frame
+        Synthetic rows.
+    schema
+        The public schema.
+    title
+        Title of the dataset; its name if None.
+    balance
+        Balance of the dataset with this release charged, if it is to be shown.
+
+    Returns
+    -------
+    str
+        A complete HTML document.
+
+    Privacy
+    -------
+    Post-processing of synthetic rows and public settings.
+    """
+    claim = Claim.of(manifest)
+    heading = manifest.dataset if title is None else title
+    body = join(
+        _masthead(manifest, heading, claim),
+        element(
+            "main",
+            _guarantee(manifest, claim, balance),
+            _method(manifest),
+            _gate(manifest),
+            _columns(frame, schema),
+            _limits(),
+            _dictionary(schema),
+            _verify(manifest),
+            _signatures(),
+        ),
+        element(
+            "footer",
+            f"{manifest.dataset} {manifest.release_id}, written by ClustMix "
+            f"{manifest.code_version}. This page was made from the synthetic rows, the public "
+            "schema and the manifest; it makes no request and runs no script.",
+        ),
+    )
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        Markup(f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'),
+        element("meta", name_="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name_="referrer", content="no-referrer"),
+        element("title", f"{heading}: synthetic data release {manifest.release_id}"),
+        element("style", Markup(_style())),
+    )
+    return f"<!doctype html>\n{element('html', head, element('body', body), lang='en')}\n"
+
+
+def _style() -> str:
+    return resources.files("tasks.reporting").joinpath("page.css").read_text(encoding="utf-8")
+
+
+def _section(name: str, title: str, *children: Child) -> Markup:
+    return element("section", element("h2", title), *children, id=name)
+
+
+def _table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, caption: str, numeric: int = 0
+) -> Markup:
+    """Return a table; the last ``numeric`` columns are aligned as numbers."""
+    first_number = len(header) - numeric
+
+    def class_of(i: int) -> str | None:
+        return "num" if i >= first_number else ("name" if i == 0 else None)
+
+    head = [element("th", text, class_=class_of(i), scope="col") for i, text in enumerate(header)]
+    body = [
+        element("tr", [element("td", text, class_=class_of(i)) for i, text in enumerate(row)])
+        for row in rows
+    ]
+    table = element(
+        "table",
+        element("caption", caption),
+        element("thead", element("tr", head)),
+        element("tbody", body),
+    )
+    return element("div", table, class_="scroll")
+
+
+def _items(texts: Sequence[str], *, class_: str) -> Markup:
+    return element("ul", [element("li", text) for text in texts], class_=class_)
+
+
+def _masthead(manifest: Manifest, heading: str, claim: Claim) -> Markup:
+    facts_shown = (
+        ("Release", manifest.release_id),
+        ("Dataset", manifest.dataset),
+        ("Made on", manifest.created_on.isoformat()),
+        ("Synthetic rows", f"{manifest.rows:,}"),
+        ("Method", manifest.method.name),
+    )
+    links = [element("li", element("a", title, href=f"#{name}")) for name, title in _SECTIONS]
+    alarms = [
+        element(
+            "div",
+            element("b", "Not for release"),
+            element("p", _sentence(marker)),
+            class_="alarm",
+            role="note",
+        )
+        for marker in claim.markers
+    ]
+    return element(
+        "header",
+        element("p", "Synthetic data release", class_="eyebrow"),
+        element("h1", heading),
+        element(
+            "ul",
+            [element("li", f"{name} ", element("b", value)) for name, value in facts_shown],
+            class_="facts",
+        ),
+        alarms,
+        element("nav", element("ul", links), aria_label="Contents"),
+        class_="masthead",
+    )
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+def _guarantee(manifest: Manifest, claim: Claim, balance: Balance | None) -> Markup:
+    qualifier = "" if claim.proven else ", claimed"
+    neighbours = (
+        "add or remove one patient"
+        if claim.adjacency is Adjacency.ADD_REMOVE
+        else "replace one patient"
+    )
+    records = claim.max_rows_per_patient
+    influence = f"at most {records} records each" if records > 1 else "one record each"
+    boxes: tuple[tuple[str, str, str | None], ...] = (
+        (f"epsilon ε{qualifier}", rounded_up(claim.epsilon), None),
+        (f"delta δ{qualifier}", rounded_up(claim.delta), None),
+        (f"ε, replace-one{qualifier}", rounded_up(claim.replace_one_epsilon), None),
+        ("neighbours", neighbours, "words"),
+        ("unit", f"{claim.privacy_unit}, {influence}", "words"),
+    )
+    numbers = element(
+        "dl",
+        [
+            element("div", element("dt", name), element("dd", value, class_=class_))
+            for name, value, class_ in boxes
+        ],
+        class_="numbers" if claim.proven else "numbers claimed",
+    )
+    test = as_a_test(claim)
+    words = element(
+        "div",
+        element("p", definition(claim)),
+        None if test is None else element("p", test),
+        element("p", unit_sentence(claim), " ", replace_one_sentence(claim)),
+    )
+    figure = _odds(claim) if test is not None else None
+    protection = None
+    if claim.proven:
+        protection = element(
+            "div",
+            element("div", element("h3", "What it protects against"), _items(PROTECTS, class_="does")),
+            element(
+                "div",
+                element("h3", "What it does not protect against"),
+                _items(DOES_NOT_PROTECT, class_="doesnot"),
+            ),
+            class_="pair",
+        )  # fmt: skip
+    return element(
+        "section",
+        element("h2", "The guarantee"),
+        element("p", headline(claim), class_="lead"),
+        numbers,
+        element("div", words, figure, class_="meaning"),
+        protection,
+        _budget(manifest, balance),
+        id="guarantee",
+    )
+
+
+def _odds(claim: Claim) -> Markup:
+    """Draw what the best test for one patient can do: 100 absent and 100 present patients."""
+    if claim.adjacency is Adjacency.ADD_REMOVE:
+        names = ("100 absent patients", "100 present patients")
+    else:
+        names = ("100 patients with the first records", "100 patients with the second records")
+    hits = (round(100 * FALSE_ALARM_RATE), claim.present_per_hundred)
+    parts = []
+    for block in range(2):
+        top = block * 82
+        parts.append(element("text", names[block], x=0, y=top + 9))
+        for i in range(100):
+            row, column = divmod(i, 20)
+            parts.append(
+                element("circle", class_="dot hit" if i < hits[block] else "dot",
+                        cx=5 + column * 12.5, cy=top + 20 + row * 12, r=4)
+            )  # fmt: skip
+    described = (
+        f"Of {names[0]} {hits[0]} are singled out by mistake; of {names[1]} at most {hits[1]} are."
+    )
+    return element(
+        "figure",
+        element("svg", parts, viewBox="0 0 250 156", role="img", aria_label=described),
+        element("figcaption", f"The best possible test. {described}"),
+        class_="odds",
+    )
+
+
+def _budget(manifest: Manifest, balance: Balance | None) -> Markup:
+    share = facts.spent_share(balance)
+    meter = None
+    if share is not None:
+        fill = element("i", style=f"width:{100 * share:.1f}%")
+        meter = element("div", fill, class_="meter", aria_hidden="true")
+    return element(
+        "div",
+        element("h3", "Budget"),
+        meter,
+        element("p", facts.budget_sentence(manifest, balance)),
+        class_="budget",
+    )
+
+
+def _method(manifest: Manifest) -> Markup:
+    steps = [element("li", element("b", title), text) for title, text in facts.stages(manifest)]
+    rows = [
+        (row.statistic, row.part or row.noise, row.values, row.l2_sensitivity, row.noise_stddev,
+         row.ratio)
+        for row in facts.noise_rows(manifest)
+    ]  # fmt: skip
+    noise = _table(
+        ("Statistic", "Noise", "Values", "L2 sensitivity", "Noise stddev", "Noise / sensitivity"),
+        rows,
+        caption="Every look at the records, in the units of its integer grid. Everything else is "
+        "computed from these and from public settings.",
+        numeric=4,
+    )
+    settings = facts.settings(manifest)
+    shown = None
+    if settings:
+        shown = element(
+            "details",
+            element("summary", "Settings of the method", element("small", "public")),
+            _table(("Setting", "Value"), settings, caption="Chosen without the private table."),
+        )
+    return _section(
+        "method", "How it was made", element("ol", steps, class_="stages"), noise, shown
+    )
+
+
+def _gate(manifest: Manifest) -> Markup:
+    failed = [record.check for record in manifest.gate if not record.passed]
+    total = len(manifest.gate)
+    if not total:
+        verdict = element("p", "No check was recorded.", class_="verdict no")
+    elif failed:
+        verdict = element("p", f"{len(failed)} of {total} checks failed.", class_="verdict no")
+    else:
+        verdict = element("p", f"All {total} checks passed.", class_="verdict ok")
+    checks = [
+        element(
+            "li",
+            element("span", "✓ " if record.passed else "✗ ", class_="ok" if record.passed else "no"),
+            record.check,
+            None if record.passed else element("span", " failed", class_="no"),
+        )
+        for record in sorted(manifest.gate, key=lambda record: record.passed)
+    ]  # fmt: skip
+    return _section(
+        "gate",
+        "Gate",
+        verdict,
+        element(
+            "p",
+            "Checks of the synthetic rows against the declared schema. They read no record, and "
+            "no score against the source was computed: a score is a release of its own.",
+        ),
+        element(
+            "details",
+            element("summary", "The checks"),
+            element("ul", checks, class_="checks"),
+            open=bool(failed),
+        ),
+    )
+
+
+def _columns(frame: pd.DataFrame, schema: TableSchema) -> Markup:
+    plots = column_plots(frame, schema)
+    names = [schema.label.name, *schema.column_names]
+    groups = [names[i : i + PLOTS_PER_GROUP] for i in range(0, len(names), PLOTS_PER_GROUP)]
+    shown = [
+        element(
+            "div",
+            [
+                element("figure", element("figcaption", name), plots[name], class_="plot")
+                for name in group
+            ],
+            class_="plots",
+        )
+        for group in groups
+    ]
+    if len(groups) > 1:
+        shown = [
+            element(
+                "details",
+                element(
+                    "summary",
+                    f"{group[0]} to {group[-1]}",
+                    element("small", f"{len(group)} columns"),
+                ),
+                grid,
+                open=i == 0,
+            )
+            for i, (group, grid) in enumerate(zip(groups, shown, strict=True))
+        ]
+    level = highlighted_level(schema.label)
+    key = element(
+        "ul",
+        element("li", element("i"), "all synthetic rows"),
+        element("li", element("i", class_="part"), f"rows with {schema.label.name} = {level}"),
+        element("li", element("i", class_="gone"), "no value"),
+        class_="key",
+    )
+    return _section(
+        "columns",
+        "Columns",
+        element(
+            "p",
+            "Shares in the released table itself, each series as a share of its own rows. "
+            f"Categorical plots name the {MAX_LEVELS} most frequent levels at most.",
+        ),
+        key,
+        shown,
+    )
+
+
+def _limits() -> Markup:
+    pairs = [
+        element("div", element("dt", title), element("dd", text))
+        for title, text in facts.NOT_TO_CONCLUDE
+    ]
+    return _section("limits", "What must not be concluded", element("dl", pairs, class_="limits"))
+
+
+def _dictionary(schema: TableSchema) -> Markup:
+    rows = [(row.name, row.kind, row.domain, row.missing) for row in facts.dictionary(schema)]
+    table = _table(
+        ("Column", "Kind", "Domain", "No value is written as"),
+        rows,
+        caption="Declared before a record was read; nothing here was learned from the source.",
+    )
+    if len(rows) <= PLOTS_PER_GROUP:
+        return _section("dictionary", "Data dictionary", table)
+    summary = element("summary", "All columns", element("small", f"{len(rows)} columns"))
+    return _section("dictionary", "Data dictionary", element("details", summary, table))
+
+
+def _verify(manifest: Manifest) -> Markup:
+    return _section(
+        "verify",
+        "Verify",
+        element(
+            "p",
+            "Anybody can check, without the source, that no file of this bundle was changed and "
+            "that epsilon follows from the noise listed above:",
+        ),
+        element("pre", "clustmix verify BUNDLE"),
+        element(
+            "p",
+            "BUNDLE is the folder or archive of release ",
+            element("code", manifest.release_id),
+            ". The command compares the SHA-256 digest of each file with the manifest and "
+            "computes epsilon again from the list of events.",
+        ),
+        element("h3", "What is taken on trust"),
+        _items(facts.TRUST, class_="plain"),
+    )
+
+
+def _signatures() -> Markup:
+    lines = ("Reviewed by", "Role", "Date", "Signature")
+    return element("div", [element("div", line) for line in lines], class_="sign")

@@ -1,0 +1,1 @@
+"""Synthesizers: pure mathematics, arrays in, arrays out."""

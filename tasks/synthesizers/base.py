@@ -1,0 +1,58 @@
+"""What every synthesizer is: a plan made from public settings, then stages, then a sampler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privacy.parameters import Guarantee
+from tasks.synthesizers.curator import Curator
+from tasks.synthesizers.plan import MeasurementPlan
+
+Released = Mapping[str, NDArray[Any]]
+"""Named public arrays: what earlier stages released or derived. Safe to store and to show."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One step of a measurement.
+
+    Parameters
+    ----------
+    name
+        The name that the orchestrator shows.
+    run
+        Takes the curator and everything released so far; returns what it adds.
+    """
+
+    name: str
+    run: Callable[[Curator, Released], Released]
+
+
+class Synthesizer(Protocol):
+    """A method bound to a public domain and public settings."""
+
+    guarantee: Guarantee
+
+    def plan(self, *, mu: float) -> MeasurementPlan:
+        """Every noisy statistic and its noise, from public settings alone."""
+
+    def stages(self, *, mu: float) -> tuple[Stage, ...]:
+        """The steps of the measurement, in order."""
+
+    def sample(
+        self, released: Released, *, n_rows: int, rng: np.random.Generator
+    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+        """Sample ``(codes, labels)`` from a finished measurement; post-processing."""
+
+
+def measure(synthesizer: Synthesizer, curator: Curator, *, mu: float) -> Released:
+    """Run all stages in order, in this process: the serial reference of the release flow."""
+    released: dict[str, NDArray[Any]] = {}
+    for stage in synthesizer.stages(mu=mu):
+        released.update(stage.run(curator, released))
+    return released

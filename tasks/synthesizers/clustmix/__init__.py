@@ -1,0 +1,1 @@
+"""ClustMix: approximate, adapt, anonymize."""

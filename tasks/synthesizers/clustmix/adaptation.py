@@ -1,0 +1,198 @@
+"""Stage 4, KIP on released moments: candidates, and the free choice between them.
+
+The loss of Eq. 6 depends on the rows only through A = sum phi phi^T and B = sum phi y^T, because
+``sum |y - W^T phi|^2 = const - 2 tr(W^T B) + tr(W^T A W)``. Once a noisy (A, B) is released, any
+number of Adam steps, restarts and settings is post-processing. A second pair (A, B) from other
+patients scores the candidates: it is unbiased for them and costs nothing more, because a patient
+is in one of the two pairs only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.synthesizers.clustmix.kip import (
+    SupportSet,
+    moment_loss,
+    optimise,
+    psd_projection,
+)
+from tasks.synthesizers.features import FeatureMap
+
+LEARNING_RATE = 0.01
+"""Adam step size in units of raw features, whose rows have norm at most one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moments:
+    """A released pair of moments, divided by the noisy number of patients behind it.
+
+    Parameters
+    ----------
+    second : float64 array of shape (m, m)
+        Positive semi-definite, ridge added.
+    cross : float64 array of shape (m, C)
+        Against one-hot labels less the released label frequencies.
+    """
+
+    second: NDArray[np.float64]
+    cross: NDArray[np.float64]
+
+    def loss(self, weights: NDArray[np.float64]) -> float:
+        """Squared error of ``phi @ weights`` less its constant, per patient."""
+        fit = np.sum(weights * (self.second @ weights)) - 2.0 * np.sum(weights * self.cross)
+        return float(fit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One KIP run: what it starts from, its public settings, and the moments it fits."""
+
+    feature_map: FeatureMap
+    start: NDArray[np.float64]
+    start_labels: NDArray[np.float64]
+    training: Moments
+    alpha: float
+    ridge: float
+    steps: int
+    box: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptedSupport:
+    """A support set adapted by KIP and the weights of its kernel ridge regression."""
+
+    points: NDArray[np.float64]
+    labels: NDArray[np.float64]
+    weights: NDArray[np.float64]
+
+
+def centre_moments(
+    second: NDArray[np.float64],
+    cross: NDArray[np.float64],
+    *,
+    prior: NDArray[np.float64],
+    size: float,
+    ridge: float,
+) -> Moments:
+    """Turn a noisy (A, B) with one-hot labels into usable moments.
+
+    Parameters
+    ----------
+    second : float64 array of shape (m, m)
+        Noisy and possibly indefinite: unbounded losses come of that, so it is projected.
+    cross : float64 array of shape (m, C)
+    prior : float64 array of shape (C,)
+        Released label frequencies.
+    size
+        Noisy number of patients, above 0.
+    ridge
+        Added to the diagonal; about the spectral norm of the noise.
+    """
+    centred = cross - cross.sum(axis=1, keepdims=True) * prior
+    return Moments(second=psd_projection(second, ridge) / size, cross=centred / size)
+
+
+def adapt(candidate: Candidate) -> AdaptedSupport:
+    """Run KIP (Algorithm 1 on Eq. 6) for one candidate. Runs on a worker, GPU or CPU.
+
+    Privacy
+    -------
+    Post-processing of released moments and released centres.
+    """
+    optimised = optimise(
+        _loss(candidate.feature_map),
+        SupportSet(candidate.start, candidate.start_labels),
+        (
+            candidate.start,
+            candidate.training.second,
+            candidate.training.cross,
+            candidate.alpha,
+            candidate.ridge,
+        ),
+        steps=candidate.steps,
+        learning_rate=LEARNING_RATE,
+        lower=-candidate.box,
+        upper=candidate.box,
+        learn_labels=True,
+    )
+    support = optimised.support
+    features = candidate.feature_map.hidden(np.asarray(support.points))
+    # Weights of kernel ridge regression on the support set, as in `kip.krr_weights`, in float64.
+    gram = features @ features.T + candidate.ridge * np.eye(len(features))
+    weights = features.T @ np.linalg.solve(gram, np.asarray(support.labels))
+    return AdaptedSupport(
+        points=np.asarray(support.points),
+        labels=np.asarray(support.labels),
+        weights=weights,
+    )
+
+
+def choose(supports: list[AdaptedSupport], validation: Moments) -> AdaptedSupport:
+    """Return the support set with the lowest loss on the validation moments."""
+    return min(supports, key=lambda support: validation.loss(support.weights))
+
+
+@lru_cache(maxsize=4)
+def _loss(feature_map: FeatureMap) -> Callable[..., Any]:
+    """One loss object per feature map, so that jax compiles it once for all candidates."""
+
+    def loss(
+        support: SupportSet, start: Any, second: Any, cross: Any, alpha: Any, ridge: Any
+    ) -> Any:
+        return moment_loss(
+            support, start, second, cross, features=feature_map.hidden, alpha=alpha, ridge=ridge
+        )
+
+    return loss
+
+
+def support_starts(
+    marginals: NDArray[np.float64],
+    sizes: NDArray[np.float64],
+    feature_map: FeatureMap,
+    *,
+    prior: NDArray[np.float64],
+    support_per_label: int,
+    public_seed: int,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Support points at released centres, spread by a public jitter; never at real rows.
+
+    Parameters
+    ----------
+    marginals : float64 array of shape (n_labels, n_cells, one_hot_width)
+        Released probabilities of each cell.
+    sizes : float64 array of shape (n_labels, n_cells)
+        Released sizes, 0 for cells that are not used.
+    feature_map
+        Public map.
+    prior : float64 array of shape (n_labels,)
+        Released label frequencies.
+    support_per_label
+        Points of each label.
+    public_seed
+        Seed of the jitter, public.
+
+    Returns
+    -------
+    points : float64 array of shape (n_labels * support_per_label, n_raw)
+    labels : float64 array of shape (n_labels * support_per_label, n_labels)
+        One-hot less the label frequencies.
+    """
+    generator = np.random.default_rng(public_seed)
+    centres = feature_map.raw_of_marginals(marginals)
+    jitter = 0.5 / np.sqrt(feature_map.n_raw)
+    points = []
+    for label in range(len(marginals)):
+        weight = np.maximum(sizes[label], 0.0) + 1e-9
+        cell = generator.choice(len(weight), size=support_per_label, p=weight / weight.sum())
+        noise = generator.standard_normal((support_per_label, feature_map.n_raw)) * jitter
+        points.append(centres[label, cell] + noise)
+    labels = np.repeat(np.eye(len(marginals)) - prior, support_per_label, axis=0)
+    return np.concatenate(points), labels

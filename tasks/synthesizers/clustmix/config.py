@@ -1,0 +1,67 @@
+"""Public settings of ClustMix in the proven analysis."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+PUBLIC_SEED = 20_221_013
+"""Seed of every public random choice (slices, features, starting points): it may be printed."""
+
+
+class BudgetShares(BaseModel):
+    """How ``mu**2`` is split over the stages; only the ratios count."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    clustering: float = Field(default=0.05, gt=0, description="Noisy rounds that place centres.")
+    second_moment: float = Field(default=0.20, gt=0, description="Second moments A of KIP.")
+    feature_label: float = Field(default=0.15, gt=0, description="Feature-by-label sums B of KIP.")
+    histograms: float = Field(default=0.30, gt=0, description="Histograms that rows come from.")
+    residuals: float = Field(default=0.30, gt=0, description="Corrections of the label model.")
+
+
+class ClustMixConfig(BaseModel):
+    """Settings of ClustMix. All are public: none may be chosen by looking at the private table."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Literal["clustmix"] = "clustmix"
+    slices: int = Field(default=2, ge=1, le=64, description="Public random slices of the domain.")
+    clusters_per_slice: int = Field(
+        default=2, ge=1, le=64, description="Mixture components of each label in each slice."
+    )
+    clustering_rounds: int = Field(
+        default=1, ge=1, le=10, description="Noisy rounds that place the cluster centres."
+    )
+    min_cluster_size: int = Field(
+        default=200, ge=1, description="Clusters with a smaller noisy size are not used (l_min)."
+    )
+    features: Literal["auto", "one_hot", "ordinal"] = Field(
+        default="auto", description="Features of a numeric column: a code each, or one score."
+    )
+    random_features: int = Field(
+        default=32, ge=2, le=2000, multiple_of=2, description="Random tangent-kernel features."
+    )
+    skip_weight: float = Field(
+        default=0.9, gt=0, le=1, description="Share of the linear part of the tangent kernel."
+    )
+    support_per_label: int = Field(
+        default=16, ge=1, le=500, description="KIP support points of each label."
+    )
+    kip_steps: int = Field(default=100, ge=1, le=5000, description="Adam steps of KIP.")
+    alphas: tuple[float, ...] = Field(
+        default=(0.0, 0.1), min_length=1, description="Candidate weights of staying near centres."
+    )
+    lambdas: tuple[float, ...] = Field(
+        default=(0.001, 0.1), min_length=1, description="Candidate regularisations of KIP."
+    )
+    restarts: int = Field(default=1, ge=1, le=20, description="Public starting points tried.")
+    residual_rounds: int = Field(
+        default=2, ge=1, le=10, description="Corrections of the label model by noisy residuals."
+    )
+    naive_bayes_weight: float = Field(
+        default=0.25, ge=0, le=1, description="Weight of the naive-Bayes start of the label model."
+    )
+    shares: BudgetShares = Field(default_factory=BudgetShares)

@@ -1,0 +1,373 @@
+"""Kernel inducing points: a few labelled points on which kernel ridge regression predicts well.
+
+The published algorithm compares predictions with the raw rows (`raw_loss`). The same loss can be
+written so that the rows enter only through two moments of a finite feature map (`moment_loss`);
+once those moments are released with noise, every step here is post-processing and costs nothing.
+
+References
+----------
+Nguyen, Chen and Lee (2020), "Dataset meta-learning from kernel ridge-regression".
+3A paper, Eq. 5, Eq. 6 and Algorithm 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.scipy.linalg import cho_factor, cho_solve
+from numpy.typing import ArrayLike, NDArray
+
+Array: TypeAlias = jax.Array
+Loss: TypeAlias = Callable[..., Array]
+
+
+class SupportSet(NamedTuple):
+    """Inducing points and their label vectors.
+
+    Attributes
+    ----------
+    points : array of shape (s, d)
+    labels : array of shape (s, C)
+    """
+
+    points: Any
+    labels: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimisedSupport:
+    """Outcome of `optimise`.
+
+    Attributes
+    ----------
+    support
+        Support set with the lowest loss seen, as float64 numpy arrays.
+    start_loss, loss
+        Loss at the start and at `support`. They are private where the loss reads raw rows.
+    steps_taken
+        Number of Adam steps.
+    """
+
+    support: SupportSet
+    start_loss: float
+    loss: float
+    steps_taken: int
+
+
+def centred_one_hot(labels: NDArray[np.integer[Any]], n_classes: int) -> NDArray[np.float64]:
+    """Label vectors ``e_c - 1/C`` of shape (n, C), each of norm ``sqrt(1 - 1/C)``."""
+    return np.eye(n_classes)[np.asarray(labels, dtype=np.int64)] - 1.0 / n_classes
+
+
+def z_score(x: Any, *, centre: Any, spread: Any) -> Any:
+    """Return ``(x - centre) / spread`` for arrays of numpy or jax.
+
+    Privacy
+    -------
+    `centre` and `spread` must be public constants (declared bounds, say). Computed from the rows
+    they let one record move every other one, which no noise on a later mean can hide.
+    """
+    return (x - centre) / spread
+
+
+def raw_loss(
+    support: SupportSet,
+    start_points: Array,
+    targets: Array,
+    target_labels: Array,
+    support_mask: Array | None = None,
+    target_mask: Array | None = None,
+    *,
+    kernel: Callable[[Any, Any], Array],
+    alpha: float,
+    ridge: float,
+) -> Array:
+    r"""Weighted loss of Eq. 6 on raw target rows.
+
+    .. math:: \alpha \frac{\|X - C\|^2}{\|C\|^2}
+       + (1-\alpha) \tfrac12 \| Y_t - K_{ts} (K_{ss} + \lambda I)^{-1} Y_s \|^2
+
+    Parameters
+    ----------
+    support
+        Points X of shape (s, d) and labels Y_s of shape (s, C).
+    start_points : (s, d)
+        Centroids C the points are held to.
+    targets, target_labels : (t, d), (t, C)
+        Raw rows and their label vectors.
+    support_mask : (s,), target_mask : (t,), optional
+        1 for a real entry, 0 for padding that must not count. Padding lets slices of different
+        size share one compiled program.
+    kernel
+        Function of (a, d) and (b, d) that returns the (a, b) kernel matrix.
+    alpha
+        Weight of staying at the centroids, in [0, 1]. (The paper's text has its meaning reversed;
+        Eq. 6 is followed.)
+    ridge
+        Regularisation lambda, above 0, absolute.
+
+    Privacy
+    -------
+    Reads raw rows at every step: neither the loss nor the optimum is differentially private.
+    """
+    points, labels = support
+    self_kernel = kernel(points, points)
+    cross_kernel = kernel(targets, points)
+    shift = points - start_points
+    reference = start_points
+    if support_mask is not None:
+        self_kernel = self_kernel * support_mask[:, None] * support_mask[None, :]
+        self_kernel = self_kernel + jnp.diag(1.0 - support_mask)
+        cross_kernel = cross_kernel * support_mask[None, :]
+        shift = shift * support_mask[:, None]
+        reference = reference * support_mask[:, None]
+        labels = labels * support_mask[:, None]
+    residual = target_labels - cross_kernel @ _ridge_solve(self_kernel, labels, ridge)
+    if target_mask is not None:
+        residual = residual * target_mask[:, None]
+    fidelity = jnp.sum(shift**2) / jnp.sum(reference**2)
+    return alpha * fidelity + (1.0 - alpha) * 0.5 * jnp.sum(residual**2)
+
+
+def moment_loss(
+    support: SupportSet,
+    start_points: Array,
+    second_moment: Array,
+    cross_moment: Array,
+    *,
+    features: Callable[[Any], Any],
+    alpha: float,
+    ridge: float,
+) -> Array:
+    r"""Eq. 6 with the data entering only through two moments of a feature map.
+
+    With kernel ``phi(x) . phi(y)``, ``A = sum phi phi^T``, ``B = sum phi y^T`` and
+    ``W = Phi_s^T (Phi_s Phi_s^T + ridge I)^{-1} Y_s``,
+
+    .. math:: \alpha \frac{\|X - C\|^2}{\|C\|^2}
+       + \frac{1-\alpha}{2} [ \mathrm{tr}(W^T A W) - 2\, \mathrm{tr}(W^T B) ],
+
+    which is `raw_loss` less the constant ``(1 - alpha) / 2 * sum |y|^2``, since
+    ``sum |y - W^T phi|^2 = sum |y|^2 - 2 tr(W^T B) + tr(W^T A W)``.
+
+    Parameters
+    ----------
+    support, start_points, alpha, ridge
+        As in `raw_loss`.
+    second_moment : (m, m)
+        A, positive semi-definite (pass a noisy one through `psd_projection` first, or the loss
+        has no lower bound).
+    cross_moment : (m, C)
+        B.
+    features
+        Public feature map from (s, d) to (s, m), differentiable by jax.
+
+    Privacy
+    -------
+    Post-processing of (A, B): private if and only if these were released by a private mechanism.
+    """
+    points, labels = support
+    weights = krr_weights(features(points), labels, ridge)
+    fit = jnp.sum(weights * (second_moment @ weights)) - 2.0 * jnp.sum(weights * cross_moment)
+    fidelity = jnp.sum((points - start_points) ** 2) / jnp.sum(start_points**2)
+    return alpha * fidelity + 0.5 * (1.0 - alpha) * fit
+
+
+def krr_weights(support_features: Any, support_labels: Any, ridge: float) -> Array:
+    """Weights W of shape (m, C) of kernel ridge regression on a support set.
+
+    ``W = Phi_s^T (Phi_s Phi_s^T + ridge I)^{-1} Y_s``; the prediction for x is ``phi(x) W``.
+
+    Parameters
+    ----------
+    support_features : (s, m)
+    support_labels : (s, C)
+    ridge
+        Regularisation lambda, above 0, absolute.
+    """
+    gram = support_features @ support_features.T
+    return jnp.asarray(support_features.T @ _ridge_solve(gram, support_labels, ridge))
+
+
+def _ridge_solve(gram: Array, labels: Array, ridge: float) -> Array:
+    factor = cho_factor(gram + ridge * jnp.eye(gram.shape[0], dtype=gram.dtype), lower=True)
+    return cho_solve(factor, labels)
+
+
+def psd_projection(noisy_second_moment: NDArray[Any], ridge: float) -> NDArray[np.float64]:
+    """Nearest positive semi-definite matrix (Frobenius norm), plus ``ridge`` times the identity.
+
+    The spectral norm of the mirrored noise of standard deviation sigma on an (m, m) matrix is
+    about ``2 sigma sqrt(m)``, hence the usual choice of `ridge`.
+
+    Parameters
+    ----------
+    noisy_second_moment : (m, m)
+        Symmetrised before the projection.
+    ridge
+        At least 0.
+
+    Raises
+    ------
+    ValueError
+        If the matrix is not square or the ridge is negative.
+    """
+    noisy = np.asarray(noisy_second_moment, dtype=np.float64)
+    if noisy.ndim != 2 or noisy.shape[0] != noisy.shape[1]:
+        raise ValueError(f"expected a square matrix, found shape {noisy.shape}")
+    if not ridge >= 0.0:
+        raise ValueError(f"expected a ridge of 0 or more, found {ridge}")
+    values, vectors = np.linalg.eigh((noisy + noisy.T) / 2.0)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    projected: NDArray[np.float64] = root @ root.T + ridge * np.eye(len(noisy))
+    return projected
+
+
+def optimise(
+    loss: Loss,
+    start: SupportSet,
+    data: tuple[Any, ...] = (),
+    *,
+    steps: int,
+    learning_rate: float,
+    lower: ArrayLike,
+    upper: ArrayLike,
+    tolerance: float = 0.0,
+    learn_labels: bool = False,
+) -> OptimisedSupport:
+    """Minimise a loss over the support set by Adam, inside a box.
+
+    Runs in float64 on the default jax device, as one compiled program. Repeated calls with the
+    same `loss` object and the same shapes reuse it.
+
+    Parameters
+    ----------
+    loss
+        Hashable function; ``loss(support, *data)`` returns a scalar.
+    start
+        Support set to start from.
+    data
+        Arrays passed on to `loss`.
+    steps
+        Largest number of Adam steps, at least 1.
+    learning_rate
+        Adam step size, above 0, in units of the points.
+    lower, upper
+        Box of the points, scalars or arrays of shape (d,). After every step the points are
+        projected to it.
+    tolerance
+        Stop once the loss changes by no more than this share of its size between two steps; 0
+        always takes every step.
+    learn_labels
+        Whether the label vectors are optimised too (Algorithm 1 leaves it open).
+
+    Returns
+    -------
+    OptimisedSupport
+        The best support set met, the start included. A step to a loss that is not finite ends the
+        run, so the result is always usable.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is outside its range.
+    """
+    if steps < 1:
+        raise ValueError(f"expected 1 or more steps, found {steps}")
+    if not learning_rate > 0.0:
+        raise ValueError(f"expected a learning_rate above 0, found {learning_rate}")
+    if not tolerance >= 0.0:
+        raise ValueError(f"expected a tolerance of 0 or more, found {tolerance}")
+    if not np.all(np.asarray(lower) <= np.asarray(upper)):
+        raise ValueError("expected every lower bound of the box at or below its upper bound")
+    with jax.enable_x64(True):
+        to_float64 = partial(jax.tree.map, lambda leaf: jnp.asarray(leaf, dtype=jnp.float64))
+        best, start_loss, best_loss, taken = _descend(
+            loss,
+            learn_labels,
+            to_float64(SupportSet(*start)),
+            to_float64(tuple(data)),
+            jnp.asarray(lower, dtype=jnp.float64),
+            jnp.asarray(upper, dtype=jnp.float64),
+            steps,
+            learning_rate,
+            tolerance,
+        )
+        return OptimisedSupport(
+            support=SupportSet(*(np.asarray(leaf) for leaf in best)),
+            start_loss=float(start_loss),
+            loss=float(best_loss),
+            steps_taken=int(taken),
+        )
+
+
+class _State(NamedTuple):
+    """Loop state of Adam: where it is, and the best it has met."""
+
+    support: SupportSet
+    value: Array
+    gradient: SupportSet
+    adam: Any
+    previous: Array
+    best: SupportSet
+    best_value: Array
+    step: Array
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _descend(
+    loss: Loss,
+    learn_labels: bool,
+    start: SupportSet,
+    data: tuple[Array, ...],
+    lower: Array,
+    upper: Array,
+    steps: Array,
+    learning_rate: Array,
+    tolerance: Array,
+) -> tuple[SupportSet, Array, Array, Array]:
+    adam = optax.adam(learning_rate)
+    value_and_gradient = jax.value_and_grad(lambda support: loss(support, *data))
+
+    def project(support: SupportSet) -> SupportSet:
+        return support._replace(points=jnp.clip(support.points, lower, upper))
+
+    def unfinished(state: _State) -> Array:
+        change = jnp.abs(state.previous - state.value)
+        moving = (tolerance <= 0.0) | (change > tolerance * jnp.abs(state.value))
+        return (state.step < steps) & jnp.isfinite(state.value) & moving
+
+    def advance(state: _State) -> _State:
+        updates, adam_state = adam.update(state.gradient, state.adam, state.support)
+        if not learn_labels:
+            updates = updates._replace(labels=jnp.zeros_like(updates.labels))
+        support = project(optax.apply_updates(state.support, updates))
+        value, gradient = value_and_gradient(support)
+        better = value < state.best_value
+        best = jax.tree.map(lambda new, old: jnp.where(better, new, old), support, state.best)
+        best_value = jnp.where(better, value, state.best_value)
+        return _State(
+            support, value, gradient, adam_state, state.value, best, best_value, state.step + 1
+        )
+
+    start = project(start)
+    value, gradient = value_and_gradient(start)
+    state = _State(
+        start,
+        value,
+        gradient,
+        adam.init(start),
+        jnp.full_like(value, jnp.inf),
+        start,
+        value,
+        jnp.zeros((), dtype=jnp.int32),
+    )
+    final = jax.lax.while_loop(unfinished, advance, state)
+    return final.best, value, final.best_value, final.step

@@ -1,0 +1,186 @@
+"""The released label model: probabilities of the label given the features of a record.
+
+It starts from the adapted support set and the naive-Bayes log-odds of the released histograms,
+and is corrected by noisy residual moments, which are gradients of the likelihood of the private
+rows at the released model. It labels the sampled records, so that a classifier trained on them
+has about the loss of one trained on the real rows (the aim of "Adapt").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.synthesizers.features import FeatureMap
+from tasks.synthesizers.statistics import softmax
+
+_MARGIN_OF_KRR = 0.5
+"""Kernel ridge regression estimates p(y|x) - p(y); divided by the variance of the label it is a
+log-odds up to a factor, which this shrinks because the largest scores overshoot."""
+
+_TYPICAL_CURVATURE = 0.6
+"""Mean of p(1 - p) over records, as a share of its value at the prior."""
+
+_DAMPING = 0.15
+"""Damping of a Newton step, as a share of the spectral norm of the noise of the gradient."""
+
+_RESCALING = (0.25, 4.0)
+"""Limits of one change of the model's confidence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelModel:
+    """Multinomial logistic model on the public features.
+
+    Parameters
+    ----------
+    weights : float64 array of shape (m, n_labels)
+    log_prior : float64 array of shape (n_labels,)
+        Log of the released label frequencies.
+    """
+
+    weights: NDArray[np.float64]
+    log_prior: NDArray[np.float64]
+
+    def probabilities(
+        self, codes: NDArray[np.uint16], feature_map: FeatureMap
+    ) -> NDArray[np.float64]:
+        """Label probabilities of encoded records, shape (n, n_labels)."""
+        return softmax(feature_map.phi(codes) @ self.weights + self.log_prior)
+
+
+def start_model(
+    krr: NDArray[np.float64],
+    log_odds: NDArray[np.float64],
+    feature_map: FeatureMap,
+    *,
+    prior: NDArray[np.float64],
+    naive_bayes_weight: float,
+) -> LabelModel:
+    """Blend kernel ridge regression with the naive-Bayes log-odds of the histograms.
+
+    Parameters
+    ----------
+    krr : float64 array of shape (m, n_labels)
+        Weights of the adapted support set.
+    log_odds : float64 array of shape (n_labels, one_hot_width)
+        Log ratio of each code's probability given the label to its overall probability.
+    feature_map
+        Public map; the log-odds are used only where every code has its own raw feature, because
+        else they are no linear function of the features.
+    prior : float64 array of shape (n_labels,)
+        Released label frequencies.
+    naive_bayes_weight
+        Weight of the log-odds: below one, because columns that say the same count once each.
+    """
+    weights = _MARGIN_OF_KRR * krr / (prior * (1.0 - prior))
+    if feature_map.n_raw == log_odds.shape[1]:
+        # phi = sqrt(skip) * onehot / sqrt(d) / |raw|, and |raw| = 1 for a one-hot row.
+        gain = np.sqrt(len(feature_map.tables) / feature_map.hidden.skip_weight)
+        weights[: feature_map.n_raw] += naive_bayes_weight * gain * log_odds.T
+    return LabelModel(weights=weights, log_prior=np.log(prior))
+
+
+def naive_bayes_log_odds(
+    histograms: NDArray[np.float64],
+    offsets: NDArray[np.int64],
+    *,
+    prior: NDArray[np.float64],
+    noise_stddev: float,
+) -> NDArray[np.float64]:
+    """Log ratio of p(code | label) to p(code), shrunk to 0 by half a noise standard deviation.
+
+    Parameters
+    ----------
+    histograms : float64 array of shape (n_labels, one_hot_width)
+        Noisy counts of each label.
+    offsets
+        Start of each column's block; the last entry is the width.
+    prior : float64 array of shape (n_labels,)
+    noise_stddev
+        Standard deviation of the noise of one entry.
+
+    Returns
+    -------
+    float64 array of shape (n_labels, one_hot_width)
+    """
+    if histograms.shape[1] != int(offsets[-1]):
+        raise ValueError(f"expected {int(offsets[-1])} codes, found {histograms.shape[1]}")
+    pseudo = 0.5 * noise_stddev
+    counts = np.maximum(histograms, 0.0)
+    given = (counts + pseudo * prior[:, None]) / (counts.sum(axis=0) + pseudo)
+    return np.asarray(np.log(given / prior[:, None]))
+
+
+def correct(
+    model: LabelModel,
+    residual: NDArray[np.float64],
+    second: NDArray[np.float64],
+    *,
+    noise_stddev: float,
+) -> LabelModel:
+    """One damped Newton step along a noisy residual moment.
+
+    Parameters
+    ----------
+    model
+        Released model at which the residual was taken.
+    residual : float64 array of shape (m, n_labels)
+        Noisy gradient, in patients.
+    second : float64 array of shape (m, m)
+        Noisy second moment of the features, in patients.
+    noise_stddev
+        Standard deviation of the noise of one entry of ``residual``.
+
+    Privacy
+    -------
+    Post-processing of released statistics.
+    """
+    prior = np.exp(model.log_prior)
+    n_labels = len(prior)
+    # For two labels the gradients are opposite and half a step each makes a whole one.
+    share = (n_labels - 1) / n_labels
+    curvature = _TYPICAL_CURVATURE * prior * (1.0 - prior)
+    values, vectors = np.linalg.eigh(second)
+    damping = _DAMPING * noise_stddev * np.sqrt(len(second))
+    scale = np.maximum(values, 0.0)[:, None] * curvature + damping
+    step = vectors @ ((vectors.T @ residual) / scale) * share
+    return replace(model, weights=model.weights + step)
+
+
+def calibrate_confidence(
+    model: LabelModel, second: NDArray[np.float64], cross: NDArray[np.float64]
+) -> LabelModel:
+    """Rescale the weights so that the spread of the log-odds fits the released moments.
+
+    For one label against the rest, with Gaussian scores of equal variance in both groups, the
+    log-odds has slope ``(difference of the means) / (variance within)``; both come from the
+    moments. Damped steps leave the model with too little confidence, and labels drawn from it
+    would be noisier than real ones.
+
+    Parameters
+    ----------
+    model
+        Released model.
+    second : float64 array of shape (m, m)
+        Second moment of the features, per patient.
+    cross : float64 array of shape (m, n_labels)
+        Feature-by-label sums, per patient.
+
+    Privacy
+    -------
+    Post-processing of released statistics.
+    """
+    prior = np.exp(model.log_prior)
+    centred = model.weights - model.weights.mean(axis=1, keepdims=True)
+    mean = cross.sum(axis=1) @ centred
+    inside = np.sum(cross * centred, axis=0) / prior
+    outside = (mean - prior * inside) / (1.0 - prior)
+    difference = inside - outside
+    spread = np.einsum("mc,mn,nc->c", centred, second, centred) - mean**2
+    within = np.maximum(spread - prior * (1.0 - prior) * difference**2, 0.1 * np.abs(spread))
+    slope = difference / np.maximum(within, 1e-12) * (1.0 - 1.0 / len(prior))
+    rescaling = float(np.clip(np.average(slope, weights=prior * (1.0 - prior)), *_RESCALING))
+    return replace(model, weights=model.weights * rescaling)

@@ -1,0 +1,134 @@
+"""Stage 5, noise calibration: the plan of every draw, and its check against what happened.
+
+The plan is calibrated from public settings before the private table is opened: how the budget is
+split, and the smallest noise of each statistic that meets its part, rounded to more noise. The
+stage of this name re-derives the plan, holds it against the events that really happened, and
+hands mixing what is left. The paper's Nelder-Mead search on Eq. 8 may stop on the unsafe side of
+its target and lives in the published analysis only.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from privacy.accountants.gaussian import GaussianAccountant
+from privacy.errors import IntegrityError
+from privacy.events import ComposedEvent
+from tasks.synthesizers.clustmix.config import PUBLIC_SEED, ClustMixConfig
+from tasks.synthesizers.encoded import EncodingDomain
+from tasks.synthesizers.features import FeatureMap, build_feature_map
+from tasks.synthesizers.plan import MeasurementPlan, StatisticRequest, plan_measurement
+from tasks.synthesizers.statistics import SECOND_MOMENT_SCALE, SUM_SCALE
+
+SECOND_MOMENT = "second_moments"
+FEATURE_LABEL = "feature_label_sums"
+HISTOGRAMS = "cell_histograms"
+
+
+def clustering_round(index: int) -> str:
+    """Name of the statistic of clustering round ``index``, from 0."""
+    return f"clustering_round_{index + 1}"
+
+
+def residual_round(index: int) -> str:
+    """Name of the statistic of residual round ``index``, from 0."""
+    return f"residual_round_{index + 1}"
+
+
+def feature_map_of(domain: EncodingDomain, config: ClustMixConfig) -> FeatureMap:
+    """Public feature map of a domain under the settings."""
+    return build_feature_map(
+        domain,
+        n_random=config.random_features,
+        skip_weight=config.skip_weight,
+        public_seed=PUBLIC_SEED,
+        block_kind=None if config.features == "auto" else config.features,
+    )
+
+
+def calibrate(domain: EncodingDomain, config: ClustMixConfig, *, mu: float) -> MeasurementPlan:
+    """Plan every noisy statistic of the chain for a Gaussian-DP budget.
+
+    Parameters
+    ----------
+    domain, config
+        Public domain and settings.
+    mu
+        Budget of the release.
+
+    Privacy
+    -------
+    Reads no data. Sensitivities are those proved in ``tasks.synthesizers.statistics``.
+    """
+    m = feature_map_of(domain, config).n_features
+    cells = config.slices * config.clusters_per_slice
+    histogram_shape = (domain.n_labels, cells, domain.one_hot_width)
+    shares = config.shares
+
+    def request(
+        name: str, shape: tuple[int, ...], share: float, sensitivity: float, scale: int = SUM_SCALE
+    ) -> StatisticRequest:
+        return StatisticRequest(
+            name=name, shape=shape, unit_l2_sensitivity=sensitivity, scale=scale, share=share
+        )
+
+    rounds, corrections = config.clustering_rounds, config.residual_rounds
+    return plan_measurement(
+        [
+            *(
+                request(clustering_round(i), histogram_shape, shares.clustering / rounds, 1.0)
+                for i in range(rounds)
+            ),
+            request(
+                SECOND_MOMENT,
+                (2, m * (m + 1) // 2),
+                shares.second_moment,
+                1.0,
+                SECOND_MOMENT_SCALE,
+            ),
+            request(FEATURE_LABEL, (2, m, domain.n_labels), shares.feature_label, 1.0),
+            request(HISTOGRAMS, histogram_shape, shares.histograms, 1.0),
+            *(
+                request(
+                    residual_round(i),
+                    (m, domain.n_labels),
+                    shares.residuals / corrections,
+                    float(np.sqrt(2.0)),
+                )
+                for i in range(corrections)
+            ),
+        ],
+        mu=mu,
+    )
+
+
+def hold_against(plan: MeasurementPlan, happened: ComposedEvent, *, mu: float) -> float:
+    """Check the events so far against the plan and return the ``mu`` that is left.
+
+    Parameters
+    ----------
+    plan
+        The plan, derived anew from public settings.
+    happened
+        Events that the curator recorded, in order.
+    mu
+        Budget of the release.
+
+    Raises
+    ------
+    IntegrityError
+        If an event is not the planned one, or the plan exceeds the budget.
+    """
+    planned = plan.event.events
+    if happened.events != planned[: len(happened.events)]:
+        raise IntegrityError(
+            "PLAN_BROKEN",
+            "expected exactly the planned draws so far, found another draw; nothing is released",
+        )
+    accountant = GaussianAccountant()
+    if accountant.compose(plan.event).mu > mu:
+        raise IntegrityError(
+            "PLAN_OVER_BUDGET", "expected a plan within the budget, found more; nothing is released"
+        )
+    spent = accountant.compose(happened).mu
+    return float(np.sqrt(max(mu**2 - spent**2, 0.0)))

@@ -1,0 +1,248 @@
+"""Isotropic Gaussian mixture in which every cluster holds at least a minimum number of rows.
+
+Eq. 2 to 4: the log likelihood of a hard assignment plus a prior on cluster sizes that is zero below
+the minimum and uniform above. Expectation-maximisation alternates
+
+* assignment: the sizes at or above the minimum that maximise the log likelihood, an exact min-cost
+  flow from rows to clusters;
+* estimation: mean and one variance per cluster.
+
+Constrained k-means replaces it when time runs out or no solution is found.
+
+Flaw C4: memberships are an optimum over all rows. Replacing a single record can move whole blocks
+between clusters and shift their means by a constant, not by one over the cluster size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+from k_means_constrained import KMeansConstrained
+from numpy.typing import NDArray
+from sklearn.cluster import kmeans_plusplus
+
+# Smallest variance of a cluster, for features in [0, 1]; sklearn's default regularisation.
+_MIN_VARIANCE = 1e-6
+_FALLBACK_ITERATIONS = 10
+
+
+def assign_with_minimum_size(
+    cost: NDArray[np.float64],
+    min_size: int,
+    *,
+    out_of_time: Callable[[], bool] = lambda: False,
+) -> NDArray[np.intp] | None:
+    """Cheapest assignment of rows to clusters with at least `min_size` rows in each.
+
+    Every row starts at its cheapest cluster, which is optimal without the constraint. While a
+    cluster is short, one row is moved along the cheapest path from a cluster that can spare one to
+    a cluster that needs one (a path may pass through others: a row moves along each of its edges).
+    These are the successive shortest paths of the min-cost flow, contracted to one node per
+    cluster, so the result is optimal.
+
+    Parameters
+    ----------
+    cost : (n, k)
+        Finite cost of each row in each cluster.
+    min_size
+        At least 0.
+    out_of_time
+        Asked before every move; when true the search is given up.
+
+    Returns
+    -------
+    integer array of shape (n,), or None
+        Cluster of each row; None when there is no solution (``n < k * min_size`` or a cost is not
+        finite) or no time.
+    """
+    n_rows, n_clusters = cost.shape
+    if n_rows < n_clusters * min_size or not np.all(np.isfinite(cost)):
+        return None
+    labels: NDArray[np.intp] = np.argmin(cost, axis=1)
+    sizes = np.bincount(labels, minlength=n_clusters)
+    # edge[a, b]: least extra cost of moving one row from a to b; mover[a, b]: that row.
+    edge = np.full((n_clusters, n_clusters), np.inf)
+    mover = np.zeros((n_clusters, n_clusters), dtype=np.intp)
+    stale = np.arange(n_clusters)
+    while np.any(sizes < min_size):
+        if out_of_time():
+            return None
+        for cluster in stale.tolist():
+            edge[cluster], mover[cluster] = _cheapest_moves(cost, labels, cluster)
+        path = _cheapest_path(edge, sources=sizes > min_size, sinks=sizes < min_size)
+        for origin, target in pairwise(path):
+            labels[mover[origin, target]] = target
+        sizes[path[0]] -= 1
+        sizes[path[-1]] += 1
+        stale = path
+    return labels
+
+
+def _cheapest_moves(
+    cost: NDArray[np.float64], labels: NDArray[np.intp], cluster: int
+) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+    members = np.flatnonzero(labels == cluster)
+    if len(members) == 0:
+        return np.full(cost.shape[1], np.inf), np.zeros(cost.shape[1], dtype=np.intp)
+    extra = cost[members] - cost[members, cluster, None]
+    extra[:, cluster] = np.inf
+    best = np.argmin(extra, axis=0)
+    return extra[best, np.arange(cost.shape[1])], members[best]
+
+
+def _cheapest_path(
+    edge: NDArray[np.float64], *, sources: NDArray[np.bool_], sinks: NDArray[np.bool_]
+) -> NDArray[np.intp]:
+    """Cheapest path from any source to any sink by Bellman-Ford, as an array of clusters."""
+    n_clusters = len(edge)
+    distance = np.where(sources, 0.0, np.inf)
+    previous = np.full(n_clusters, -1, dtype=np.intp)
+    scale = np.max(np.abs(edge[np.isfinite(edge)]), initial=1.0)
+    for _ in range(n_clusters - 1):
+        through = distance[:, None] + edge
+        origin = np.argmin(through, axis=0)
+        candidate = through[origin, np.arange(n_clusters)]
+        # Rounding must not close a cycle of weight zero.
+        shorter = candidate < distance - 1e-12 * scale
+        if not np.any(shorter):
+            break
+        distance = np.where(shorter, candidate, distance)
+        previous = np.where(shorter, origin, previous)
+    path = [int(np.argmin(np.where(sinks, distance, np.inf)))]
+    while previous[path[-1]] >= 0:
+        path.append(int(previous[path[-1]]))
+    return np.array(path[::-1], dtype=np.intp)
+
+
+def constrained_gmm(
+    rows: NDArray[np.float64],
+    *,
+    n_clusters: int,
+    min_size: int,
+    max_iterations: int,
+    n_starts: int,
+    rng: np.random.Generator,
+    out_of_time: Callable[[], bool] = lambda: False,
+) -> NDArray[np.intp]:
+    """Cluster rows: GMMConstrained(X, n, l_min) of the paper.
+
+    Parameters
+    ----------
+    rows : (n, D)
+        Rows of one class in one slice, in [0, 1].
+    n_clusters, min_size
+        ``n_clusters * min_size`` must not exceed n.
+    max_iterations
+        Expectation-maximisation steps of each start.
+    n_starts
+        Number of k-means++ starts, of which the most likely result is kept.
+    rng
+        Source of the starts.
+    out_of_time
+        True once the time for this call is used up; constrained k-means (a fixed number of
+        iterations) is then used unless a start has already ended.
+
+    Returns
+    -------
+    integer array of shape (n,)
+        Cluster of each row, every cluster at least `min_size` large.
+
+    Raises
+    ------
+    ValueError
+        If the rows cannot fill the clusters.
+    """
+    if n_clusters < 1 or min_size < 1 or n_clusters * min_size > len(rows):
+        raise ValueError("expected enough rows to fill every cluster to its minimum size")
+    if n_clusters == 1:
+        return np.zeros(len(rows), dtype=np.intp)
+    best: tuple[float, NDArray[np.intp]] | None = None
+    for _ in range(n_starts):
+        fitted = _fit(rows, n_clusters, min_size, max_iterations, rng, out_of_time)
+        if fitted is None:
+            break
+        if best is None or fitted[0] > best[0]:
+            best = fitted
+    if best is not None:
+        return best[1]
+    return constrained_k_means(rows, n_clusters=n_clusters, min_size=min_size, rng=rng)
+
+
+def _fit(
+    rows: NDArray[np.float64],
+    n_clusters: int,
+    min_size: int,
+    max_iterations: int,
+    rng: np.random.Generator,
+    out_of_time: Callable[[], bool],
+) -> tuple[float, NDArray[np.intp]] | None:
+    seed = int(rng.integers(2**31))
+    means, _ = kmeans_plusplus(rows, n_clusters, random_state=seed)
+    spread = max(float(np.mean(np.var(rows, axis=0))), _MIN_VARIANCE)
+    variances = np.full(n_clusters, spread)
+    labels: NDArray[np.intp] | None = None
+    for _ in range(max_iterations):
+        updated = assign_with_minimum_size(
+            -log_likelihoods(rows, means, variances), min_size, out_of_time=out_of_time
+        )
+        if updated is None:
+            return None
+        settled = labels is not None and np.array_equal(updated, labels)
+        labels = updated
+        means, variances = estimate_components(rows, labels, n_clusters)
+        if settled:
+            break
+    if labels is None:
+        return None
+    likelihood = log_likelihoods(rows, means, variances)[np.arange(len(rows)), labels]
+    return float(np.sum(likelihood)), labels
+
+
+def log_likelihoods(
+    rows: NDArray[np.float64], means: NDArray[np.float64], variances: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Log density of each row (n, D) under each isotropic Gaussian; shape (n, k)."""
+    squares = (
+        np.sum(rows**2, axis=1)[:, None] - 2.0 * rows @ means.T + np.sum(means**2, axis=1)[None, :]
+    )
+    n_features = rows.shape[1]
+    exponents = np.maximum(squares, 0.0) / variances
+    normalisers = n_features * np.log(2.0 * np.pi * variances)
+    return np.asarray(-0.5 * (exponents + normalisers), dtype=np.float64)
+
+
+def estimate_components(
+    rows: NDArray[np.float64], labels: NDArray[np.intp], n_clusters: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean (k, D) and isotropic variance (k,) of each cluster, none of them empty."""
+    sizes = np.bincount(labels, minlength=n_clusters)
+    means = cluster_means(rows, labels, n_clusters)
+    squares = np.mean((rows - means[labels]) ** 2, axis=1)
+    variances = np.bincount(labels, weights=squares, minlength=n_clusters) / sizes
+    return means, np.maximum(variances, _MIN_VARIANCE)
+
+
+def cluster_means(
+    rows: NDArray[np.float64], labels: NDArray[np.intp], n_clusters: int
+) -> NDArray[np.float64]:
+    """Mean of the rows of each cluster; shape (k, D)."""
+    sums = np.zeros((n_clusters, rows.shape[1]))
+    np.add.at(sums, labels, rows)
+    means: NDArray[np.float64] = sums / np.bincount(labels, minlength=n_clusters)[:, None]
+    return means
+
+
+def constrained_k_means(
+    rows: NDArray[np.float64], *, n_clusters: int, min_size: int, rng: np.random.Generator
+) -> NDArray[np.intp]:
+    """Constrained k-means, the paper's fallback; the same contract as `constrained_gmm`."""
+    model = KMeansConstrained(
+        n_clusters=n_clusters,
+        size_min=min_size,
+        n_init=1,
+        max_iter=_FALLBACK_ITERATIONS,
+        random_state=int(rng.integers(2**31)),
+    )
+    return np.asarray(model.fit_predict(rows), dtype=np.intp)

@@ -1,0 +1,82 @@
+"""Scaling of the features to [0, 1] by the data, as the paper does.
+
+Flaw C1: minima, maxima and quantiles come from the private rows, so one record can move the scaled
+value of every other record; the noise of a cluster mean does not cover that. Which of the two
+scalings is used was chosen by utility (flaw C9).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.preprocessing import QuantileTransformer
+
+_MAX_QUANTILES = 1000
+
+
+class ScalingKind(StrEnum):
+    """The two scalings of the paper."""
+
+    MIN_MAX = "min_max"
+    NORMAL_QUANTILE = "normal_quantile"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataScaling:
+    """A fitted, invertible scaling to [0, 1], column by column. Build it with `fit_scaling`.
+
+    Attributes
+    ----------
+    quantiles
+        Fitted map to normal scores, or None for min-max scaling.
+    lower, upper : arrays of shape (D,)
+        Range of the columns (of their normal scores) in the data. A constant column is mapped to 0
+        and back to its value.
+    """
+
+    quantiles: QuantileTransformer | None
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+
+    def scale(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Map features of shape (n, D) to [0, 1]."""
+        scores = features if self.quantiles is None else self.quantiles.transform(features)
+        width = np.where(self.upper > self.lower, self.upper - self.lower, 1.0)
+        return np.clip((scores - self.lower) / width, 0.0, 1.0)
+
+    def restore(self, scaled: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Map scaled rows of shape (n, D), clipped to [0, 1], back to the data's own units."""
+        scores = self.lower + np.clip(scaled, 0.0, 1.0) * (self.upper - self.lower)
+        restored = scores if self.quantiles is None else self.quantiles.inverse_transform(scores)
+        return np.asarray(restored, dtype=np.float64)
+
+
+def fit_scaling(kind: ScalingKind, features: NDArray[np.float64]) -> DataScaling:
+    """Fit a scaling to the rows.
+
+    Parameters
+    ----------
+    kind
+        Min-max scaling, or normal scores of the quantiles followed by min-max scaling.
+    features : (n, D)
+        At least one row.
+
+    Privacy
+    -------
+    Reads every row without noise (flaw C1).
+    """
+    quantiles = None
+    scores = features
+    if kind is ScalingKind.NORMAL_QUANTILE:
+        quantiles = QuantileTransformer(
+            n_quantiles=min(_MAX_QUANTILES, len(features)),
+            output_distribution="normal",
+            subsample=None,
+        )
+        scores = quantiles.fit_transform(features)
+    return DataScaling(
+        quantiles=quantiles, lower=np.min(scores, axis=0), upper=np.max(scores, axis=0)
+    )

@@ -1,0 +1,62 @@
+"""Random slices of the feature space: the small regions that are clustered one by one.
+
+The paper: "for feature, we uniformly sample n data points as cutoff points", and everything else is
+applied to each region. It leaves open which features are cut. Here features are taken in random
+order, and every region that is still too large is cut along the next one, so that a table whose
+features have few distinct values can be sliced too.
+
+Flaw C2: the cut-offs are raw data values, and a record that happens to be a cut-off moves the
+regions of many others. The sizes that decide whether to cut on are private too (flaw C3).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def random_slices(
+    features: NDArray[np.float64], *, max_rows: int, n_cutoffs: int, rng: np.random.Generator
+) -> list[NDArray[np.intp]]:
+    """Cut the rows into regions of at most `max_rows` rows where the features allow it.
+
+    Parameters
+    ----------
+    features : (n, D)
+        Scaled rows.
+    max_rows
+        A region with more rows is cut further, as long as a feature is left.
+    n_cutoffs
+        Number of data points drawn (with replacement, uniformly among the rows of the region)
+        whose values cut the region. Equal values give fewer regions.
+    rng
+        Source of the order of the features and of the cut-offs.
+
+    Returns
+    -------
+    list of integer arrays
+        Row numbers of each region, ascending; every row is in exactly one region.
+
+    Raises
+    ------
+    ValueError
+        If `max_rows` or `n_cutoffs` is below 1.
+    """
+    if max_rows < 1 or n_cutoffs < 1:
+        raise ValueError("expected max_rows and n_cutoffs of 1 or more")
+    slices: list[NDArray[np.intp]] = [np.arange(len(features))]
+    for feature in rng.permutation(features.shape[1]):
+        if all(len(rows) <= max_rows for rows in slices):
+            break
+        pieces: list[NDArray[np.intp]] = []
+        for rows in slices:
+            if len(rows) <= max_rows:
+                pieces.append(rows)
+                continue
+            values = features[rows, feature]
+            cutoffs = np.unique(values[rng.integers(len(rows), size=n_cutoffs)])
+            # A value equal to a cut-off goes to the region above it.
+            region = np.searchsorted(cutoffs, values, side="right")
+            pieces += [rows[region == index] for index in np.unique(region)]
+        slices = pieces
+    return slices

@@ -1,0 +1,96 @@
+"""Encoded records: what a synthesizer sees of a table, and the public domain they live in.
+
+A synthesizer never sees a data frame. It sees integer codes that the public schema alone
+produced, so that no statistic of the private rows can hide in the encoding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+N_FOLDS = 5
+"""Number of folds into which a hash of the patient splits the patients."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodingDomain:
+    """Public shape of the encoded table.
+
+    Parameters
+    ----------
+    column_names
+        Names of the d feature columns, in the order of the schema.
+    n_codes
+        For each column, the number of its codes: public bins or declared levels, plus one for
+        the missing code where the column has one. The missing code is always the last.
+    has_missing
+        For each column, whether the last code means "missing".
+    numeric
+        For each column, whether it is numeric: its codes are then ordered bins.
+    label_levels
+        Names of the declared label levels.
+    """
+
+    column_names: tuple[str, ...]
+    n_codes: tuple[int, ...]
+    has_missing: tuple[bool, ...]
+    numeric: tuple[bool, ...]
+    label_levels: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        widths = {len(self.column_names), len(self.n_codes), len(self.has_missing)}
+        if widths != {len(self.numeric)}:
+            raise ValueError("expected one entry per column in every field of the domain")
+        if not self.column_names:
+            raise ValueError("expected at least one feature column, found none")
+        if len(self.label_levels) < 2:
+            raise ValueError(f"expected two or more label levels, found {len(self.label_levels)}")
+
+    @property
+    def n_columns(self) -> int:
+        """Number d of feature columns."""
+        return len(self.column_names)
+
+    @property
+    def n_labels(self) -> int:
+        """Number C of label levels."""
+        return len(self.label_levels)
+
+    @property
+    def one_hot_offsets(self) -> NDArray[np.int64]:
+        """Start of each column's block in a one-hot row, with the total width at the end."""
+        return np.concatenate([[0], np.cumsum(self.n_codes)]).astype(np.int64)
+
+    @property
+    def one_hot_width(self) -> int:
+        """Total number of codes over all feature columns."""
+        return int(sum(self.n_codes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedRows:
+    """Encoded records of one shard. A patient's rows never straddle two shards.
+
+    Parameters
+    ----------
+    codes : uint16 array of shape (n, d)
+        Code of each feature column, below ``n_codes`` of that column.
+    label : uint16 array of shape (n,)
+        Index of the label level.
+    weight : float64 array of shape (n,), values in (0, 1]
+        One over the number of rows kept of that row's patient, so that the weights of a patient
+        sum to one.
+    fold : uint8 array of shape (n,), values in [0, N_FOLDS)
+        A hash of the patient, the same for all rows of a patient: splits patients, not rows.
+    """
+
+    codes: NDArray[np.uint16]
+    label: NDArray[np.uint16]
+    weight: NDArray[np.float64]
+    fold: NDArray[np.uint8]
+
+    def __len__(self) -> int:
+        return len(self.label)

@@ -1,0 +1,123 @@
+"""Noisy histograms to probabilities: thresholds and shrinkage. Post-processing throughout.
+
+A one-hot row is d blocks side by side, one per column. Functions here work on the last axis and
+leave the others alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def block_sums(values: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Sum of each column's block: (..., one_hot_width) to (..., d)."""
+    return np.add.reduceat(values, offsets[:-1], axis=-1)
+
+
+def spread(per_column: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Repeat a value per column over its block: (..., d) to (..., one_hot_width)."""
+    return np.repeat(per_column, np.diff(offsets), axis=-1)
+
+
+def sizes_of(histograms: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Noisy number of patients behind each histogram row: every column counts them once.
+
+    The mean over the columns has the least noise of all unbiased combinations of block sums with
+    equal weights; it may be negative.
+    """
+    return block_sums(histograms, offsets).mean(axis=-1)
+
+
+def to_marginals(
+    histograms: NDArray[np.float64], offsets: NDArray[np.int64], *, noise_stddev: float
+) -> NDArray[np.float64]:
+    """Probabilities of each column, with entries below one noise standard deviation set to zero.
+
+    Without the threshold, clipping negative noise at zero would give every rare code a share.
+    A column in which nothing is left is uniform.
+
+    Parameters
+    ----------
+    histograms : float64 array of shape (..., one_hot_width)
+    offsets : int64 array of shape (d + 1,)
+    noise_stddev
+        Standard deviation of the noise of one entry.
+
+    Returns
+    -------
+    float64 array of the same shape; every block is non-negative and sums to one
+    """
+    return _normalise(np.where(histograms < noise_stddev, 0.0, histograms), offsets)
+
+
+def shrink_toward(
+    histograms: NDArray[np.float64],
+    target: NDArray[np.float64],
+    offsets: NDArray[np.int64],
+    *,
+    noise_stddev: float,
+) -> NDArray[np.float64]:
+    """Probabilities of each column, shrunk toward a better known target.
+
+    Positive-part James-Stein per column: the noisy histogram keeps the share of its distance from
+    the target that the noise does not explain. A histogram that is all noise becomes the target,
+    so a finer division of the table does no harm.
+
+    Parameters
+    ----------
+    histograms : float64 array of shape (..., one_hot_width)
+        Noisy counts.
+    target : float64 array, broadcast to ``histograms``
+        Probabilities of the same columns in a larger group.
+    offsets, noise_stddev
+        As in `to_marginals`.
+
+    Returns
+    -------
+    float64 array of the same shape; every block is non-negative and sums to one
+    """
+    sizes = np.maximum(sizes_of(histograms, offsets), 0.0)[..., None]
+    expected = sizes * target
+    difference = histograms - expected
+    distance = block_sums(difference**2, offsets)
+    # James-Stein in w dimensions subtracts (w - 2) variances; at least one where w is small.
+    explained = np.maximum(np.diff(offsets) - 2.0, 1.0) * noise_stddev**2
+    kept = np.maximum(0.0, 1.0 - explained / np.maximum(distance, 1e-300))
+    estimate = np.maximum(expected + spread(kept, offsets) * difference, 0.0)
+    # A code that the larger group does not have at all stays out.
+    estimate = np.where(target > 0.0, estimate, 0.0)
+    totals = spread(block_sums(estimate, offsets), offsets)
+    return np.where(totals > 0.0, estimate / np.where(totals > 0.0, totals, 1.0), target)
+
+
+def _normalise(histograms: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+    totals = spread(block_sums(histograms, offsets), offsets)
+    uniform = np.repeat(1.0 / np.diff(offsets), np.diff(offsets))
+    return np.where(totals > 0.0, histograms / np.where(totals > 0.0, totals, 1.0), uniform)
+
+
+def draw_codes(
+    marginals: NDArray[np.float64], n: int, rng: np.random.Generator
+) -> NDArray[np.uint16]:
+    """Draw ``n`` codes from one column's probabilities, by inversion.
+
+    Parameters
+    ----------
+    marginals : float64 array of shape (w,), or (n, w) for a distribution of each row
+    n
+        Number of draws.
+    rng
+        Source of post-processing randomness; never of privacy noise.
+
+    Returns
+    -------
+    uint16 array of shape (n,)
+    """
+    cumulative = np.cumsum(marginals, axis=-1)
+    uniform = rng.random(n) * cumulative[..., -1]
+    if marginals.ndim == 1:
+        codes = np.searchsorted(cumulative, uniform, side="right")
+    else:
+        codes = (cumulative <= uniform[:, None]).sum(axis=1)
+    return np.minimum(codes, marginals.shape[-1] - 1).astype(np.uint16)

@@ -1,0 +1,289 @@
+import copy
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from flows.site import MAX_BYTES, PLACEHOLDER, SiteFile, load_site
+from privacy.errors import ConfigurationError, InputError
+from privacy.parameters import Adjacency, Analysis, PrivacyParameters, PrivacyUnit
+from storage.cohorts import CohortReader
+from storage.schema import CategoricalColumn, NumericColumn, TableSchema
+from storage.settings import Settings
+from tasks.encoding import decode, domain_of, encode_chunk
+
+SITES = sorted((Path(__file__).parents[2] / "deployments" / "sites").glob("*.yaml"))
+
+GOOD = {
+    "dataset": "heart-2024",
+    "title": "Heart failure",
+    "source": {"kind": "csv", "path": "cohort.csv", "select": {"ward": "cardiology"}},
+    "privacy_unit": {"column": "patient", "max_rows_per_patient": 3},
+    "privacy": {"epsilon": 1.0, "delta": 1.0e-6},
+    "budget": {"lifetime_epsilon": 4.0},
+    "method": {"kind": "clustmix"},
+    "rows": 500,
+    "schema": {
+        "columns": [
+            {"name": "age", "kind": "integer", "lower": 0, "upper": 110, "bins": 11},
+            {"name": "sex", "kind": "categorical", "levels": ["f", "m"]},
+        ],
+        "label": {"name": "died", "levels": {"survived": [0], "dead": [1]}},
+        "ignore": ["ward"],
+    },
+}
+
+
+@pytest.fixture
+def write_site(tmp_path):
+    def write(content):
+        path = tmp_path / "site.yaml"
+        if isinstance(content, bytes):
+            path.write_bytes(content)
+        else:
+            path.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+        return path
+
+    return write
+
+
+def changed(where, value):
+    data = copy.deepcopy(GOOD)
+    *above, last = where
+    target = data
+    for key in above:
+        target = target[key]
+    if value is None:
+        del target[last]
+    else:
+        target[last] = value
+    return data
+
+
+def refusal(path):
+    with pytest.raises(ConfigurationError) as caught:
+        load_site(path)
+    assert caught.value.exit_code == 2
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_site_file_becomes_typed_values(write_site):
+    site = load_site(write_site(GOOD))
+    assert site.parameters == PrivacyParameters(epsilon=1.0, delta=1e-6)
+    assert site.unit == PrivacyUnit(column="patient", max_rows=3)
+    assert site.privacy.adjacency is Adjacency.ADD_REMOVE
+    assert site.analysis is Analysis.PROVEN
+    assert site.method.kind == "clustmix"
+    assert site.columns_to_read == ("age", "sex", "died", "patient")
+    assert not site.public_benchmark_data
+
+
+def test_the_header_is_checked_with_the_patient_column(write_site):
+    site = load_site(write_site(GOOD))
+    site.check_header(["patient", "ward", "age", "sex", "died"])
+    with pytest.raises(InputError, match=r"HEADER_MISMATCH: .* found none named patient; check"):
+        site.check_header(["ward", "age", "sex", "died"])
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "message"),
+    [
+        (["colour"], "red", "site.yaml: colour: unknown key"),
+        (["privacy", "gamma"], 1, "site.yaml: privacy.gamma: unknown key"),
+        (["rows"], None, "site.yaml: rows: expected this key, found none"),
+        (["rows"], 0, "site.yaml: rows: Input should be greater than or equal to 1"),
+        (["source", "delim"], ";", "site.yaml: source.delim: unknown key"),
+        (["schema", "columns", 0, "lowr"], 1, "site.yaml: schema.columns[0] (age).lowr: unknown"),
+        (["schema", "columns", 0, "lower"], None, "schema.columns[0] (age).lower: expected this"),
+        (["schema", "columns", 0, "lower"], 200, "schema.columns[0] (age): expected lower below"),
+        (["schema", "columns", 1, "levels"], [True], "[1] (sex).levels[0]: expected text or a num"),
+        (["schema", "columns", 1, "kind"], "colour", "schema.columns[1] (sex): Input tag 'colour'"),
+        (["privacy", "delta"], 0.5, "privacy.delta: Input should be less than 0.001"),
+        (["privacy", "epsilon"], float("inf"), "privacy.epsilon: Input should be a finite number"),
+        (["analysis"], "hoped", "analysis: Input should be 'proven' or 'published'"),
+        (["table_schema"], {}, "table_schema: unknown key"),
+        (
+            ["privacy_unit", "column"],
+            "age",
+            "privacy_unit.column: expected a column outside schema.columns, schema.label and "
+            "schema.ignore; the patient column is never released",
+        ),
+        (
+            ["privacy_unit"],
+            {"column": None, "max_rows_per_patient": 2},
+            "privacy_unit: expected max_rows_per_patient: 1 where no column names the patient",
+        ),
+        (
+            ["source", "select"],
+            {"split": "train"},
+            "source.select: expected declared columns, found split; list them under schema.ignore",
+        ),
+        (
+            ["budget", "lifetime_epsilon"],
+            0.5,
+            "budget.lifetime_epsilon: expected at least privacy.epsilon, so that one release is "
+            "possible",
+        ),
+        (
+            ["analysis"],
+            "published",
+            "analysis: expected proven, as the data are not public benchmark data; other analyses "
+            "carry no guarantee that holds",
+        ),
+    ],
+)
+def test_a_refusal_is_one_line_that_names_the_key(write_site, where, value, message):
+    text = refusal(write_site(changed(where, value)))
+    assert text.startswith("SITE_INVALID: site.yaml: ")
+    assert message in text
+
+
+def test_several_errors_are_counted(write_site):
+    data = changed(["rows"], 0) | {"title": ""}
+    assert refusal(write_site(data)).endswith("(and 1 more)")
+
+
+def test_a_dataset_has_a_name_for_the_ledger(write_site):
+    assert "INVALID_NAME" in refusal(write_site(changed(["dataset"], "Heart 2024")))
+
+
+def test_public_benchmark_data_may_be_used_with_a_published_analysis(write_site):
+    data = GOOD | {"analysis": "published", "public_benchmark_data": True}
+    assert load_site(write_site(data)).analysis is Analysis.PUBLISHED
+
+
+def test_a_placeholder_is_refused_by_its_key(write_site):
+    assert refusal(write_site(changed(["schema", "columns", 0, "lower"], PLACEHOLDER))) == (
+        "SITE_INCOMPLETE: site.yaml: schema.columns[0] (age).lower: expected a value instead of "
+        "FILL_IN; take it from a codebook or a clinical range, never from the records"
+    )
+
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join(['*' + before] * 10)}]\n"
+    for before, name in zip("abcdef", "bcdefg", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a: [", "SITE_UNREADABLE: site.yaml: expected plain YAML, found an error at line 1"),
+        ("a: 1\nb: 2\na: 3\n", "found an error at line 3, column 1: the key 'a' is given twice"),
+        ("a: &x [*x]", "an alias inside its own anchor"),
+        ("a: !!python/object/apply:os.getcwd []", "SITE_UNREADABLE: site.yaml: expected plain"),
+        ("- a", "SITE_UNREADABLE: site.yaml: expected a mapping of keys; see clustmix init"),
+        ("", "SITE_UNREADABLE: site.yaml: expected a mapping of keys; see clustmix init"),
+        ("[" * 5000, "SITE_UNREADABLE: site.yaml: expected plain YAML"),
+        (b"\xff\xfe\x00", "SITE_UNREADABLE: site.yaml: expected text in UTF-8; save it in that"),
+        (BOMB, "SITE_TOO_LARGE: site.yaml: expected at most 100000 YAML nodes with aliases"),
+        (b"#" * (MAX_BYTES + 1), "SITE_TOO_LARGE: site.yaml: expected at most 1000000 bytes"),
+    ],
+)
+def test_what_is_not_a_small_plain_mapping_is_refused(write_site, content, message):
+    assert message in refusal(write_site(content))
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    path = tmp_path / "none.yaml"
+    assert refusal(path) == (
+        f"SITE_MISSING: expected a site file at {path}; check the path, or run clustmix init"
+    )
+
+
+def test_a_site_file_is_immutable(write_site):
+    site = load_site(write_site(GOOD))
+    with pytest.raises(ValueError, match="frozen"):
+        site.rows = 3
+
+
+@pytest.mark.parametrize("path", SITES, ids=lambda path: path.stem)
+def test_shipped_sites_load_and_decode_to_valid_records(path):
+    site = load_site(path)
+    schema = site.table_schema
+    assert isinstance(site, SiteFile)
+    assert site.dataset == path.stem
+    assert site.public_benchmark_data
+    domain = domain_of(schema)
+    rng = np.random.default_rng(5)
+    codes = np.stack([rng.integers(0, n, 300) for n in domain.n_codes], axis=1).astype(np.uint16)
+    label = rng.integers(0, domain.n_labels, 300).astype(np.uint16)
+    again = encode_chunk(decode(codes, label, schema, rng=rng), schema)
+    assert again.violations == ()
+    assert np.array_equal(again.codes, codes)
+    assert np.array_equal(again.label, label)
+
+
+@pytest.mark.parametrize("path", SITES, ids=lambda path: path.stem)
+def test_shipped_sites_fit_the_data_that_they_name(path):
+    site = load_site(path)
+    try:
+        reader = CohortReader(site.source, settings=Settings(offline=True))
+    except InputError as error:
+        if error.code != "DATA_UNAVAILABLE":
+            raise
+        pytest.skip(f"the public dataset of {path.stem} is not on this machine")
+    site.check_header(reader.header())
+    chunk = encode_chunk(next(reader.chunks(site.columns_to_read)), site.table_schema)
+    assert chunk.violations == ()
+    # Public data, so that this may be looked at: no label level is written in another way.
+    assert len(np.unique(chunk.label[chunk.valid])) == len(site.table_schema.label.level_names)
+
+
+def test_every_shipped_site_is_tested():
+    assert [path.stem for path in SITES] == [
+        "adult",
+        "breast-cancer",
+        "diabetes130-length-of-stay",
+        "diabetes130-readmission",
+        "physionet2012-length-of-stay",
+        "physionet2012-mortality",
+    ]
+
+
+def column_of(site, name):
+    path = next(path for path in SITES if path.stem == site)
+    return next(column for column in load_site(path).table_schema.columns if column.name == name)
+
+
+# Codes and chapters from Table 2 of Strack et al. 2014, one or more of each group.
+STRACK = {
+    "circulatory": ["390", "410.1", "459.9", "785"],
+    "respiratory": ["460", "519", "786"],
+    "digestive": ["520", "579", "787"],
+    "diabetes": ["250", "250.83"],
+    "injury": ["800", "999"],
+    "musculoskeletal": ["710", "739"],
+    "genitourinary": ["580", "629", "788"],
+    "neoplasms": ["140", "239"],
+    "other": ["780", "790", "240", "251", "680", "1", "290", "E909", "V57", "280", "745", "784"],
+}
+
+
+def test_diagnoses_are_grouped_as_published():
+    diagnosis = column_of("diabetes130-readmission", "diag_2")
+    assert isinstance(diagnosis, CategoricalColumn)
+    label = {"name": "y", "levels": {"no": [], "yes": []}}
+    schema = {"columns": [diagnosis], "label": label}
+    frame = [(code, group) for group, codes in STRACK.items() for code in codes]
+    rows = encode_chunk(
+        pd.DataFrame({"diag_2": [code for code, _ in frame], "y": "no"}),
+        TableSchema.model_validate(schema),
+    )
+    assert [diagnosis.levels[code] for code in rows.codes[:, 0]] == [group for _, group in frame]
+
+
+def test_adult_uses_the_published_bins():
+    gain = column_of("adult", "capital-gain")
+    assert isinstance(gain, NumericColumn)
+    assert gain.bin_starts[:3] == (0, 1, 1000)
+    assert gain.bin_starts[-1] == 99_999
+
+
+def test_a_title_is_one_line(write_site):
+    message = refusal(write_site(GOOD | {"title": "one\ntwo"}))
+    assert re.match(r"SITE_INVALID: site\.yaml: title: ", message)

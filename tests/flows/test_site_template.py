@@ -1,0 +1,54 @@
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flows.site import PLACEHOLDER, load_site
+from flows.site_template import site_template
+from privacy.errors import ConfigurationError
+
+HEADER = ["patient", "age", "lactate", "ward", "no", "when (first): #1"]
+TYPES = {"patient": "int64", "age": "int32", "lactate": "double", "ward": "string"}
+
+
+def test_template_names_every_column_with_its_kind():
+    data = yaml.safe_load(site_template(HEADER, TYPES))
+    columns = data["schema"]["columns"]
+    assert [column["name"] for column in columns] == HEADER
+    kinds = ["integer", "integer", "real", "categorical", PLACEHOLDER, PLACEHOLDER]
+    assert [column["kind"] for column in columns] == kinds
+    assert columns[2].keys() == {"name", "kind", "lower", "upper", "bins", "decimals"}
+    assert columns[3].keys() == {"name", "kind", "levels"}
+
+
+@settings(deadline=None)
+@given(header=st.lists(st.text(min_size=1), min_size=1, max_size=5))
+def test_any_column_name_survives(header):
+    data = yaml.safe_load(site_template(header))
+    assert [column["name"] for column in data["schema"]["columns"]] == header
+
+
+def test_a_template_is_refused_until_it_is_filled_in(tmp_path):
+    path = tmp_path / "new.yaml"
+    path.write_text(site_template(HEADER, TYPES))
+    with pytest.raises(
+        ConfigurationError, match=r"SITE_INCOMPLETE: new\.yaml: dataset: expected a"
+    ):
+        load_site(path)
+
+
+def test_a_template_that_is_filled_in_loads(tmp_path):
+    data = yaml.safe_load(site_template(["age", "ward", "died"], {"age": "int64", "ward": "str"}))
+    age, ward, _ = data["schema"]["columns"]
+    age.update(lower=0, upper=110, bins=11)
+    ward.update(levels=["A", "B"])
+    data["schema"]["columns"] = [age, ward]
+    data["schema"]["label"] = {"name": "died", "levels": {"no": [0], "yes": [1]}}
+    data["source"] = {"kind": "csv", "path": "cohort.csv"}
+    data["privacy_unit"] = {"column": "patient", "max_rows_per_patient": 2}
+    data["privacy"] = {"epsilon": 1.0, "delta": 1e-6}
+    data["budget"] = {"lifetime_epsilon": 2.0}
+    data.update(dataset="wards", title="Wards", rows=100)
+    path = tmp_path / "wards.yaml"
+    path.write_text(yaml.safe_dump(data))
+    assert load_site(path).columns_to_read == ("age", "ward", "died", "patient")

@@ -1,0 +1,193 @@
+import math
+import sys
+from typing import Any
+
+import mpmath
+import pytest
+from dp_accounting import dp_event
+from dp_accounting.pld import PLDAccountant
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privacy.accountants.gaussian import (
+    GaussianAccountant,
+    event_mu_squared,
+    gaussian_delta,
+    gaussian_epsilon,
+)
+from privacy.errors import ConfigurationError
+from privacy.events import ComposedEvent, DiscreteGaussianEvent, GaussianEvent, ParallelEvent
+from privacy.parameters import Adjacency
+
+
+def delta_by_mpmath(epsilon: float, mu: float) -> mpmath.mpf:
+    """Corollary 2.13 as it is printed, with 80 digits."""
+    with mpmath.workdps(80):
+        e, m = mpmath.mpf(epsilon), mpmath.mpf(mu)
+        first = mpmath.erfc((e / m - m / 2) / mpmath.sqrt(2)) / 2
+        return first - mpmath.exp(e) * mpmath.erfc((e / m + m / 2) / mpmath.sqrt(2)) / 2
+
+
+def gaussian_draw(mu: float, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> GaussianEvent:
+    return GaussianEvent(
+        statistic="a", l2_sensitivity=mu, noise_stddev=1.0, n_values=1, adjacency=adjacency
+    )
+
+
+ADD_REMOVE = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
+REPLACE_ONE = GaussianAccountant(adjacency=Adjacency.REPLACE_ONE)
+
+
+@given(epsilon=st.floats(0, 30), mu=st.floats(0.01, 20))
+def test_delta_is_the_exact_value_rounded_up(epsilon: float, mu: float) -> None:
+    exact = delta_by_mpmath(epsilon, mu)
+    computed = gaussian_delta(epsilon=epsilon, mu=mu)
+    if exact < sys.float_info.min:
+        assert computed < 1e-290
+    else:
+        assert exact <= computed <= exact * (1 + 1e-8)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "mu"),
+    [(0.0, 1e-9), (1.0, 0.03), (37.0, 1.0), (600.0, 20.0), (1e4, 120.0), (50.0, 60.0), (0.0, 80.0)],
+)
+def test_delta_holds_where_the_printed_formula_breaks_in_double_precision(
+    epsilon: float, mu: float
+) -> None:
+    exact = delta_by_mpmath(epsilon, mu)
+    assert exact <= gaussian_delta(epsilon=epsilon, mu=mu) <= min(1.0, exact * (1 + 1e-4) + 1e-300)
+
+
+@pytest.mark.parametrize(("epsilon", "mu"), [(1.0, 1e-5), (1e6, 1.0), (1.0, 1e-308)])
+def test_delta_is_never_zero_for_a_positive_mu(epsilon: float, mu: float) -> None:
+    assert gaussian_delta(epsilon=epsilon, mu=mu) == sys.float_info.min
+
+
+def test_delta_is_a_probability_for_any_mu() -> None:
+    assert gaussian_delta(epsilon=1.0, mu=0.0) == 0.0
+    for exponent in range(0, 300, 7):
+        assert 0.3 < gaussian_delta(epsilon=0.0, mu=10.0**exponent) <= 1.0
+
+
+@given(delta=st.floats(1e-12, 1e-2), mu=st.floats(0.05, 5))
+def test_epsilon_is_the_least_one_rounded_up(delta: float, mu: float) -> None:
+    epsilon = gaussian_epsilon(delta=delta, mu=mu)
+    assert delta_by_mpmath(epsilon, mu) <= delta
+    if epsilon > 0:
+        assert delta_by_mpmath(epsilon * (1 - 1e-8) - 1e-12, mu) > delta
+
+
+@pytest.mark.parametrize("mu", [0.05, 0.2367, 0.6477, 2.0])
+@pytest.mark.parametrize("delta", [1e-6, 1e-5])
+def test_epsilon_agrees_with_privacy_loss_distributions(mu: float, delta: float) -> None:
+    independent = PLDAccountant(value_discretization_interval=1e-4)
+    independent.compose(dp_event.GaussianDpEvent(noise_multiplier=1 / mu))
+    assert gaussian_epsilon(delta=delta, mu=mu) == pytest.approx(
+        independent.get_epsilon(delta), rel=2e-3, abs=2e-4
+    )
+
+
+def test_composition_agrees_with_privacy_loss_distributions() -> None:
+    independent = PLDAccountant(value_discretization_interval=1e-4)
+    accountant = ADD_REMOVE
+    for mu in (0.1, 0.3, 0.25):
+        independent.compose(dp_event.GaussianDpEvent(noise_multiplier=1 / mu), 2)
+        accountant = accountant.compose(gaussian_draw(mu)).compose(gaussian_draw(mu))
+    assert accountant.epsilon(delta=1e-6) == pytest.approx(independent.get_epsilon(1e-6), rel=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "mu", "releases", "composed"),
+    # One release at (1, 1e-6), repeated: the table of the design.
+    [
+        (1.0, 0.2367, 2, 1.46),
+        (1.0, 0.2367, 4, 2.12),
+        (1.0, 0.2367, 12, 3.90),
+        (1, 0.2367, 52, 9.10),
+    ],
+)
+def test_golden_values_of_repeated_releases(
+    epsilon: float, mu: float, releases: int, composed: float
+) -> None:
+    accountant = ADD_REMOVE.compose(ComposedEvent(events=(gaussian_draw(mu),) * releases))
+    assert accountant.epsilon(delta=1e-6) == pytest.approx(composed, abs=6e-3)
+    assert ADD_REMOVE.compose(gaussian_draw(mu)).epsilon(delta=1e-6) == pytest.approx(epsilon, 2e-4)
+
+
+def test_golden_value_of_replacement() -> None:
+    accountant = REPLACE_ONE.compose(gaussian_draw(0.2367))
+    assert accountant.mu == pytest.approx(2 * 0.2367, rel=1e-12)
+    assert accountant.epsilon(delta=1e-6) == pytest.approx(2.12, abs=5e-3)
+
+
+@pytest.mark.parametrize(("rows", "row_epsilon", "group_epsilon"), [(5, 1.0, 5.9), (10, 1.0, 13.5)])
+def test_golden_values_of_groups(rows: int, row_epsilon: float, group_epsilon: float) -> None:
+    assert gaussian_epsilon(delta=1e-6, mu=0.2367) == pytest.approx(row_epsilon, rel=2e-4)
+    assert gaussian_epsilon(delta=1e-6, mu=rows * 0.2367) == pytest.approx(group_epsilon, abs=0.06)
+
+
+@given(mus=st.lists(st.floats(0.01, 3), max_size=8))
+def test_squares_add_up_and_are_never_rounded_down(mus: list[float]) -> None:
+    one_by_one = ADD_REMOVE
+    for mu in mus:
+        one_by_one = one_by_one.compose(gaussian_draw(mu))
+    at_once = ADD_REMOVE.compose(ComposedEvent(events=tuple(map(gaussian_draw, mus))))
+    exact = mpmath.fsum(mpmath.mpf(mu) ** 2 for mu in mus)
+    for accountant in (one_by_one, at_once):
+        assert exact <= accountant.mu_squared <= exact * (1 + 1e-13) + 1e-300
+        assert accountant.mu**2 >= accountant.mu_squared or accountant.mu_squared == 0
+        assert accountant.rho == accountant.mu_squared / 2
+
+
+def test_disjoint_patients_cost_the_dearest_part() -> None:
+    small, large = (
+        gaussian_draw(0.3),
+        ComposedEvent(events=(gaussian_draw(0.3), gaussian_draw(0.4))),
+    )
+    event = ParallelEvent(events=(small, large))
+    assert ADD_REMOVE.compose(event).mu == pytest.approx(0.5, rel=1e-12)
+    assert REPLACE_ONE.compose(event).mu == pytest.approx(1.0, rel=1e-12)
+    assert ADD_REMOVE.compose(ParallelEvent(events=())).mu < 1e-100
+
+
+def test_an_accountant_is_not_changed_by_composition() -> None:
+    assert ADD_REMOVE.compose(gaussian_draw(1.0)) is not ADD_REMOVE
+    assert ADD_REMOVE.mu == 0.0
+    assert ADD_REMOVE.epsilon(delta=1e-6) == 0.0
+    assert ADD_REMOVE.delta(epsilon=0.0) == 0.0
+    assert ADD_REMOVE.compose(gaussian_draw(1.0)).delta(epsilon=1.0) == pytest.approx(0.12693674)
+
+
+def test_a_sensitivity_for_replacement_is_taken_as_it_is() -> None:
+    event = gaussian_draw(0.5, Adjacency.REPLACE_ONE)
+    assert REPLACE_ONE.compose(event).mu == pytest.approx(0.5, rel=1e-12)
+    with pytest.raises(ConfigurationError, match="ADJACENCY_MISMATCH: expected the sensitivity of"):
+        ADD_REMOVE.compose(event)
+
+
+def test_discrete_noise_costs_the_smoothing_and_no_more() -> None:
+    event = DiscreteGaussianEvent(statistic="a", l2_sensitivity=30.0, noise_stddev=50.0, n_values=1)
+    exact = mpmath.mpf(900) / (2500 - 16)
+    assert exact <= event_mu_squared(event) <= exact * (1 + 1e-14)
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments", "message"),
+    [
+        (gaussian_delta, {"epsilon": -0.1, "mu": 1.0}, "expected epsilon to be finite and >= 0"),
+        (gaussian_delta, {"epsilon": math.nan, "mu": 1.0}, "expected epsilon to be finite"),
+        (gaussian_delta, {"epsilon": math.inf, "mu": 1.0}, "expected epsilon to be finite"),
+        (gaussian_delta, {"epsilon": 1.0, "mu": -1.0}, "expected mu to be finite and at least 0"),
+        (gaussian_delta, {"epsilon": 1.0, "mu": math.nan}, "expected mu to be finite"),
+        (gaussian_epsilon, {"delta": 0.0, "mu": 1.0}, "expected delta from 1e-300 to below 1"),
+        (gaussian_epsilon, {"delta": 1.0, "mu": 1.0}, "expected delta from 1e-300 to below 1"),
+        (gaussian_epsilon, {"delta": math.nan, "mu": 1.0}, "expected delta from 1e-300"),
+        (gaussian_epsilon, {"delta": 1e-6, "mu": math.inf}, "expected mu to be finite"),
+    ],
+)
+def test_arguments_outside_their_range_are_refused(
+    call: Any, arguments: dict[str, float], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"ACCOUNTANT_ARGUMENT_INVALID: {message}"):
+        call(**arguments)

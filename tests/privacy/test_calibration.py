@@ -1,0 +1,117 @@
+import math
+from decimal import Decimal
+from fractions import Fraction
+
+import mpmath
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privacy.accountants.gaussian import GaussianAccountant, gaussian_delta
+from privacy.calibration import discrete_noise_stddev, gdp_mu, gdp_rho
+from privacy.errors import ConfigurationError
+from privacy.events import DiscreteGaussianEvent
+from privacy.ledger import RHO_STEP, charged_rho
+from privacy.parameters import Adjacency
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "mu", "rho"),
+    [
+        (0.5, 1e-6, 0.1241, 0.00770),
+        (1.0, 1e-6, 0.2367, 0.02801),
+        (2.0, 1e-6, 0.4483, 0.10050),
+        (3.0, 1e-6, 0.6477, 0.20977),
+        (1.0, 1e-5, 0.2681, 0.03593),
+    ],
+)
+def test_golden_values(epsilon: float, delta: float, mu: float, rho: float) -> None:
+    assert gdp_mu(epsilon=epsilon, delta=delta) == pytest.approx(mu, abs=5e-5)
+    assert float(gdp_rho(epsilon=epsilon, delta=delta)) == pytest.approx(rho, abs=5e-6)
+
+
+@given(epsilon=st.floats(0.05, 20), delta=st.floats(1e-12, 9e-4))
+def test_mu_meets_the_target_and_hardly_more_would(epsilon: float, delta: float) -> None:
+    mu = gdp_mu(epsilon=epsilon, delta=delta)
+    assert gaussian_delta(epsilon=epsilon, mu=mu) <= delta
+    assert gaussian_delta(epsilon=epsilon, mu=mu * (1 + 1e-6)) > delta
+
+
+@given(epsilon=st.floats(0.05, 20), delta=st.floats(1e-12, 9e-4))
+def test_the_charge_of_a_release_is_the_budget_of_its_target(epsilon: float, delta: float) -> None:
+    # A lifetime epsilon equal to the epsilon of one release pays for exactly one release.
+    rho, mu = gdp_rho(epsilon=epsilon, delta=delta), gdp_mu(epsilon=epsilon, delta=delta)
+    assert rho % RHO_STEP == 0
+    assert Fraction(mu) ** 2 / 2 <= Fraction(rho)
+    assert charged_rho(mu**2 / 2 * (1 - 1e-15)) == rho
+
+
+def test_mu_agrees_with_the_equation_solved_by_mpmath() -> None:
+    with mpmath.workdps(40):
+        root = mpmath.findroot(
+            lambda mu: (
+                mpmath.ncdf(-2 / mu + mu / 2) - mpmath.exp(2) * mpmath.ncdf(-2 / mu - mu / 2) - 1e-6
+            ),
+            0.45,
+        )
+    mu = gdp_mu(epsilon=2.0, delta=1e-6)
+    assert mu <= root <= mu * (1 + 1e-10)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan])
+def test_a_target_outside_its_range_is_refused(epsilon: float) -> None:
+    with pytest.raises(ConfigurationError, match="EPSILON_INVALID: expected epsilon to be"):
+        gdp_mu(epsilon=epsilon, delta=1e-6)
+
+
+def test_a_target_below_one_step_of_the_ledger_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="expected epsilon and delta that allow a rho of"):
+        gdp_rho(epsilon=1e-7, delta=1e-9)
+
+
+@given(l2_sensitivity=st.floats(1.0, 2.0**30), mu=st.floats(1e-4, 3))
+def test_noise_is_the_least_that_the_accountant_accepts(l2_sensitivity: float, mu: float) -> None:
+    noise_stddev = discrete_noise_stddev(l2_sensitivity=l2_sensitivity, mu=mu)
+
+    def spent(stddev: float) -> float:
+        event = DiscreteGaussianEvent(
+            statistic="a", l2_sensitivity=l2_sensitivity, noise_stddev=stddev, n_values=1
+        )
+        return GaussianAccountant(adjacency=Adjacency.ADD_REMOVE).compose(event).mu
+
+    assert spent(noise_stddev) <= mu
+    if noise_stddev * (1 - 1e-12) > 50:
+        assert spent(noise_stddev * (1 - 1e-12)) > mu
+
+
+def test_noise_never_falls_below_the_least_for_the_grid() -> None:
+    assert discrete_noise_stddev(l2_sensitivity=1.0, mu=1.0) == 50.0
+
+
+def test_a_calibrated_release_reports_no_more_than_its_target() -> None:
+    noise_stddev = discrete_noise_stddev(l2_sensitivity=2.0**24, mu=gdp_mu(epsilon=1.0, delta=1e-6))
+    event = DiscreteGaussianEvent(
+        statistic="a", l2_sensitivity=2.0**24, noise_stddev=noise_stddev, n_values=1000
+    )
+    accountant = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE).compose(event)
+    assert accountant.epsilon(delta=1e-6) <= 1.0
+    assert (
+        charged_rho(accountant.rho) == gdp_rho(epsilon=1.0, delta=1e-6) == Decimal("0.028014481912")
+    )
+
+
+@pytest.mark.parametrize(
+    ("l2_sensitivity", "mu", "message"),
+    [
+        (0.0, 1.0, "expected l2_sensitivity to be finite and above 0"),
+        (math.inf, 1.0, "expected l2_sensitivity to be finite and above 0"),
+        (1.0, 0.0, "expected mu to be finite and above 0"),
+        (1.0, math.nan, "expected mu to be finite and above 0"),
+        (2.0**50, 1e-6, r"expected noise_stddev from 50\.0 to .* grid units"),
+    ],
+)
+def test_arguments_outside_their_range_are_refused(
+    l2_sensitivity: float, mu: float, message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        discrete_noise_stddev(l2_sensitivity=l2_sensitivity, mu=mu)

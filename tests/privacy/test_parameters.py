@@ -1,0 +1,43 @@
+import math
+
+import pytest
+
+from privacy.errors import ConfigurationError
+from privacy.parameters import PrivacyParameters, PrivacyUnit
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf, math.nan])
+def test_epsilon_outside_its_range_is_refused(epsilon: float) -> None:
+    with pytest.raises(ConfigurationError, match="EPSILON_INVALID: expected epsilon to be a fin"):
+        PrivacyParameters(epsilon=epsilon, delta=1e-6)
+
+
+@pytest.mark.parametrize("delta", [0.0, -1e-6, 1e-3, 1.0, math.nan])
+def test_delta_outside_its_range_is_refused(delta: float) -> None:
+    with pytest.raises(ConfigurationError, match="DELTA_INVALID: expected delta above 0 and bel"):
+        PrivacyParameters(epsilon=1.0, delta=delta)
+
+
+def test_parameters_in_range_are_kept() -> None:
+    parameters = PrivacyParameters(epsilon=1.0, delta=9.99e-4)
+    assert (parameters.epsilon, parameters.delta) == (1.0, 9.99e-4)
+
+
+@pytest.mark.parametrize(
+    ("column", "max_rows", "message"),
+    [
+        ("patient", 0, "expected max_rows of at least 1, found 0"),
+        (None, 2, "expected max_rows = 1 without a patient column, found 2"),
+        (" ", 1, "found an empty name; leave it out"),
+    ],
+)
+def test_a_unit_that_cannot_be_enforced_is_refused(
+    column: str | None, max_rows: int, message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        PrivacyUnit(column=column, max_rows=max_rows)
+
+
+def test_units_that_can_be_enforced() -> None:
+    assert PrivacyUnit(column=None, max_rows=1).max_rows == 1
+    assert PrivacyUnit(column="patient", max_rows=5).column == "patient"

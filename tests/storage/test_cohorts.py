@@ -1,0 +1,519 @@
+import csv
+import gzip
+import logging
+import os
+import sqlite3
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privacy.errors import ClustMixError, ConfigurationError, InputError
+from storage import formats
+from storage.cohorts import CohortReader, CsvSource, ParquetSource, SklearnSource, SqlSource
+
+SECRET = "MRN-SECRET-4711"  # noqa: S105  (a planted patient, no password)
+
+
+def csv_reader(path, **options):
+    return CohortReader(CsvSource(kind="csv", path=path, **options))
+
+
+def parquet_reader(path, **options):
+    return CohortReader(ParquetSource(kind="parquet", path=path, **options))
+
+
+def sql_reader(path, query, **options):
+    return CohortReader(SqlSource(kind="sql", url=f"sqlite:///{path}", query=query, **options))
+
+
+def all_rows(reader, columns, chunk_rows=50_000):
+    return pd.concat(list(reader.chunks(columns, chunk_rows)), ignore_index=True)
+
+
+def written(path, text, encoding="utf-8"):
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+def assert_public(error):
+    """No secret in the message or anywhere in the chain of exceptions."""
+    assert isinstance(error, ClustMixError)
+    assert error.__context__ is None
+    assert error.__cause__ is None
+    assert SECRET not in str(error)
+
+
+# --- text files
+
+
+def test_cells_of_a_text_file_are_text_exactly_as_written(tmp_path):
+    path = written(tmp_path / "a.csv", 'id,age,note\n007,1.50,NA\n 8 ,,"None, ""x"""\n9,nan,a\n')
+    frame = all_rows(csv_reader(path), ["note", "id", "age"])
+    assert list(frame.columns) == ["note", "id", "age"]
+    assert frame.to_numpy().tolist() == [
+        ["NA", "007", "1.50"],
+        ['None, "x"', " 8 ", ""],
+        ["a", "9", "nan"],
+    ]
+
+
+CELL = st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\r\x00"), max_size=8)
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=st.lists(st.tuples(CELL, CELL, CELL), max_size=12), chunk_rows=st.integers(1, 5))
+def test_reading_agrees_with_the_csv_module(tmp_path_factory, rows, chunk_rows):
+    path = tmp_path_factory.mktemp("csv") / "a.csv"
+    with path.open("w", encoding="utf-8", newline="") as handle:
+        writer = csv.writer(handle, quoting=csv.QUOTE_ALL)
+        writer.writerows([("a", "b", "c"), *rows])
+    frames = list(csv_reader(path).chunks(["c", "a"], chunk_rows))
+    assert [len(frame) for frame in frames] == [
+        len(rows[start : start + chunk_rows]) for start in range(0, len(rows), chunk_rows)
+    ]
+    assert all(list(frame.index) == list(range(len(frame))) for frame in frames)
+    read = [tuple(row) for frame in frames for row in frame.to_numpy()]
+    assert read == [(c, a) for a, _b, c in rows]
+
+
+@pytest.mark.parametrize("text", ["a,b\n", "a,b", "a,b\n\n"])
+def test_file_without_rows_has_no_chunk(tmp_path, text):
+    reader = csv_reader(written(tmp_path / "a.csv", text))
+    assert reader.header() == ("a", "b")
+    assert list(reader.chunks(["a"])) == []
+
+
+def test_compressed_and_encoded_files(tmp_path):
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress("a;b\nä;1\n".encode("cp1252")))
+    reader = csv_reader(tmp_path / "a.csv.gz", delimiter=";", encoding="cp1252")
+    assert reader.header() == ("a", "b")
+    assert all_rows(reader, ["a", "b"]).to_numpy().tolist() == [["ä", "1"]]
+    marked = csv_reader(written(tmp_path / "b.csv", "\ufeffa,b\r\n1,2\r\n"))
+    assert marked.header() == ("a", "b")
+    assert all_rows(marked, ["a", "b"]).to_numpy().tolist() == [["1", "2"]]
+
+
+def test_blocks_are_joined(tmp_path, monkeypatch):
+    monkeypatch.setattr(formats, "_CSV_BLOCK_BYTES", 64)
+    rows = [f'{i},"x\ny{i}"' for i in range(100)]
+    path = written(tmp_path / "a.csv", "a,b\n" + "\n".join(rows) + "\n")
+    frames = list(csv_reader(path).chunks(["a", "b"], 30))
+    assert [len(frame) for frame in frames] == [30, 30, 30, 10]
+    assert pd.concat(frames)["b"].tolist() == [f"x\ny{i}" for i in range(100)]
+
+
+@pytest.mark.parametrize("mark", [";", "\t", "|"])
+def test_wrong_delimiter_is_named(tmp_path, mark):
+    reader = csv_reader(written(tmp_path / "a.csv", f"a{mark}b\n1{mark}2\n"))
+    with pytest.raises(InputError, match="CSV_DELIMITER: the header is one column with del") as e:
+        reader.header()
+    assert repr(mark) in str(e.value)
+    comma = csv_reader(written(tmp_path / "b.csv", "a,b\n"), delimiter=";")
+    with pytest.raises(InputError, match="contains ','; set 'delimiter'"):
+        comma.chunks(["a"])
+
+
+def test_one_column_is_not_a_wrong_delimiter(tmp_path):
+    assert csv_reader(written(tmp_path / "a.csv", "age\n1\n")).header() == ("age",)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("", "CSV_HEADER"),
+        ("\n1,2\n", "CSV_HEADER"),
+        ("a,,c\n", "HEADER_EMPTY_NAME"),
+        (f"a,{SECRET}\ufffd\n", "SOURCE_UNREADABLE"),
+        (f"a,{SECRET},{SECRET}\n", "HEADER_DUPLICATE"),
+        (f'a,"{SECRET}\n1,2\n', "SOURCE_UNREADABLE"),
+    ],
+)
+def test_malformed_headers_are_refused_and_not_repeated(tmp_path, text, code):
+    with pytest.raises(InputError) as caught:
+        csv_reader(written(tmp_path / "a.csv", text)).header()
+    assert caught.value.code == code
+    assert_public(caught.value)
+
+
+def test_endless_header_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(formats, "_MAX_HEADER_CHARACTERS", 100)
+    with pytest.raises(InputError, match="CSV_HEADER: the first line must hold the column names"):
+        csv_reader(written(tmp_path / "a.csv", "a," * 100 + "b\n")).header()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        f"a,b,c\n1,2,3\n{SECRET},2\n".encode(),
+        f"a,b,c\n1,2,3\n{SECRET},2,3,4\n".encode(),
+        f"a,b,c\n1,2,3\n{SECRET},".encode() + b"\xff\xfe,3\n",
+    ],
+)
+@pytest.mark.parametrize("columns", [["a"], ["a", "b", "c"]])
+def test_malformed_rows_are_refused_whatever_is_wanted(tmp_path, content, columns, caplog):
+    (tmp_path / "a.csv").write_bytes(content)
+    if b"\xff" in content and columns == ["a"]:
+        columns = ["b"]
+    with caplog.at_level(logging.DEBUG), pytest.raises(InputError) as caught:
+        list(csv_reader(tmp_path / "a.csv").chunks(columns))
+    assert "as many cells in every row as in the header" in str(caught.value)
+    assert_public(caught.value)
+    assert SECRET not in caplog.text
+
+
+def test_header_reads_no_row(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"a,b\n" + b"\xff,\x00,1,2,3\n")
+    assert csv_reader(path).header() == ("a", "b")
+
+
+def test_missing_sources_and_columns_are_named(tmp_path):
+    for reader in (csv_reader(tmp_path / "no.csv"), parquet_reader(tmp_path / "no")):
+        for call in (reader.header, reader.fingerprint, lambda r=reader: r.chunks(["a"])):
+            with pytest.raises(InputError, match="SOURCE_MISSING: expected a file or folder at"):
+                call()
+    with pytest.raises(InputError, match=r"SOURCE_MISSING: expected a file at .*, found a folder"):
+        csv_reader(tmp_path).header()
+    with pytest.raises(InputError, match=r"SOURCE_MISSING: expected files '\*\.parquet'"):
+        parquet_reader(tmp_path).header()
+    reader = csv_reader(written(tmp_path / "a.csv", f"a, b\n{SECRET},2\n"))
+    with pytest.raises(InputError, match="COLUMN_MISSING: column 'b' is declared") as caught:
+        reader.chunks(["a", "b"])
+    assert_public(caught.value)
+
+
+def test_wrong_requests_are_refused_at_once(tmp_path):
+    reader = csv_reader(written(tmp_path / "a.csv", "a\n1\n"))
+    for columns, chunk_rows in ((["a"], 0), (["a", "a"], 5)):
+        with pytest.raises(ConfigurationError, match="CHUNK_REQUEST: chunk_rows must be at least"):
+            reader.chunks(columns, chunk_rows)
+
+
+# --- select
+
+
+def test_select_keeps_equal_rows_and_its_column_may_be_left_out(tmp_path):
+    path = written(tmp_path / "a.csv", "a,split,site\n1,train,5\n2,test,5\n3,train,6\n4,train,5\n")
+    reader = csv_reader(path, select={"split": "train", "site": 5})
+    frame = all_rows(reader, ["a"], chunk_rows=2)
+    assert list(frame.columns) == ["a"]
+    assert frame["a"].tolist() == ["1", "4"]
+    assert all_rows(reader, ["split", "a"])["split"].tolist() == ["train", "train"]
+
+
+def test_select_on_numbers_missing_cells_and_text(tmp_path):
+    frame = pd.DataFrame({"a": [1, 2, 3], "n": [1.0, np.nan, 2.0], "t": ["x", None, "nan"]})
+    frame.to_parquet(tmp_path / "a.parquet")
+    for select, kept in (
+        ({"n": 1}, [1]),
+        ({"n": "2"}, [3]),
+        ({"t": "nan"}, [3]),
+        ({"t": "x"}, [1]),
+    ):
+        reader = parquet_reader(tmp_path / "a.parquet", select=select)
+        assert all_rows(reader, ["a"])["a"].tolist() == kept
+    reader = parquet_reader(tmp_path / "a.parquet", select={"n": "one"})
+    with pytest.raises(InputError, match="SELECT_TYPE: column 'n' holds numbers") as caught:
+        list(reader.chunks(["a"]))
+    assert caught.value.__context__ is None
+
+
+def test_select_on_an_absent_column_is_refused(tmp_path):
+    reader = csv_reader(written(tmp_path / "a.csv", "a\n1\n"), select={"split": "train"})
+    with pytest.raises(InputError, match="COLUMN_MISSING: column 'split'"):
+        reader.chunks(["a"])
+
+
+# --- changes
+
+
+@pytest.mark.parametrize("when", ["first", "last"])
+def test_a_change_while_reading_is_refused(tmp_path, when):
+    path = written(tmp_path / "a.csv", "a\n1\n2\n3\n")
+    chunks = csv_reader(path).chunks(["a"], 1)
+    next(chunks)
+    if when == "last":
+        next(chunks)
+        next(chunks)
+    status = path.stat()
+    with path.open("r+b") as handle:
+        handle.seek(2)
+        handle.write(b"9")
+    # Same size, same inode, same modification time: the bytes alone differ.
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    with pytest.raises(InputError, match="SOURCE_CHANGED: the source changed while it was read"):
+        list(chunks)
+
+
+def test_a_change_between_two_passes_is_refused(tmp_path):
+    path = written(tmp_path / "a.csv", "a\n1\n")
+    reader = csv_reader(path)
+    assert len(list(reader.chunks(["a"]))) == 1
+    assert len(list(reader.chunks(["a"]))) == 1
+    copy = written(tmp_path / "b.csv", "a\n1\n")
+    copy.replace(path)
+    with pytest.raises(InputError, match="SOURCE_CHANGED"):
+        list(reader.chunks(["a"]))
+
+
+def test_a_change_that_breaks_the_parser_is_called_a_change(tmp_path, monkeypatch):
+    monkeypatch.setattr(formats, "_CSV_BLOCK_BYTES", 64)
+    path = written(tmp_path / "a.csv", "a,b\n" + "1,2\n" * 20_000)
+    chunks = csv_reader(path).chunks(["a"], 10)
+    next(chunks)
+    with path.open("r+b") as handle:
+        handle.seek(60_000)
+        handle.write(b",,,,,,,,,")
+    with pytest.raises(InputError, match="SOURCE_CHANGED"):
+        for _ in chunks:
+            pass
+
+
+def test_fingerprint_compares_and_tells_nothing(tmp_path):
+    path = written(tmp_path / "a.csv", f"a\n{SECRET}\n")
+    first, again = csv_reader(path).fingerprint(), csv_reader(path).fingerprint()
+    assert first == again
+    assert repr(first) == "Fingerprint()"
+    path.touch()
+    os.utime(path, ns=(1, 1))
+    assert csv_reader(path).fingerprint() != first
+
+
+def test_a_file_added_to_a_folder_is_a_change(tmp_path):
+    folder = tmp_path / "d"
+    folder.mkdir()
+    table = pa.table({"a": [1, 2]})
+    pq.write_table(table, folder / "1.parquet")
+    chunks = parquet_reader(folder).chunks(["a"], 1)
+    next(chunks)
+    pq.write_table(table, folder / "2.parquet")
+    with pytest.raises(InputError, match="SOURCE_CHANGED"):
+        list(chunks)
+
+
+# --- Parquet
+
+
+def test_folder_with_partitions_dictionaries_and_hidden_files(tmp_path):
+    for year, ward, values in (("2020", "01", ["x", "y"]), ("2021", "02", ["y", None])):
+        folder = tmp_path / f"year={year}" / f"ward={ward}"
+        folder.mkdir(parents=True)
+        table = pa.table(
+            {
+                "level": pa.array(values).dictionary_encode(),
+                "key": pa.array([2**60 + 1, None if year == "2021" else 5], pa.int64()),
+            }
+        )
+        pq.write_table(table, folder / "part.parquet")
+    (tmp_path / "_hidden").mkdir()
+    written(tmp_path / "_hidden" / "x.parquet", "not parquet")
+    written(tmp_path / ".x.parquet", "not parquet")
+    reader = parquet_reader(tmp_path)
+    assert reader.header() == ("level", "key", "year", "ward")
+    frames = list(reader.chunks(["ward", "key", "level", "year"], 3))
+    assert [len(frame) for frame in frames] == [3, 1]
+    frame = pd.concat(frames, ignore_index=True)
+    assert not isinstance(frame["level"].dtype, pd.CategoricalDtype)
+    assert frame["level"].tolist()[:3] == ["x", "y", "y"]
+    assert pd.isna(frame["level"][3])
+    assert frame["ward"].tolist() == ["01", "01", "02", "02"]
+    assert frame["year"].tolist() == [2020, 2020, 2021, 2021]
+    # A key in a chunk with a missing key is still an exact integer.
+    assert [str(key) for key in frame["key"]] == [str(2**60 + 1), "5", str(2**60 + 1), "None"]
+    only_keys = all_rows(reader, ["year"])
+    assert only_keys["year"].tolist() == [2020, 2020, 2021, 2021]
+
+
+def test_partition_of_missing_values(tmp_path):
+    for value in ("1", "__HIVE_DEFAULT_PARTITION__"):
+        (tmp_path / f"w={value}").mkdir()
+        pq.write_table(pa.table({"a": [1]}), tmp_path / f"w={value}" / "p.parquet")
+    frame = all_rows(parquet_reader(tmp_path, select={"w": 1}), ["a", "w"])
+    assert frame["w"].tolist() == [1]
+
+
+def test_files_that_disagree_are_refused(tmp_path):
+    pq.write_table(pa.table({"a": [1], "key": [1]}), tmp_path / "1.parquet")
+    pq.write_table(pa.table({"a": [1], "key": [1.0]}), tmp_path / "2.parquet")
+    with pytest.raises(InputError, match=r"PARQUET_SCHEMA: every file .* differ in: key; write"):
+        parquet_reader(tmp_path).header()
+    (tmp_path / "2.parquet").unlink()
+    (tmp_path / "w=1").mkdir()
+    pq.write_table(pa.table({"a": [1], "key": [1]}), tmp_path / "w=1" / "2.parquet")
+    with pytest.raises(InputError, match="they differ in: partition keys"):
+        parquet_reader(tmp_path).header()
+
+
+def test_partition_key_that_is_also_a_column_is_refused(tmp_path):
+    (tmp_path / "a=1").mkdir()
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "a=1" / "p.parquet")
+    with pytest.raises(InputError, match="HEADER_DUPLICATE: every column needs a name of its own"):
+        parquet_reader(tmp_path).header()
+
+
+def test_damaged_parquet_is_refused(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"a": [SECRET] * 1000, "b": range(1000)}), path)
+    content = path.read_bytes()
+    for damaged in (b"", content[:200], content[:-4] + b"XXXX"):
+        path.write_bytes(damaged)
+        with pytest.raises(InputError, match="SOURCE_UNREADABLE: every file must be") as caught:
+            list(parquet_reader(path).chunks(["a"]))
+        assert_public(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_memory_does_not_grow_with_the_rows(tmp_path, kind, monkeypatch):
+    monkeypatch.setattr(formats, "_CSV_BLOCK_BYTES", 1 << 15)
+
+    def peak(n_rows):
+        path = tmp_path / f"{n_rows}.{kind}"
+        values = np.random.default_rng(1).integers(0, 2**40, n_rows)
+        if kind == "csv":
+            path.write_text("a\n" + "\n".join(map(str, values)) + "\n")
+            reader = csv_reader(path)
+        else:
+            # One row group: the worst case for a reader that decodes whole row groups.
+            table = pa.table({"a": values, "b": values})
+            pq.write_table(table, path, row_group_size=n_rows, use_dictionary=False)
+            reader = parquet_reader(path)
+        start = pa.total_allocated_bytes()
+        return max(pa.total_allocated_bytes() - start for _ in reader.chunks(["a"], 2_000))
+
+    # The column alone takes 13 MB at the larger size.
+    assert peak(200_000) < 4_000_000
+    assert peak(1_600_000) < 4_000_000
+
+
+# --- SQL
+
+
+@pytest.fixture
+def database(tmp_path):
+    path = tmp_path / "c.sqlite"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE stays (key INTEGER, age REAL, ward TEXT)")
+        rows = [(2**60 + 1, 1.5, "a"), (None, None, "a"), (3, 2.5, "b"), (2**60 + 1, 4.0, "a")]
+        connection.executemany("INSERT INTO stays VALUES (?, ?, ?)", rows)
+    connection.close()
+    return path
+
+
+def test_query_is_read_with_exact_keys(database):
+    reader = sql_reader(
+        database,
+        "SELECT key, age, ward FROM stays WHERE ward = :ward ORDER BY rowid",
+        parameters={"ward": "a"},
+    )
+    assert reader.header() == ("key", "age", "ward")
+    assert reader.fingerprint() is None
+    frames = list(reader.chunks(["age", "key"], 2))
+    assert [list(frame.columns) for frame in frames] == [["age", "key"]] * 2
+    keys = [str(key) for frame in frames for key in frame["key"]]
+    assert keys == [str(2**60 + 1), "None", str(2**60 + 1)]
+
+
+def test_parameters_are_bound_and_never_text_of_the_query(database):
+    parameters = {"ward": "a' OR '1'='1"}
+    reader = sql_reader(database, "SELECT key FROM stays WHERE ward = :ward", parameters=parameters)
+    assert list(reader.chunks(["key"])) == []
+
+
+def test_select_on_a_query(database):
+    reader = sql_reader(database, "SELECT * FROM stays", select={"key": 3})
+    assert all_rows(reader, ["ward"])["ward"].tolist() == ["b"]
+
+
+def test_url_from_the_environment(database, monkeypatch):
+    source = SqlSource(kind="sql", url_env="COHORT_URL", query="SELECT ward FROM stays")
+    monkeypatch.delenv("COHORT_URL", raising=False)
+    with pytest.raises(ConfigurationError, match="DATABASE_URL: environment variable COHORT_URL"):
+        CohortReader(source).header()
+    monkeypatch.setenv("COHORT_URL", f"sqlite:///{database}")
+    assert CohortReader(source).header() == ("ward",)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"postgresql://user:{SECRET}@127.0.0.1:9/db?connect_timeout=1",
+        f"nosuchdialect://user:{SECRET}@host/db",
+        f"{SECRET}",
+        f"oracle://user:{SECRET}@host/db",
+    ],
+)
+def test_url_and_driver_message_never_leave(url, monkeypatch, caplog):
+    monkeypatch.setenv("COHORT_URL", url)
+    source = SqlSource(kind="sql", url_env="COHORT_URL", query="SELECT ward FROM stays")
+    with caplog.at_level(logging.DEBUG), pytest.raises(InputError) as caught:
+        CohortReader(source).header()
+    assert caught.value.code == "SOURCE_UNREADABLE"
+    assert_public(caught.value)
+    assert SECRET not in caplog.text
+
+
+def test_failing_query_is_refused_without_its_text(database):
+    for query in (f"SELECT '{SECRET}' FROM nowhere", f"SELECT '{SECRET}' + FROM stays"):  # noqa: S608
+        with pytest.raises(InputError, match="SOURCE_UNREADABLE: the query could not be") as caught:
+            sql_reader(database, query).header()
+        assert_public(caught.value)
+
+
+def test_sqlite_file_is_never_created(tmp_path):
+    with pytest.raises(InputError, match="SOURCE_MISSING: expected a SQLite file") as caught:
+        sql_reader(tmp_path / "no.sqlite", "SELECT 1").header()
+    assert str(tmp_path) not in str(caught.value)
+    assert not (tmp_path / "no.sqlite").exists()
+
+
+def test_connection_only_reads(database):
+    # The filter refuses this query; the connection would, too.
+    source = SqlSource.model_construct(
+        kind="sql", url=f"sqlite:///{database}", query="DELETE FROM stays", parameters={}, select={}
+    )
+    with pytest.raises(InputError, match="SOURCE_UNREADABLE"):
+        CohortReader(source).header()
+    with sqlite3.connect(database) as connection:
+        assert connection.execute("SELECT count(*) FROM stays").fetchone() == (4,)
+    connection.close()
+
+
+def test_duplicate_columns_of_a_query_are_refused(database):
+    with pytest.raises(InputError, match="HEADER_DUPLICATE"):
+        sql_reader(database, "SELECT key, ward AS key FROM stays").header()
+
+
+# --- scikit-learn and the whole
+
+
+def test_breast_cancer():
+    reader = CohortReader(SklearnSource(kind="sklearn", dataset="breast_cancer"))
+    header = reader.header()
+    assert len(header) == 31
+    assert header[-1] == "target"
+    frames = list(reader.chunks(["target", "mean radius"], 200))
+    assert [len(frame) for frame in frames] == [200, 200, 169]
+    assert sorted(set(pd.concat(frames)["target"])) == [0, 1]
+
+
+def test_error_of_the_consumer_passes_unchanged(tmp_path):
+    chunks = csv_reader(written(tmp_path / "a.csv", "a\n1\n2\n")).chunks(["a"], 1)
+    next(chunks)
+    with pytest.raises(GeneratorExit):
+        chunks.throw(GeneratorExit)
+    assert list(chunks) == []
+
+
+def test_rechunk_keeps_the_order_of_rows():
+    table = pa.table({"a": range(10)})
+    batches = [*table.slice(0, 1).to_batches(), *table.slice(1, 7).to_batches()]
+    batches += table.slice(8).to_batches()
+    for chunk_rows in range(1, 12):
+        tables = list(formats.rechunk(iter(batches), chunk_rows))
+        assert [n for t in tables for n in t.column("a").to_pylist()] == list(range(10))
+        assert all(t.num_rows == chunk_rows for t in tables[:-1])

@@ -1,0 +1,209 @@
+import csv
+import dataclasses
+import gzip
+import hashlib
+import http.server
+import io
+import threading
+import zipfile
+from contextlib import contextmanager
+
+import pandas as pd
+import pytest
+
+from privacy.errors import InputError
+from storage import datasets
+from storage.datasets import DATASETS, Download, PublicDataset, fetch, find
+from storage.settings import Settings
+
+SHARED = datasets._SHARED_DATA
+
+
+def needs_data(name):
+    path = SHARED / DATASETS[name].relative_path
+    return pytest.mark.skipif(not path.is_file(), reason=f"no copy of {name} beside the repository")
+
+
+@pytest.fixture
+def settings(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets, "_SHARED_DATA", tmp_path / "absent")
+    return Settings(home=tmp_path / "home", data_dir=tmp_path / "data", offline=True)
+
+
+def zipped(members):
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return target.getvalue()
+
+
+@contextmanager
+def served(answers):
+    """Serve bytes by path on a free loopback port and count the requests."""
+    requests = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            requests.append(self.path)
+            body = answers.get(self.path)
+            self.send_response(404 if body is None else 200)
+            self.send_header("Content-Length", str(len(body or b"")))
+            self.end_headers()
+            self.wfile.write(body or b"")
+
+        def log_message(self, *_args):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", requests
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def small_dataset(url, content=b"a,b\n1,2\n"):
+    return PublicDataset(
+        name="small",
+        relative_path="small.csv",
+        sha256=hashlib.sha256(content).hexdigest(),
+        publisher="nobody",
+        download=Download(
+            urls=(f"{url}/missing.zip", f"{url}/small.zip"),
+            members={"small.csv": hashlib.sha256(content).hexdigest()},
+            file_name="small.csv",
+            build=lambda members: members["small.csv"],
+        ),
+    )
+
+
+def test_data_dir_comes_before_the_folder_beside_the_repository(settings, tmp_path, monkeypatch):
+    monkeypatch.setitem(datasets.DATASETS, "small", small_dataset("http://127.0.0.1:9"))
+    for folder in ("absent", "data"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "small.csv").write_bytes(b"a,b\n1,2\n")
+    assert find("small", settings=settings) == tmp_path / "data" / "small.csv"
+    (tmp_path / "data" / "small.csv").unlink()
+    assert find("small", settings=settings) == tmp_path / "absent" / "small.csv"
+
+
+def test_changed_copy_is_refused(settings, tmp_path, monkeypatch):
+    monkeypatch.setitem(datasets.DATASETS, "small", small_dataset("http://127.0.0.1:9"))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "small.csv").write_bytes(b"a,b\n1,3\n")
+    with pytest.raises(InputError, match=r"DATA_CHANGED: file small\.csv has SHA-256 .*, expected"):
+        find("small", settings=settings)
+
+
+def test_unknown_and_unavailable_names(settings):
+    with pytest.raises(InputError, match="DATA_UNKNOWN: expected one of adult, diabetes130, phys"):
+        find("../adult", settings=settings)
+    with pytest.raises(InputError, match=r"DATA_UNAVAILABLE: .*CLUSTMIX_DATA_DIR.*OFFLINE"):
+        find("adult", settings=settings)
+    with pytest.raises(InputError, match=r"put physionet2012/icu_stays_wide\.parquet of"):
+        find("physionet2012", settings=settings)
+
+
+def test_download_is_verified_and_kept(settings, tmp_path, monkeypatch):
+    archive = zipped({"folder/small.csv": b"a,b\n1,2\n", "other": b"x"})
+    with served({"/small.zip": archive}) as (url, requests):
+        monkeypatch.setitem(datasets.DATASETS, "small", small_dataset(url))
+        online = settings.model_copy(update={"offline": False})
+        path = find("small", settings=online)
+        assert path == tmp_path / "home" / "data" / "small" / "small.csv"
+        assert path.read_bytes() == b"a,b\n1,2\n"
+        assert requests == ["/missing.zip", "/small.zip"]
+        assert find("small", settings=settings) == path
+        assert len(requests) == 2
+    assert [entry.name for entry in path.parent.iterdir()] == ["small.csv"]
+
+
+@pytest.mark.parametrize(
+    "archive",
+    [
+        zipped({"small.csv": b"a,b\n1,3\n"}),
+        zipped({"another.csv": b"a,b\n1,2\n"}),
+        zipped({"small.csv": b"a,b\n1,2\n"})[:-20],
+        b"<html>not found</html>",
+        b"",
+    ],
+)
+def test_wrong_download_is_refused_and_leaves_nothing(tmp_path, archive):
+    with served({"/small.zip": archive}) as (url, _requests):
+        target = tmp_path / "home" / "small.csv"
+        with pytest.raises(InputError, match="DATA_UNAVAILABLE: dataset small could not be down"):
+            fetch(small_dataset(url), target)
+    assert not target.parent.exists()
+
+
+def test_size_of_a_download_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets, "MAX_DOWNLOAD_BYTES", 50)
+    archive = zipped({"small.csv": b"a,b\n1,2\n"})
+    assert len(archive) > 50
+    with served({"/small.zip": archive}) as (url, _requests):
+        with pytest.raises(InputError, match="DATA_UNAVAILABLE"):
+            fetch(small_dataset(url), tmp_path / "home" / "small.csv")
+
+
+@pytest.mark.parametrize("url", ["file:///etc", "ftp://127.0.0.1", "http://example.org"])
+def test_only_https_leaves_this_machine(tmp_path, url):
+    with pytest.raises(InputError, match="DATA_URL: expected an https address, found"):
+        fetch(small_dataset(url), tmp_path / "small.csv")
+
+
+def test_dataset_without_a_download_cannot_be_fetched(tmp_path):
+    with pytest.raises(InputError, match="DATA_UNAVAILABLE: dataset physionet2012 has no download"):
+        fetch(DATASETS["physionet2012"], tmp_path / "x")
+
+
+def test_registered_downloads_use_https():
+    for dataset in DATASETS.values():
+        for url in dataset.download.urls if dataset.download else ():
+            assert url.startswith("https://")
+
+
+@needs_data("adult")
+def test_adult_is_rebuilt_from_the_publisher_s_files():
+    copy = gzip.decompress((SHARED / "adult.csv.gz").read_bytes())
+    rows = list(csv.reader(io.StringIO(copy.decode("ascii"))))[1:]
+    lines = {
+        split: [", ".join(row[:-1]) for row in rows if row[-1] == split]
+        for split in ("train", "test")
+    }
+    members = {
+        "adult.data": "\n".join([*lines["train"], "", ""]).encode(),
+        "adult.test": "\n".join(
+            ["|1x3 Cross validator", *(f"{line}." for line in lines["test"]), "", ""]
+        ).encode(),
+    }
+    # The files made here are the publisher's, so the builder is tested on the real input.
+    download = DATASETS["adult"].download
+    for name, content in members.items():
+        assert hashlib.sha256(content).hexdigest() == download.members[name]
+    assert download.build(members) == copy
+
+
+@needs_data("diabetes130")
+def test_diabetes_is_rebuilt_from_the_publisher_s_file():
+    copy = pd.read_parquet(SHARED / "diabetes130/diabetic_data.parquet")
+    content = copy.to_csv(index=False, lineterminator="\r\n").encode()
+    download = DATASETS["diabetes130"].download
+    assert hashlib.sha256(content).hexdigest() == download.members["diabetic_data.csv"]
+    built = pd.read_parquet(io.BytesIO(download.build({"diabetic_data.csv": content})))
+    pd.testing.assert_frame_equal(built, copy)
+
+
+@pytest.mark.parametrize("name", sorted(DATASETS))
+def test_shared_copies_have_the_registered_digest(name, tmp_path):
+    if not (SHARED / DATASETS[name].relative_path).is_file():
+        pytest.skip(f"no copy of {name} beside the repository")
+    settings = Settings(home=tmp_path, data_dir=SHARED, offline=True)
+    assert find(name, settings=settings) == SHARED / DATASETS[name].relative_path
+
+
+def test_datasets_are_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        DATASETS["adult"].sha256 = "0"

@@ -1,0 +1,63 @@
+import json
+import stat
+
+import pytest
+
+from privacy.errors import ConfigurationError
+from storage.diagnostics import MAX_ROWS_PER_RULE, DiagnosticsFile
+
+
+def test_values_are_in_the_file_and_not_in_the_pointer(tmp_path):
+    path = tmp_path / "diagnostics" / "r-20250131-0f3a9c21.jsonl"
+    diagnostics = DiagnosticsFile(path)
+    pointer = diagnostics.add("age", "IN_RANGE", [4, 9], ["SECRET-1", None])
+    diagnostics.add("sex", "KNOWN_LEVEL", [1], ["SECRET-2"])
+    assert pointer == "r-20250131-0f3a9c21.jsonl"
+    assert "SECRET" not in repr(diagnostics)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert lines[0] == {
+        "column": "age",
+        "rule": "IN_RANGE",
+        "rows": [{"row": 4, "value": "SECRET-1"}, {"row": 9, "value": "None"}],
+    }
+    assert lines[1]["column"] == "sex"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_an_open_file_is_closed_before_values_are_written(tmp_path):
+    path = tmp_path / "d.jsonl"
+    tmp_path.chmod(0o700)
+    path.touch()
+    path.chmod(0o644)
+    DiagnosticsFile(path).add("age", "IN_RANGE", [0], ["x"])
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_number_of_rows_is_bounded(tmp_path):
+    path = tmp_path / "private" / "d.jsonl"
+    DiagnosticsFile(path).add("age", "IN_RANGE", range(5_000), ["v"] * 5_000)
+    assert len(json.loads(path.read_text())["rows"]) == MAX_ROWS_PER_RULE
+
+
+def test_symbolic_link_is_not_followed(tmp_path):
+    folder = tmp_path / "private"
+    diagnostics = DiagnosticsFile(folder / "d.jsonl")
+    (folder / "d.jsonl").symlink_to(tmp_path / "readable")
+    with pytest.raises(OSError, match="symbolic"):
+        diagnostics.add("age", "IN_RANGE", [0], ["SECRET"])
+    assert not (tmp_path / "readable").exists()
+
+
+def test_malformed_name_and_open_folder_are_refused(tmp_path):
+    with pytest.raises(ConfigurationError, match="INVALID_FILE_NAME"):
+        DiagnosticsFile(tmp_path / ".hidden")
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o755)
+    with pytest.raises(ConfigurationError, match="DIRECTORY_MODE"):
+        DiagnosticsFile(tmp_path / "open" / "d.jsonl")
+
+
+def test_row_numbers_and_values_must_match(tmp_path):
+    with pytest.raises(ValueError, match="zip"):
+        DiagnosticsFile(tmp_path / "p" / "d.jsonl").add("age", "IN_RANGE", [0, 1], ["x"])

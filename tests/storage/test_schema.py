@@ -1,0 +1,197 @@
+import re
+from decimal import Decimal
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from privacy.errors import InputError
+from storage.schema import (
+    Buckets,
+    CategoricalColumn,
+    Label,
+    NumericColumn,
+    TableSchema,
+    number_of,
+    raw_text,
+)
+
+
+def number(**changes):
+    return NumericColumn.model_validate(
+        {"kind": "integer", "name": "x", "lower": 0, "upper": 9, "bins": 5} | changes
+    )
+
+
+def category(**changes):
+    return CategoricalColumn.model_validate(
+        {"kind": "categorical", "name": "c", "levels": ["a", "b"]} | changes
+    )
+
+
+def label(**changes):
+    return Label.model_validate({"name": "y", "levels": {"no": [0], "yes": [1]}} | changes)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (" a ", "a"),
+        (3, "3"),
+        (3.0, "3"),
+        (np.int64(-1), "-1"),
+        (np.float32(0.5), "0.5"),
+        (Decimal("2.0"), "2"),
+        ("3.0", "3.0"),
+        (True, "True"),
+        (float("inf"), "inf"),
+    ],
+)
+def test_raw_text_has_one_form_for_a_whole_number(value, text):
+    assert raw_text(value) == text
+
+
+@pytest.mark.parametrize("text", ["", "x", "nan", "inf", "-inf", "1_000"])
+def test_number_of_refuses_what_is_not_a_finite_number(text):
+    assert number_of(text) is None
+
+
+def test_equal_width_bins_share_integers_evenly():
+    assert number(lower=1, upper=14, bins=14).bin_starts == tuple(range(1, 15))
+    assert number(lower=0, upper=9, bins=4).bin_starts == (0, 2, 5, 7)
+
+
+def test_equal_width_bins_of_reals_lie_on_the_grid_of_the_decimals():
+    column = number(kind="real", lower=0, upper=1, bins=3, decimals=2)
+    assert column.bin_starts == (0, 0.33, 0.67)
+
+
+def test_integer_edges_may_end_at_upper_or_one_after():
+    assert number(bins=[0, 1, 9]).bin_starts == (0, 1)
+    assert number(bins=[0, 1, 9, 10]).bin_starts == (0, 1, 9)
+
+
+def test_codes_count_the_missing_code_once():
+    assert number().n_codes == 5
+    assert number(missing=["?", -1], nullable=True).n_codes == 6
+    assert category().n_codes == 2
+    assert category(missing=["?"]).n_codes == 3
+    assert category(nullable=True).n_codes == 3
+
+
+def test_missing_numbers_are_the_codes_that_are_numbers():
+    assert number(missing=["?", -1, "99.5"]).missing_numbers == (-1.0, 99.5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"lower": 9}, "expected lower below upper"),
+        ({"upper": float("inf")}, "finite"),
+        ({"decimals": 1}, "expected no decimals for an integer column; use kind: real"),
+        ({"upper": 2.0**60}, "expected bounds below 2^53"),
+        ({"lower": 0.5}, "expected bounds and edges with at most 0 decimals"),
+        ({"kind": "real", "bins": [0, 0.123, 9]}, "expected bounds and edges with at most 2"),
+        ({"bins": [1, 9]}, "expected the edges of bins to run from lower to upper"),
+        ({"bins": [0, 8]}, "expected the edges of bins to run from lower to upper"),
+        ({"kind": "real", "bins": [0, 10]}, "expected the edges of bins to run from lower"),
+        ({"bins": [0]}, "expected the edges of bins to run from lower to upper"),
+        ({"bins": [0, 5, 5, 9]}, "expected bins that each hold at least one value"),
+        ({"bins": [0, 5, 4, 9]}, "expected bins that each hold at least one value"),
+        ({"bins": 11}, "expected bins that each hold at least one value"),
+        ({"missing": [3]}, "expected missing codes outside lower and upper"),
+        ({"missing": [False]}, "write No, Yes, On, Off in quotes"),
+        ({"unit": "kg"}, "Extra inputs are not permitted"),
+    ],
+)
+def test_numeric_column_refuses(changes, message):
+    with pytest.raises(ValidationError, match=re.escape(message)):
+        number(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"levels": []}, "at least 1 item"),
+        ({"levels": ["a", True]}, "write No, Yes, On, Off in quotes"),
+        ({"levels": ["a", "a"]}, "expected each level, raw value and missing code once"),
+        ({"missing": ["a"]}, "expected each level, raw value and missing code once"),
+        ({"groups": {"a": ["b"]}}, "expected each level, raw value and missing code once"),
+        ({"other": "z"}, "expected other, groups, prefixes, numeric_ranges to name levels"),
+        ({"groups": {"z": ["1"]}}, "expected other, groups, prefixes, numeric_ranges to name"),
+        ({"prefixes": {"a": ["E"], "b": ["E8"]}}, "expected prefixes of which none begins another"),
+        ({"prefixes": {"a": [""]}}, "expected prefixes of which none begins another"),
+        ({"numeric_ranges": {"a": [[1, 3]], "b": [[2, 4]]}}, "that do not overlap"),
+        ({"numeric_ranges": {"a": [[3, 3]]}}, "that do not overlap"),
+    ],
+)
+def test_categorical_column_refuses(changes, message):
+    with pytest.raises(ValidationError, match=re.escape(message)):
+        category(**changes)
+
+
+def test_levels_may_be_written_as_numbers():
+    assert category(levels=[1, 2.0, "3"]).levels == ("1", "2", "3")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"levels": None}, "expected exactly one of levels and buckets"),
+        ({"buckets": {"edges": [1], "levels": ["a", "b"]}}, "expected exactly one of levels"),
+        ({"levels": {"no": [0]}}, "expected two or more label levels"),
+        ({"levels": {"no": [0], "yes": [0]}}, "expected each level, raw value and missing code"),
+        ({"levels": {"no": ["yes"], "yes": []}}, "expected each level, raw value and missing code"),
+        ({"missing": [1]}, "expected each level, raw value and missing code once"),
+        ({"positive": "maybe"}, "expected positive to name a label level"),
+    ],
+)
+def test_label_refuses(changes, message):
+    with pytest.raises(ValidationError, match=re.escape(message)):
+        label(**changes)
+
+
+@pytest.mark.parametrize(
+    ("edges", "levels", "message"),
+    [
+        ([2, 1], ["a", "b", "c"], "expected edges in increasing order"),
+        ([1], ["a"], "expected one level more than edges"),
+        ([1], ["a", "2"], "expected names of buckets that are not numbers"),
+    ],
+)
+def test_buckets_refuse(edges, levels, message):
+    with pytest.raises(ValidationError, match=re.escape(message)):
+        Buckets.model_validate({"edges": edges, "levels": levels})
+
+
+def test_a_label_level_may_list_its_own_name():
+    assert label(levels={"0": [0], "1": [1]}).level_names == ("0", "1")
+
+
+def table(**changes):
+    return TableSchema.model_validate(
+        {"columns": [number(), category()], "label": label(), "ignore": ["id"]} | changes
+    )
+
+
+def test_released_columns_are_features_then_label():
+    assert table().released_columns == ("x", "c", "y")
+
+
+@pytest.mark.parametrize(
+    "changes", [{"ignore": ["x"]}, {"columns": [number(), number()]}, {"label": label(name="c")}]
+)
+def test_table_refuses_a_column_that_is_declared_twice(changes):
+    with pytest.raises(ValidationError, match="expected each column once in columns, label"):
+        table(**changes)
+
+
+def test_header_is_compared_in_both_directions():
+    schema = table()
+    schema.check_header(["patient", "y", "c", "x", "id"], also=["patient"])
+    with pytest.raises(InputError, match=r"HEADER_MISMATCH: .* found none named c, id; check the"):
+        schema.check_header(["x", "y"])
+    with pytest.raises(
+        InputError, match=r"HEADER_MISMATCH: .* found ward; declare them in the schema or list"
+    ):
+        schema.check_header(["x", "c", "y", "id", "ward"])

@@ -1,0 +1,96 @@
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from privacy.errors import ConfigurationError
+from storage.settings import Settings, ensure_private_directory, load_settings
+
+
+@pytest.fixture(autouse=True)
+def without_settings(monkeypatch):
+    for name in os.environ:
+        if name.startswith("CLUSTMIX_"):
+            monkeypatch.delenv(name)
+
+
+def test_defaults_are_absolute_paths_under_the_current_directory(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    settings = load_settings()
+    assert settings.home == tmp_path / ".clustmix"
+    assert settings.releases == tmp_path / "releases"
+    assert settings.data_dir is None
+    assert settings.dask_workers == 2
+    assert settings.dask_address is None
+    assert not settings.offline
+
+
+def test_environment_is_read(monkeypatch, tmp_path):
+    monkeypatch.setenv("CLUSTMIX_HOME", str(tmp_path))
+    monkeypatch.setenv("CLUSTMIX_DASK_WORKERS", "7")
+    settings = load_settings()
+    assert settings.dask_workers == 7
+    assert settings.ledger_path == tmp_path / "ledger.sqlite"
+    assert settings.private_root == tmp_path / "private"
+    assert settings.prefect_home == tmp_path / "prefect"
+    assert settings.diagnostics == tmp_path / "diagnostics"
+    assert settings.downloads == tmp_path / "data"
+
+
+def test_wrong_value_is_named_and_not_repeated(monkeypatch):
+    monkeypatch.setenv("CLUSTMIX_DASK_WORKERS", "secret")
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings()
+    assert caught.value.code == "INVALID_SETTING"
+    assert "CLUSTMIX_DASK_WORKERS" in str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert caught.value.__context__ is None
+
+
+def test_settings_cannot_be_changed():
+    with pytest.raises(ValueError, match="frozen"):
+        Settings().dask_workers = 3
+
+
+def test_private_directory_and_its_parents_are_closed(tmp_path):
+    before = os.umask(0)
+    try:
+        path = ensure_private_directory(tmp_path / "a" / "b")
+    finally:
+        os.umask(before)
+    for folder in (path, path.parent):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert ensure_private_directory(path) == path
+
+
+@pytest.mark.parametrize("mode", [0o750, 0o701, 0o707])
+def test_open_directory_is_refused_and_left_as_it_is(tmp_path, mode):
+    path = tmp_path / "open"
+    path.mkdir()
+    path.chmod(mode)
+    with pytest.raises(
+        ConfigurationError, match=f"must have mode 0700, found {mode:04o}; run: chmod"
+    ):
+        ensure_private_directory(path)
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
+def test_links_and_files_are_refused(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path)
+    (tmp_path / "file").touch()
+    for name in ("link", "file"):
+        with pytest.raises(ConfigurationError, match="NOT_A_DIRECTORY: expected a directory at"):
+            ensure_private_directory(tmp_path / name)
+
+
+def test_directory_of_another_user_is_refused(tmp_path, monkeypatch):
+    path = ensure_private_directory(tmp_path / "mine")
+    monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)
+    with pytest.raises(ConfigurationError, match=r"DIRECTORY_OWNER: directory .* another user"):
+        ensure_private_directory(path)
+
+
+def test_home_is_expanded(monkeypatch):
+    monkeypatch.setenv("CLUSTMIX_HOME", "~/x")
+    assert load_settings().home == Path.home() / "x"

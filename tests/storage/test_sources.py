@@ -1,0 +1,131 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from storage.sources import CsvSource, ParquetSource, SklearnSource, Source, SqlSource
+
+SOURCE = TypeAdapter(Source)
+READING = "SELECT age, sex FROM stays WHERE ward = :ward"
+
+
+def sql(query, parameters=None, **place):
+    place = place or {"url_env": "COHORT_URL"}
+    return SqlSource(kind="sql", query=query, parameters=parameters or {}, **place)
+
+
+def test_kind_chooses_the_model():
+    assert isinstance(SOURCE.validate_python({"kind": "csv", "path": "x.csv"}), CsvSource)
+    assert isinstance(SOURCE.validate_python({"kind": "parquet", "data": "adult"}), ParquetSource)
+    sklearn = SOURCE.validate_python({"kind": "sklearn", "dataset": "breast_cancer"})
+    assert isinstance(sklearn, SklearnSource)
+    with pytest.raises(ValidationError, match="does not match any of the expected tags"):
+        SOURCE.validate_python({"kind": "pickle", "path": "x"})
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"kind": "csv"}, "exactly one of 'path' and 'data'"),
+        ({"kind": "csv", "path": "x", "data": "adult"}, "exactly one of 'path' and 'data'"),
+        ({"kind": "csv", "path": "x", "delimiter": ",,"}, "a delimiter is one character"),
+        ({"kind": "csv", "path": "x", "delimiter": '"'}, "a delimiter is one character"),
+        ({"kind": "csv", "path": "x", "encoding": "latin-99"}, "unknown text encoding"),
+        ({"kind": "csv", "path": "x", "sep": ";"}, "Extra inputs are not permitted"),
+        ({"kind": "csv", "path": "x", "select": {"a": 0.5}}, "valid integer|valid string"),
+        ({"kind": "csv", "path": "x", "select": {"a": True}}, "valid integer|valid string"),
+        ({"kind": "sklearn", "dataset": "iris"}, "breast_cancer"),
+        ({"kind": "sql", "query": "SELECT 1"}, "exactly one of 'url_env' and 'url'"),
+    ],
+)
+def test_wrong_sources_are_refused(values, message):
+    with pytest.raises(ValidationError, match=message):
+        SOURCE.validate_python(values)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        READING,
+        f"  {READING} ;",
+        "with w as (select * from stays) select * from w where ward = :ward",
+        "SELECT \"update\", 'it''s; -- not a comment', replace(a, 'x', 'y') FROM t WHERE w = :ward",
+        "SELECT age::int FROM stays WHERE ward = :ward AND note = 'DROP TABLE x'",
+        "SELECT 'a:b' FROM stays WHERE ward = :ward",
+    ],
+)
+def test_reading_queries_are_accepted(query):
+    assert sql(query, {"ward": "a"}).query == query
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("DELETE FROM stays", "must begin with SELECT or WITH"),
+        ("", "must begin with SELECT or WITH"),
+        ("EXPLAIN SELECT 1", "must begin with SELECT or WITH"),
+        ("SELECT 1; SELECT 2", "must be one statement without ';'"),
+        ("SELECT 1;;", "must be one statement without ';'"),
+        ("SELECT 1 -- note", "must be one statement without '--'"),
+        ("SELECT 1 /* note */", r"must be one statement without '/\*'"),
+        ("SELECT 1 # note", "must be one statement without '#'"),
+        ("SELECT $$ ; $$", "must be one statement without"),
+        ("SELECT 'a\\' ; DROP TABLE x'", "unclosed quote"),
+        ("SELECT 'a\\' || '; DROP TABLE x'", "must be one statement without"),
+        ("SELECT * FROM stays WHERE ward = '{ward}' AND {x}", "must be one statement without '{'"),
+        ("SELECT * FROM stays WHERE ward = %s", "must be one statement without '%'"),
+        ("SELECT * FROM stays WHERE ward = 'open", "unclosed quote"),
+        ("SELECT * INTO copy_of FROM stays", "found the word INTO"),
+        ("WITH d AS (DELETE FROM stays RETURNING *) SELECT * FROM d", "found the word DELETE"),
+        ("WITH u AS (update stays set a = 1) SELECT 1", "found the word SET"),
+        ("SELECT * FROM stays FOR UPDATE", "found the word UPDATE"),
+    ],
+)
+def test_other_statements_are_refused(query, message):
+    with pytest.raises(ValidationError, match=message):
+        sql(query)
+
+
+@pytest.mark.parametrize("parameters", [{}, {"ward": 1, "age": 2}, {"warp": 1}])
+def test_parameters_are_exactly_the_bound_ones(parameters):
+    with pytest.raises(ValidationError, match="exactly the bound parameters of the query: ward"):
+        sql(READING, parameters)
+    with pytest.raises(ValidationError, match="parameters"):
+        sql(READING, {"ward": ["a", "b"]})
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://user:SECRET@host/db",
+        "sqlite://",
+        "sqlite:///",
+        "sqlite:///x.db?mode=rwc",
+        "mysql:///sqlite:///x",
+    ],
+)
+def test_only_sqlite_files_stand_in_clear(url):
+    with pytest.raises(ValidationError, match="'url' in clear is for SQLite files only") as caught:
+        sql("SELECT 1", url=url)
+    assert "SECRET" not in str(caught.value)
+
+
+def test_a_url_in_place_of_a_variable_name_is_not_repeated():
+    with pytest.raises(ValidationError, match="is the name of an environment variable") as caught:
+        sql("SELECT 1", url_env="postgresql://user:SECRET@host/db")
+    assert "SECRET" not in str(caught.value)
+
+
+@given(st.text(max_size=60))
+def test_nothing_after_a_semicolon_is_ever_accepted(text):
+    with pytest.raises(ValidationError):
+        sql(f"SELECT 1; {text}x")
+
+
+@given(
+    st.sampled_from(["INSERT", "update", "Delete", "DROP", "Create", "ATTACH", "PRAGMA", "COPY"]),
+    st.sampled_from([" ", "\n", "\t", "\n\n  "]),
+)
+def test_writing_words_are_refused_in_any_case_and_place(word, blank):
+    with pytest.raises(ValidationError, match="found the word"):
+        sql(f"WITH x AS ({word}{blank}stays){blank}SELECT 1")

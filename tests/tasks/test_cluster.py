@@ -1,0 +1,121 @@
+"""A cluster of a run's own is closed to others, and another one is reached safely or not at all."""
+
+import asyncio
+import http.client
+import os
+import socket
+from collections.abc import Iterator
+
+import distributed
+import psutil
+import pytest
+from shard_functions import kill_worker, square
+
+from privacy.errors import ConfigurationError
+from tasks.cluster import connect, local_cluster
+from tasks.compute import DaskExecutor
+from tasks.runtime import PipelineError
+
+
+def http_status(port: int, path: str) -> int | None:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status
+    except (OSError, http.client.HTTPException):
+        return None  # speaks TLS
+    finally:
+        connection.close()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[distributed.Client]:
+    with local_cluster(2, tmp_path_factory.mktemp("cluster") / "scratch") as client:
+        yield client
+
+
+def test_workers_do_not_spill_and_use_one_thread(cluster) -> None:
+    def facts(dask_worker: distributed.Worker) -> tuple[object, ...]:
+        manager = dask_worker.memory_manager
+        limits = (manager.memory_limit, manager.memory_spill_fraction)
+        return (*limits, dask_worker.state.nthreads, os.environ["OMP_NUM_THREADS"])
+
+    assert set(cluster.run(facts).values()) == {(None, False, 1, "1")}
+
+
+def test_a_stranger_on_this_machine_cannot_use_the_cluster(cluster) -> None:
+    address = cluster.scheduler.address
+    assert address.startswith("tls://127.0.0.1:")
+    another = distributed.security.Security.temporary().get_connection_args("client")
+    with pytest.raises(OSError, match="TLS certificate does not match"):
+        asyncio.run(distributed.comm.connect(address, timeout=5, **another))
+    with pytest.raises(distributed.comm.CommClosedError):
+        asyncio.run(distributed.comm.connect(address.replace("tls", "tcp"), timeout=5))
+
+
+def test_cluster_listens_on_loopback_and_tells_nothing_over_http(cluster) -> None:
+    this = psutil.Process()
+    listening = {
+        connection.laddr
+        for process in (this, *this.children(recursive=True))
+        for connection in process.net_connections(kind="tcp")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert {address.ip for address in listening} == {"127.0.0.1"}
+    answers = [http_status(address.port, "/info/main/workers.html") for address in listening]
+    # One HTTP server beside the scheduler and each of two workers, without a single page.
+    assert answers.count(404) == 3
+    assert set(answers) == {404, None}
+
+
+def test_a_lost_worker_ends_the_run_without_a_trace_of_the_item(tmp_path) -> None:
+    with (
+        local_cluster(1, tmp_path / "scratch") as client,
+        pytest.raises(PipelineError, match=r"^map:WorkerLost: expected every worker to") as caught,
+    ):
+        DaskExecutor(client, "r-5").map(kill_worker, [1])
+    assert caught.value.__context__ is None
+
+
+def test_connect_reaches_a_scheduler_on_loopback() -> None:
+    with (
+        distributed.LocalCluster(
+            n_workers=1, processes=False, protocol="tcp", dashboard_address="127.0.0.1:0"
+        ) as running,
+        connect(running.scheduler_address) as client,
+    ):
+        assert DaskExecutor(client, "r-6").map(square, [5]) == [25]
+
+
+@pytest.mark.parametrize("address", ["tcp://10.0.0.1:8786", "tcp://scheduler:8786", "scheduler"])
+def test_connect_refuses_to_send_sums_in_clear(address) -> None:
+    with (
+        pytest.raises(ConfigurationError, match="INSECURE_SCHEDULER: expected tls://host:port"),
+        connect(address),
+    ):
+        pass
+
+
+def test_connect_asks_for_a_certificate() -> None:
+    with (
+        pytest.raises(ConfigurationError, match="SCHEDULER_CERTIFICATE: expected a client cert"),
+        connect("tls://scheduler:8786"),
+    ):
+        pass
+
+
+def test_connect_says_that_nobody_answers() -> None:
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))  # bound and not listening
+        address = f"tcp://127.0.0.1:{reserved.getsockname()[1]}"
+        with (
+            pytest.raises(ConfigurationError, match=f"UNREACHABLE: .* at {address}, found none"),
+            connect(address, timeout_seconds=5),
+        ):
+            pass
+
+
+def test_scratch_directory_open_to_others_is_refused(tmp_path) -> None:
+    tmp_path.chmod(0o755)
+    with pytest.raises(ConfigurationError, match="DIRECTORY_MODE"), local_cluster(1, tmp_path):
+        pass

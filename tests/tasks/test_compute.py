@@ -1,0 +1,172 @@
+"""Sums are exact whatever the executor, and nothing private leaves a failing worker."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import distributed
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from shard_functions import (
+    CANARY,
+    canary_in_second_shard,
+    moments_of_shard,
+    refused_item,
+    square,
+    weighted_shard,
+)
+
+from privacy.errors import ConfigurationError, InputError, IntegrityError
+from tasks.cluster import local_cluster
+from tasks.compute import DaskExecutor, LocalExecutor, sum_exactly
+from tasks.runtime import PRIVATE_LOG_NAME, PipelineError, private_log_directory
+
+INT64 = np.iinfo(np.int64)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[distributed.Client]:
+    with local_cluster(2, tmp_path_factory.mktemp("cluster") / "scratch") as client:
+        yield client
+
+
+@pytest.fixture(params=["local", "dask"])
+def executor(request: pytest.FixtureRequest) -> LocalExecutor | DaskExecutor:
+    if request.param == "local":
+        return LocalExecutor()
+    return DaskExecutor(request.getfixturevalue("cluster"), "r-1")
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> list[Path]:
+    rng = np.random.default_rng(5)
+    paths = [tmp_path / f"{number}.npy" for number in range(5)]
+    for path in paths:
+        np.save(path, rng.integers(-(10**9), 10**9, size=4))
+    return paths
+
+
+def test_sum_of_one_array_is_the_sum_over_all_shards(executor, shards) -> None:
+    factor = np.array([1, -2, 3, 0])
+    expected = [sum(int(np.load(p)[i]) * int(factor[i]) for p in shards) for i in range(4)]
+    total = executor.sum(weighted_shard, shards, {"factor": factor})
+    assert total.dtype == np.int64
+    assert total.tolist() == expected
+
+
+def test_sum_of_named_arrays_and_an_argument_called_key(executor, shards) -> None:
+    total = executor.sum(moments_of_shard, shards, {"key": 3})
+    values = [np.load(path).astype(object) for path in shards]
+    assert total["first"].tolist() == (3 * sum(values)).tolist()
+    assert total["second"].tolist() == sum(np.outer(v, v) for v in values).tolist()
+
+
+def test_map_keeps_the_order(executor) -> None:
+    assert executor.map(square, range(9)) == [item * item for item in range(9)]
+
+
+def test_a_failure_keeps_its_class_when_public(executor) -> None:
+    with pytest.raises(InputError) as caught:
+        executor.map(refused_item, range(5))
+    assert str(caught.value) == "COLUMN_TYPE: column 2 has the wrong type"
+    assert caught.value.__context__ is None
+
+
+def test_a_private_failure_leaves_its_type_and_a_restricted_log(executor, shards, tmp_path) -> None:
+    with (
+        private_log_directory(tmp_path / "private"),
+        pytest.raises(PipelineError, match=r"^canary_in_second_shard:ValueError: ") as caught,
+    ):
+        executor.sum(canary_in_second_shard, shards, {})
+    assert CANARY not in str(caught.value)
+    assert caught.value.__context__ is None
+    assert caught.value.__cause__ is None
+    log = tmp_path / "private" / PRIVATE_LOG_NAME
+    assert CANARY in log.read_text(encoding="utf-8")
+    assert log.stat().st_mode & 0o777 == 0o600
+
+
+def test_no_shard_is_refused(executor) -> None:
+    with pytest.raises(ConfigurationError, match=r"^NO_SHARDS: expected one or more shards"):
+        executor.sum(weighted_shard, [], {"factor": 1})
+
+
+@settings(max_examples=200, deadline=None)
+@given(arrays.arrays(np.int64, st.tuples(st.integers(1, 6), st.integers(1, 3))), st.randoms())
+def test_sum_is_exact_or_refused_and_independent_of_the_order(terms, random) -> None:
+    exact = [sum(int(term[i]) for term in terms) for i in range(terms.shape[1])]
+    prefixes = np.cumsum(terms.astype(object), axis=0)
+    if all(INT64.min <= value <= INT64.max for value in prefixes.ravel()):
+        assert sum_exactly(terms).tolist() == exact
+    else:
+        with pytest.raises(IntegrityError, match="SUM_OVERFLOW: a sum left the range"):
+            sum_exactly(terms)
+    shuffled = list(terms // 6)  # cannot overflow in any order
+    expected = sum_exactly(shuffled)
+    random.shuffle(shuffled)
+    np.testing.assert_array_equal(sum_exactly(shuffled), expected)
+
+
+def test_sum_does_not_change_its_terms() -> None:
+    first = np.array([1, 2])
+    sum_exactly([first, first])
+    assert first.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("terms", "message"),
+    [
+        ([np.zeros(2)], "expected int64 arrays from a function that is summed"),
+        ([3], "expected int64 arrays"),
+        ([np.zeros(2, np.int64), np.zeros(3, np.int64)], "expected the same names and shapes"),
+        ([{"a": np.zeros(1, np.int64)}, {"b": np.zeros(1, np.int64)}], "the same names"),
+        # numpy would broadcast it
+        ([np.zeros((2, 2), np.int64), np.zeros(2, np.int64)], "the same names and shapes"),
+    ],
+)
+def test_terms_of_another_form_are_refused(terms, message) -> None:
+    with pytest.raises(IntegrityError, match=f"^SUM_TERM: .*{message}"):
+        sum_exactly(terms)
+
+
+def test_keys_are_counted_and_nothing_stays_on_the_cluster(cluster, shards, monkeypatch) -> None:
+    keys = []
+    submit = cluster.submit
+
+    def recording_submit(*args, **kwargs):
+        keys.append(kwargs["key"])
+        return submit(*args, **kwargs)
+
+    monkeypatch.setattr(cluster, "submit", recording_submit)
+    executor = DaskExecutor(cluster, "r-2")
+    executor.sum(weighted_shard, shards[:2], {"factor": np.arange(4)})
+    executor.map(square, [7])
+    assert keys == ["clustmix-sum-r-2-0", "clustmix-sum-r-2-1", "clustmix-map-r-2-2"]
+    assert not cluster.futures
+
+
+def test_gpu_items_ask_for_a_gpu_where_there_is_one(monkeypatch) -> None:
+    with (
+        distributed.LocalCluster(
+            n_workers=1, processes=False, dashboard_address="127.0.0.1:0", resources={"GPU": 1}
+        ) as gpu_cluster,
+        distributed.Client(gpu_cluster, set_as_default=False) as client,
+    ):
+        asked = []
+        submit = client.submit
+
+        def recording_submit(*args, **kwargs):
+            asked.append(kwargs["resources"])
+            return submit(*args, **kwargs)
+
+        monkeypatch.setattr(client, "submit", recording_submit)
+        executor = DaskExecutor(client, "r-3")
+        assert executor.map(square, [3], gpu=True) == [9]
+        assert executor.map(square, [4]) == [16]
+        assert asked == [{"GPU": 1}, None]
+
+
+def test_gpu_items_run_where_there_is_no_gpu(cluster) -> None:
+    assert DaskExecutor(cluster, "r-4").map(square, [3], gpu=True) == [9]

@@ -1,0 +1,280 @@
+"""What leaves a failing step is its name and the exception's type, and nothing else does."""
+
+import os
+import pickle
+import sqlite3
+import subprocess
+import sys
+import warnings
+
+import pytest
+from shard_functions import CANARY
+
+from privacy.errors import BudgetRefused, ClustMixError, ConfigurationError
+from storage.settings import Settings
+from tasks.runtime import (
+    PRIVATE_LOG_NAME,
+    Failed,
+    PipelineError,
+    configure_prefect,
+    current_log_directory,
+    guarded_item,
+    guarded_task,
+    private_log,
+    private_log_directory,
+)
+
+
+def fail_with_canary(row: str) -> None:
+    try:
+        raise KeyError(row)
+    except KeyError as error:
+        error.add_note(row)
+        raise ValueError(f"bad value in {row}") from error
+
+
+def refuse_after_canary(row: str) -> None:
+    try:
+        raise KeyError(row)
+    except KeyError as error:
+        refusal = BudgetRefused("BUDGET_EXCEEDED", "no release like this one is left")
+        refusal.add_note(row)
+        raise refusal from error
+
+
+def warn_with_canary(row: str) -> str:
+    warnings.warn(f"not converged at {row}", RuntimeWarning, stacklevel=1)
+    return "done"
+
+
+def links_of(error: BaseException) -> list[object]:
+    return [error.__context__, error.__cause__, getattr(error, "__notes__", None)]
+
+
+def test_a_private_failure_leaves_step_and_type(tmp_path) -> None:
+    task = guarded_task(name="encode")(fail_with_canary)
+    with private_log_directory(tmp_path / "log"), pytest.raises(PipelineError) as caught:
+        task.fn(CANARY)
+    expected = "encode:ValueError: the step stopped; the private log of this run has the traceback"
+    assert str(caught.value) == expected
+    assert links_of(caught.value) == [None, None, None]
+    log = tmp_path / "log" / PRIVATE_LOG_NAME
+    assert log.stat().st_mode & 0o777 == 0o600
+    text = log.read_text(encoding="utf-8")
+    assert f"ValueError: bad value in {CANARY}" in text
+    assert f"KeyError: '{CANARY}'" in text
+
+
+def test_a_public_failure_leaves_as_it_is_without_its_history() -> None:
+    with pytest.raises(BudgetRefused) as caught:
+        guarded_task()(refuse_after_canary).fn(CANARY)
+    assert str(caught.value) == "BUDGET_EXCEEDED: no release like this one is left"
+    assert caught.value.exit_code == 3
+    assert links_of(caught.value) == [None, None, None]
+
+
+def test_frames_of_the_failure_are_gone() -> None:
+    # A traceback keeps the local variables of its frames alive, rows among them.
+    with pytest.raises(PipelineError) as caught:
+        guarded_task()(fail_with_canary).fn(CANARY)
+    names = []
+    traceback = caught.value.__traceback__
+    while traceback is not None:
+        names.append(traceback.tb_frame.f_code.co_name)
+        traceback = traceback.tb_next
+    assert names[-1] == "run"
+    assert "fail_with_canary" not in names
+
+
+def test_a_result_passes_unchanged_and_no_log_is_made(tmp_path) -> None:
+    result = object()
+    with private_log_directory(tmp_path / "log"):
+        assert guarded_task()(lambda value: value).fn(result) is result
+    assert list((tmp_path / "log").iterdir()) == []
+
+
+def test_a_task_is_never_cached_persisted_or_tried_again() -> None:
+    from prefect.cache_policies import NO_CACHE
+
+    task = guarded_task(name="noise", tags=("private",))(fail_with_canary)
+    assert (task.persist_result, task.cache_policy, task.retries) == (False, NO_CACHE, 0)
+    assert (task.log_prints, task.name, task.tags) == (False, "noise", {"private"})
+
+
+def test_warnings_of_a_step_go_to_the_private_log(tmp_path, capfd) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        with private_log_directory(tmp_path / "log"):
+            assert guarded_task()(warn_with_canary).fn(CANARY) == "done"
+    text = (tmp_path / "log" / PRIVATE_LOG_NAME).read_text(encoding="utf-8")
+    assert f"warn_with_canary\nRuntimeWarning: not converged at {CANARY}" in text
+    assert CANARY not in "".join(capfd.readouterr())
+
+
+def test_an_item_returns_its_failure_and_writes_to_the_callers_log(tmp_path) -> None:
+    with private_log_directory(tmp_path / "log"):
+        item = guarded_item(fail_with_canary)
+    # As on a worker: another context, after a journey through pickle.
+    assert current_log_directory() is None
+    failed = pickle.loads(pickle.dumps(item))(CANARY)  # noqa: S301
+    assert failed == Failed(
+        error_class=PipelineError,
+        code="fail_with_canary:ValueError",
+        message="the step stopped; the private log of this run has the traceback",
+    )
+    assert str(pickle.loads(pickle.dumps(failed)).error()) == str(failed.error())  # noqa: S301
+    assert CANARY in (tmp_path / "log" / PRIVATE_LOG_NAME).read_text(encoding="utf-8")
+
+
+def test_private_text_without_a_log_is_dropped(capfd) -> None:
+    private_log("step", CANARY)
+    assert "".join(capfd.readouterr()) == ""
+
+
+def test_log_directories_nest_and_must_be_closed_to_others(tmp_path) -> None:
+    with private_log_directory(tmp_path / "outer"):
+        with private_log_directory(tmp_path / "inner"):
+            assert current_log_directory() == tmp_path / "inner"
+        assert current_log_directory() == tmp_path / "outer"
+    (tmp_path / "outer").chmod(0o755)
+    with (
+        pytest.raises(ConfigurationError, match="DIRECTORY_MODE"),
+        private_log_directory(tmp_path / "outer"),
+    ):
+        pass
+
+
+def test_private_log_does_not_follow_a_link(tmp_path) -> None:
+    with private_log_directory(tmp_path / "log"):
+        (tmp_path / "log" / PRIVATE_LOG_NAME).symlink_to(tmp_path / "elsewhere")
+        with pytest.raises(OSError, match="symbolic links"):
+            private_log("step", CANARY)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.fixture
+def without_prefect(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    environment: dict[str, str] = {}
+    monkeypatch.setattr(os, "environ", environment)
+    monkeypatch.delitem(sys.modules, "prefect", raising=False)
+    return environment
+
+
+def test_configuration_is_silent_and_its_home_is_closed(without_prefect, tmp_path) -> None:
+    configure_prefect(Settings(home=tmp_path / "home"))
+    assert without_prefect["PREFECT_HOME"] == str(tmp_path / "home" / "prefect")
+    assert (tmp_path / "home" / "prefect").stat().st_mode & 0o777 == 0o700
+    assert without_prefect["DO_NOT_TRACK"] == "1"
+    assert without_prefect["PREFECT_SERVER_ANALYTICS_ENABLED"] == "false"
+    assert without_prefect["PREFECT_RESULTS_PERSIST_BY_DEFAULT"] == "false"
+
+
+def test_configuration_leaves_a_named_server_to_its_operators(without_prefect, tmp_path) -> None:
+    without_prefect["PREFECT_API_URL"] = "http://orchestrator.example:4200/api"
+    without_prefect["PREFECT_RESULTS_PERSIST_BY_DEFAULT"] = "true"
+    configure_prefect(Settings(home=tmp_path / "home"))
+    assert "PREFECT_HOME" not in without_prefect
+    assert "PREFECT_LOGGING_LEVEL" not in without_prefect
+    assert without_prefect["PREFECT_RESULTS_PERSIST_BY_DEFAULT"] == "false"
+    assert not (tmp_path / "home").exists()
+
+
+def test_configuration_after_prefect_is_refused(tmp_path) -> None:
+    import prefect  # noqa: F401
+
+    with pytest.raises(ConfigurationError, match="PREFECT_ALREADY_IMPORTED: expected Prefect not"):
+        configure_prefect(Settings(home=tmp_path / "home"))
+
+
+def test_every_error_class_survives_pickle() -> None:
+    for error_class in (PipelineError, *ClustMixError.__subclasses__()):
+        error = pickle.loads(pickle.dumps(error_class("CODE", "message")))  # noqa: S301
+        assert (type(error), str(error)) == (error_class, "CODE: message")
+
+
+CANARY_RUN = """
+import os, sys
+from pathlib import Path
+
+from storage.settings import Settings
+from tasks.runtime import configure_prefect, private_log_directory
+
+home = Path(sys.argv[1])
+configure_prefect(Settings(home=home))
+# As talkative as Prefect and Dask can be: silence would prove nothing.
+os.environ |= {"PREFECT_LOGGING_TO_API_ENABLED": "true", "PREFECT_LOGGING_LEVEL": "DEBUG"}
+
+import distributed
+from prefect import flow, task
+from shard_functions import canary_in_second_shard, raise_argument
+from tasks.compute import DaskExecutor
+from tasks.runtime import guarded_task
+
+GUARDED, CONTROL = sys.argv[2], sys.argv[3]
+
+@guarded_task(name="guarded-step")
+def guarded_step():
+    raise_argument(GUARDED)
+
+@guarded_task(name="guarded-sum")
+def guarded_sum(client):
+    DaskExecutor(client, "run").map(raise_argument, [GUARDED])
+
+@task(name="control-step")
+def control_step():
+    raise_argument(CONTROL)
+
+@flow
+def canary_flow(port):
+    for step in (guarded_step, control_step):
+        step(return_state=True)
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs="DEBUG"
+    ) as cluster, distributed.Client(cluster) as client:
+        guarded_sum(client, return_state=True)
+        client.submit(raise_argument, CONTROL, key="control").exception()
+        logs = str(client.get_worker_logs())
+        Path(home / "worker.log").write_text(logs, encoding="utf-8")
+    return 1
+
+if __name__ == "__main__":
+    with private_log_directory(home / "private"):
+        canary_flow(1)
+"""
+
+
+@pytest.mark.slow
+def test_a_secret_in_a_step_and_on_a_worker_reaches_no_record(tmp_path) -> None:
+    script = tmp_path / "canary_run.py"
+    script.write_text(CANARY_RUN, encoding="utf-8")
+    home = tmp_path / "home"
+    guarded, control = "guarded-secret-5417", "control-secret-7745"
+    run = subprocess.run(
+        [sys.executable, str(script), str(home), guarded, control],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "HOME": str(tmp_path / "user")},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=True,
+    )
+    records = {str(p): p.read_bytes() for p in home.rglob("*") if p.is_file()}
+    private = records.pop(str(home / "private" / PRIVATE_LOG_NAME))
+    assert private.count(f"ValueError: {guarded}".encode()) == 2
+    leaked = [name for name, content in records.items() if guarded.encode() in content]
+    assert leaked == []
+    assert guarded not in run.stdout + run.stderr
+    # The same search finds the unguarded control in each place, and the public code.
+    assert control in run.stderr
+    assert control.encode() in records[str(home / "worker.log")]
+    assert not (tmp_path / "user").exists()
+    database = sqlite3.connect(home / "prefect" / "prefect.db")
+    states = dict(database.execute("select name, state_name from task_run"))
+    messages = " ".join(row[0] for row in database.execute("select message from task_run_state"))
+    logged = " ".join(row[0] for row in database.execute("select message from log"))
+    database.close()
+    assert list(states.values()) == ["Failed"] * 3
+    for text in (messages, logged):
+        assert "guarded-step:ValueError" in text
+        assert "raise_argument:ValueError" in text
+        assert control in text
+        assert guarded not in text

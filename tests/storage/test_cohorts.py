@@ -501,7 +501,7 @@ def test_breast_cancer():
     assert sorted(set(pd.concat(frames)["target"])) == [0, 1]
 
 
-def test_error_of_the_consumer_passes_unchanged(tmp_path):
+def test_closing_the_iterator_passes_unchanged(tmp_path):
     chunks = csv_reader(written(tmp_path / "a.csv", "a\n1\n2\n")).chunks(["a"], 1)
     next(chunks)
     with pytest.raises(GeneratorExit):

@@ -14,7 +14,7 @@ from privacy.ledger import Balance
 from privacy.parameters import Analysis
 from storage.manifest import Manifest
 from storage.schema import CategoricalColumn, Label, NumericColumn, TableSchema
-from tasks.reporting.guarantee import rounded_up
+from tasks.reporting.guarantee import Claim, rounded_up
 
 MAX_LISTED_LEVELS = 12
 """Levels written out in the data dictionary; the schema file holds them all."""
@@ -84,7 +84,8 @@ NOT_TO_CONCLUDE = (
     ),
     (
         "No patients.",
-        "A row describes nobody. Two rows that look like one patient's history are not.",
+        "No row is to be read as a person, and rows that look like one patient's history are "
+        "not one.",
     ),
     (
         "No clinical decisions.",
@@ -98,14 +99,16 @@ NOT_TO_CONCLUDE = (
     ),
 )
 
-TRUST = (
+_TRUST = (
     "The institution that made the release read the records; it is trusted to have run this "
     "version of the program on the declared source.",
+    "The patient key is assumed to be right: a person with two keys counts as two.",
+    "Running time, memory use and failures of the run are not covered. They stay inside.",
+)
+_TRUST_IN_PROOF = (
     "Noise comes from the entropy of the operating system, by an exact sampler on integers. "
     "Nothing that was published contains a seed.",
     "Sums are exact integers; no result depends on the order of records or on rounding.",
-    "Running time, memory use and failures of the run are not covered. They stay inside.",
-    "The patient key is assumed to be right: a person with two keys counts as two.",
 )
 
 
@@ -117,7 +120,7 @@ class NoiseRow:
     ----------
     statistic
         Public name.
-    values
+    n_values
         Number of coordinates.
     l2_sensitivity, noise_stddev
         As in the event, written for a person.
@@ -130,7 +133,7 @@ class NoiseRow:
     """
 
     statistic: str
-    values: str
+    n_values: str
     l2_sensitivity: str
     noise_stddev: str
     ratio: str
@@ -158,6 +161,24 @@ def stages(manifest: Manifest) -> tuple[tuple[str, str], ...]:
         )
         return (published, _DECODE)
     return (_ENCODE, *_STAGES.get(manifest.method.name, _OTHER_STAGES), _DECODE)
+
+
+def trust(manifest: Manifest) -> tuple[str, ...]:
+    """Return what a reader takes on trust; what the proof relies on where there is one."""
+    return (*_TRUST, *(_TRUST_IN_PROOF if Claim.of(manifest).proven else ()))
+
+
+def noise_caption(manifest: Manifest) -> str:
+    """Return what the table of noisy statistics covers."""
+    if manifest.analysis == Analysis.PUBLISHED:
+        return (
+            "The noise that the published analysis counts, in grid units. Other steps of the "
+            "algorithm read records without noise."
+        )
+    return (
+        "Every look at the records, in the units of its integer grid. Everything else is computed "
+        "from these and from public settings."
+    )
 
 
 def settings(manifest: Manifest) -> tuple[tuple[str, str], ...]:
@@ -230,7 +251,7 @@ def _noise_row(event: GaussianEvent, parallel: bool) -> NoiseRow:
     ratio = event.noise_stddev / event.l2_sensitivity
     return NoiseRow(
         statistic=event.statistic,
-        values=f"{event.n_values:,}",
+        n_values=f"{event.n_values:,}",
         l2_sensitivity=_quantity(event.l2_sensitivity),
         noise_stddev=_quantity(event.noise_stddev),
         ratio=f"{math.floor(ratio * 100) / 100:.2f}" if 0.01 <= ratio < 1e6 else f"{ratio:.3g}",
@@ -240,7 +261,7 @@ def _noise_row(event: GaussianEvent, parallel: bool) -> NoiseRow:
 
 
 def _quantity(value: float) -> str:
-    return f"{value:,.0f}" if 1000 <= value < 1e7 else f"{value:.4g}"
+    return f"{value:,.0f}" if 1000 <= value < 1e12 else f"{value:.4g}"
 
 
 def _missing(column: NumericColumn | CategoricalColumn) -> str:

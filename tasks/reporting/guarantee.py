@@ -26,20 +26,22 @@ PUBLISHED_MARKER = (
     "that reads patient data. Do not rely on it and do not release this table."
 )
 TAINTED_MARKER = (
-    "made with seeded noise, for tests only: whoever knows the seed can remove the noise. "
+    "Made with seeded noise, for tests only: whoever knows the seed can remove the noise. "
     "This table has no privacy guarantee and must not leave the place where it was made."
 )
 
 PROTECTS = (
     "Learning from the release whether a given patient was in the data, beyond the stated bound.",
-    "Learning anything that only that patient's records could tell, whatever else the reader "
-    "knows and whatever they compute from the release, now or later.",
-    "Linking a synthetic record to a person: no synthetic record belongs to anybody.",
+    "Learning anything that only that patient's records could tell, beyond the same bound, "
+    "whatever else the reader knows and whatever they compute from the release, now or later.",
+    "Finding a patient's record among the rows: each row is drawn from noisy statistics, and "
+    "none is a record of anybody.",
 )
 DOES_NOT_PROTECT = (
     "Facts about groups: if patients with a property share a risk, the release shows it, and a "
     "reader may apply it to anybody with that property.",
-    "Several people together: for k related patients the bound is k times as wide.",
+    "Several people together, such as the members of a family: the bound weakens with each of "
+    "them.",
     "Other releases from the same patients: their losses add up, here and at other institutions.",
     "Data outside the release: the hospital systems, their backups, and who may read them.",
 )
@@ -124,7 +126,7 @@ def rounded_up(value: float, digits: int = 4) -> str:
     if -5 <= rounded.adjusted() < digits + 3:
         return f"{rounded:f}"
     mantissa = (rounded.scaleb(-rounded.adjusted())).normalize()
-    return f"{mantissa:f}e{rounded.adjusted():+03d}".replace("e+", "e")
+    return f"{mantissa:f}e{rounded.adjusted()}"
 
 
 def headline(claim: Claim) -> str:
@@ -133,7 +135,7 @@ def headline(claim: Claim) -> str:
         return "No guarantee: this table was made for tests."
     if claim.analysis is Analysis.PUBLISHED:
         return "No proven guarantee: the numbers below are a claim."
-    return "No patient can be told to be in the data, or not, beyond a proven bound."
+    return "What this release can tell about any one patient is bounded, by proof."
 
 
 def definition(claim: Claim) -> str:

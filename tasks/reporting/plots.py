@@ -26,7 +26,7 @@ WIDTH, HEIGHT = 280, 128
 _PLOT_HEIGHT = 98
 _ROW_HEIGHT = 17
 _NAME_WIDTH = 112
-_NAME_SIGNS = 19
+_NAME_SIGNS = 17
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,8 @@ def _texts(series: pd.Series) -> NDArray[np.object_]:
 
 
 def _positions(texts: NDArray[np.object_], names: Sequence[str]) -> NDArray[np.intp]:
-    return pd.Index(names, dtype=object).get_indexer(pd.Index(texts, dtype=object))
+    known = pd.Index(np.array(names, dtype=object))
+    return known.get_indexer(pd.Index(texts))
 
 
 def _level_codes(texts: NDArray[np.object_], column: CategoricalColumn) -> NDArray[np.intp]:

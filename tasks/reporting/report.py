@@ -7,7 +7,6 @@ nothing, so that neither a path nor a host can reach it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from importlib import resources
 
@@ -139,11 +138,10 @@ def _table(
     ]
     table = element(
         "table",
-        element("caption", caption),
         element("thead", element("tr", head)),
         element("tbody", body),
     )
-    return element("div", table, class_="scroll")
+    return join(element("p", caption, class_="note"), element("div", table, class_="scroll"))
 
 
 def _items(texts: Sequence[str], *, class_: str) -> Markup:
@@ -163,7 +161,7 @@ def _masthead(manifest: Manifest, heading: str, claim: Claim) -> Markup:
         element(
             "div",
             element("b", "Not for release"),
-            element("p", _sentence(marker)),
+            element("p", marker),
             class_="alarm",
             role="note",
         )
@@ -182,10 +180,6 @@ def _masthead(manifest: Manifest, heading: str, claim: Claim) -> Markup:
         element("nav", element("ul", links), aria_label="Contents"),
         class_="masthead",
     )
-
-
-def _sentence(text: str) -> str:
-    return text[0].upper() + text[1:]
 
 
 def _guarantee(manifest: Manifest, claim: Claim, balance: Balance | None) -> Markup:
@@ -224,14 +218,16 @@ def _guarantee(manifest: Manifest, claim: Claim, balance: Balance | None) -> Mar
     if claim.proven:
         protection = element(
             "div",
-            element("div", element("h3", "What it protects against"), _items(PROTECTS, class_="does")),
+            element(
+                "div", element("h3", "What it protects against"), _items(PROTECTS, class_="does")
+            ),
             element(
                 "div",
                 element("h3", "What it does not protect against"),
                 _items(DOES_NOT_PROTECT, class_="doesnot"),
             ),
             class_="pair",
-        )  # fmt: skip
+        )
     return element(
         "section",
         element("h2", "The guarantee"),
@@ -258,9 +254,14 @@ def _odds(claim: Claim) -> Markup:
         for i in range(100):
             row, column = divmod(i, 20)
             parts.append(
-                element("circle", class_="dot hit" if i < hits[block] else "dot",
-                        cx=5 + column * 12.5, cy=top + 20 + row * 12, r=4)
-            )  # fmt: skip
+                element(
+                    "circle",
+                    class_="dot hit" if i < hits[block] else "dot",
+                    cx=5 + column * 12.5,
+                    cy=top + 20 + row * 12,
+                    r=4,
+                )
+            )
     described = (
         f"Of {names[0]} {hits[0]} are singled out by mistake; of {names[1]} at most {hits[1]} are."
     )
@@ -290,15 +291,20 @@ def _budget(manifest: Manifest, balance: Balance | None) -> Markup:
 def _method(manifest: Manifest) -> Markup:
     steps = [element("li", element("b", title), text) for title, text in facts.stages(manifest)]
     rows = [
-        (row.statistic, row.part or row.noise, row.values, row.l2_sensitivity, row.noise_stddev,
-         row.ratio)
+        (
+            row.statistic,
+            row.part or row.noise,
+            row.n_values,
+            row.l2_sensitivity,
+            row.noise_stddev,
+            row.ratio,
+        )
         for row in facts.noise_rows(manifest)
-    ]  # fmt: skip
+    ]
     noise = _table(
         ("Statistic", "Noise", "Values", "L2 sensitivity", "Noise stddev", "Noise / sensitivity"),
         rows,
-        caption="Every look at the records, in the units of its integer grid. Everything else is "
-        "computed from these and from public settings.",
+        caption=facts.noise_caption(manifest),
         numeric=4,
     )
     settings = facts.settings(manifest)
@@ -326,12 +332,14 @@ def _gate(manifest: Manifest) -> Markup:
     checks = [
         element(
             "li",
-            element("span", "✓ " if record.passed else "✗ ", class_="ok" if record.passed else "no"),
+            element("span", "✓ ", class_="ok")
+            if record.passed
+            else element("span", "✗ ", class_="no"),
             record.check,
             None if record.passed else element("span", " failed", class_="no"),
         )
         for record in sorted(manifest.gate, key=lambda record: record.passed)
-    ]  # fmt: skip
+    ]
     return _section(
         "gate",
         "Gate",
@@ -371,8 +379,8 @@ def _columns(frame: pd.DataFrame, schema: TableSchema) -> Markup:
                 "details",
                 element(
                     "summary",
-                    f"{group[0]} to {group[-1]}",
-                    element("small", f"{len(group)} columns"),
+                    f"{group[0]} … {group[-1]}",
+                    element("small", _span(i, len(group))),
                 ),
                 grid,
                 open=i == 0,
@@ -398,6 +406,12 @@ def _columns(frame: pd.DataFrame, schema: TableSchema) -> Markup:
         key,
         shown,
     )
+
+
+def _span(group: int, n_columns: int) -> str:
+    first = group * PLOTS_PER_GROUP + 1
+    last = first + n_columns - 1
+    return f"column {first}" if n_columns == 1 else f"columns {first} to {last}"
 
 
 def _limits() -> Markup:
@@ -439,7 +453,7 @@ def _verify(manifest: Manifest) -> Markup:
             "computes epsilon again from the list of events.",
         ),
         element("h3", "What is taken on trust"),
-        _items(facts.TRUST, class_="plain"),
+        _items(facts.trust(manifest), class_="plain"),
     )
 
 

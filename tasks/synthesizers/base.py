@@ -36,13 +36,15 @@ class Stage:
 class Synthesizer(Protocol):
     """A method bound to a public domain and public settings."""
 
-    guarantee: Guarantee
+    @property
+    def guarantee(self) -> Guarantee:
+        """What this method can claim."""
 
     def plan(self, *, mu: float) -> MeasurementPlan:
-        """Every noisy statistic and its noise, from public settings alone."""
+        """Plan every noisy statistic and its noise, from public settings alone."""
 
     def stages(self, *, mu: float) -> tuple[Stage, ...]:
-        """The steps of the measurement, in order."""
+        """Return the steps of the measurement, in order."""
 
     def sample(
         self, released: Released, *, n_rows: int, rng: np.random.Generator

@@ -41,12 +41,12 @@ class Cells:
     @property
     def n_labels(self) -> int:
         """Number of label levels."""
-        return self.centres.shape[0]
+        return int(self.centres.shape[0])
 
     @property
     def n_cells(self) -> int:
         """Number of cells of a label: slices times clusters."""
-        return self.centres.shape[1] * self.centres.shape[2]
+        return int(self.centres.shape[1] * self.centres.shape[2])
 
     def slices(self, codes: NDArray[np.uint16]) -> NDArray[np.int64]:
         """Slice of each record: the number of cut-offs at or below its projection.
@@ -61,7 +61,7 @@ class Cells:
         """
         index = codes.astype(np.int64) + self.offsets[:-1]
         projection = self.code_scores[index].sum(axis=1) / np.sqrt(codes.shape[1])
-        return np.searchsorted(self.cut_offs, projection, side="right")
+        return np.asarray(np.searchsorted(self.cut_offs, projection, side="right"))
 
     def assign(self, codes: NDArray[np.uint16], label: NDArray[np.uint16]) -> NDArray[np.int64]:
         """Cell of each record within its label: ``slice * n_clusters + cluster``.

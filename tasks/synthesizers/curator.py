@@ -44,7 +44,7 @@ class InProcessCompute:
     def sum(self, contribution: Contribution, public: dict[str, Any]) -> NDArray[np.int64]:
         """Exact sum of ``contribution(rows, **public)`` over all shards."""
         parts = [contribution(rows, **public) for rows in self._shards]
-        return np.sum(parts, axis=0, dtype=np.int64)
+        return np.asarray(np.sum(parts, axis=0, dtype=np.int64))
 
     def map(self, function: Callable[..., Any], items: Iterable[Any]) -> list[Any]:
         """``[function(item) for item in items]``."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 def block_sums(values: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
     """Sum of each column's block: (..., one_hot_width) to (..., d)."""
-    return np.add.reduceat(values, offsets[:-1], axis=-1)
+    return np.asarray(np.add.reduceat(values, offsets[:-1], axis=-1))
 
 
 def spread(per_column: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -120,4 +120,4 @@ def draw_codes(
         codes = np.searchsorted(cumulative, uniform, side="right")
     else:
         codes = (cumulative <= uniform[:, None]).sum(axis=1)
-    return np.minimum(codes, marginals.shape[-1] - 1).astype(np.uint16)
+    return np.asarray(np.minimum(codes, marginals.shape[-1] - 1), dtype=np.uint16)

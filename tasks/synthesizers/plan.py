@@ -25,8 +25,8 @@ class StatisticRequest:
         Public name of the statistic.
     shape
         Shape of the released array.
-    unit_l2_sensitivity
-        Proved Euclidean sensitivity under add or remove of one patient, in the statistic's units.
+    l2_sensitivity
+        Proved Euclidean sensitivity under add or remove of one patient, in grid points.
     scale
         Grid points per unit: the exact sum is an integer array in units of ``1 / scale``.
     share
@@ -35,7 +35,7 @@ class StatisticRequest:
 
     name: str
     shape: tuple[int, ...]
-    unit_l2_sensitivity: float
+    l2_sensitivity: float
     scale: int
     share: float
 
@@ -110,14 +110,13 @@ def plan_measurement(requests: list[StatisticRequest], *, mu: float) -> Measurem
         part = mu * float(np.sqrt(request.share / total))
         # One part in 1e12 is given away so that rounding in the composition stays inside mu.
         part *= 1.0 - 1e-12
-        sensitivity = request.unit_l2_sensitivity * request.scale
         statistics.append(
             PlannedStatistic(
                 name=request.name,
                 shape=request.shape,
                 scale=request.scale,
-                l2_sensitivity=sensitivity,
-                noise_stddev=discrete_noise_stddev(l2_sensitivity=sensitivity, mu=part),
+                l2_sensitivity=request.l2_sensitivity,
+                noise_stddev=discrete_noise_stddev(l2_sensitivity=request.l2_sensitivity, mu=part),
                 mu=part,
             )
         )

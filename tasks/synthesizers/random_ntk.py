@@ -25,7 +25,9 @@ _SHRINK = 1.0 - 2.0**-36
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RandomNtkFeatures:
-    """Finite random features of `tasks.synthesizers.clustmix.ntk.SkipConnectionNtk`, with norm at most one for every record.
+    """Finite random features of a tangent kernel, with norm at most one for every record.
+
+    The kernel is `tasks.synthesizers.clustmix.ntk.SkipConnectionNtk`.
 
     A record x is first scaled to unit norm, u = x / |x|. With h = n_random / 2, standard normal
     rows w_i and g_i,

@@ -17,14 +17,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.sensitivity import ROOT_GRID_BITS, SUM_GRID_BITS
 from tasks.synthesizers.cells import Cells
 from tasks.synthesizers.encoded import EncodedRows
 from tasks.synthesizers.features import FeatureMap
 
-SUM_SCALE = 2**24
+SUM_SCALE = 2**SUM_GRID_BITS
 """Grid points per unit of a weighted sum."""
 
-ROOT_SCALE = 2**14
+ROOT_SCALE = 2**ROOT_GRID_BITS
 """Grid points per unit of the weighted features whose products make a second moment."""
 
 SECOND_MOMENT_SCALE = ROOT_SCALE**2

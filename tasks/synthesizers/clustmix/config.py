@@ -64,4 +64,7 @@ class ClustMixConfig(BaseModel):
     naive_bayes_weight: float = Field(
         default=0.25, ge=0, le=1, description="Weight of the naive-Bayes start of the label model."
     )
+    label_sharpness: float = Field(
+        default=1.0, gt=0, le=20, description="Factor on the log-odds that labels are drawn from."
+    )
     shares: BudgetShares = Field(default_factory=BudgetShares)

@@ -36,7 +36,7 @@ class Dependence:
     @property
     def n_factors(self) -> int:
         """Number r of factors."""
-        return self.loadings.shape[1]
+        return int(self.loadings.shape[1])
 
 
 def fit_dependence(
@@ -122,7 +122,7 @@ def tilts(
 def rake(
     marginal: NDArray[np.float64], tilt: NDArray[np.float64], factors: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Base probabilities whose tilted mean over the factors is the wanted marginal.
+    """Find base probabilities whose tilted mean over the factors is the wanted marginal.
 
     Parameters
     ----------

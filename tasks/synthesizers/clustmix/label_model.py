@@ -26,8 +26,9 @@ _TYPICAL_CURVATURE = 0.6
 _DAMPING = 0.15
 """Damping of a Newton step, as a share of the spectral norm of the noise of the gradient."""
 
-_RESCALING = (0.25, 4.0)
-"""Limits of one change of the model's confidence."""
+
+_PRIOR_ITERATIONS = 30
+"""Fixed-point steps that match the label frequencies; each at least halves the distance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +45,9 @@ class LabelModel:
     weights: NDArray[np.float64]
     log_prior: NDArray[np.float64]
 
-    def probabilities(
-        self, codes: NDArray[np.uint16], feature_map: FeatureMap
-    ) -> NDArray[np.float64]:
-        """Label probabilities of encoded records, shape (n, n_labels)."""
-        return softmax(feature_map.phi(codes) @ self.weights + self.log_prior)
+    def logits(self, codes: NDArray[np.uint16], feature_map: FeatureMap) -> NDArray[np.float64]:
+        """Logits of encoded records without the intercept, shape (n, n_labels)."""
+        return feature_map.phi(codes) @ self.weights
 
 
 def start_model(
@@ -150,37 +149,27 @@ def correct(
     return replace(model, weights=model.weights + step)
 
 
-def calibrate_confidence(
-    model: LabelModel, second: NDArray[np.float64], cross: NDArray[np.float64]
-) -> LabelModel:
-    """Rescale the weights so that the spread of the log-odds fits the released moments.
-
-    For one label against the rest, with Gaussian scores of equal variance in both groups, the
-    log-odds has slope ``(difference of the means) / (variance within)``; both come from the
-    moments. Damped steps leave the model with too little confidence, and labels drawn from it
-    would be noisier than real ones.
+def label_probabilities(
+    logits: NDArray[np.float64], prior: NDArray[np.float64], *, sharpness: float
+) -> NDArray[np.float64]:
+    """Label probabilities of sampled records whose mean is the released label frequency.
 
     Parameters
     ----------
-    model
-        Released model.
-    second : float64 array of shape (m, m)
-        Second moment of the features, per patient.
-    cross : float64 array of shape (m, n_labels)
-        Feature-by-label sums, per patient.
+    logits : float64 array of shape (n, n_labels)
+        ``phi @ weights`` of the sampled records.
+    prior : float64 array of shape (n_labels,)
+        Released label frequencies.
+    sharpness
+        Factor on the logits, above 0. Noise makes the corrections timid on wide tables; labels
+        drawn from a timid model are noisier than real ones.
 
-    Privacy
+    Returns
     -------
-    Post-processing of released statistics.
+    float64 array of shape (n, n_labels)
     """
-    prior = np.exp(model.log_prior)
-    centred = model.weights - model.weights.mean(axis=1, keepdims=True)
-    mean = cross.sum(axis=1) @ centred
-    inside = np.sum(cross * centred, axis=0) / prior
-    outside = (mean - prior * inside) / (1.0 - prior)
-    difference = inside - outside
-    spread = np.einsum("mc,mn,nc->c", centred, second, centred) - mean**2
-    within = np.maximum(spread - prior * (1.0 - prior) * difference**2, 0.1 * np.abs(spread))
-    slope = difference / np.maximum(within, 1e-12) * (1.0 - 1.0 / len(prior))
-    rescaling = float(np.clip(np.average(slope, weights=prior * (1.0 - prior)), *_RESCALING))
-    return replace(model, weights=model.weights * rescaling)
+    intercept = np.log(prior)
+    for _ in range(_PRIOR_ITERATIONS):
+        probabilities = softmax(sharpness * logits + intercept)
+        intercept = intercept + np.log(prior / np.maximum(probabilities.mean(axis=0), 1e-12))
+    return softmax(sharpness * logits + intercept)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.synthesizers.clustmix.dependence import Dependence, rake, tilted, tilts
-from tasks.synthesizers.clustmix.label_model import LabelModel
+from tasks.synthesizers.clustmix.label_model import LabelModel, label_probabilities
 from tasks.synthesizers.features import FeatureMap
 from tasks.synthesizers.marginals import (
     draw_codes,
@@ -86,6 +86,7 @@ def sample_records(
     model: LabelModel,
     feature_map: FeatureMap,
     *,
+    label_sharpness: float,
     n_rows: int,
     rng: np.random.Generator,
 ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
@@ -95,6 +96,8 @@ def sample_records(
     ----------
     mixture, dependence, model, feature_map
         Released statistics and the public feature map.
+    label_sharpness
+        Factor on the log-odds of the labels; public.
     n_rows
         Number of records, 1 or more; public.
     rng
@@ -125,9 +128,9 @@ def sample_records(
                 rows = member[first : first + _ROWS_AT_ONCE]
                 weights = tilted(base, tilt, factors[rows])
                 codes[rows, column] = draw_codes(weights, len(rows), rng)
-    labels = np.empty(n_rows, dtype=np.uint16)
-    for first in range(0, n_rows, _ROWS_AT_ONCE):
-        rows = slice(first, first + _ROWS_AT_ONCE)
-        probabilities = model.probabilities(codes[rows], feature_map)
-        labels[rows] = draw_codes(probabilities, len(probabilities), rng)
-    return codes, labels
+    blocks = range(0, n_rows, _ROWS_AT_ONCE)
+    logits = np.concatenate(
+        [model.logits(codes[first : first + _ROWS_AT_ONCE], feature_map) for first in blocks]
+    )
+    probabilities = label_probabilities(logits, np.exp(model.log_prior), sharpness=label_sharpness)
+    return codes, draw_codes(probabilities, n_rows, rng)

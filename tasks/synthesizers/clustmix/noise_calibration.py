@@ -14,11 +14,13 @@ import numpy as np
 from privacy.accountants.gaussian import GaussianAccountant
 from privacy.errors import IntegrityError
 from privacy.events import ComposedEvent
+from privacy.parameters import Adjacency
+from privacy.sensitivity import second_moment_l2_sensitivity, weighted_sum_l2_sensitivity
 from tasks.synthesizers.clustmix.config import PUBLIC_SEED, ClustMixConfig
 from tasks.synthesizers.encoded import EncodingDomain
 from tasks.synthesizers.features import FeatureMap, build_feature_map
 from tasks.synthesizers.plan import MeasurementPlan, StatisticRequest, plan_measurement
-from tasks.synthesizers.statistics import SECOND_MOMENT_SCALE, SUM_SCALE
+from tasks.synthesizers.statistics import ROOT_SCALE, SECOND_MOMENT_SCALE, SUM_SCALE
 
 SECOND_MOMENT = "second_moments"
 FEATURE_LABEL = "feature_label_sums"
@@ -58,42 +60,47 @@ def calibrate(domain: EncodingDomain, config: ClustMixConfig, *, mu: float) -> M
 
     Privacy
     -------
-    Reads no data. Sensitivities are those proved in ``tasks.synthesizers.statistics``.
+    Reads no data. Sensitivities are those proved in ``tasks.synthesizers.statistics``,
+    with the margin for double precision of ``privacy.sensitivity``.
     """
     m = feature_map_of(domain, config).n_features
     cells = config.slices * config.clusters_per_slice
     histogram_shape = (domain.n_labels, cells, domain.one_hot_width)
     shares = config.shares
 
-    def request(
-        name: str, shape: tuple[int, ...], share: float, sensitivity: float, scale: int = SUM_SCALE
+    def weighted_sum(
+        name: str, shape: tuple[int, ...], share: float, *, bound: float = 1.0
     ) -> StatisticRequest:
         return StatisticRequest(
-            name=name, shape=shape, unit_l2_sensitivity=sensitivity, scale=scale, share=share
+            name=name,
+            shape=shape,
+            l2_sensitivity=weighted_sum_l2_sensitivity(bound=bound, scale=SUM_SCALE),
+            scale=SUM_SCALE,
+            share=share,
         )
 
     rounds, corrections = config.clustering_rounds, config.residual_rounds
     return plan_measurement(
         [
             *(
-                request(clustering_round(i), histogram_shape, shares.clustering / rounds, 1.0)
+                weighted_sum(clustering_round(i), histogram_shape, shares.clustering / rounds)
                 for i in range(rounds)
             ),
-            request(
-                SECOND_MOMENT,
-                (2, m * (m + 1) // 2),
-                shares.second_moment,
-                1.0,
-                SECOND_MOMENT_SCALE,
+            StatisticRequest(
+                name=SECOND_MOMENT,
+                shape=(2, m * (m + 1) // 2),
+                l2_sensitivity=second_moment_l2_sensitivity(scale=ROOT_SCALE),
+                scale=SECOND_MOMENT_SCALE,
+                share=shares.second_moment,
             ),
-            request(FEATURE_LABEL, (2, m, domain.n_labels), shares.feature_label, 1.0),
-            request(HISTOGRAMS, histogram_shape, shares.histograms, 1.0),
+            weighted_sum(FEATURE_LABEL, (2, m, domain.n_labels), shares.feature_label),
+            weighted_sum(HISTOGRAMS, histogram_shape, shares.histograms),
             *(
-                request(
+                weighted_sum(
                     residual_round(i),
                     (m, domain.n_labels),
                     shares.residuals / corrections,
-                    float(np.sqrt(2.0)),
+                    bound=float(np.sqrt(2.0)),
                 )
                 for i in range(corrections)
             ),
@@ -125,7 +132,7 @@ def hold_against(plan: MeasurementPlan, happened: ComposedEvent, *, mu: float) -
             "PLAN_BROKEN",
             "expected exactly the planned draws so far, found another draw; nothing is released",
         )
-    accountant = GaussianAccountant()
+    accountant = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
     if accountant.compose(plan.event).mu > mu:
         raise IntegrityError(
             "PLAN_OVER_BUDGET", "expected a plan within the budget, found more; nothing is released"

@@ -27,7 +27,6 @@ from tasks.synthesizers.clustmix.constrained_gmm import fit_round
 from tasks.synthesizers.clustmix.dependence import Dependence, fit_dependence
 from tasks.synthesizers.clustmix.label_model import (
     LabelModel,
-    calibrate_confidence,
     correct,
     naive_bayes_log_odds,
     start_model,
@@ -60,7 +59,7 @@ class ClustMix:
         return calibration.calibrate(self.domain, self.config, mu=mu)
 
     def stages(self, *, mu: float) -> tuple[Stage, ...]:
-        """The five stages of Algorithm 2; the last draw is made by mixing."""
+        """Return the five stages of Algorithm 2; the last draw is made by mixing."""
         return (
             Stage(name="partition", run=self._partition),
             Stage(name="constrained-gmm", run=self._constrained_gmm),
@@ -104,6 +103,7 @@ class ClustMix:
             Dependence(loadings=released["loadings"]),
             LabelModel(weights=released["label_weights"], log_prior=released["label_log_prior"]),
             self._feature_map,
+            label_sharpness=self.config.label_sharpness,
             n_rows=n_rows,
             rng=rng,
         )
@@ -150,7 +150,6 @@ class ClustMix:
 
     def _kip(self, curator: Curator, released: Released) -> Released:
         from tasks.synthesizers.clustmix import adaptation
-        from tasks.synthesizers.clustmix.kip import psd_projection
 
         feature_map, config = self._feature_map, self.config
         m = feature_map.n_features
@@ -207,8 +206,6 @@ class ClustMix:
         return {
             # The training part alone: adding the validation part adds more noise than signal.
             "second_moment": second[0] * N_FOLDS / (N_FOLDS - 1),
-            "second_moment_psd": psd_projection(second[0], 0.5 * ridge) * N_FOLDS / (N_FOLDS - 1),
-            "feature_label": cross.sum(axis=0),
             "support_points": adapted.points,
             "support_labels": adapted.labels,
             "krr_weights": adapted.weights,
@@ -237,9 +234,7 @@ class ClustMix:
             prior=prior,
             naive_bayes_weight=self.config.naive_bayes_weight,
         )
-        second, cross = released["second_moment"], released["feature_label"]
-        spread = released["second_moment_psd"] / n_patients
-        model = calibrate_confidence(model, spread, cross / n_patients)
+        second = released["second_moment"]
         for index in range(self.config.residual_rounds):
             name = calibration.residual_round(index)
             residual = curator.release(
@@ -252,7 +247,6 @@ class ClustMix:
             model = correct(
                 model, residual, second, noise_stddev=curator.plan[name].unit_noise_stddev
             )
-            model = calibrate_confidence(model, spread, cross / n_patients)
         moment_noise = curator.plan[calibration.SECOND_MOMENT].unit_noise_stddev
         dependence = fit_dependence(
             second / n_patients,
@@ -291,6 +285,6 @@ def _cells_to_arrays(cells: Cells) -> dict[str, NDArray[Any]]:
 
 
 def _expected_squared_norm(feature_map: FeatureMap, overall: NDArray[np.float64]) -> float:
-    """Expected squared norm of the raw features of a record with these marginals."""
+    """Return the expected squared norm of the raw features under these marginals."""
     squares = np.concatenate([(table**2).sum(axis=1) for table in feature_map.tables])
     return float(overall @ squares)

@@ -1,0 +1,107 @@
+"""Naive-Bayes synthesizer: one Gaussian release of all feature-by-label histograms.
+
+The simplest honest method, and the yardstick of every other: sample a label, then each column by
+itself given the label. It keeps all one-way relations to the label and none between columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from privacy.parameters import Guarantee
+from privacy.sensitivity import weighted_sum_l2_sensitivity
+from tasks.synthesizers.base import Released, Stage
+from tasks.synthesizers.cells import Cells
+from tasks.synthesizers.curator import Curator
+from tasks.synthesizers.encoded import EncodingDomain
+from tasks.synthesizers.marginals import draw_codes, sizes_of, to_marginals
+from tasks.synthesizers.plan import MeasurementPlan, StatisticRequest, plan_measurement
+from tasks.synthesizers.statistics import SUM_SCALE, cell_histograms
+
+HISTOGRAMS = "feature_by_label_histograms"
+
+
+class NaiveBayesConfig(BaseModel):
+    """The naive-Bayes synthesizer has no settings."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Literal["naive_bayes"] = "naive_bayes"
+
+
+@dataclass(frozen=True, slots=True)
+class NaiveBayes:
+    """Naive-Bayes synthesizer bound to a public domain."""
+
+    domain: EncodingDomain
+    guarantee: Guarantee = Guarantee.PROVEN
+
+    def plan(self, *, mu: float) -> MeasurementPlan:
+        """One statistic, with the whole budget."""
+        request = StatisticRequest(
+            name=HISTOGRAMS,
+            shape=(self.domain.n_labels, 1, self.domain.one_hot_width),
+            l2_sensitivity=weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE),
+            scale=SUM_SCALE,
+            share=1.0,
+        )
+        return plan_measurement([request], mu=mu)
+
+    def stages(self, *, mu: float) -> tuple[Stage, ...]:
+        """One stage: the histograms."""
+        return (Stage(name="histograms", run=self._histograms),)
+
+    def sample(
+        self, released: Released, *, n_rows: int, rng: np.random.Generator
+    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+        """Sample records from the released histograms; post-processing.
+
+        Parameters
+        ----------
+        released
+            What the stage released.
+        n_rows
+            Number of records, public.
+        rng
+            Source of post-processing randomness.
+
+        Returns
+        -------
+        codes : uint16 array of shape (n_rows, d)
+        labels : uint16 array of shape (n_rows,)
+        """
+        offsets = self.domain.one_hot_offsets
+        labels = draw_codes(released["label_frequencies"], n_rows, rng)
+        codes = np.empty((n_rows, self.domain.n_columns), dtype=np.uint16)
+        for label in range(self.domain.n_labels):
+            member = np.flatnonzero(labels == label)
+            for column in range(self.domain.n_columns):
+                block = slice(offsets[column], offsets[column + 1])
+                marginal = released["marginals"][label, block]
+                codes[member, column] = draw_codes(marginal, len(member), rng)
+        return codes, labels
+
+    def _histograms(self, curator: Curator, released: Released) -> Released:
+        """Draw the histograms; drop cells below one noise standard deviation."""
+        domain, offsets = self.domain, self.domain.one_hot_offsets
+        root = float(np.sqrt(domain.n_columns))
+        one_cell = Cells(
+            offsets=offsets,
+            code_scores=np.zeros(domain.one_hot_width),
+            cut_offs=np.zeros(0),
+            centres=np.zeros((domain.n_labels, 1, 1, domain.one_hot_width)),
+            alive=np.ones((domain.n_labels, 1, 1), dtype=np.bool_),
+        )
+        noisy = curator.release(HISTOGRAMS, cell_histograms, cells=one_cell, offsets=offsets)
+        histograms = noisy[:, 0] * root
+        noise = curator.plan[HISTOGRAMS].unit_noise_stddev * root
+        sizes = np.maximum(sizes_of(histograms, offsets), 1.0)
+        return {
+            "label_frequencies": sizes / sizes.sum(),
+            "marginals": to_marginals(histograms, offsets, noise_stddev=noise),
+        }

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+import pyarrow.parquet as pq
 import yaml
 
 from flows.site import PLACEHOLDER
+from storage.cohorts import CohortReader, CsvSource, ParquetSource
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _YAML_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
@@ -116,3 +119,26 @@ def _quoted(name: str) -> str:
     if _PLAIN.fullmatch(name) and name.lower() not in _YAML_WORDS:
         return name
     return yaml.safe_dump(name, default_style='"', allow_unicode=True, width=10_000).strip()
+
+
+def describe_table(path: Path) -> tuple[tuple[str, ...], dict[str, str] | None]:
+    """Return the column names of a table and, where its file states them, their types.
+
+    Parameters
+    ----------
+    path
+        CSV file, of which the header line alone is read, or Parquet file, of which the footer
+        alone is read.
+
+    Raises
+    ------
+    InputError
+        If there is no such table.
+    """
+    if path.suffix == ".parquet" or path.is_dir():
+        header = CohortReader(ParquetSource(kind="parquet", path=path)).header()
+        if path.is_dir():
+            return header, None
+        schema = pq.read_schema(path)
+        return header, {name: str(schema.field(name).type) for name in header}
+    return CohortReader(CsvSource(kind="csv", path=path)).header(), None

@@ -26,7 +26,7 @@ class Settings(BaseSettings):
     offline : bool
         True refuses every download of a public dataset.
     dask_workers : int
-        Processes of the local Dask cluster, from 1 to 256.
+        Processes of the local Dask cluster, up to 256; 0 runs everything in one process.
     dask_address : str or None
         Address of a running scheduler; None starts a local cluster.
     """
@@ -39,7 +39,7 @@ class Settings(BaseSettings):
     releases: Path = Field(default=Path("releases"), validate_default=True)
     data_dir: Path | None = None
     offline: bool = False
-    dask_workers: int = Field(default=2, ge=1, le=256)
+    dask_workers: int = Field(default=2, ge=0, le=256)
     dask_address: str | None = None
 
     @field_validator("home", "releases", "data_dir")

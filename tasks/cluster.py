@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections.abc import Iterator
@@ -69,6 +70,8 @@ def local_cluster(n_workers: int, scratch_directory: Path) -> Iterator[distribut
     machine could submit code to it. No dashboard, no spilling to disk, no logs.
     """
     ensure_private_directory(scratch_directory)
+    # silence_logs reaches the library's own handler, not that of an orchestrator that took over.
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
     with (
         dask.config.set(_DASK_SETTINGS),
         distributed.LocalCluster(

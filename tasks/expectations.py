@@ -12,13 +12,9 @@ private rows, so its outcome stays with the operators and decides nothing that i
 
 from __future__ import annotations
 
-import logging
-import os
-import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +22,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from privacy.errors import ConfigurationError
-from storage.schema import CategoricalColumn, NumericColumn, TableSchema, raw_text
+from storage.schema import NumericColumn, TableSchema, raw_text
+from tasks.expectation_suites import batch_definition, input_suite, output_suite
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationSuite
@@ -34,11 +31,6 @@ if TYPE_CHECKING:
 BOOLEAN_ONLY = "BOOLEAN_ONLY"
 # What a detail of the output gate quotes at most.
 DETAIL_VALUES = 5
-
-_NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
-# A whole number may be spelt 3.0 or 3e2; what an exponent makes of it is left to the encoder.
-_WHOLE_NUMBER = r"[+-]?\d+(?:\.0*)?(?:[eE][+-]?\d+)?"
-_LARGEST = float(np.finfo(np.float64).max)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +153,7 @@ def input_gate(
     if not used.columns.is_unique or any(not isinstance(name, str) for name in used.columns):
         return GateReport(checks=(GateCheck(name="columns", column=None, passed=False),))
     prepared, native = _prepare_input(used, schema, patient_column)
-    suite = _input_suite(
+    suite = input_suite(
         schema.model_dump_json(), patient_column, tuple(sorted(native)), tuple(sorted(expected))
     )
     results = _validate(prepared, suite, result_format=BOOLEAN_ONLY)
@@ -232,14 +224,15 @@ def output_gate(frame: pd.DataFrame, schema: TableSchema, rows: int) -> GateRepo
         prepared.setdefault(name, frame[name])
     columns = {name: prepared[name].reset_index(drop=True) for name in frame.columns}
     ordered = pd.DataFrame(columns, index=range(len(frame)))
-    suite = _output_suite(schema.model_dump_json(), rows)
+    suite = output_suite(schema.model_dump_json(), rows)
     for result in _validate(ordered, suite, result_format="BASIC"):
         meta = result.expectation_config.meta
         check = _check(
             meta["check"], meta["column"], bool(result.success), _gx_detail(result.result)
         )
         checks.append(check)
-    return GateReport(checks=tuple(checks))
+    order = {name: i for i, name in enumerate((None, *schema.released_columns))}
+    return GateReport(checks=tuple(sorted(checks, key=lambda check: order[check.column])))
 
 
 # ---- preparation ---------------------------------------------------------------------------
@@ -329,170 +322,11 @@ def _gx_detail(result: Mapping[str, Any]) -> str:
     return "the check could not be made"
 
 
-# ---- suites --------------------------------------------------------------------------------
-
-
-@cache
-def _great_expectations() -> Any:
-    """Import Great Expectations (two seconds) with everything that talks switched off."""
-    os.environ["GX_ANALYTICS_ENABLED"] = "false"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import great_expectations
-        import great_expectations.expectations
-    # Its log lines quote expectation arguments and exception texts.
-    logger = logging.getLogger("great_expectations")
-    logger.setLevel(logging.CRITICAL + 1)
-    logger.propagate = False
-    return great_expectations
-
-
-@cache
-def _batch_definition() -> Any:
-    """One in-memory source: nothing on disk, no data docs, no progress bars."""
-    context = _great_expectations().get_context(mode="ephemeral")
-    context.variables.progress_bars = {"globally": False, "metric_calculations": False}
-    asset = context.data_sources.add_pandas("rows").add_dataframe_asset("chunk")
-    return asset.add_batch_definition_whole_dataframe("whole")
-
-
 def _validate(frame: pd.DataFrame, suite: ExpectationSuite, *, result_format: str) -> list[Any]:
     with warnings.catch_warnings():
         # A warning may quote a value; nothing about the rows leaves by this way.
         warnings.simplefilter("ignore")
-        batch = _batch_definition().get_batch({"dataframe": frame})
+        batch = batch_definition().get_batch({"dataframe": frame})
         results: list[Any] = batch.validate(suite, result_format=result_format).results
-    return results
-
-
-class _SuiteBuilder:
-    """Collects expectations, each with the check and the column that it stands for."""
-
-    def __init__(self) -> None:
-        self._gx = _great_expectations()
-        self._expectations: list[Any] = []
-
-    def table(self, check: str, kind: str, **arguments: object) -> None:
-        self._add(check, None, kind, arguments)
-
-    def column(self, check: str, column: str, kind: str, **arguments: object) -> None:
-        self._add(check, column, kind, {"column": column, **arguments})
-
-    def _add(self, check: str, column: str | None, kind: str, arguments: dict[str, Any]) -> None:
-        meta = {"check": check, "column": column}
-        expectation = getattr(self._gx.expectations, kind)
-        self._expectations.append(expectation(**arguments, meta=meta))
-
-    def build(self, name: str) -> ExpectationSuite:
-        suite: ExpectationSuite = self._gx.ExpectationSuite(
-            name=name, expectations=self._expectations
-        )
-        return suite
-
-
-@cache
-def _input_suite(
-    schema_json: str,
-    patient_column: str | None,
-    native: tuple[str, ...],
-    expected: tuple[str, ...],
-) -> ExpectationSuite:
-    schema = TableSchema.model_validate_json(schema_json)
-    suite = _SuiteBuilder()
-    suite.table("columns", "ExpectTableColumnsToMatchSet", column_set=list(expected))
-    if patient_column is not None:
-        suite.column("patient", patient_column, "ExpectColumnValuesToMatchRegex", regex=".")
-    for column in schema.columns:
-        if isinstance(column, NumericColumn):
-            _expect_numbers(suite, column, column.name in native)
-        else:
-            _expect_levels(suite, column)
-    label = schema.label
-    accepted = {*label.level_names, *label.missing}
-    accepted.update(value for values in (label.levels or {}).values() for value in values)
-    if label.nullable:
-        accepted.add("")
-    if label.buckets is None:
-        suite.column("label", label.name, "ExpectColumnValuesToBeInSet", value_set=sorted(accepted))
-    else:
-        regex = _one_of(accepted, _NUMBER)
-        suite.column("label", label.name, "ExpectColumnValuesToMatchRegex", regex=regex)
-    return suite.build("input")
-
-
-def _one_of(texts: Iterable[str], *patterns: str) -> str:
-    return f"^(?:{'|'.join([*patterns, *(re.escape(text) for text in sorted(texts))])})$"
-
-
-def _expect_numbers(suite: _SuiteBuilder, column: NumericColumn, native: bool) -> None:
-    if not native:
-        accepted = {*column.missing, *([""] if column.nullable else [])}
-        number = _WHOLE_NUMBER if column.kind == "integer" else _NUMBER
-        regex = _one_of(accepted, number)
-        suite.column("number", column.name, "ExpectColumnValuesToMatchRegex", regex=regex)
-        return
-    suite.column(
-        "finite",
-        column.name,
-        "ExpectColumnValuesToBeBetween",
-        min_value=-_LARGEST,
-        max_value=_LARGEST,
-    )
-    if not column.nullable:
-        suite.column("not_null", column.name, "ExpectColumnValuesToNotBeNull")
-
-
-def _expect_levels(suite: _SuiteBuilder, column: CategoricalColumn) -> None:
-    blank = column.nullable or "" in column.missing
-    if column.other is not None:
-        # Every value has a level: only an empty cell that is not declared can be wrong.
-        if not blank:
-            suite.column("not_null", column.name, "ExpectColumnValuesToMatchRegex", regex=".")
-        return
-    accepted = {*column.levels, *column.missing, *([""] if blank else [])}
-    accepted.update(value for values in column.groups.values() for value in values)
-    if not column.prefixes and not column.numeric_ranges:
-        suite.column(
-            "level", column.name, "ExpectColumnValuesToBeInSet", value_set=sorted(accepted)
-        )
-        return
-    prefixes = [re.escape(text) + ".*" for texts in column.prefixes.values() for text in texts]
-    numbers = [_NUMBER] if column.numeric_ranges else []
-    regex = _one_of(accepted, *prefixes, *numbers)
-    suite.column("level", column.name, "ExpectColumnValuesToMatchRegex", regex=regex)
-
-
-@cache
-def _output_suite(schema_json: str, rows: int) -> ExpectationSuite:
-    schema = TableSchema.model_validate_json(schema_json)
-    suite = _SuiteBuilder()
-    suite.table(
-        "columns", "ExpectTableColumnsToMatchOrderedList", column_list=list(schema.released_columns)
-    )
-    suite.table("row_count", "ExpectTableRowCountToEqual", value=rows)
-    for column in schema.columns:
-        if isinstance(column, NumericColumn):
-            suite.column(
-                "bounds",
-                column.name,
-                "ExpectColumnValuesToBeBetween",
-                min_value=column.lower,
-                max_value=column.upper,
-            )
-            if not column.nullable:
-                suite.column("not_null", column.name, "ExpectColumnValuesToNotBeNull")
-        else:
-            missing = [*column.missing, *([""] if column.nullable else [])]
-            suite.column(
-                "level",
-                column.name,
-                "ExpectColumnValuesToBeInSet",
-                value_set=[*column.levels, *missing],
-            )
-    suite.column(
-        "label",
-        schema.label.name,
-        "ExpectColumnValuesToBeInSet",
-        value_set=list(schema.label.level_names),
-    )
-    return suite.build("output")
+    # Great Expectations puts the ones that could not be made first.
+    return sorted(results, key=lambda result: result.expectation_config.meta["position"])

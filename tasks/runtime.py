@@ -250,6 +250,24 @@ def guarded_task(
     return decorate
 
 
+def guarded_call(
+    step: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs
+) -> R | Failed:
+    """Call a function and return its result, or what is public of its failure.
+
+    For the body of a flow: an exception that leaves a flow is pickled to disk by the orchestrator,
+    whatever it is told about results.
+
+    Parameters
+    ----------
+    step
+        Public name of the step.
+    function
+        Function to call with the arguments.
+    """
+    return _guard(step, function, *args, **kwargs)
+
+
 def guarded_item(function: Callable[..., object]) -> GuardedItem:
     """Guard a function for Dask; its private log is that of the calling context.
 

@@ -80,8 +80,7 @@ def render_data_card(
         "The records were collected and are kept by the institution that made the release. "
         "Reading this table exposes nothing more of them than the bound above; their security, "
         "access rights and retention are those of the institution and are not improved by it.",
-        "## 6. Release gate",
-        _gate(manifest),
+        *_gate(manifest),
         "## 7. Data dictionary",
         "Declared before a record was read; nothing here was learned from the source.",
         _table(
@@ -163,20 +162,28 @@ def _algorithms(manifest: Manifest) -> list[str]:
     settings = facts.settings(manifest)
     if settings:
         blocks += [
-            "Settings, chosen without the private table:",
+            "Settings, which may be read by anybody:",
             _table(("Setting", "Value"), settings),
         ]
     return blocks
 
 
-def _gate(manifest: Manifest) -> str:
-    failed = [record.check for record in manifest.gate if not record.passed]
-    total = len(manifest.gate)
-    if not total:
-        return "No check was recorded."
-    if failed:
-        return f"{len(failed)} of {total} checks failed: {markdown('; '.join(failed))}."
-    return f"All {total} checks of the synthetic rows against the declared schema passed."
+def _gate(manifest: Manifest) -> list[str]:
+    rows = [
+        (
+            row.name,
+            row.asks,
+            f"failed: {facts.listed(row.failed)}" if row.failed else "passed",
+            f"{row.n_checks:,}",
+        )
+        for row in facts.check_rows(manifest)
+    ]
+    return [
+        "## 6. Release gate",
+        f"{facts.gate_verdict(manifest)} They compare the synthetic rows with the declared schema "
+        "and read no record.",
+        _table(("Check", "What it asks", "Outcome", "Checks"), rows),
+    ]
 
 
 def _bullets(lines: Sequence[str]) -> str:

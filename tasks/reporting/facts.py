@@ -6,15 +6,27 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from types import MappingProxyType
 
 from privacy.events import DiscreteGaussianEvent, Event, GaussianEvent, event_from_dict
-from privacy.ledger import Balance
+from privacy.ledger import Balance, charged_rho
 from privacy.parameters import Analysis
-from storage.manifest import Manifest
+from storage.manifest import GateRecord, Manifest
 from storage.schema import CategoricalColumn, Label, NumericColumn, TableSchema
 from tasks.reporting.guarantee import Claim, rounded_up
+
+_CHECKS = MappingProxyType(
+    {
+        "columns": "The declared columns, in the declared order, and no other.",
+        "row_count": "The number of rows that was asked for.",
+        "number": "Numbers and declared missing codes only.",
+        "grid": "Whole numbers, or the declared number of decimals.",
+        "bounds": "Inside the declared bounds, and finite.",
+        "not_null": "A value in every cell.",
+        "level": "Declared levels and missing codes only.",
+        "label": "Declared label levels only.",
+    }
+)
 
 MAX_LISTED_LEVELS = 12
 """Levels written out in the data dictionary; the schema file holds them all."""
@@ -208,11 +220,47 @@ def budget_sentence(manifest: Manifest, balance: Balance | None) -> str:
     share = spent_share(balance)
     if balance is None or share is None:
         return cost
-    left = balance.releases_left(Decimal(repr(manifest.rho)))
+    left = balance.releases_left(charged_rho(manifest.rho))
     return (
         f"{cost} All releases from this dataset have spent {math.ceil(100 * share)} % of its "
         f"lifetime budget; {left} more like this one {'is' if left == 1 else 'are'} left."
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckRow:
+    """All gate checks of one name: what they ask, of how many columns, which of them failed."""
+
+    name: str
+    asks: str
+    n_checks: int
+    failed: tuple[str, ...]
+
+
+def check_rows(manifest: Manifest) -> tuple[CheckRow, ...]:
+    """Return the gate checks by name, in the order of the manifest."""
+    found: dict[str, list[GateRecord]] = {}
+    for record in manifest.gate:
+        found.setdefault(record.check.split(": ", 1)[0], []).append(record)
+    return tuple(
+        CheckRow(
+            name=name,
+            asks=_CHECKS.get(name, ""),
+            n_checks=len(records),
+            failed=tuple(record.check for record in records if not record.passed),
+        )
+        for name, records in found.items()
+    )
+
+
+def gate_verdict(manifest: Manifest) -> str:
+    """Return the outcome of the gate in one sentence."""
+    failed = sum(not record.passed for record in manifest.gate)
+    if not manifest.gate:
+        return "No check was recorded."
+    if failed:
+        return f"{failed} of {len(manifest.gate)} checks failed."
+    return f"All {len(manifest.gate)} checks passed."
 
 
 def spent_share(balance: Balance | None) -> float | None:

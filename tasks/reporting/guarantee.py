@@ -145,11 +145,16 @@ def definition(claim: Claim) -> str:
         if claim.adjacency is Adjacency.ADD_REMOVE
         else "Replacing all records of one patient by those of another"
     )
-    factor = rounded_up(math.exp(claim.epsilon), 3) if claim.epsilon < 700 else "unlimited"
+    # Above 700 the factor is no longer a float, and no longer a bound of any use.
+    bound = (
+        f"by at most a factor of {rounded_up(math.exp(claim.epsilon), 3)}"
+        if claim.epsilon < 700
+        else "with no bound on the factor that means anything"
+    )
     verb = "changes" if claim.proven else "is claimed to change"
     return (
-        f"{change} {verb} the probability of any outcome of this release by at most a factor of "
-        f"{factor} (epsilon = {rounded_up(claim.epsilon)}), apart from a probability of at most "
+        f"{change} {verb} the probability of any outcome of this release {bound} "
+        f"(epsilon = {rounded_up(claim.epsilon)}), apart from a probability of at most "
         f"delta = {rounded_up(claim.delta)}."
     )
 
@@ -184,9 +189,10 @@ def unit_sentence(claim: Claim) -> str:
 
 def replace_one_sentence(claim: Claim) -> str:
     """Return the value for the other usual neighbours, beside the main one."""
+    claimed = "" if claim.proven else "is claimed "
     return (
         "For neighbours in which one patient is replaced by another (replace-one), epsilon = "
-        f"{rounded_up(claim.replace_one_epsilon)} at the same delta."
+        f"{rounded_up(claim.replace_one_epsilon)} {claimed}at the same delta."
     )
 
 

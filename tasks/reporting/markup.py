@@ -8,15 +8,19 @@ can become structure.
 from __future__ import annotations
 
 import html
+import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 # Control and format characters (line breaks, bidirectional overrides, invisible signs) can make
 # a page show another text than the one that is written.
 _INVISIBLE = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
 _VOID = frozenset({"br", "hr", "link", "meta", "rect"})
-_MARKDOWN = "\\`*_{}[]()#+-.!|~>:"
+_MARKDOWN = frozenset("\\`*_[]|~#>$@")
+# A list, a rule or a heading at the start of a block; a bare address, which some readers link.
+_MARKDOWN_START = re.compile(r"^([-+=]|\d+(?=[.)]))")
+_MARKDOWN_ADDRESS = re.compile(r"(?i)(https?|ftp|mailto|xmpp)(?=:)|(www)(?=\.)")
 
 
 class Markup(str):
@@ -70,10 +74,44 @@ def element(name: str, *children: Child, **attributes: str | float | bool | None
     return Markup(f"<{name}{written}>{join(*children)}</{name}>")
 
 
+def table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, caption: str, numeric: int = 0
+) -> Markup:
+    """Return a table below its caption; its last ``numeric`` columns hold numbers."""
+    first_number = len(header) - numeric
+
+    def class_of(i: int) -> str | None:
+        return "num" if i >= first_number else ("name" if i == 0 else None)
+
+    head = [element("th", text, class_=class_of(i), scope="col") for i, text in enumerate(header)]
+    body = [
+        element("tr", [element("td", text, class_=class_of(i)) for i, text in enumerate(row)])
+        for row in rows
+    ]
+    grid = element(
+        "table",
+        element("thead", element("tr", head)),
+        element("tbody", body),
+    )
+    return join(element("p", caption, class_="note"), element("div", grid, class_="scroll"))
+
+
+def items(texts: Sequence[str], *, class_: str) -> Markup:
+    """Return a list of texts."""
+    return element("ul", [element("li", text) for text in texts], class_=class_)
+
+
 def markdown(text: object) -> str:
-    """Return text that stands for itself in Markdown, table cells included."""
+    """Return text that stands for itself in Markdown, in a paragraph, a heading or a cell."""
     escaped = "".join(f"\\{sign}" if sign in _MARKDOWN else sign for sign in visible(text))
-    return escaped.replace("&", "&amp;").replace("<", "&lt;")
+    escaped = escaped.replace("&", "&amp;").replace("<", "&lt;")
+    escaped = _MARKDOWN_ADDRESS.sub(lambda found: f"{found.group()}\\", escaped)
+    return _MARKDOWN_START.sub(_escape_start, escaped)
+
+
+def _escape_start(found: re.Match[str]) -> str:
+    text = found.group()
+    return f"{text}\\" if text[0].isdigit() else f"\\{text}"
 
 
 def _pieces(children: Iterable[Child]) -> Iterable[str]:

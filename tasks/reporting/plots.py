@@ -14,13 +14,18 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from privacy.parameters import Adjacency
 from storage.schema import CategoricalColumn, Label, NumericColumn, TableSchema, raw_text
+from tasks.reporting.guarantee import FALSE_ALARM_RATE, Claim
 from tasks.reporting.markup import Markup, element, join
 
 MAX_BARS = 24
 """Bars of a histogram; more bins are merged into neighbours."""
 MAX_LEVELS = 10
 """Levels drawn of a categorical column; the rest are named by their number."""
+
+MISSING = "missing"
+"""Name of the bar of the rows without a value."""
 
 WIDTH, HEIGHT = 280, 128
 _PLOT_HEIGHT = 98
@@ -76,7 +81,37 @@ def column_plots(frame: pd.DataFrame, schema: TableSchema) -> dict[str, Markup]:
     return plots
 
 
-MISSING = "missing"
+def best_test_figure(claim: Claim) -> Markup:
+    """Draw what the best test for one patient can do: 100 absent and 100 present patients."""
+    if claim.adjacency is Adjacency.ADD_REMOVE:
+        names = ("100 absent patients", "100 present patients")
+    else:
+        names = ("100 patients with the first records", "100 patients with the second records")
+    hits = (round(100 * FALSE_ALARM_RATE), claim.present_per_hundred)
+    parts = []
+    for block in range(2):
+        top = block * 82
+        parts.append(element("text", names[block], x=0, y=top + 9))
+        for i in range(100):
+            row, column = divmod(i, 20)
+            parts.append(
+                element(
+                    "circle",
+                    class_="dot hit" if i < hits[block] else "dot",
+                    cx=5 + column * 12.5,
+                    cy=top + 20 + row * 12,
+                    r=4,
+                )
+            )
+    described = (
+        f"Of {names[0]} {hits[0]} are singled out by mistake; of {names[1]} at most {hits[1]} are."
+    )
+    return element(
+        "figure",
+        element("svg", parts, viewBox="0 0 250 156", role="img", aria_label=described),
+        element("figcaption", f"The best possible test. {described}"),
+        class_="odds",
+    )
 
 
 def _texts(series: pd.Series) -> NDArray[np.object_]:

@@ -7,7 +7,6 @@ nothing, so that neither a path nor a host can reach it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from importlib import resources
 
 import pandas as pd
@@ -19,7 +18,6 @@ from storage.schema import TableSchema
 from tasks.reporting import facts
 from tasks.reporting.guarantee import (
     DOES_NOT_PROTECT,
-    FALSE_ALARM_RATE,
     PROTECTS,
     Claim,
     as_a_test,
@@ -29,8 +27,8 @@ from tasks.reporting.guarantee import (
     rounded_up,
     unit_sentence,
 )
-from tasks.reporting.markup import Child, Markup, element, join
-from tasks.reporting.plots import MAX_LEVELS, column_plots, highlighted_level
+from tasks.reporting.markup import Child, Markup, element, items, join, table
+from tasks.reporting.plots import MAX_LEVELS, best_test_figure, column_plots, highlighted_level
 
 REPORT_FILE = "report.html"
 PLOTS_PER_GROUP = 24
@@ -122,32 +120,6 @@ def _section(name: str, title: str, *children: Child) -> Markup:
     return element("section", element("h2", title), *children, id=name)
 
 
-def _table(
-    header: Sequence[str], rows: Sequence[Sequence[str]], *, caption: str, numeric: int = 0
-) -> Markup:
-    """Return a table; the last ``numeric`` columns are aligned as numbers."""
-    first_number = len(header) - numeric
-
-    def class_of(i: int) -> str | None:
-        return "num" if i >= first_number else ("name" if i == 0 else None)
-
-    head = [element("th", text, class_=class_of(i), scope="col") for i, text in enumerate(header)]
-    body = [
-        element("tr", [element("td", text, class_=class_of(i)) for i, text in enumerate(row)])
-        for row in rows
-    ]
-    table = element(
-        "table",
-        element("thead", element("tr", head)),
-        element("tbody", body),
-    )
-    return join(element("p", caption, class_="note"), element("div", table, class_="scroll"))
-
-
-def _items(texts: Sequence[str], *, class_: str) -> Markup:
-    return element("ul", [element("li", text) for text in texts], class_=class_)
-
-
 def _masthead(manifest: Manifest, heading: str, claim: Claim) -> Markup:
     facts_shown = (
         ("Release", manifest.release_id),
@@ -213,18 +185,18 @@ def _guarantee(manifest: Manifest, claim: Claim, balance: Balance | None) -> Mar
         None if test is None else element("p", test),
         element("p", unit_sentence(claim), " ", replace_one_sentence(claim)),
     )
-    figure = _odds(claim) if test is not None else None
+    figure = best_test_figure(claim) if test is not None else None
     protection = None
     if claim.proven:
         protection = element(
             "div",
             element(
-                "div", element("h3", "What it protects against"), _items(PROTECTS, class_="does")
+                "div", element("h3", "What it protects against"), items(PROTECTS, class_="does")
             ),
             element(
                 "div",
                 element("h3", "What it does not protect against"),
-                _items(DOES_NOT_PROTECT, class_="doesnot"),
+                items(DOES_NOT_PROTECT, class_="doesnot"),
             ),
             class_="pair",
         )
@@ -237,39 +209,6 @@ def _guarantee(manifest: Manifest, claim: Claim, balance: Balance | None) -> Mar
         protection,
         _budget(manifest, balance),
         id="guarantee",
-    )
-
-
-def _odds(claim: Claim) -> Markup:
-    """Draw what the best test for one patient can do: 100 absent and 100 present patients."""
-    if claim.adjacency is Adjacency.ADD_REMOVE:
-        names = ("100 absent patients", "100 present patients")
-    else:
-        names = ("100 patients with the first records", "100 patients with the second records")
-    hits = (round(100 * FALSE_ALARM_RATE), claim.present_per_hundred)
-    parts = []
-    for block in range(2):
-        top = block * 82
-        parts.append(element("text", names[block], x=0, y=top + 9))
-        for i in range(100):
-            row, column = divmod(i, 20)
-            parts.append(
-                element(
-                    "circle",
-                    class_="dot hit" if i < hits[block] else "dot",
-                    cx=5 + column * 12.5,
-                    cy=top + 20 + row * 12,
-                    r=4,
-                )
-            )
-    described = (
-        f"Of {names[0]} {hits[0]} are singled out by mistake; of {names[1]} at most {hits[1]} are."
-    )
-    return element(
-        "figure",
-        element("svg", parts, viewBox="0 0 250 156", role="img", aria_label=described),
-        element("figcaption", f"The best possible test. {described}"),
-        class_="odds",
     )
 
 
@@ -301,7 +240,7 @@ def _method(manifest: Manifest) -> Markup:
         )
         for row in facts.noise_rows(manifest)
     ]
-    noise = _table(
+    noise = table(
         ("Statistic", "Noise", "Values", "L2 sensitivity", "Noise stddev", "Noise / sensitivity"),
         rows,
         caption=facts.noise_caption(manifest),
@@ -313,7 +252,7 @@ def _method(manifest: Manifest) -> Markup:
         shown = element(
             "details",
             element("summary", "Settings of the method", element("small", "public")),
-            _table(("Setting", "Value"), settings, caption="Chosen without the private table."),
+            table(("Setting", "Value"), settings, caption="All of them may be read by anybody."),
         )
     return _section(
         "method", "How it was made", element("ol", steps, class_="stages"), noise, shown
@@ -321,39 +260,27 @@ def _method(manifest: Manifest) -> Markup:
 
 
 def _gate(manifest: Manifest) -> Markup:
-    failed = [record.check for record in manifest.gate if not record.passed]
-    total = len(manifest.gate)
-    if not total:
-        verdict = element("p", "No check was recorded.", class_="verdict no")
-    elif failed:
-        verdict = element("p", f"{len(failed)} of {total} checks failed.", class_="verdict no")
-    else:
-        verdict = element("p", f"All {total} checks passed.", class_="verdict ok")
-    checks = [
-        element(
-            "li",
-            element("span", "✓ ", class_="ok")
-            if record.passed
-            else element("span", "✗ ", class_="no"),
-            record.check,
-            None if record.passed else element("span", " failed", class_="no"),
+    passed = bool(manifest.gate) and all(record.passed for record in manifest.gate)
+    rows = [
+        (
+            row.name,
+            row.asks,
+            f"failed: {facts.listed(row.failed)}" if row.failed else "passed",
+            f"{row.n_checks:,}",
         )
-        for record in sorted(manifest.gate, key=lambda record: record.passed)
+        for row in facts.check_rows(manifest)
     ]
     return _section(
         "gate",
         "Gate",
-        verdict,
-        element(
-            "p",
-            "Checks of the synthetic rows against the declared schema. They read no record, and "
-            "no score against the source was computed: a score is a release of its own.",
-        ),
-        element(
-            "details",
-            element("summary", "The checks"),
-            element("ul", checks, class_="checks"),
-            open=bool(failed),
+        element("p", facts.gate_verdict(manifest), class_="verdict ok" if passed else "verdict no"),
+        table(
+            ("Check", "What it asks", "Outcome", "Checks"),
+            rows,
+            caption="Checks of the synthetic rows against the declared schema. They read no "
+            "record, and no score against the source was computed: a score is a release of its "
+            "own.",
+            numeric=1,
         ),
     )
 
@@ -424,15 +351,15 @@ def _limits() -> Markup:
 
 def _dictionary(schema: TableSchema) -> Markup:
     rows = [(row.name, row.kind, row.domain, row.missing) for row in facts.dictionary(schema)]
-    table = _table(
+    columns = table(
         ("Column", "Kind", "Domain", "No value is written as"),
         rows,
         caption="Declared before a record was read; nothing here was learned from the source.",
     )
     if len(rows) <= PLOTS_PER_GROUP:
-        return _section("dictionary", "Data dictionary", table)
+        return _section("dictionary", "Data dictionary", columns)
     summary = element("summary", "All columns", element("small", f"{len(rows)} columns"))
-    return _section("dictionary", "Data dictionary", element("details", summary, table))
+    return _section("dictionary", "Data dictionary", element("details", summary, columns))
 
 
 def _verify(manifest: Manifest) -> Markup:
@@ -453,7 +380,7 @@ def _verify(manifest: Manifest) -> Markup:
             "computes epsilon again from the list of events.",
         ),
         element("h3", "What is taken on trust"),
-        _items(facts.trust(manifest), class_="plain"),
+        items(facts.trust(manifest), class_="plain"),
     )
 
 

@@ -54,11 +54,14 @@ class RandomNtkFeatures:
     gates : float64 array of shape (n_random / 2, d)
     directions : float64 array of shape (n_random / 2, d)
     skip_weight : float in [0, 1]
+    public_seed : int
+        Seed that the gates and directions were drawn from.
     """
 
     gates: NDArray[np.float64]
     directions: NDArray[np.float64]
     skip_weight: float
+    public_seed: int
 
     @classmethod
     def draw(cls, *, n_inputs: int, n_random: int, skip_weight: float, public_seed: int) -> Self:
@@ -92,7 +95,7 @@ class RandomNtkFeatures:
         directions = rng.standard_normal((n_random // 2, n_inputs))
         gates.setflags(write=False)
         directions.setflags(write=False)
-        return cls(gates, directions, skip_weight)
+        return cls(gates, directions, skip_weight, public_seed)
 
     @property
     def n_inputs(self) -> int:

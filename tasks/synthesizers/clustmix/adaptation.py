@@ -24,6 +24,7 @@ from tasks.synthesizers.clustmix.kip import (
     psd_projection,
 )
 from tasks.synthesizers.features import FeatureMap
+from tasks.synthesizers.random_ntk import RandomNtkFeatures
 
 LEARNING_RATE = 0.01
 """Adam step size in units of raw features, whose rows have norm at most one."""
@@ -107,7 +108,7 @@ def adapt(candidate: Candidate) -> AdaptedSupport:
     Post-processing of released moments and released centres.
     """
     optimised = optimise(
-        _loss(candidate.feature_map),
+        _loss(*_recipe(candidate.feature_map.hidden)),
         SupportSet(candidate.start, candidate.start_labels),
         (
             candidate.start,
@@ -139,15 +140,23 @@ def choose(supports: list[AdaptedSupport], validation: Moments) -> AdaptedSuppor
     return min(supports, key=lambda support: validation.loss(support.weights))
 
 
+def _recipe(features: RandomNtkFeatures) -> tuple[int, int, float, int]:
+    n_random = features.n_features - features.n_inputs
+    return features.n_inputs, n_random, features.skip_weight, features.public_seed
+
+
 @lru_cache(maxsize=4)
-def _loss(feature_map: FeatureMap) -> Callable[..., Any]:
-    """One loss object per feature map, so that jax compiles it once for all candidates."""
+def _loss(n_inputs: int, n_random: int, skip_weight: float, public_seed: int) -> Callable[..., Any]:
+    """One loss object per feature map in each process, so that jax compiles it there once."""
+    features = RandomNtkFeatures.draw(
+        n_inputs=n_inputs, n_random=n_random, skip_weight=skip_weight, public_seed=public_seed
+    )
 
     def loss(
         support: SupportSet, start: Any, second: Any, cross: Any, alpha: Any, ridge: Any
     ) -> Any:
         return moment_loss(
-            support, start, second, cross, features=feature_map.hidden, alpha=alpha, ridge=ridge
+            support, start, second, cross, features=features, alpha=alpha, ridge=ridge
         )
 
     return loss

@@ -1,0 +1,70 @@
+"""The request of a release: what the orchestrator stores and its page asks for. All public."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from flows.site import SiteFile, load_site
+from privacy.errors import ConfigurationError
+from privacy.parameters import Analysis
+from storage.refs import ReleaseRef, new_release_id
+from tasks.run import ReleaseJob
+
+
+class ReleaseRequest(BaseModel):
+    """Release a synthetic table of one dataset.
+
+    The site file says everything else. A request never holds a value of the table, a secret or a
+    seed, because the orchestrator stores and shows it.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    site_file: str = Field(description="Site file of the dataset (YAML).", min_length=1)
+    dataset: str = Field(description="Dataset that the site file must be about.", min_length=1)
+    release_id: str = Field(
+        default_factory=new_release_id, description="Id of the release; made anew if left out."
+    )
+
+
+def job_of(site: SiteFile, release_id: str) -> ReleaseJob:
+    """Return the public facts of a release from its site file."""
+    return ReleaseJob(
+        ref=ReleaseRef(dataset=site.dataset, release_id=release_id),
+        title=site.title,
+        source=site.source,
+        table_schema=site.table_schema,
+        columns_to_read=site.columns_to_read,
+        unit=site.unit,
+        parameters=site.parameters,
+        adjacency=site.privacy.adjacency,
+        lifetime_epsilon=site.budget.lifetime_epsilon,
+        method=site.method,
+        rows=site.rows,
+    )
+
+
+def load_job(request: ReleaseRequest) -> ReleaseJob:
+    """Read the site file of a request.
+
+    Raises
+    ------
+    ConfigurationError
+        If the file is not a valid site file, is about another dataset, or asks for an analysis
+        that cannot be published.
+    """
+    site = load_site(Path(request.site_file))
+    if site.dataset != request.dataset:
+        raise ConfigurationError(
+            "OTHER_DATASET",
+            f"expected a site file of dataset {request.dataset!r}, found {site.dataset!r}",
+        )
+    if site.analysis is not Analysis.PROVEN:
+        raise ConfigurationError(
+            "NOT_PUBLISHABLE",
+            "expected analysis: proven, found published: its epsilon is claimed by the paper, not "
+            "proven, so it can be compared (clustmix benchmark) but not released",
+        )
+    return job_of(site, request.release_id)

@@ -1,0 +1,177 @@
+"""What the command line shows: progress by stage, tables, and one-line failures.
+
+Progress goes to standard error, answers to standard output. All of it is public.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import textwrap
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from privacy.errors import ClustMixError
+
+if TYPE_CHECKING:
+    from flows.doctor import Finding
+    from flows.release import ReleaseOutcome
+    from flows.site import SiteFile
+    from privacy.ledger import Balance, LedgerEntry
+
+WIDTH = 88
+
+_STAGE_TEXTS = {
+    "clean-up": "close and delete what dead runs left",
+    "check-source": "compare the header with the schema",
+    "plan": "calibrate every noise scale",
+    "reserve": "charge the budget",
+    "ingest": "read, check and encode the table",
+    "input-gate": "hold the table against the declared rules",
+    "bound-contributions": "bound what each patient contributes",
+    "cluster": "start the workers",
+    "partition": "cut the domain into public slices",
+    "constrained-gmm": "place mixture components (noise)",
+    "kip": "adapt a support set to noisy moments (noise)",
+    "noise-calibration": "hold the draws against the plan",
+    "mixing": "release the mixture and the label model (noise)",
+    "histograms": "release feature-by-label histograms (noise)",
+    "decode": "sample records and decode them",
+    "output-gate": "check the synthetic rows",
+    "commit": "approve in the ledger",
+    "report": "write the report, the card and the manifest",
+    "publish": "publish all files at once",
+    "purge": "delete the private workspace",
+}
+
+
+def line(text: str) -> None:
+    """Write one paragraph to standard output."""
+    sys.stdout.write(text + "\n")
+
+
+def print_json(answer: object) -> None:
+    """Write an answer for a program to standard output."""
+    sys.stdout.write(json.dumps(answer, indent=2, ensure_ascii=False) + "\n")
+
+
+def failure(error: ClustMixError, *, as_json: bool) -> None:
+    """Write a failure: one line for people, an object for programs."""
+    if as_json:
+        print_json({"error": error.code, "message": error.message, "exit_code": error.exit_code})
+    sys.stderr.write(f"clustmix: {error.code}: {error.message}\n")
+
+
+class Progress:
+    """Shows the stages of a run as they end, with their seconds."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self.stage_seconds: dict[str, float] = {}
+
+    def __call__(self, name: str, seconds: float | None) -> None:
+        """Take note of a stage that starts (None) or ends."""
+        text = _STAGE_TEXTS.get(name, "")
+        if seconds is None:
+            if sys.stderr.isatty():
+                self._write(f"  ...  {name:<20} {text}", end="\r")
+            return
+        self.stage_seconds[name] = round(self.stage_seconds.get(name, 0.0) + seconds, 3)
+        self._write(f"  done {name:<20} {text:<50} {seconds:6.1f} s")
+
+    def note(self, text: str) -> None:
+        """Write a remark between stages."""
+        self._write(f"  {text}")
+
+    def title(self, site: SiteFile) -> None:
+        """Announce the release."""
+        privacy = site.privacy
+        self._write(
+            f"{site.title}\n  epsilon {privacy.epsilon:g}, delta {privacy.delta:g}, "
+            f"{privacy.adjacency.value.replace('_', ' or ')} one patient, "
+            f"{site.rows:,} synthetic rows, method {site.method.kind}"
+        )
+
+    def finish(self, outcome: ReleaseOutcome) -> None:
+        """Show the guarantee, the remaining budget and the bundle."""
+        paragraphs = (
+            ("Guarantee", outcome.guarantee),
+            (
+                "Budget",
+                f"charged rho {outcome.charged_rho}, left {outcome.remaining_rho}: "
+                f"{outcome.releases_left} more releases like this one",
+            ),
+            ("Bundle", outcome.bundle),
+            ("Check it", f"clustmix verify {outcome.bundle}"),
+        )
+        for title, text in paragraphs:
+            indent = " " * 12
+            # Paths stay in one piece, so that they can be copied.
+            wrapped = textwrap.fill(
+                text,
+                WIDTH,
+                initial_indent=f"{title + ':':<12}",
+                subsequent_indent=indent,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            line(wrapped)
+
+    def _write(self, text: str, end: str = "\n") -> None:
+        if not self._quiet:
+            sys.stderr.write(text + end)
+            sys.stderr.flush()
+
+
+def ledger(entries: Iterable[LedgerEntry], balances: Mapping[str, Balance]) -> None:
+    """Show the entries of each dataset and what is left of its cap."""
+    entries = tuple(entries)
+    if not entries:
+        line("no entries")
+    for dataset, balance in balances.items():
+        line(
+            f"{dataset}: spent rho {balance.spent_rho:f} of {balance.cap_rho:f}, "
+            f"left {balance.remaining_rho:f}"
+        )
+        line(f"  {'release':<21} {'state':<10} {'epsilon':>8} {'delta':>8} {'rho':>16}  entry")
+        for entry in entries:
+            if entry.dataset == dataset:
+                line(
+                    f"  {entry.release_id:<21} {entry.state.value:<10} {entry.epsilon:>8g} "
+                    f"{entry.delta:>8g} {entry.rho:>16f}  {entry.entry_id}"
+                )
+
+
+def ledger_as_json(
+    entries: Iterable[LedgerEntry], balances: Mapping[str, Balance]
+) -> dict[str, Any]:
+    """Return the ledger for a program; amounts stay exact decimals, as text."""
+    return {
+        "balances": {
+            dataset: {
+                "spent_rho": f"{balance.spent_rho:f}",
+                "cap_rho": f"{balance.cap_rho:f}",
+                "remaining_rho": f"{balance.remaining_rho:f}",
+            }
+            for dataset, balance in balances.items()
+        },
+        "entries": [
+            {
+                "entry_id": entry.entry_id,
+                "dataset": entry.dataset,
+                "release_id": entry.release_id,
+                "state": entry.state.value,
+                "rho": f"{entry.rho:f}",
+                "epsilon": entry.epsilon,
+                "delta": entry.delta,
+                "adjacency": entry.adjacency.value,
+            }
+            for entry in entries
+        ],
+    }
+
+
+def findings(found: Iterable[Finding]) -> None:
+    """Show what the doctor found."""
+    for finding in found:
+        line(f"  {'ok  ' if finding.good else 'FAIL'} {finding.name:<18} {finding.text}")

@@ -1,0 +1,83 @@
+"""Steps that measure: run a method's stages against the shards, and seal what was drawn."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privacy.mechanisms import NoisyStatistic
+from storage.workspace import PrivateWorkspace
+from tasks.compute import Executor
+from tasks.ingest_steps import load_shard
+from tasks.run import ReleaseJob, stage
+from tasks.synthesizers.base import Stage
+from tasks.synthesizers.curator import Contribution, Curator
+from tasks.synthesizers.plan import MeasurementPlan
+
+
+class ShardCompute:
+    """Sums over shards and maps over candidates, on an executor."""
+
+    def __init__(self, executor: Executor, shards: tuple[Path, ...]) -> None:
+        self._executor = executor
+        self._shards = shards
+
+    def sum(self, contribution: Contribution, public: dict[str, Any]) -> NDArray[np.int64]:
+        """Exact sum of ``contribution(rows, **public)`` over all shards."""
+        total = self._executor.sum(
+            contribution_of_shard, self._shards, {"contribution": contribution, "public": public}
+        )
+        if isinstance(total, dict):
+            raise TypeError("expected a contribution to return one array, found several")
+        return total
+
+    def map(self, function: Callable[..., Any], items: Iterable[Any]) -> list[Any]:
+        """``[function(item) for item in items]``, on GPU workers where there are any."""
+        return self._executor.map(function, items, gpu=True)
+
+
+def contribution_of_shard(
+    path: Path, *, contribution: Contribution, public: dict[str, Any]
+) -> NDArray[np.int64]:
+    """Contribution of one shard, read where it is added up; runs on workers."""
+    return contribution(load_shard(path), **public)
+
+
+class Seals:
+    """Makes every draw durable before a method sees it, and digests them all."""
+
+    def __init__(self, workspace: PrivateWorkspace) -> None:
+        self._workspace = workspace
+        self._digests: list[str] = []
+
+    def __call__(self, name: str, statistic: NoisyStatistic) -> None:
+        """Write one noisy statistic once; a second draw of the name cannot replace it."""
+        buffer = io.BytesIO()
+        np.savez(buffer, values=statistic.values)
+        file_name = f"sealed-{name.replace('_', '-')}.npz"
+        self._digests.append(self._workspace.write_once(file_name, buffer.getvalue()))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over the digests of all draws, in order."""
+        return hashlib.sha256("".join(self._digests).encode("ascii")).hexdigest()
+
+
+def run_stage(
+    method_stage: Stage, curator: Curator, released: dict[str, NDArray[Any]]
+) -> dict[str, NDArray[Any]]:
+    """Run one stage of a method and return everything released so far."""
+    with stage(method_stage.name):
+        return {**released, **method_stage.run(curator, released)}
+
+
+def plan_measurement(job: ReleaseJob) -> MeasurementPlan:
+    """Calibrate every noise scale from public settings, before the cohort is opened."""
+    with stage("plan"):
+        return job.synthesizer.plan(mu=job.mu)

@@ -1,0 +1,1 @@
+"""How good a synthetic table is, judged against real records that no release may show."""

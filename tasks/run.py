@@ -1,0 +1,174 @@
+"""One release run: its public request, where it works, and how its randomness is made."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+
+from privacy.calibration import gdp_mu, gdp_rho
+from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
+from privacy.randomness import NoiseSource, OperatingSystemNoise
+from storage.cohorts import Source
+from storage.ledger_db import LedgerDatabase
+from storage.refs import ReleaseRef
+from storage.releases import ReleaseStore
+from storage.schema import TableSchema
+from storage.settings import Settings, ensure_private_directory
+from tasks.encoding import domain_of
+from tasks.synthesizers.base import Synthesizer
+from tasks.synthesizers.registry import MethodConfig, build
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseJob:
+    """Everything public that a release needs, taken from its site file.
+
+    Parameters
+    ----------
+    ref
+        Address of the release.
+    title
+        One line for the data card.
+    source, table_schema
+        Where the cohort is and what it is declared to hold.
+    columns_to_read
+        Columns that the release needs from the source.
+    unit, parameters, adjacency
+        The guarantee.
+    lifetime_epsilon
+        Cap of the dataset at the same delta and adjacency.
+    method
+        Synthesizer and its settings.
+    rows
+        Number of synthetic rows.
+    """
+
+    ref: ReleaseRef
+    title: str
+    source: Source
+    table_schema: TableSchema
+    columns_to_read: tuple[str, ...]
+    unit: PrivacyUnit
+    parameters: PrivacyParameters
+    adjacency: Adjacency
+    lifetime_epsilon: float
+    method: MethodConfig
+    rows: int
+
+    @property
+    def mu(self) -> float:
+        """Gaussian-DP budget under add or remove of one patient.
+
+        Replacing a patient is removing one and adding one, so a replace-one target halves it.
+        """
+        mu = gdp_mu(epsilon=self.parameters.epsilon, delta=self.parameters.delta)
+        return mu if self.adjacency is Adjacency.ADD_REMOVE else mu / 2.0
+
+    @property
+    def charge_rho(self) -> Decimal:
+        """What the ledger charges, in rho under add or remove of one patient."""
+        return self._rho(self.parameters.epsilon)
+
+    @property
+    def lifetime_cap_rho(self) -> Decimal:
+        """Cap of the dataset in the currency of the ledger."""
+        return self._rho(self.lifetime_epsilon)
+
+    @property
+    def synthesizer(self) -> Synthesizer:
+        """The method, bound to the public domain."""
+        return build(self.method, domain_of(self.table_schema))
+
+    def _rho(self, epsilon: float) -> Decimal:
+        rho = gdp_rho(epsilon=epsilon, delta=self.parameters.delta)
+        return rho if self.adjacency is Adjacency.ADD_REMOVE else rho / 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Randomness:
+    """Noise of mechanisms, and randomness of post-processing. Never the same generator."""
+
+    noise_source: NoiseSource = field(default_factory=OperatingSystemNoise)
+    sampling: np.random.Generator = field(
+        default_factory=lambda: np.random.default_rng(list(os.urandom(32)))
+    )
+
+
+_fixed_randomness: ContextVar[Randomness | None] = ContextVar("fixed_randomness", default=None)
+
+
+@contextmanager
+def fixed_randomness(randomness: Randomness) -> Iterator[None]:
+    """Use this randomness in the runs of the block. For tests: a tainted source blocks publishing.
+
+    There is no setting, file or variable that does the same.
+    """
+    token = _fixed_randomness.set(randomness)
+    try:
+        yield
+    finally:
+        _fixed_randomness.reset(token)
+
+
+def randomness_of_run() -> Randomness:
+    """Return fresh operating-system randomness, or that of `fixed_randomness`."""
+    return _fixed_randomness.get() or Randomness()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """The stores of one installation."""
+
+    settings: Settings
+
+    @property
+    def ledger(self) -> LedgerDatabase:
+        """The budget ledger."""
+        ensure_private_directory(self.settings.home)
+        return LedgerDatabase(self.settings.ledger_path)
+
+    @property
+    def releases(self) -> ReleaseStore:
+        """The release store."""
+        return ReleaseStore(self.settings.releases)
+
+    @property
+    def private_root(self) -> Path:
+        """Parent of the private workspaces, created if missing."""
+        return ensure_private_directory(self.settings.private_root)
+
+
+Listener = Callable[[str, float | None], None]
+"""Called with a stage and None when it starts, with its seconds when it ends."""
+
+_listener: ContextVar[Listener | None] = ContextVar("stage_listener", default=None)
+
+
+@contextmanager
+def listen_to_stages(listener: Listener) -> Iterator[None]:
+    """Report the stages of the runs of the block, which are public names, to a listener."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+@contextmanager
+def stage(name: str) -> Iterator[None]:
+    """Mark a stage of a run."""
+    listener = _listener.get()
+    started = time.monotonic()
+    if listener is not None:
+        listener(name, None)
+    yield
+    if listener is not None:
+        listener(name, time.monotonic() - started)

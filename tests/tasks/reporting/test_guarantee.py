@@ -1,0 +1,123 @@
+"""The guarantee in plain words: exact, never understated, and marked where it is not proven."""
+
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from statistics import NormalDist
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privacy.parameters import Adjacency
+from storage.manifest import Manifest
+from tasks.reporting.guarantee import (
+    Claim,
+    as_a_test,
+    definition,
+    guarantee_statement,
+    headline,
+    rounded_up,
+)
+
+MakeManifest = Callable[..., Manifest]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1.0, "1"),
+        (0.99999999, "1"),
+        (1.0000001, "1.001"),
+        (0.1, "0.1"),
+        (0.3, "0.3"),
+        (2.11934, "2.12"),
+        (1e-6, "1e-6"),
+        (1.00001e-6, "1.001e-6"),
+        (0.00012, "0.00012"),
+        (123456.7, "123500"),
+        (3e12, "3e12"),
+    ],
+)
+def test_numbers_are_rounded_up(value: float, text: str) -> None:
+    assert rounded_up(value) == text
+
+
+@given(st.floats(min_value=1e-300, max_value=1e300))
+def test_a_rounded_number_is_not_smaller_and_close(value: float) -> None:
+    written = Decimal(rounded_up(value))
+    assert Decimal(repr(value)) <= written <= Decimal(repr(value)) * Decimal("1.001")
+
+
+def test_the_statement_has_all_public_facts(make_manifest: MakeManifest) -> None:
+    statement = guarantee_statement(Claim.of(make_manifest()))
+    assert statement == (
+        "Adding or removing all records of one patient changes the probability of any outcome of "
+        "this release by at most a factor of 2.72 (epsilon = 1), apart from a probability of at "
+        "most delta = 1e-6. Somebody who knows every other record and tests whether one patient "
+        "is in the data, allowing 5 false alarms for 100 absent patients, recognises at most 8 "
+        "of 100 present ones. Guessing would recognise 5. The unit of protection is one patient "
+        "(column patient_nbr); at most 3 records of a patient have any influence. For neighbours "
+        "in which one patient is replaced by another (replace-one), epsilon = 2.12 at the same "
+        "delta."
+    )
+
+
+@given(st.floats(min_value=0.001, max_value=10))
+def test_the_reading_as_a_test_bounds_the_likelihood_ratio_test(mu: float) -> None:
+    # The best test of N(0, 1) against N(mu, 1), written out: reject above the 95 % quantile.
+    claim = Claim(
+        epsilon=1.0,
+        delta=1e-6,
+        replace_one_epsilon=2.0,
+        mu=mu,
+        adjacency=Adjacency.ADD_REMOVE,
+        privacy_unit="one patient",
+        max_rows_per_patient=1,
+        analysis="proven",
+        tainted=False,
+    )
+    threshold = NormalDist().inv_cdf(0.95)
+    power = 1 - NormalDist(mu, 1).cdf(threshold)
+    assert 100 * power <= claim.present_per_hundred + 1e-9
+    assert claim.present_per_hundred == min(100, math.ceil(100 * power - 1e-9)) or math.isclose(
+        100 * power, round(100 * power), abs_tol=1e-6
+    )
+
+
+def test_replace_one_speaks_of_a_replacement(make_manifest: MakeManifest) -> None:
+    claim = Claim.of(make_manifest(adjacency="replace_one", max_rows_per_patient=1))
+    statement = guarantee_statement(claim)
+    assert statement.startswith(
+        "Replacing all records of one patient by those of another changes the probability"
+    )
+    assert "which of two sets of records one patient has" in statement
+    assert "one record per patient has any influence" in statement
+
+
+def test_a_published_analysis_claims_and_proves_nothing(make_manifest: MakeManifest) -> None:
+    claim = Claim.of(make_manifest(analysis="published"))
+    statement = guarantee_statement(claim)
+    assert statement.startswith("WARNING: epsilon claimed by the paper, not proven")
+    assert "is claimed to change" in definition(claim)
+    assert as_a_test(claim) is None
+    assert headline(claim) == "No proven guarantee: the numbers below are a claim."
+    assert not claim.proven
+
+
+def test_seeded_noise_guarantees_nothing(make_manifest: MakeManifest) -> None:
+    claim = Claim.of(make_manifest(tainted=True))
+    assert guarantee_statement(claim).startswith("WARNING: Made with seeded noise, for tests only")
+    assert as_a_test(claim) is None
+    assert headline(claim) == "No guarantee: this table was made for tests."
+
+
+def test_both_warnings_are_given(make_manifest: MakeManifest) -> None:
+    claim = Claim.of(make_manifest(tainted=True, analysis="published"))
+    assert guarantee_statement(claim).count("WARNING: ") == 2
+
+
+def test_a_huge_epsilon_has_no_factor(make_manifest: MakeManifest) -> None:
+    claim = Claim.of(make_manifest(epsilon=1000.0))
+    assert "at most a factor of unlimited" not in definition(claim)
+    assert "no bound on the factor" in definition(claim)

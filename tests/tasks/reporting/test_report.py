@@ -1,0 +1,298 @@
+"""The page and the card: complete, self-contained, and closed to hostile names."""
+
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from privacy.ledger import Balance
+from storage.manifest import GateRecord, Manifest, MethodRecord
+from storage.schema import CategoricalColumn, Label, NumericColumn, TableSchema
+from tasks.reporting.data_card import render_data_card
+from tasks.reporting.report import render_report
+
+MakeManifest = Callable[..., Manifest]
+PUBLISHED = "epsilon claimed by the paper, not proven"
+TAINTED = "Made with seeded noise, for tests only"
+VOID = {"meta", "br", "hr", "link", "img", "input"}
+
+
+class Page(HTMLParser):
+    """Checks nesting and collects tags, attributes and text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.text += data
+
+
+def test_the_page_says_everything(
+    make_manifest: MakeManifest, rows: pd.DataFrame, schema: TableSchema, balance: Balance
+) -> None:
+    page = Page(render_report(make_manifest(), rows, schema, title="A title", balance=balance))
+    for text in (
+        "A title",
+        "r-20261121-0a1b2c3d",
+        "epsilon = 1",
+        "epsilon = 2.12",
+        "What it protects against",
+        "What it does not protect against",
+        "have spent 17 % of its lifetime budget; 14 more like this one are left",
+        "clustering round 1",
+        "16,777,216",
+        "11.50",
+        "All 2 checks passed.",
+        "No causes.",
+        "No rare groups.",
+        "No exact counts.",
+        "clustmix verify BUNDLE",
+        "Signature",
+    ):
+        assert text in page.text
+    assert page.tags.count("svg") == len(schema.released_columns) + 1
+    assert page.tags.count("h1") == 1
+    assert "REQUEST-MARKER" not in page.text
+
+
+def test_the_page_makes_no_request_and_runs_no_script(
+    make_manifest: MakeManifest, rows: pd.DataFrame, schema: TableSchema
+) -> None:
+    text = render_report(make_manifest(), rows, schema)
+    page = Page(text)
+    loading = {"script", "link", "img", "iframe", "object", "embed", "form", "base", "audio"}
+    assert loading.isdisjoint(page.tags)
+    assert "://" not in text
+    assert "url(" not in text
+    assert "@import" not in text
+    assert all(value.startswith("#") for name, value in page.attributes if name == "href")
+    assert not any(name.startswith("on") or name == "src" for name, _ in page.attributes)
+    assert "default-src 'none'" in text
+    anchors = {value for name, value in page.attributes if name == "href"}
+    targets = {f"#{value}" for name, value in page.attributes if name == "id"}
+    assert anchors <= targets
+
+
+def test_light_dark_phone_and_paper_are_provided_for(
+    make_manifest: MakeManifest, rows: pd.DataFrame, schema: TableSchema
+) -> None:
+    text = render_report(make_manifest(), rows, schema)
+    for query in ("prefers-color-scheme: dark", "max-width: 30rem", "@media print"):
+        assert query in text
+    assert 'name="viewport"' in text
+    colours = re.findall(r"var\((--[a-z-]+)\)", text)
+    assert set(colours) <= set(re.findall(r"(--[a-z-]+):", text))
+
+
+@pytest.mark.parametrize(
+    ("changes", "marker"),
+    [({"analysis": "published"}, PUBLISHED), ({"tainted": True}, TAINTED)],
+)
+def test_a_table_without_a_proven_guarantee_is_marked_at_the_top(
+    changes: dict[str, object],
+    marker: str,
+    make_manifest: MakeManifest,
+    rows: pd.DataFrame,
+    schema: TableSchema,
+) -> None:
+    text = render_report(make_manifest(**changes), rows, schema)
+    page = Page(text)
+    assert 'class="alarm"' in text
+    assert page.text.index(marker) < page.text.index("The guarantee")
+    assert "Not for release" in page.text
+    assert "What it protects against" not in page.text
+    assert "by an exact sampler" not in page.text
+    assert "epsilon ε, claimed" in page.text
+    card = render_data_card(make_manifest(**changes), schema)
+    assert card.index(marker) < card.index("## 1.")
+    assert "> **NOT FOR RELEASE: " in card
+    assert "It protects against" not in card
+
+
+def test_a_proven_release_has_no_marker(
+    make_manifest: MakeManifest, rows: pd.DataFrame, schema: TableSchema
+) -> None:
+    for text in (
+        render_report(make_manifest(), rows, schema),
+        render_data_card(make_manifest(), schema),
+    ):
+        assert PUBLISHED not in text
+        assert TAINTED not in text
+        assert "ot for release" not in text
+
+
+def test_failed_checks_are_named(
+    make_manifest: MakeManifest, rows: pd.DataFrame, schema: TableSchema
+) -> None:
+    gate = (
+        GateRecord(check="bounds: age", passed=False),
+        GateRecord(check="bounds: visits", passed=True),
+    )
+    page = Page(render_report(make_manifest(gate=gate), rows, schema))
+    assert "1 of 2 checks failed." in page.text
+    assert "failed: bounds: age" in page.text
+    card = render_data_card(make_manifest(gate=gate), schema)
+    assert "1 of 2 checks failed." in card
+    page = Page(render_report(make_manifest(gate=()), rows, schema))
+    assert "No check was recorded." in page.text
+
+
+def test_an_unknown_method_gets_the_general_description(
+    make_manifest: MakeManifest, rows: pd.DataFrame, schema: TableSchema
+) -> None:
+    method = MethodRecord(name="another", settings={})
+    page = Page(render_report(make_manifest(method=method), rows, schema))
+    assert "Measure and synthesise" in page.text
+    assert "Settings of the method" not in page.text
+
+
+def test_the_card_follows_the_pyramid(
+    make_manifest: MakeManifest, schema: TableSchema, balance: Balance
+) -> None:
+    card = render_data_card(make_manifest(), schema, balance=balance)
+    titles = re.findall(r"^## (.*)$", card, flags=re.MULTILINE)
+    assert titles == [
+        "1. Guarantee",
+        "2. Algorithms",
+        "3. Utility and bias",
+        "4. Security, side channels and trust",
+        "5. Data collection",
+        "6. Release gate",
+        "7. Data dictionary",
+        "8. Verification",
+    ]
+    assert "clustmix verify BUNDLE" in card
+    assert "REQUEST-MARKER" not in card
+    assert "| creatinine | real, 2 decimals |" in card
+    for table in re.findall(r"(?:^\|.*\n)+", card, flags=re.MULTILINE):
+        widths = {len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}
+        assert len(widths) == 1
+
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "</style><script>x</script>",
+    '"><svg onload=alert(1)>',
+    "' onmouseover='x",
+    "</title></text></svg></details>",
+    "<!--",
+    "]]>",
+    "&lt;b&gt;",
+    "a|b\\|c",
+    "`code` *bold* [x](http://e)",
+    "\u202egnp.exe",
+    "Ärzte \N{SNOWMAN} 患者",
+    "a\nb\r\n# title",
+]
+names = st.one_of(st.sampled_from(HOSTILE), st.text(min_size=1, max_size=20))
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(names, min_size=5, max_size=5, unique_by=str.strip), names)
+def test_hostile_names_and_levels_never_break_out(
+    make_manifest: MakeManifest, texts: list[str], title: str
+) -> None:
+    numeric, categorical, label, first, second = texts
+    first, second = first.strip() or "first", second.strip() or "second"
+    schema = TableSchema(
+        columns=(
+            NumericColumn(
+                kind="integer", name=numeric, lower=0, upper=3, bins=2, missing=("<img src=x>",)
+            ),
+            CategoricalColumn(
+                kind="categorical", name=categorical, levels=(first, second), other=second
+            ),
+        ),
+        label=Label(name=label, levels={first: (), second: ()}),
+    )
+    frame = pd.DataFrame(
+        {numeric: [0, 1], categorical: [first, second], label: [first, second]}, dtype=object
+    )
+    calm = TableSchema(
+        columns=(
+            NumericColumn(kind="integer", name="n", lower=0, upper=3, bins=2, missing=("m",)),
+            CategoricalColumn(kind="categorical", name="c", levels=("x", "y"), other="y"),
+        ),
+        label=Label(name="l", levels={"x": (), "y": ()}),
+    )
+    calm_frame = pd.DataFrame({"n": [0, 1], "c": ["x", "y"], "l": ["x", "y"]})
+    gate = (GateRecord(check=f"bounds: {numeric}", passed=False),)
+    method = MethodRecord(name=title, settings={categorical: label})
+    changes = {"gate": gate, "method": method, "privacy_unit": title, "code_version": title}
+    hostile = Page(render_report(make_manifest(**changes), frame, schema, title=title))
+    calm_gate = (GateRecord(check="bounds: n", passed=False),)
+    calm_method = MethodRecord(name="m", settings={"kind_": "l"})
+    calm_page = Page(
+        render_report(
+            make_manifest(gate=calm_gate, method=calm_method), calm_frame, calm, title="t"
+        )
+    )
+    assert hostile.tags == calm_page.tags
+    assert [name for name, _ in hostile.attributes] == [name for name, _ in calm_page.attributes]
+    card = render_data_card(make_manifest(**changes), schema, title=title)
+    quiet = render_data_card(make_manifest(gate=calm_gate, method=calm_method), calm, title="t")
+    assert len(card.splitlines()) == len(quiet.splitlines())
+    assert [line[:2] for line in card.splitlines() if line.startswith("#")] == [
+        line[:2] for line in quiet.splitlines() if line.startswith("#")
+    ]
+    assert "<" not in card
+
+
+def test_a_wide_table_stays_small_and_folds(make_manifest: MakeManifest) -> None:
+    rng = np.random.default_rng(7)
+    n_columns, n_rows = 230, 500
+    columns = tuple(
+        NumericColumn(
+            kind="real", name=f"measurement {i}", lower=0, upper=90, bins=9, nullable=True
+        )
+        if i % 2
+        else CategoricalColumn(
+            kind="categorical", name=f"code {i}", levels=tuple(f"long level {k}" for k in range(30))
+        )
+        for i in range(n_columns)
+    )
+    schema = TableSchema(columns=columns, label=Label(name="y", levels={"no": (), "yes": ()}))
+    frame = pd.DataFrame(
+        {
+            column.name: np.round(rng.uniform(0, 90, n_rows), 2)
+            if isinstance(column, NumericColumn)
+            else rng.choice(column.levels, n_rows)
+            for column in columns
+        }
+        | {"y": rng.choice(["no", "yes"], n_rows)}
+    )
+    gate = tuple(GateRecord(check=f"bounds: {c.name}", passed=True) for c in columns)
+    text = render_report(make_manifest(gate=gate), frame, schema)
+    page = Page(text)
+    assert len(text.encode()) < 3_000_000
+    assert page.tags.count("figure") == n_columns + 2
+    assert page.tags.count("details") == 12
+    assert "columns 217 to 231" in page.text

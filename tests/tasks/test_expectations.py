@@ -1,0 +1,316 @@
+"""The input gate reveals booleans only; the output gate says what it found."""
+
+import logging
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privacy.errors import ConfigurationError
+from storage.schema import Buckets, CategoricalColumn, Label, NumericColumn, TableSchema
+from tasks import expectation_suites, expectations
+from tasks.encoding import decode, domain_of, encode_chunk
+from tasks.expectations import GateCheck, GateReport, input_gate, merge, output_gate
+
+CANARY = "MRN-SECRET-7751"
+
+
+def make_schema(**changes: Any) -> TableSchema:
+    columns = {
+        "age": NumericColumn(kind="integer", name="age", lower=0, upper=100, bins=10),
+        "lab": NumericColumn(
+            kind="real", name="lab", lower=0, upper=9, bins=3, nullable=True, missing=("?",)
+        ),
+        "unit": CategoricalColumn(
+            kind="categorical", name="unit", levels=("icu", "ward"), missing=("-9",)
+        ),
+        "code": CategoricalColumn(
+            kind="categorical", name="code", levels=("a", "other"), other="other"
+        ),
+        "diag": CategoricalColumn(
+            kind="categorical",
+            name="diag",
+            levels=("heart", "injury"),
+            groups={"heart": ("785",)},
+            prefixes={"injury": ("E",)},
+            numeric_ranges={"heart": ((390.0, 460.0),)},
+        ),
+    }
+    label = Label(name="died", levels={"no": ("0",), "yes": ("1",)}, missing=("?",))
+    return TableSchema(columns=tuple({**columns, **changes}.values()), label=label, ignore=("id",))
+
+
+def make_text(**changes: Any) -> pd.DataFrame:
+    columns = {
+        "age": ["63", "7.0", "140"],
+        "lab": ["1.5", "", "?"],
+        "unit": ["icu", "-9", " ward "],
+        "code": ["a", "never declared", "other"],
+        "diag": ["785", "E812", "428.1"],
+        "died": ["0", "yes", "?"],
+        "id": ["1", "2", "3"],
+        "patient": ["p1", "p1", "p2"],
+    }
+    return pd.DataFrame({**columns, **changes}, dtype="str")
+
+
+def failed(report: GateReport) -> list[tuple[str, str | None]]:
+    return [(check.name, check.column) for check in report.failed_checks]
+
+
+def gate(frame: pd.DataFrame, schema: TableSchema | None = None) -> GateReport:
+    return input_gate(frame, schema or make_schema(), patient_column="patient")
+
+
+def test_text_that_the_encoder_accepts_or_mends_passes() -> None:
+    frame = make_text()
+    assert encode_chunk(frame, make_schema()).violations == ()
+    report = gate(frame)
+    assert report.passed
+    assert {check.column for check in report.checks} == {
+        None, "patient", "age", "lab", "unit", "code", "diag", "died"
+    }  # fmt: skip
+
+
+def test_native_types_that_the_encoder_accepts_pass() -> None:
+    frame = make_text()
+    frame["age"] = np.array([63, 7, 140])
+    frame["lab"] = [1.5, np.nan, 3.0]
+    frame["died"] = np.array([0, 1, 0])
+    assert encode_chunk(frame, make_schema()).violations == ()
+    assert gate(frame).passed
+    assert gate(frame.astype({"age": "Int64"})).passed
+    assert gate(frame.astype(object)).passed
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "check"),
+    [
+        ("age", CANARY, "number"),
+        ("age", "7.5", "number"),
+        ("age", "", "number"),
+        ("age", "1_000", "number"),
+        ("lab", "inf", "number"),
+        ("lab", "nan", "number"),
+        ("unit", CANARY, "level"),
+        ("unit", "", "level"),
+        ("code", "  ", "not_null"),
+        ("diag", CANARY, "level"),
+        ("died", CANARY, "label"),
+        ("died", "", "label"),
+        ("patient", "", "patient"),
+    ],
+)
+def test_one_bad_cell_of_text_fails_its_check_alone(column: str, value: str, check: str) -> None:
+    values = make_text()[column].tolist()
+    assert failed(gate(make_text(**{column: [*values[:-1], value]}))) == [(check, column)]
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "check"),
+    [
+        ("age", [1.0, np.nan, 2.0], "not_null"),
+        ("lab", [1.0, np.inf, 2.0], "finite"),
+        ("age", pd.array([1, None, 2], dtype="Int64"), "not_null"),
+        ("died", [0, 1, 2], "label"),
+        ("patient", ["p", None, "q"], "patient"),
+    ],
+)
+def test_one_bad_native_cell_fails_its_check_alone(column: str, values: Any, check: str) -> None:
+    frame = make_text()
+    frame[column] = values
+    assert failed(gate(frame)) == [(check, column)]
+
+
+def test_the_gate_never_refuses_a_row_that_the_encoder_takes() -> None:
+    texts = ["", " ", "?", "-9", "-1", "3", "3.0", "3.", ".5", "1e1", "+4", "icu", "785", "E9",
+             "400", "no", "1", "x", "nan", "1e999", "0x1", "1 2", "٣"]  # fmt: skip
+    schema = make_schema()
+    for column in schema.released_columns:
+        for text in texts:
+            values = [*make_text()[column].tolist()[:2], text]
+            frame = make_text(**{column: values})
+            if not encode_chunk(frame, schema).violations:
+                assert gate(frame).passed, (column, text)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.text(min_size=1, max_size=8), min_size=2, max_size=6, unique_by=str.strip).filter(
+        lambda levels: all(level.strip() for level in levels)
+    ),
+    st.booleans(),
+)
+def test_any_declared_level_is_accepted(levels: list[str], prefixed: bool) -> None:
+    changes: dict[str, Any] = {"prefixes": {levels[0].strip(): ("zz-",)}} if prefixed else {}
+    column = CategoricalColumn(
+        kind="categorical", name="unit", levels=tuple(level.strip() for level in levels), **changes
+    )
+    schema = TableSchema(columns=(column,), label=Label(name="died", levels={"no": (), "yes": ()}))
+    frame = pd.DataFrame({"unit": pd.Series(levels, dtype="str")})
+    frame["died"] = "no"
+    assert input_gate(frame, schema).passed
+    frame.loc[0, "unit"] = levels[0] + "\N{SNOWMAN}no level"
+    assert failed(input_gate(frame, schema)) == [("level", "unit")]
+
+
+def test_a_numeric_label_is_cut_into_buckets() -> None:
+    label = Label(name="days", buckets=Buckets(edges=(3.0,), levels=("short", "long")))
+    schema = TableSchema(columns=(make_schema().columns[0],), label=label)
+    frame = pd.DataFrame({"age": ["1", "2"], "days": ["2.5", "14"]}, dtype="str")
+    assert input_gate(frame, schema).passed
+    frame.loc[1, "days"] = "fortnight"
+    assert failed(input_gate(frame, schema)) == [("label", "days")]
+
+
+def test_columns_are_the_declared_ones_unless_ignored() -> None:
+    assert gate(make_text().drop(columns="id")).passed
+    assert failed(gate(make_text(ward=["x", "y", "z"]))) == [("columns", None)]
+    report = gate(make_text().drop(columns="age"))
+    assert failed(report) == [("columns", None), ("number", "age")]
+    twice = pd.concat([make_text(), make_text()[["age"]]], axis=1)
+    assert failed(gate(twice)) == [("columns", None)]
+
+
+def test_each_chunk_is_judged_by_its_own_rows() -> None:
+    assert gate(make_text()).passed
+    assert not gate(make_text(age=["1", "2", CANARY])).passed
+    assert gate(make_text()).passed
+
+
+@pytest.mark.parametrize("result_format", ["BASIC", "SUMMARY", "COMPLETE", "boolean_only"])
+def test_another_result_format_is_refused(result_format: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        input_gate(make_text(), make_schema(), result_format=result_format)
+    assert str(caught.value) == (
+        f"RESULT_FORMAT: expected result_format BOOLEAN_ONLY on private rows, found "
+        f"{result_format!r}; other formats list values"
+    )
+
+
+def test_a_result_that_carries_values_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    validate = expectations._validate
+    monkeypatch.setattr(
+        expectations,
+        "_validate",
+        lambda frame, suite, *, result_format: validate(frame, suite, result_format="BASIC"),
+    )
+    with pytest.raises(ConfigurationError) as caught:
+        gate(make_text(age=["1", "2", CANARY]))
+    assert str(caught.value) == (
+        "RESULT_FORMAT: expected a result without values from Great Expectations; "
+        "use the version of the lock file"
+    )
+    assert CANARY not in str(caught.value)
+
+
+def test_no_value_leaves_by_report_log_or_terminal(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    frame = make_text(**{name: [CANARY] * 3 for name in make_schema().released_columns})
+    mixed = frame.astype(object)
+    mixed["age"] = [CANARY, 1, None]
+    with caplog.at_level(logging.DEBUG):
+        reports = [gate(frame), gate(mixed), gate(mixed.drop(columns=["age", "died"]))]
+    assert not any(report.passed for report in reports)
+    out, err = capfd.readouterr()
+    assert CANARY not in repr(reports) + caplog.text + out + err
+    assert all(check.detail is None for report in reports for check in report.checks)
+
+
+def test_great_expectations_makes_no_connection_and_writes_no_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    calls: list[object] = []
+    monkeypatch.setattr(socket.socket, "connect", lambda self, address: calls.append(address))
+    monkeypatch.chdir(tmp_path)
+    expectation_suites.batch_definition.cache_clear()
+    assert gate(make_text()).passed
+    assert os.environ["GX_ANALYTICS_ENABLED"] == "false"
+    assert calls == []
+    assert list(tmp_path.iterdir()) == []
+    assert logging.getLogger("great_expectations").propagate is False
+
+
+def test_merge_fails_a_check_that_failed_in_any_chunk() -> None:
+    good, bad = gate(make_text()), gate(make_text(age=["1", "2", "x"]))
+    merged = merge([good, bad, good])
+    assert failed(merged) == [("number", "age")]
+    assert len(merged.checks) == len(good.checks)
+    assert merge([good, good]).passed
+
+
+def test_merge_of_nothing_is_refused() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        merge([])
+    assert str(caught.value) == (
+        "GATE_EMPTY: expected the report of one chunk or more, found none; check the source"
+    )
+    assert not GateReport(checks=()).passed
+
+
+def make_release(n_rows: int = 200) -> pd.DataFrame:
+    rng = np.random.default_rng(3)
+    domain = domain_of(make_schema())
+    codes = np.stack([rng.integers(0, n, n_rows) for n in domain.n_codes], axis=1)
+    label = rng.integers(0, domain.n_labels, n_rows)
+    return decode(codes.astype(np.uint16), label.astype(np.uint16), make_schema(), rng=rng)
+
+
+def test_a_decoded_table_passes_the_output_gate() -> None:
+    report = output_gate(make_release(), make_schema(), 200)
+    assert report.failed_checks == ()
+    assert {"check": "bounds: age", "passed": True} in report.records()
+    assert {"check": "row_count", "passed": True} in report.records()
+
+
+def test_a_label_level_may_be_absent_from_a_release() -> None:
+    frame = make_release()
+    frame["died"] = "no"
+    assert output_gate(frame, make_schema(), 200).passed
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "check", "detail"),
+    [
+        ("age", 140, "bounds", "1 rows, such as 140.0"),
+        ("age", 7.5, "grid", "expected whole numbers, found 7.5"),
+        ("age", np.nan, "not_null", "1 rows, such as nan"),
+        ("age", np.inf, "bounds", "1 rows, such as inf"),
+        ("lab", 1.234, "grid", "expected 2 decimals, found 1.234"),
+        ("lab", "abc", "number", "not numbers: abc"),
+        ("unit", "attic", "level", "1 rows, such as attic"),
+        ("unit", None, "level", "1 rows, such as "),
+        ("died", "1", "label", "1 rows, such as 1"),
+    ],
+)
+def test_the_output_gate_says_what_it_found(
+    column: str, value: Any, check: str, detail: str
+) -> None:
+    frame = make_release()
+    frame[column] = frame[column].astype(object)
+    frame.loc[0, column] = value
+    report = output_gate(frame, make_schema(), 200)
+    found = {(c.name, c.column): c.detail for c in report.failed_checks}
+    assert found[check, column] == detail
+
+
+def test_the_output_gate_checks_rows_and_columns() -> None:
+    frame = make_release()
+    assert failed(output_gate(frame, make_schema(), 199)) == [("row_count", None)]
+    assert ("columns", None) in failed(output_gate(frame[frame.columns[::-1]], make_schema(), 200))
+    extra = frame.assign(patient="p")
+    assert failed(output_gate(extra, make_schema(), 200)) == [("columns", None)]
+    without = output_gate(frame.drop(columns="age"), make_schema(), 200)
+    assert ("columns", None) in failed(without)
+    assert ("bounds", "age") in failed(without)
+    twice = pd.concat([frame, frame[["age"]]], axis=1)
+    assert output_gate(twice, make_schema(), 200).failed_checks == (
+        GateCheck(name="columns", column=None, passed=False, detail="a column occurs twice"),
+    )

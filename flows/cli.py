@@ -174,15 +174,23 @@ def _release(options: argparse.Namespace) -> int:
 
 
 def _benchmark(options: argparse.Namespace) -> int:
-    from flows.benchmark import benchmark_published
     from flows.site import load_site
     from storage.settings import load_settings
+    from tasks.run import listen_to_stages
+    from tasks.runtime import configure_prefect
 
-    outcome = benchmark_published(load_site(options.site), load_settings(), options.output)
+    settings, site = load_settings(), load_site(options.site)
+    configure_prefect(settings)
+    progress = terminal.Progress(quiet=options.json)
+    progress.note("starting the orchestrator")
+    from flows.benchmark import benchmark_published
+
+    with listen_to_stages(progress):
+        answer = benchmark_published(site, settings, options.output)
     if options.json:
-        terminal.print_json(outcome)
+        terminal.print_json({**answer, "stage_seconds": progress.stage_seconds})
     else:
-        terminal.line(f"{outcome['claim']}\n{outcome['folder']}")
+        terminal.line(f"{answer['claim']}\n{answer['folder']}")
     return 0
 
 

@@ -162,7 +162,7 @@ def _release(
         frame,
         balance,
         event=curator.event,
-        entry=entry,
+        ledger_entry=entry.entry_id,
         gate=gate,
         tainted=curator.tainted,
     )

@@ -19,7 +19,7 @@ import pandas as pd
 from privacy.accountants.gaussian import GaussianAccountant
 from privacy.errors import Withheld
 from privacy.events import ComposedEvent, event_to_dict
-from privacy.ledger import Balance, LedgerEntry
+from privacy.ledger import Balance
 from privacy.parameters import Adjacency, Analysis
 from storage.manifest import GateRecord, Manifest, MethodRecord, file_digests
 from tasks import expectations
@@ -65,10 +65,12 @@ def build_manifest(
     job: ReleaseJob,
     *,
     event: ComposedEvent,
-    entry: LedgerEntry,
+    ledger_entry: str,
     gate: expectations.GateReport,
     tainted: bool,
     files: Mapping[str, str],
+    analysis: Analysis = Analysis.PROVEN,
+    rows: int | None = None,
 ) -> Manifest:
     """State what was released, from the events that really happened."""
     delta = job.parameters.delta
@@ -80,7 +82,7 @@ def build_manifest(
         "dataset": job.ref.dataset,
         "release_id": job.ref.release_id,
         "created_on": datetime.now(UTC).date(),
-        "analysis": Analysis.PROVEN.value,
+        "analysis": analysis.value,
         "method": MethodRecord(
             name=job.method.kind, settings=job.method.model_dump(mode="json", exclude={"kind"})
         ),
@@ -101,9 +103,9 @@ def build_manifest(
         "adjacency": job.adjacency.value,
         "privacy_unit": unit_in_words(job),
         "max_rows_per_patient": job.unit.max_rows,
-        "ledger_entry": entry.entry_id,
+        "ledger_entry": ledger_entry,
         "gate": tuple(GateRecord.model_validate(record) for record in gate.records()),
-        "rows": job.rows,
+        "rows": job.rows if rows is None else rows,
         "tainted": tainted,
         "files": dict(files),
     }
@@ -111,18 +113,28 @@ def build_manifest(
     return Manifest(guarantee=guarantee_statement(Claim.of(draft)), **facts)
 
 
-def table_files(job: ReleaseJob, frame: pd.DataFrame) -> dict[str, bytes]:
-    """Write the synthetic rows, in both formats, and their schema."""
-    schema = json.dumps(job.table_schema.model_dump(mode="json"), indent=2, ensure_ascii=False)
+def table_files(job: ReleaseJob, frame: pd.DataFrame, mark: Mapping[str, str]) -> dict[str, bytes]:
+    """Write the synthetic rows, in both formats, and their schema.
+
+    ``mark`` adds columns of constant text to every row, and keys to the schema file: what is not
+    proven must say so wherever it is copied to.
+    """
+    marked = frame.assign(**mark)
+    schema = {**mark, **job.table_schema.model_dump(mode="json")}
     return {
-        PARQUET_FILE: _parquet(frame),
-        CSV_FILE: frame.to_csv(index=False, lineterminator="\n").encode("utf-8"),
-        SCHEMA_FILE: f"{schema}\n".encode(),
+        PARQUET_FILE: _parquet(marked),
+        CSV_FILE: marked.to_csv(index=False, lineterminator="\n").encode("utf-8"),
+        SCHEMA_FILE: (json.dumps(schema, indent=2, ensure_ascii=False) + "\n").encode("utf-8"),
     }
 
 
 def build_bundle(
-    job: ReleaseJob, frame: pd.DataFrame, balance: Balance, **facts: Any
+    job: ReleaseJob,
+    frame: pd.DataFrame,
+    balance: Balance | None,
+    *,
+    mark: Mapping[str, str] | None = None,
+    **facts: Any,
 ) -> tuple[dict[str, bytes], Manifest]:
     """Make the files of the bundle and the manifest that names their digests.
 
@@ -130,7 +142,7 @@ def build_bundle(
     that names the tables; the final one names them too.
     """
     with stage("report"):
-        files = table_files(job, frame)
+        files = table_files(job, frame, mark or {})
         manifest = build_manifest(job, **facts, files=file_digests(files))
         files |= {
             DATA_CARD_FILE: render_data_card(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,10 +64,9 @@ def marginal_distance(
     # Sums over the blocks of the one-hot columns: block (j, k) is the marginal of columns j and k,
     # and block (j, j) is the marginal of column j on its diagonal.
     blocks = np.add.reduceat(np.add.reduceat(difference, starts, axis=0), starts, axis=1) / 2.0
-    pairs = list(combinations(range(len(n_codes)), 2))
     return MarginalDistance(
         one_way=float(np.diagonal(blocks).mean()),
-        two_way=float(np.mean([blocks[pair] for pair in pairs])),
+        two_way=float(blocks[np.triu_indices(len(n_codes), k=1)].mean()),
     )
 
 

@@ -17,7 +17,7 @@ def block_sums(values: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArr
 
 def spread(per_column: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
     """Repeat a value per column over its block: (..., d) to (..., one_hot_width)."""
-    return np.repeat(per_column, np.diff(offsets), axis=-1)
+    return np.asarray(np.repeat(per_column, np.diff(offsets), axis=-1))
 
 
 def sizes_of(histograms: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.float64]:

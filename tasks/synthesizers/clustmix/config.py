@@ -22,6 +22,25 @@ class BudgetShares(BaseModel):
     residuals: float = Field(default=0.30, gt=0, description="Corrections of the label model.")
 
 
+class PublishedSettings(BaseModel):
+    """Parameters of Algorithm 2 as printed; read by ``analysis: published`` only."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    sigma_max: float = Field(
+        default=0.15, gt=0, description="Largest noise of a mean of features scaled to [0, 1]."
+    )
+    alpha: float = Field(
+        default=0.5, ge=0, le=1, description="Weight of staying at the centroids (Eq. 6)."
+    )
+    regularisation: float = Field(
+        default=1e-3, gt=0, description="Lambda of kernel ridge regression (Eq. 5)."
+    )
+    scaling: Literal["min_max", "normal_quantile"] = Field(
+        default="min_max", description="Scaling of the features, by the data themselves."
+    )
+
+
 class ClustMixConfig(BaseModel):
     """Settings of ClustMix. All are public: none may be chosen by looking at the private table."""
 
@@ -68,3 +87,4 @@ class ClustMixConfig(BaseModel):
         default=1.0, gt=0, le=20, description="Factor on the log-odds that labels are drawn from."
     )
     shares: BudgetShares = Field(default_factory=BudgetShares)
+    published: PublishedSettings = Field(default_factory=PublishedSettings)

@@ -1,0 +1,1 @@
+"""Scripts that measure utility, cost and memory on public or generated tables."""

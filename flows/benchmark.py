@@ -1,0 +1,194 @@
+"""The benchmark flow: ClustMix exactly as published, on public data, for comparison only.
+
+Its epsilon is claimed by the paper and not proven, so there is no ledger entry, no release and no
+way from here into the release store. Every file that it writes carries that mark.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from prefect import flow
+
+from flows.request import job_of
+from flows.site import SiteFile
+from privacy.errors import ConfigurationError, InputError
+from privacy.events import ComposedEvent, GaussianEvent
+from privacy.parameters import Adjacency, Analysis
+from storage.cohorts import CohortReader
+from storage.manifest import MANIFEST_FILE
+from storage.refs import new_release_id
+from storage.settings import Settings, ensure_private_directory
+from tasks import expectations, publish_steps
+from tasks.cluster import local_cluster
+from tasks.compute import DaskExecutor
+from tasks.encoding import decode, domain_of, encode_chunk, refuse_violations
+from tasks.reporting.guarantee import PUBLISHED_MARKER
+from tasks.run import ReleaseJob, stage
+from tasks.runtime import guarded_task
+from tasks.synthesizers.clustmix.config import ClustMixConfig, PublishedSettings
+from tasks.synthesizers.clustmix.published.clustmix import PublishedClustMix
+from tasks.synthesizers.clustmix.published.config import PublishedConfig
+from tasks.synthesizers.clustmix.published.scaling import ScalingKind
+
+MARK_COLUMN = "not_proven"
+"""Column of every synthetic row that carries the mark with it."""
+
+
+def benchmark_published(site: SiteFile, settings: Settings, output: Path) -> dict[str, Any]:
+    """Run Algorithm 2 on public data and write its marked files.
+
+    Parameters
+    ----------
+    site
+        Site file of public benchmark data, with method clustmix.
+    settings
+        Installation settings.
+    output
+        Folder for the files; a new folder of its own is made in it.
+
+    Returns
+    -------
+    dict
+        ``folder``, ``claim``, ``rows``, ``epsilon_claimed``, ``delta``; all public.
+
+    Raises
+    ------
+    ConfigurationError
+        If the data are not declared public benchmark data, or the method has no published form.
+    """
+    if not site.public_benchmark_data:
+        raise ConfigurationError(
+            "NOT_PUBLIC_DATA",
+            "expected public_benchmark_data: true, found a private table; the published analysis "
+            "has no guarantee that holds and reads public data only",
+        )
+    if not isinstance(site.method, ClustMixConfig):
+        raise ConfigurationError(
+            "NO_PUBLISHED_FORM", f"expected method clustmix, found {site.method.kind!r}"
+        )
+    answer: dict[str, Any] = _flow(
+        site.dataset, _Benchmark(site, site.method.published, settings, output)
+    )
+    return answer
+
+
+class _Benchmark:
+    """A benchmark run. A plain object: the orchestrator stores its type's name and no field."""
+
+    def __init__(
+        self, site: SiteFile, published: PublishedSettings, settings: Settings, output: Path
+    ) -> None:
+        self.site = site
+        self._settings = published
+        self.settings = settings
+        self.job: ReleaseJob = job_of(site, new_release_id())
+        self.folder = output / site.dataset / self.job.ref.release_id
+
+    def ingest(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Read and encode the public table: each column's codes, scaled to [0, 1]."""
+        reader, codes, labels = CohortReader(self.job.source, settings=self.settings), [], []
+        schema = self.job.table_schema
+        with stage("ingest"):
+            self.site.check_header(reader.header())
+            for frame in reader.chunks(self.job.columns_to_read):
+                chunk = encode_chunk(frame, schema)
+                refuse_violations(chunk.violations)
+                codes.append(chunk.codes[chunk.valid])
+                labels.append(chunk.label[chunk.valid])
+            if not codes:
+                raise InputError("EMPTY_TABLE", "expected rows in the source, found none")
+            return np.concatenate(codes) / self._largest_code, np.concatenate(labels).astype(int)
+
+    def synthesize(self, features: NDArray[np.float64], labels: NDArray[np.int64]) -> pd.DataFrame:
+        """Run Algorithm 2, (class, slice) by (class, slice) on the workers, and decode."""
+        published, privacy = self._settings, self.site.privacy
+        method = PublishedClustMix(
+            config=PublishedConfig(
+                epsilon=privacy.epsilon,
+                delta=privacy.delta,
+                sigma_max=published.sigma_max,
+                alpha=published.alpha,
+                ridge=published.regularisation,
+                scaling=ScalingKind(published.scaling),
+            ),
+            clock=time.monotonic,
+        )
+        rng = np.random.default_rng(list(os.urandom(32)))
+        scratch = ensure_private_directory(self.settings.home / "benchmark")
+        with (
+            stage("published-clustmix"),
+            local_cluster(max(self.settings.dask_workers, 1), scratch) as client,
+        ):
+            executor = DaskExecutor(client, self.job.ref.release_id)
+            rows, levels = method.synthesize(features, labels, rng, executor.map)
+        if len(levels) == 0:
+            raise InputError(
+                "NOTHING_SYNTHESISED",
+                "expected a class with enough rows for one cluster, found none; raise sigma_max",
+            )
+        codes = np.rint(rows * self._largest_code).astype(np.uint16)
+        return decode(codes, levels.astype(np.uint16), self.job.table_schema, rng=rng)
+
+    def write(self, frame: pd.DataFrame) -> dict[str, Any]:
+        """Write the marked files into a folder that is no release."""
+        job, privacy = self.job, self.site.privacy
+        report = expectations.output_gate(frame, job.table_schema, len(frame))
+        claimed = GaussianEvent(
+            statistic="cluster means (claimed by the paper, not proven)",
+            l2_sensitivity=job.mu,
+            noise_stddev=1.0,
+            n_values=frame.shape[0] * (frame.shape[1] - 1),
+            adjacency=Adjacency.ADD_REMOVE,
+        )
+        files, manifest = publish_steps.build_bundle(
+            job,
+            frame,
+            None,
+            event=ComposedEvent(events=(claimed,)),
+            ledger_entry="none: not a release",
+            rows=len(frame),
+            gate=report,
+            tainted=False,
+            analysis=Analysis.PUBLISHED,
+            mark={MARK_COLUMN: PUBLISHED_MARKER},
+        )
+        self.folder.mkdir(parents=True)
+        for name, content in {**files, MANIFEST_FILE: manifest.to_bytes()}.items():
+            (self.folder / name).write_bytes(content)
+        return {
+            "folder": str(self.folder),
+            "claim": PUBLISHED_MARKER,
+            "rows": len(frame),
+            "epsilon_claimed": privacy.epsilon,
+            "delta": privacy.delta,
+        }
+
+    @property
+    def _largest_code(self) -> NDArray[np.float64]:
+        n_codes = np.array(domain_of(self.job.table_schema).n_codes)
+        return np.maximum(n_codes - 1.0, 1.0)
+
+
+_ingest = guarded_task(name="ingest")(_Benchmark.ingest)
+_synthesize = guarded_task(name="published-clustmix")(_Benchmark.synthesize)
+_write = guarded_task(name="report")(_Benchmark.write)
+
+
+@flow(
+    name="benchmark-published",
+    flow_run_name="{dataset}",
+    log_prints=False,
+    persist_result=False,
+    validate_parameters=False,
+)
+def _flow(dataset: str, benchmark: Any) -> dict[str, Any]:
+    """Run the published analysis. ``dataset`` names the run."""
+    features, labels = _ingest(benchmark)
+    return _write(benchmark, _synthesize(benchmark, features, labels))

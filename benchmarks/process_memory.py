@@ -1,0 +1,136 @@
+"""Run a command and follow the resident memory of its whole process tree."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+RSS_INTERVAL_SECONDS = 0.05
+PSS_EVERY = 10
+"""Proportional memory is read at every tenth sample: the kernel walks all pages for it."""
+
+_MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredCommand:
+    """What a finished command did and used.
+
+    Parameters
+    ----------
+    exit_code, stdout, stderr
+        As the command left them.
+    wall_seconds
+        From start to end.
+    peak_rss_mib
+        Largest sum of the resident memory of all processes of the tree at one moment. Pages that
+        processes share count once for each of them.
+    peak_pss_mib
+        The same with shared pages divided among their users; None where it cannot be read.
+    peak_processes
+        Largest number of processes at one moment.
+    """
+
+    exit_code: int
+    stdout: str
+    stderr: str
+    wall_seconds: float
+    peak_rss_mib: float
+    peak_pss_mib: float | None
+    peak_processes: int
+
+
+def run_measured(command: Sequence[str], environment: Mapping[str, str]) -> MeasuredCommand:
+    """Run a command with additional environment variables until it ends."""
+    started = time.perf_counter()
+    process = subprocess.Popen(
+        list(command),
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with _TreeSampler(process.pid) as sampler:
+        stdout, stderr = process.communicate()
+    return MeasuredCommand(
+        exit_code=process.returncode,
+        stdout=stdout,
+        stderr=stderr,
+        wall_seconds=round(time.perf_counter() - started, 3),
+        peak_rss_mib=round(sampler.peak_rss / _MIB, 1),
+        peak_pss_mib=round(sampler.peak_pss / _MIB, 1) if sampler.peak_pss else None,
+        peak_processes=sampler.peak_processes,
+    )
+
+
+class _TreeSampler:
+    """Samples a process and its descendants from a thread."""
+
+    def __init__(self, pid: int) -> None:
+        self.peak_rss = 0
+        self.peak_pss = 0
+        self.peak_processes = 0
+        self._members = {pid: psutil.Process(pid)}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+
+    def __enter__(self) -> _TreeSampler:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _follow(self) -> None:
+        count = 0
+        while not self._stop.is_set():
+            started = time.perf_counter()
+            self._sample(with_pss=count % PSS_EVERY == 0)
+            count += 1
+            self._stop.wait(max(RSS_INTERVAL_SECONDS - (time.perf_counter() - started), 0.0))
+
+    def _sample(self, *, with_pss: bool) -> None:
+        self._find_members()
+        rss = [_rss(process) for process in self._members.values()]
+        self.peak_rss = max(self.peak_rss, sum(rss))
+        self.peak_processes = max(self.peak_processes, sum(size > 0 for size in rss))
+        if with_pss:
+            self.peak_pss = max(self.peak_pss, sum(_pss(pid) for pid in self._members))
+
+    def _find_members(self) -> None:
+        # A child whose parent ended belongs to another parent: processes once seen stay members.
+        for process in list(self._members.values()):
+            if not process.is_running():
+                del self._members[process.pid]
+        others = [
+            process for process in psutil.process_iter(["ppid"]) if process.pid not in self._members
+        ]
+        grown = True
+        while grown:
+            found = {p.pid: p for p in others if p.info["ppid"] in self._members}
+            grown = not found.keys() <= self._members.keys()
+            self._members.update(found)
+
+
+def _rss(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_info().rss)
+    except psutil.Error:
+        return 0
+
+
+def _pss(pid: int) -> int:
+    """Proportional resident memory in bytes; 0 where the kernel does not tell."""
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Pss:"))

@@ -49,8 +49,8 @@ lint: $(STAMP) ## Check format and style
 types: $(STAMP) ## Check types
 	@$(BIN)/mypy
 
-bench: $(STAMP) ## Compare the methods on public tables
-	@$(BIN)/clustmix benchmark
+bench: $(STAMP) ## Measure utility, cost and memory (DATASET=adult: utility on that table alone)
+	@$(BIN)/python -m benchmarks $(if $(DATASET),--dataset $(DATASET))
 
 lock: ## Write requirements.lock anew from pyproject.toml (needs uv on the PATH)
 	@uv pip compile pyproject.toml --group dev --output-file requirements.lock \

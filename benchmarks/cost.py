@@ -7,10 +7,8 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
-from typing import Any
 
 from benchmarks.process_memory import run_measured
 from benchmarks.results import (
@@ -37,15 +35,7 @@ ASKED_METHOD_SECONDS = 10.0
 ASKED_PEAK_MIB = 2048.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredRelease:
-    """A release made by the command line, and what it cost."""
-
-    row: ResultRow
-    answer: dict[str, Any]
-
-
-def measure_release(site_path: Path, *, rows: int) -> MeasuredRelease:
+def measure_release(site_path: Path, *, rows: int) -> ResultRow:
     """Run ``clustmix release`` in an empty home with an empty release folder.
 
     Parameters
@@ -76,22 +66,22 @@ def measure_release(site_path: Path, *, rows: int) -> MeasuredRelease:
     synthesizer = build(site.method, domain_of(site.table_schema))
     # Sampling and decoding belong to the method: without them there are no records.
     own = {stage.name for stage in synthesizer.stages(mu=1.0)} | {"decode"}
-    row = ResultRow(
+    return ResultRow(
         dataset=site.dataset,
         method=site.method.kind,
         analysis="proven",
         guarantee=PROVEN,
-        epsilon=answer["epsilon"],
-        delta=answer["delta"],
+        epsilon=site.privacy.epsilon,
+        delta=site.privacy.delta,
         rows=rows,
         columns=len(site.columns_to_read),
         wall_seconds=measured.wall_seconds,
+        cpu_seconds=measured.cpu_seconds,
         method_seconds=round(sum(t for name, t in seconds.items() if name in own), 3),
         stage_seconds=seconds,
         peak_rss_mib=measured.peak_rss_mib,
         peak_pss_mib=measured.peak_pss_mib,
     )
-    return MeasuredRelease(row=row, answer=answer)
 
 
 def run(*, show: Callable[[str], None]) -> list[ResultRow]:
@@ -101,7 +91,7 @@ def run(*, show: Callable[[str], None]) -> list[ResultRow]:
     n_rows = sum(len(c) for c in CohortReader(site.source).chunks([site.table_schema.label.name]))
     rows = []
     for repeat in range(REPEATS):
-        row = measure_release(path, rows=n_rows).row
+        row = measure_release(path, rows=n_rows)
         rows.append(row)
         show(
             f"{row.dataset} release {repeat + 1} of {REPEATS}: {row.wall_seconds:.1f} s, "
@@ -118,6 +108,7 @@ def cost_table(rows: Iterable[ResultRow]) -> str:
             f"{row.rows:,}",
             f"{row.columns}",
             f"{row.wall_seconds:.1f}",
+            f"{row.cpu_seconds:.1f}",
             f"{row.method_seconds:.1f}",
             f"{row.stage_seconds.get('ingest', 0.0):.1f}",
             f"{row.peak_rss_mib:.0f}",
@@ -126,7 +117,7 @@ def cost_table(rows: Iterable[ResultRow]) -> str:
         for row in rows
     ]
     header = (
-        "release of", "rows", "columns", "wall s", "method s", "ingest s", "peak RSS MiB",
+        "release of", "rows", "columns", "wall s", "CPU s", "method s", "ingest s", "peak RSS MiB",
         "peak PSS MiB",
     )  # fmt: skip
     return table(header, lines)

@@ -116,7 +116,7 @@ def run(*, kind: str, show: Callable[[str], None]) -> list[ResultRow]:
             site_path = Path(folder) / "generated.yaml"
             write_table(table_path, n_rows, kind)
             site_path.write_text(yaml.safe_dump(site(table_path, kind)), encoding="utf-8")
-            row = measure_release(site_path, rows=n_rows).row
+            row = measure_release(site_path, rows=n_rows)
         rows.append(row)
         show(f"{n_rows:,} rows ({kind}): {row.wall_seconds:.1f} s, {row.peak_rss_mib:.0f} MiB")
     return rows

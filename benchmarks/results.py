@@ -40,6 +40,8 @@ class ResultRow:
         Mean total variation distance to the real test records, label included.
     wall_seconds
         Wall time: of the method for utility, of the whole command for cost.
+    cpu_seconds
+        Processor time of the same; it stays put when others keep the machine busy.
     method_seconds
         The method's own stages, with sampling and decoding.
     stage_seconds
@@ -64,6 +66,7 @@ class ResultRow:
     tvd_1way: float | None = None
     tvd_2way: float | None = None
     wall_seconds: float
+    cpu_seconds: float
     method_seconds: float
     stage_seconds: dict[str, float] = field(default_factory=dict)
     peak_rss_mib: float
@@ -111,14 +114,14 @@ def figure(values: Sequence[float | None], digits: int = 3) -> str:
     return f"{mean(known):.{digits}f}{spread}"
 
 
-def table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """Lay out text cells in columns, the first one to the left and the others to the right."""
+def table(header: Sequence[str], lines: Iterable[Sequence[str]], *, n_left: int = 1) -> str:
+    """Lay out text cells in columns, the first ``n_left`` to the left, the others to the right."""
     cells = [list(header), *(list(line) for line in lines)]
     widths = [max(len(line[j]) for line in cells) for j in range(len(header))]
     cells.insert(1, ["-" * width for width in widths])
     return "\n".join(
         "  ".join(
-            cell.ljust(width) if j == 0 else cell.rjust(width)
+            cell.ljust(width) if j < n_left else cell.rjust(width)
             for j, (cell, width) in enumerate(zip(line, widths, strict=True))
         ).rstrip()
         for line in cells
@@ -130,4 +133,5 @@ def requirement_table(requirements: Iterable[Requirement]) -> str:
     return table(
         ("asked for", "asked", "measured", ""),
         [(r.text, r.asked, r.measured, "met" if r.met else "MISSED") for r in requirements],
+        n_left=4,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -119,11 +120,11 @@ def design(frame: pd.DataFrame, schema: TableSchema) -> Design:
     """Turn records in the vocabulary of a release into arrays."""
     chunk = encoding.encode_chunk(frame, schema)
     encoding.refuse_violations(chunk.violations)
-    features: dict[str, pd.Series | pd.Categorical] = {}
+    features: dict[str, Any] = {}
     for j, column in enumerate(schema.columns):
         if isinstance(column, CategoricalColumn):
             features[column.name] = pd.Categorical.from_codes(
-                chunk.codes[:, j].astype(np.int64), categories=range(column.n_codes)
+                chunk.codes[:, j].astype(np.int64), categories=pd.RangeIndex(column.n_codes)
             )
         else:
             numbers = pd.to_numeric(frame[column.name], errors="coerce")

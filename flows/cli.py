@@ -3,281 +3,245 @@
 from __future__ import annotations
 
 import argparse
-import json
+import os
 import sys
+import textwrap
+import traceback
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from flows import terminal
+from flows import commands, terminal
 from privacy.errors import ClustMixError, ConfigurationError
 
-EXIT_CODES = """exit codes:
+EXIT_CODES = """\
+exit codes:
   0  done
   2  bad configuration or input
   3  refused by the budget
   4  withheld by a gate
   1  anything else"""
 
+ENVIRONMENT = """\
+environment:
+  CLUSTMIX_HOME          private folder: ledger, workspaces, diagnostics
+                         (default .clustmix)
+  CLUSTMIX_RELEASES      folder that bundles are published to (default releases)
+  CLUSTMIX_DATA_DIR      folder with copies of the public datasets
+  CLUSTMIX_OFFLINE       true: never download a public dataset
+  CLUSTMIX_DASK_WORKERS  worker processes (default 2; 0: this process alone)
+  CLUSTMIX_DASK_ADDRESS  Dask scheduler to use instead of local workers
+  PREFECT_API_URL        Prefect server to report to instead of a private one"""
+
+EXAMPLES = """\
+examples:
+  clustmix init cohort.csv --output cohort.yaml   then fill in cohort.yaml
+  clustmix release cohort.yaml
+  clustmix verify releases/cohort/r-20260131-0a1b2c3d
+  clustmix ledger show"""
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    parser = build_parser()
-    options = parser.parse_args(arguments)
+    options = build_parser().parse_args(arguments)
+    as_json = getattr(options, "json", False)
     try:
         return int(options.run(options))
     except ClustMixError as error:
-        terminal.failure(error, as_json=getattr(options, "json", False))
-        return error.exit_code
-    except KeyboardInterrupt:
-        terminal.line("stopped")
+        failed = error
+    except BrokenPipeError:
+        # Whoever read the answer has seen enough; the interpreter must not flush into the pipe.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        if error.filename is None:
+            failed = _unexpected(error)
+        else:
+            failed = ConfigurationError(
+                "FILE_UNUSABLE",
+                f"expected to read or write {error.filename}, found: {error.strerror}",
+            )
+    except KeyboardInterrupt:
+        failed = ClustMixError("STOPPED", "stopped from the keyboard")
+    except Exception as error:
+        failed = _unexpected(error)
+    terminal.failure(failed, as_json=as_json)
+    return failed.exit_code
+
+
+def _unexpected(error: Exception) -> ClustMixError:
+    """Keep the traceback, which may quote what was worked on, in the private log."""
+    from storage.settings import load_settings
+    from tasks.runtime import PRIVATE_LOG_NAME, private_log, private_log_directory
+
+    stopped = f"stopped by {type(error).__name__}"
+    try:
+        folder = load_settings().diagnostics
+        with private_log_directory(folder):
+            private_log("command", "".join(traceback.format_exception(error)))
+    except (ClustMixError, OSError):
+        return ClustMixError("UNEXPECTED", f"{stopped}; the private log cannot be written")
+    return ClustMixError("UNEXPECTED", f"{stopped}; {folder / PRIVATE_LOG_NAME} says where")
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
     parser = argparse.ArgumentParser(
         prog="clustmix",
-        description="Publish synthetic training tables under differential privacy.",
-        epilog=EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=_filled(
+            "Make synthetic training tables from private tables under differential privacy: a "
+            "site file (YAML) declares the table and the guarantee, a release publishes a bundle "
+            "of synthetic rows, and a ledger keeps what each dataset has spent of its budget."
+        ),
+        epilog="\n\n".join((EXAMPLES, EXIT_CODES, ENVIRONMENT)),
+        formatter_class=_Help,
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    parser.add_argument(
+        "-V", "--version", action="version", version=f"clustmix {version('clustmix')}"
+    )
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     release = _command(
-        commands,
+        subparsers,
         "release",
-        "make and publish one release",
-        "Read the cohort that the site file names, measure it once under differential privacy, "
-        "and publish a bundle of synthetic rows. The budget is charged before the data are read.",
-        _release,
+        "make and publish one release of a dataset",
+        "Read the table that the site file names, measure it once under differential privacy, "
+        "and publish a bundle of synthetic rows with its manifest, data card and report. The "
+        "budget is charged before the first row is read and is not given back afterwards.",
+        commands.release,
     )
-    release.add_argument("site", type=Path, metavar="SITE.yaml", help="site file of the dataset")
+    release.add_argument(
+        "site", type=Path, metavar="SITE.yaml", help="site file of the dataset (see clustmix init)"
+    )
     release.add_argument(
         "--fallback",
         type=Path,
         metavar="SITE.yaml",
-        help="site file to use where the public data of the first cannot be found or fetched",
+        help="site file to use instead where the first one names a public dataset that is not "
+        "here and cannot be fetched",
     )
 
     benchmark = _command(
-        commands,
+        subparsers,
         "benchmark",
         "run the published analysis on public data",
-        "Run Algorithm 2 of the paper as printed. Its epsilon is claimed by the paper, not "
-        "proven: every file says so, and nothing is published.",
-        _benchmark,
+        "Run Algorithm 2 of the paper as printed, on public benchmark data only. Its epsilon is "
+        "claimed by the paper, not proven: every file says so, and nothing is published.",
+        commands.benchmark,
     )
-    benchmark.add_argument("site", type=Path, metavar="SITE.yaml", help="site file, public data")
     benchmark.add_argument(
-        "--output", type=Path, default=Path("benchmark-output"), help="folder for the files"
+        "site", type=Path, metavar="SITE.yaml", help="site file of a public dataset"
+    )
+    benchmark.add_argument(
+        "--output",
+        type=Path,
+        default=Path("benchmark-output"),
+        metavar="FOLDER",
+        help="folder for the files (default benchmark-output)",
     )
 
     verify = _command(
-        commands,
+        subparsers,
         "verify",
-        "check a bundle with nothing but the bundle",
-        "Check every file against the manifest, and compute epsilon from the events anew.",
-        _verify,
+        "check a published bundle",
+        "Check a bundle with nothing but the bundle: every file against the manifest, and "
+        "epsilon computed anew from the recorded events. Prints the guarantee.",
+        commands.verify,
     )
-    verify.add_argument("bundle", type=Path, metavar="BUNDLE", help="folder of a release")
+    verify.add_argument(
+        "bundle", type=Path, metavar="BUNDLE", help="folder of a release, with its manifest.json"
+    )
 
-    ledger = _command(
-        commands,
+    ledger = subparsers.add_parser(
         "ledger",
-        "show or verify the budget ledger",
-        "Show what each dataset has spent, or check the hash chain of the whole ledger.",
-        _ledger,
+        help="show or verify the budget ledger",
+        description=_filled(
+            "Show what each dataset has spent of its budget, or verify the ledger. Amounts are "
+            "in rho, which adds up over releases; epsilon does not."
+        ),
+        formatter_class=_Help,
     )
-    ledger.add_argument("action", choices=("show", "verify"), help="what to do")
-    ledger.add_argument("--dataset", help="only this dataset (show)")
+    actions = ledger.add_subparsers(dest="action", required=True, metavar="ACTION")
+    show = _command(
+        actions,
+        "show",
+        "list releases, spent and remaining budget",
+        "Verify the ledger and list, by dataset, its lifetime cap, what is spent and left (in "
+        "rho), and every release with its state. All states but void count as spent.",
+        commands.ledger_show,
+    )
+    show.add_argument("--dataset", metavar="NAME", help="show this dataset only")
+    _command(
+        actions,
+        "verify",
+        "check the hash chain, every state and every amount",
+        "Check the hash chain of the whole ledger, every change of state, every amount and every "
+        "cap. Prints the number of rows and the hash of the last one: keep it on another machine.",
+        commands.ledger_verify,
+    )
 
     _command(
-        commands,
+        subparsers,
         "doctor",
         "check this installation",
-        "Check packages, folders, the ledger, the noise source and the public data.",
-        _doctor,
+        "Check packages, folders, the ledger, the noise source, the orchestrator and which "
+        "public data are here. Changes nothing; exit code 1 if a check fails.",
+        commands.doctor,
     )
 
     init = _command(
-        commands,
+        subparsers,
         "init",
-        "write a site file template",
+        "write a site file to fill in",
         "Write a commented site file from the column names and types of a table. Bounds and "
-        "levels are left for you to declare: they must not come from the records.",
-        _init,
+        "levels are left for you to declare: they must come from a codebook, not from the "
+        "records. No row is read.",
+        commands.init,
     )
-    init.add_argument("table", type=Path, metavar="TABLE", help="CSV or Parquet file")
     init.add_argument(
-        "--output", type=Path, metavar="SITE.yaml", help="file; standard output if left out"
+        "table",
+        type=Path,
+        metavar="TABLE",
+        help="CSV file with a header line, Parquet file, or folder of Parquet files",
+    )
+    init.add_argument(
+        "--delimiter", default=",", metavar="MARK", help="delimiter of a CSV file (default ,)"
+    )
+    init.add_argument(
+        "--output",
+        type=Path,
+        metavar="SITE.yaml",
+        help="file to write, which must not exist (default: standard output)",
     )
     return parser
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Help whose columns leave room for the longest command."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=24, width=terminal.WIDTH)
+
+
+def _filled(text: str) -> str:
+    return textwrap.fill(text, terminal.WIDTH)
 
 
 def _command(
-    commands: Any, name: str, summary: str, description: str, run: Any
+    subparsers: Any, name: str, summary: str, description: str, run: Any
 ) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
+    parser: argparse.ArgumentParser = subparsers.add_parser(
         name,
         help=summary,
-        description=description,
+        description=_filled(description),
         epilog=EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Help,
     )
-    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
+    parser.add_argument(
+        "--json", action="store_true", help="write the answer, or the failure, as JSON to stdout"
+    )
     parser.set_defaults(run=run)
     return parser
-
-
-def _release(options: argparse.Namespace) -> int:
-    # Settings are checked and Prefect's environment is set before Prefect is imported.
-    from flows.site import load_site
-    from privacy.errors import InputError
-    from storage.settings import load_settings
-    from tasks.runtime import configure_prefect
-
-    settings = load_settings()
-    path, site = options.site, load_site(options.site)
-    progress = terminal.Progress(quiet=options.json)
-    if options.fallback is not None:
-        from storage.cohorts import CohortReader
-
-        try:
-            progress.note(f"looking for the data of {site.dataset}")
-            CohortReader(site.source, settings=settings).header()
-        except InputError as error:
-            if error.code != "DATA_UNAVAILABLE":
-                raise
-            path, site = options.fallback, load_site(options.fallback)
-            progress.note(
-                f"the data of {options.site.stem} are not at hand and could not be fetched; "
-                f"releasing {site.title} instead"
-            )
-    configure_prefect(settings)
-    progress.title(site)
-
-    from flows.request import ReleaseRequest
-
-    request = ReleaseRequest(site_file=str(path), dataset=site.dataset)
-    progress.note("starting the orchestrator")
-    from flows.release import run_release
-    from tasks.run import listen_to_stages
-
-    with listen_to_stages(progress):
-        outcome = run_release(request)
-    answer = {**outcome.model_dump(), "stage_seconds": progress.stage_seconds}
-    if options.json:
-        terminal.print_json(answer)
-    else:
-        progress.finish(outcome)
-    return 0
-
-
-def _benchmark(options: argparse.Namespace) -> int:
-    from flows.site import load_site
-    from storage.settings import load_settings
-    from tasks.run import listen_to_stages
-    from tasks.runtime import configure_prefect
-
-    settings, site = load_settings(), load_site(options.site)
-    configure_prefect(settings)
-    progress = terminal.Progress(quiet=options.json)
-    progress.note("starting the orchestrator")
-    from flows.benchmark import benchmark_published
-
-    with listen_to_stages(progress):
-        answer = benchmark_published(site, settings, options.output)
-    if options.json:
-        terminal.print_json({**answer, "stage_seconds": progress.stage_seconds})
-    else:
-        terminal.line(f"{answer['claim']}\n{answer['folder']}")
-    return 0
-
-
-def _verify(options: argparse.Namespace) -> int:
-    from storage.releases import verify_bundle
-    from tasks.reporting.guarantee import Claim, guarantee_statement
-
-    verified = verify_bundle(options.bundle)
-    manifest = verified.manifest
-    if options.json:
-        terminal.print_json(
-            {
-                "verified": True,
-                "dataset": manifest.dataset,
-                "release_id": manifest.release_id,
-                "epsilon": manifest.epsilon,
-                "delta": manifest.delta,
-                "adjacency": manifest.adjacency,
-                "manifest_sha256": verified.manifest_sha256,
-            }
-        )
-        return 0
-    terminal.line(
-        f"verified: {manifest.dataset}/{manifest.release_id}, {len(manifest.files)} files as the "
-        "manifest states them, epsilon as its events give it"
-    )
-    terminal.line(guarantee_statement(Claim.of(manifest)))
-    return 0
-
-
-def _ledger(options: argparse.Namespace) -> int:
-    from storage.ledger_db import LedgerDatabase
-    from storage.settings import load_settings
-
-    path = load_settings().ledger_path
-    if not path.exists():
-        raise ConfigurationError(
-            "NO_LEDGER", "expected a ledger in CLUSTMIX_HOME, found none; it starts with a release"
-        )
-    ledger = LedgerDatabase(path)
-    ledger.verify()
-    if options.action == "verify":
-        sequence, head = ledger.head()
-        if options.json:
-            terminal.print_json({"verified": True, "rows": sequence, "head": head})
-        else:
-            terminal.line(f"verified: {sequence} rows, head {head}")
-        return 0
-    entries = ledger.entries(options.dataset)
-    datasets = sorted({entry.dataset for entry in entries})
-    balances = {name: ledger.balance(name) for name in datasets}
-    if options.json:
-        terminal.print_json(terminal.ledger_as_json(entries, balances))
-    else:
-        terminal.ledger(entries, balances)
-    return 0
-
-
-def _doctor(options: argparse.Namespace) -> int:
-    from flows.doctor import examine
-    from storage.settings import load_settings
-
-    findings = examine(load_settings())
-    if options.json:
-        terminal.print_json([finding.as_json() for finding in findings])
-    else:
-        terminal.findings(findings)
-    return 0 if all(finding.good for finding in findings) else 1
-
-
-def _init(options: argparse.Namespace) -> int:
-    from flows.site_template import describe_table, site_template
-
-    header, dtypes = describe_table(options.table)
-    text = site_template(header, dtypes)
-    if options.output is None:
-        sys.stdout.write(json.dumps({"site": text}) + "\n" if options.json else text)
-        return 0
-    try:
-        with options.output.open("x", encoding="utf-8") as handle:
-            handle.write(text)
-    except FileExistsError:
-        raise ConfigurationError(
-            "FILE_EXISTS", f"expected no file at {options.output}, found one; name another"
-        ) from None
-    terminal.line(f"wrote {options.output}; replace every FILL_IN before the first release")
-    return 0
 
 
 if __name__ == "__main__":

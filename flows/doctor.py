@@ -13,9 +13,11 @@ from privacy.errors import ClustMixError
 from privacy.randomness import OperatingSystemNoise
 from storage import datasets
 from storage.ledger_db import LedgerDatabase
-from storage.settings import Settings
+from storage.releases import ReleaseStore
+from storage.settings import Settings, ensure_private_directory
 
 PACKAGES = ("flows", "privacy", "storage", "tasks")
+_NONE_YET = "none yet; the first release makes it"
 _SAMPLE_STDDEV = 1_000.0
 
 
@@ -37,6 +39,7 @@ def examine(settings: Settings) -> list[Finding]:
     examinations: tuple[tuple[str, Callable[[Settings], str]], ...] = (
         ("packages", _packages),
         ("private folder", _private_folder),
+        ("releases", _releases),
         ("ledger", _ledger),
         ("noise", _noise),
         ("orchestrator", _orchestrator),
@@ -47,11 +50,13 @@ def examine(settings: Settings) -> list[Finding]:
             findings.append(Finding(name, True, examination(settings)))
         except ClustMixError as error:
             findings.append(Finding(name, False, error.message))
+        except OSError as error:
+            findings.append(Finding(name, False, f"expected to look at it, found: {error}"))
     return findings + [_data(name, settings) for name in ("adult", "diabetes130", "physionet2012")]
 
 
 def _packages(settings: Settings) -> str:
-    """The generic package names must be ours, and no other distribution's."""
+    """Check that the generic package names are ours, and no other distribution's."""
     owners = packages_distributions()
     for package in PACKAGES:
         module = importlib.import_module(package)
@@ -67,18 +72,19 @@ def _packages(settings: Settings) -> str:
 
 def _private_folder(settings: Settings) -> str:
     home = settings.home
-    if not home.exists():
-        return "none yet; the first release makes it"
-    if home.stat().st_mode & 0o077:
-        raise ClustMixError(
-            "HOME_OPEN", f"expected {home} to be closed to others (mode 0700); run chmod 700 on it"
-        )
-    return f"{home}, closed to others"
+    if not os.path.lexists(home):
+        return _NONE_YET
+    return f"{ensure_private_directory(home)}, closed to others"
+
+
+def _releases(settings: Settings) -> str:
+    ReleaseStore(settings.releases).check_usable()
+    return f"{settings.releases}" if settings.releases.exists() else _NONE_YET
 
 
 def _ledger(settings: Settings) -> str:
     if not settings.ledger_path.exists():
-        return "none yet; the first release makes it"
+        return _NONE_YET
     ledger = LedgerDatabase(settings.ledger_path)
     ledger.verify()
     return f"hash chain of {ledger.head()[0]} rows verified"

@@ -31,6 +31,7 @@ from storage.workspace import PrivateWorkspace
 from tasks import ingest_steps, ledger_steps, measure_steps, publish_steps
 from tasks.cluster import connect, local_cluster
 from tasks.compute import DaskExecutor, Executor, LocalExecutor
+from tasks.orchestrator import end_server_with_this_process
 from tasks.reporting.guarantee import Claim, guarantee_statement
 from tasks.run import Randomness, ReleaseJob, Site, randomness_of_run, stage
 from tasks.runtime import (
@@ -94,9 +95,7 @@ def release_cohort(request: ReleaseRequest) -> State[None]:
         Completed, or failed with the name Refused, Withheld or Failed; its message is public. No
         exception leaves the flow, because the orchestrator would pickle it to disk.
     """
-    settings = load_settings()
-    with private_log_directory(settings.diagnostics / request.release_id):
-        outcome = guarded_call("release", _run, request, settings)
+    outcome = guarded_call("release", _run_with_private_log, request)
     _reports.get([]).append(outcome)
     if isinstance(outcome, Failed):
         name = {BudgetRefused: "Refused", Withheld: "Withheld"}.get(outcome.error_class, "Failed")
@@ -114,6 +113,7 @@ def run_release(request: ReleaseRequest) -> ReleaseOutcome:
     """
     report: list[ReleaseOutcome | Failed] = []
     token = _reports.set(report)
+    end_server_with_this_process()
     try:
         release_cohort(request, return_state=True)
     finally:
@@ -124,6 +124,13 @@ def run_release(request: ReleaseRequest) -> ReleaseOutcome:
     if isinstance(outcome, Failed):
         raise outcome.error()
     return outcome
+
+
+def _run_with_private_log(request: ReleaseRequest) -> ReleaseOutcome | Failed:
+    """Run with a private log for what may not leave; settings are read inside of the guard too."""
+    settings = load_settings()
+    with private_log_directory(settings.diagnostics / request.release_id):
+        return guarded_call("release", _run, request, settings)
 
 
 def _run(request: ReleaseRequest, settings: Settings) -> ReleaseOutcome:

@@ -25,7 +25,9 @@ class ReleaseRequest(BaseModel):
     site_file: str = Field(description="Site file of the dataset (YAML).", min_length=1)
     dataset: str = Field(description="Dataset that the site file must be about.", min_length=1)
     release_id: str = Field(
-        default_factory=new_release_id, description="Id of the release; made anew if left out."
+        default_factory=new_release_id,
+        description="Id of the release; made anew if left out.",
+        pattern=r"^r-[0-9]{8}-[0-9a-f]{8}$",  # names a folder before anything else is checked
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -72,7 +73,7 @@ class PrivacySection(_Section):
     """
 
     epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    delta: Annotated[float, Field(gt=0, lt=1e-3)]
+    delta: Annotated[float, Field(gt=0, lt=1e-3, allow_inf_nan=False)]
     adjacency: Adjacency = Adjacency.ADD_REMOVE
 
 
@@ -217,6 +218,14 @@ def _read(path: Path) -> str:
     try:
         with path.open("rb") as handle:
             content = handle.read(MAX_BYTES + 1)
+    except IsADirectoryError:
+        raise ConfigurationError(
+            "SITE_MISSING", f"expected a site file at {path}, found a folder; name a file in it"
+        ) from None
+    except PermissionError:
+        raise ConfigurationError(
+            "SITE_MISSING", f"expected a site file at {path} that may be read; mend its permissions"
+        ) from None
     except OSError:
         raise ConfigurationError(
             "SITE_MISSING", f"expected a site file at {path}; check the path, or run clustmix init"
@@ -294,13 +303,34 @@ def _placeholders(value: Any, above: tuple[str | int, ...]) -> Iterator[tuple[st
 
 
 def _one_line(error: ValidationError, data: dict[Any, Any]) -> str:
-    details = error.errors(include_url=False, include_context=False, include_input=False)
+    details = error.errors(include_url=False, include_input=False)
     first = details[0]
     known = {"missing": "expected this key, found none", "extra_forbidden": "unknown key"}
-    message = known.get(first["type"], first["msg"].removeprefix("Value error, "))
+    message = known.get(first["type"]) or _in_our_words(first["msg"], first.get("ctx", {}))
     where = _key_path(first["loc"], data, last_may_be_absent=first["type"] in known)
     more = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
     return " ".join(f"{where}: {message}{more}".removeprefix(": ").split())
+
+
+def _in_our_words(message: str, context: dict[str, Any]) -> str:
+    """Say what was expected, of a file that a person wrote, rather than of a model."""
+    if "expected_tags" in context:
+        found = f", found {context['tag']!r}"
+        return f"expected {context['discriminator']} to be one of {context['expected_tags']}{found}"
+    if "discriminator" in context:
+        return f"expected the key {context['discriminator']}, found none"
+    message = message.removeprefix("Value error, ").replace(" after validation", "")
+    for theirs, ours in (
+        ("Input should be ", "expected "),
+        ("String should have ", "expected text with "),
+        (r"String should match pattern .*", "expected one line of text"),
+        ("Tuple should have ", "expected a list with "),
+        ("expected (greater|less) ", r"expected a number \1 "),
+        ("a valid dictionary( or .*)?", "a mapping of keys"),
+        ("a valid (tuple|list)", "a list"),
+    ):
+        message = re.sub(theirs, ours, message)
+    return message
 
 
 def _key_path(loc: tuple[str | int, ...], data: object, *, last_may_be_absent: bool = False) -> str:

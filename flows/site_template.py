@@ -12,9 +12,12 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import yaml
+from pydantic import ValidationError
 
 from flows.site import PLACEHOLDER
+from privacy.errors import ConfigurationError, InputError
 from storage.cohorts import CohortReader, CsvSource, ParquetSource
+from storage.schema import number_of
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _YAML_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
@@ -25,9 +28,13 @@ _HEAD = f"""\
 # them up in the records: what this file says is public and is not protected by the guarantee.
 dataset: {PLACEHOLDER}            # name in the ledger: a-z, 0-9 and -, such as heart-failure-2024
 title: {PLACEHOLDER}              # one line for the data card
+"""
+_SOURCE = f"""\
 source:
   kind: {PLACEHOLDER}             # csv, parquet or sql
   path: {PLACEHOLDER}             # of a csv or parquet file
+"""
+_GUARANTEE = f"""\
 
 # Whom privacy protects: the column that names the patient, and how many rows of one patient are
 # used. Without such a column every row must be another patient: column: null with 1 row. Take the
@@ -70,7 +77,11 @@ _OPTIONS = """\
 """
 
 
-def site_template(header: Sequence[str], dtypes: Mapping[str, str] | None = None) -> str:
+def site_template(
+    header: Sequence[str],
+    dtypes: Mapping[str, str] | None = None,
+    source: CsvSource | ParquetSource | None = None,
+) -> str:
     """Write a site file with a place for everything that a person has to decide.
 
     Parameters
@@ -80,6 +91,8 @@ def site_template(header: Sequence[str], dtypes: Mapping[str, str] | None = None
     dtypes
         Types by column name where the source has types (``int64``, ``float``, ``string``, ...);
         a column without one, such as every column of a CSV file, gets a place for its kind.
+    source
+        Where the table is, if that is known.
 
     Returns
     -------
@@ -90,7 +103,7 @@ def site_template(header: Sequence[str], dtypes: Mapping[str, str] | None = None
     -------
     A function of names and types alone; no record is looked at.
     """
-    parts = [_HEAD, _OPTIONS]
+    parts = [_HEAD, _SOURCE if source is None else _written(source), _GUARANTEE, _OPTIONS]
     for name in header:
         parts.append(f"    - name: {_quoted(name)}\n")
         kind = _kind((dtypes or {}).get(name))
@@ -102,6 +115,13 @@ def site_template(header: Sequence[str], dtypes: Mapping[str, str] | None = None
         if kind == "real":
             parts.append(_REAL)
     return "".join([*parts, _TAIL])
+
+
+def _written(source: CsvSource | ParquetSource) -> str:
+    lines = ["source:", f"  kind: {source.kind}", f"  path: {_quoted(str(source.path))}"]
+    if isinstance(source, CsvSource) and source.delimiter != ",":
+        lines.append(f"  delimiter: {_quoted(source.delimiter)}")
+    return "\n".join([*lines, ""])
 
 
 def _kind(dtype: str | None) -> str | None:
@@ -121,24 +141,52 @@ def _quoted(name: str) -> str:
     return yaml.safe_dump(name, default_style='"', allow_unicode=True, width=10_000).strip()
 
 
-def describe_table(path: Path) -> tuple[tuple[str, ...], dict[str, str] | None]:
+def source_of(path: Path, *, delimiter: str = ",") -> CsvSource | ParquetSource:
+    """Return a table as a source: Parquet by its suffix or as a folder, else a text file.
+
+    Raises
+    ------
+    ConfigurationError
+        If the delimiter is not one character.
+    """
+    if path.suffix == ".parquet" or path.is_dir():
+        return ParquetSource(kind="parquet", path=path)
+    try:
+        return CsvSource(kind="csv", path=path, delimiter=delimiter)
+    except ValidationError:
+        raise ConfigurationError(
+            "INVALID_DELIMITER",
+            "expected --delimiter to be one character, neither a quote nor a line end",
+        ) from None
+
+
+def describe_table(
+    source: CsvSource | ParquetSource,
+) -> tuple[tuple[str, ...], dict[str, str] | None]:
     """Return the column names of a table and, where its file states them, their types.
 
     Parameters
     ----------
-    path
-        CSV file, of which the header line alone is read, or Parquet file, of which the footer
-        alone is read.
+    source
+        Text file, of which the header line alone is read, or Parquet, of which the footer alone
+        is read.
 
     Raises
     ------
     InputError
-        If there is no such table.
+        If there is no such table, or its header line holds a number and so is no header.
     """
-    if path.suffix == ".parquet" or path.is_dir():
-        header = CohortReader(ParquetSource(kind="parquet", path=path)).header()
-        if path.is_dir():
-            return header, None
-        schema = pq.read_schema(path)
-        return header, {name: str(schema.field(name).type) for name in header}
-    return CohortReader(CsvSource(kind="csv", path=path)).header(), None
+    header = CohortReader(source).header()
+    if isinstance(source, CsvSource):
+        if any(number_of(name) is not None for name in header):
+            raise InputError(
+                "CSV_HEADER",
+                "expected names in the first line, found a number; a file without a header line "
+                "has a patient there: add the header",
+            )
+        return header, None
+    path = Path(str(source.path))
+    if path.is_dir():
+        return header, None
+    schema = pq.read_schema(path)
+    return header, {name: str(schema.field(name).type) for name in header}

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from privacy.errors import ClustMixError
+from privacy.parameters import Adjacency
 
 if TYPE_CHECKING:
     from flows.doctor import Finding
@@ -19,7 +20,14 @@ if TYPE_CHECKING:
     from flows.site import SiteFile
     from privacy.ledger import Balance, LedgerEntry
 
-WIDTH = 88
+WIDTH = 80
+
+_INDENT = 12
+
+_ADJACENCY_TEXTS = {
+    Adjacency.ADD_REMOVE: "add or remove one patient",
+    Adjacency.REPLACE_ONE: "replace one patient",
+}
 
 _STAGE_TEXTS = {
     "clean-up": "close and delete what dead runs left",
@@ -34,12 +42,13 @@ _STAGE_TEXTS = {
     "constrained-gmm": "place mixture components (noise)",
     "kip": "adapt a support set to noisy moments (noise)",
     "noise-calibration": "hold the draws against the plan",
-    "mixing": "release the mixture and the label model (noise)",
+    "mixing": "release mixture and label model (noise)",
     "histograms": "release feature-by-label histograms (noise)",
     "decode": "sample records and decode them",
     "output-gate": "check the synthetic rows",
     "commit": "approve in the ledger",
     "report": "write the report, the card and the manifest",
+    "published-clustmix": "run Algorithm 2 of the paper as printed",
     "publish": "publish all files at once",
     "purge": "delete the private workspace",
 }
@@ -55,11 +64,26 @@ def print_json(answer: object) -> None:
     sys.stdout.write(json.dumps(answer, indent=2, ensure_ascii=False) + "\n")
 
 
+def paragraph(title: str, text: str) -> None:
+    """Write a text beside its title, wrapped; no path is broken."""
+    wrapped = textwrap.fill(
+        text,
+        WIDTH,
+        initial_indent=f"{title + ':':<{_INDENT}}",
+        subsequent_indent=" " * _INDENT,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    line(wrapped)
+
+
 def failure(error: ClustMixError, *, as_json: bool) -> None:
-    """Write a failure: one line for people, an object for programs."""
+    """Write a failure: one line for people, and an object for programs."""
     if as_json:
         print_json({"error": error.code, "message": error.message, "exit_code": error.exit_code})
-    sys.stderr.write(f"clustmix: {error.code}: {error.message}\n")
+    # On a terminal the name of the stage that runs may stand in the line.
+    erase = "\r\x1b[K" if sys.stderr.isatty() else ""
+    sys.stderr.write(f"{erase}clustmix: {error.code}: {error.message}\n")
 
 
 class Progress:
@@ -74,48 +98,37 @@ class Progress:
         text = _STAGE_TEXTS.get(name, "")
         if seconds is None:
             if sys.stderr.isatty():
-                self._write(f"  ...  {name:<20} {text}", end="\r")
+                self._write(f"  {name:<19}  {text:<46}      ...", end="\r")
             return
         self.stage_seconds[name] = round(self.stage_seconds.get(name, 0.0) + seconds, 3)
-        self._write(f"  done {name:<20} {text:<50} {seconds:6.1f} s")
+        self._write(f"  {name:<19}  {text:<46} {seconds:6.1f} s")
 
     def note(self, text: str) -> None:
         """Write a remark between stages."""
-        self._write(f"  {text}")
+        self._write(textwrap.fill(text, WIDTH, initial_indent="  ", subsequent_indent="  "))
 
     def title(self, site: SiteFile) -> None:
         """Announce the release."""
         privacy = site.privacy
-        self._write(
-            f"{site.title}\n  epsilon {privacy.epsilon:g}, delta {privacy.delta:g}, "
-            f"{privacy.adjacency.value.replace('_', ' or ')} one patient, "
-            f"{site.rows:,} synthetic rows, method {site.method.kind}"
+        self._write(site.title)
+        self.note(
+            f"epsilon {privacy.epsilon:g}, delta {privacy.delta:g} "
+            f"({_ADJACENCY_TEXTS[privacy.adjacency]}); "
+            f"{site.rows:,} synthetic rows by method {site.method.kind}"
         )
 
     def finish(self, outcome: ReleaseOutcome) -> None:
         """Show the guarantee, the remaining budget and the bundle."""
-        paragraphs = (
-            ("Guarantee", outcome.guarantee),
-            (
-                "Budget",
-                f"charged rho {outcome.charged_rho}, left {outcome.remaining_rho}: "
-                f"{outcome.releases_left} more releases like this one",
-            ),
-            ("Bundle", outcome.bundle),
-            ("Check it", f"clustmix verify {outcome.bundle}"),
+        more = f"{outcome.releases_left} more release{'' if outcome.releases_left == 1 else 's'}"
+        paragraph("Guarantee", outcome.guarantee)
+        paragraph(
+            "Budget",
+            f"charged rho {outcome.charged_rho}, left {outcome.remaining_rho}: {more} like this "
+            "one",
         )
-        for title, text in paragraphs:
-            indent = " " * 12
-            # Paths stay in one piece, so that they can be copied.
-            wrapped = textwrap.fill(
-                text,
-                WIDTH,
-                initial_indent=f"{title + ':':<12}",
-                subsequent_indent=indent,
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
-            line(wrapped)
+        # Each in one line, however long, to be copied.
+        line(f"{'Bundle:':<{_INDENT}}{outcome.bundle}")
+        line(f"{'Check it:':<{_INDENT}}clustmix verify {outcome.bundle}")
 
     def _write(self, text: str, end: str = "\n") -> None:
         if not self._quiet:
@@ -129,16 +142,16 @@ def ledger(entries: Iterable[LedgerEntry], balances: Mapping[str, Balance]) -> N
     if not entries:
         line("no entries")
     for dataset, balance in balances.items():
-        line(
-            f"{dataset}: spent rho {balance.spent_rho:f} of {balance.cap_rho:f}, "
-            f"left {balance.remaining_rho:f}"
-        )
-        line(f"  {'release':<21} {'state':<10} {'epsilon':>8} {'delta':>8} {'rho':>16}  entry")
+        line(dataset)
+        line(f"  lifetime cap  rho {balance.cap_rho:f}")
+        line(f"  spent         rho {balance.spent_rho:f}")
+        line(f"  left          rho {balance.remaining_rho:f}")
+        line(f"  {'release':<21}{'state':<11}{'epsilon':>8}{'delta':>9}{'rho':>16}")
         for entry in entries:
             if entry.dataset == dataset:
                 line(
-                    f"  {entry.release_id:<21} {entry.state.value:<10} {entry.epsilon:>8g} "
-                    f"{entry.delta:>8g} {entry.rho:>16f}  {entry.entry_id}"
+                    f"  {entry.release_id:<21}{entry.state.value:<11}{entry.epsilon:>8g}"
+                    f"{entry.delta:>9g}{entry.rho:>16f}"
                 )
 
 
@@ -174,4 +187,4 @@ def ledger_as_json(
 def findings(found: Iterable[Finding]) -> None:
     """Show what the doctor found."""
     for finding in found:
-        line(f"  {'ok  ' if finding.good else 'FAIL'} {finding.name:<18} {finding.text}")
+        line(f"  {'ok  ' if finding.good else 'FAIL'} {finding.name:<20} {finding.text}")

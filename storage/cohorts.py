@@ -95,17 +95,20 @@ class CohortReader:
             names = self._names()
         if reading.failed:
             raise _unreadable(self._source)
-        if any(not name.strip() for name in names):
-            raise InputError(
-                "HEADER_EMPTY_NAME",
-                "every column needs a name; the header has an empty one: add the missing name",
-            )
-        if len(set(names)) != len(names):
-            raise InputError(
-                "HEADER_DUPLICATE",
-                "every column needs a name of its own; the header has the same name twice: "
-                "rename one of the columns",
-            )
+        # By place, not by name: a text file without a header has a patient in its first line.
+        for place, name in enumerate(names, start=1):
+            if not name.strip():
+                raise InputError(
+                    "HEADER_EMPTY_NAME",
+                    f"every column needs a name; column {place} of the header has none: add it",
+                )
+            first = names.index(name) + 1
+            if first < place:
+                raise InputError(
+                    "HEADER_DUPLICATE",
+                    f"every column needs a name of its own; columns {first} and {place} of the "
+                    "header have the same: rename one of them",
+                )
         return names
 
     def chunks(self, columns: Sequence[str], chunk_rows: int = 50_000) -> Iterator[pd.DataFrame]:
@@ -124,8 +127,9 @@ class CohortReader:
         Returns
         -------
         iterator of DataFrame
-            Non-empty frames of at most `chunk_rows` rows with an index from 0. Cells of a text
-            file are text, exactly as written (``None``, ``NA`` and the empty cell included).
+            Non-empty frames of at most `chunk_rows` rows. The index is the position of the row
+            in the source, from 0, rows that are not selected included. Cells of a text file are
+            text, exactly as written (``None``, ``NA`` and the empty cell included).
             Cells of Parquet and SQL have their own types; an integer column with missing cells
             holds Python integers and None, never floating-point numbers, so that a patient's key
             is the same in all chunks.
@@ -202,10 +206,13 @@ class CohortReader:
         if before != self._first:
             raise _changed()
         with _Quiet() as reading:
+            n_read = 0
             for frame in self._frames(names, needed, chunk_rows):
-                selected = _select(frame, self._source.select)
+                numbered = frame.set_axis(pd.RangeIndex(n_read, n_read + len(frame)))
+                n_read += len(frame)
+                selected = _select(numbered, self._source.select)
                 if len(selected):
-                    yield selected[columns].reset_index(drop=True)
+                    yield selected[columns]
         if before != self.fingerprint():
             raise _changed()
         if reading.failed:

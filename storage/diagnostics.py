@@ -54,7 +54,7 @@ class DiagnosticsFile:
         rule : str
             Public name of the violated rule.
         row_numbers : iterable of int
-            Positions of the rows in the source, counted from 0.
+            Positions of the rows in the source, counted from 0 after any header line.
         values : iterable of object
             Offending values, as many as row numbers; stored as text.
 

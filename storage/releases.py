@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from privacy.accountants.gaussian import GaussianAccountant
-from privacy.errors import ClustMixError, IntegrityError, Withheld
+from privacy.errors import ClustMixError, ConfigurationError, IntegrityError, Withheld
 from privacy.events import event_from_dict
 from privacy.parameters import Adjacency
 from storage.manifest import MANIFEST_FILE, MAX_MANIFEST_BYTES, Manifest, parse_manifest
@@ -80,6 +80,41 @@ class ReleaseStore:
         for folder in (self._root, target.parent, target):
             _refuse_symlink(folder)
         return target
+
+    def check_usable(self, dataset: str | None = None) -> None:
+        """Refuse a store that could not take a release; makes nothing.
+
+        Ask before the budget is charged: a release that cannot be published is paid for all the
+        same.
+
+        Parameters
+        ----------
+        dataset : str, optional
+            Name of the dataset, to check its folder too.
+
+        Raises
+        ------
+        ConfigurationError
+            If the root or the dataset's folder is not a folder, or is not writable.
+        IntegrityError
+            If one of them is a symbolic link.
+        """
+        folders = (self._root, *(() if dataset is None else (self._root / dataset,)))
+        for folder in folders:
+            _refuse_symlink(folder)
+            if folder.exists() and not folder.is_dir():
+                raise ConfigurationError(
+                    "RELEASES_UNUSABLE",
+                    f"expected a folder for releases at {folder}, found a file; move it away or "
+                    "set CLUSTMIX_RELEASES to another folder",
+                )
+        nearest = next(place for place in (folders[-1], *folders[-1].parents) if place.exists())
+        if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+            raise ConfigurationError(
+                "RELEASES_UNUSABLE",
+                f"expected to write releases below {nearest}, found that this is not permitted; "
+                "mend its permissions or set CLUSTMIX_RELEASES to another folder",
+            )
 
     def publish(
         self, ref: ReleaseRef, files: Mapping[str, bytes | Path], manifest: Manifest

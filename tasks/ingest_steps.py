@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from privacy.errors import InputError
 from storage.cohorts import CohortReader
 from storage.diagnostics import DiagnosticsFile
-from storage.workspace import PrivateWorkspace, load_arrays
+from storage.schema import raw_text
+from storage.workspace import PrivateWorkspace
 from tasks import expectations
 from tasks.contributions import (
     bound_contributions,
@@ -25,9 +26,8 @@ from tasks.contributions import (
     hash_records,
     shard_of,
 )
-from tasks.encoding import EncodedChunk, Violation, encode_chunk, refuse_violations
+from tasks.encoding import EncodedChunk, Rule, Violation, encode_chunk, refuse_violations
 from tasks.run import ReleaseJob, stage
-from tasks.synthesizers.encoded import EncodedRows
 
 N_SHARDS = 16
 """Shards of a table. A constant: the number of shards must not tell the number of rows."""
@@ -54,7 +54,8 @@ def ingest(
         diagnostics file.
     """
     n_chunks = 0
-    violations: list[Violation] = []
+    # The first of each kind is enough to refuse: memory must not grow with the broken rows.
+    violations: dict[tuple[str, Rule], Violation] = {}
     reports: list[expectations.GateReport] = []
     with stage("ingest"):
         for frame in reader.chunks(job.columns_to_read):
@@ -62,14 +63,20 @@ def ingest(
                 expectations.input_gate(frame, job.table_schema, patient_column=job.unit.column)
             )
             chunk = encode_chunk(frame, job.table_schema)
-            _note_violations(diagnostics, frame, chunk.violations)
-            violations.extend(chunk.violations)
-            _spread(job, workspace, frame, chunk, n_chunks)
+            broken = (*chunk.violations, *_absent_patients(frame, job.unit.column))
+            _note_violations(diagnostics, frame, broken)
+            for violation in broken:
+                violations.setdefault((violation.column, violation.rule), violation)
+            if not broken:
+                _spread(job, workspace, frame, chunk, n_chunks)
             n_chunks += 1
     with stage("input-gate"):
         if n_chunks == 0:
             raise InputError("EMPTY_TABLE", "expected rows in the source, found an empty table")
-        refuse_violations(violations, diagnostics=diagnostics.pointer if violations else None)
+        refuse_violations(
+            list(violations.values()),
+            diagnostics=f"{diagnostics.pointer} (restricted; folder diagnostics of CLUSTMIX_HOME)",
+        )
         report = expectations.merge(reports)
         if not report.passed:
             failed = "; ".join(check.title for check in report.failed_checks)
@@ -78,17 +85,6 @@ def ingest(
             )
     with stage("bound-contributions"):
         return _bound(job, workspace, n_chunks)
-
-
-def load_shard(path: Path) -> EncodedRows:
-    """Read a shard; runs on workers."""
-    arrays = load_arrays(path)
-    return EncodedRows(
-        codes=arrays["codes"],
-        label=arrays["label"],
-        weight=arrays["weight"],
-        fold=arrays["fold"],
-    )
 
 
 def _spread(
@@ -106,7 +102,10 @@ def _spread(
     else:
         patients = frame[job.unit.column][chunk.valid]
         hashes = hash_patients(patients)
-        keys = patients.astype(str).to_numpy().astype(np.str_)
+        # As the hash reads them: a patient must not become two where a source stores 5 and 5.0.
+        index, uniques = pd.factorize(patients)
+        names = [raw_text(value) for value in uniques.tolist()]
+        keys = np.array(names, dtype=np.str_)[index]
     shards = shard_of(hashes, N_SHARDS)
     for shard in range(N_SHARDS):
         member = shards == shard
@@ -141,7 +140,10 @@ def _bound(job: ReleaseJob, workspace: PrivateWorkspace, n_chunks: int) -> tuple
         for number in range(n_chunks):
             workspace.path(_piece(shard, number)).unlink()
     if not levels:
-        raise InputError("EMPTY_TABLE", "expected rows with a label, found none")
+        raise InputError(
+            "EMPTY_TABLE",
+            f"column {job.table_schema.label.name}: expected rows with a label, found none",
+        )
     if len(levels) < 2:
         raise InputError(
             "ONE_LABEL_LEVEL",
@@ -155,9 +157,20 @@ def _piece(shard: int, number: int) -> str:
     return f"piece-{shard:04d}-{number:06d}.npz"
 
 
+def _absent_patients(frame: pd.DataFrame, column: str | None) -> tuple[Violation, ...]:
+    """Return the rows that name no patient, whose contribution could not be bounded."""
+    if column is None:
+        return ()
+    index, uniques = pd.factorize(frame[column], use_na_sentinel=True)
+    # The last entry serves index -1, a null.
+    empty = np.array([*(raw_text(value) == "" for value in uniques.tolist()), True])
+    rows = np.flatnonzero(empty[index])
+    return (Violation(rule=Rule.NOT_NULL, column=column, rows=rows),) if len(rows) else ()
+
+
 def _note_violations(
     diagnostics: DiagnosticsFile, frame: pd.DataFrame, violations: tuple[Violation, ...]
 ) -> None:
     for violation in violations:
         values = frame[violation.column].iloc[violation.rows]
-        diagnostics.add(violation.column, str(violation.rule), violation.rows, values)
+        diagnostics.add(violation.column, str(violation.rule), values.index, values)

@@ -2,23 +2,47 @@
 
 from __future__ import annotations
 
-from privacy.errors import ClustMixError
+from types import MappingProxyType
+
+from privacy.errors import ClustMixError, IntegrityError, LedgerError
 from privacy.ledger import Balance, EntryState, LedgerEntry
 from storage.cohorts import CohortReader
+from storage.refs import ReleaseRef
+from storage.releases import verify_bundle
 from storage.schema import TableSchema
 from storage.workspace import live_run_ids, purge_abandoned
 from tasks.run import ReleaseJob, Site, stage
+
+_SEALED_STATES = (EntryState.SEALED, EntryState.APPROVED)
+
+_CLOSED = MappingProxyType(
+    {
+        EntryState.RESERVED: EntryState.VOID,
+        EntryState.EXECUTING: EntryState.BURNED,
+        EntryState.SEALED: EntryState.WITHHELD,
+        EntryState.APPROVED: EntryState.WITHHELD,
+    }
+)
+"""What becomes of the entry of a run that stopped, by the state it was in."""
 
 
 def clean_up(site: Site) -> None:
     """Close the entries of dead runs and delete what they left; live runs are not touched.
 
     An entry whose run died while it could draw noise is burned: its charge stands. One whose run
-    died before it read a byte is void.
+    died before it read a byte is void. One whose run died after it sealed is published if its
+    bundle is in the store, whole and its own, and withheld if not.
     """
     with stage("clean-up"):
         root = site.private_root
-        site.ledger.burn_abandoned(live_run_ids(root))
+        # Entries first: a run holds its workspace from before its reservation to after its last
+        # transition, so an open entry that was seen here and has no live run is abandoned.
+        entries = site.ledger.entries()
+        live = live_run_ids(root)
+        site.ledger.burn_abandoned(live)
+        for entry in entries:
+            if entry.state in _SEALED_STATES and entry.release_id not in live:
+                _close(site, entry, note="ABANDONED")
         purge_abandoned(root)
         site.releases.clean_staging()
 
@@ -77,17 +101,45 @@ def advance(
 
 
 def close_failed(site: Site, entry: LedgerEntry, error: ClustMixError) -> None:
-    """Close the entry of a run that stopped: void, burned or withheld, by how far it came."""
+    """Close the entry of a run that stopped, by how far it came; nothing is given back once read.
+
+    A run that stopped between the appearance of its bundle and the ledger row that says so has
+    published.
+    """
     rows = {row.entry_id: row for row in site.ledger.entries(entry.dataset)}
-    after = {
-        EntryState.RESERVED: EntryState.VOID,
-        EntryState.EXECUTING: EntryState.BURNED,
-        EntryState.SEALED: EntryState.WITHHELD,
-        EntryState.APPROVED: EntryState.WITHHELD,
-    }
-    state = rows[entry.entry_id].state
-    if state in after:
-        site.ledger.transition(entry.entry_id, after[state], expected_from=state, note=error.code)
+    _close(site, rows[entry.entry_id], note=error.code)
+
+
+def _close(site: Site, entry: LedgerEntry, *, note: str) -> None:
+    """Move an entry to the closed state that follows its state; closed ones stay as they are."""
+    following = _CLOSED.get(entry.state)
+    digest = None
+    if entry.state is EntryState.APPROVED:
+        digest = _published_digest(site, entry)
+        if digest is not None:
+            following = EntryState.PUBLISHED
+    if following is None:
+        return
+    try:
+        site.ledger.transition(
+            entry.entry_id, following, expected_from=entry.state, digest=digest, note=note
+        )
+    except LedgerError as error:
+        # Another process has closed it in the meantime, or its run has.
+        if error.code != "STATE_CHANGED":
+            raise
+
+
+def _published_digest(site: Site, entry: LedgerEntry) -> str | None:
+    """Return the digest of the manifest of an entry's bundle if it is in the store and verifies."""
+    ref = ReleaseRef(dataset=entry.dataset, release_id=entry.release_id)
+    try:
+        verified = verify_bundle(site.releases.path(ref))
+    except IntegrityError:
+        return None
+    manifest = verified.manifest
+    is_its_own = manifest.ref == ref and manifest.ledger_entry == entry.entry_id
+    return verified.manifest_sha256 if is_its_own else None
 
 
 def balance_after(job: ReleaseJob, site: Site) -> Balance:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from privacy.mechanisms import NoisyStatistic
 from storage.workspace import PrivateWorkspace
 from tasks.compute import Executor
-from tasks.ingest_steps import load_shard
 from tasks.run import ReleaseJob, stage
+from tasks.shards import contribution_of_shard
 from tasks.synthesizers.base import Stage
 from tasks.synthesizers.curator import Contribution, Curator
 from tasks.synthesizers.plan import MeasurementPlan
@@ -40,13 +40,6 @@ class ShardCompute:
     def map(self, function: Callable[..., Any], items: Iterable[Any]) -> list[Any]:
         """``[function(item) for item in items]``, on GPU workers where there are any."""
         return self._executor.map(function, items, gpu=True)
-
-
-def contribution_of_shard(
-    path: Path, *, contribution: Contribution, public: dict[str, Any]
-) -> NDArray[np.int64]:
-    """Contribution of one shard, read where it is added up; runs on workers."""
-    return contribution(load_shard(path), **public)
 
 
 class Seals:

@@ -59,8 +59,11 @@ class Cells:
         -------
         int64 array of shape (n,)
         """
-        index = codes.astype(np.int64) + self.offsets[:-1]
-        projection = self.code_scores[index].sum(axis=1) / np.sqrt(codes.shape[1])
+        projection = np.zeros(len(codes))
+        # Column by column: how one call would round the sum of a row depends on the other rows.
+        for column, start in enumerate(self.offsets[:-1]):
+            projection += self.code_scores[start + codes[:, column]]
+        projection /= np.sqrt(codes.shape[1])
         return np.asarray(np.searchsorted(self.cut_offs, projection, side="right"))
 
     def assign(self, codes: NDArray[np.uint16], label: NDArray[np.uint16]) -> NDArray[np.int64]:
@@ -82,7 +85,6 @@ class Cells:
         slices = self.slices(codes)
         if n_clusters == 1:
             return slices
-        index = codes.astype(np.int64) + self.offsets[:-1]
         cell = np.zeros(len(codes), dtype=np.int64)
         # -2 <x, c> + |c|^2 orders the clusters like the squared distance.
         penalty = (self.centres**2).sum(axis=-1)
@@ -91,7 +93,9 @@ class Cells:
             for slice_index in range(self.centres.shape[1]):
                 member = np.flatnonzero((label == label_level) & (slices == slice_index))
                 centres = self.centres[label_level, slice_index]
-                inner = centres.T[index[member]].sum(axis=1)
+                inner = np.zeros((len(member), n_clusters))
+                for column, start in enumerate(self.offsets[:-1]):
+                    inner += centres.T[start + codes[member, column]]
                 distance = penalty[label_level, slice_index] - 2.0 * inner
                 cell[member] = slice_index * n_clusters + distance.argmin(axis=1)
         return cell

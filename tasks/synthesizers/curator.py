@@ -44,7 +44,8 @@ class InProcessCompute:
     def sum(self, contribution: Contribution, public: dict[str, Any]) -> NDArray[np.int64]:
         """Exact sum of ``contribution(rows, **public)`` over all shards."""
         parts = [contribution(rows, **public) for rows in self._shards]
-        return np.asarray(np.sum(parts, axis=0, dtype=np.int64))
+        # No dtype: it would hide a contribution that forgot to go to the grid.
+        return np.asarray(np.sum(parts, axis=0))
 
     def map(self, function: Callable[..., Any], items: Iterable[Any]) -> list[Any]:
         """``[function(item) for item in items]``."""
@@ -133,7 +134,9 @@ class Curator:
             adjacency=Adjacency.ADD_REMOVE,
             noise_source=self._noise_source,
         )
+        # Counted before the seal: a draw that could not be sealed was still a draw, and a second
+        # one beside it would not be in the plan.
+        self._drawn[name] = noisy
         if self._seal is not None:
             self._seal(name, noisy)
-        self._drawn[name] = noisy
         return noisy.values / planned.scale

@@ -92,5 +92,11 @@ class EncodedRows:
     weight: NDArray[np.float64]
     fold: NDArray[np.uint8]
 
+    def __post_init__(self) -> None:
+        if not len(self.codes) == len(self.label) == len(self.weight) == len(self.fold):
+            raise ValueError("expected as many codes, labels, weights and folds as rows")
+        if not ((self.weight > 0.0) & (self.weight <= 1.0)).all():
+            raise ValueError("expected every weight in (0, 1], found one outside")
+
     def __len__(self) -> int:
         return len(self.label)

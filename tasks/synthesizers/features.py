@@ -35,16 +35,22 @@ class FeatureMap:
     ----------
     tables
         For each column an array of shape (n_codes, width): the raw features of each code.
+    products
+        For each column an array of shape (n_codes, n_random): the products of the raw features of
+        each code with the gates and the directions of ``hidden``, side by side.
     hidden
         Public random features of the tangent kernel, applied to the raw features.
 
     Privacy
     -------
-    A function of one record and public constants. Every record is normalised by its own norm,
-    never by a statistic of the table.
+    A function of one record and public constants, to the last bit. Every record is normalised by
+    its own norm, never by a statistic of the table. A matrix product of the whole shard would not
+    do: how it rounds a row depends on how many other rows there are, so that one more patient
+    could move the truncated features of others.
     """
 
     tables: tuple[NDArray[np.float64], ...]
+    products: tuple[NDArray[np.float64], ...]
     hidden: RandomNtkFeatures
 
     @property
@@ -81,7 +87,11 @@ class FeatureMap:
 
     def phi(self, codes: NDArray[np.uint16]) -> NDArray[np.float64]:
         """Features of encoded records, float64 of shape (n, m), every row of norm at most 1."""
-        features: NDArray[np.float64] = self.hidden(self.raw(codes))
+        total = np.zeros((len(codes), self.n_features - self.n_raw))
+        for column, product in enumerate(self.products):
+            total += product[codes[:, column]]
+        drive, directed = np.split(total, 2, axis=1)
+        features: NDArray[np.float64] = self.hidden.from_products(self.raw(codes), drive, directed)
         return features
 
     def raw_of_marginals(self, marginals: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -140,13 +150,14 @@ def build_feature_map(
     ]
     # Every block has norm at most one; dividing by sqrt(d) bounds the whole row by one.
     scale = 1.0 / np.sqrt(len(tables))
-    n_raw = sum(table.shape[1] for table in tables)
-    return FeatureMap(
-        tables=tuple(table * scale for table in tables),
-        hidden=RandomNtkFeatures.draw(
-            n_inputs=n_raw, n_random=n_random, skip_weight=skip_weight, public_seed=public_seed
-        ),
+    scaled = tuple(table * scale for table in tables)
+    ends = np.cumsum([table.shape[1] for table in scaled])
+    hidden = RandomNtkFeatures.draw(
+        n_inputs=int(ends[-1]), n_random=n_random, skip_weight=skip_weight, public_seed=public_seed
     )
+    lines = np.split(np.concatenate([hidden.gates, hidden.directions]).T, ends[:-1])
+    products = tuple(table @ line for table, line in zip(scaled, lines, strict=True))
+    return FeatureMap(tables=scaled, products=products, hidden=hidden)
 
 
 def _ordinal_table(n_codes: int, *, has_missing: bool) -> NDArray[np.float64]:

@@ -26,7 +26,7 @@ def sizes_of(histograms: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDA
     The mean over the columns has the least noise of all unbiased combinations of block sums with
     equal weights; it may be negative.
     """
-    return block_sums(histograms, offsets).mean(axis=-1)
+    return np.asarray(block_sums(histograms, offsets).mean(axis=-1))
 
 
 def to_marginals(
@@ -83,7 +83,9 @@ def shrink_toward(
     distance = block_sums(difference**2, offsets)
     # James-Stein in w dimensions subtracts (w - 2) variances; at least one where w is small.
     explained = np.maximum(np.diff(offsets) - 2.0, 1.0) * noise_stddev**2
-    kept = np.maximum(0.0, 1.0 - explained / np.maximum(distance, 1e-300))
+    kept = 1.0 - np.divide(
+        explained, distance, out=np.ones_like(distance), where=distance > explained
+    )
     estimate = np.maximum(expected + spread(kept, offsets) * difference, 0.0)
     # A code that the larger group does not have at all stays out.
     estimate = np.where(target > 0.0, estimate, 0.0)

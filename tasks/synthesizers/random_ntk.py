@@ -114,8 +114,24 @@ class RandomNtkFeatures:
         """
         xp = _array_module(x)
         unit = _unit_rows(np.asarray(x, dtype=np.float64) if xp is np else x, xp)
-        drive = unit @ self.gates.T
-        gated = xp.where(drive > 0.0, unit @ self.directions.T, 0.0)
+        return self.from_products(unit, unit @ self.gates.T, unit @ self.directions.T)
+
+    def from_products(self, x: Any, drive: Any, directed: Any) -> Any:
+        """Features of records whose products with the gates and the directions are at hand.
+
+        Parameters
+        ----------
+        x : (n, d)
+        drive, directed : (n, n_random / 2)
+            ``x @ gates.T`` and ``x @ directions.T``; the norm of x does not matter.
+
+        Returns
+        -------
+        array of shape (n, n_features)
+        """
+        xp = _array_module(x)
+        unit = _unit_rows(x, xp)
+        gated = xp.where(drive > 0.0, directed, 0.0)
         hidden = _unit_rows(xp.concatenate([xp.maximum(drive, 0.0), gated], axis=1), xp)
         return _SHRINK * xp.concatenate(
             [np.sqrt(self.skip_weight) * unit, np.sqrt(1.0 - self.skip_weight) * hidden], axis=1

@@ -6,7 +6,8 @@ order, and noise is added once to the total by the curator. The result of a shar
 
 Fixed point: a record's vector is truncated toward zero on an integer grid before it is added,
 so a coordinate can only shrink and the stated bound survives. Partial sums of integers below
-2**53 are exact in float64, which lets BLAS do the work.
+2**53 are exact in float64, which lets BLAS add them up. Before truncation a record is rounded by
+itself: BLAS, which rounds a row by where it lies among others, sees no vector of a record.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ ROOT_SCALE = 2**ROOT_GRID_BITS
 SECOND_MOMENT_SCALE = ROOT_SCALE**2
 """Grid points per unit of a second moment."""
 
-_ROWS_AT_ONCE = 16_384
+_ROWS_AT_ONCE = 4_096
 """Rows expanded to features at a time: bounds the memory, does not change the sum."""
 
 
@@ -69,6 +70,9 @@ def cell_histograms(rows: EncodedRows, *, cells: Cells, offsets: NDArray[np.int6
     different cells. Event: one discrete Gaussian.
     """
     n_columns, width = rows.codes.shape[1], int(offsets[-1])
+    if (rows.codes >= np.diff(offsets)).any() or (rows.label >= cells.n_labels).any():
+        # Such a code would be counted in another column, with one that is there already.
+        raise ValueError("expected codes and labels inside the public domain, found one outside")
     amount = _grid(rows.weight / np.sqrt(n_columns) * SUM_SCALE)
     cell = rows.label.astype(np.int64) * cells.n_cells + cells.assign(rows.codes, rows.label)
     size = cells.n_labels * cells.n_cells * width
@@ -173,11 +177,20 @@ def residual_moments(
     total = np.zeros(weights.shape, dtype=np.int64)
     for block in _blocks(rows):
         phi = feature_map.phi(rows.codes[block])
-        residual = np.eye(weights.shape[1])[rows.label[block]] - softmax(phi @ weights + log_prior)
+        probabilities = softmax(logits_by_record(phi, weights) + log_prior)
+        residual = np.eye(weights.shape[1])[rows.label[block]] - probabilities
         residual *= rows.weight[block][:, None] * SUM_SCALE
         for label in range(weights.shape[1]):
             total[:, label] += _grid(phi * residual[:, label : label + 1]).sum(0).astype(np.int64)
     return total
+
+
+def logits_by_record(phi: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return ``phi @ weights`` of shape (n, C), each row rounded without regard to the others."""
+    logits = np.empty((len(phi), weights.shape[1]))
+    for label in range(weights.shape[1]):
+        logits[:, label] = (phi * weights[:, label]).sum(axis=1)
+    return logits
 
 
 def softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:

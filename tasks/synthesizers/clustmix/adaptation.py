@@ -3,8 +3,8 @@
 The loss of Eq. 6 depends on the rows only through A = sum phi phi^T and B = sum phi y^T, because
 ``sum |y - W^T phi|^2 = const - 2 tr(W^T B) + tr(W^T A W)``. Once a noisy (A, B) is released, any
 number of Adam steps, restarts and settings is post-processing. A second pair (A, B) from other
-patients scores the candidates: it is unbiased for them and costs nothing more, because a patient
-is in one of the two pairs only.
+patients, which no candidate was fitted to, scores the candidates; it costs nothing more, because
+a patient is in one of the two pairs only.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -13,7 +13,7 @@ PUBLIC_SEED = 20_221_013
 class BudgetShares(BaseModel):
     """How ``mu**2`` is split over the stages; only the ratios count."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     clustering: float = Field(default=0.05, gt=0, description="Noisy rounds that place centres.")
     second_moment: float = Field(default=0.20, gt=0, description="Second moments A of KIP.")
@@ -44,7 +44,7 @@ class PublishedSettings(BaseModel):
 class ClustMixConfig(BaseModel):
     """Settings of ClustMix. All are public: none may be chosen by looking at the private table."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     kind: Literal["clustmix"] = "clustmix"
     slices: int = Field(default=2, ge=1, le=64, description="Public random slices of the domain.")
@@ -70,10 +70,10 @@ class ClustMixConfig(BaseModel):
         default=16, ge=1, le=500, description="KIP support points of each label."
     )
     kip_steps: int = Field(default=100, ge=1, le=5000, description="Adam steps of KIP.")
-    alphas: tuple[float, ...] = Field(
+    alphas: tuple[Annotated[float, Field(ge=0, le=1)], ...] = Field(
         default=(0.0, 0.1), min_length=1, description="Candidate weights of staying near centres."
     )
-    lambdas: tuple[float, ...] = Field(
+    lambdas: tuple[Annotated[float, Field(gt=0)], ...] = Field(
         default=(0.001, 0.1), min_length=1, description="Candidate regularisations of KIP."
     )
     restarts: int = Field(default=1, ge=1, le=20, description="Public starting points tried.")

@@ -47,7 +47,8 @@ def fit_round(
     """
     shape = cells.centres.shape[:-1]
     grouped = histograms.reshape(*shape, -1)
-    sizes = sizes_of(grouped, cells.offsets)
+    # A cluster that took no records has nothing but noise in it and does not come back.
+    sizes = np.where(cells.alive, sizes_of(grouped, cells.offsets), -np.inf)
     alive = sizes >= min_cluster_size
     largest = sizes.argmax(axis=-1)[..., None] == np.arange(shape[-1])
     alive |= ~alive.any(axis=-1, keepdims=True) & largest

@@ -26,9 +26,14 @@ _TYPICAL_CURVATURE = 0.6
 _DAMPING = 0.15
 """Damping of a Newton step, as a share of the spectral norm of the noise of the gradient."""
 
+_LEAST_DAMPING = 1e-9
+"""Least damping, as a share of the largest curvature: one-hot features are collinear."""
 
-_PRIOR_ITERATIONS = 30
-"""Fixed-point steps that match the label frequencies; each at least halves the distance."""
+_PRIOR_ITERATIONS = 500
+"""Most fixed-point steps that match the label frequencies; timid logits need about ten."""
+
+_PRIOR_TOLERANCE = 1e-9
+"""Distance from the label frequencies at which the steps end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +149,8 @@ def correct(
     curvature = _TYPICAL_CURVATURE * prior * (1.0 - prior)
     values, vectors = np.linalg.eigh(second)
     damping = _DAMPING * noise_stddev * np.sqrt(len(second))
-    scale = np.maximum(values, 0.0)[:, None] * curvature + damping
+    scale = np.maximum(values, 0.0)[:, None] * curvature
+    scale += max(damping, _LEAST_DAMPING * float(scale.max()))
     step = vectors @ ((vectors.T @ residual) / scale) * share
     return replace(model, weights=model.weights + step)
 
@@ -170,6 +176,8 @@ def label_probabilities(
     """
     intercept = np.log(prior)
     for _ in range(_PRIOR_ITERATIONS):
-        probabilities = softmax(sharpness * logits + intercept)
-        intercept = intercept + np.log(prior / np.maximum(probabilities.mean(axis=0), 1e-12))
+        mean = softmax(sharpness * logits + intercept).mean(axis=0)
+        if np.abs(mean - prior).max() < _PRIOR_TOLERANCE:
+            break
+        intercept = intercept + np.log(prior / np.maximum(mean, 1e-12))
     return softmax(sharpness * logits + intercept)

@@ -1,0 +1,258 @@
+"""Write docs/site-file.md from the models that read a site file: ``python docs/site_file.py``.
+
+Keys, types, limits and defaults come from the models; meanings from their docstrings and field
+descriptions. A test compares the page with what this module writes.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from flows.site import BudgetSection, PrivacySection, SiteFile, UnitSection
+from storage.datasets import DATASETS
+from storage.schema import Buckets, CategoricalColumn, Label, NumericColumn, TableSchema
+from storage.sources import CsvSource, ParquetSource, SklearnSource, SqlSource
+from tasks.synthesizers.clustmix.config import BudgetShares, ClustMixConfig, PublishedSettings
+from tasks.synthesizers.naive_bayes import NaiveBayesConfig
+
+PAGE = Path(__file__).with_name("site-file.md")
+
+# Model -> title of its section, and what the docstring of the model does not say.
+SECTIONS: dict[type[BaseModel], tuple[str, str]] = {
+    SiteFile: ("The file", ""),
+    CsvSource: ("source, kind csv", ""),
+    ParquetSource: ("source, kind parquet", ""),
+    SqlSource: ("source, kind sql", ""),
+    SklearnSource: ("source, kind sklearn", ""),
+    TableSchema: (
+        "schema",
+        "Every column of the source is declared: in `columns`, as `label`, in `ignore`, or as the "
+        "column of `privacy_unit`. A source with another column is refused.",
+    ),
+    NumericColumn: ("schema.columns, kind integer or real", ""),
+    CategoricalColumn: ("schema.columns, kind categorical", ""),
+    Label: ("schema.label", ""),
+    Buckets: ("schema.label.buckets", ""),
+    UnitSection: ("privacy_unit", ""),
+    PrivacySection: ("privacy", ""),
+    BudgetSection: ("budget", ""),
+    ClustMixConfig: (
+        "method, kind clustmix",
+        "Except `published`, every setting belongs to the proven analysis.",
+    ),
+    BudgetShares: ("method.shares", ""),
+    PublishedSettings: ("method.published", ""),
+    NaiveBayesConfig: ("method, kind naive_bayes", ""),
+}
+
+# What a docstring says in the words of the code, said in the words of the file.
+MEANINGS: dict[tuple[str, str], str] = {
+    ("SiteFile", "table_schema"): "The declared table.",
+    ("SiteFile", "privacy_unit"): "Whom privacy protects.",
+    ("SiteFile", "privacy"): "The guarantee of one release.",
+    ("SiteFile", "budget"): "What all releases together may cost.",
+    ("SiteFile", "analysis"): "`proven`; or `published`, which is refused by a release and allowed "
+    "only with `public_benchmark_data: true`.",
+    ("PrivacySection", "epsilon"): "Bound on the privacy loss of one release.",
+    ("PrivacySection", "delta"): "Probability with which the bound may fail: a public constant, "
+    "much smaller than one over the number of patients.",
+    ("BudgetSection", "lifetime_epsilon"): "Cap of the dataset, at the delta and the adjacency of "
+    "this file; at least `privacy.epsilon`. The ledger keeps the smallest cap it was ever given.",
+    ("NumericColumn", "name"): "Column name.",
+    ("NumericColumn", "kind"): "Whether released values are whole numbers.",
+    (
+        "NumericColumn",
+        "decimals",
+    ): "Decimals of a released value: 0 for integers, 2 for reals where "
+    "left out. Bounds and edges lie on this grid.",
+    ("CategoricalColumn", "name"): "Column name.",
+    ("CategoricalColumn", "other"): "The level that takes every value which is not declared; such "
+    "values are refused where there is none.",
+    ("UnitSection", "column"): "Column that names the patient; `null` where every row is another "
+    "patient, with one row per patient.",
+    ("SklearnSource", "dataset"): "The dataset.",
+    ("ClustMixConfig", "shares"): "How the budget is split over the stages.",
+    ("ClustMixConfig", "published"): "Parameters of the published analysis.",
+} | {
+    (model, "data"): f"Name of a public dataset: {', '.join(sorted(DATASETS))}."
+    for model in ("CsvSource", "ParquetSource")
+}
+
+EXAMPLE = """\
+dataset: ward-admissions
+title: Admissions to the medical ward
+source: {kind: csv, path: admissions.csv}
+privacy_unit: {column: patient_id, max_rows_per_patient: 3}
+privacy: {epsilon: 1.0, delta: 1.0e-6}
+budget: {lifetime_epsilon: 3.0}
+method: {kind: clustmix}
+rows: 20000
+schema:
+  columns:
+    - {name: age, kind: integer, lower: 0, upper: 110, bins: 11}
+    - {name: creatinine, kind: real, lower: 0.1, upper: 15.0, bins: [0.1, 0.7, 1.3, 2.0, 4.0, 15.0],
+       decimals: 1, nullable: true}
+    - {name: sex, kind: categorical, levels: [female, male, unknown], other: unknown}
+  label:
+    name: readmitted
+    levels: {"no": ["0"], "yes": ["1"]}
+    positive: "yes"
+  ignore: [admission_id, admitted_at]
+"""
+
+HEAD = f"""\
+# The site file
+
+A site file is one YAML file that says everything about the releases of one dataset: where the table
+is, what it is declared to hold, whom privacy protects, what a release guarantees and what all
+releases together may cost. Everything in it is public. It is no secret and it is not protected by
+the guarantee, so bounds, bins and levels come from a codebook, a data dictionary or clinical
+knowledge, never from the records.
+
+`clustmix init TABLE` writes a template from the column names and, for Parquet, the column types.
+The folder [deployments/sites](../deployments/sites) has complete files for public tables.
+
+This page is written by [site_file.py](site_file.py) from the models that read the file.
+
+## Rules of the file
+
+- Plain YAML in UTF-8, at most 1 MB and 100,000 nodes with aliases written out.
+- An unknown key, a key that is given twice and a placeholder `FILL_IN` are refused, with one line
+  that names the key and exit code 2.
+- Levels and codes are text or numbers. `3`, `3.0` and `"3"` are the same level. `No`, `Yes`, `On`
+  and `Off` need quotes, because YAML reads them as true and false.
+- What the schema declares and a row does not keep: a number outside its bounds is clipped; an
+  undeclared category goes to `other`, and is refused where there is no `other`; an empty cell or
+  NaN is "missing" where the column is `nullable`, and is refused where it is not; infinity and
+  text that is no number are refused. A refusal names the column and the rule, and never a value.
+- One ledger balance belongs to one `dataset` name. Give all site files about the same patients the
+  same `dataset`: balances of different names are not added up.
+
+## Example
+
+```yaml
+{EXAMPLE}```
+"""
+
+
+def page() -> str:
+    """Return the whole page."""
+    return HEAD + "".join(_section(model) for model in SECTIONS)
+
+
+def _section(model: type[BaseModel]) -> str:
+    title, note = SECTIONS[model]
+    schema = model.model_json_schema(by_alias=True)
+    required = set(schema.get("required", ()))
+    meanings = _meanings(model)
+    lines = [f"\n## {title}\n", *(f"\n{text}\n" for text in (_summary(model), note) if text)]
+    lines.append("\n| key | value | default | meaning |\n|---|---|---|---|\n")
+    for name, field in model.model_fields.items():
+        key = field.alias or name
+        declared = schema["properties"][key]
+        meaning = field.description or meanings.get(name, "")
+        meaning = MEANINGS.get((model.__name__, name), meaning)
+        if key == "kind":
+            meaning = meaning or "The kind of this section."
+        if key in required or key == "kind":
+            default = "required"
+        elif field.default_factory is not None:
+            default = "none" if "additionalProperties" in declared else "see its section"
+        else:
+            default = _default(field.default)
+        cells = (f"`{key}`", _value(declared, schema), default, _prose(meaning))
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n")
+    return "".join(lines)
+
+
+def _summary(model: type[BaseModel]) -> str:
+    """Return the docstring up to its list of parameters."""
+    text = inspect.getdoc(model) or ""
+    return _prose(re.split(r"\n\n(?:Parameters|Attributes)\n-+\n", text)[0])
+
+
+def _meanings(model: type[BaseModel]) -> dict[str, str]:
+    """Return what the docstrings of a model and of its bases say about each field."""
+    found: dict[str, str] = {}
+    for base in model.__mro__:
+        text = inspect.cleandoc(base.__dict__.get("__doc__") or "")
+        parts = re.split(r"\n\n(?:Parameters|Attributes)\n-+\n", text)
+        if not issubclass(base, BaseModel) or len(parts) < 2:
+            continue
+        body = re.split(r"\n\n\w+\n-+\n", parts[1])[0]
+        for entry in re.split(r"\n(?=\S)", body):
+            names, _, meaning = entry.partition("\n")
+            for name in names.split(" : ")[0].split(", "):
+                found.setdefault(name, inspect.cleandoc("\n" + meaning))
+    return found
+
+
+def _value(declared: dict[str, Any], schema: dict[str, Any]) -> str:
+    """Say what a key takes, from its JSON schema."""
+    if "$ref" in declared:
+        name = declared["$ref"].rsplit("/", 1)[-1]
+        inner = schema["$defs"][name]
+        if "enum" in inner:
+            return _value(inner, schema)
+        return _link(name)
+    for union in ("anyOf", "oneOf"):
+        if union in declared:
+            return " or ".join(dict.fromkeys(_value(one, schema) for one in declared[union]))
+    if "const" in declared:
+        return f"`{declared['const']}`"
+    if "enum" in declared:
+        return " or ".join(f"`{one}`" for one in declared["enum"])
+    kind = declared.get("type")
+    if kind == "array" and "prefixItems" in declared:
+        return "[" + ", ".join(_value(one, schema) for one in declared["prefixItems"]) + "]"
+    if kind == "array":
+        return f"list of ({_value(declared['items'], schema)})"
+    if kind == "object":
+        return f"mapping of names to ({_value(declared['additionalProperties'], schema)})"
+    if kind == "null":
+        return "`null`"
+    words = {"string": "text", "boolean": "`true` or `false`"}.get(str(kind), str(kind))
+    if declared.get("format") in ("path", "date"):
+        words = str(declared["format"])
+    limits = [
+        f"{word} {_number(declared[key])}"
+        for key, word in (
+            ("minimum", "from"),
+            ("exclusiveMinimum", "above"),
+            ("maximum", "to"),
+            ("exclusiveMaximum", "below"),
+            ("multipleOf", "in steps of"),
+        )
+        if key in declared
+    ]
+    return " ".join([words, *limits])
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+
+
+def _link(name: str) -> str:
+    titles = {model.__name__: title for model, (title, _) in SECTIONS.items()}
+    title = titles[name]
+    anchor = re.sub(r"[^a-z0-9 _-]", "", title.lower()).replace(" ", "-")
+    return f"[{title}](#{anchor})"
+
+
+def _default(value: object) -> str:
+    return "none" if value in (None, (), {}) else f"`{json.dumps(value)}`"
+
+
+def _prose(text: str) -> str:
+    """Put docstring text on one line, in Markdown."""
+    return " ".join(text.replace("``", "`").split())
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,203 @@
+"""What each command of ``clustmix`` does; each returns its exit code.
+
+Heavy imports are made where they are needed, so that help and bad site files are answered at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flows import terminal
+from privacy.errors import ConfigurationError, InputError
+
+if TYPE_CHECKING:
+    from flows.request import ReleaseRequest
+    from flows.site import SiteFile
+    from storage.ledger_db import LedgerDatabase
+    from storage.settings import Settings
+
+
+def release(options: argparse.Namespace) -> int:
+    """Make and publish one release."""
+    # Everything that a person can get wrong before a row is read is checked first: starting the
+    # orchestrator takes seconds. Prefect's environment is set before Prefect is imported.
+    from flows.site import load_site
+    from storage.settings import load_settings
+    from tasks.runtime import configure_prefect
+
+    settings = load_settings()
+    progress = terminal.Progress(quiet=options.json)
+    path, site = options.site, load_site(options.site)
+    try:
+        request = _checked_request(path, site, settings)
+    except InputError as error:
+        if options.fallback is None or error.code != "DATA_UNAVAILABLE":
+            raise
+        path, site = options.fallback, load_site(options.fallback)
+        progress.note(
+            f"the data of {options.site.stem} are not at hand and could not be fetched; "
+            f"releasing {site.title} instead"
+        )
+        request = _checked_request(path, site, settings)
+    configure_prefect(settings)
+    progress.title(site)
+    progress.note("starting the orchestrator")
+    from flows.release import run_release
+    from tasks.run import listen_to_stages
+
+    with listen_to_stages(progress):
+        outcome = run_release(request)
+    answer = {**outcome.model_dump(), "stage_seconds": progress.stage_seconds}
+    if options.json:
+        terminal.print_json(answer)
+    else:
+        progress.finish(outcome)
+    return 0
+
+
+def _checked_request(path: Path, site: SiteFile, settings: Settings) -> ReleaseRequest:
+    """Check the request, the folders and the header of the source; no row is read."""
+    from flows.request import ReleaseRequest, load_job
+    from storage.cohorts import CohortReader
+    from storage.releases import ReleaseStore
+    from storage.settings import ensure_private_directory
+    from tasks.ledger_steps import check_source
+
+    request = ReleaseRequest(site_file=str(path), dataset=site.dataset)
+    job = load_job(request)
+    ensure_private_directory(settings.home)
+    ReleaseStore(settings.releases).check_usable(site.dataset)
+    check_source(job, CohortReader(job.source, settings=settings))
+    return request
+
+
+def benchmark(options: argparse.Namespace) -> int:
+    """Run the published analysis on public data."""
+    from flows.site import load_site
+    from storage.settings import load_settings
+    from tasks.run import listen_to_stages
+    from tasks.runtime import configure_prefect
+
+    settings, site = load_settings(), load_site(options.site)
+    configure_prefect(settings)
+    progress = terminal.Progress(quiet=options.json)
+    progress.note("starting the orchestrator")
+    from flows.benchmark import benchmark_published
+
+    with listen_to_stages(progress):
+        answer = benchmark_published(site, settings, options.output)
+    if options.json:
+        terminal.print_json({**answer, "stage_seconds": progress.stage_seconds})
+    else:
+        terminal.line(f"{answer['claim']}\n{answer['folder']}")
+    return 0
+
+
+def verify(options: argparse.Namespace) -> int:
+    """Check a published bundle."""
+    from storage.releases import verify_bundle
+    from tasks.reporting.guarantee import Claim, guarantee_statement
+
+    verified = verify_bundle(options.bundle)
+    manifest = verified.manifest
+    if options.json:
+        terminal.print_json(
+            {
+                "verified": True,
+                "dataset": manifest.dataset,
+                "release_id": manifest.release_id,
+                "epsilon": manifest.epsilon,
+                "delta": manifest.delta,
+                "adjacency": manifest.adjacency,
+                "manifest_sha256": verified.manifest_sha256,
+            }
+        )
+        return 0
+    terminal.paragraph(
+        "Verified",
+        f"{manifest.dataset}/{manifest.release_id}: {len(manifest.files)} files as the manifest "
+        "states them, epsilon as its events give it",
+    )
+    terminal.paragraph("Manifest", f"SHA-256 {verified.manifest_sha256}")
+    terminal.paragraph("Guarantee", guarantee_statement(Claim.of(manifest)))
+    return 0
+
+
+def _verified_ledger() -> LedgerDatabase:
+    from storage.ledger_db import LedgerDatabase
+    from storage.settings import load_settings
+
+    path = load_settings().ledger_path
+    if not path.exists():
+        raise ConfigurationError(
+            "NO_LEDGER",
+            f"expected a ledger at {path}, found none; the first release makes it, in the folder "
+            "that CLUSTMIX_HOME names",
+        )
+    ledger = LedgerDatabase(path)
+    ledger.verify()
+    return ledger
+
+
+def ledger_show(options: argparse.Namespace) -> int:
+    """List releases, spent and remaining budget."""
+    ledger = _verified_ledger()
+    entries = ledger.entries(options.dataset)
+    datasets = sorted({entry.dataset for entry in entries})
+    balances = {name: ledger.balance(name) for name in datasets}
+    if options.json:
+        terminal.print_json(terminal.ledger_as_json(entries, balances))
+    else:
+        terminal.ledger(entries, balances)
+    return 0
+
+
+def ledger_verify(options: argparse.Namespace) -> int:
+    """Check the ledger."""
+    sequence, head = _verified_ledger().head()
+    if options.json:
+        terminal.print_json({"verified": True, "rows": sequence, "head": head})
+    else:
+        terminal.paragraph("Verified", f"{sequence} rows")
+        terminal.paragraph("Last row", head)
+    return 0
+
+
+def doctor(options: argparse.Namespace) -> int:
+    """Check the installation."""
+    from flows.doctor import examine
+    from storage.settings import load_settings
+
+    findings = examine(load_settings())
+    if options.json:
+        terminal.print_json([finding.as_json() for finding in findings])
+    else:
+        terminal.findings(findings)
+    return 0 if all(finding.good for finding in findings) else 1
+
+
+def init(options: argparse.Namespace) -> int:
+    """Write a site file to fill in."""
+    from flows.site_template import describe_table, site_template, source_of
+
+    source = source_of(options.table, delimiter=options.delimiter)
+    text = site_template(*describe_table(source), source)
+    if options.output is None:
+        sys.stdout.write(json.dumps({"site": text}) + "\n" if options.json else text)
+        return 0
+    try:
+        with options.output.open("x", encoding="utf-8") as handle:
+            handle.write(text)
+    except FileExistsError:
+        raise ConfigurationError(
+            "FILE_EXISTS", f"expected no file at {options.output}, found one; name another"
+        ) from None
+    if options.json:
+        terminal.print_json({"output": str(options.output)})
+    else:
+        terminal.line(f"wrote {options.output}; replace every FILL_IN before the first release")
+    return 0

@@ -1,0 +1,199 @@
+"""A run that is killed: the budget is never under-counted and no half bundle is seen.
+
+Each run is a process of its own that ends itself with SIGKILL at a point of the flow; the next run
+then cleans up. Steps run without Prefect, which has no part in this, except in the last test.
+"""
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from decimal import Decimal
+from pathlib import Path
+
+import made_up_release as made
+import psutil
+import pytest
+
+from privacy.accountants.gaussian import GaussianAccountant
+from privacy.events import event_from_dict
+from privacy.parameters import Adjacency
+from storage.ledger_db import LedgerDatabase
+from storage.releases import verify_bundle
+
+KILLED_ID = "r-20250101-0badcafe"
+
+# Where the run dies, what its entry was then, and what the next run makes of it.
+POINTS = {
+    "clean-up": (None, None),
+    "check-source": (None, None),
+    "plan": (None, None),
+    "reserve": (None, None),
+    "between reserve and begin": ("reserved", "void"),
+    "ingest": ("executing", "burned"),
+    "input-gate": ("executing", "burned"),
+    "bound-contributions": ("executing", "burned"),
+    "histograms": ("executing", "burned"),
+    "between noise and seal": ("executing", "burned"),
+    "after a seal": ("executing", "burned"),
+    "decode": ("sealed", "withheld"),
+    "output-gate": ("sealed", "withheld"),
+    "commit": ("sealed", "withheld"),
+    "report": ("approved", "withheld"),
+    "publish": ("approved", "withheld"),
+    "inside publish": ("approved", "withheld"),
+    "before rename": ("approved", "withheld"),
+    "after rename": ("approved", "published"),
+    "before the PUBLISHED row": ("approved", "published"),
+    "purge": ("published", "published"),
+}
+METHOD_POINTS = dict.fromkeys(made.STAGES_OF_CLUSTMIX, ("executing", "burned"))
+
+
+@pytest.fixture(scope="module")
+def forkserver():
+    """Processes that start with everything imported and nothing begun."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(
+        ["flows.release", "tasks.expectations", "great_expectations", "jax", "yaml", "pandas"]
+    )
+    return context
+
+
+@pytest.fixture(scope="module")
+def sites(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sites")
+    paths = {}
+    for name, method in (("naive", made.NAIVE_BAYES), ("clustmix", made.SMALL_CLUSTMIX)):
+        (folder / name).mkdir()
+        paths[name] = made.write_site(folder / name, method=method)
+    return paths
+
+
+def killed(forkserver, environment, site, point, draws):
+    arguments = (environment, str(site), KILLED_ID, point, str(draws))
+    process = forkserver.Process(target=made.release_and_die, args=arguments)
+    process.start()
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL, point
+
+
+def drawn_rho(draws: Path) -> Decimal:
+    accountant = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
+    lines = draws.read_text().splitlines() if draws.exists() else []
+    for line in lines:
+        accountant = accountant.compose(event_from_dict(json.loads(line)))
+    return Decimal(accountant.rho)
+
+
+def check_after_kill(folder, state, draws):
+    """What holds at once, before anybody has cleaned up."""
+    path = folder / "home" / "ledger.sqlite"
+    entries = LedgerDatabase(path).entries() if path.exists() else ()
+    assert [entry.state.value for entry in entries] == ([] if state is None else [state])
+    assert sum(entry.rho for entry in entries if entry.counts) >= drawn_rho(draws)
+    for bundle in (folder / "releases").glob("made-up/*"):
+        verified = verify_bundle(bundle)
+        assert verified.manifest.ledger_entry in {e.entry_id for e in entries if e.counts}
+
+
+def check_after_next_run(folder, outcome, state, draws):
+    ledger = LedgerDatabase(folder / "home" / "ledger.sqlite")
+    ledger.verify()
+    entries = {entry.release_id: entry for entry in ledger.entries()}
+    assert entries.pop(outcome.release_id).state == "published"
+    assert {name: entry.state.value for name, entry in entries.items()} == (
+        {} if state is None else {KILLED_ID: state}
+    )
+    assert ledger.balance("made-up").spent_rho - Decimal(outcome.charged_rho) >= drawn_rho(draws)
+    published = {outcome.release_id} | ({KILLED_ID} if state == "published" else set())
+    bundles = {path.name: path for path in (folder / "releases" / "made-up").iterdir()}
+    assert bundles.keys() == published
+    for name, bundle in bundles.items():
+        verified = verify_bundle(bundle)
+        if name == KILLED_ID:
+            assert entries[KILLED_ID].digest == verified.manifest_sha256
+            assert entries[KILLED_ID].entry_id == verified.manifest.ledger_entry
+    assert [path.name for path in (folder / "home" / "private").iterdir()] == [".lock"]
+    assert sorted(path.name for path in (folder / "releases").iterdir()) == [".lock", "made-up"]
+
+
+def kill_and_run_again(forkserver, folder, monkeypatch, site, next_site, point, states):
+    environment, draws = made.environment_of(folder), folder / "draws.jsonl"
+    killed(forkserver, environment, site, point, draws)
+    check_after_kill(folder, states[0], draws)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    outcome = made.release_without_engine(next_site)
+    check_after_next_run(folder, outcome, states[1], draws)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_run_is_paid_for_and_cleaned_up(forkserver, sites, tmp_path, monkeypatch, point):
+    site = sites["naive"]
+    kill_and_run_again(forkserver, tmp_path, monkeypatch, site, site, point, POINTS[point])
+
+
+@pytest.mark.parametrize("point", METHOD_POINTS)
+def test_killed_method_stage_is_paid_for(forkserver, sites, tmp_path, monkeypatch, point):
+    kill_and_run_again(
+        forkserver,
+        tmp_path,
+        monkeypatch,
+        sites["clustmix"],
+        sites["naive"],
+        point,
+        METHOD_POINTS[point],
+    )
+
+
+def test_draws_are_recorded_where_a_run_dies_after_them(forkserver, sites, tmp_path):
+    # Otherwise the comparison with the charge would hold for want of draws.
+    draws = tmp_path / "draws.jsonl"
+    environment = made.environment_of(tmp_path)
+    killed(forkserver, environment, sites["naive"], "between noise and seal", draws)
+    assert drawn_rho(draws) > 0
+    assert list((tmp_path / "home" / "private" / KILLED_ID).glob("shard-*.npz"))
+
+
+def test_killed_command_leaves_no_process(sites, tmp_path, monkeypatch):
+    environment = made.environment_of(tmp_path, dask_workers=1)
+    (tmp_path / "home").mkdir(mode=0o700)
+    inherited = {name: text for name, text in os.environ.items() if not name.startswith("PREFECT")}
+    command = (
+        "from made_up_release import command_that_dies_at as run; "
+        f"run('constrained-gmm', {str(sites['clustmix'])!r})"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", command],
+        env={**inherited, **environment, "PYTHONPATH": str(Path(made.__file__).parent)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    started: set[psutil.Process] = set()
+    watched = psutil.Process(process.pid)
+    while process.poll() is None:
+        try:
+            started.update(watched.children(recursive=True))
+        except psutil.NoSuchProcess:
+            break
+        time.sleep(0.05)
+    assert process.wait(120) == -signal.SIGKILL
+    # The server, a worker and what multiprocessing runs beside it end with the command.
+    assert len(started) >= 2
+    _, alive = psutil.wait_procs(started, timeout=20)
+    assert [child.cmdline() for child in alive] == []
+
+    check_after_kill(tmp_path, "executing", tmp_path / "none")
+    assert [path.name for path in (tmp_path / "home" / "private").iterdir() if path.is_dir()]
+    monkeypatch.setenv("CLUSTMIX_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("CLUSTMIX_RELEASES", str(tmp_path / "releases"))
+    monkeypatch.setenv("CLUSTMIX_DASK_WORKERS", "0")
+    made.release_without_engine(sites["naive"])
+    states = [e.state.value for e in LedgerDatabase(tmp_path / "home" / "ledger.sqlite").entries()]
+    assert states == ["burned", "published"]
+    assert [path.name for path in (tmp_path / "home" / "private").iterdir()] == [".lock"]

@@ -1,0 +1,583 @@
+import json
+import os
+import re
+import shlex
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from flows import commands
+from flows.cli import EXAMPLES, build_parser, main
+from flows.site import PLACEHOLDER, load_site
+from privacy.errors import InputError
+from storage.cohorts import CohortReader
+from storage.ledger_db import LedgerDatabase
+from storage.manifest import canonical_json
+
+HOME = Path(os.environ["PREFECT_HOME"]).parent
+SITES = Path(__file__).parents[2] / "deployments" / "sites"
+COMMANDS = (
+    "release",
+    "benchmark",
+    "verify",
+    "ledger show",
+    "ledger verify",
+    "doctor",
+    "init",
+)
+HEADER = ["patient", "age", "sex", "died"]
+
+
+def table(n=60):
+    rng = np.random.default_rng(3)
+    return pd.DataFrame(
+        {
+            "patient": [f"p{i}" for i in range(n)],
+            "age": rng.integers(20, 90, n),
+            "sex": rng.choice(["f", "m"], n),
+            "died": np.arange(n) % 2,
+        }
+    )
+
+
+def site_of(path, dataset):
+    return {
+        "dataset": dataset,
+        "title": "Heart failure",
+        "source": {"kind": "csv", "path": str(path)},
+        "privacy_unit": {"column": "patient", "max_rows_per_patient": 1},
+        "privacy": {"epsilon": 1.0, "delta": 1.0e-6},
+        "budget": {"lifetime_epsilon": 3.0},
+        "method": {"kind": "naive_bayes"},
+        "rows": 30,
+        "schema": {
+            "columns": [
+                {"name": "age", "kind": "integer", "lower": 0, "upper": 110, "bins": 11},
+                {"name": "sex", "kind": "categorical", "levels": ["f", "m"]},
+            ],
+            "label": {"name": "died", "levels": {"no": [0], "yes": [1]}},
+        },
+    }
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    """Settings of the orchestrator of this session, and a folder to work in."""
+    folder = tmp_path_factory.mktemp("cli")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("CLUSTMIX_")]:
+            patch.delenv(name)
+        patch.setenv("CLUSTMIX_HOME", str(HOME))
+        patch.setenv("CLUSTMIX_RELEASES", str(folder / "releases"))
+        patch.setenv("CLUSTMIX_DASK_WORKERS", "0")
+        patch.setenv("CLUSTMIX_OFFLINE", "true")
+        patch.chdir(folder)
+        umask = os.umask(0o022)
+        yield folder
+        os.umask(umask)
+
+
+@pytest.fixture(scope="module")
+def bundle(environment):
+    """A published bundle."""
+    path = environment / "heart.csv"
+    table().to_csv(path, index=False)
+    site = environment / "heart.yaml"
+    site.write_text(yaml.safe_dump(site_of(path, "cli-heart")))
+    assert main(["release", str(site)]) == 0
+    (found,) = (environment / "releases" / "cli-heart").iterdir()
+    return found
+
+
+@pytest.fixture
+def copied(bundle, tmp_path):
+    return Path(shutil.copytree(bundle, tmp_path / "bundle"))
+
+
+def run(capsys, *arguments):
+    capsys.readouterr()
+    code = main([str(argument) for argument in arguments])
+    output, errors = capsys.readouterr()
+    return code, output, errors
+
+
+# ---- help ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS, "ledger"])
+def test_help_fits_and_explains_every_flag(command, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main([*command.split(), "--help"])
+    assert stopped.value.code == 0
+    text = capsys.readouterr().out
+    assert max(len(line) for line in text.splitlines()) <= 80
+    flags = re.findall(r"^  (-\S.*)$", text, flags=re.MULTILINE)
+    assert flags
+    following = text.splitlines()
+    for flag in flags:
+        line = following.index(f"  {flag}")
+        explained = re.search(r"  \S", flag) or re.match(r" {10,}\S", following[line + 1])
+        assert explained, flag
+
+
+def test_help_names_exit_codes_and_settings(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    text = capsys.readouterr().out
+    for name in ("HOME", "RELEASES", "DATA_DIR", "OFFLINE", "DASK_WORKERS", "DASK_ADDRESS"):
+        assert f"CLUSTMIX_{name}" in text
+    for line in ("0  done", "2  bad configuration or input", "3  refused by the budget"):
+        assert line in text
+
+
+def test_the_examples_of_the_help_parse():
+    examples = [line.split("   then")[0] for line in EXAMPLES.splitlines()[1:]]
+    more = (
+        "clustmix release a.yaml --fallback b.yaml --json",
+        "clustmix benchmark deployments/sites/adult.yaml --output out",
+        "clustmix ledger show --dataset adult --json",
+        "clustmix ledger verify --json",
+        "clustmix doctor --json",
+        "clustmix init export.csv --delimiter ';'",
+        "clustmix verify releases/adult/r-20260131-0a1b2c3d --json",
+    )
+    for example in (*examples, *more):
+        options = build_parser().parse_args(shlex.split(example)[1:])
+        assert callable(options.run), example
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["relaese"], ["release"], ["ledger"], ["doctor", "--fast"], ["verify"]]
+)
+def test_wrong_usage(arguments, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err.startswith("usage: clustmix")
+
+
+def test_the_version(capsys):
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert re.fullmatch(r"clustmix \d+\.\d+\.\d+\n", capsys.readouterr().out)
+
+
+# ---- release ---------------------------------------------------------------------------------
+
+
+def test_a_release_shows_stages_guarantee_budget_and_bundle(environment, bundle, capsys):
+    code, output, errors = run(capsys, "release", environment / "heart.yaml")
+    assert code == 0
+    lines = errors.splitlines()
+    assert lines[0] == "Heart failure"
+    stages = [line.split()[0] for line in lines if line.endswith(" s")]
+    assert stages == [
+        "clean-up",
+        "check-source",
+        "plan",
+        "reserve",
+        "ingest",
+        "input-gate",
+        "bound-contributions",
+        "histograms",
+        "decode",
+        "output-gate",
+        "commit",
+        "report",
+        "publish",
+        "purge",
+    ]
+    assert all(len(line) <= 80 for line in lines)
+    assert "epsilon = 1" in " ".join(output.split())
+    assert re.search(r"left [\d.]+: \d+ more releases? like this one", " ".join(output.split()))
+    (folder,) = re.findall(r"Bundle: +(\S+)", output)
+    assert f"clustmix verify {folder}" in output
+    assert run(capsys, "verify", folder)[0] == 0
+
+
+def test_the_fallback_is_used_where_public_data_are_absent(
+    environment, bundle, monkeypatch, capsys
+):
+    header = CohortReader.header
+
+    def absent(self):
+        if getattr(self._source, "data", None):
+            raise InputError("DATA_UNAVAILABLE", "not here")
+        return header(self)
+
+    def not_found(name, settings=None):
+        raise InputError("DATA_UNAVAILABLE", "not here")
+
+    monkeypatch.setattr("storage.cohorts.find", not_found)
+    monkeypatch.setattr(CohortReader, "header", absent)
+    adult = SITES / "adult.yaml"
+    code, output, errors = run(
+        capsys, "release", adult, "--fallback", environment / "heart.yaml", "--json"
+    )
+    assert code == 0, errors
+    assert json.loads(output)["dataset"] == "cli-heart"
+    assert errors == ""
+    code, output, errors = run(capsys, "release", adult)
+    assert (code, errors) == (2, "clustmix: DATA_UNAVAILABLE: not here\n")
+
+
+def test_a_fallback_is_not_for_other_failures(environment, bundle, tmp_path, capsys):
+    site = tmp_path / "a.yaml"
+    site.write_text(yaml.safe_dump(site_of(tmp_path / "none.csv", "cli-absent")))
+    code, _, errors = run(capsys, "release", site, "--fallback", environment / "heart.yaml")
+    assert code == 2
+    assert errors.startswith("clustmix: SOURCE_MISSING: ")
+
+
+def test_what_nobody_expected_goes_to_the_private_log(environment, monkeypatch, capsys):
+    def broken(path):
+        raise RuntimeError("zq7143")
+
+    monkeypatch.setattr("storage.releases.verify_bundle", broken)
+    code, output, errors = run(capsys, "verify", "x")
+    log = HOME / "diagnostics" / "failures.log"
+    assert (code, output) == (1, "")
+    assert errors == f"clustmix: UNEXPECTED: stopped by RuntimeError; {log} says where\n"
+    assert "RuntimeError: zq7143" in log.read_text()
+    monkeypatch.setenv("CLUSTMIX_HOME", "/dev/null/home")
+    assert run(capsys, "verify", "x")[2] == (
+        "clustmix: UNEXPECTED: stopped by RuntimeError; the private log cannot be written\n"
+    )
+
+
+def test_the_keyboard_stops_a_command(environment, monkeypatch, capsys):
+    def stopped(path):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("storage.releases.verify_bundle", stopped)
+    assert run(capsys, "verify", "x") == (1, "", "clustmix: STOPPED: stopped from the keyboard\n")
+
+
+# ---- verify ----------------------------------------------------------------------------------
+
+
+def test_a_good_bundle_is_verified(copied, capsys):
+    code, output, errors = run(capsys, "verify", copied)
+    assert (code, errors) == (0, "")
+    assert output.startswith("Verified:   cli-heart/r-")
+    assert all(len(line) <= 80 for line in output.splitlines())
+    code, output, errors = run(capsys, "verify", copied, "--json")
+    assert (code, errors) == (0, "")
+    answer = json.loads(output)
+    assert answer["verified"] is True
+    assert answer["dataset"] == "cli-heart"
+    assert answer["epsilon"] == pytest.approx(1.0, rel=1e-3)
+
+
+def flip_a_byte(folder):
+    path = folder / "synthetic.csv"
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+
+
+def claim_less(folder):
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["epsilon"] /= 2
+    path.write_bytes(canonical_json(manifest))
+
+
+def remove_all(folder):
+    shutil.rmtree(folder)
+
+
+def make_it_a_file(folder):
+    shutil.rmtree(folder)
+    folder.touch()
+
+
+@pytest.mark.parametrize(
+    ("tamper", "line"),
+    [
+        (
+            flip_a_byte,
+            "FILE_CHANGED: file synthetic.csv differs from its SHA-256; get the release again",
+        ),
+        (
+            lambda folder: (folder / "report.html").unlink(),
+            "FILE_MISSING: file report.html is missing; get the release again",
+        ),
+        (
+            lambda folder: (folder / "real.csv").touch(),
+            "FILE_EXTRA: file real.csv is not in the manifest; remove it",
+        ),
+        (
+            lambda folder: (folder / "manifest.json").unlink(),
+            "FILE_MISSING: file manifest.json is missing or unreadable",
+        ),
+        (
+            claim_less,
+            "MANIFEST_CLAIM: file manifest.json: field 'epsilon' is not what its events give; do "
+            "not rely on the stated guarantee",
+        ),
+        (remove_all, "BUNDLE_MISSING: expected a folder with a release at {folder}"),
+        (make_it_a_file, "BUNDLE_MISSING: expected a folder with a release at {folder}"),
+    ],
+)
+def test_a_bundle_that_was_changed_is_refused(copied, capsys, tamper, line):
+    tamper(copied)
+    line = line.format(folder=copied)
+    assert run(capsys, "verify", copied) == (1, "", f"clustmix: {line}\n")
+    code, output, errors = run(capsys, "verify", copied, "--json")
+    assert (code, errors) == (1, f"clustmix: {line}\n")
+    error, message = line.split(": ", maxsplit=1)
+    assert json.loads(output) == {"error": error, "message": message, "exit_code": 1}
+
+
+# ---- ledger ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("action", ["show", "verify"])
+def test_no_ledger(environment, tmp_path, monkeypatch, capsys, action):
+    monkeypatch.setenv("CLUSTMIX_HOME", str(tmp_path / "none"))
+    code, output, errors = run(capsys, "ledger", action)
+    assert (code, output) == (2, "")
+    assert errors == (
+        f"clustmix: NO_LEDGER: expected a ledger at {tmp_path / 'none' / 'ledger.sqlite'}, found "
+        "none; the first release makes it, in the folder that CLUSTMIX_HOME names\n"
+    )
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_good_ledger(bundle, capsys):
+    code, output, _ = run(capsys, "ledger", "show", "--dataset", "cli-heart")
+    assert code == 0
+    assert output.startswith("cli-heart\n  lifetime cap  rho ")
+    assert f"  {bundle.name}  published         1    1e-06" in output
+    code, output, _ = run(capsys, "ledger", "show", "--dataset", "nobody")
+    assert (code, output) == (0, "no entries\n")
+    code, output, _ = run(capsys, "ledger", "show", "--json")
+    assert code == 0
+    answer = json.loads(output)
+    assert "cli-heart" in answer["balances"]
+    assert bundle.name in [entry["release_id"] for entry in answer["entries"]]
+    code, output, _ = run(capsys, "ledger", "verify", "--json")
+    assert code == 0
+    sequence, head = LedgerDatabase(HOME / "ledger.sqlite").head()
+    assert json.loads(output) == {"verified": True, "rows": sequence, "head": head}
+    code, output, _ = run(capsys, "ledger", "verify")
+    assert (code, output) == (0, f"Verified:   {sequence} rows\nLast row:   {head}\n")
+
+
+@pytest.mark.parametrize("action", ["show", "verify"])
+def test_a_tampered_ledger(bundle, tmp_path, monkeypatch, capsys, action):
+    (tmp_path / "home").mkdir(mode=0o700)
+    copy = tmp_path / "home" / "ledger.sqlite"
+    source = sqlite3.connect(HOME / "ledger.sqlite")
+    target = sqlite3.connect(copy)
+    source.backup(target)
+    source.close()
+    triggers = target.execute("SELECT name, sql FROM sqlite_master WHERE type='trigger'").fetchall()
+    for name, _ in triggers:
+        target.execute(f"DROP TRIGGER {name}")
+    target.execute("UPDATE journal SET rho = '0.000000000001' WHERE sequence = 1")
+    for _, statement in triggers:
+        target.execute(statement)
+    target.commit()
+    target.close()
+    copy.chmod(0o600)
+    monkeypatch.setenv("CLUSTMIX_HOME", str(tmp_path / "home"))
+    code, output, errors = run(capsys, "ledger", action)
+    assert (code, output) == (1, "")
+    assert re.fullmatch(r"clustmix: LEDGER_\w+: .*\b1\b.*\n", errors)
+
+
+# ---- init ------------------------------------------------------------------------------------
+
+
+def written_table(folder, kind):
+    path = folder / f"cohort.{kind}"
+    if kind == "csv":
+        table().to_csv(path, index=False)
+    else:
+        pq.write_table(pa.Table.from_pandas(table(), preserve_index=False), path)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_template_is_refused_until_it_is_filled_in(environment, bundle, tmp_path, capsys, kind):
+    source = written_table(tmp_path, kind)
+    site = tmp_path / "new.yaml"
+    code, output, errors = run(capsys, "init", source, "--output", site)
+    assert (code, errors) == (0, "")
+    assert output == f"wrote {site}; replace every {PLACEHOLDER} before the first release\n"
+    code, output, errors = run(capsys, "release", site)
+    assert (code, output) == (2, "")
+    assert errors == (
+        f"clustmix: SITE_INCOMPLETE: new.yaml: dataset: expected a value instead of {PLACEHOLDER}; "
+        "take it from a codebook or a clinical range, never from the records\n"
+    )
+    data = yaml.safe_load(site.read_text())
+    assert data["source"] == {"kind": kind, "path": str(source)}
+    columns = {column["name"]: column for column in data["schema"]["columns"]}
+    assert list(columns) == HEADER
+    assert columns["age"]["kind"] == ("integer" if kind == "parquet" else PLACEHOLDER)
+    assert "p17" not in site.read_text()
+    filled = site_of(source, f"cli-init-{kind}")
+    data |= {key: filled[key] for key in data if key not in {"source", "method"}}
+    data["method"] = {"kind": "naive_bayes"}
+    site.write_text(yaml.safe_dump(data))
+    code, output, errors = run(capsys, "release", site, "--json")
+    assert code == 0, errors
+    assert json.loads(output)["dataset"] == f"cli-init-{kind}"
+
+
+def test_a_template_never_replaces_a_file(environment, tmp_path, capsys):
+    source, site = written_table(tmp_path, "csv"), tmp_path / "site.yaml"
+    site.touch()
+    line = f"expected no file at {site}, found one; name another"
+    assert run(capsys, "init", source, "--output", site) == (
+        2,
+        "",
+        f"clustmix: FILE_EXISTS: {line}\n",
+    )
+    assert site.read_text() == ""
+    absent = tmp_path / "no" / "site.yaml"
+    assert run(capsys, "init", source, "--output", absent)[::2] == (
+        2,
+        f"clustmix: FILE_UNUSABLE: expected to read or write {absent}, found: No such file or "
+        "directory\n",
+    )
+
+
+def test_a_template_on_standard_output(environment, tmp_path, capsys):
+    source = written_table(tmp_path, "csv")
+    _, plain, _ = run(capsys, "init", source)
+    code, output, _ = run(capsys, "init", source, "--json")
+    assert code == 0
+    assert json.loads(output) == {"site": plain}
+    code, output, _ = run(capsys, "init", source, "--output", tmp_path / "a.yaml", "--json")
+    assert (code, json.loads(output)) == (0, {"output": str(tmp_path / "a.yaml")})
+    assert (tmp_path / "a.yaml").read_text() == plain
+
+
+def test_init_of_a_file_with_semicolons(environment, tmp_path, capsys):
+    source = tmp_path / "a.csv"
+    table().to_csv(source, index=False, sep=";")
+    code, output, errors = run(capsys, "init", source)
+    assert (code, output) == (2, "")
+    assert errors.startswith("clustmix: CSV_DELIMITER: ")
+    code, output, _ = run(capsys, "init", source, "--delimiter", ";")
+    assert code == 0
+    assert yaml.safe_load(output)["source"]["delimiter"] == ";"
+    assert run(capsys, "init", source, "--delimiter", "ab") == (
+        2,
+        "",
+        "clustmix: INVALID_DELIMITER: expected --delimiter to be one character, neither a quote "
+        "nor a line end\n",
+    )
+
+
+def test_init_of_what_has_no_header(environment, tmp_path, capsys):
+    source = tmp_path / "a.csv"
+    table().to_csv(source, index=False, header=False)
+    assert run(capsys, "init", source) == (
+        2,
+        "",
+        "clustmix: CSV_HEADER: expected names in the first line, found a number; a file without a "
+        "header line has a patient there: add the header\n",
+    )
+    assert run(capsys, "init", tmp_path / "none.csv")[2].startswith("clustmix: SOURCE_MISSING: ")
+
+
+def test_a_filled_in_template_keeps_its_comments_readable(environment, tmp_path, capsys):
+    source = written_table(tmp_path, "parquet")
+    _, text, _ = run(capsys, "init", source)
+    assert max(len(line) for line in text.splitlines() if str(source) not in line) <= 100
+    assert text.count(PLACEHOLDER) > 10
+
+
+# ---- as a process ----------------------------------------------------------------------------
+
+
+def process(*arguments, folder, code=None):
+    own = {key: value for key, value in os.environ.items() if not key.startswith("PREFECT_")}
+    own |= {
+        "CLUSTMIX_HOME": str(folder / "home"),
+        "CLUSTMIX_RELEASES": str(folder / "releases"),
+        "CLUSTMIX_DASK_WORKERS": "0",
+        "COLUMNS": "80",
+    }
+    script = code or "import sys; from flows.cli import main; sys.exit(main())"
+    return subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        cwd=folder,
+        env=own,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+
+
+def test_a_bad_site_file_starts_no_orchestrator(tmp_path):
+    source = tmp_path / "cohort.csv"
+    table().drop(columns="sex").to_csv(source, index=False)
+    site = tmp_path / "site.yaml"
+    site.write_text(yaml.safe_dump(site_of(source, "heart")))
+    probe = (
+        "import sys; from flows.cli import main; code = main(); "
+        "heavy = {'prefect', 'distributed', 'great_expectations', 'jax'} & set(sys.modules); "
+        "sys.stdout.write(f'{code} {sorted(heavy)}')"
+    )
+    done = process("release", site, folder=tmp_path, code=probe)
+    assert done.stdout == "2 []"
+    assert done.stderr == (
+        "clustmix: HEADER_MISMATCH: expected the declared columns, found none named sex; check the "
+        "delimiter and the names in the schema\n"
+    )
+    assert not (tmp_path / "home" / "ledger.sqlite").exists()
+
+
+def test_a_release_in_a_process_of_its_own(tmp_path):
+    source = tmp_path / "cohort.csv"
+    table().to_csv(source, index=False)
+    site = tmp_path / "site.yaml"
+    site.write_text(yaml.safe_dump(site_of(source, "heart")))
+    done = process("release", site, "--json", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    answer = json.loads(done.stdout)
+    assert answer["dataset"] == "heart"
+    assert process("verify", answer["bundle"], folder=tmp_path).returncode == 0
+
+
+def test_a_reader_that_stops_reading(tmp_path):
+    source = written_table(tmp_path, "csv")
+    command = [sys.executable, "-c", "import sys; from flows.cli import main; sys.exit(main())"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [*command, "init", str(source)],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    os.close(writer)
+    assert done.stderr == ""
+
+
+def test_shipped_site_files_are_accepted_by_the_command(environment):
+    for path in sorted(SITES.glob("*.yaml")):
+        assert load_site(path).dataset == path.stem
+
+
+def test_commands_answer_with_an_exit_code():
+    for command in COMMANDS:
+        assert callable(getattr(commands, command.replace(" ", "_")))

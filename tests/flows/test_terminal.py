@@ -1,0 +1,189 @@
+import io
+import json
+from decimal import Decimal
+from types import SimpleNamespace
+
+import pytest
+
+from flows import terminal
+from flows.doctor import Finding
+from privacy.errors import BudgetRefused
+from privacy.ledger import Balance
+from privacy.parameters import Adjacency
+
+WIDTH = 80
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def site(adjacency=Adjacency.ADD_REMOVE):
+    return SimpleNamespace(
+        title="Wards of one hospital",
+        privacy=SimpleNamespace(epsilon=1.0, delta=1e-6, adjacency=adjacency),
+        rows=20_000,
+        method=SimpleNamespace(kind="clustmix"),
+    )
+
+
+def outcome(releases_left):
+    return SimpleNamespace(
+        guarantee="Adding or removing all records of one patient changes little. " * 5,
+        charged_rho="0.035925702327",
+        remaining_rho="1.964965637823",
+        releases_left=releases_left,
+        bundle="/a/rather-long/path/that-is/longer/than/what/fits/into/one/line/releases/wards/r-1",
+    )
+
+
+@pytest.mark.parametrize(
+    ("adjacency", "words"),
+    [
+        (Adjacency.ADD_REMOVE, "add or remove one patient"),
+        (Adjacency.REPLACE_ONE, "replace one patient"),
+    ],
+)
+def test_the_title_says_who_is_protected(capsys, adjacency, words):
+    terminal.Progress(quiet=False).title(site(adjacency))
+    output, errors = capsys.readouterr()
+    assert output == ""
+    title, *lines = errors.splitlines()
+    assert title == "Wards of one hospital"
+    assert " ".join(line.strip() for line in lines) == (
+        f"epsilon 1, delta 1e-06 ({words}); 20,000 synthetic rows by method clustmix"
+    )
+    assert all(line.startswith("  ") and len(line) <= WIDTH for line in lines)
+
+
+def test_every_stage_fits_into_a_line(capsys):
+    progress = terminal.Progress(quiet=False)
+    for name in terminal._STAGE_TEXTS:
+        progress(name, None)
+        progress(name, 1234.5)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == len(terminal._STAGE_TEXTS)
+    assert {len(line) for line in lines} == {78}
+    assert lines[0] == (
+        "  clean-up             close and delete what dead runs left           1234.5 s"
+    )
+
+
+def test_stages_that_come_again_are_added_up():
+    progress = terminal.Progress(quiet=True)
+    progress("kip", 1.25)
+    progress("kip", 0.5)
+    assert progress.stage_seconds == {"kip": 1.75}
+
+
+def test_a_quiet_run_writes_nothing(capsys):
+    progress = terminal.Progress(quiet=True)
+    progress.title(site())
+    progress("kip", None)
+    progress("kip", 1.0)
+    progress.note("a remark")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_stage_that_runs_is_overwritten_on_a_terminal(monkeypatch):
+    screen = Terminal()
+    monkeypatch.setattr("sys.stderr", screen)
+    progress = terminal.Progress(quiet=False)
+    progress("kip", None)
+    progress("kip", 1.0)
+    progress("mixing", None)
+    terminal.failure(BudgetRefused("CODE", "one line"), as_json=False)
+    running, text, _, failed = screen.getvalue().split("\r")
+    done, also_running = text.splitlines()
+    assert running.strip().endswith("...")
+    assert len(running) <= len(done)
+    assert also_running.startswith("  mixing ")
+    assert failed == "\x1b[Kclustmix: CODE: one line\n"
+
+
+@pytest.mark.parametrize(("left", "words"), [(0, "0 more releases"), (1, "1 more release")])
+def test_the_end_of_a_release(capsys, left, words):
+    terminal.Progress(quiet=False).finish(outcome(left))
+    output, errors = capsys.readouterr()
+    assert errors == ""
+    assert f"left 1.964965637823: {words} like" in " ".join(output.split())
+    lines = output.splitlines()
+    assert [line.split(":")[0] for line in lines if not line.startswith(" ")] == [
+        "Guarantee",
+        "Budget",
+        "Bundle",
+        "Check it",
+    ]
+    path = outcome(left).bundle
+    assert all(len(line) <= WIDTH for line in lines if path not in line)
+    # In one piece, to be copied.
+    assert sum(path in line for line in lines) == 2
+
+
+def entry(dataset, number):
+    return SimpleNamespace(
+        dataset=dataset,
+        release_id=f"r-20260131-{number:08x}",
+        state=SimpleNamespace(value="executing"),
+        epsilon=0.125,
+        delta=1e-6,
+        rho=Decimal("0.035925702327"),
+        entry_id=f"e-{number:016x}",
+        adjacency=Adjacency.ADD_REMOVE,
+    )
+
+
+BALANCE = Balance(spent_rho=Decimal("0.071851404654"), cap_rho=Decimal("2.000891340150"))
+
+
+def test_the_ledger_is_a_table(capsys):
+    entries = [entry("wards", 1), entry("icu", 2), entry("wards", 3)]
+    terminal.ledger(entries, {"icu": BALANCE, "wards": BALANCE})
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[6:] == [
+        "wards",
+        "  lifetime cap  rho 2.000891340150",
+        "  spent         rho 0.071851404654",
+        "  left          rho 1.929039935496",
+        "  release              state       epsilon    delta             rho",
+        "  r-20260131-00000001  executing     0.125    1e-06  0.035925702327",
+        "  r-20260131-00000003  executing     0.125    1e-06  0.035925702327",
+    ]
+    assert max(map(len, lines)) <= WIDTH
+
+
+def test_a_ledger_without_entries(capsys):
+    terminal.ledger([], {})
+    assert capsys.readouterr().out == "no entries\n"
+
+
+def test_the_ledger_for_a_program_keeps_exact_amounts():
+    answer = terminal.ledger_as_json([entry("wards", 1)], {"wards": BALANCE})
+    assert answer["balances"]["wards"]["remaining_rho"] == "1.929039935496"
+    assert answer["entries"][0]["entry_id"] == "e-0000000000000001"
+    assert json.loads(json.dumps(answer)) == answer
+
+
+def test_findings_stand_in_columns(capsys):
+    terminal.findings(
+        [
+            Finding("ledger", True, "verified"),
+            Finding("data: physionet2012", False, "not here"),
+        ]
+    )
+    assert capsys.readouterr().out.splitlines() == [
+        "  ok   ledger               verified",
+        "  FAIL data: physionet2012  not here",
+    ]
+
+
+def test_a_failure_for_a_program_is_one_object(capsys):
+    terminal.failure(BudgetRefused("BUDGET_EXCEEDED", "no budget"), as_json=True)
+    output, errors = capsys.readouterr()
+    assert json.loads(output) == {
+        "error": "BUDGET_EXCEEDED",
+        "message": "no budget",
+        "exit_code": 3,
+    }
+    assert errors == "clustmix: BUDGET_EXCEEDED: no budget\n"

@@ -1,0 +1,493 @@
+"""A made-up cohort with its site file, and ways to run, break and kill its release.
+
+Imported by name: in the test process, in subprocesses and by Dask workers.
+"""
+
+import json
+import os
+import signal
+import sqlite3
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from privacy.errors import ClustMixError
+
+N_ROWS = 1_987
+N_POSITIVE = 1_193
+"""Rows and rows with label yes: numbers that nothing public has by chance."""
+
+CANARY_PATIENT = "ZEBRA-PATIENT-4711"
+CANARY_CATEGORY = "zebra-ward-0815"
+CANARY_NUMBER = 987654321.125
+CANARY_NOTE = "zebra-note-2357"
+CANARY_RAISED = "zebra-raised-1123"
+
+CANARIES = (
+    *(
+        text.encode()
+        for text in (CANARY_PATIENT, CANARY_CATEGORY, CANARY_NOTE, CANARY_RAISED, "987654321")
+    ),
+    CANARY_PATIENT.encode("utf-16-le"),
+    struct.pack("<d", CANARY_NUMBER),
+    struct.pack(">d", CANARY_NUMBER),
+)
+"""What may be nowhere: as text, and the number as float64 in both byte orders."""
+
+SMALL_CLUSTMIX = {
+    "kind": "clustmix",
+    "slices": 1,
+    "min_cluster_size": 20,
+    "random_features": 4,
+    "support_per_label": 2,
+    "kip_steps": 3,
+    "alphas": [0.1],
+    "lambdas": [0.1],
+    "residual_rounds": 1,
+}
+NAIVE_BAYES = {"kind": "naive_bayes"}
+
+SCHEMA = {
+    "columns": [
+        {"name": "age", "kind": "integer", "lower": 0, "upper": 100, "bins": 10},
+        {"name": "lactate", "kind": "real", "lower": 0, "upper": 20, "decimals": 1, "bins": 10},
+        {
+            "name": "ward",
+            "kind": "categorical",
+            "levels": ["icu", "surgery", "medicine", "elsewhere"],
+            "other": "elsewhere",
+        },
+        {"name": "smoker", "kind": "categorical", "levels": ["y", "n"], "missing": ["?"]},
+    ],
+    "label": {"name": "died", "levels": {"no": ["n"], "yes": ["y"]}, "positive": "yes"},
+    "ignore": ["note"],
+}
+
+
+def made_up_cohort() -> pd.DataFrame:
+    """Return rows of fewer patients, related to the label; one row holds all canaries."""
+    rng = np.random.default_rng(20)
+    died = np.zeros(N_ROWS, dtype=bool)
+    died[rng.permutation(N_ROWS)[:N_POSITIVE]] = True
+    frame = pd.DataFrame(
+        {
+            "patient": [f"P{number:05d}" for number in rng.integers(0, 1_500, N_ROWS)],
+            "age": rng.integers(18, 95, N_ROWS),
+            "lactate": np.round(rng.gamma(2.0, 1.0 + died), 1),
+            "ward": rng.choice(["icu", "surgery", "medicine"], N_ROWS),
+            "smoker": rng.choice(["y", "n", "?"], N_ROWS),
+            "died": np.where(died, "y", "n"),
+            "note": "-",
+        }
+    )
+    row = 1_234
+    frame["lactate"] = frame["lactate"].astype(float)
+    frame.loc[row, ["patient", "ward", "note"]] = [CANARY_PATIENT, CANARY_CATEGORY, CANARY_NOTE]
+    frame.loc[row, "lactate"] = CANARY_NUMBER
+    return frame
+
+
+def write_site(
+    folder: Path,
+    *,
+    dataset: str = "made-up",
+    method: Mapping[str, Any] = NAIVE_BAYES,
+    lifetime_epsilon: float = 50.0,
+    cohort: pd.DataFrame | None = None,
+) -> Path:
+    """Write the cohort and its site file into a folder; return the site file."""
+    table = folder / "cohort.csv"
+    (made_up_cohort() if cohort is None else cohort).to_csv(table, index=False)
+    site = {
+        "dataset": dataset,
+        "title": "Made-up wards",
+        "source": {"kind": "csv", "path": str(table)},
+        "privacy_unit": {"column": "patient", "max_rows_per_patient": 3},
+        "privacy": {"epsilon": 1.0, "delta": 1.0e-5},
+        "budget": {"lifetime_epsilon": lifetime_epsilon},
+        "method": dict(method),
+        "rows": 300,
+        "schema": SCHEMA,
+    }
+    path = folder / "site.yaml"
+    path.write_text(yaml.safe_dump(site))
+    return path
+
+
+def environment_of(folder: Path, *, dask_workers: int = 0) -> dict[str, str]:
+    """Return the variables of an installation of its own below a folder."""
+    (folder / "tmp").mkdir(exist_ok=True)
+    return {
+        "CLUSTMIX_HOME": str(folder / "home"),
+        "CLUSTMIX_RELEASES": str(folder / "releases"),
+        "CLUSTMIX_DASK_WORKERS": str(dask_workers),
+        "TMPDIR": str(folder / "tmp"),
+    }
+
+
+class _Plain:
+    """Calls the guarded body of a Prefect task, without Prefect."""
+
+    def __init__(self, task: Any) -> None:
+        self._task = task
+
+    def with_options(self, **_: Any) -> "_Plain":
+        return self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._task.fn(*args, **kwargs)
+
+
+@contextmanager
+def without_engine() -> Iterator[None]:
+    """Run the steps of the release flow as they are, guarded but without task runs."""
+    from prefect import Task
+
+    from flows import release
+
+    tasks = {name: value for name, value in vars(release).items() if isinstance(value, Task)}
+    assert len(tasks) >= 10
+    with ExitStack() as stack:
+        for name, task in tasks.items():
+            stack.enter_context(mock.patch.object(release, name, _Plain(task)))
+        yield
+
+
+def release_without_engine(site_file: Path, **request: str) -> Any:
+    """Run the body of the release flow and return its outcome, or raise as `run_release` does."""
+    from flows import release
+    from flows.request import ReleaseRequest
+    from flows.site import load_site
+    from tasks.runtime import Failed
+
+    asked = ReleaseRequest(
+        site_file=str(site_file), dataset=load_site(site_file).dataset, **request
+    )
+    with without_engine():
+        outcome = release._run_with_private_log(asked)
+    if isinstance(outcome, Failed):
+        raise outcome.error()
+    return outcome
+
+
+# --- killing ---------------------------------------------------------------------------------
+
+
+def die(*_: Any, **__: Any) -> None:
+    """End this process as the kernel would: no handler, no clean-up."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def then_die(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function, followed by the end of this process."""
+
+    def run(*args: Any, **kwargs: Any) -> None:
+        function(*args, **kwargs)
+        die()
+
+    return run
+
+
+def record_draws(path: Path) -> Any:
+    """Patch the mechanism: every draw is on disk before anybody sees it."""
+    from privacy.events import event_to_dict
+    from privacy.mechanisms import discrete_gaussian_mechanism
+    from tasks.synthesizers import curator
+
+    def draw(*args: Any, **kwargs: Any) -> Any:
+        noisy = discrete_gaussian_mechanism(*args, **kwargs)
+        with path.open("a") as handle:
+            handle.write(json.dumps(event_to_dict(noisy.event)) + "\n")
+            handle.flush()
+            os.fsync(handle.fileno())
+        return noisy
+
+    return mock.patch.object(curator, "discrete_gaussian_mechanism", draw)
+
+
+def killer_at(point: str) -> Any:
+    """Return a context manager in which a run dies at a stage or at a point between stages."""
+    from flows import release
+    from storage import releases
+    from tasks import ledger_steps, measure_steps
+    from tasks.run import listen_to_stages
+
+    places = {
+        "between reserve and begin": lambda: mock.patch.object(ledger_steps, "begin", die),
+        "between noise and seal": lambda: mock.patch.object(measure_steps.Seals, "__call__", die),
+        "after a seal": lambda: mock.patch.object(
+            measure_steps.Seals, "__call__", then_die(measure_steps.Seals.__call__)
+        ),
+        "inside publish": lambda: mock.patch.object(releases, "verify_bundle", die),
+        "before rename": lambda: mock.patch.object(releases.os, "rename", die),
+        "after rename": lambda: mock.patch.object(
+            releases.os, "rename", then_die(releases.os.rename)
+        ),
+        "before the PUBLISHED row": lambda: mock.patch.object(
+            release, "publish", _Plain(_Fn(then_die(release.publish.fn)))
+        ),
+    }
+    if point in places:
+        return places[point]()
+    return listen_to_stages(lambda name, seconds: die() if (name, seconds) == (point, None) else 0)
+
+
+@dataclass
+class _Fn:
+    fn: Callable[..., Any]
+
+
+def release_and_die(
+    environment: dict[str, str], site_file: str, release_id: str, point: str, draws: str
+) -> None:
+    """Body of a forked process: release without an engine and die at a point."""
+    os.environ.update(environment)
+    with record_draws(Path(draws)), without_engine(), killer_at(point):
+        from flows import release
+        from flows.request import ReleaseRequest
+        from flows.site import load_site
+
+        dataset = load_site(Path(site_file)).dataset
+        release._run_with_private_log(
+            ReleaseRequest(site_file=site_file, dataset=dataset, release_id=release_id)
+        )
+
+
+def command_that_dies_at(point: str, site_file: str) -> None:
+    """Body of a subprocess: the command itself, with engine and workers, dies at a stage."""
+    from flows.cli import main
+    from tasks.runtime import configure_prefect  # noqa: F401 -- as the command, before Prefect
+
+    # The command sets its own listener, so the stage itself is where the process ends.
+    from tasks import run
+
+    entered = run.stage
+
+    @contextmanager
+    def stage(name: str) -> Iterator[None]:
+        if name == point:
+            die()
+        with entered(name):
+            yield
+
+    with mock.patch.object(run, "stage", stage):
+        main(["release", site_file])
+
+
+# --- breaking --------------------------------------------------------------------------------
+
+
+def raise_private(what: str) -> None:
+    """Raise what a library would: values in the text, and in the exception it came from."""
+    frame = f"{CANARY_RAISED} {CANARY_PATIENT} {CANARY_NUMBER}"
+    try:
+        raise KeyError(frame)
+    except KeyError as error:
+        error.add_note(frame)
+        raise ValueError(f"{what}: {frame}") from error
+
+
+@dataclass(frozen=True)
+class FailingShard:
+    """Contribution of a shard that fails for one statistic, on whatever worker it runs."""
+
+    statistic: str
+
+    def __call__(self, path: Path, *, contribution: Any, public: Any) -> Any:
+        from tasks.ingest_steps import load_shard
+        from tasks.measure_steps import contribution_of_shard
+
+        if contribution.__name__ == self.statistic:
+            raise_private(f"{self.statistic} {load_shard(path).codes[:3].tolist()}")
+        return contribution_of_shard(path, contribution=contribution, public=public)
+
+
+def failing_adapt(candidate: Any) -> None:
+    raise_private(f"adapt {candidate}")
+
+
+# --- searching -------------------------------------------------------------------------------
+
+
+def found_in_tree(root: Path, needles: Iterable[bytes], *, skip: tuple[Path, ...] = ()) -> list[str]:
+    """Return ``file: needle`` for each file below a folder that holds a needle.
+
+    Parquet files are read as well, as their bytes are compressed.
+    """
+    found = []
+    for path in sorted(root.rglob("*")):
+        if not path.is_file() or any(path.is_relative_to(folder) for folder in skip):
+            continue
+        content = path.name.encode() + b"\n" + path.read_bytes()
+        if path.suffix == ".parquet":
+            content += pd.read_parquet(path).to_csv().encode()
+        found += [f"{path}: {needle!r}" for needle in needles if needle in content]
+    return found
+
+
+def database_cells(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield table and text of every cell of a SQLite database."""
+    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as connection:
+        tables = [
+            name
+            for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type='table'")
+        ]
+        for table in tables:
+            for row in connection.execute(f'SELECT * FROM "{table}"'):  # noqa: S608 -- own names
+                for cell in row:
+                    yield table, cell.decode("latin-1") if isinstance(cell, bytes) else str(cell)
+    connection.close()
+
+
+def chain_of(error: BaseException | None) -> str:
+    """Return all texts of an exception, its notes and everything it is linked to."""
+    texts = []
+    while error is not None:
+        notes = getattr(error, "__notes__", [])
+        texts.append(f"{type(error).__name__} {error!r} {error} {error.args!r} {notes!r}")
+        error = error.__cause__ or error.__context__
+    return "\n".join(texts)
+
+
+# --- a process that fails in every way -------------------------------------------------------
+
+
+def fail_in_every_stage(folder: str, report: str) -> None:
+    """Body of a subprocess: run the flow once per failure; write what each one said.
+
+    Stages fail inside their body, where the listener is called.
+    """
+    import logging
+
+    import distributed
+
+    from storage.settings import load_settings
+    from tasks.runtime import configure_prefect
+
+    configure_prefect(load_settings())
+    from flows import release  # noqa: F401 -- Prefect comes after its configuration
+    from storage.releases import ReleaseStore
+    from tasks import measure_steps
+    from tasks.run import listen_to_stages
+    from tasks.synthesizers.clustmix import adaptation
+
+    naive, clustmix = Path(folder) / "naive" / "site.yaml", Path(folder) / "clustmix" / "site.yaml"
+
+    def at(stage: str) -> Any:
+        return listen_to_stages(
+            lambda name, seconds: raise_private(name) if (name, seconds) == (stage, None) else None
+        )
+
+    def at_end(stage: str) -> Any:
+        return listen_to_stages(
+            lambda name, seconds: raise_private(name) if name == stage and seconds else None
+        )
+
+    def interrupted(name: str, seconds: float | None) -> None:
+        if name == "histograms":
+            try:
+                raise_private(name)
+            except ValueError:
+                raise KeyboardInterrupt(CANARY_RAISED) from None
+
+    def broken(target: Any, name: str) -> Any:
+        return mock.patch.object(target, name, lambda *_, **__: raise_private(name))
+
+    failures: list[tuple[str, Path, Any]] = [
+        *((name, naive, at(name)) for name in STAGES_OF_NAIVE_BAYES),
+        *((name, clustmix, at(name)) for name in STAGES_OF_CLUSTMIX),
+        ("end of publish", naive, at_end("publish")),
+        ("seal", naive, broken(measure_steps.Seals, "__call__")),
+        ("store", naive, broken(ReleaseStore, "publish")),
+        ("interrupt", naive, listen_to_stages(interrupted)),
+    ]
+    on_workers: list[tuple[str, Path, Any]] = [
+        *(
+            (
+                name,
+                clustmix,
+                mock.patch.object(measure_steps, "contribution_of_shard", FailingShard(name)),
+            )
+            for name in CONTRIBUTIONS
+        ),
+        ("adapt", clustmix, mock.patch.object(adaptation, "adapt", failing_adapt)),
+    ]
+    with Path(report).open("w") as handle:
+
+        def run_all(cases: list[tuple[str, Path, Any]]) -> None:
+            for name, site, patch in cases:
+                handle.write(json.dumps(_failure(name, site, patch)) + "\n")
+
+        run_all(failures)
+        # A cluster that tells all it knows, unlike the one a run starts for itself.
+        with distributed.LocalCluster(
+            n_workers=1,
+            threads_per_worker=1,
+            host="127.0.0.1",
+            dashboard_address=None,
+            silence_logs=logging.INFO,
+            local_directory=str(Path(folder) / "scratch"),
+        ) as cluster:
+            os.environ["CLUSTMIX_DASK_ADDRESS"] = cluster.scheduler_address
+            run_all(on_workers)
+        # A run starts its own workers, and fails with them.
+        del os.environ["CLUSTMIX_DASK_ADDRESS"]
+        os.environ["CLUSTMIX_DASK_WORKERS"] = "1"
+        run_all([("cluster", naive, at("cluster")), ("own workers", *on_workers[0][1:])])
+
+
+STAGES_OF_NAIVE_BAYES = (
+    "clean-up",
+    "check-source",
+    "plan",
+    "reserve",
+    "ingest",
+    "input-gate",
+    "bound-contributions",
+    "histograms",
+    "decode",
+    "output-gate",
+    "commit",
+    "report",
+    "publish",
+    "purge",
+)
+STAGES_OF_CLUSTMIX = ("partition", "constrained-gmm", "kip", "noise-calibration", "mixing")
+CONTRIBUTIONS = ("cell_histograms", "second_moments", "feature_label_sums", "residual_moments")
+
+
+def _failure(name: str, site_file: Path, patch: Any) -> dict[str, Any]:
+    from flows.release import run_release
+    from flows.request import ReleaseRequest
+    from flows.site import load_site
+    from storage.ledger_db import LedgerDatabase
+    from storage.settings import load_settings
+
+    settings = load_settings()
+    request = ReleaseRequest(site_file=str(site_file), dataset=load_site(site_file).dataset)
+    caught: BaseException | None = None
+    try:
+        with patch:
+            run_release(request)
+    except (ClustMixError, KeyboardInterrupt) as error:
+        caught = error
+    states = {e.release_id: e.state.value for e in LedgerDatabase(settings.ledger_path).entries()}
+    left = [path.name for path in settings.private_root.iterdir() if path.name != ".lock"]
+    bundle = settings.releases / request.dataset / request.release_id
+    return {
+        "name": name,
+        "type": type(caught).__name__,
+        "chain": chain_of(caught),
+        "state": states.get(request.release_id),
+        "bundle": bundle.exists(),
+        "workspaces": left,
+        "staging": [path.name for path in settings.releases.glob(".staging-*")],
+    }

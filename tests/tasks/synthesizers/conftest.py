@@ -1,0 +1,99 @@
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from tasks.synthesizers.cells import Cells
+from tasks.synthesizers.encoded import N_FOLDS, EncodedRows, EncodingDomain
+from tasks.synthesizers.features import build_feature_map
+
+
+@dataclass(frozen=True)
+class SmallTable:
+    """A public domain of three columns and two labels, and ways to fill it."""
+
+    domain: EncodingDomain
+
+    def rows(self, patients):
+        """Encode patients given as ``(fold, [(codes, label), ...])``; weights are ``1 / m``."""
+        codes = [codes for _, records in patients for codes, _ in records]
+        return EncodedRows(
+            codes=np.array(codes, dtype=np.uint16).reshape(-1, self.domain.n_columns),
+            label=np.array([y for _, records in patients for _, y in records], dtype=np.uint16),
+            weight=np.array([1.0 / len(r) for _, r in patients for _ in r], dtype=np.float64),
+            fold=np.array([fold for fold, r in patients for _ in r], dtype=np.uint8),
+        )
+
+    def patients(self, n, seed):
+        """Draw ``n`` patients of one to four uniform records each."""
+        rng = np.random.default_rng(seed)
+        return [
+            (
+                int(rng.integers(N_FOLDS)),
+                [
+                    (
+                        [int(rng.integers(width)) for width in self.domain.n_codes],
+                        int(rng.integers(self.domain.n_labels)),
+                    )
+                    for _ in range(rng.integers(1, 5))
+                ],
+            )
+            for _ in range(n)
+        ]
+
+    def cells(self, seed, *, n_slices=3, n_clusters=3):
+        """Draw cells as a release could have them, one cluster of each slice not alive."""
+        rng = np.random.default_rng(seed)
+        shape = (self.domain.n_labels, n_slices, n_clusters)
+        alive = np.ones(shape, dtype=np.bool_)
+        alive[..., -1] = n_clusters == 1
+        return Cells(
+            offsets=self.domain.one_hot_offsets,
+            code_scores=rng.standard_normal(self.domain.one_hot_width),
+            cut_offs=np.sort(rng.standard_normal(n_slices - 1)),
+            centres=rng.random((*shape, self.domain.one_hot_width)),
+            alive=alive,
+        )
+
+    def feature_map(self, seed, block_kind="one_hot"):
+        return build_feature_map(
+            self.domain, n_random=6, skip_weight=0.8, public_seed=seed, block_kind=block_kind
+        )
+
+
+def take(rows, index):
+    return EncodedRows(
+        codes=rows.codes[index],
+        label=rows.label[index],
+        weight=rows.weight[index],
+        fold=rows.fold[index],
+    )
+
+
+@pytest.fixture(scope="session")
+def small():
+    return SmallTable(
+        EncodingDomain(
+            column_names=("age", "ward", "lab"),
+            n_codes=(4, 2, 3),
+            has_missing=(True, False, False),
+            numeric=(True, False, True),
+            label_levels=("no", "yes"),
+        )
+    )
+
+
+@pytest.fixture(scope="session")
+def take_rows():
+    """Rows of an index or mask."""
+    return take
+
+
+@pytest.fixture(scope="session")
+def in_shards():
+    """Rows in a given order, split at given positions; neighbours may leave a shard empty."""
+
+    def split(rows, order, cuts):
+        return [take(rows, part) for part in np.split(np.asarray(order), sorted(cuts))]
+
+    return split

@@ -1,0 +1,117 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tasks.synthesizers.marginals import (
+    block_sums,
+    draw_codes,
+    shrink_toward,
+    sizes_of,
+    spread,
+    to_marginals,
+)
+
+OFFSETS = np.array([0, 3, 5, 6, 11])
+WIDTH = 11
+
+
+def test_blocks_against_loops():
+    values = np.random.default_rng(0).normal(size=(2, 3, WIDTH))
+    sums = block_sums(values, OFFSETS)
+    for index in np.ndindex(2, 3):
+        for column in range(4):
+            block = values[index][OFFSETS[column] : OFFSETS[column + 1]]
+            assert sums[*index, column] == pytest.approx(sum(block.tolist()))
+    np.testing.assert_array_equal(
+        spread(np.array([1.0, 2.0, 3.0, 4.0]), OFFSETS), [1, 1, 1, 2, 2, 3, 4, 4, 4, 4, 4]
+    )
+    np.testing.assert_allclose(sizes_of(values, OFFSETS), sums.mean(axis=-1))
+
+
+arrays = st.integers(0, 2**32).map(
+    lambda seed: np.random.default_rng(seed).normal(0.0, 50.0, (2, WIDTH))
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(histograms=arrays, target=arrays, noise=st.sampled_from([0.0, 1.0, 30.0, 1e9]))
+def test_results_are_probabilities_whatever_the_noise_did(histograms, target, noise):
+    target = to_marginals(target, OFFSETS, noise_stddev=20.0)
+    for result in (
+        to_marginals(histograms, OFFSETS, noise_stddev=noise),
+        shrink_toward(histograms, target, OFFSETS, noise_stddev=noise),
+    ):
+        assert (result >= 0).all()
+        np.testing.assert_allclose(block_sums(result, OFFSETS), 1.0)
+
+
+def test_entries_below_one_noise_deviation_are_no_share_and_an_empty_column_is_uniform():
+    histogram = np.array([60.0, 9.9, 30.0, -5.0, 3.0, -1.0, 10.0, 0.0, 0.0, 0.0, 90.0])
+    np.testing.assert_allclose(
+        to_marginals(histogram, OFFSETS, noise_stddev=10.0),
+        [2 / 3, 0, 1 / 3, 0.5, 0.5, 1, 0.1, 0, 0, 0, 0.9],
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**16))
+def test_shrinkage_returns_the_histogram_without_noise_and_the_target_with_too_much(seed):
+    rng = np.random.default_rng(seed)
+    histogram = np.concatenate([rng.dirichlet(np.ones(w)) for w in np.diff(OFFSETS)]) * 1000
+    target = np.concatenate([rng.dirichlet(np.ones(w)) for w in np.diff(OFFSETS)])
+    exactly = shrink_toward(histogram, target, OFFSETS, noise_stddev=0.0)
+    np.testing.assert_allclose(exactly, histogram / 1000)
+    at_most = shrink_toward(histogram, target, OFFSETS, noise_stddev=1e9)
+    np.testing.assert_allclose(at_most, target)
+
+
+def test_shrinkage_keeps_what_james_stein_keeps():
+    offsets = np.array([0, 5])
+    histogram = np.array([60.0, 10.0, 10.0, 10.0, 10.0])
+    target = np.full(5, 0.2)
+    # Distance 40**2 + 4 * 10**2 = 2000; three variances of 100 are explained.
+    kept = 1 - 3 * 100 / 2000
+    expected = (20 + kept * (histogram - 20)) / 100
+    np.testing.assert_allclose(
+        shrink_toward(histogram, target, offsets, noise_stddev=10.0), expected
+    )
+
+
+def test_shrinkage_at_distance_zero_and_outside_the_support_of_the_target():
+    one_code = shrink_toward(np.array([7.0]), np.ones(1), np.array([0, 1]), noise_stddev=1e9)
+    np.testing.assert_array_equal(one_code, [1.0])
+    result = shrink_toward(
+        np.array([50.0, 20.0, 30.0]), np.array([0.5, 0.0, 0.5]), np.array([0, 3]), noise_stddev=0.1
+    )
+    assert result[1] == 0.0
+    assert result.sum() == pytest.approx(1.0)
+
+
+def test_shrinkage_beats_the_raw_histogram_in_mean_squared_error():
+    # A fixed seed; the gain is tenfold, so the test has power one for all practical purposes.
+    rng, offsets, target = np.random.default_rng(1), np.array([0, 20]), np.full(20, 0.05)
+    truth = 200 * rng.dirichlet(np.full(20, 100.0))
+    raw, shrunk = 0.0, 0.0
+    for _ in range(200):
+        noisy = truth + rng.normal(0, 10.0, 20)
+        raw += ((np.maximum(noisy, 0) / np.maximum(noisy, 0).sum() - truth / 200) ** 2).sum()
+        estimate = shrink_toward(noisy, target, offsets, noise_stddev=10.0)
+        shrunk += ((estimate - truth / 200) ** 2).sum()
+    assert shrunk < 0.5 * raw
+
+
+def test_codes_are_drawn_with_their_probabilities():
+    rng = np.random.default_rng(0)
+    p = np.array([0.0, 0.5, 0.0, 0.2, 0.3, 0.0])
+    shares = np.bincount(draw_codes(p, 40_000, rng), minlength=6) / 40_000
+    # Five standard deviations of a share of one half: 0.0125.
+    np.testing.assert_allclose(shares, p, atol=0.0125)
+    assert not shares[p == 0].any()
+    by_row = np.tile(7.0 * p, (40_000, 1))
+    by_row[:20_000] = [0, 0, 0, 0, 0, 2.0]
+    codes = draw_codes(by_row, 40_000, rng)
+    assert codes.dtype == np.uint16
+    assert (codes[:20_000] == 5).all()
+    shares = np.bincount(codes[20_000:], minlength=6) / 20_000
+    np.testing.assert_allclose(shares, p, atol=0.018)

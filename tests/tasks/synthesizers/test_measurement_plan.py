@@ -1,0 +1,133 @@
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privacy.accountants.gaussian import GaussianAccountant
+from privacy.errors import ConfigurationError, IntegrityError
+from privacy.events import ComposedEvent, DiscreteGaussianEvent
+from privacy.parameters import Adjacency
+from tasks.synthesizers.clustmix import noise_calibration
+from tasks.synthesizers.clustmix.config import BudgetShares, ClustMixConfig
+from tasks.synthesizers.plan import StatisticRequest, plan_measurement
+
+ACCOUNTANT = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
+
+
+def request(name, share, sensitivity=2.0**24):
+    return StatisticRequest(
+        name=name, shape=(3, 2), l2_sensitivity=sensitivity, scale=2**24, share=share
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    shares=st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=12),
+    bits=st.integers(20, 30),
+    mu=st.floats(0.01, 10.0),
+)
+def test_composition_of_all_planned_events_is_within_the_target_and_uses_it(shares, bits, mu):
+    requests = [request(f"s{i}", share, 2.0**bits) for i, share in enumerate(shares)]
+    plan = plan_measurement(requests, mu=mu)
+    composed = ACCOUNTANT.compose(plan.event).mu
+    assert mu * (1 - 1e-6) <= composed <= mu
+    assert all(statistic.noise_stddev >= 50 for statistic in plan.statistics)
+    total = sum(shares)
+    for statistic, share in zip(plan.statistics, shares, strict=True):
+        assert statistic.mu == pytest.approx(mu * math.sqrt(share / total))
+        alone = ACCOUNTANT.compose(statistic.event).mu
+        assert alone == pytest.approx(statistic.mu, rel=1e-6)
+
+
+def test_a_budget_too_large_for_the_grid_still_gets_the_least_noise():
+    plan = plan_measurement([request("s", 1.0, 100.0)], mu=1e3)
+    assert plan["s"].noise_stddev == 50.0
+    assert ACCOUNTANT.compose(plan.event).mu < 1e3
+
+
+def test_events_carry_name_size_and_adjacency():
+    plan = plan_measurement([request("s", 1.0)], mu=0.5)
+    [event] = plan.event.events
+    assert (event.statistic, event.n_values, event.adjacency) == ("s", 6, Adjacency.ADD_REMOVE)
+    assert plan["s"].unit_noise_stddev == plan["s"].noise_stddev / 2**24
+
+
+def test_names_are_unique_and_looked_up():
+    with pytest.raises(ValueError, match="every statistic of a plan to have its own name"):
+        plan_measurement([request("s", 1.0), request("s", 2.0)], mu=1.0)
+    with pytest.raises(KeyError, match="expected a planned statistic, found 'other'"):
+        plan_measurement([request("s", 1.0)], mu=1.0)["other"]
+
+
+CONFIGS = [
+    ClustMixConfig(),
+    ClustMixConfig(slices=1, clusters_per_slice=1, random_features=2, residual_rounds=1),
+    ClustMixConfig(clustering_rounds=4, residual_rounds=5, features="ordinal"),
+    ClustMixConfig(shares=BudgetShares(clustering=1e-4, second_moment=7.0)),
+]
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("mu", [0.05, 0.2367, 1.0])
+def test_clustmix_plan_composes_to_its_budget(config, mu, small):
+    plan = noise_calibration.calibrate(small.domain, config, mu=mu)
+    assert mu * (1 - 1e-6) <= ACCOUNTANT.compose(plan.event).mu <= mu
+    assert all(statistic.noise_stddev >= 50 for statistic in plan.statistics)
+    drawn = [statistic.name for statistic in plan.statistics]
+    assert drawn == [
+        *(f"clustering_round_{i + 1}" for i in range(config.clustering_rounds)),
+        "second_moments",
+        "feature_label_sums",
+        "cell_histograms",
+        *(f"residual_round_{i + 1}" for i in range(config.residual_rounds)),
+    ]
+
+
+def test_clustmix_plan_has_the_proved_sensitivities(small):
+    plan = noise_calibration.calibrate(small.domain, ClustMixConfig(), mu=1.0)
+    in_units = {s.name: s.l2_sensitivity / s.scale for s in plan.statistics}
+    for name, sensitivity in in_units.items():
+        bound = math.sqrt(2.0) if name.startswith("residual") else 1.0
+        assert bound < sensitivity < bound * (1 + 1e-11)
+
+
+def test_hold_against_returns_what_is_left_and_refuses_foreign_events(small):
+    mu = 0.5
+    plan = noise_calibration.calibrate(small.domain, ClustMixConfig(), mu=mu)
+    events = plan.event.events
+
+    def left(*happened):
+        return noise_calibration.hold_against(plan, ComposedEvent(events=happened), mu=mu)
+
+    assert left() == mu
+    assert left(*events) == pytest.approx(0.0, abs=1e-3)
+    spent = ACCOUNTANT.compose(ComposedEvent(events=events[:3])).mu
+    assert left(*events[:3]) ** 2 + spent**2 == pytest.approx(mu**2)
+    less_noise = DiscreteGaussianEvent(
+        statistic=events[0].statistic,
+        l2_sensitivity=events[0].l2_sensitivity,
+        noise_stddev=events[0].noise_stddev * 0.999,
+        n_values=events[0].n_values,
+    )
+    for happened in (
+        (less_noise,),
+        events[::-1],
+        (events[0], events[0]),
+        (*events, events[-1]),
+        events[1:],
+    ):
+        with pytest.raises(IntegrityError, match="expected exactly the planned draws so far"):
+            left(*happened)
+
+
+def test_hold_against_refuses_a_plan_over_its_budget(small):
+    plan = noise_calibration.calibrate(small.domain, ClustMixConfig(), mu=0.5)
+    with pytest.raises(IntegrityError, match="expected a plan within the budget"):
+        noise_calibration.hold_against(plan, ComposedEvent(events=()), mu=0.499)
+
+
+@pytest.mark.parametrize("mu", [0.0, -1.0, math.nan, math.inf])
+def test_a_budget_that_is_none_is_refused(mu, small):
+    with pytest.raises(ConfigurationError, match="expected mu to be finite and above 0"):
+        noise_calibration.calibrate(small.domain, ClustMixConfig(), mu=mu)

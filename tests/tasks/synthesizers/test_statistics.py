@@ -1,0 +1,286 @@
+"""Exact statistics: slow references, independence of shards, and brute-force sensitivity."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from privacy.sensitivity import second_moment_l2_sensitivity, weighted_sum_l2_sensitivity
+from tasks.synthesizers import statistics
+from tasks.synthesizers.statistics import ROOT_SCALE, SECOND_MOMENT_SCALE, SUM_SCALE
+
+UNIT_SUM = weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE)
+SENSITIVITY = {
+    "cell_histograms": UNIT_SUM,
+    "second_moments": second_moment_l2_sensitivity(scale=ROOT_SCALE),
+    "feature_label_sums": UNIT_SUM,
+    "residual_moments": weighted_sum_l2_sensitivity(bound=math.sqrt(2.0), scale=SUM_SCALE),
+}
+NAMES = tuple(SENSITIVITY)
+
+
+def public_of(name, small, seed, *, kind="one_hot", sharp=1.0):
+    """Public arguments of a statistic, drawn as a release could have them."""
+    domain = small.domain
+    if name == "cell_histograms":
+        return {"cells": small.cells(seed), "offsets": domain.one_hot_offsets}
+    feature_map = small.feature_map(seed, kind)
+    if name == "second_moments":
+        return {"feature_map": feature_map, "validation_fold": 0}
+    if name == "feature_label_sums":
+        return {"feature_map": feature_map, "validation_fold": 0, "n_labels": domain.n_labels}
+    rng = np.random.default_rng(seed)
+    return {
+        "feature_map": feature_map,
+        "weights": sharp * rng.standard_normal((feature_map.n_features, domain.n_labels)),
+        "log_prior": np.log([0.8, 0.2]),
+    }
+
+
+def exact(name, rows, public):
+    return getattr(statistics, name)(rows, **public)
+
+
+def reference_cell(codes, label, cells):
+    """Slice by the projection, then the nearest centre that is alive, in rational arithmetic."""
+    one_hot = [int(start) + code for start, code in zip(cells.offsets, codes, strict=False)]
+    projection = sum(Fraction(cells.code_scores[i]) for i in one_hot)
+    slice_index = sum(
+        float(projection) / math.sqrt(len(codes)) >= cut_off for cut_off in cells.cut_offs
+    )
+    centres = cells.centres[label, slice_index]
+    distances = [
+        sum((Fraction(int(i in one_hot)) - Fraction(c)) ** 2 for i, c in enumerate(centre))
+        for centre in centres
+    ]
+    alive = [k for k in range(len(centres)) if cells.alive[label, slice_index, k]]
+    return slice_index * len(centres) + min(alive, key=lambda k: distances[k])
+
+
+def reference(name, rows, public):
+    """One record and one coordinate at a time, in Python integers."""
+    total = {}
+
+    def add(key, value):
+        total[key] = total.get(key, 0) + value
+
+    for i in range(len(rows)):
+        codes, label = rows.codes[i].tolist(), int(rows.label[i])
+        weight, part = float(rows.weight[i]), int(rows.fold[i] == 0)
+        if name == "cell_histograms":
+            cell = reference_cell(codes, label, public["cells"])
+            for start, code in zip(public["offsets"], codes, strict=False):
+                add((label, cell, int(start) + code), int(weight / math.sqrt(3) * SUM_SCALE))
+            continue
+        phi = public["feature_map"].phi(rows.codes[i : i + 1])[0]
+        m = len(phi)
+        if name == "second_moments":
+            psi = [int(math.sqrt(weight) * float(value) * ROOT_SCALE) for value in phi]
+            pairs = [(a, b) for a in range(m) for b in range(a, m)]
+            for position, (a, b) in enumerate(pairs):
+                add((part, position), psi[a] * psi[b])
+        elif name == "feature_label_sums":
+            for a in range(m):
+                add((part, a, label), int(weight * float(phi[a]) * SUM_SCALE))
+        else:
+            logits = [
+                (phi * w).sum() + p
+                for w, p in zip(public["weights"].T, public["log_prior"], strict=True)
+            ]
+            probabilities = statistics.softmax(np.array([logits]))[0]
+            for c in range(len(logits)):
+                residual = (float(c == label) - float(probabilities[c])) * (weight * SUM_SCALE)
+                for a in range(m):
+                    add((a, c), int(float(phi[a]) * residual))
+    return total
+
+
+@pytest.mark.parametrize("kind", ["one_hot", "ordinal"])
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_equals_the_slow_reference_exactly(name, kind, seed, small):
+    rows = small.rows(small.patients(25, seed))
+    public = public_of(name, small, seed, kind=kind)
+    fast = exact(name, rows, public)
+    slow = np.zeros_like(fast)
+    for key, value in reference(name, rows, public).items():
+        slow[key] = value
+    assert fast.dtype == np.int64
+    assert np.abs(fast).max() > 1000
+    np.testing.assert_array_equal(fast, slow)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**16), cuts=st.lists(st.integers(0, 60), max_size=6))
+def test_shards_their_number_and_order_give_the_same_bytes(name, seed, cuts, small, in_shards):
+    rows = small.rows(small.patients(30, seed))
+    public = public_of(name, small, seed)
+    order = np.random.default_rng(seed).permutation(len(rows))
+    parts = [exact(name, shard, public) for shard in in_shards(rows, order, cuts)]
+    assert np.sum(parts, axis=0).tobytes() == exact(name, rows, public).tobytes()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_memory_layout_and_block_size_do_not_change_a_bit(name, small, monkeypatch):
+    rows = small.rows(small.patients(40, 5))
+    public = public_of(name, small, 5)
+    expected = exact(name, rows, public)
+    fortran = type(rows)(
+        codes=np.asfortranarray(rows.codes), label=rows.label, weight=rows.weight, fold=rows.fold
+    )
+    monkeypatch.setattr(statistics, "_ROWS_AT_ONCE", 7)
+    assert exact(name, fortran, public).tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_empty_shard_adds_zeros_of_the_same_shape(name, small):
+    public = public_of(name, small, 0)
+    shape = exact(name, small.rows(small.patients(2, 0)), public).shape
+    empty = exact(name, small.rows([]), public)
+    assert empty.shape == shape
+    assert empty.dtype == np.int64
+    assert not empty.any()
+
+
+def squared_distance(a, b):
+    """Exact squared Euclidean distance of two integer arrays."""
+    return sum(value * value for value in (a - b).ravel().tolist())
+
+
+records = st.tuples(
+    st.tuples(st.integers(0, 3), st.integers(0, 1), st.integers(0, 2)), st.integers(0, 1)
+)
+patient = st.tuples(st.integers(0, 4), st.lists(records, min_size=1, max_size=5))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=60, deadline=None)
+@given(
+    others=st.lists(patient, max_size=4),
+    one=patient,
+    seed=st.integers(0, 50),
+    kind=st.sampled_from(["one_hot", "ordinal"]),
+    sharp=st.sampled_from([0.1, 3.0, 1e4]),
+)
+@example(others=[], one=(0, [((0, 0, 0), 0)]), seed=0, kind="one_hot", sharp=1e4)
+@example(others=[], one=(1, [((0, 0, 0), 0)] * 49), seed=0, kind="one_hot", sharp=1e4)
+@example(others=[], one=(1, [((0, 0, 0), 0), ((3, 1, 2), 1)]), seed=0, kind="one_hot", sharp=1e4)
+def test_one_patient_moves_a_statistic_by_at_most_its_sensitivity(
+    name, others, one, seed, kind, sharp, small
+):
+    public = public_of(name, small, seed, kind=kind, sharp=sharp)
+    with_one = exact(name, small.rows([*others, one]), public)
+    without = exact(name, small.rows(others), public)
+    moved = squared_distance(with_one, without)
+    assert moved <= Fraction(SENSITIVITY[name]) ** 2
+
+
+@pytest.mark.parametrize(
+    ("name", "attained"),
+    [
+        ("cell_histograms", 0.999),
+        ("feature_label_sums", 0.999),
+        ("residual_moments", 0.99),
+        ("second_moments", 0.7),
+    ],
+)
+def test_sensitivity_is_attained_so_that_a_smaller_bound_would_be_wrong(name, attained, small):
+    public = public_of(name, small, 0, sharp=1e4)
+    nothing = exact(name, small.rows([]), public)
+    moves = [
+        squared_distance(exact(name, small.rows([(1, [((a, b, c), y)])]), public), nothing)
+        for a in range(4)
+        for b in range(2)
+        for c in range(3)
+        for y in range(2)
+    ]
+    assert math.sqrt(max(moves)) >= attained * SENSITIVITY[name]
+
+
+@pytest.mark.parametrize("n_rows", [1, 3, 7, 10, 49, 1000])
+@pytest.mark.parametrize("name", NAMES)
+def test_weights_whose_rounded_sum_exceeds_one_stay_inside_the_margin(name, n_rows, small):
+    public = public_of(name, small, 0, sharp=1e4)
+    rows = small.rows([(2, [((2, 1, 0), 1)] * n_rows)])
+    moved = squared_distance(exact(name, rows, public), exact(name, small.rows([]), public))
+    assert moved <= Fraction(SENSITIVITY[name]) ** 2
+
+
+def test_a_patient_is_in_one_part_of_the_moments_only(small):
+    public = public_of("second_moments", small, 0)
+    for fold in range(5):
+        moment = exact("second_moments", small.rows([(fold, [((0, 0, 0), 0)] * 3)]), public)
+        assert moment[int(fold == 0)].any()
+        assert not moment[int(fold != 0)].any()
+
+
+@pytest.mark.parametrize("wrong", ["code", "label"])
+def test_a_record_outside_the_domain_is_refused_not_counted_elsewhere(wrong, small):
+    record = ((3, 2, 0), 0) if wrong == "code" else ((3, 1, 0), 2)
+    with pytest.raises(ValueError, match="codes and labels inside the public domain"):
+        exact(
+            "cell_histograms", small.rows([(0, [record])]), public_of("cell_histograms", small, 0)
+        )
+
+
+def test_sums_mean_what_their_units_say(small):
+    rows = small.rows(small.patients(400, 9))
+    public = public_of("second_moments", small, 9)
+    phi = public["feature_map"].phi(rows.codes)
+    plain = np.einsum("r,ri,rj->ij", rows.weight, phi, phi)
+    released = exact("second_moments", rows, public).sum(axis=0) / SECOND_MOMENT_SCALE
+    matrix = statistics.symmetric_from_upper(released, size=phi.shape[1])
+    # Truncation loses at most a grid point of each factor.
+    np.testing.assert_allclose(matrix, plain, atol=2 * len(rows) / ROOT_SCALE)
+    np.testing.assert_array_equal(matrix, matrix.T)
+    sums = exact("feature_label_sums", rows, public_of("feature_label_sums", small, 9)).sum(axis=0)
+    for label in (0, 1):
+        member = rows.label == label
+        np.testing.assert_allclose(
+            sums[:, label] / SUM_SCALE, rows.weight[member] @ phi[member], atol=1e-4
+        )
+
+
+def test_residual_moment_is_the_gradient_of_the_log_likelihood(small):
+    rows = small.rows(small.patients(200, 3))
+    public = public_of("residual_moments", small, 3)
+    phi, step = public["feature_map"].phi(rows.codes), 1e-5
+
+    def log_likelihood(weights):
+        p = statistics.softmax(phi @ weights + public["log_prior"])
+        return float(rows.weight @ np.log(p[np.arange(len(rows)), rows.label]))
+
+    gradient = exact("residual_moments", rows, public) / SUM_SCALE
+    for position in [(0, 0), (4, 1), (10, 0)]:
+        shift = np.zeros_like(public["weights"])
+        shift[position] = step
+        slope = log_likelihood(public["weights"] + shift) - log_likelihood(
+            public["weights"] - shift
+        )
+        assert gradient[position] == pytest.approx(slope / (2 * step), abs=1e-4)
+
+
+def test_logits_of_a_record_have_the_same_bits_whatever_the_other_records():
+    # A matrix product of all rows fails here.
+    rng = np.random.default_rng(0)
+    for n_labels in (2, 3):
+        phi, weights = rng.standard_normal((50, 82)), rng.standard_normal((82, n_labels))
+        together = statistics.logits_by_record(phi, weights)
+        np.testing.assert_allclose(together, phi @ weights, atol=1e-12)
+        for n in (1, 2, 3, 7, 49):
+            some = statistics.logits_by_record(phi[-n:], weights)
+            assert some.tobytes() == together[-n:].tobytes()
+        for i in range(50):
+            alone = statistics.logits_by_record(phi[i : i + 1], weights)
+            assert alone.tobytes() == together[i].tobytes()
+            probabilities = statistics.softmax(together)[i]
+            assert statistics.softmax(alone).tobytes() == probabilities.tobytes()
+
+
+def test_softmax_survives_large_logits():
+    p = statistics.softmax(np.array([[1e6, 0.0, -1e6], [0.0, 0.0, 0.0]]))
+    np.testing.assert_allclose(p, [[1, 0, 0], [1 / 3] * 3])

@@ -1,0 +1,203 @@
+"""The documents say what the code does: generated pages are fresh, tables are computed anew."""
+
+import importlib.util
+import json
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import chi2, norm
+
+from flows.site import SiteFile, load_site
+from privacy.accountants.gaussian import GaussianAccountant
+from privacy.calibration import gdp_mu
+from privacy.ledger import TRANSITIONS, EntryState
+from privacy.parameters import Adjacency
+from storage.settings import Settings
+from tasks.synthesizers.clustmix.config import ClustMixConfig
+from tasks.synthesizers.clustmix.noise_calibration import calibrate
+from tasks.synthesizers.encoded import EncodingDomain
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+METHODS = (DOCS / "methods.md").read_text(encoding="utf-8")
+OPERATIONS = (DOCS / "operations.md").read_text(encoding="utf-8")
+
+
+def script(name):
+    spec = importlib.util.spec_from_file_location(f"clustmix_docs_{name}", DOCS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def table_after(text, heading):
+    """Cells of the first Markdown table after a heading, its head left out."""
+    block = re.search(r"^\|.*?(?=\n\n|\Z)", text.split(heading, 1)[1], flags=re.M | re.S).group()
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in block.splitlines()]
+    return [[cell.strip(" |") for cell in row] for row in rows[2:]]
+
+
+def test_page_of_the_site_file_is_what_its_script_writes():
+    assert (DOCS / "site-file.md").read_text(encoding="utf-8") == script("site_file").page(), (
+        "run: python docs/site_file.py"
+    )
+
+
+def test_every_key_of_the_site_file_has_a_meaning():
+    page = script("site_file").page()
+    assert not re.findall(r"^\| `\w+` \|.*\|\s+\|$", page, flags=re.M)
+    schema = SiteFile.model_json_schema(by_alias=True)
+    documented = {model.__name__ for model in script("site_file").SECTIONS}
+    models = {name for name, part in schema["$defs"].items() if "properties" in part}
+    assert models | {"SiteFile"} == documented
+
+
+def test_example_of_the_site_file_is_accepted(tmp_path):
+    path = tmp_path / "example.yaml"
+    path.write_text(script("site_file").EXAMPLE, encoding="utf-8")
+    assert load_site(path).privacy_unit.max_rows_per_patient == 3
+
+
+def test_figures_of_the_readme_are_those_of_the_results():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert script("figures").with_figures(readme) == readme, "run: python docs/figures.py"
+
+
+def test_figures_are_means_and_largest_peaks(tmp_path, monkeypatch):
+    figures = script("figures")
+    monkeypatch.setattr(figures, "RESULTS", tmp_path)
+    assert "make bench" in figures.figures()
+    run = {"dataset": "adult", "method": "clustmix", "analysis": "proven", "epsilon": 1.0}
+    run |= {"delta": 1e-5, "rows": 32561, "method_seconds": 2.0, "wall_seconds": 9.0}
+    runs = [run | {"auc": 0.90, "peak_rss_mib": 900.4}, run | {"auc": 0.91, "peak_rss_mib": 1800.0}]
+    for name in ("utility.json", "cost.json"):
+        (tmp_path / name).write_text(json.dumps(runs))
+    text = figures.figures()
+    assert "| adult | ClustMix, proven | 1 | 1e-05 | 0.905 ± 0.007 | 2 |" in text
+    assert "| adult, ClustMix, proven | 32,561 | 9.0 | 2.0 | 1,800 | 2 |" in text
+
+
+def constrained_halves(values, size):
+    """Best two groups of at least ``size`` values by squared error; in one dimension a cut."""
+    values = np.sort(values)
+
+    def cost(cut):
+        return sum(((part - part.mean()) ** 2).sum() for part in (values[:cut], values[cut:]))
+
+    cut = min(range(size, len(values) - size + 1), key=cost)
+    return values[:cut], values[cut:]
+
+
+def counterexample(size, moved):
+    return np.array([0.0] * (size - 1) + [moved] + [0.5] * (size - 1) + [0.9] + [1.0] * (size - 1))
+
+
+def sum_of_noisy_means(halves, mu):
+    """Mean and standard deviation of the sum of the published outputs."""
+    return (
+        sum(half.mean() for half in halves),
+        math.sqrt(sum((1 / (len(half) * mu)) ** 2 for half in halves)),
+    )
+
+
+@pytest.mark.parametrize("row", table_after(METHODS, "### The counterexample"))
+def test_counterexample_table(row):
+    size, n, first, second, delta = int(row[0]), int(row[1]), *map(float, row[2:5])
+    mu = gdp_mu(epsilon=1.0, delta=1e-5)
+    tables = [counterexample(size, moved) for moved in (0.2, 0.0)]
+    assert [len(table) for table in tables] == [n, n]
+    (mean, stddev), (mean_moved, stddev_moved) = (
+        sum_of_noisy_means(constrained_halves(table, size), mu) for table in tables
+    )
+    thresholds = np.linspace(min(mean, mean_moved) - 2, max(mean, mean_moved) + 8, 20_001)
+    above, above_moved = (
+        norm.sf(thresholds, mean, stddev),
+        norm.sf(thresholds, mean_moved, stddev_moved),
+    )
+    best = int(np.argmax(above - math.e * above_moved))
+    assert above[best] == pytest.approx(first, rel=0.02)
+    assert above_moved[best] == pytest.approx(second, rel=0.15, abs=1e-12)
+    assert above[best] - math.e * above_moved[best] == pytest.approx(delta, rel=0.02)
+    assert delta > 1e-5
+
+
+@pytest.mark.parametrize("row", table_after(METHODS, "### The size of a cluster"))
+def test_table_of_the_leak_by_the_noise_of_a_cluster(row):
+    dimension, size, delta = int(row[0]), int(row[1]), float(row[2])
+    narrow, wide = 1 / (size + 1), 1 / size  # the same mean; only their ratio counts
+    # The likelihood ratio is above e where the squared norm is above (or below) one threshold.
+    slope = 1 / narrow**2 - 1 / wide**2
+    base = 2 * dimension * math.log(wide / narrow)
+    outside = (2 + base) / slope
+    inside = (base - 2) / slope
+    found = max(
+        chi2.sf(outside / wide**2, dimension) - math.e * chi2.sf(outside / narrow**2, dimension),
+        chi2.cdf(inside / narrow**2, dimension) - math.e * chi2.cdf(inside / wide**2, dimension),
+    )
+    assert found == pytest.approx(delta, rel=0.02)
+
+
+@pytest.fixture(scope="module")
+def plan():
+    domain = EncodingDomain(
+        column_names=("a", "b"),
+        n_codes=(4, 3),
+        has_missing=(False, True),
+        numeric=(True, False),
+        label_levels=("no", "yes"),
+    )
+    return calibrate(domain, ClustMixConfig(), mu=gdp_mu(epsilon=1.0, delta=1e-6))
+
+
+def test_table_of_statistics_is_that_of_the_plan(plan):
+    documented = [
+        (re.sub(r"\W+$", "", row[0].strip("`")), row[3])
+        for row in table_after(METHODS, "### What is released")
+    ]
+    bounds = {"1": 1.0, "sqrt(2)": math.sqrt(2.0)}
+    planned = [(re.sub(r"_\d+$", "_t", one.name), one) for one in plan.statistics]
+    assert [name for name, _ in documented] == list(dict.fromkeys(name for name, _ in planned))
+    for name, bound in documented:
+        for planned_name, statistic in planned:
+            if planned_name == name:
+                assert statistic.l2_sensitivity / statistic.scale == pytest.approx(
+                    bounds[bound], rel=1e-9
+                )
+
+
+def test_budget_of_the_theorem_is_kept(plan):
+    total = sum(one.l2_sensitivity**2 / (one.noise_stddev**2 - 16) for one in plan.statistics)
+    assert total <= plan.mu**2
+    accountant = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE).compose(plan.event)
+    assert accountant.epsilon(delta=1e-6) <= 1.0
+
+
+@pytest.mark.parametrize("row", table_after(METHODS, "### Repeated releases"))
+def test_table_of_repeated_releases(row):
+    releases, epsilon = int(row[0]), float(row[1])
+    mu = math.sqrt(releases) * gdp_mu(epsilon=1.0, delta=1e-6)
+    accountant = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE, mu_squared=mu**2)
+    assert accountant.epsilon(delta=1e-6) == pytest.approx(epsilon, abs=6e-3)
+
+
+def test_every_state_of_the_ledger_is_explained_with_what_may_follow():
+    documented = {
+        row[0].strip("`"): set(re.findall(r"`(\w+)`", row[3]))
+        for row in table_after(OPERATIONS, "## The states of an entry")
+    }
+    assert documented == {
+        state.name: {following.name for following in TRANSITIONS[state]} for state in EntryState
+    }
+
+
+def test_every_environment_variable_is_explained():
+    documented = set(re.findall(r"^\| `CLUSTMIX_(\w+)`", OPERATIONS, flags=re.M))
+    assert documented == {name.upper() for name in Settings.model_fields}
+
+
+def test_every_flaw_has_a_row():
+    rows = [row[0] for row in table_after(METHODS, "## Why the published proof fails")]
+    assert rows == [f"C{number}" for number in range(1, 13)]

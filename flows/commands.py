@@ -32,6 +32,7 @@ def release(options: argparse.Namespace) -> int:
     settings = load_settings()
     progress = terminal.Progress(quiet=options.json)
     path, site = options.site, load_site(options.site)
+    progress.waiting(f"looking for the table of {site.dataset}")
     try:
         request = _checked_request(path, site, settings)
     except InputError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -204,6 +204,7 @@ def _measure(
             released = run_stage.with_options(name=method_stage.name)(
                 method_stage, curator, released
             )
+    measure_steps.check_draws(plan, curator)
     for shard in shards:
         shard.unlink()
     ledger_steps.advance(site, entry, EntryState.SEALED, digest=seals.digest)
@@ -244,9 +245,11 @@ def _executor(job: ReleaseJob, site: Site, workspace: PrivateWorkspace) -> Itera
     elif settings.dask_workers == 0:
         yield LocalExecutor()
     else:
-        with stage("cluster"):
-            cluster = local_cluster(settings.dask_workers, workspace.path("dask"))
-        with cluster as client:
+        with ExitStack() as cluster:
+            with stage("cluster"):
+                client = cluster.enter_context(
+                    local_cluster(settings.dask_workers, workspace.path("dask"))
+                )
             yield DaskExecutor(client, job.ref.release_id)
 
 

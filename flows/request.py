@@ -42,6 +42,7 @@ def job_of(site: SiteFile, release_id: str) -> ReleaseJob:
         unit=site.unit,
         parameters=site.parameters,
         adjacency=site.privacy.adjacency,
+        cohort=site.cohort,
         lifetime_epsilon=site.budget.lifetime_epsilon,
         method=site.method,
         rows=site.rows,

@@ -84,9 +84,13 @@ class BudgetSection(_Section):
     ----------
     lifetime_epsilon
         Cap at the delta of a release. The ledger keeps the smallest cap it was ever given.
+    cohort
+        Name of the patients whose budget this is; the dataset's own name if left out. Site files
+        about the same patients must give the same one, because their releases add up.
     """
 
     lifetime_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    cohort: Annotated[str, AfterValidator(check_name)] | None = None
 
 
 class SiteFile(_Section):
@@ -95,7 +99,8 @@ class SiteFile(_Section):
     Parameters
     ----------
     dataset
-        Name under which the ledger keeps the budget and releases are published.
+        Name under which releases are published, and the budget is kept if ``budget`` names no
+        cohort.
     title
         One line for the data card.
     source
@@ -157,6 +162,11 @@ class SiteFile(_Section):
     def parameters(self) -> PrivacyParameters:
         """Epsilon and delta of one release."""
         return PrivacyParameters(epsilon=self.privacy.epsilon, delta=self.privacy.delta)
+
+    @property
+    def cohort(self) -> str:
+        """Name under which the ledger keeps the budget of the patients."""
+        return self.budget.cohort or self.dataset
 
     @property
     def unit(self) -> PrivacyUnit:

@@ -81,9 +81,12 @@ def failure(error: ClustMixError, *, as_json: bool) -> None:
     """Write a failure: one line for people, and an object for programs."""
     if as_json:
         print_json({"error": error.code, "message": error.message, "exit_code": error.exit_code})
-    # On a terminal the name of the stage that runs may stand in the line.
-    erase = "\r\x1b[K" if sys.stderr.isatty() else ""
-    sys.stderr.write(f"{erase}clustmix: {error.code}: {error.message}\n")
+    sys.stderr.write(f"{_erase()}clustmix: {error.code}: {error.message}\n")
+
+
+def _erase() -> str:
+    """Clear the line on a terminal, where the stage that runs may stand in it."""
+    return "\r\x1b[K" if sys.stderr.isatty() else ""
 
 
 class Progress:
@@ -97,11 +100,15 @@ class Progress:
         """Take note of a stage that starts (None) or ends."""
         text = _STAGE_TEXTS.get(name, "")
         if seconds is None:
-            if sys.stderr.isatty():
-                self._write(f"  {name:<19}  {text:<46}      ...", end="\r")
+            self.waiting(f"{name:<19}  {text:<46}     ")
             return
         self.stage_seconds[name] = round(self.stage_seconds.get(name, 0.0) + seconds, 3)
         self._write(f"  {name:<19}  {text:<46} {seconds:6.1f} s")
+
+    def waiting(self, text: str) -> None:
+        """Say on a terminal what goes on; the next line takes its place."""
+        if sys.stderr.isatty():
+            self._write(f"  {text} ...", end="\r")
 
     def note(self, text: str) -> None:
         """Write a remark between stages."""
@@ -132,7 +139,7 @@ class Progress:
 
     def _write(self, text: str, end: str = "\n") -> None:
         if not self._quiet:
-            sys.stderr.write(text + end)
+            sys.stderr.write(_erase() + text + end)
             sys.stderr.flush()
 
 

@@ -116,6 +116,22 @@ class ReleaseStore:
                 "mend its permissions or set CLUSTMIX_RELEASES to another folder",
             )
 
+    def find(self, release_id: str) -> ReleaseRef | None:
+        """Return the address of the release with this id, in whatever dataset it is, or None.
+
+        Parameters
+        ----------
+        release_id : str
+            Id made by `storage.refs.new_release_id`; ids are unique over all datasets.
+        """
+        for folder in sorted(self._root.iterdir()) if self._root.is_dir() else ():
+            if folder.name.startswith(".") or not folder.is_dir():
+                continue
+            ref = ReleaseRef(dataset=folder.name, release_id=release_id)
+            if self.path(ref).is_dir():
+                return ref
+        return None
+
     def publish(
         self, ref: ReleaseRef, files: Mapping[str, bytes | Path], manifest: Manifest
     ) -> Path:

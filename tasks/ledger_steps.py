@@ -7,7 +7,6 @@ from types import MappingProxyType
 from privacy.errors import ClustMixError, IntegrityError, LedgerError
 from privacy.ledger import Balance, EntryState, LedgerEntry
 from storage.cohorts import CohortReader
-from storage.refs import ReleaseRef
 from storage.releases import verify_bundle
 from storage.schema import TableSchema
 from storage.workspace import live_run_ids, purge_abandoned
@@ -69,7 +68,7 @@ def reserve(job: ReleaseJob, site: Site) -> LedgerEntry:
     """
     with stage("reserve"):
         return site.ledger.reserve(
-            dataset=job.ref.dataset,
+            dataset=job.cohort,
             release_id=job.ref.release_id,
             rho=job.charge_rho,
             epsilon=job.parameters.epsilon,
@@ -132,7 +131,9 @@ def _close(site: Site, entry: LedgerEntry, *, note: str) -> None:
 
 def _published_digest(site: Site, entry: LedgerEntry) -> str | None:
     """Return the digest of the manifest of an entry's bundle if it is in the store and verifies."""
-    ref = ReleaseRef(dataset=entry.dataset, release_id=entry.release_id)
+    ref = site.releases.find(entry.release_id)
+    if ref is None:
+        return None
     try:
         verified = verify_bundle(site.releases.path(ref))
     except IntegrityError:
@@ -144,4 +145,4 @@ def _published_digest(site: Site, entry: LedgerEntry) -> str | None:
 
 def balance_after(job: ReleaseJob, site: Site) -> Balance:
     """Return the balance of the dataset with this release charged."""
-    return site.ledger.balance(job.ref.dataset)
+    return site.ledger.balance(job.cohort)

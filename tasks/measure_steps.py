@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.errors import IntegrityError
 from privacy.mechanisms import NoisyStatistic
 from storage.workspace import PrivateWorkspace
 from tasks.compute import Executor
@@ -68,6 +69,21 @@ def run_stage(
     """Run one stage of a method and return everything released so far."""
     with stage(method_stage.name):
         return {**released, **method_stage.run(curator, released)}
+
+
+def check_draws(plan: MeasurementPlan, curator: Curator) -> None:
+    """Hold all draws of a finished measurement against its plan.
+
+    Raises
+    ------
+    IntegrityError
+        If a planned statistic was not drawn, or another one was.
+    """
+    if curator.event != plan.event:
+        raise IntegrityError(
+            "PLAN_BROKEN",
+            "expected exactly the planned draws, found others; nothing is released",
+        )
 
 
 def plan_measurement(job: ReleaseJob) -> MeasurementPlan:

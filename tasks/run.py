@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import ROUND_FLOOR, Decimal
 from pathlib import Path
 
 import numpy as np
 
 from privacy.calibration import gdp_mu, gdp_rho
+from privacy.ledger import RHO_STEP
 from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
 from privacy.randomness import NoiseSource, OperatingSystemNoise
 from storage.cohorts import Source
@@ -43,8 +45,10 @@ class ReleaseJob:
         Columns that the release needs from the source.
     unit, parameters, adjacency
         The guarantee.
+    cohort
+        Name of the patients whose budget pays; datasets about the same patients share it.
     lifetime_epsilon
-        Cap of the dataset at the same delta and adjacency.
+        Cap of the cohort at the same delta and adjacency.
     method
         Synthesizer and its settings.
     rows
@@ -59,6 +63,7 @@ class ReleaseJob:
     unit: PrivacyUnit
     parameters: PrivacyParameters
     adjacency: Adjacency
+    cohort: str
     lifetime_epsilon: float
     method: MethodConfig
     rows: int
@@ -69,8 +74,10 @@ class ReleaseJob:
 
         Replacing a patient is removing one and adding one, so a replace-one target halves it.
         """
-        mu = gdp_mu(epsilon=self.parameters.epsilon, delta=self.parameters.delta)
-        return mu if self.adjacency is Adjacency.ADD_REMOVE else mu / 2.0
+        if self.adjacency is Adjacency.ADD_REMOVE:
+            return gdp_mu(epsilon=self.parameters.epsilon, delta=self.parameters.delta)
+        # Rounded down twice over, so that mu**2 / 2 is at most the charge.
+        return math.nextafter(math.sqrt(2.0 * float(self.charge_rho)), 0.0) * (1.0 - 1e-15)
 
     @property
     def charge_rho(self) -> Decimal:
@@ -79,7 +86,7 @@ class ReleaseJob:
 
     @property
     def lifetime_cap_rho(self) -> Decimal:
-        """Cap of the dataset in the currency of the ledger."""
+        """Cap of the cohort in the currency of the ledger."""
         return self._rho(self.lifetime_epsilon)
 
     @property
@@ -89,7 +96,9 @@ class ReleaseJob:
 
     def _rho(self, epsilon: float) -> Decimal:
         rho = gdp_rho(epsilon=epsilon, delta=self.parameters.delta)
-        return rho if self.adjacency is Adjacency.ADD_REMOVE else rho / 4
+        if self.adjacency is Adjacency.ADD_REMOVE:
+            return rho
+        return (rho / 4).quantize(RHO_STEP, rounding=ROUND_FLOOR)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.sensitivity import block_fourth_power_sum
 from tasks.synthesizers.encoded import EncodingDomain
 from tasks.synthesizers.random_ntk import RandomNtkFeatures
 
@@ -62,6 +63,20 @@ class FeatureMap:
     def n_features(self) -> int:
         """Number m of features of ``phi``."""
         return self.hidden.n_features
+
+    @property
+    def max_fourth_power_sum(self) -> float:
+        """Proven bound of ``sum_i phi_i**4`` over all records, for the second moment.
+
+        Where every code of every column has raw features of norm ``1 / sqrt(d)`` (one-hot codes),
+        the norm of a raw row is one and its blocks stay at ``1 / sqrt(d)`` when it is normalised.
+        Otherwise a block of a normalised row may have any norm up to one.
+        """
+        d, skip = len(self.tables), self.hidden.skip_weight
+        norms = np.concatenate([np.linalg.norm(table, axis=1) for table in self.tables])
+        even = bool(np.allclose(norms, 1.0 / np.sqrt(d), rtol=1e-12, atol=0.0))
+        linear = [np.sqrt(skip / d)] * d if even else [np.sqrt(skip)]
+        return block_fourth_power_sum([*linear, np.sqrt(1.0 - skip)])
 
     @property
     def raw_offsets(self) -> NDArray[np.int64]:

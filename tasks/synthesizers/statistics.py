@@ -96,7 +96,9 @@ def second_moments(rows: EncodedRows, *, feature_map: FeatureMap, validation_fol
     Adjacency: add or remove one patient. With ``psi = trunc(sqrt(weight) phi * ROOT_SCALE)`` a
     patient adds ``sum psi psi^T`` of Frobenius norm at most ``ROOT_SCALE**2``, to one of the two
     rows only, because the fold is a function of the patient. The upper triangle with the diagonal
-    has norm at most that; see ``privacy.sensitivity``. Event: one discrete Gaussian.
+    has norm at most ``sqrt((1 + f) / 2)`` of that, where f bounds the sum of fourth powers of phi
+    (`FeatureMap.max_fourth_power_sum`); see ``privacy.sensitivity``. Event: one discrete
+    Gaussian.
     """
     m = feature_map.n_features
     upper = np.triu_indices(m)

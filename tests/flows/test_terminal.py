@@ -94,11 +94,13 @@ def test_a_stage_that_runs_is_overwritten_on_a_terminal(monkeypatch):
     progress("kip", 1.0)
     progress("mixing", None)
     terminal.failure(BudgetRefused("CODE", "one line"), as_json=False)
-    running, text, _, failed = screen.getvalue().split("\r")
-    done, also_running = text.splitlines()
-    assert running.strip().endswith("...")
-    assert len(running) <= len(done)
-    assert also_running.startswith("  mixing ")
+    # Each line first clears what stands there.
+    _, running, _, text, also_running, _, failed = screen.getvalue().split("\r")
+    assert running.removeprefix("\x1b[K").startswith("  kip ")
+    assert running.endswith(" ...")
+    assert text.startswith("\x1b[K  kip ")
+    assert text.endswith(" 1.0 s\n")
+    assert also_running.startswith("\x1b[K  mixing ")
     assert failed == "\x1b[Kclustmix: CODE: one line\n"
 
 

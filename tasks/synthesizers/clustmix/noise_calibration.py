@@ -32,9 +32,12 @@ def clustering_round(index: int) -> str:
     return f"clustering_round_{index + 1}"
 
 
+_RESIDUAL_ROUND = "residual_round_"
+
+
 def residual_round(index: int) -> str:
     """Name of the statistic of residual round ``index``, from 0."""
-    return f"residual_round_{index + 1}"
+    return f"{_RESIDUAL_ROUND}{index + 1}"
 
 
 def feature_map_of(domain: EncodingDomain, config: ClustMixConfig) -> FeatureMap:
@@ -63,7 +66,8 @@ def calibrate(domain: EncodingDomain, config: ClustMixConfig, *, mu: float) -> M
     Reads no data. Sensitivities are those proved in ``tasks.synthesizers.statistics``,
     with the margin for double precision of ``privacy.sensitivity``.
     """
-    m = feature_map_of(domain, config).n_features
+    feature_map = feature_map_of(domain, config)
+    m = feature_map.n_features
     cells = config.slices * config.clusters_per_slice
     histogram_shape = (domain.n_labels, cells, domain.one_hot_width)
     shares = config.shares
@@ -89,7 +93,9 @@ def calibrate(domain: EncodingDomain, config: ClustMixConfig, *, mu: float) -> M
             StatisticRequest(
                 name=SECOND_MOMENT,
                 shape=(2, m * (m + 1) // 2),
-                l2_sensitivity=second_moment_l2_sensitivity(scale=ROOT_SCALE),
+                l2_sensitivity=second_moment_l2_sensitivity(
+                    scale=ROOT_SCALE, max_fourth_power_sum=feature_map.max_fourth_power_sum
+                ),
                 scale=SECOND_MOMENT_SCALE,
                 share=shares.second_moment,
             ),
@@ -139,3 +145,34 @@ def hold_against(plan: MeasurementPlan, happened: ComposedEvent, *, mu: float) -
         )
     spent = accountant.compose(happened).mu
     return float(np.sqrt(max(mu**2 - spent**2, 0.0)))
+
+
+def check_share(plan: MeasurementPlan, *, mu_left: float) -> None:
+    """Check that the draws of mixing fit into what noise calibration hands it.
+
+    Parameters
+    ----------
+    plan
+        The plan of the measurement.
+    mu_left
+        What `hold_against` returned.
+
+    Raises
+    ------
+    IntegrityError
+        If the histograms and residual rounds of the plan need more.
+    """
+    own = [
+        statistic.event
+        for statistic in plan.statistics
+        if statistic.name == HISTOGRAMS or statistic.name.startswith(_RESIDUAL_ROUND)
+    ]
+    accountant = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
+    needed = accountant.compose(ComposedEvent(events=tuple(own))).mu
+    # The two sides were rounded on different ways; the plan as a whole was checked exactly.
+    if needed > mu_left * (1.0 + 1e-6):
+        raise IntegrityError(
+            "SHARE_EXCEEDED",
+            "expected mixing to draw within its share of the budget, found a plan that needs "
+            "more; nothing is released",
+        )

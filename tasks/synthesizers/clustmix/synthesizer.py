@@ -216,6 +216,7 @@ class ClustMix:
         return {"mu_left_for_mixing": np.array(left)}
 
     def _mixing(self, curator: Curator, released: Released) -> Released:
+        calibration.check_share(curator.plan, mu_left=float(released["mu_left_for_mixing"]))
         feature_map, offsets = self._feature_map, self.domain.one_hot_offsets
         histograms, noise = self._histograms(curator, calibration.HISTOGRAMS, self._cells(released))
         mixture = build_mixture(histograms, offsets, noise_stddev=noise)

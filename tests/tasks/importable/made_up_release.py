@@ -232,17 +232,12 @@ def killer_at(point: str) -> Any:
             releases.os, "rename", then_die(releases.os.rename)
         ),
         "before the PUBLISHED row": lambda: mock.patch.object(
-            release, "publish", _Plain(_Fn(then_die(release.publish.fn)))
+            release, "publish", then_die(release.publish)
         ),
     }
     if point in places:
         return places[point]()
     return listen_to_stages(lambda name, seconds: die() if (name, seconds) == (point, None) else 0)
-
-
-@dataclass
-class _Fn:
-    fn: Callable[..., Any]
 
 
 def release_and_die(
@@ -261,24 +256,18 @@ def release_and_die(
         )
 
 
-def command_that_dies_at(point: str, site_file: str) -> None:
+def command_that_dies_at(method_stage: str, site_file: str) -> None:
     """Body of a subprocess: the command itself, with engine and workers, dies at a stage."""
     from flows.cli import main
-    from tasks.runtime import configure_prefect  # noqa: F401 -- as the command, before Prefect
+    from tasks import measure_steps
 
-    # The command sets its own listener, so the stage itself is where the process ends.
-    from tasks import run
+    entered = measure_steps.stage
 
-    entered = run.stage
+    def stage(name: str) -> Any:
+        # The listener is the command's own, so the process ends where it would be called.
+        return die() if name == method_stage else entered(name)
 
-    @contextmanager
-    def stage(name: str) -> Iterator[None]:
-        if name == point:
-            die()
-        with entered(name):
-            yield
-
-    with mock.patch.object(run, "stage", stage):
+    with mock.patch.object(measure_steps, "stage", stage):
         main(["release", site_file])
 
 
@@ -317,7 +306,9 @@ def failing_adapt(candidate: Any) -> None:
 # --- searching -------------------------------------------------------------------------------
 
 
-def found_in_tree(root: Path, needles: Iterable[bytes], *, skip: tuple[Path, ...] = ()) -> list[str]:
+def found_in_tree(
+    root: Path, needles: Iterable[bytes], *, skip: tuple[Path, ...] = ()
+) -> list[str]:
     """Return ``file: needle`` for each file below a folder that holds a needle.
 
     Parquet files are read as well, as their bytes are compressed.

@@ -1,0 +1,141 @@
+"""The same randomness gives the same files on every executor, and none of them is published."""
+
+import json
+import os
+from types import SimpleNamespace
+
+import made_up_release as made
+import numpy as np
+import pytest
+
+from flows import release
+from flows.request import ReleaseRequest, load_job
+from privacy.errors import Withheld
+from privacy.randomness import SeededNoise
+from storage import ledger_db
+from storage.ledger_db import LedgerDatabase
+from storage.manifest import MANIFEST_FILE
+from storage.releases import ReleaseStore
+from tasks import ingest_steps
+from tasks.run import Randomness, fixed_randomness
+from tasks.synthesizers.base import measure
+from tasks.synthesizers.curator import Curator, InProcessCompute
+
+RELEASE_ID = "r-20250101-00c0ffee"
+METHOD = {
+    **made.SMALL_CLUSTMIX,
+    "slices": 2,
+    "random_features": 8,
+    "alphas": [0.0, 0.1],
+    "kip_steps": 20,
+    "residual_rounds": 2,
+}
+
+
+class FixedEntryIds:
+    """The module os, for a ledger whose entry ids do not differ from run to run."""
+
+    def __getattr__(self, name):
+        return getattr(os, name)
+
+    @staticmethod
+    def urandom(n_bytes):
+        return bytes(n_bytes)
+
+
+def randomness(seed):
+    return Randomness(noise_source=SeededNoise(seed), sampling=np.random.default_rng([seed, 2]))
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    return made.write_site(tmp_path_factory.mktemp("site"), method=METHOD)
+
+
+@pytest.fixture(scope="module")
+def run_with(tmp_path_factory, site):
+    """Return a function that runs the flow's steps and keeps what would have been published."""
+    runs = {}
+
+    def run(*, dask_workers, seed=1):
+        if (dask_workers, seed) in runs:
+            return runs[dask_workers, seed]
+        kept = SimpleNamespace(folder=tmp_path_factory.mktemp("run"))
+        measured, bound = release._measure, ingest_steps._bound
+
+        def keep_released(*arguments):
+            kept.released, curator = measured(*arguments)
+            return kept.released, curator
+
+        def keep_shards(*arguments):
+            paths = bound(*arguments)
+            kept.shards = [ingest_steps.load_shard(path) for path in paths]
+            return paths
+
+        def keep_files(store, ref, files, manifest):
+            kept.files = {**files, MANIFEST_FILE: manifest.to_bytes()}
+            raise Withheld("KEPT", "kept by the test")
+
+        with pytest.MonkeyPatch.context() as patch, fixed_randomness(randomness(seed)):
+            environment = made.environment_of(kept.folder, dask_workers=dask_workers)
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            patch.setattr(ledger_db, "os", FixedEntryIds())
+            patch.setattr(release, "_measure", keep_released)
+            patch.setattr(ingest_steps, "_bound", keep_shards)
+            patch.setattr(ReleaseStore, "publish", keep_files)
+            with pytest.raises(Withheld, match="KEPT"):
+                made.release_without_engine(site, release_id=RELEASE_ID)
+        runs[dask_workers, seed] = kept
+        return kept
+
+    return run
+
+
+@pytest.mark.parametrize("dask_workers", [1, 2, 4])
+def test_files_are_the_same_bytes_on_dask(run_with, dask_workers):
+    local, dask = run_with(dask_workers=0), run_with(dask_workers=dask_workers)
+    assert local.files.keys() == dask.files.keys()
+    assert len(local.files) == 6
+    for name, array in local.released.items():
+        np.testing.assert_array_equal(dask.released[name], array, err_msg=name)
+    assert [name for name in local.files if local.files[name] != dask.files[name]] == []
+
+
+def test_other_randomness_gives_other_files(run_with):
+    # Otherwise the comparison above could hold for want of noise.
+    one, other = run_with(dask_workers=0), run_with(dask_workers=0, seed=2)
+    assert one.files["synthetic.csv"] != other.files["synthetic.csv"]
+    assert one.files["schema.json"] == other.files["schema.json"]
+
+
+@pytest.mark.parametrize("dask_workers", [0, 2])
+def test_released_arrays_are_those_of_the_serial_reference(run_with, site, dask_workers):
+    kept = run_with(dask_workers=dask_workers)
+    job = load_job(ReleaseRequest(site_file=str(site), dataset="made-up"))
+    curator = Curator(
+        plan=job.synthesizer.plan(mu=job.mu),
+        compute=InProcessCompute(kept.shards),
+        noise_source=SeededNoise(1),
+    )
+    reference = measure(job.synthesizer, curator, mu=job.mu)
+    assert reference.keys() == kept.released.keys()
+    for name, array in reference.items():
+        np.testing.assert_array_equal(kept.released[name], array, err_msg=name)
+
+
+def test_run_with_fixed_randomness_is_never_published(site, tmp_path, monkeypatch):
+    for name, value in made.environment_of(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    with (
+        fixed_randomness(randomness(1)),
+        pytest.raises(Withheld, match="TAINTED: the noise came from a source for tests"),
+    ):
+        made.release_without_engine(site)
+    (entry,) = LedgerDatabase(tmp_path / "home" / "ledger.sqlite").entries()
+    assert (entry.state.value, entry.counts) == ("withheld", True)
+    assert list((tmp_path / "releases").glob("*/*")) == []
+
+
+def test_manifest_of_a_tainted_run_says_so(run_with):
+    assert json.loads(run_with(dask_workers=0).files[MANIFEST_FILE])["tainted"] is True

@@ -1,0 +1,228 @@
+"""Planted values appear nowhere but in the restricted diagnostics folder.
+
+Two processes are searched once they have ended: the command, which succeeds on its own workers,
+and one that runs the flow again and again, failing in another place each time.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import made_up_release as made
+import psutil
+import pytest
+
+from storage.releases import verify_bundle
+
+CLEANED_UP = {"workspaces": [], "staging": []}
+
+# State of the entry after a failure at each place; None where nothing was charged.
+FAILURES = {
+    "clean-up": None,
+    "check-source": None,
+    "plan": None,
+    "reserve": None,
+    "ingest": "burned",
+    "input-gate": "burned",
+    "bound-contributions": "burned",
+    "histograms": "burned",
+    "decode": "withheld",
+    "output-gate": "withheld",
+    "commit": "withheld",
+    "report": "withheld",
+    "publish": "withheld",
+    "purge": "published",
+    **dict.fromkeys(made.STAGES_OF_CLUSTMIX, "burned"),
+    "end of publish": "published",
+    "seal": "burned",
+    "store": "withheld",
+    "interrupt": "burned",
+    **dict.fromkeys(made.CONTRIBUTIONS, "burned"),
+    "adapt": "burned",
+    "cluster": "burned",
+    "own workers": "burned",
+}
+NAMES_A_WORKER_FAILURE = {*made.CONTRIBUTIONS, "adapt", "own workers"}
+
+
+def run_and_watch(folder: Path, arguments: list[str], *, dask_workers: int) -> SimpleNamespace:
+    """Run a process in an installation of its own; keep its output and all process arguments."""
+    (folder / "home").mkdir(mode=0o700)
+    (folder / "work").mkdir()
+    inherited = {name: text for name, text in os.environ.items() if not name.startswith("PREFECT")}
+    environment = {
+        **inherited,
+        **made.environment_of(folder, dask_workers=dask_workers),
+        "PYTHONPATH": str(Path(made.__file__).parent),
+    }
+    with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("wb") as stderr:
+        process = psutil.Popen(
+            [sys.executable, *arguments],
+            cwd=folder / "work",
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+        )
+        seen: set[str] = set()
+        while process.poll() is None:
+            for child in _family(process):
+                try:
+                    seen.add(" ".join(child.cmdline()))
+                except psutil.Error:
+                    continue
+            time.sleep(0.1)
+    (folder / "arguments").write_text("\n".join(sorted(seen)))
+    return SimpleNamespace(
+        folder=folder,
+        exit_code=process.returncode,
+        stdout=(folder / "stdout").read_text(),
+        stderr=(folder / "stderr").read_text(),
+        n_processes=len(seen),
+    )
+
+
+def _family(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return [process, *process.children(recursive=True)]
+    except psutil.Error:
+        return []
+
+
+@pytest.fixture(scope="module")
+def succeeded(tmp_path_factory):
+    folder, site = tmp_path_factory.mktemp("success"), tmp_path_factory.mktemp("site")
+    path = made.write_site(site, method=made.SMALL_CLUSTMIX)
+    return run_and_watch(folder, ["-m", "flows.cli", "release", str(path)], dask_workers=2)
+
+
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory):
+    folder, site = tmp_path_factory.mktemp("failures"), tmp_path_factory.mktemp("sites")
+    for name, method in (("naive", made.NAIVE_BAYES), ("clustmix", made.SMALL_CLUSTMIX)):
+        (site / name).mkdir()
+        made.write_site(site / name, dataset=name, method=method, lifetime_epsilon=500.0)
+    report = site / "report.jsonl"
+    command = f"from made_up_release import *; fail_in_every_stage({str(site)!r}, {str(report)!r})"
+    run = run_and_watch(folder, ["-c", command], dask_workers=0)
+    assert run.exit_code == 0, run.stderr
+    cases = [json.loads(line) for line in report.read_text().splitlines()]
+    return SimpleNamespace(**vars(run), cases={case["name"]: case for case in cases}, sites=site)
+
+
+def test_release_succeeds_on_its_own_workers(succeeded):
+    assert succeeded.exit_code == 0, succeeded.stderr
+    (bundle,) = (succeeded.folder / "releases" / "made-up").iterdir()
+    verify_bundle(bundle)
+    assert succeeded.n_processes >= 4  # command, server, two workers
+
+
+def test_canaries_are_in_the_source_and_would_be_found(succeeded, tmp_path):
+    made.write_site(tmp_path)
+    (tmp_path / "one.bin").write_bytes(b"\0" + made.CANARIES[-1])
+    frame = made.made_up_cohort().tail(1_000)
+    frame.to_parquet(tmp_path / "two.parquet", compression="zstd")
+    found = made.found_in_tree(tmp_path, made.CANARIES)
+    assert {Path(line.split(": ")[0]).name for line in found} == {
+        "cohort.csv",
+        "one.bin",
+        "two.parquet",
+    }
+    # The rows were used: their value outside the declared levels became OTHER, hence a release.
+    assert (
+        "elsewhere" in (next(succeeded.folder.glob("releases/made-up/*/schema.json"))).read_text()
+    )
+
+
+def test_success_shows_no_canary(succeeded):
+    # Everything: home with database and storage, releases, output, arguments, temporary files.
+    assert made.found_in_tree(succeeded.folder, made.CANARIES) == []
+
+
+def test_success_leaves_nothing_private(succeeded):
+    home = succeeded.folder / "home"
+    assert [path.name for path in (home / "private").iterdir()] == [".lock"]
+    assert not any((home / "prefect" / "storage").glob("**/*"))
+    assert list((succeeded.folder / "work").iterdir()) == []
+    assert list((home / "diagnostics").rglob("*.*")) == []
+
+
+def test_no_count_of_the_source_is_public(succeeded):
+    frame = made.made_up_cohort()
+    counts = {
+        len(frame),
+        made.N_POSITIVE,
+        len(frame) - made.N_POSITIVE,
+        frame["patient"].nunique(),
+        *frame.groupby("died")["patient"].nunique(),
+    }
+    assert min(counts) > 600  # synthetic rows and drawings have no such numbers
+    numbers = "|".join(f"{count}|{count:,}" for count in sorted(counts))
+    pattern = re.compile(rf"(?<![\w.#-])(?:{numbers})(?![\w-])")
+    assert pattern.search(f"of {made.N_ROWS:,} rows")
+    (bundle,) = (succeeded.folder / "releases" / "made-up").iterdir()
+    texts = [path for path in bundle.iterdir() if path.suffix != ".parquet"]
+    assert {path.suffix for path in texts} == {".csv", ".json", ".md", ".html"}
+    for path in texts:
+        assert pattern.findall(path.read_text()) == [], path.name
+    cells = list(made.database_cells(succeeded.folder / "home" / "prefect" / "prefect.db"))
+    assert {"flow_run", "task_run", "task_run_state"} <= {table for table, _ in cells}
+    assert [cell for cell in cells if pattern.search(cell[1])] == []
+    assert not pattern.search(succeeded.stdout + succeeded.stderr)
+
+
+def test_every_failure_ran(failed):
+    assert failed.cases.keys() == FAILURES.keys()
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_failure_says_the_step_and_nothing_else(failed, name):
+    case = failed.cases[name]
+    if name == "interrupt":
+        assert case["type"] == "KeyboardInterrupt"
+    else:
+        assert case["type"] == "PipelineError"
+        chain = case["chain"].splitlines()
+        assert len(chain) == 1, "a context or cause left the flow"
+        for canary in made.CANARIES[:5]:
+            assert canary.decode() not in chain[0]
+        assert "ValueError" in chain[0]
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_failure_leaves_no_workspace_and_keeps_its_charge(failed, name):
+    case = failed.cases[name]
+    assert {key: case[key] for key in CLEANED_UP} == CLEANED_UP
+    assert case["state"] == FAILURES[name]
+    assert case["bundle"] == (FAILURES[name] == "published")
+
+
+def test_failures_show_no_canary(failed):
+    diagnostics = failed.folder / "home" / "diagnostics"
+    assert made.found_in_tree(failed.folder, made.CANARIES, skip=(diagnostics,)) == []
+
+
+def test_failures_are_not_kept_by_the_orchestrator(failed):
+    prefect = failed.folder / "home" / "prefect"
+    assert not any((prefect / "storage").glob("**/*"))
+    cells = [text for _, text in made.database_cells(prefect / "prefect.db")]
+    assert any("histograms:ValueError" in text for text in cells), "the failures are not in there"
+
+
+def test_dask_scratch_holds_no_canary(failed):
+    scratch = failed.sites / "scratch"
+    assert scratch.is_dir()
+    assert made.found_in_tree(scratch, made.CANARIES) == []
+
+
+def test_what_failed_is_in_the_restricted_log(failed):
+    logs = list((failed.folder / "home" / "diagnostics").glob("*/failures.log"))
+    assert all(path.stat().st_mode & 0o077 == 0 for path in logs)
+    with_canary = [path for path in logs if made.CANARY_RAISED in path.read_text()]
+    # Also what workers raised; what was interrupted is no failure of a step.
+    assert len(with_canary) == len(FAILURES) - 1

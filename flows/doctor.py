@@ -100,7 +100,11 @@ def _noise(settings: Settings) -> str:
 
 def _orchestrator(settings: Settings) -> str:
     address = os.environ.get("PREFECT_API_URL")
-    return "in this process" if address is None else "the server named by PREFECT_API_URL"
+    return (
+        "a server of its own on the loopback interface"
+        if address is None
+        else "the server named by PREFECT_API_URL"
+    )
 
 
 def _data(name: str, settings: Settings) -> Finding:

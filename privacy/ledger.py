@@ -42,7 +42,7 @@ class EntryState(StrEnum):
     SEALED
         The noisy result is on disk and its digest is in the ledger.
     APPROVED
-        A person has agreed to the publication.
+        The output gate, and a person where policy asks for one, has agreed to the publication.
     PUBLISHED
         The release is in the store.
     VOID

@@ -7,7 +7,8 @@ synthetic rows, which are post-processing, and says in full what it found.
 
 The input gate never fails on what the encoder mends by a declared rule (an undeclared category
 where a level takes such values, a number outside the bounds). Whether it passed depends on
-private rows, so its outcome stays with the operators and decides nothing that is published.
+private rows. A refusal stays with the operators and keeps its charge; that a release exists at all
+tells that the table kept the declared rules, and the guarantee does not cover that one bit.
 """
 
 from __future__ import annotations

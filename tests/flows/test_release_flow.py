@@ -19,6 +19,7 @@ from storage.ledger_db import LedgerDatabase
 from storage.releases import verify_bundle
 from tasks import ingest_steps
 from tasks.reporting.guarantee import Claim, guarantee_statement
+from tasks.shards import load_shard
 
 
 @pytest.fixture
@@ -161,7 +162,7 @@ def test_patient_spelled_in_two_ways_is_one_patient(installation, monkeypatch, s
 
     def bound(*arguments):
         paths = spread(*arguments)
-        totals.append(sum(ingest_steps.load_shard(path).weight.sum() for path in paths))
+        totals.append(sum(load_shard(path).weight.sum() for path in paths))
         return paths
 
     monkeypatch.setattr(ingest_steps, "_bound", bound)
@@ -184,7 +185,7 @@ def test_patient_stored_as_two_types_is_one_patient(installation):
             encoded = encode_chunk(chunk, job.table_schema)
             ingest_steps._spread(job, workspace, chunk, encoded, number)
         shards = ingest_steps._bound(job, workspace, 2)
-        weights = [ingest_steps.load_shard(path).weight for path in shards]
+        weights = [load_shard(path).weight for path in shards]
     assert isinstance(CohortReader, type)
     assert sum(len(weight) for weight in weights) == 200
     assert sum(weight.sum() for weight in weights) == pytest.approx(100.0)

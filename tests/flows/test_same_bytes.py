@@ -18,6 +18,7 @@ from storage.manifest import MANIFEST_FILE
 from storage.releases import ReleaseStore
 from tasks import ingest_steps
 from tasks.run import Randomness, fixed_randomness
+from tasks.shards import load_shard
 from tasks.synthesizers.base import measure
 from tasks.synthesizers.curator import Curator, InProcessCompute
 
@@ -69,7 +70,7 @@ def run_with(tmp_path_factory, site):
 
         def keep_shards(*arguments):
             paths = bound(*arguments)
-            kept.shards = [ingest_steps.load_shard(path) for path in paths]
+            kept.shards = [load_shard(path) for path in paths]
             return paths
 
         def keep_files(store, ref, files, manifest):

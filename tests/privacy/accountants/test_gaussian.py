@@ -99,7 +99,7 @@ def test_composition_agrees_with_privacy_loss_distributions() -> None:
 
 @pytest.mark.parametrize(
     ("epsilon", "mu", "releases", "composed"),
-    # One release at (1, 1e-6), repeated: the table of the design.
+    # One release at (1, 1e-6), repeated: known values.
     [
         (1.0, 0.2367, 2, 1.46),
         (1.0, 0.2367, 4, 2.12),

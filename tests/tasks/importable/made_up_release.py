@@ -291,8 +291,7 @@ class FailingShard:
     statistic: str
 
     def __call__(self, path: Path, *, contribution: Any, public: Any) -> Any:
-        from tasks.ingest_steps import load_shard
-        from tasks.measure_steps import contribution_of_shard
+        from tasks.shards import contribution_of_shard, load_shard
 
         if contribution.__name__ == self.statistic:
             raise_private(f"{self.statistic} {load_shard(path).codes[:3].tolist()}")

@@ -49,7 +49,6 @@ check_source = guarded_task(name="check-source")(ledger_steps.check_source)
 plan_measurement = guarded_task(name="plan")(measure_steps.plan_measurement)
 reserve = guarded_task(name="reserve")(ledger_steps.reserve)
 ingest = guarded_task(name="ingest")(ingest_steps.ingest)
-run_stage = guarded_task(name="stage")(measure_steps.run_stage)
 sample_and_decode = guarded_task(name="decode")(publish_steps.sample_and_decode)
 output_gate = guarded_task(name="output-gate")(publish_steps.output_gate)
 build_bundle = guarded_task(name="report")(publish_steps.build_bundle)
@@ -201,9 +200,8 @@ def _measure(
         )
         released: dict[str, Any] = {}
         for method_stage in job.synthesizer.stages(mu=job.mu):
-            released = run_stage.with_options(name=method_stage.name)(
-                method_stage, curator, released
-            )
+            run_stage = guarded_task(name=method_stage.name)(measure_steps.run_stage)
+            released = run_stage(method_stage, curator, released)
     measure_steps.check_draws(plan, curator)
     for shard in shards:
         shard.unlink()

@@ -67,6 +67,8 @@ def reserve(job: ReleaseJob, site: Site) -> LedgerEntry:
         If the charge does not fit under the cap.
     """
     with stage("reserve"):
+        # A release that could not be published must not be paid for.
+        site.releases.check_usable(job.ref.dataset)
         return site.ledger.reserve(
             dataset=job.cohort,
             release_id=job.ref.release_id,

@@ -24,7 +24,7 @@ def end_server_with_this_process() -> None:
 
     # The class has no setting for how it starts its process. Prefect is pinned, and a test kills a
     # run and looks for its server.
-    SubprocessASGIServer._run_uvicorn_command = _start  # type: ignore[method-assign]
+    SubprocessASGIServer._run_uvicorn_command = _start  # type: ignore[assignment, method-assign]
 
 
 def _start(server: Any) -> subprocess.Popen[bytes]:

@@ -159,6 +159,31 @@ def test_draws_are_recorded_where_a_run_dies_after_them(forkserver, sites, tmp_p
     assert list((tmp_path / "home" / "private" / KILLED_ID).glob("shard-*.npz"))
 
 
+@pytest.mark.parametrize(("point", "state"), [("histograms", "executing"), ("publish", "approved")])
+def test_live_run_is_not_cleaned_up(forkserver, sites, tmp_path, monkeypatch, point, state):
+    environment = made.environment_of(tmp_path)
+    arguments = (environment, str(sites["naive"]), KILLED_ID, point)
+    live = forkserver.Process(target=made.release_and_pause, args=arguments)
+    live.start()
+    try:
+        while psutil.Process(live.pid).status() != psutil.STATUS_STOPPED:
+            assert live.exitcode is None
+            time.sleep(0.02)
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        outcome = made.release_without_engine(sites["naive"])
+        ledger = LedgerDatabase(tmp_path / "home" / "ledger.sqlite")
+        states = {entry.release_id: entry.state.value for entry in ledger.entries()}
+        assert states == {KILLED_ID: state, outcome.release_id: "published"}
+        assert (tmp_path / "home" / "private" / KILLED_ID).is_dir()
+    finally:
+        os.kill(live.pid, signal.SIGCONT)
+        live.join(60)
+    assert live.exitcode == 0
+    assert {entry.state.value for entry in ledger.entries()} == {"published"}
+    verify_bundle(tmp_path / "releases" / "made-up" / KILLED_ID)
+
+
 def test_killed_command_leaves_no_process(sites, tmp_path, monkeypatch):
     environment = made.environment_of(tmp_path, dask_workers=1)
     (tmp_path / "home").mkdir(mode=0o700)

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -47,7 +48,6 @@ FAILURES = {
     "cluster": "burned",
     "own workers": "burned",
 }
-NAMES_A_WORKER_FAILURE = {*made.CONTRIBUTIONS, "adapt", "own workers"}
 
 
 def run_and_watch(folder: Path, arguments: list[str], *, dask_workers: int) -> SimpleNamespace:
@@ -94,25 +94,51 @@ def _family(process: psutil.Process) -> list[psutil.Process]:
         return []
 
 
-@pytest.fixture(scope="module")
-def succeeded(tmp_path_factory):
-    folder, site = tmp_path_factory.mktemp("success"), tmp_path_factory.mktemp("site")
+def _succeed(folder: Path, site: Path) -> SimpleNamespace:
     path = made.write_site(site, method=made.SMALL_CLUSTMIX)
     return run_and_watch(folder, ["-m", "flows.cli", "release", str(path)], dask_workers=2)
 
 
-@pytest.fixture(scope="module")
-def failed(tmp_path_factory):
-    folder, site = tmp_path_factory.mktemp("failures"), tmp_path_factory.mktemp("sites")
-    for name, method in (("naive", made.NAIVE_BAYES), ("clustmix", made.SMALL_CLUSTMIX)):
-        (site / name).mkdir()
-        made.write_site(site / name, dataset=name, method=method, lifetime_epsilon=500.0)
-    report = site / "report.jsonl"
-    command = f"from made_up_release import *; fail_in_every_stage({str(site)!r}, {str(report)!r})"
+def _fail(folder: Path, sites: Path) -> SimpleNamespace:
+    cohort = made.made_up_cohort()
+    cohort.loc[3, "died"] = made.CANARY_NOTE
+    for name, method, rows in (
+        ("naive", made.NAIVE_BAYES, None),
+        ("clustmix", made.SMALL_CLUSTMIX, None),
+        ("bad", made.NAIVE_BAYES, cohort),
+    ):
+        (sites / name).mkdir()
+        made.write_site(
+            sites / name, dataset=name, method=method, lifetime_epsilon=500.0, cohort=rows
+        )
+    report = sites / "report.jsonl"
+    command = (
+        "from made_up_release import fail_in_every_stage as run; "
+        f"run({str(sites)!r}, {str(report)!r})"
+    )
     run = run_and_watch(folder, ["-c", command], dask_workers=0)
     assert run.exit_code == 0, run.stderr
     cases = [json.loads(line) for line in report.read_text().splitlines()]
-    return SimpleNamespace(**vars(run), cases={case["name"]: case for case in cases}, sites=site)
+    return SimpleNamespace(**vars(run), cases={case["name"]: case for case in cases}, sites=sites)
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    """Run the two processes beside each other."""
+    folders = [tmp_path_factory.mktemp(name) for name in ("success", "site", "failures", "sites")]
+    with ThreadPoolExecutor(2) as pool:
+        success, failures = pool.submit(_succeed, *folders[:2]), pool.submit(_fail, *folders[2:])
+        return success.result(), failures.result()
+
+
+@pytest.fixture(scope="module")
+def succeeded(both):
+    return both[0]
+
+
+@pytest.fixture(scope="module")
+def failed(both):
+    return both[1]
 
 
 def test_release_succeeds_on_its_own_workers(succeeded):
@@ -177,7 +203,18 @@ def test_no_count_of_the_source_is_public(succeeded):
 
 
 def test_every_failure_ran(failed):
-    assert failed.cases.keys() == FAILURES.keys()
+    assert failed.cases.keys() == {*FAILURES, "bad input"}
+
+
+def test_bad_input_names_the_rule_and_keeps_the_value(failed):
+    case = failed.cases["bad input"]
+    assert (case["type"], case["state"], case["workspaces"]) == ("InputError", "burned", [])
+    assert len(case["chain"].splitlines()) == 1
+    assert "column died: expected declared label values only" in case["chain"]
+    assert made.CANARY_NOTE not in case["chain"]
+    (file,) = (failed.folder / "home" / "diagnostics").glob("*.jsonl")
+    assert made.CANARY_NOTE in file.read_text()
+    assert file.name in case["chain"]
 
 
 @pytest.mark.parametrize("name", FAILURES)

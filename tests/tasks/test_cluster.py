@@ -28,8 +28,28 @@ def http_status(port: int, path: str) -> int | None:
         connection.close()
 
 
+def listening() -> set[tuple[str, int]]:
+    """Addresses that this process and its children listen on."""
+    this = psutil.Process()
+    return {
+        tuple(connection.laddr)
+        for process in (this, *this.children(recursive=True))
+        for connection in process.net_connections(kind="tcp")
+        if connection.status == psutil.CONN_LISTEN
+    }
+
+
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[distributed.Client]:
+def listening_before() -> set[tuple[str, int]]:
+    # An orchestrator that an earlier test started stays for the whole session.
+    return listening()
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    listening_before: set[tuple[str, int]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[distributed.Client]:
     with local_cluster(2, tmp_path_factory.mktemp("cluster") / "scratch") as client:
         yield client
 
@@ -53,16 +73,10 @@ def test_a_stranger_on_this_machine_cannot_use_the_cluster(cluster) -> None:
         asyncio.run(distributed.comm.connect(address.replace("tls", "tcp"), timeout=5))
 
 
-def test_cluster_listens_on_loopback_and_tells_nothing_over_http(cluster) -> None:
-    this = psutil.Process()
-    listening = {
-        connection.laddr
-        for process in (this, *this.children(recursive=True))
-        for connection in process.net_connections(kind="tcp")
-        if connection.status == psutil.CONN_LISTEN
-    }
-    assert {address.ip for address in listening} == {"127.0.0.1"}
-    answers = [http_status(address.port, "/info/main/workers.html") for address in listening]
+def test_cluster_listens_on_loopback_and_tells_nothing_over_http(listening_before, cluster) -> None:
+    opened = listening() - listening_before
+    assert {host for host, _ in opened} == {"127.0.0.1"}
+    answers = [http_status(port, "/info/main/workers.html") for _, port in opened]
     # One HTTP server beside the scheduler and each of two workers, without a single page.
     assert answers.count(404) == 3
     assert set(answers) == {404, None}

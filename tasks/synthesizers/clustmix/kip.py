@@ -321,7 +321,12 @@ class _State(NamedTuple):
     step: Array
 
 
-@partial(jax.jit, static_argnums=(0, 1))
+# One thread for a product: with several, its last bits would depend on the machine and on whether a
+# worker or the run itself computes it.
+_ONE_THREAD = {"xla_cpu_multi_thread_eigen": False}
+
+
+@partial(jax.jit, static_argnums=(0, 1), compiler_options=_ONE_THREAD)
 def _descend(
     loss: Loss,
     learn_labels: bool,

@@ -9,7 +9,7 @@ import signal
 import sqlite3
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -133,17 +133,9 @@ def environment_of(folder: Path, *, dask_workers: int = 0) -> dict[str, str]:
     }
 
 
-class _Plain:
-    """Calls the guarded body of a Prefect task, without Prefect."""
-
-    def __init__(self, task: Any) -> None:
-        self._task = task
-
-    def with_options(self, **_: Any) -> "_Plain":
-        return self
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._task.fn(*args, **kwargs)
+def _body(task: Any) -> Callable[..., Any]:
+    body: Callable[..., Any] = task.fn
+    return body
 
 
 @contextmanager
@@ -154,10 +146,17 @@ def without_engine() -> Iterator[None]:
     from flows import release
 
     tasks = {name: value for name, value in vars(release).items() if isinstance(value, Task)}
-    assert len(tasks) >= 10
+    assert len(tasks) >= 9
+    make = release.guarded_task
     with ExitStack() as stack:
         for name, task in tasks.items():
-            stack.enter_context(mock.patch.object(release, name, _Plain(task)))
+            stack.enter_context(mock.patch.object(release, name, _body(task)))
+        # The method's stages become tasks during the run.
+        stack.enter_context(
+            mock.patch.object(
+                release, "guarded_task", lambda **options: lambda f: _body(make(**options)(f))
+            )
+        )
         yield
 
 
@@ -254,6 +253,21 @@ def release_and_die(
         release._run_with_private_log(
             ReleaseRequest(site_file=site_file, dataset=dataset, release_id=release_id)
         )
+
+
+def release_and_pause(
+    environment: dict[str, str], site_file: str, release_id: str, point: str
+) -> None:
+    """Body of a forked process: release without an engine, stopped at a stage until continued."""
+    from tasks.run import listen_to_stages
+
+    def pause(name: str, seconds: float | None) -> None:
+        if (name, seconds) == (point, None):
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    os.environ.update(environment)
+    with listen_to_stages(pause):
+        release_without_engine(Path(site_file), release_id=release_id)
 
 
 def command_that_dies_at(method_stage: str, site_file: str) -> None:
@@ -389,7 +403,10 @@ def fail_in_every_stage(folder: str, report: str) -> None:
                 raise KeyboardInterrupt(CANARY_RAISED) from None
 
     def broken(target: Any, name: str) -> Any:
-        return mock.patch.object(target, name, lambda *_, **__: raise_private(name))
+        def fail(*_: Any, **__: Any) -> None:
+            raise_private(name)
+
+        return mock.patch.object(target, name, fail)
 
     failures: list[tuple[str, Path, Any]] = [
         *((name, naive, at(name)) for name in STAGES_OF_NAIVE_BAYES),
@@ -398,6 +415,7 @@ def fail_in_every_stage(folder: str, report: str) -> None:
         ("seal", naive, broken(measure_steps.Seals, "__call__")),
         ("store", naive, broken(ReleaseStore, "publish")),
         ("interrupt", naive, listen_to_stages(interrupted)),
+        ("bad input", Path(folder) / "bad" / "site.yaml", nullcontext()),
     ]
     on_workers: list[tuple[str, Path, Any]] = [
         *(

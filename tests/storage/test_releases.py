@@ -352,3 +352,9 @@ def test_one_of_many_publishers_wins(store):
         thread.join()
     assert sorted(outcomes) == ["RELEASE_EXISTS"] * 7 + ["published"]
     verify_bundle(store.path(REF))
+
+
+def test_a_release_is_found_by_its_id_in_whatever_dataset(store, bundle):
+    assert store.find(REF.release_id) == REF
+    assert store.find("r-20260101-ffffffff") is None
+    assert ReleaseStore(bundle.parent / "nowhere").find(REF.release_id) is None

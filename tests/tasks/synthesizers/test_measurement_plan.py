@@ -134,3 +134,12 @@ def test_hold_against_refuses_a_plan_over_its_budget(small):
 def test_a_budget_that_is_none_is_refused(mu, small):
     with pytest.raises(ConfigurationError, match="expected mu to be finite and above 0"):
         noise_calibration.calibrate(small.domain, ClustMixConfig(), mu=mu)
+
+
+def test_mixing_draws_within_the_share_that_calibration_hands_it(small):
+    plan = noise_calibration.calibrate(small.domain, ClustMixConfig(), mu=0.5)
+    before = ComposedEvent(events=plan.event.events[:3])
+    left = noise_calibration.hold_against(plan, before, mu=0.5)
+    noise_calibration.check_share(plan, mu_left=left)
+    with pytest.raises(IntegrityError, match="^SHARE_EXCEEDED: expected mixing to draw within its"):
+        noise_calibration.check_share(plan, mu_left=0.999 * left)

@@ -1,0 +1,68 @@
+"""The public facts of a run: what it may spend, and what the ledger charges for it."""
+
+import dataclasses
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flows.request import job_of
+from flows.site import load_site
+from privacy.accountants.gaussian import GaussianAccountant
+from privacy.ledger import RHO_STEP
+from privacy.parameters import Adjacency, PrivacyParameters
+from storage.ledger_db import LedgerDatabase
+
+SITE = Path(__file__).parents[2] / "deployments" / "sites" / "breast-cancer.yaml"
+JOB = job_of(load_site(SITE), "r-20260101-00000000")
+
+
+@given(
+    epsilon=st.floats(0.01, 20.0),
+    delta=st.sampled_from([1e-9, 1e-6, 1e-5, 9e-4]),
+    adjacency=st.sampled_from(Adjacency),
+)
+def test_the_plan_meets_the_target_and_the_charge_covers_it(epsilon, delta, adjacency):
+    job = dataclasses.replace(
+        JOB,
+        parameters=PrivacyParameters(epsilon=epsilon, delta=delta),
+        adjacency=adjacency,
+        lifetime_epsilon=epsilon,
+    )
+    event = job.synthesizer.plan(mu=job.mu).event
+    accountant = GaussianAccountant(adjacency=adjacency).compose(event)
+    assert accountant.epsilon(delta=delta) <= epsilon
+    # Little is given away: the budget is used up to the step of the ledger.
+    assert accountant.epsilon(delta=delta) >= 0.99 * epsilon
+    in_currency = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE).compose(event)
+    assert Decimal(in_currency.rho) <= job.charge_rho
+    assert job.charge_rho == job.charge_rho.quantize(RHO_STEP)
+    assert job.lifetime_cap_rho == job.charge_rho
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_a_lifetime_of_one_release_pays_for_exactly_one(adjacency, tmp_path):
+    job = dataclasses.replace(JOB, adjacency=adjacency, lifetime_epsilon=JOB.parameters.epsilon)
+    ledger = LedgerDatabase(tmp_path / "ledger.sqlite")
+    ledger.reserve(
+        dataset=job.cohort,
+        release_id=job.ref.release_id,
+        rho=job.charge_rho,
+        epsilon=job.parameters.epsilon,
+        delta=job.parameters.delta,
+        adjacency=job.adjacency,
+        unit="row",
+        lifetime_cap_rho=job.lifetime_cap_rho,
+    )
+    assert ledger.balance(job.cohort).remaining_rho == 0
+
+
+def test_sites_about_the_same_patients_share_a_budget():
+    sites = [load_site(path) for path in sorted(SITE.parent.glob("*.yaml"))]
+    by_source: dict[str, set[str]] = {}
+    for site in sites:
+        by_source.setdefault(site.source.model_dump_json(), set()).add(site.cohort)
+    assert len(by_source) == 4
+    assert all(len(cohorts) == 1 for cohorts in by_source.values())

@@ -29,6 +29,7 @@ from tasks import expectations, publish_steps
 from tasks.cluster import local_cluster
 from tasks.compute import DaskExecutor
 from tasks.encoding import decode, domain_of, encode_chunk, refuse_violations
+from tasks.orchestrator import end_server_with_this_process
 from tasks.reporting.guarantee import PUBLISHED_MARKER
 from tasks.run import ReleaseJob, stage
 from tasks.runtime import guarded_task
@@ -73,6 +74,7 @@ def benchmark_published(site: SiteFile, settings: Settings, output: Path) -> dic
         raise ConfigurationError(
             "NO_PUBLISHED_FORM", f"expected method clustmix, found {site.method.kind!r}"
         )
+    end_server_with_this_process()
     answer: dict[str, Any] = _flow(
         site.dataset, _Benchmark(site, site.method.published, settings, output)
     )

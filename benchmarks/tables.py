@@ -16,6 +16,7 @@ from storage.cohorts import CohortReader
 from storage.schema import CategoricalColumn, TableSchema
 from tasks import contributions, encoding
 from tasks.synthesizers.encoded import EncodedRows
+from tasks.violations import refuse_violations
 
 SITES = Path(__file__).resolve().parents[1] / "deployments" / "sites"
 TEST_SHARE = 0.25
@@ -99,7 +100,7 @@ def split(dataset: str, seed: int) -> Split:
 def encode(frame: pd.DataFrame, site: SiteFile) -> tuple[EncodedRows, pd.DataFrame]:
     """Encode labelled records and bound what each patient contributes, as a release does."""
     chunk = encoding.encode_chunk(frame, site.table_schema)
-    encoding.refuse_violations(chunk.violations)
+    refuse_violations(chunk.violations)
     if site.unit.column is None:
         keep, weight = np.ones(len(frame), dtype=np.bool_), np.ones(len(frame))
         hashes = contributions.hash_records(chunk.codes, chunk.label)
@@ -119,7 +120,7 @@ def encode(frame: pd.DataFrame, site: SiteFile) -> tuple[EncodedRows, pd.DataFra
 def design(frame: pd.DataFrame, schema: TableSchema) -> Design:
     """Turn records in the vocabulary of a release into arrays."""
     chunk = encoding.encode_chunk(frame, schema)
-    encoding.refuse_violations(chunk.violations)
+    refuse_violations(chunk.violations)
     features: dict[str, Any] = {}
     for j, column in enumerate(schema.columns):
         if isinstance(column, CategoricalColumn):

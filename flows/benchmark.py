@@ -28,7 +28,7 @@ from storage.settings import Settings, ensure_private_directory
 from tasks import expectations, publish_steps
 from tasks.cluster import local_cluster
 from tasks.compute import DaskExecutor
-from tasks.encoding import decode, domain_of, encode_chunk, refuse_violations
+from tasks.encoding import decode, domain_of, encode_chunk
 from tasks.orchestrator import end_server_with_this_process
 from tasks.reporting.guarantee import PUBLISHED_MARKER
 from tasks.run import ReleaseJob, stage
@@ -37,6 +37,7 @@ from tasks.synthesizers.clustmix.config import ClustMixConfig, PublishedSettings
 from tasks.synthesizers.clustmix.published.clustmix import PublishedClustMix
 from tasks.synthesizers.clustmix.published.config import PublishedConfig
 from tasks.synthesizers.clustmix.published.scaling import ScalingKind
+from tasks.violations import refuse_violations
 
 MARK_COLUMN = "not_proven"
 """Column of every synthetic row that carries the mark with it."""

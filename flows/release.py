@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -128,8 +128,12 @@ def run_release(request: ReleaseRequest) -> ReleaseOutcome:
 def _run_with_private_log(request: ReleaseRequest) -> ReleaseOutcome | Failed:
     """Run with a private log for what may not leave; settings are read inside of the guard too."""
     settings = load_settings()
-    with private_log_directory(settings.diagnostics / request.release_id):
-        return guarded_call("release", _run, request, settings)
+    log_directory = settings.diagnostics / request.release_id
+    with private_log_directory(log_directory):
+        outcome = guarded_call("release", _run, request, settings)
+    with suppress(OSError):
+        log_directory.rmdir()  # only if nothing was logged
+    return outcome
 
 
 def _run(request: ReleaseRequest, settings: Settings) -> ReleaseOutcome:

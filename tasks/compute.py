@@ -7,7 +7,8 @@ sums, hence the same bits whatever the number of workers and the order in which 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
@@ -148,7 +149,8 @@ class DaskExecutor:
             )
             for shard in shards
         ]
-        return sum_exactly(self._results("sum", futures))
+        with closing(self._results("sum", futures)) as results:
+            return sum_exactly(results)
 
     def map(self, function: Callable[[T], R], items: Iterable[T], *, gpu: bool = False) -> list[R]:
         """Return ``function(item)`` for each item, in order; see `LocalExecutor.map`.
@@ -174,7 +176,9 @@ class DaskExecutor:
             self._client.submit(item, value, key=self._key("map"), pure=False, resources=resources)
             for value in items
         ]
-        return [cast(R, _unwrap(result)) for result in self._results("map", futures)]
+        # Closed here and now, not when a traceback that holds the generator is collected.
+        with closing(self._results("map", futures)) as results:
+            return [cast(R, _unwrap(result)) for result in results]
 
     def _key(self, kind: str) -> str:
         return f"clustmix-{kind}-{self._run_id}-{next(self._numbers)}"
@@ -183,7 +187,9 @@ class DaskExecutor:
         workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
         return any("GPU" in worker.get("resources", {}) for worker in workers)
 
-    def _results(self, kind: str, futures: list[distributed.Future[Any]]) -> Iterator[object]:
+    def _results(
+        self, kind: str, futures: list[distributed.Future[Any]]
+    ) -> Generator[object, None, None]:
         # In the order of submission, so that the same failure is reported every time.
         lost = ""
         try:

@@ -7,9 +7,7 @@ is a per-record map and decoding is post-processing; neither costs privacy budge
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 import pandas as pd
@@ -25,32 +23,10 @@ from storage.schema import (
     raw_text,
 )
 from tasks.synthesizers.encoded import EncodingDomain
+from tasks.violations import Rule, Violation, refuse_violations
 
 _REFUSED = -1
 _NO_LABEL = -2
-
-
-class Rule(StrEnum):
-    """What a cell must be; the value is the text that an error may show."""
-
-    NOT_NULL = "a value in every cell"
-    NUMBER = "numbers and the declared missing codes only"
-    FINITE = "finite numbers only"
-    INTEGER = "whole numbers only"
-    LEVEL = "declared levels only, as no level is declared for other values"
-    LABEL = "declared label values only"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Violation:
-    """A rule that some cells of a column break. ``rows`` is private: positions in the chunk."""
-
-    rule: Rule
-    column: str
-    rows: NDArray[np.intp]
-
-    def __repr__(self) -> str:
-        return f"Violation(rule={self.rule.name}, column={self.column!r})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -143,29 +119,6 @@ def encode_chunk(frame: pd.DataFrame, schema: TableSchema) -> EncodedChunk:
         valid=label >= 0,
         violations=tuple(violations),
     )
-
-
-def refuse_violations(violations: Sequence[Violation], *, diagnostics: str | None = None) -> None:
-    """Raise if a rule is broken, naming rules and columns and nothing of the rows.
-
-    Parameters
-    ----------
-    violations
-        Violations of all chunks.
-    diagnostics
-        Name of the restricted file that holds the rows, if one was written.
-
-    Raises
-    ------
-    InputError
-        If there is any violation.
-    """
-    if not violations:
-        return
-    broken = sorted({(violation.column, str(violation.rule)) for violation in violations})
-    listed = "; ".join(f"column {column}: expected {rule}" for column, rule in broken)
-    where = f"; the rows are in {diagnostics}" if diagnostics is not None else ""
-    raise InputError("INPUT_REFUSED", f"{listed}; correct the source or the schema{where}")
 
 
 def decode(

@@ -26,8 +26,9 @@ from tasks.contributions import (
     hash_records,
     shard_of,
 )
-from tasks.encoding import EncodedChunk, Rule, Violation, encode_chunk, refuse_violations
+from tasks.encoding import EncodedChunk, encode_chunk
 from tasks.run import ReleaseJob, stage
+from tasks.violations import Rule, Violation, refuse_violations
 
 N_SHARDS = 16
 """Shards of a table. A constant: the number of shards must not tell the number of rows."""

@@ -6,14 +6,8 @@ from hypothesis import strategies as st
 
 from privacy.errors import InputError
 from storage.schema import NumericColumn, TableSchema
-from tasks.encoding import (
-    Rule,
-    conform,
-    decode,
-    domain_of,
-    encode_chunk,
-    refuse_violations,
-)
+from tasks.encoding import conform, decode, domain_of, encode_chunk
+from tasks.violations import Rule, refuse_violations
 
 SCHEMA = TableSchema.model_validate(
     {

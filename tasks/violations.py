@@ -1,0 +1,61 @@
+"""Rules of the schema that a cell may break, and how a broken one is told without the cell.
+
+The rule and the column are public. Which rows, and what they hold, stay private.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privacy.errors import InputError
+
+
+class Rule(StrEnum):
+    """What a cell must be; the value is the text that an error may show."""
+
+    NOT_NULL = "a value in every cell"
+    NUMBER = "numbers and the declared missing codes only"
+    FINITE = "finite numbers only"
+    INTEGER = "whole numbers only"
+    LEVEL = "declared levels only, as no level is declared for other values"
+    LABEL = "declared label values only"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Violation:
+    """A rule that some cells of a column break. ``rows`` is private: positions in the chunk."""
+
+    rule: Rule
+    column: str
+    rows: NDArray[np.intp]
+
+    def __repr__(self) -> str:
+        return f"Violation(rule={self.rule.name}, column={self.column!r})"
+
+
+def refuse_violations(violations: Sequence[Violation], *, diagnostics: str | None = None) -> None:
+    """Raise if a rule is broken, naming rules and columns and nothing of the rows.
+
+    Parameters
+    ----------
+    violations
+        Violations of all chunks.
+    diagnostics
+        Name of the restricted file that holds the rows, if one was written.
+
+    Raises
+    ------
+    InputError
+        If there is any violation.
+    """
+    if not violations:
+        return
+    broken = sorted({(violation.column, str(violation.rule)) for violation in violations})
+    listed = "; ".join(f"column {column}: expected {rule}" for column, rule in broken)
+    where = f"; the rows are in {diagnostics}" if diagnostics is not None else ""
+    raise InputError("INPUT_REFUSED", f"{listed}; correct the source or the schema{where}")

@@ -131,8 +131,8 @@ This page is written by [site_file.py](site_file.py) from the models that read t
   undeclared category goes to `other`, and is refused where there is no `other`; an empty cell or
   NaN is "missing" where the column is `nullable`, and is refused where it is not; infinity and
   text that is no number are refused. A refusal names the column and the rule, and never a value.
-- One ledger balance belongs to one `dataset` name. Give all site files about the same patients the
-  same `dataset`: balances of different names are not added up.
+- One ledger balance belongs to one cohort of patients. Give all site files about the same patients
+  the same `budget.cohort`: balances of different cohorts are not added up.
 
 ## Example
 

@@ -6,6 +6,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
+
 from storage.settings import Settings
 from tasks.runtime import configure_prefect
 
@@ -16,3 +19,9 @@ atexit.register(shutil.rmtree, _HOME, ignore_errors=True)
 # A server named by the developer's environment must not receive the runs of tests.
 os.environ.pop("PREFECT_API_URL", None)
 configure_prefect(Settings(home=_HOME))
+
+# A test must not fail because the machine is busy: speed is measured by the benchmarks.
+hypothesis_settings.register_profile(
+    "clustmix", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+hypothesis_settings.load_profile("clustmix")

@@ -149,6 +149,7 @@ class ClustMix:
         return {**_cells_to_arrays(cells), "cell_sizes": sizes, "cell_marginals": marginals}
 
     def _kip(self, curator: Curator, released: Released) -> Released:
+        # Imported here: jax takes seconds to load, and a plan or a sample does not need it.
         from tasks.synthesizers.clustmix import adaptation
 
         feature_map, config = self._feature_map, self.config

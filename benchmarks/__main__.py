@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from benchmarks import cost, million_rows, utility
+from benchmarks import cost, million_rows, noise, utility
 from benchmarks.results import requirement_table, write_rows
 from benchmarks.tables import SITES
 
@@ -34,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         *utility.requirements(scored),
         *cost.requirements(released),
         *million_rows.requirements(grown),
+        *noise.run(),
     ]
     print(utility.utility_table(scored))
     print()

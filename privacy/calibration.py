@@ -11,10 +11,24 @@ from fractions import Fraction
 from functools import lru_cache
 
 from privacy.accountants.gaussian import SMOOTHING_STDDEV, event_mu_squared, gaussian_delta
+from privacy.accountants.selection import Accountant, accountant_for
 from privacy.errors import ConfigurationError
-from privacy.events import MIN_DISCRETE_NOISE_STDDEV, DiscreteGaussianEvent
+from privacy.events import (
+    MAX_NOISE_MULTIPLIER,
+    MIN_DISCRETE_NOISE_STDDEV,
+    MIN_NOISE_MULTIPLIER,
+    ComposedEvent,
+    DiscreteGaussianEvent,
+    Event,
+    PoissonSampledGaussianEvent,
+    RepeatedEvent,
+)
 from privacy.ledger import RHO_STEP
-from privacy.parameters import PrivacyParameters
+from privacy.parameters import Adjacency, PrivacyParameters
+
+_NO_EVENT = ComposedEvent(events=())
+_MULTIPLIER_PRECISION = 1e-3
+"""Relative width at which the search for a noise multiplier stops."""
 
 
 @lru_cache(maxsize=256)
@@ -101,7 +115,8 @@ def discrete_noise_stddev(*, l2_sensitivity: float, mu: float) -> float:
     Raises
     ------
     ConfigurationError
-        If an argument is not finite and above 0, or the noise does not fit in 64 bits.
+        If an argument is not finite and above 0, or no event has these values, for example
+        because the noise does not fit in 64 bits.
     """
     for name, value in (("l2_sensitivity", l2_sensitivity), ("mu", mu)):
         if not (math.isfinite(value) and value > 0):
@@ -121,3 +136,89 @@ def discrete_noise_stddev(*, l2_sensitivity: float, mu: float) -> float:
         if event_mu_squared(event) <= mu * mu * (1 - 2.0**-48):
             return noise_stddev
         noise_stddev *= 1 + 2.0**-50
+
+
+@lru_cache(maxsize=64)
+def sampled_noise_multiplier(
+    *,
+    sampling_probability: float,
+    steps: int,
+    epsilon: float,
+    delta: float,
+    adjacency: Adjacency,
+    beside: Event = _NO_EVENT,
+) -> float:
+    """Noise multiplier with which a schedule of Poisson samples meets a target, rounded up.
+
+    Parameters
+    ----------
+    sampling_probability : float
+        Public probability with which a patient is in a sample, above 0 and at most 1.
+    steps : int
+        Public number of samples of the schedule, at least 1.
+    epsilon, delta : float
+        Target for everything together, in the ranges of `privacy.parameters.PrivacyParameters`.
+    adjacency : Adjacency
+        The neighbours for which the target holds. The multiplier is relative to the sensitivity
+        for add or remove in either case.
+    beside : Event
+        What else the release draws, fixed in advance.
+
+    Returns
+    -------
+    float
+        The upper end of a bisection to one part in 1,000; `accountant_for` finds at most
+        `epsilon` for it.
+
+    Raises
+    ------
+    ConfigurationError
+        If an argument is outside its range (``EPSILON_INVALID``, ``DELTA_INVALID``,
+        ``EVENT_INVALID``), or no multiplier from `MIN_NOISE_MULTIPLIER` to `MAX_NOISE_MULTIPLIER`
+        meets the target (``CALIBRATION_UNREACHABLE``).
+    """
+    PrivacyParameters(epsilon=epsilon, delta=delta)
+
+    def spent(noise_multiplier: float) -> Accountant:
+        step = PoissonSampledGaussianEvent(
+            statistic="calibration",
+            noise_multiplier=noise_multiplier,
+            sampling_probability=sampling_probability,
+            n_values=1,
+        )
+        schedule = ComposedEvent(events=(beside, RepeatedEvent(event=step, count=steps)))
+        return accountant_for(schedule, adjacency=adjacency)
+
+    def meets(noise_multiplier: float) -> bool:
+        # The same question as for epsilon at delta, and a much quicker one.
+        return spent(noise_multiplier).delta(epsilon=epsilon) <= delta
+
+    unreachable = ConfigurationError(
+        "CALIBRATION_UNREACHABLE",
+        f"expected a target that some noise multiplier up to {MAX_NOISE_MULTIPLIER} meets, found "
+        f"epsilon {epsilon!r} at delta {delta!r} after {steps} samples; choose a larger epsilon "
+        "or fewer and smaller samples, or less beside them",
+    )
+    if accountant_for(beside, adjacency=adjacency).epsilon(delta=delta) > epsilon:
+        raise unreachable
+    # From 1 outwards: the ends of the range are slow to account for and seldom needed.
+    high = 1.0
+    while not meets(high):
+        if high >= MAX_NOISE_MULTIPLIER:
+            raise unreachable
+        high = min(2 * high, MAX_NOISE_MULTIPLIER)
+    low = high / 2
+    while low > MIN_NOISE_MULTIPLIER and meets(low):
+        low, high = low / 2, low
+    low = max(low, MIN_NOISE_MULTIPLIER)
+    # Accountants work on grids and are not monotone to the last digit. So `high` is moved only to
+    # values that were accounted for, and what is returned meets the target by itself.
+    while high > low * (1 + _MULTIPLIER_PRECISION):
+        middle = math.sqrt(low * high)
+        if meets(middle):
+            high = middle
+        else:
+            low = middle
+    while spent(high).epsilon(delta=delta) > epsilon:
+        high *= 1 + 1e-6
+    return high

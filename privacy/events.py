@@ -5,7 +5,7 @@ can compute the guarantee again without the data and without this software.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from privacy.errors import ConfigurationError
@@ -21,8 +21,17 @@ one part in 300 of ``mu``; a finer grid is free.
 MAX_NOISE_STDDEV = 2.0**55
 """Largest standard deviation in grid units: 64 of them are still inside a 64-bit integer."""
 
+MIN_NOISE_MULTIPLIER, MAX_NOISE_MULTIPLIER = 0.01, 1e6
+"""Range of the noise multiplier of a sampled draw, in which its accountants were checked."""
+
+MAX_REPETITIONS = 10**12
+"""Largest number of times that a draw happens inside one event."""
+
 _LEAST, _LARGEST = 1e-100, 1e100
 """Range in which squares and their ratio neither overflow nor vanish."""
+
+_MAX_DEPTH = 32
+"""Deepest nesting that is read from a file; a deeper one would exhaust the stack."""
 
 
 def _invalid(message: str) -> ConfigurationError:
@@ -31,6 +40,39 @@ def _invalid(message: str) -> ConfigurationError:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 2**63
+
+
+def _shown(value: object) -> str:
+    """Return a value of a file as it may be quoted: repr has limits for huge and deep values."""
+    if isinstance(value, int) and abs(value) >= 2**64:
+        return "an integer beyond 64 bits"
+    if value is None or isinstance(value, bool | int | float):
+        return repr(value)
+    if isinstance(value, str):
+        return repr(value[:60])
+    return f"a {type(value).__name__}"
+
+
+def _check_draw(event: Any) -> None:
+    """Check the fields that every draw has."""
+    if not isinstance(event.statistic, str) or not event.statistic:
+        raise _invalid(f"expected the name of a statistic, found {_shown(event.statistic)}")
+    if not _is_count(event.n_values):
+        raise _invalid(f"expected n_values to be an integer from 1, found {_shown(event.n_values)}")
+    if not isinstance(event.adjacency, Adjacency):
+        raise _invalid(f"expected an Adjacency, found {_shown(event.adjacency)}")
+
+
+def _check_noise_multiplier(value: object) -> None:
+    if not (_is_number(value) and MIN_NOISE_MULTIPLIER <= value <= MAX_NOISE_MULTIPLIER):  # type: ignore[operator]
+        raise _invalid(
+            f"expected noise_multiplier to be a number from {MIN_NOISE_MULTIPLIER} to "
+            f"{MAX_NOISE_MULTIPLIER}, found {_shown(value)}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +85,7 @@ class GaussianEvent:
         Public name of the statistic.
     l2_sensitivity : float
         Largest change of the statistic, in the Euclidean norm, between neighbours;
-        from 1e-100 to 1e100.
+        from 1e-100 to 1e100, and at most 1e100 times the noise.
     noise_stddev : float
         Standard deviation of the noise of each coordinate, in the unit of `l2_sensitivity`.
     n_values : int
@@ -65,22 +107,15 @@ class GaussianEvent:
 
     def __post_init__(self) -> None:
         """Refuse what is not a draw; events are also built from files."""
-        if not isinstance(self.statistic, str) or not self.statistic:
-            raise _invalid(f"expected the name of a statistic, found {self.statistic!r}")
+        _check_draw(self)
         for name in ("l2_sensitivity", "noise_stddev"):
             value = getattr(self, name)
             if not (_is_number(value) and _LEAST <= value <= _LARGEST):
                 raise _invalid(
-                    f"expected {name} to be a number from 1e-100 to 1e100, found {value!r}"
+                    f"expected {name} to be a number from 1e-100 to 1e100, found {_shown(value)}"
                 )
-        if (
-            not isinstance(self.n_values, int)
-            or isinstance(self.n_values, bool)
-            or not 1 <= self.n_values < 2**63
-        ):
-            raise _invalid(f"expected n_values to be an integer from 1, found {self.n_values!r}")
-        if not isinstance(self.adjacency, Adjacency):
-            raise _invalid(f"expected an Adjacency, found {self.adjacency!r}")
+        if self.l2_sensitivity / self.noise_stddev > _LARGEST:
+            raise _invalid("expected a sensitivity of at most 1e100 times the noise, found more")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +141,103 @@ class DiscreteGaussianEvent(GaussianEvent):
                 f"expected noise_stddev from {MIN_DISCRETE_NOISE_STDDEV} to {MAX_NOISE_STDDEV} "
                 f"grid units, found {self.noise_stddev!r}; change the scale of the grid"
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoissonSampledGaussianEvent:
+    """One draw of the Gaussian mechanism on a Poisson sample of the patients.
+
+    Each patient is in the sample with the stated probability, independently of all others and by
+    coins that stay secret. A batch that is cut from a shuffled table is not a Poisson sample.
+
+    Parameters
+    ----------
+    statistic : str
+        Public name of the statistic.
+    noise_multiplier : float
+        Standard deviation of the noise over the Euclidean sensitivity for add or remove, from
+        `MIN_NOISE_MULTIPLIER` to `MAX_NOISE_MULTIPLIER`. For noise on the integers see
+        `privacy.accountants.gaussian.discrete_noise_multiplier`.
+    sampling_probability : float
+        Public, above 0 and at most 1; the coins may not show more often than this.
+    n_values : int
+        Number of coordinates, at least 1.
+    adjacency : Adjacency
+        `ADD_REMOVE` only: what is known of sampled draws is proven for it, and accountants
+        derive the value for replacement.
+
+    Raises
+    ------
+    ConfigurationError
+        If a field is outside its range or of another type.
+    """
+
+    statistic: str
+    noise_multiplier: float
+    sampling_probability: float
+    n_values: int
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        """Refuse what is not a sampled draw."""
+        _check_draw(self)
+        _check_noise_multiplier(self.noise_multiplier)
+        probability = self.sampling_probability
+        if not (_is_number(probability) and _LEAST <= probability <= 1):
+            raise _invalid(
+                "expected sampling_probability to be a number above 0 and at most 1, "
+                f"found {_shown(probability)}"
+            )
+        if self.adjacency is not Adjacency.ADD_REMOVE:
+            raise _invalid("expected add_remove for a Poisson sample, found replace_one")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledWithoutReplacementGaussianEvent:
+    """One draw of the Gaussian mechanism on a uniform sample of fixed size.
+
+    Parameters
+    ----------
+    statistic : str
+        Public name of the statistic.
+    noise_multiplier : float
+        Standard deviation of the noise over the Euclidean sensitivity for replacement, which is
+        ``2 C`` for a sum of vectors clipped at norm ``C``; range as for Poisson sampling.
+    sample_size : int
+        Number of patients in the sample, at least 1.
+    population_size : int
+        Public number of patients, at least `sample_size`.
+    n_values : int
+        Number of coordinates, at least 1.
+    adjacency : Adjacency
+        `REPLACE_ONE` only: neighbours have the same, public number of patients.
+
+    Raises
+    ------
+    ConfigurationError
+        If a field is outside its range or of another type.
+    """
+
+    statistic: str
+    noise_multiplier: float
+    sample_size: int
+    population_size: int
+    n_values: int
+    adjacency: Adjacency = Adjacency.REPLACE_ONE
+
+    def __post_init__(self) -> None:
+        """Refuse what is not a sampled draw."""
+        _check_draw(self)
+        _check_noise_multiplier(self.noise_multiplier)
+        for name in ("sample_size", "population_size"):
+            if not _is_count(getattr(self, name)):
+                raise _invalid(
+                    f"expected {name} to be an integer from 1, found {_shown(getattr(self, name))}"
+                )
+        if self.sample_size > self.population_size:
+            raise _invalid("expected sample_size of at most population_size, found more")
+        if self.adjacency is not Adjacency.REPLACE_ONE:
+            raise _invalid("expected replace_one for a sample of fixed size, found add_remove")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,17 +285,45 @@ class ParallelEvent:
             raise _invalid("expected events for add_remove inside a ParallelEvent")
 
 
-Event = GaussianEvent | DiscreteGaussianEvent | ComposedEvent | ParallelEvent
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepeatedEvent:
+    """The same event a fixed number of times, one after the other, on the same patients.
 
-_LEAVES: Mapping[str, type[GaussianEvent]] = {
+    Parameters
+    ----------
+    event : Event
+        What is repeated, with fresh noise and a fresh sample each time.
+    count : int
+        How often, at least 1; with nested repetitions at most `MAX_REPETITIONS` in all.
+    """
+
+    event: "Event"
+    count: int
+
+    def __post_init__(self) -> None:
+        """Refuse a repetition that cannot be counted."""
+        if not isinstance(self.event, Event):
+            raise _invalid("expected an event to repeat")
+        if not _is_count(self.count):
+            raise _invalid(f"expected count to be an integer from 1, found {_shown(self.count)}")
+        if _repetitions(self) > MAX_REPETITIONS:
+            raise _invalid(f"expected at most {MAX_REPETITIONS} repetitions in all, found more")
+
+
+GaussianDraw = GaussianEvent | DiscreteGaussianEvent
+SampledDraw = PoissonSampledGaussianEvent | SampledWithoutReplacementGaussianEvent
+Draw = GaussianDraw | SampledDraw
+Event = Draw | ComposedEvent | ParallelEvent | RepeatedEvent
+
+_KINDS: Mapping[str, type[Any]] = {
     "discrete_gaussian": DiscreteGaussianEvent,
     "gaussian": GaussianEvent,
-}
-_CONTAINERS: Mapping[str, type[ComposedEvent] | type[ParallelEvent]] = {
+    "poisson_sampled_gaussian": PoissonSampledGaussianEvent,
+    "sampled_without_replacement_gaussian": SampledWithoutReplacementGaussianEvent,
     "composed": ComposedEvent,
     "parallel": ParallelEvent,
+    "repeated": RepeatedEvent,
 }
-_LEAF_FIELDS = ("statistic", "l2_sensitivity", "noise_stddev", "n_values", "adjacency")
 
 
 def _check_members(events: object) -> None:
@@ -171,7 +331,18 @@ def _check_members(events: object) -> None:
         raise _invalid("expected a tuple of events")
 
 
-def leaves(event: Event) -> tuple[GaussianEvent, ...]:
+def _members(event: ComposedEvent | ParallelEvent | RepeatedEvent) -> tuple[Event, ...]:
+    return (event.event,) if isinstance(event, RepeatedEvent) else event.events
+
+
+def _repetitions(event: Event) -> int:
+    if isinstance(event, Draw):
+        return 1
+    largest = max(map(_repetitions, _members(event)), default=1)
+    return event.count * largest if isinstance(event, RepeatedEvent) else largest
+
+
+def leaves(event: Event) -> tuple[Draw, ...]:
     """Return the draws of an event, in order, whatever composition holds them.
 
     Parameters
@@ -181,12 +352,13 @@ def leaves(event: Event) -> tuple[GaussianEvent, ...]:
 
     Returns
     -------
-    tuple of GaussianEvent
-        Gaussian and discrete Gaussian events.
+    tuple of Draw
+        Gaussian, discrete Gaussian and sampled events. The draws of a repeated event are listed
+        once.
     """
-    if isinstance(event, GaussianEvent):
+    if isinstance(event, Draw):
         return (event,)
-    return tuple(leaf for member in event.events for leaf in leaves(member))
+    return tuple(leaf for member in _members(event) for leaf in leaves(member))
 
 
 def event_to_dict(event: Event) -> dict[str, Any]:
@@ -200,14 +372,19 @@ def event_to_dict(event: Event) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``kind`` and the fields of the event; containers hold a list under ``events``.
+        ``kind`` and the fields of the event. Containers hold a list under ``events``, a repeated
+        event holds one under ``event``.
     """
-    if isinstance(event, GaussianEvent):
-        kind = next(name for name, leaf in _LEAVES.items() if type(event) is leaf)
-        fields = {name: getattr(event, name) for name in _LEAF_FIELDS}
-        return {"kind": kind, **fields, "adjacency": event.adjacency.value}
-    kind = next(name for name, container in _CONTAINERS.items() if type(event) is container)
-    return {"kind": kind, "events": [event_to_dict(member) for member in event.events]}
+    kind = next(name for name, known in _KINDS.items() if type(event) is known)
+    return {"kind": kind, **{f.name: _to_json(getattr(event, f.name)) for f in fields(event)}}
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, Adjacency):
+        return value.value
+    if isinstance(value, tuple):
+        return [event_to_dict(member) for member in value]
+    return event_to_dict(value) if isinstance(value, Event) else value
 
 
 def event_from_dict(values: object) -> Event:
@@ -226,30 +403,41 @@ def event_from_dict(values: object) -> Event:
     Raises
     ------
     ConfigurationError
-        If the kind is unknown, a key is unknown or missing, or a value is not acceptable.
+        If the kind is unknown, a key is unknown or missing, a value is not acceptable, or events
+        are nested too deep. Nothing else is raised, whatever the file holds.
     """
+    return _from_json(values, _MAX_DEPTH)
+
+
+def _from_json(values: object, depth: int) -> Event:
+    if depth < 0:
+        raise _invalid(f"expected events nested at most {_MAX_DEPTH} deep, found more")
     if not isinstance(values, Mapping):
         raise _invalid("expected an event to be an object with a kind")
-    kind = str(values.get("kind"))
-    if kind in _LEAVES:
-        expected = {"kind", *_LEAF_FIELDS}
-    elif kind in _CONTAINERS:
-        expected = {"kind", "events"}
-    else:
-        known = ", ".join([*_LEAVES, *_CONTAINERS])
-        raise _invalid(f"expected the kind of an event to be one of {known}, found {kind!r}")
-    if set(values) != expected:
+    kind = values.get("kind")
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise _invalid(
-            f"expected a {kind} event to have the keys {', '.join(sorted(expected))}, "
-            f"found {', '.join(sorted(map(str, values)))}"
+            f"expected the kind of an event to be one of {', '.join(_KINDS)}, found {_shown(kind)}"
         )
-    if kind in _CONTAINERS:
-        if not isinstance(values["events"], list):
+    names = [field.name for field in fields(_KINDS[kind])]
+    if set(values) != {"kind", *names}:
+        raise _invalid(
+            f"expected a {kind} event to have the keys {', '.join(sorted(['kind', *names]))}, "
+            f"found {', '.join(sorted(map(_shown, values)))}"
+        )
+    given = {name: values[name] for name in names}
+    if "events" in given:
+        if not isinstance(given["events"], list):
             raise _invalid(f"expected the events of a {kind} event to be a list")
-        return _CONTAINERS[kind](events=tuple(map(event_from_dict, values["events"])))
-    if str(values["adjacency"]) not in set(Adjacency):
-        raise _invalid(
-            f"expected adjacency to be one of {', '.join(Adjacency)}, found {values['adjacency']!r}"
-        )
-    fields = {name: values[name] for name in _LEAF_FIELDS}
-    return _LEAVES[kind](**{**fields, "adjacency": Adjacency(values["adjacency"])})
+        given["events"] = tuple(_from_json(member, depth - 1) for member in given["events"])
+    if "event" in given:
+        given["event"] = _from_json(given["event"], depth - 1)
+    if "adjacency" in given:
+        adjacency = given["adjacency"]
+        if not isinstance(adjacency, str) or adjacency not in set(Adjacency):
+            raise _invalid(
+                f"expected adjacency to be one of {', '.join(Adjacency)}, found {_shown(adjacency)}"
+            )
+        given["adjacency"] = Adjacency(adjacency)
+    event: Event = _KINDS[kind](**given)
+    return event

@@ -32,7 +32,15 @@ from dataclasses import dataclass, replace
 from scipy.special import erfcx, ndtr
 
 from privacy.errors import ConfigurationError
-from privacy.events import ComposedEvent, DiscreteGaussianEvent, Event, GaussianEvent
+from privacy.events import (
+    ComposedEvent,
+    DiscreteGaussianEvent,
+    Event,
+    GaussianEvent,
+    ParallelEvent,
+    RepeatedEvent,
+    SampledDraw,
+)
 from privacy.parameters import Adjacency
 
 SMOOTHING_STDDEV = 4.0
@@ -164,6 +172,100 @@ def event_mu_squared(event: GaussianEvent) -> float:
     return event.l2_sensitivity**2 / variance * (1 + _ULP)
 
 
+def discrete_noise_multiplier(*, l2_sensitivity: float, noise_stddev: float) -> float:
+    """Noise multiplier of continuous noise that discrete noise is no worse than, rounded down.
+
+    The proof above holds for each input of the mechanism alone, so it holds for a random sample of
+    the patients too: a sampled draw with noise on the integers is post-processing of the sampled
+    draw with continuous noise of this multiplier.
+
+    Parameters
+    ----------
+    l2_sensitivity : float
+        In grid units, as in `privacy.events.DiscreteGaussianEvent`.
+    noise_stddev : float
+        In grid units, as in `privacy.events.DiscreteGaussianEvent`.
+
+    Returns
+    -------
+    float
+        ``sqrt(sigma**2 - SMOOTHING_STDDEV**2) / S``.
+
+    Raises
+    ------
+    ConfigurationError
+        If no event has these values.
+    """
+    event = DiscreteGaussianEvent(
+        statistic="noise multiplier",
+        l2_sensitivity=l2_sensitivity,
+        noise_stddev=noise_stddev,
+        n_values=1,
+    )
+    return math.sqrt(1 / event_mu_squared(event)) * (1 - _ULP)
+
+
+def adjacency_factor(*, proven_for: Adjacency, asked: Adjacency, statistic: str) -> float:
+    """Factor of ``mu**2`` from the adjacency of a sensitivity to the one that is asked about.
+
+    Parameters
+    ----------
+    proven_for, asked : Adjacency
+        Of the event, and of the guarantee.
+    statistic : str
+        Public name, for the message.
+
+    Returns
+    -------
+    float
+        1 if they are equal; 4 from add or remove to replacement, which is a removal followed by an
+        addition and doubles ``mu`` (group privacy, Dong, Roth and Su 2022, Theorem 2.14).
+
+    Raises
+    ------
+    ConfigurationError
+        From replacement to add or remove: the one does not follow from the other.
+    """
+    if proven_for is asked:
+        return 1.0
+    if asked is Adjacency.REPLACE_ONE:
+        return 4.0
+    raise ConfigurationError(
+        "ADJACENCY_MISMATCH",
+        f"expected the sensitivity of {statistic!r} to be proven for {asked.value}, "
+        f"found {proven_for.value}",
+    )
+
+
+def refuse_sampled(event: SampledDraw) -> ConfigurationError:
+    """Return the error for a draw whose cost is not that of a Gaussian mechanism."""
+    return ConfigurationError(
+        "ACCOUNTANT_UNSUITABLE",
+        f"expected draws from all patients, found a sample of them for {event.statistic!r}; use "
+        "privacy.accountants.selection",
+    )
+
+
+def group_size(n_patients: int) -> int:
+    """Return the size of a group, checked.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is not an integer from 1 to a million.
+    """
+    if (
+        not isinstance(n_patients, int)
+        or isinstance(n_patients, bool)
+        or not 1 <= n_patients <= 10**6
+    ):
+        raise ConfigurationError(
+            "ACCOUNTANT_ARGUMENT_INVALID",
+            "expected n_patients to be an integer from 1 to 1000000, found another value",
+        )
+    return n_patients
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GaussianAccountant:
     """Total of the events so far; immutable, `compose` returns a new accountant.
@@ -171,9 +273,7 @@ class GaussianAccountant:
     Parameters
     ----------
     adjacency : Adjacency
-        The neighbours for which the guarantee is asked. `REPLACE_ONE` takes events for add or
-        remove as a removal followed by an addition, which doubles ``mu`` (group privacy, Dong,
-        Roth and Su 2022, Theorem 2.14).
+        The neighbours for which the guarantee is asked, see `adjacency_factor`.
     mu_squared : float
         Sum of the squares of ``mu`` of the events so far.
     """
@@ -194,27 +294,45 @@ class GaussianAccountant:
         ------
         ConfigurationError
             If the sensitivity of an event was proven for replacement only and the question is
-            about add or remove; the one does not follow from the other.
+            about add or remove; the one does not follow from the other. If a draw is made from a
+            sample of the patients.
         """
         total = math.nextafter(self.mu_squared + self._cost(event), math.inf)
         return replace(self, mu_squared=total)
 
     def _cost(self, event: Event) -> float:
         if isinstance(event, GaussianEvent):
-            if event.adjacency is self.adjacency:
-                return event_mu_squared(event)
-            if self.adjacency is Adjacency.REPLACE_ONE:
-                return 4 * event_mu_squared(event)
-            raise ConfigurationError(
-                "ADJACENCY_MISMATCH",
-                f"expected the sensitivity of {event.statistic!r} to be proven for "
-                f"{self.adjacency.value}, found {event.adjacency.value}",
+            return event_mu_squared(event) * adjacency_factor(
+                proven_for=event.adjacency, asked=self.adjacency, statistic=event.statistic
             )
-        costs = [self._cost(member) for member in event.events]
         if isinstance(event, ComposedEvent):
-            return math.fsum(costs) * (1 + _ULP)
-        # Disjoint patients: one patient changes one part only.
-        return max(costs, default=0.0)
+            return math.fsum(map(self._cost, event.events)) * (1 + _ULP)
+        if isinstance(event, ParallelEvent):
+            # Disjoint patients: one patient changes one part only.
+            return max(map(self._cost, event.events), default=0.0)
+        if isinstance(event, RepeatedEvent):
+            return event.count * self._cost(event.event) * (1 + _ULP)
+        raise refuse_sampled(event)
+
+    def for_group(self, n_patients: int) -> "GaussianAccountant":
+        """Return the accountant of neighbours that differ in a whole group.
+
+        Parameters
+        ----------
+        n_patients : int
+            Size ``k`` of the group, from 1: a household, or linked identifiers of one person.
+
+        Returns
+        -------
+        GaussianAccountant
+            With ``k mu`` (Dong, Roth and Su 2022, Theorem 2.14).
+
+        Raises
+        ------
+        ConfigurationError
+            If the size is not an integer from 1 to a million.
+        """
+        return replace(self, mu_squared=self.mu_squared * group_size(n_patients) ** 2 * (1 + _ULP))
 
     @property
     def mu(self) -> float:

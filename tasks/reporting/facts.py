@@ -8,7 +8,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from privacy.events import DiscreteGaussianEvent, Event, GaussianEvent, event_from_dict
+from privacy.events import (
+    DiscreteGaussianEvent,
+    Draw,
+    Event,
+    GaussianEvent,
+    ParallelEvent,
+    RepeatedEvent,
+    event_from_dict,
+)
 from privacy.ledger import Balance, charged_rho
 from privacy.parameters import Analysis
 from storage.manifest import GateRecord, Manifest
@@ -141,7 +149,8 @@ class NoiseRow:
     noise
         Name of the distribution.
     part
-        "one of disjoint parts" inside parallel composition, else empty.
+        "one of disjoint parts" inside parallel composition, how often where it is repeated,
+        else empty.
     """
 
     statistic: str
@@ -175,6 +184,23 @@ def stages(manifest: Manifest) -> tuple[tuple[str, str], ...]:
     return (_ENCODE, *_STAGES.get(manifest.method.name, _OTHER_STAGES), _DECODE)
 
 
+def origin(manifest: Manifest) -> str | None:
+    """Return what is special about the rows of this bundle, or None: a resample, conditions."""
+    sentences = []
+    if manifest.resampled_from is not None:
+        sentences.append(
+            f"The rows were sampled again from the measurement of release "
+            f"{manifest.resampled_from}, which paid for it; nothing was charged."
+        )
+    if manifest.conditions:
+        asked = ", ".join(f"{name} = {level}" for name, level in manifest.conditions.items())
+        sentences.append(
+            f"All rows were chosen to have {asked}: shares of other columns are shares among "
+            "such rows."
+        )
+    return " ".join(sentences) or None
+
+
 def trust(manifest: Manifest) -> tuple[str, ...]:
     """Return what a reader takes on trust; what the proof relies on where there is one."""
     return (*_TRUST, *(_TRUST_IN_PROOF if Claim.of(manifest).proven else ()))
@@ -205,9 +231,9 @@ def settings(manifest: Manifest) -> tuple[tuple[str, str], ...]:
 def noise_rows(manifest: Manifest) -> tuple[NoiseRow, ...]:
     """Return one row per noisy statistic, in the order of the manifest."""
     return tuple(
-        _noise_row(leaf, parallel)
+        _noise_row(leaf, how)
         for values in manifest.events
-        for leaf, parallel in _leaves(event_from_dict(values), False)
+        for leaf, how in _leaves(event_from_dict(values), "")
     )
 
 
@@ -286,25 +312,37 @@ def listed(levels: Sequence[str]) -> str:
     return f"{', '.join(levels[:MAX_LISTED_LEVELS])} and {len(levels) - MAX_LISTED_LEVELS} more"
 
 
-def _leaves(event: Event, parallel: bool) -> Iterator[tuple[GaussianEvent, bool]]:
-    if isinstance(event, GaussianEvent):
-        yield event, parallel
+def _leaves(event: Event, how: str) -> Iterator[tuple[Draw, str]]:
+    """Return the draws of an event, each with the words for how it is composed."""
+    if isinstance(event, ParallelEvent):
+        how = "one of disjoint parts"
+    elif isinstance(event, RepeatedEvent):
+        how = f"{event.count:,} times"
+    if isinstance(event, Draw):
+        yield event, how
         return
-    inside = parallel or type(event).__name__ == "ParallelEvent"
-    for member in event.events:
-        yield from _leaves(member, inside)
+    members = (event.event,) if isinstance(event, RepeatedEvent) else event.events
+    for member in members:
+        yield from _leaves(member, how)
 
 
-def _noise_row(event: GaussianEvent, parallel: bool) -> NoiseRow:
-    ratio = event.noise_stddev / event.l2_sensitivity
+def _noise_row(event: Draw, how: str) -> NoiseRow:
+    if isinstance(event, GaussianEvent):
+        sensitivity, noise = event.l2_sensitivity, event.noise_stddev
+        name = "discrete Gaussian" if isinstance(event, DiscreteGaussianEvent) else "Gaussian"
+    else:
+        # In units of the clipping norm.
+        sensitivity, noise = 1.0, event.noise_multiplier
+        name = "Gaussian on a random sample"
+    ratio = noise / sensitivity
     return NoiseRow(
         statistic=event.statistic,
         n_values=f"{event.n_values:,}",
-        l2_sensitivity=_quantity(event.l2_sensitivity),
-        noise_stddev=_quantity(event.noise_stddev),
+        l2_sensitivity=_quantity(sensitivity),
+        noise_stddev=_quantity(noise),
         ratio=f"{math.floor(ratio * 100) / 100:.2f}" if 0.01 <= ratio < 1e6 else f"{ratio:.3g}",
-        noise="discrete Gaussian" if isinstance(event, DiscreteGaussianEvent) else "Gaussian",
-        part="one of disjoint parts" if parallel else "",
+        noise=name,
+        part=how,
     )
 
 

@@ -1,16 +1,32 @@
 import math
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any
 
 import mpmath
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privacy.accountants.gaussian import GaussianAccountant, gaussian_delta
-from privacy.calibration import discrete_noise_stddev, gdp_mu, gdp_rho
+from privacy.accountants.loss_distribution import LossDistributionAccountant
+from privacy.accountants.renyi import RenyiAccountant
+from privacy.accountants.selection import accountant_for
+from privacy.calibration import (
+    discrete_noise_stddev,
+    gdp_mu,
+    gdp_rho,
+    sampled_noise_multiplier,
+)
 from privacy.errors import ConfigurationError
-from privacy.events import DiscreteGaussianEvent
+from privacy.events import (
+    ComposedEvent,
+    DiscreteGaussianEvent,
+    Event,
+    GaussianEvent,
+    PoissonSampledGaussianEvent,
+    RepeatedEvent,
+)
 from privacy.ledger import RHO_STEP, charged_rho
 from privacy.parameters import Adjacency
 
@@ -115,3 +131,110 @@ def test_arguments_outside_their_range_are_refused(
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
         discrete_noise_stddev(l2_sensitivity=l2_sensitivity, mu=mu)
+
+
+def schedule(probability: float, noise_multiplier: float, steps: int) -> Event:
+    step = PoissonSampledGaussianEvent(
+        statistic="gradient",
+        noise_multiplier=noise_multiplier,
+        sampling_probability=probability,
+        n_values=1,
+    )
+    return RepeatedEvent(event=step, count=steps)
+
+
+@pytest.mark.slow
+@settings(max_examples=3)
+@given(
+    probability=st.floats(1e-3, 0.5),
+    steps=st.integers(1, 200),
+    epsilon=st.floats(0.3, 5),
+    adjacency=st.sampled_from(Adjacency),
+)
+def test_a_sampled_schedule_meets_its_target_and_less_noise_would_not(
+    probability: float, steps: int, epsilon: float, adjacency: Adjacency
+) -> None:
+    noise_multiplier = sampled_noise_multiplier(
+        sampling_probability=probability,
+        steps=steps,
+        epsilon=epsilon,
+        delta=1e-6,
+        adjacency=adjacency,
+    )
+    # Accounted for again, without the selection that the calibration uses.
+    kind = LossDistributionAccountant if adjacency is Adjacency.ADD_REMOVE else RenyiAccountant
+    accountant = kind(adjacency=adjacency)
+    spent = accountant.compose(schedule(probability, noise_multiplier, steps))
+    assert spent.epsilon(delta=1e-6) <= epsilon
+    less = accountant.compose(schedule(probability, noise_multiplier * 0.99, steps))
+    assert less.epsilon(delta=1e-6) > epsilon
+
+
+def test_a_sample_of_everybody_is_calibrated_as_the_gaussian_mechanism() -> None:
+    noise_multiplier = sampled_noise_multiplier(
+        sampling_probability=1.0, steps=4, epsilon=1.0, delta=1e-6, adjacency=Adjacency.ADD_REMOVE
+    )
+    exact = 2 / gdp_mu(epsilon=1.0, delta=1e-6)
+    assert exact <= noise_multiplier <= exact * (1 + 2e-3)
+
+
+@pytest.mark.slow
+def test_more_steps_and_larger_samples_need_more_noise() -> None:
+    def needed(probability: float, steps: int) -> float:
+        return sampled_noise_multiplier(
+            sampling_probability=probability,
+            steps=steps,
+            epsilon=1.0,
+            delta=1e-6,
+            adjacency=Adjacency.ADD_REMOVE,
+        )
+
+    assert needed(0.01, 50) < needed(0.01, 200) < needed(0.05, 200)
+
+
+def test_what_is_drawn_beside_the_schedule_is_paid_from_the_same_target() -> None:
+    beside = GaussianEvent(statistic="clusters", l2_sensitivity=1.0, noise_stddev=6.0, n_values=1)
+    target: dict[str, Any] = {
+        "sampling_probability": 0.02,
+        "steps": 50,
+        "epsilon": 1.0,
+        "delta": 1e-6,
+        "adjacency": Adjacency.ADD_REMOVE,
+    }
+    noise_multiplier = sampled_noise_multiplier(**target, beside=beside)
+    everything = ComposedEvent(events=(schedule(0.02, noise_multiplier, 50), beside))
+    spent = accountant_for(everything, adjacency=Adjacency.ADD_REMOVE).epsilon(delta=1e-6)
+    assert 0.98 < spent <= 1.0
+    assert noise_multiplier > sampled_noise_multiplier(**target)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"epsilon": 0.0}, "EPSILON_INVALID"),
+        ({"delta": 0.5}, "DELTA_INVALID"),
+        (
+            {"steps": 10**12, "sampling_probability": 1.0, "delta": 1e-9, "epsilon": 1e-3},
+            "CALIBRATION_UNREACHABLE",
+        ),
+        ({"steps": 0}, "EVENT_INVALID: expected count to be an integer from 1"),
+        ({"sampling_probability": 0.0}, "EVENT_INVALID: expected sampling_probability"),
+        (
+            {"beside": GaussianEvent(statistic="a", l2_sensitivity=1, noise_stddev=1, n_values=1)},
+            r"CALIBRATION_UNREACHABLE: expected a target that some noise multiplier up to "
+            r"1000000\.0 meets, found epsilon 1\.0 at delta 1e-06 after 10 samples; choose a",
+        ),
+    ],
+)
+def test_a_schedule_that_cannot_be_calibrated_is_refused(
+    changes: dict[str, Any], message: str
+) -> None:
+    arguments: dict[str, Any] = {
+        "sampling_probability": 0.1,
+        "steps": 10,
+        "epsilon": 1.0,
+        "delta": 1e-6,
+        "adjacency": Adjacency.ADD_REMOVE,
+    }
+    with pytest.raises(ConfigurationError, match=message):
+        sampled_noise_multiplier(**{**arguments, **changes})

@@ -4,16 +4,20 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privacy.errors import ConfigurationError
 from privacy.events import (
+    MAX_REPETITIONS,
     ComposedEvent,
     DiscreteGaussianEvent,
     Event,
     GaussianEvent,
     ParallelEvent,
+    PoissonSampledGaussianEvent,
+    RepeatedEvent,
+    SampledWithoutReplacementGaussianEvent,
     event_from_dict,
     event_to_dict,
     leaves,
@@ -26,6 +30,22 @@ def discrete_draw(**changes: Any) -> DiscreteGaussianEvent:
     return DiscreteGaussianEvent(**{**fields, **changes})
 
 
+def poisson_draw(**changes: Any) -> PoissonSampledGaussianEvent:
+    fields = {"statistic": "p", "noise_multiplier": 1.0, "sampling_probability": 0.1, "n_values": 2}
+    return PoissonSampledGaussianEvent(**{**fields, **changes})
+
+
+def fixed_size_draw(**changes: Any) -> SampledWithoutReplacementGaussianEvent:
+    fields = {
+        "statistic": "w",
+        "noise_multiplier": 2.0,
+        "sample_size": 5,
+        "population_size": 50,
+        "n_values": 2,
+    }
+    return SampledWithoutReplacementGaussianEvent(**{**fields, **changes})
+
+
 def draws(adjacency: st.SearchStrategy[Adjacency]) -> st.SearchStrategy[Event]:
     fields = {
         "statistic": st.text(min_size=1),
@@ -34,12 +54,18 @@ def draws(adjacency: st.SearchStrategy[Adjacency]) -> st.SearchStrategy[Event]:
         "n_values": st.integers(1, 2**62),
         "adjacency": adjacency,
     }
-    return st.builds(GaussianEvent, **fields) | st.builds(DiscreteGaussianEvent, **fields)
+    sampled = st.builds(
+        poisson_draw,
+        noise_multiplier=st.floats(0.01, 1e6),
+        sampling_probability=st.floats(1e-9, 1),
+    )
+    return st.builds(GaussianEvent, **fields) | st.builds(DiscreteGaussianEvent, **fields) | sampled
 
 
 def containers(members: st.SearchStrategy[Event]) -> st.SearchStrategy[Event]:
     tuples = st.lists(members, max_size=3).map(tuple)
-    return st.builds(ComposedEvent, events=tuples)
+    repeated = st.builds(RepeatedEvent, event=members, count=st.integers(1, 50))
+    return st.builds(ComposedEvent, events=tuples) | repeated
 
 
 def parallel(members: st.SearchStrategy[Event]) -> st.SearchStrategy[Event]:
@@ -48,7 +74,7 @@ def parallel(members: st.SearchStrategy[Event]) -> st.SearchStrategy[Event]:
 
 
 any_event = st.recursive(
-    draws(st.sampled_from(Adjacency)), containers, max_leaves=6
+    draws(st.sampled_from(Adjacency)) | st.just(fixed_size_draw()), containers, max_leaves=6
 ) | st.recursive(draws(st.just(Adjacency.ADD_REMOVE)), parallel, max_leaves=6)
 
 
@@ -131,7 +157,9 @@ def test_parallel_composition_is_for_add_remove_only() -> None:
     ("changes", "message"),
     [
         ({"kind": "laplace"}, "expected the kind of an event to be one of discrete_gaussian, "),
-        ({"kind": ["composed"]}, "expected the kind of an event to be one of "),
+        ({"kind": ["composed"]}, "expected the kind of an event to be one of .*, found a list"),
+        ({"kind": {}}, "expected the kind of an event to be one of .*, found a dict"),
+        ({"kind": None}, "expected the kind of an event to be one of .*, found None"),
         ({"seed": 1}, "expected a discrete_gaussian event to have the keys "),
         ({"adjacency": "swap"}, "expected adjacency to be one of add_remove, replace_one"),
         ({"adjacency": []}, "expected adjacency to be one of add_remove, replace_one"),
@@ -164,3 +192,170 @@ def test_a_missing_key_is_refused(name: str) -> None:
 def test_json_that_is_not_an_event_is_refused(values: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         event_from_dict(values)
+
+
+# The text of the first alone is refused by Python; the second is far above any float.
+HUGE = 10**5000
+LARGE = 10**400
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.sampled_from([LARGE, -LARGE, 2**63, 10**100])
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(["composed", "parallel", "repeated", "gaussian", "add_remove"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=10,
+)
+known = [
+    discrete_draw(),
+    poisson_draw(),
+    fixed_size_draw(),
+    ComposedEvent(events=(discrete_draw(),)),
+    ParallelEvent(events=(poisson_draw(),)),
+    RepeatedEvent(event=poisson_draw(), count=3),
+]
+
+
+def reads_or_refuses(values: Any) -> None:
+    try:
+        event = event_from_dict(values)
+    except ConfigurationError:
+        return
+    assert event_from_dict(event_to_dict(event)) == event
+
+
+@settings(max_examples=500)
+@given(values=json_values)
+def test_any_json_is_read_or_refused(values: Any) -> None:
+    reads_or_refuses(values)
+
+
+@settings(max_examples=600)
+@given(event=st.sampled_from(known), data=st.data())
+def test_any_change_of_one_value_is_read_or_refused(event: Event, data: st.DataObject) -> None:
+    values = event_to_dict(event)
+    values[data.draw(st.sampled_from(sorted(values)))] = data.draw(json_values)
+    reads_or_refuses(values)
+
+
+@settings(max_examples=600)
+@given(event=st.sampled_from(known), data=st.data())
+def test_any_change_inside_a_container_is_read_or_refused(
+    event: Event, data: st.DataObject
+) -> None:
+    inner = event_to_dict(event)
+    inner[data.draw(st.sampled_from(sorted(inner)))] = data.draw(json_values)
+    reads_or_refuses({"kind": "composed", "events": [event_to_dict(known[0]), inner]})
+    reads_or_refuses({"kind": "repeated", "event": inner, "count": data.draw(json_values)})
+
+
+@pytest.mark.parametrize("event", known, ids=lambda event: type(event).__name__)
+def test_an_integer_without_a_text_is_refused_in_every_place(event: Event) -> None:
+    for name in (*event_to_dict(event), HUGE):
+        with pytest.raises(ConfigurationError, match="EVENT_INVALID"):
+            event_from_dict({**event_to_dict(event), name: HUGE})
+
+
+@pytest.mark.parametrize("container", ["composed", "repeated"])
+def test_deep_nesting_is_refused(container: str) -> None:
+    values: Any = event_to_dict(discrete_draw())
+    for _ in range(100_000):
+        values = (
+            {"kind": "composed", "events": [values]}
+            if container == "composed"
+            else {"kind": "repeated", "event": values, "count": 1}
+        )
+    with pytest.raises(ConfigurationError, match="expected events nested at most 32 deep, found"):
+        event_from_dict(values)
+    while values["kind"] == container:  # an object this deep cannot be freed at once
+        values = values["event"] if container == "repeated" else values["events"].pop()
+
+
+def test_a_sensitivity_that_would_overflow_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="expected a sensitivity of at most 1e100 times"):
+        GaussianEvent(statistic="a", l2_sensitivity=1e60, noise_stddev=1e-60, n_values=1)
+
+
+def test_the_written_form_of_sampled_and_repeated_events_is_fixed() -> None:
+    assert event_to_dict(RepeatedEvent(event=poisson_draw(), count=7)) == {
+        "kind": "repeated",
+        "event": {
+            "kind": "poisson_sampled_gaussian",
+            "statistic": "p",
+            "noise_multiplier": 1.0,
+            "sampling_probability": 0.1,
+            "n_values": 2,
+            "adjacency": "add_remove",
+        },
+        "count": 7,
+    }
+    assert event_to_dict(fixed_size_draw()) == {
+        "kind": "sampled_without_replacement_gaussian",
+        "statistic": "w",
+        "noise_multiplier": 2.0,
+        "sample_size": 5,
+        "population_size": 50,
+        "n_values": 2,
+        "adjacency": "replace_one",
+    }
+
+
+def test_the_draws_of_a_repeated_event_are_listed_once() -> None:
+    event = RepeatedEvent(event=ComposedEvent(events=(discrete_draw(), poisson_draw())), count=9)
+    assert leaves(event) == (discrete_draw(), poisson_draw())
+
+
+@pytest.mark.parametrize(
+    ("make", "changes", "message"),
+    [
+        (poisson_draw, {"noise_multiplier": 0.0}, r"expected noise_multiplier .* from 0\.01 to "),
+        (poisson_draw, {"noise_multiplier": HUGE}, "found an integer beyond 64 bits"),
+        (poisson_draw, {"sampling_probability": 0.0}, "expected sampling_probability to be a num"),
+        (poisson_draw, {"sampling_probability": 1.01}, "expected sampling_probability to be a num"),
+        (poisson_draw, {"sampling_probability": math.nan}, "expected sampling_probability"),
+        (poisson_draw, {"n_values": 0}, "expected n_values to be an integer from 1"),
+        (poisson_draw, {"statistic": ""}, "expected the name of a statistic"),
+        (poisson_draw, {"adjacency": Adjacency.REPLACE_ONE}, "expected add_remove for a Poisson"),
+        (fixed_size_draw, {"sample_size": 0}, "expected sample_size to be an integer from 1"),
+        (
+            fixed_size_draw,
+            {"population_size": 5.0},
+            r"expected population_size to be .* found 5\.0",
+        ),
+        (fixed_size_draw, {"sample_size": 51}, "expected sample_size of at most population_size"),
+        (fixed_size_draw, {"adjacency": Adjacency.ADD_REMOVE}, "expected replace_one for a sample"),
+    ],
+)
+def test_a_sampled_draw_outside_its_range_is_refused(
+    make: Any, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"EVENT_INVALID: .*{message}"):
+        make(**changes)
+
+
+def test_a_sample_of_fixed_size_has_no_place_in_parallel_composition() -> None:
+    with pytest.raises(ConfigurationError, match="expected events for add_remove inside a Paral"):
+        ParallelEvent(events=(RepeatedEvent(event=fixed_size_draw(), count=2),))
+
+
+@pytest.mark.parametrize(
+    ("event", "count", "message"),
+    [
+        ("a", 2, "expected an event to repeat"),
+        (discrete_draw(), 0, "expected count to be an integer from 1, found 0"),
+        (discrete_draw(), True, "expected count to be an integer from 1, found True"),
+        (discrete_draw(), MAX_REPETITIONS + 1, "expected at most 1000000000000 repetitions in all"),
+        (
+            ComposedEvent(events=(RepeatedEvent(event=discrete_draw(), count=10**7),)),
+            10**6,
+            "expected at most 1000000000000 repetitions in all",
+        ),
+    ],
+)
+def test_a_repetition_that_cannot_be_counted_is_refused(
+    event: Any, count: Any, message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"EVENT_INVALID: {message}"):
+        RepeatedEvent(event=event, count=count)

@@ -1,11 +1,18 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import opendp.mod
 import pytest
 from numpy.typing import NDArray
 from scipy.special import ndtr
-from scipy.stats import chi2
+from scipy.stats import binom, chi2
 
-from privacy.randomness import OperatingSystemNoise, SeededNoise
+import privacy.randomness
+from privacy.errors import ClustMixError
+from privacy.randomness import OperatingSystemNoise, SeededNoise, exact_discrete_gaussian
 
 DRAWS = 20_000
 # The noise comes from the operating system and cannot be seeded. A test that accepts fails by
@@ -31,20 +38,87 @@ def shape_is_plausible(noise: NDArray[np.int64], *, noise_stddev: float) -> bool
     return bool(statistic <= chi2.ppf(1 - FALSE_ALARM, df=19))
 
 
+# The Kolmogorov-Smirnov test has both errors proven for this number of draws. By Massart (1990) the
+# largest distance D between an empirical and its true distribution function, discrete or not,
+# exceeds c with probability at most 2 exp(-2 n c**2). The test accepts where D <= c:
+# - false alarm at most 2 exp(-2 n c**2) = FALSE_ALARM = 1e-9;
+# - where the stated law is at distance d > c from the true one, it is rejected unless D >= d - c,
+#   so the power is at least 1 - 2 exp(-2 n (d - c)**2), see `test_the_power_is_what_is_stated`.
+LARGEST_DISTANCE = float(np.sqrt(np.log(2 / FALSE_ALARM) / (2 * DRAWS)))
+POWER_LOSS = 1e-6
+
+
+def distribution_function(z: NDArray[np.int64], noise_stddev: float) -> NDArray[np.float64]:
+    """Discrete Gaussian at integers; from sigma = 50 the rounded normal to 1e-15 times sigma."""
+    return np.asarray(ndtr((z + 0.5) / noise_stddev))
+
+
+def distribution_is_plausible(noise: NDArray[np.int64], *, noise_stddev: float) -> bool:
+    """Two-sided Kolmogorov-Smirnov test with the bound of Massart."""
+    values, counts = np.unique(noise, return_counts=True)
+    above = np.cumsum(counts) / noise.size
+    at, before = (distribution_function(z, noise_stddev) for z in (values, values - 1))
+    distance = max(np.max(np.abs(above - at)), np.max(np.abs(above - counts / noise.size - before)))
+    return bool(distance <= LARGEST_DISTANCE)
+
+
+@pytest.mark.parametrize("factor", [0.7, 1.3])
+def test_the_power_is_what_is_stated(factor: float) -> None:
+    # Two normal laws of standard deviations 1 and r differ most at x**2 = 2 log(r) / (1 - 1/r**2).
+    x = np.sqrt(2 * np.log(factor) / (1 - factor**-2))
+    distance = abs(ndtr(x) - ndtr(x / factor))
+    grid = np.linspace(0, 5, 100_001)
+    assert distance == pytest.approx(np.max(np.abs(ndtr(grid) - ndtr(grid / factor))), abs=1e-8)
+    assert 2 * np.exp(-2 * DRAWS * (distance - LARGEST_DISTANCE) ** 2) <= POWER_LOSS
+    # The variance test: the statistic is a chi-square variable times the square of true / stated.
+    low, high = chi2.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], df=DRAWS)
+    accepted = chi2.cdf(high * factor**2, df=DRAWS) - chi2.cdf(low * factor**2, df=DRAWS)
+    assert accepted <= POWER_LOSS
+
+
+@pytest.fixture(params=["one process", "three processes"])
+def real_noise(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> OperatingSystemNoise:
+    """The production source, in this process and in children."""
+    if request.param == "three processes":
+        monkeypatch.setattr("privacy.randomness.PARALLEL_ABOVE", 10)
+        monkeypatch.setattr("privacy.randomness._available_cores", lambda: 3)
+    return OperatingSystemNoise()
+
+
 @pytest.mark.parametrize("noise_stddev", [300.25, 2.0**28 / 0.2367])
-def test_the_sampler_draws_the_stated_noise_and_no_other(noise_stddev: float) -> None:
-    noise = OperatingSystemNoise().discrete_gaussian((DRAWS,), noise_stddev=noise_stddev)
+def test_the_sampler_draws_the_stated_noise_and_no_other(
+    noise_stddev: float, real_noise: OperatingSystemNoise
+) -> None:
+    noise = real_noise.discrete_gaussian((DRAWS,), noise_stddev=noise_stddev)
     assert noise.dtype == np.int64
+    assert distribution_is_plausible(noise, noise_stddev=noise_stddev)
     assert variance_is_plausible(noise, noise_stddev=noise_stddev)
     assert shape_is_plausible(noise, noise_stddev=noise_stddev)
     for wrong in (0.7, 1.3):
+        assert not distribution_is_plausible(noise, noise_stddev=wrong * noise_stddev)
         assert not variance_is_plausible(noise, noise_stddev=wrong * noise_stddev)
         assert not shape_is_plausible(noise, noise_stddev=wrong * noise_stddev)
 
 
-def test_the_sampler_is_right_integer_by_integer() -> None:
+def test_every_residue_is_as_likely_as_the_others(real_noise: OperatingSystemNoise) -> None:
+    # All integers, not a coarser grid and not their absolute values: the low bits and the sign are
+    # fair coins. Each count has a two-sided binomial test; the bias of these bits, and the
+    # probability of 0, are below 1e-6 and far from what 20,000 draws could show.
+    noise = real_noise.discrete_gaussian((DRAWS,), noise_stddev=1e6)
+    low, high = binom.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], DRAWS, 0.5)
+    for bit in range(8):
+        assert low <= np.sum(noise >> bit & 1) <= high
+    assert low <= np.sum(noise > 0) <= high
+    third_low, third_high = binom.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], DRAWS, 1 / 3)
+    for residue in range(3):
+        assert third_low <= np.sum(noise % 3 == residue) <= third_high
+
+
+def test_the_sampler_is_right_integer_by_integer(real_noise: OperatingSystemNoise) -> None:
     # A coarse grid, where the discrete law is not a rounded normal: sigma = 0.8.
-    noise = OperatingSystemNoise().discrete_gaussian((DRAWS,), noise_stddev=0.8)
+    noise = real_noise.discrete_gaussian((DRAWS,), noise_stddev=0.8)
     support = np.arange(-3, 4)
     weights = np.exp(-(np.arange(-30, 31) ** 2) / (2 * 0.8**2))
     expected = DRAWS * np.exp(-(support**2) / (2 * 0.8**2)) / weights.sum()
@@ -75,6 +149,143 @@ def test_large_draws_are_made_in_pieces_without_a_seam(monkeypatch: pytest.Monke
     noise = OperatingSystemNoise().discrete_gaussian((4, 5), noise_stddev=1e12)
     assert noise.shape == (4, 5)
     assert len(np.unique(noise)) == 20
+
+
+PARTS = 4
+
+
+def parts_of_a_draw(monkeypatch: pytest.MonkeyPatch) -> list[NDArray[np.int64]]:
+    monkeypatch.setattr("privacy.randomness.PARALLEL_ABOVE", 10)
+    monkeypatch.setattr("privacy.randomness._available_cores", lambda: PARTS)
+    noise = OperatingSystemNoise().discrete_gaussian((PARTS * 5_000,), noise_stddev=1e15)
+    return np.array_split(noise, PARTS)
+
+
+def test_the_streams_of_child_processes_are_independent(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = parts_of_a_draw(monkeypatch)
+    # Among 20,000 values of standard deviation 1e15 an equal pair has probability below 1e-7; a
+    # seed that two children share, at any offset, would repeat thousands.
+    assert len(np.unique(np.concatenate(parts))) == PARTS * 5_000
+    assert len(np.unique(np.abs(np.concatenate(parts)))) == PARTS * 5_000
+    for i in range(PARTS):
+        for j in range(i):
+            # Six standard errors of a correlation of independent values.
+            assert abs(np.corrcoef(parts[i], parts[j])[0, 1]) < 6 / np.sqrt(5_000)
+
+
+def test_small_draws_start_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("subprocess.Popen", refuse)
+    assert OperatingSystemNoise().discrete_gaussian((50,), noise_stddev=60.0).shape == (50,)
+
+
+def test_a_shape_is_filled_completely(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Sizes that do not divide: 7 * 5 values among three children.
+    monkeypatch.setattr("privacy.randomness.PARALLEL_ABOVE", 10)
+    monkeypatch.setattr("privacy.randomness._available_cores", lambda: 3)
+    noise = OperatingSystemNoise().discrete_gaussian((7, 5), noise_stddev=1e12)
+    assert noise.shape == (7, 5)
+    assert len(np.unique(noise)) == 35
+    assert noise.dtype == np.int64
+
+
+def test_the_child_finds_this_package_from_any_directory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # A package of the same name in the current directory must not stand in for this one.
+    (tmp_path / "privacy").mkdir()
+    (tmp_path / "privacy" / "__init__.py").touch()
+    (tmp_path / "privacy" / "noise_process.py").write_text("raise SystemExit(0)\n")
+    monkeypatch.chdir(tmp_path)
+    assert all(part.size == 5_000 for part in parts_of_a_draw(monkeypatch))
+
+
+def test_arguments_of_the_child_are_public_and_exact() -> None:
+    stddev = 2.0**28 / 0.2367
+    command = privacy.randomness._noise_command(17, noise_stddev=stddev)
+    assert command[:4] == [sys.executable, "-P", "-m", "privacy.noise_process"]
+    assert float.fromhex(command[4]) == stddev
+    assert command[5:] == ["17"]
+
+
+def test_the_child_loads_little() -> None:
+    code = "import sys, privacy.noise_process; print(*sys.modules)"
+    found = subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=privacy.randomness._noise_environment(),
+    )
+    heavy = {"prefect", "dask", "distributed", "jax", "pandas", "scipy", "dp_accounting", "pyarrow"}
+    assert not heavy & set(found.stdout.split())
+
+
+# What a child may do wrong, as the program that stands in for it.
+FAULTS = {
+    "exits with an error": "sys.stdout.buffer.write(bytes(8 * n)); sys.exit(3)",
+    "writes too little": "sys.stdout.buffer.write(bytes(8 * n - 1))",
+    "writes nothing": "pass",
+    "writes too much": "sys.stdout.buffer.write(bytes(8 * n + 1))",
+    "never stops writing": "\nwhile True: sys.stdout.buffer.write(bytes(8 * n))",
+    "is killed": "sys.stdout.buffer.write(bytes(8)); os.kill(os.getpid(), 9)",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+def test_a_child_that_fails_is_an_error(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+    real_command = privacy.randomness._noise_command
+
+    def command(count: int, *, noise_stddev: float) -> list[str]:
+        started.append(count)
+        # The second child is broken, the others are the real ones.
+        if len(started) == 2:
+            return [sys.executable, "-c", f"import os, sys; n = {count}; {fault}"]
+        return real_command(count, noise_stddev=noise_stddev)
+
+    monkeypatch.setattr("privacy.randomness._noise_command", command)
+    with pytest.raises(
+        ClustMixError,
+        match="NOISE_PROCESS_FAILED: expected every noise process to write all its values, found "
+        "a process that ended early or wrote another number of values; what was drawn is thrown",
+    ):
+        parts_of_a_draw(monkeypatch)
+    # Nothing is tried again, and no child is left.
+    assert len(started) == PARTS
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_a_child_that_cannot_be_started_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "privacy.randomness._noise_command", lambda *_, **__: ["/there/is/no/such/program"]
+    )
+    with pytest.raises(ClustMixError, match="found a process that could not be started or read"):
+        parts_of_a_draw(monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["0x1p4"], ["300.0", "x"], ["nan", "5"], ["0x1p8", "5", "6"]]
+)
+def test_a_child_with_wrong_arguments_writes_no_value(arguments: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "privacy.noise_process", *arguments],
+        capture_output=True,
+        check=False,
+        env=privacy.randomness._noise_environment(),
+    )
+    assert done.returncode != 0
+    assert done.stdout == b""
+
+
+def test_pieces_add_up_to_the_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("privacy.randomness._VALUES_AT_ONCE", 7)
+    sizes = [piece.size for piece in exact_discrete_gaussian(20, noise_stddev=60.0)]
+    assert sizes == [7, 7, 6]
+    assert list(exact_discrete_gaussian(0, noise_stddev=60.0)) == []
 
 
 def test_the_switch_of_the_library_is_left_as_it_was() -> None:

@@ -11,12 +11,20 @@ from hypothesis import strategies as st
 
 from privacy.accountants.gaussian import (
     GaussianAccountant,
+    discrete_noise_multiplier,
     event_mu_squared,
     gaussian_delta,
     gaussian_epsilon,
 )
 from privacy.errors import ConfigurationError
-from privacy.events import ComposedEvent, DiscreteGaussianEvent, GaussianEvent, ParallelEvent
+from privacy.events import (
+    ComposedEvent,
+    DiscreteGaussianEvent,
+    GaussianEvent,
+    ParallelEvent,
+    PoissonSampledGaussianEvent,
+    RepeatedEvent,
+)
 from privacy.parameters import Adjacency
 
 
@@ -125,6 +133,60 @@ def test_golden_value_of_replacement() -> None:
 def test_golden_values_of_groups(rows: int, row_epsilon: float, group_epsilon: float) -> None:
     assert gaussian_epsilon(delta=1e-6, mu=0.2367) == pytest.approx(row_epsilon, rel=2e-4)
     assert gaussian_epsilon(delta=1e-6, mu=rows * 0.2367) == pytest.approx(group_epsilon, abs=0.06)
+    group = ADD_REMOVE.compose(gaussian_draw(0.2367)).for_group(rows)
+    assert rows * 0.2367 <= group.mu <= rows * 0.2367 * (1 + 1e-13)
+    assert group.epsilon(delta=1e-6) == pytest.approx(group_epsilon, abs=0.06)
+
+
+def test_a_group_of_two_is_a_removal_and_an_addition() -> None:
+    accountant = ADD_REMOVE.compose(gaussian_draw(0.4))
+    replaced = REPLACE_ONE.compose(gaussian_draw(0.4))
+    assert accountant.for_group(2).mu == pytest.approx(replaced.mu, rel=1e-13)
+    assert accountant.for_group(1).mu == pytest.approx(accountant.mu, rel=1e-13)
+
+
+@pytest.mark.parametrize("size", [0, -1, 2.0, True, 10**6 + 1])
+def test_a_group_that_is_none_is_refused(size: Any) -> None:
+    with pytest.raises(ConfigurationError, match="expected n_patients to be an integer from 1 to"):
+        ADD_REMOVE.for_group(size)
+
+
+def test_a_single_draw_of_known_cost() -> None:
+    event = GaussianEvent(statistic="a", l2_sensitivity=1.0, noise_stddev=4.0, n_values=1)
+    exact = 1.0607018623282922
+    assert ADD_REMOVE.compose(event).epsilon(delta=1e-6) == pytest.approx(exact, rel=1e-12)
+    # One draw at sigma = 2: what the moments of the wrong lemma give, 1.76, is below the truth.
+    half = GaussianEvent(statistic="a", l2_sensitivity=1.0, noise_stddev=2.0, n_values=1)
+    assert 1.76 < ADD_REMOVE.compose(half).epsilon(delta=1e-5) == pytest.approx(1.99309, abs=1e-5)
+
+
+@given(mu=st.floats(0.01, 2), count=st.integers(1, 10**9))
+def test_repetition_multiplies_the_square(mu: float, count: int) -> None:
+    repeated = ADD_REMOVE.compose(RepeatedEvent(event=gaussian_draw(mu), count=count))
+    exact = mpmath.mpf(mu) ** 2 * count
+    assert exact <= repeated.mu_squared <= exact * (1 + 1e-13)
+
+
+def test_a_sampled_draw_is_refused() -> None:
+    event = PoissonSampledGaussianEvent(
+        statistic="gradient", noise_multiplier=1.0, sampling_probability=0.1, n_values=1
+    )
+    with pytest.raises(
+        ConfigurationError,
+        match="ACCOUNTANT_UNSUITABLE: expected draws from all patients, found a sample of them "
+        "for 'gradient'; use privacy",
+    ):
+        ADD_REMOVE.compose(ComposedEvent(events=(event,)))
+
+
+@given(sensitivity=st.floats(1.0, 2.0**30), noise_stddev=st.floats(50.0, 2.0**40))
+def test_the_multiplier_of_discrete_noise_is_rounded_down(
+    sensitivity: float, noise_stddev: float
+) -> None:
+    found = discrete_noise_multiplier(l2_sensitivity=sensitivity, noise_stddev=noise_stddev)
+    with mpmath.workdps(50):
+        exact = mpmath.sqrt(mpmath.mpf(noise_stddev) ** 2 - 16) / mpmath.mpf(sensitivity)
+        assert exact * (1 - mpmath.mpf("1e-13")) <= found <= exact
 
 
 @given(mus=st.lists(st.floats(0.01, 3), max_size=8))

@@ -1,0 +1,307 @@
+r"""Accounting by privacy loss distributions (PLD): the tight value for a schedule fixed in advance.
+
+The engine is dp-accounting: the loss of a dominating pair is put on a grid and composed by FFT
+(Koskela, Jalko and Honkela 2020; Doroshenko et al., "Connect the dots", PETS 2022, whose estimates
+are pessimistic whatever the grid is). For a Poisson sample the pairs for addition and for removal
+are composed separately and the worse total counts (Zhu, Dong and Wang, "Optimal accounting of
+differential privacy via characteristic function", AISTATS 2022, Theorem 11 and Proposition 30).
+
+**Fixed schedules only.** Distributions do not add up when later parameters depend on earlier
+outputs, so no ledger books one; see `privacy.accountants.selection.ledger_rho`.
+
+**Grid.** `_Schedule.grid_step`: at most 1e-4, finer where all losses are small, coarser where a
+million points would not hold them. The step changes the accuracy, never the side.
+
+**Margin for the FFT.** The engine's pessimism ends at the rounding of its transform, some 1e-15 of
+probability: without a margin it puts epsilon of a known Gaussian 1e-4 too low at delta = 1e-12.
+Each delta is raised by `DELTA_MARGIN`, and deltas below `MIN_PLD_DELTA` are refused.
+
+**Parallel parts.** A patient is in one part, so each choice of parts is one schedule; the worst
+counts. Distributions have no maximum, hence the list of schedules, at most `MAX_SCHEDULES`.
+
+**Replacement.** The engine doubles the sensitivity for replacement by itself. It is therefore only
+ever asked about add or remove, with a Gaussian part of the right ``mu``. Sampled draws are refused
+for replacement, for which no proof of a dominating pair is at hand: `RenyiAccountant` covers them.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache, reduce
+from typing import Any
+
+from privacy.accountants.gaussian import (
+    adjacency_factor,
+    event_mu_squared,
+    gaussian_delta,
+    gaussian_epsilon,
+)
+from privacy.errors import ConfigurationError
+from privacy.events import (
+    ComposedEvent,
+    Event,
+    GaussianEvent,
+    ParallelEvent,
+    PoissonSampledGaussianEvent,
+    RepeatedEvent,
+)
+from privacy.parameters import Adjacency
+
+MIN_PLD_DELTA = 1e-10
+"""Least delta that is answered; below it the rounding of the engine would be felt."""
+
+DELTA_MARGIN = 1e-12
+"""Added to every delta: a thousand times the rounding of the engine."""
+
+MAX_SCHEDULES = 64
+"""Largest number of different schedules among the patients."""
+
+MAX_STEPS = 10**6
+"""Largest number of sampled steps of one patient."""
+
+_GRID_POINTS = 1e6
+_TAIL_STDDEVS = 12.0
+_LARGEST_MEAN_LOSS = 1e4
+"""In nats; beyond it the engine overflows, and the value without sampling is given."""
+
+
+def _require(condition: bool, expected: str, found: float) -> None:
+    if not condition:
+        raise ConfigurationError(
+            "ACCOUNTANT_ARGUMENT_INVALID", f"expected {expected}, found {found!r}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Schedule:
+    """What happens to one patient: one Gaussian part and counted sampled steps.
+
+    Parameters
+    ----------
+    mu_squared
+        Of all draws without sampling together; they compose exactly.
+    steps
+        Sorted ``((sampling_probability, noise_multiplier), count)``.
+    """
+
+    mu_squared: float = 0.0
+    steps: tuple[tuple[tuple[float, float], int], ...] = ()
+
+    def __add__(self, other: "_Schedule") -> "_Schedule":
+        counted = Counter(dict(self.steps)) + Counter(dict(other.steps))
+        total = (self.mu_squared + other.mu_squared) * (1 + 2.0**-50)
+        return _Schedule(mu_squared=total, steps=tuple(sorted(counted.items())))
+
+    def times(self, count: int) -> "_Schedule":
+        return _Schedule(
+            mu_squared=self.mu_squared * count * (1 + 2.0**-50),
+            steps=tuple((step, count * repeated) for step, repeated in self.steps),
+        )
+
+    def mean_loss(self) -> float:
+        """Return a bound of the mean loss, and for small losses of half its variance."""
+        return self.mu_squared / 2 + sum(count * _mean_loss(step) for step, count in self.steps)
+
+    def grid_step(self) -> float:
+        """Return a step of the grid that suits the losses, of one draw and of all together."""
+        mean = self.mean_loss()
+        spread = math.sqrt(2 * mean)
+        largest = max(0.5 / noise**2 + _TAIL_STDDEVS / noise for (_, noise), _ in self.steps)
+        reach = 2 * (mean + _TAIL_STDDEVS * spread + largest)
+        smallest = min(math.sqrt(2 * _mean_loss(step)) for step, _ in self.steps)
+        wanted = min(1e-4, spread / 2000, smallest / 10)
+        return max(wanted, 1e-7, reach / _GRID_POINTS)
+
+    def unsampled_mu(self) -> float:
+        """Return ``mu`` of the schedule as if every step read all patients, rounded up.
+
+        The divergences of a mixture of pairs are at most those of the worst pair, and with a
+        sample that leaves the patient out the pair is equal: no sample costs more than everybody.
+        """
+        total = self.mu_squared + sum(count / noise**2 for (_, noise), count in self.steps)
+        return math.sqrt(total) * (1 + 2.0**-50) if total else 0.0
+
+
+def _mean_loss(step: tuple[float, float]) -> float:
+    # The divergence of order 2 bounds the mean.
+    probability, noise = step
+    amplified = math.log1p(probability**2 * math.expm1(min(noise**-2, 700.0)))
+    return min(0.5 / noise**2, amplified)
+
+
+@lru_cache(maxsize=64)
+def _distribution(schedule: _Schedule) -> Any:
+    """Return dp-accounting's distribution of the loss, pessimistic, for add or remove."""
+    from dp_accounting.pld import privacy_loss_distribution
+
+    grid_step = schedule.grid_step()
+    parts = []
+    if schedule.mu_squared > 0:
+        noise = math.nextafter(1 / math.nextafter(math.sqrt(schedule.mu_squared), math.inf), 0.0)
+        parts.append(
+            privacy_loss_distribution.from_gaussian_mechanism(
+                standard_deviation=noise,
+                pessimistic_estimate=True,
+                value_discretization_interval=grid_step,
+            )
+        )
+    for (probability, noise), count in schedule.steps:
+        one = privacy_loss_distribution.from_gaussian_mechanism(
+            standard_deviation=noise,
+            pessimistic_estimate=True,
+            value_discretization_interval=grid_step,
+            sampling_prob=probability,
+        )
+        parts.append(one.self_compose(count))
+    return reduce(lambda first, second: first.compose(second), parts)
+
+
+def _combinations(first: Iterable[_Schedule], second: Iterable[_Schedule]) -> frozenset[_Schedule]:
+    second = tuple(second)
+    return _limited(frozenset(a + b for a in first for b in second))
+
+
+def _limited(schedules: frozenset[_Schedule]) -> frozenset[_Schedule]:
+    # Among schedules with the same sampled steps the largest mu bounds the others.
+    worst: dict[Any, float] = {}
+    for schedule in schedules:
+        worst[schedule.steps] = max(worst.get(schedule.steps, 0.0), schedule.mu_squared)
+    if len(worst) > MAX_SCHEDULES:
+        raise ConfigurationError(
+            "ACCOUNTANT_UNSUITABLE",
+            f"expected at most {MAX_SCHEDULES} different schedules among the patients, found "
+            "more; use RenyiAccountant or give the parts equal schedules",
+        )
+    if any(sum(count for _, count in steps) > MAX_STEPS for steps in worst):
+        raise ConfigurationError(
+            "ACCOUNTANT_UNSUITABLE",
+            f"expected at most {MAX_STEPS} sampled steps, found more; use RenyiAccountant",
+        )
+    return frozenset(_Schedule(mu_squared=mu, steps=steps) for steps, mu in worst.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossDistributionAccountant:
+    """Total of the events so far; immutable, `compose` returns a new accountant.
+
+    Parameters
+    ----------
+    adjacency : Adjacency
+        The neighbours for which the guarantee is asked.
+    schedules : frozenset
+        The different schedules among the patients; made by `compose`.
+    """
+
+    adjacency: Adjacency
+    schedules: frozenset[_Schedule] = frozenset({_Schedule()})
+
+    def compose(self, event: Event) -> "LossDistributionAccountant":
+        """Return the accountant after one more event on the same patients.
+
+        Parameters
+        ----------
+        event : Event
+            Part of a schedule that was fixed before the first draw.
+
+        Raises
+        ------
+        ConfigurationError
+            If a draw is sampled without replacement, or sampled and the question is about
+            replacement, or the adjacency of an event does not allow it, or there are more than
+            `MAX_SCHEDULES` different schedules or `MAX_STEPS` sampled steps.
+        """
+        return replace(self, schedules=_combinations(self.schedules, self._schedules(event)))
+
+    def _schedules(self, event: Event) -> frozenset[_Schedule]:
+        if isinstance(event, GaussianEvent):
+            factor = adjacency_factor(
+                proven_for=event.adjacency, asked=self.adjacency, statistic=event.statistic
+            )
+            return frozenset({_Schedule(mu_squared=factor * event_mu_squared(event))})
+        if isinstance(event, ComposedEvent):
+            return reduce(
+                _combinations, map(self._schedules, event.events), frozenset({_Schedule()})
+            )
+        if isinstance(event, ParallelEvent):
+            # Patients in no part at all are covered: leaving out a step is post-processing.
+            parts = frozenset[_Schedule]().union(*map(self._schedules, event.events))
+            return _limited(parts or frozenset({_Schedule()}))
+        if isinstance(event, RepeatedEvent):
+            inside = self._schedules(event.event)
+            if len(inside) > 1:
+                # A patient may be in another part at each repetition.
+                raise ConfigurationError(
+                    "ACCOUNTANT_UNSUITABLE",
+                    "expected the same schedule for all patients inside a RepeatedEvent, found "
+                    "several; repeat inside the parts",
+                )
+            return _limited(frozenset(schedule.times(event.count) for schedule in inside))
+        if not isinstance(event, PoissonSampledGaussianEvent) or (
+            self.adjacency is not Adjacency.ADD_REMOVE
+        ):
+            raise ConfigurationError(
+                "ACCOUNTANT_UNSUITABLE",
+                "expected Gaussian draws or Poisson samples for add_remove, found another sample "
+                f"or adjacency for {event.statistic!r}; use RenyiAccountant",
+            )
+        step = (float(event.sampling_probability), float(event.noise_multiplier))
+        return frozenset({_Schedule(steps=((step, 1),))})
+
+    def epsilon(self, *, delta: float) -> float:
+        """Return epsilon at `delta`, rounded up.
+
+        Parameters
+        ----------
+        delta : float
+            From `MIN_PLD_DELTA` to below 1.
+
+        Returns
+        -------
+        float
+            At least 0, at most the value without sampling.
+
+        Raises
+        ------
+        ConfigurationError
+            If `delta` is outside its range.
+        """
+        _require(MIN_PLD_DELTA <= delta < 1, f"delta from {MIN_PLD_DELTA} to below 1", delta)
+        return max(_schedule_epsilon(schedule, delta) for schedule in self.schedules)
+
+    def delta(self, *, epsilon: float) -> float:
+        """Return delta at `epsilon`, rounded up.
+
+        Parameters
+        ----------
+        epsilon : float
+            At least 0, in nats.
+
+        Returns
+        -------
+        float
+            At most the value without sampling.
+
+        Raises
+        ------
+        ConfigurationError
+            If `epsilon` is negative, infinite or not a number.
+        """
+        _require(math.isfinite(epsilon) and epsilon >= 0, "epsilon to be finite and >= 0", epsilon)
+        return max(_schedule_delta(schedule, epsilon) for schedule in self.schedules)
+
+
+def _schedule_epsilon(schedule: _Schedule, delta: float) -> float:
+    everybody = gaussian_epsilon(delta=delta, mu=schedule.unsampled_mu())
+    if not schedule.steps or schedule.mean_loss() > _LARGEST_MEAN_LOSS:
+        return everybody
+    epsilon = float(_distribution(schedule).get_epsilon_for_delta(delta - DELTA_MARGIN))
+    return min(everybody, epsilon * (1 + 1e-12) + 1e-12)
+
+
+def _schedule_delta(schedule: _Schedule, epsilon: float) -> float:
+    everybody = gaussian_delta(epsilon=epsilon, mu=schedule.unsampled_mu())
+    if not schedule.steps or schedule.mean_loss() > _LARGEST_MEAN_LOSS:
+        return everybody
+    delta = float(_distribution(schedule).get_delta_for_epsilon(epsilon))
+    return min(everybody, max(delta, 0.0) + DELTA_MARGIN)

@@ -1,0 +1,223 @@
+r"""Accounting by Renyi differential privacy (RDP), for draws from samples of the patients.
+
+The state is a bound of the Renyi divergence between neighbours for each order in `ORDERS`. Bounds
+add up, also when each event depends on earlier outputs with all parameters fixed in advance
+(Mironov, "Renyi differential privacy", CSF 2017, Proposition 1). The engine is dp-accounting:
+
+Poisson samples
+    Mironov, Talwar and Zhang, "Renyi differential privacy of the sampled Gaussian mechanism",
+    2019, Section 3.3; for integer orders the exact divergence of the worse direction.
+Samples of fixed size
+    Wang, Balle and Kasiviswanathan, "Subsampled Renyi differential privacy and analytical moments
+    accountant", AISTATS 2019, Theorem 27, for replacement only.
+
+**Integer orders only.** For other orders dp-accounting sums a series by absolute values, which is
+valid and up to orders of magnitude too large.
+
+**Replacement.** dp-accounting's RDP takes a noise multiplier for the adjacency that it is asked
+about, where its PLD doubles the sensitivity by itself. Neither is relied on: a Gaussian event for
+add or remove costs four times its ``mu**2``, and a Poisson sample, whose bound is proven for add or
+remove only, is a removal followed by an addition,
+``D_a(P|Q) <= 2a/(2a-1) D_{2a-1}(P|R) + D_{2a}(R|Q)`` (Bun and Steinke, TCC 2016, Lemma 5.2 with
+``k = 2``; tight for the Gaussian mechanism).
+
+**Rounding.** The engine works in double precision and neither up nor down. Against 200 digits it
+was found at most 3e-10 too small, relatively; every bound is raised by `_RELATIVE_MARGIN` and
+`_ABSOLUTE_MARGIN`.
+"""
+
+import math
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privacy.accountants.gaussian import MIN_DELTA, adjacency_factor, event_mu_squared
+from privacy.errors import ConfigurationError
+from privacy.events import (
+    ComposedEvent,
+    Event,
+    GaussianEvent,
+    ParallelEvent,
+    PoissonSampledGaussianEvent,
+    RepeatedEvent,
+    SampledDraw,
+)
+from privacy.parameters import Adjacency
+
+ORDERS = (*range(2, 65), 72, 80, 96, 112, 128, 160, 192, 256, 512, 1024)
+"""Orders of the bounds. Any set is valid; a missing order costs a little accuracy."""
+
+_RELATIVE_MARGIN = 1e-8
+_ABSOLUTE_MARGIN = 1e-11
+
+
+def _require(condition: bool, expected: str, found: float) -> None:
+    if not condition:
+        raise ConfigurationError(
+            "ACCOUNTANT_ARGUMENT_INVALID", f"expected {expected}, found {found!r}"
+        )
+
+
+@lru_cache(maxsize=64)
+def _poisson_bound(
+    noise_multiplier: float, probability: float, orders: tuple[int, ...]
+) -> NDArray[np.float64]:
+    """Bounds for a Poisson sample under add or remove, of one draw."""
+    from dp_accounting import dp_event
+    from dp_accounting.privacy_accountant import NeighboringRelation
+
+    noise = dp_event.GaussianDpEvent(noise_multiplier)
+    event = dp_event.PoissonSampledDpEvent(probability, noise)
+    return _engine_bound(event, NeighboringRelation.ADD_OR_REMOVE_ONE, orders)
+
+
+@lru_cache(maxsize=64)
+def _fixed_size_bound(
+    noise_multiplier: float, sample_size: int, population_size: int, orders: tuple[int, ...]
+) -> NDArray[np.float64]:
+    """Bounds for a sample of fixed size under replacement, of one draw."""
+    from dp_accounting import dp_event
+    from dp_accounting.privacy_accountant import NeighboringRelation
+
+    noise = dp_event.GaussianDpEvent(noise_multiplier)
+    event = dp_event.SampledWithoutReplacementDpEvent(population_size, sample_size, noise)
+    return _engine_bound(event, NeighboringRelation.REPLACE_ONE, orders)
+
+
+def _engine_bound(event: Any, relation: Any, orders: tuple[int, ...]) -> NDArray[np.float64]:
+    """Bounds of dp-accounting, raised by the margins; read-only, because they are cached."""
+    from dp_accounting.rdp import RdpAccountant
+
+    engine = RdpAccountant(orders=list(orders), neighboring_relation=relation)
+    # The engine takes logarithms of differences that may vanish; the result is checked here.
+    with np.errstate(all="ignore"):
+        engine.compose(event)
+    bound = np.where(np.isnan(engine.rdp), np.inf, np.maximum(engine.rdp, 0.0))
+    bound = bound * (1 + _RELATIVE_MARGIN) + _ABSOLUTE_MARGIN
+    bound.setflags(write=False)
+    return bound
+
+
+def _sampled_bound(event: SampledDraw, asked: Adjacency) -> NDArray[np.float64]:
+    """Bound of one sampled draw for each order, never above that of the draw from all patients."""
+    factor = adjacency_factor(proven_for=event.adjacency, asked=asked, statistic=event.statistic)
+    noise = float(event.noise_multiplier)
+    orders = np.asarray(ORDERS, dtype=np.float64)
+    if not isinstance(event, PoissonSampledGaussianEvent):
+        amplified = _fixed_size_bound(noise, event.sample_size, event.population_size, ORDERS)
+    else:
+        probability = float(event.sampling_probability)
+        if asked is Adjacency.ADD_REMOVE:
+            amplified = _poisson_bound(noise, probability, ORDERS)
+        else:
+            removal = _poisson_bound(noise, probability, tuple(2 * a - 1 for a in ORDERS))
+            addition = _poisson_bound(noise, probability, tuple(2 * a for a in ORDERS))
+            amplified = 2 * orders / (2 * orders - 1) * removal + addition
+    # Renyi divergence is quasi-convex in the pair, so a sample never costs more than everybody.
+    everybody = factor * orders / (2 * noise**2) * (1 + _RELATIVE_MARGIN)
+    return np.minimum(amplified, everybody)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenyiAccountant:
+    """Total of the events so far; immutable, `compose` returns a new accountant.
+
+    Parameters
+    ----------
+    adjacency : Adjacency
+        The neighbours for which the guarantee is asked.
+    bounds : tuple of float
+        Bound of the Renyi divergence for each order in `ORDERS`.
+    """
+
+    adjacency: Adjacency
+    bounds: tuple[float, ...] = field(default=(0.0,) * len(ORDERS))
+
+    def compose(self, event: Event) -> "RenyiAccountant":
+        """Return the accountant after one more event on the same patients.
+
+        Parameters
+        ----------
+        event : Event
+            Its parameters are fixed in advance; for parameters that depend on earlier outputs,
+            the rules of the ledger apply.
+
+        Raises
+        ------
+        ConfigurationError
+            If an adjacency does not allow it: samples of fixed size are for replacement only.
+        """
+        total = (np.asarray(self.bounds) + self._cost(event)) * (1 + 2.0**-50)
+        return replace(self, bounds=tuple(map(float, total)))
+
+    def _cost(self, event: Event) -> NDArray[np.float64]:
+        orders = np.asarray(ORDERS, dtype=np.float64)
+        if isinstance(event, GaussianEvent):
+            factor = adjacency_factor(
+                proven_for=event.adjacency, asked=self.adjacency, statistic=event.statistic
+            )
+            return factor * event_mu_squared(event) / 2 * orders * (1 + 2.0**-50)
+        if isinstance(event, RepeatedEvent):
+            return event.count * self._cost(event.event) * (1 + 2.0**-50)
+        if isinstance(event, ComposedEvent):
+            costs = [self._cost(member) for member in event.events]
+            total: NDArray[np.float64] = np.sum([np.zeros(len(ORDERS)), *costs], axis=0)
+            return total * (1 + len(costs) * 2.0**-50)
+        if isinstance(event, ParallelEvent):
+            # A patient is in one part; the dearest one at each order bounds all of them.
+            costs = [self._cost(member) for member in event.events]
+            dearest: NDArray[np.float64] = np.max([np.zeros(len(ORDERS)), *costs], axis=0)
+            return dearest
+        return _sampled_bound(event, self.adjacency)
+
+    def epsilon(self, *, delta: float) -> float:
+        """Return epsilon at `delta`, rounded up.
+
+        The least over the orders of the conversion of Canonne, Kamath and Steinke ("The discrete
+        Gaussian for differential privacy", NeurIPS 2020, Proposition 12).
+
+        Parameters
+        ----------
+        delta : float
+            From `privacy.accountants.gaussian.MIN_DELTA` to below 1.
+
+        Raises
+        ------
+        ConfigurationError
+            If `delta` is outside its range.
+        """
+        _require(MIN_DELTA <= delta < 1, f"delta from {MIN_DELTA} to below 1", delta)
+        if not any(self.bounds):
+            return 0.0
+        from dp_accounting.rdp.rdp_privacy_accountant import compute_epsilon
+
+        # The engine squares delta and takes logarithms; the margin is far above its rounding.
+        epsilon = float(compute_epsilon(ORDERS, self.bounds, delta * (1 - 1e-12))[0])
+        return epsilon + 1e-12 * max(1.0, epsilon) if epsilon > 0 else 0.0
+
+    def delta(self, *, epsilon: float) -> float:
+        """Return delta at `epsilon`, rounded up; see `epsilon`.
+
+        Parameters
+        ----------
+        epsilon : float
+            At least 0, in nats.
+
+        Raises
+        ------
+        ConfigurationError
+            If `epsilon` is negative, infinite or not a number.
+        """
+        _require(math.isfinite(epsilon) and epsilon >= 0, "epsilon to be finite and >= 0", epsilon)
+        if not any(self.bounds):
+            return 0.0
+        from dp_accounting.rdp.rdp_privacy_accountant import compute_delta
+
+        # Rounding of the exponent grows with the order.
+        margin = 1e-11 * (1 + epsilon)
+        lower = max(0.0, epsilon * (1 - 1e-14) - 1e-14)
+        delta = float(compute_delta(ORDERS, self.bounds, lower)[0])
+        return min(1.0, max(delta * math.exp(min(margin, 1.0)), MIN_DELTA))

@@ -1,0 +1,143 @@
+from decimal import Decimal
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import norm
+
+from privacy.accountants.gaussian import GaussianAccountant, gaussian_delta
+from privacy.accountants.loss_distribution import LossDistributionAccountant
+from privacy.accountants.renyi import RenyiAccountant
+from privacy.accountants.selection import accountant_for, ledger_rho, without_sampling
+from privacy.errors import ConfigurationError
+from privacy.events import (
+    ComposedEvent,
+    DiscreteGaussianEvent,
+    Event,
+    GaussianEvent,
+    ParallelEvent,
+    PoissonSampledGaussianEvent,
+    RepeatedEvent,
+    SampledWithoutReplacementGaussianEvent,
+)
+from privacy.ledger import RHO_STEP
+from privacy.parameters import Adjacency
+
+GAUSSIAN = DiscreteGaussianEvent(statistic="a", l2_sensitivity=10.0, noise_stddev=100.0, n_values=1)
+POISSON = PoissonSampledGaussianEvent(
+    statistic="p", noise_multiplier=2.0, sampling_probability=0.1, n_values=1
+)
+FIXED_SIZE = SampledWithoutReplacementGaussianEvent(
+    statistic="w", noise_multiplier=2.0, sample_size=1, population_size=10, n_values=1
+)
+
+
+@pytest.mark.parametrize(
+    ("event", "adjacency", "kind"),
+    [
+        (ComposedEvent(events=()), Adjacency.ADD_REMOVE, GaussianAccountant),
+        (ParallelEvent(events=(GAUSSIAN,)), Adjacency.REPLACE_ONE, GaussianAccountant),
+        (RepeatedEvent(event=POISSON, count=3), Adjacency.ADD_REMOVE, LossDistributionAccountant),
+        (ComposedEvent(events=(GAUSSIAN, POISSON)), Adjacency.REPLACE_ONE, RenyiAccountant),
+        (FIXED_SIZE, Adjacency.REPLACE_ONE, RenyiAccountant),
+        (RepeatedEvent(event=POISSON, count=10**7), Adjacency.ADD_REMOVE, RenyiAccountant),
+    ],
+)
+def test_the_tightest_accountant_is_taken(
+    event: Event, adjacency: Adjacency, kind: type[object]
+) -> None:
+    found = accountant_for(event, adjacency=adjacency)
+    assert type(found) is kind
+    assert found.adjacency is adjacency
+    assert found == kind(adjacency=adjacency).compose(event)  # type: ignore[call-arg,attr-defined]
+    assert found.epsilon(delta=1e-6) >= 0
+
+
+@pytest.mark.parametrize("event", [FIXED_SIZE, ComposedEvent(events=(POISSON, FIXED_SIZE))])
+def test_a_fixed_size_says_nothing_about_add_or_remove(event: Event) -> None:
+    with pytest.raises(
+        ConfigurationError, match="expected the sensitivity of 'w' to be proven for"
+    ):
+        accountant_for(event, adjacency=Adjacency.ADD_REMOVE)
+    with pytest.raises(ConfigurationError, match="ADJACENCY_MISMATCH"):
+        ledger_rho(event)
+
+
+def test_a_ledger_books_the_exact_amount_of_gaussian_draws() -> None:
+    event = RepeatedEvent(event=GAUSSIAN, count=5)
+    exact = Decimal(5 * 100) / Decimal(10_000 - 16) / 2
+    assert exact <= ledger_rho(event) <= exact + 2 * RHO_STEP
+    assert ledger_rho(event, adjacency=Adjacency.REPLACE_ONE) == pytest.approx(4 * exact)
+
+
+def test_a_ledger_books_sampled_draws_without_the_gain_of_sampling() -> None:
+    for event, adjacency, factor in (
+        (POISSON, Adjacency.ADD_REMOVE, 1),
+        (POISSON, Adjacency.REPLACE_ONE, 4),
+        (FIXED_SIZE, Adjacency.REPLACE_ONE, 1),
+    ):
+        rho = ledger_rho(RepeatedEvent(event=event, count=8), adjacency=adjacency)
+        assert Decimal(factor) <= rho <= Decimal(factor) + RHO_STEP
+
+
+@pytest.mark.parametrize(
+    "event", [ComposedEvent(events=()), RepeatedEvent(event=POISSON, count=10**9)]
+)
+def test_nothing_and_too_much_cannot_be_booked(event: Event) -> None:
+    with pytest.raises(ConfigurationError, match="RHO_INVALID"):
+        ledger_rho(event)
+
+
+def test_the_form_of_an_event_survives_without_sampling() -> None:
+    event = ComposedEvent(events=(GAUSSIAN, ParallelEvent(events=(POISSON, GAUSSIAN))))
+    everybody = GaussianEvent(statistic="p", l2_sensitivity=1.0, noise_stddev=2.0, n_values=1)
+    assert without_sampling(event) == ComposedEvent(
+        events=(GAUSSIAN, ParallelEvent(events=(everybody, GAUSSIAN)))
+    )
+
+
+@settings(max_examples=25)
+@given(
+    probability=st.floats(0.001, 1),
+    noise=st.floats(0.4, 8),
+    epsilon=st.floats(0, 4),
+    others=st.lists(st.floats(-1, 1), min_size=1, max_size=4),
+)
+def test_a_sample_never_tells_more_than_everybody(
+    probability: float, noise: float, epsilon: float, others: list[float]
+) -> None:
+    # Brute force: the other patients are sampled too; both directions, by summation on a grid.
+    x = np.linspace(-6 - 9 * noise, 6 + 9 * noise, 20_001)
+    width = x[1] - x[0]
+
+    def output(values: list[float]) -> np.ndarray:
+        total = np.zeros_like(x)
+        for chosen in range(2 ** len(values)):
+            inside = [bool(chosen >> i & 1) for i in range(len(values))]
+            weight = np.prod([probability if i else 1 - probability for i in inside])
+            centre = sum(v for v, i in zip(values, inside, strict=True) if i)
+            total += weight * norm.pdf(x, centre, noise)
+        return total
+
+    without, with_patient = output(others), output([*others, 1.0])
+    bound = gaussian_delta(epsilon=epsilon, mu=1 / noise)
+    for p, q in ((without, with_patient), (with_patient, without)):
+        found = width * np.maximum(p - np.exp(epsilon) * q, 0.0).sum()
+        assert found <= bound + 1e-6  # the error of the grid
+
+
+@settings(max_examples=8)
+@given(probability=st.floats(0.001, 1), noise=st.floats(0.5, 10), count=st.integers(1, 300))
+def test_the_printed_epsilon_is_never_above_the_booked_one(
+    probability: float, noise: float, count: int
+) -> None:
+    step = PoissonSampledGaussianEvent(
+        statistic="p", noise_multiplier=noise, sampling_probability=probability, n_values=1
+    )
+    event = RepeatedEvent(event=step, count=count)
+    booked = GaussianAccountant(
+        adjacency=Adjacency.ADD_REMOVE, mu_squared=2 * float(ledger_rho(event))
+    )
+    printed = accountant_for(event, adjacency=Adjacency.ADD_REMOVE)
+    assert printed.epsilon(delta=1e-6) <= booked.epsilon(delta=1e-6) * (1 + 1e-9)

@@ -19,13 +19,14 @@ from prefect import flow
 from flows.request import job_of
 from flows.site import SiteFile
 from privacy.errors import ConfigurationError, InputError
-from privacy.events import ComposedEvent, GaussianEvent
+from privacy.events import GaussianEvent
 from privacy.parameters import Adjacency, Analysis
 from storage.cohorts import CohortReader
 from storage.manifest import MANIFEST_FILE
 from storage.refs import new_release_id
 from storage.settings import Settings, ensure_private_directory
-from tasks import expectations, publish_steps
+from tasks import expectations
+from tasks.bundle import NO_MEASUREMENT, Provenance, build_bundle
 from tasks.cluster import local_cluster
 from tasks.compute import DaskExecutor
 from tasks.encoding import decode, domain_of, encode_chunk
@@ -150,16 +151,18 @@ class _Benchmark:
             n_values=frame.shape[0] * (frame.shape[1] - 1),
             adjacency=Adjacency.ADD_REMOVE,
         )
-        files, manifest = publish_steps.build_bundle(
+        files, manifest = build_bundle(
             job,
             frame,
             None,
-            event=ComposedEvent(events=(claimed,)),
-            ledger_entry="none: not a release",
-            rows=len(frame),
+            provenance=Provenance(
+                events=(claimed,),
+                ledger_entry="none: not a release",
+                measurement_sha256=NO_MEASUREMENT,
+                tainted=False,
+                analysis=Analysis.PUBLISHED,
+            ),
             gate=report,
-            tainted=False,
-            analysis=Analysis.PUBLISHED,
             mark={MARK_COLUMN: PUBLISHED_MARKER},
         )
         self.folder.mkdir(parents=True)

@@ -17,7 +17,6 @@ from privacy.errors import ConfigurationError, InputError
 if TYPE_CHECKING:
     from flows.request import ReleaseRequest
     from flows.site import SiteFile
-    from storage.ledger_db import LedgerDatabase
     from storage.settings import Settings
 
 
@@ -34,7 +33,7 @@ def release(options: argparse.Namespace) -> int:
     path, site = options.site, load_site(options.site)
     progress.waiting(f"looking for the table of {site.dataset}")
     try:
-        request = _checked_request(path, site, settings)
+        request = _checked_request(path, site, settings, options)
     except InputError as error:
         if options.fallback is None or error.code != "DATA_UNAVAILABLE":
             raise
@@ -43,7 +42,7 @@ def release(options: argparse.Namespace) -> int:
             f"the data of {options.site.stem} are not at hand and could not be fetched; "
             f"releasing {site.title} instead"
         )
-        request = _checked_request(path, site, settings)
+        request = _checked_request(path, site, settings, options)
     configure_prefect(settings)
     progress.title(site)
     progress.note("starting the orchestrator")
@@ -56,11 +55,13 @@ def release(options: argparse.Namespace) -> int:
     if options.json:
         terminal.print_json(answer)
     else:
-        progress.finish(outcome)
+        terminal.outcome(outcome)
     return 0
 
 
-def _checked_request(path: Path, site: SiteFile, settings: Settings) -> ReleaseRequest:
+def _checked_request(
+    path: Path, site: SiteFile, settings: Settings, options: argparse.Namespace
+) -> ReleaseRequest:
     """Check the request, the folders and the header of the source; no row is read."""
     from flows.request import ReleaseRequest, load_job
     from storage.cohorts import CohortReader
@@ -68,7 +69,17 @@ def _checked_request(path: Path, site: SiteFile, settings: Settings) -> ReleaseR
     from storage.settings import ensure_private_directory
     from tasks.ledger_steps import check_source
 
-    request = ReleaseRequest(site_file=str(path), dataset=site.dataset)
+    requester = None
+    if options.key is not None:
+        from storage.keys import SigningKey
+
+        requester = SigningKey.read(options.key).key_id
+    request = ReleaseRequest(
+        site_file=str(path),
+        dataset=site.dataset,
+        new_draw=options.new_draw,
+        requester=requester,
+    )
     job = load_job(request)
     ensure_private_directory(settings.home)
     ReleaseStore(settings.releases).check_usable(site.dataset)
@@ -100,10 +111,17 @@ def benchmark(options: argparse.Namespace) -> int:
 
 def verify(options: argparse.Namespace) -> int:
     """Check a published bundle."""
+    from storage.keys import KeyStore, read_public_keys
     from storage.releases import verify_bundle
+    from storage.settings import load_settings
     from tasks.reporting.guarantee import Claim, guarantee_statement
 
-    verified = verify_bundle(options.bundle)
+    keys = KeyStore(load_settings().key_folder)
+    verified = verify_bundle(
+        options.bundle,
+        trusted=read_public_keys(options.key) if options.key else keys.pipeline_public(),
+        officers=read_public_keys(options.officer) if options.officer else keys.officers(),
+    )
     manifest = verified.manifest
     if options.json:
         terminal.print_json(
@@ -115,6 +133,9 @@ def verify(options: argparse.Namespace) -> int:
                 "delta": manifest.delta,
                 "adjacency": manifest.adjacency,
                 "manifest_sha256": verified.manifest_sha256,
+                "signed_by": verified.signer,
+                "approved_by": verified.approved_by,
+                "reason": verified.reason,
             }
         )
         return 0
@@ -124,47 +145,12 @@ def verify(options: argparse.Namespace) -> int:
         "states them, epsilon as its events give it",
     )
     terminal.paragraph("Manifest", f"SHA-256 {verified.manifest_sha256}")
-    terminal.paragraph("Guarantee", guarantee_statement(Claim.of(manifest)))
-    return 0
-
-
-def _verified_ledger() -> LedgerDatabase:
-    from storage.ledger_db import LedgerDatabase
-    from storage.settings import load_settings
-
-    path = load_settings().ledger_path
-    if not path.exists():
-        raise ConfigurationError(
-            "NO_LEDGER",
-            f"expected a ledger at {path}, found none; the first release makes it, in the folder "
-            "that CLUSTMIX_HOME names",
+    terminal.paragraph("Signed", f"by the pipeline with key {verified.signer}")
+    if verified.approved_by is not None:
+        terminal.paragraph(
+            "Approved", f"by the officer with key {verified.approved_by}: {verified.reason}"
         )
-    ledger = LedgerDatabase(path)
-    ledger.verify()
-    return ledger
-
-
-def ledger_show(options: argparse.Namespace) -> int:
-    """List releases, spent and remaining budget."""
-    ledger = _verified_ledger()
-    entries = ledger.entries(options.dataset)
-    datasets = sorted({entry.dataset for entry in entries})
-    balances = {name: ledger.balance(name) for name in datasets}
-    if options.json:
-        terminal.print_json(terminal.ledger_as_json(entries, balances))
-    else:
-        terminal.ledger(entries, balances)
-    return 0
-
-
-def ledger_verify(options: argparse.Namespace) -> int:
-    """Check the ledger."""
-    sequence, head = _verified_ledger().head()
-    if options.json:
-        terminal.print_json({"verified": True, "rows": sequence, "head": head})
-    else:
-        terminal.paragraph("Verified", f"{sequence} rows")
-        terminal.paragraph("Last row", head)
+    terminal.paragraph("Guarantee", guarantee_statement(Claim.of(manifest)))
     return 0
 
 

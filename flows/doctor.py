@@ -1,4 +1,4 @@
-"""Examine an installation: packages, folders, ledger, noise, public data."""
+"""Examine an installation: packages, folders, keys, ledger and its head, noise, public data."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from importlib.metadata import distribution, packages_distributions, version
 from pathlib import Path
 
-from privacy.errors import ClustMixError
+from privacy.errors import ClustMixError, ConfigurationError, IntegrityError
 from privacy.randomness import OperatingSystemNoise
 from storage import datasets
+from storage.keys import KeyStore, SigningKey
 from storage.ledger_db import LedgerDatabase
+from storage.ledger_head import HeadFile
 from storage.releases import ReleaseStore
 from storage.settings import Settings, ensure_private_directory
 
@@ -35,12 +37,20 @@ class Finding:
 
 
 def examine(settings: Settings) -> list[Finding]:
-    """Run all examinations; none changes anything."""
+    """Run all examinations; none changes anything.
+
+    A ledger in PostgreSQL is opened like a release opens it: that makes the journal in an empty
+    database, where the role of the address may.
+    """
     examinations: tuple[tuple[str, Callable[[Settings], str]], ...] = (
         ("packages", _packages),
         ("private folder", _private_folder),
         ("releases", _releases),
+        ("keys", _keys),
+        ("officers", _officers),
+        ("measurements", _measurements),
         ("ledger", _ledger),
+        ("ledger head", _ledger_head),
         ("noise", _noise),
         ("orchestrator", _orchestrator),
     )
@@ -82,12 +92,90 @@ def _releases(settings: Settings) -> str:
     return f"{settings.releases}" if settings.releases.exists() else _NONE_YET
 
 
-def _ledger(settings: Settings) -> str:
-    if not settings.ledger_path.exists():
+def _keys(settings: Settings) -> str:
+    folder = settings.key_folder
+    if not os.path.lexists(folder):
+        _refuse_lost_ledger_key(settings)
         return _NONE_YET
-    ledger = LedgerDatabase(settings.ledger_path)
+    store = KeyStore(ensure_private_directory(folder))
+    # The store makes what is missing, so it is asked only for what is there.
+    pair = [os.path.lexists(folder / name) for name in ("pipeline.key", "pipeline.pub")]
+    if os.path.lexists(folder / "ledger.key"):
+        store.ledger_secret()
+    else:
+        _refuse_lost_ledger_key(settings)
+    if not any(pair):
+        return f"{folder}, closed to others; the first release makes the pipeline's key"
+    key = store.pipeline() if pair != [True, False] else SigningKey.read(folder / "pipeline.key")
+    return f"pipeline key {key.key_id}, closed to others"
+
+
+def _refuse_lost_ledger_key(settings: Settings) -> None:
+    """Refuse the absence of the key of requests where the ledger of this installation has rows."""
+    ledger = None if settings.ledger_url is not None else _open_ledger(settings)
+    if ledger is not None and ledger.history():
+        raise ConfigurationError(
+            "LEDGER_KEY_LOST",
+            f"expected the key of earlier requests in {settings.key_folder / 'ledger.key'}, found "
+            "none; restore it, or what was measured before is measured and paid for again",
+        )
+
+
+def _officers(settings: Settings) -> str:
+    folder = settings.key_folder / "officers"
+    found = len(KeyStore(settings.key_folder).officers())
+    if not found:
+        return f"none; who may approve has a public key NAME.pub in {folder}"
+    names = sorted(path.stem for path in folder.iterdir() if not path.name.startswith("."))
+    if len(names) != found:
+        raise ConfigurationError(
+            "OFFICER_TWICE",
+            f"expected a key of their own for each of {', '.join(names)}, found {found} keys; "
+            "remove the repeated file",
+        )
+    return f"{found}: {', '.join(names)}"
+
+
+def _measurements(settings: Settings) -> str:
+    folder = settings.measurements
+    if not os.path.lexists(folder):
+        return _NONE_YET
+    ensure_private_directory(folder)
+    kept = sum(not path.name.startswith(".") for path in folder.iterdir())
+    return f"{kept} sealed, closed to others"
+
+
+def _open_ledger(settings: Settings) -> LedgerDatabase | None:
+    """Return the ledger without its exported head, or None where no file was made yet."""
+    if settings.ledger_url is not None:
+        return LedgerDatabase(settings.ledger_url.get_secret_value())
+    return LedgerDatabase(settings.ledger_path) if settings.ledger_path.exists() else None
+
+
+def _ledger(settings: Settings) -> str:
+    """Verify the journal by itself; where it is in PostgreSQL, its address stays unsaid."""
+    ledger = _open_ledger(settings)
+    if ledger is None:
+        return _NONE_YET
     ledger.verify()
-    return f"hash chain of {ledger.head()[0]} rows verified"
+    where = "a file" if settings.ledger_url is None else "PostgreSQL"
+    return f"in {where}; hash chain of {ledger.head()[0]} rows verified"
+
+
+def _ledger_head(settings: Settings) -> str:
+    # Before the journal, which may have grown since.
+    head = HeadFile(settings.ledger_head_path).read()
+    if head is None:
+        return _NONE_YET
+    ledger = _open_ledger(settings)
+    if ledger is None:
+        raise IntegrityError(
+            "LEDGER_LOST",
+            f"expected the ledger whose row {head[0]} was exported, found none at "
+            f"{settings.ledger_path}; restore its latest copy before the next release",
+        )
+    ledger.verify(expected_head=head)
+    return f"row {head[0]} is in the ledger"
 
 
 def _noise(settings: Settings) -> str:

@@ -7,32 +7,28 @@ private workspace is gone at the end, however the run ends. No step is cached or
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
-from pathlib import Path
 from typing import Any
 
 from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 from prefect.states import Failed as FailedState
-from pydantic import BaseModel, ConfigDict
 
+from flows.publication import ReleaseOutcome, publish_sealed, reuse
 from flows.request import ReleaseRequest, load_job
 from privacy.errors import BudgetRefused, ClustMixError, Withheld
-from privacy.ledger import EntryState, LedgerEntry
+from privacy.ledger import LedgerEntry
 from storage.cohorts import CohortReader
 from storage.diagnostics import DiagnosticsFile
-from storage.manifest import Manifest
 from storage.settings import Settings, load_settings
 from storage.workspace import PrivateWorkspace
 from tasks import ingest_steps, ledger_steps, measure_steps, publish_steps
 from tasks.cluster import connect, local_cluster
 from tasks.compute import DaskExecutor, Executor, LocalExecutor
 from tasks.orchestrator import end_server_with_this_process
-from tasks.reporting.guarantee import Claim, guarantee_statement
 from tasks.run import Randomness, ReleaseJob, Site, randomness_of_run, stage
 from tasks.runtime import (
     Failed,
@@ -47,34 +43,16 @@ from tasks.synthesizers.plan import MeasurementPlan
 clean_up = guarded_task(name="clean-up")(ledger_steps.clean_up)
 check_source = guarded_task(name="check-source")(ledger_steps.check_source)
 plan_measurement = guarded_task(name="plan")(measure_steps.plan_measurement)
+identify = guarded_task(name="identify")(ledger_steps.identify)
 reserve = guarded_task(name="reserve")(ledger_steps.reserve)
 ingest = guarded_task(name="ingest")(ingest_steps.ingest)
-sample_and_decode = guarded_task(name="decode")(publish_steps.sample_and_decode)
-output_gate = guarded_task(name="output-gate")(publish_steps.output_gate)
-build_bundle = guarded_task(name="report")(publish_steps.build_bundle)
-publish = guarded_task(name="publish")(publish_steps.publish)
+seal = guarded_task(name="seal")(measure_steps.seal)
+prepare = guarded_task(name="prepare")(publish_steps.prepare)
+publish = guarded_task(name="publish")(publish_sealed)
 
 
 _reports: ContextVar[list[ReleaseOutcome | Failed]] = ContextVar("reports")
 """Where `run_release` finds what the flow did; its own state holds public text only."""
-
-
-class ReleaseOutcome(BaseModel):
-    """What a finished release says about itself; every field is public."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    dataset: str
-    release_id: str
-    bundle: str
-    guarantee: str
-    epsilon: float
-    delta: float
-    adjacency: str
-    replace_one_epsilon: float
-    charged_rho: str
-    remaining_rho: str
-    releases_left: int
 
 
 @flow(
@@ -99,7 +77,7 @@ def release_cohort(request: ReleaseRequest) -> State[None]:
     if isinstance(outcome, Failed):
         name = {BudgetRefused: "Refused", Withheld: "Withheld"}.get(outcome.error_class, "Failed")
         return FailedState(name=name, message=f"{outcome.code}: {outcome.message}")
-    return Completed(message=f"published {outcome.dataset}/{outcome.release_id}")
+    return Completed(message=f"{outcome.state} {outcome.dataset}/{outcome.release_id}")
 
 
 def run_release(request: ReleaseRequest) -> ReleaseOutcome:
@@ -144,9 +122,13 @@ def _run(request: ReleaseRequest, settings: Settings) -> ReleaseOutcome:
         reader = CohortReader(job.source, settings=site.settings)
         check_source(job, reader)
         plan = plan_measurement(job)
-        entry = reserve(job, site)
-        with _closing(site, entry):
-            return _release(job, site, workspace, reader, plan, entry)
+        key = identify(job, site, reader)
+        reservation = reserve(job, site, key, new_draw=request.new_draw)
+        if reservation.created:
+            with _closing(site, reservation.entry):
+                return _release(job, site, workspace, reader, plan, reservation.entry)
+    # The measurement has been paid for: what is left to do is done without the table.
+    return reuse(job, site, reservation.entry)
 
 
 def _release(
@@ -160,26 +142,10 @@ def _release(
     """Run a reserved release: measure, then publish."""
     randomness = randomness_of_run()
     ledger_steps.begin(site, entry)
-    released, curator = _measure(job, site, workspace, reader, plan, entry, randomness)
-
-    frame = sample_and_decode(job, released, randomness.sampling)
-    gate = output_gate(job, frame)
-    with stage("commit"):
-        ledger_steps.advance(site, entry, EntryState.APPROVED)
-    balance = ledger_steps.balance_after(job, site)
-    files, manifest = build_bundle(
-        job,
-        frame,
-        balance,
-        event=curator.event,
-        ledger_entry=entry.entry_id,
-        gate=gate,
-        tainted=curator.tainted,
-    )
-    bundle = publish(job, site, files, manifest)
-    digest = hashlib.sha256(manifest.to_bytes()).hexdigest()
-    ledger_steps.advance(site, entry, EntryState.PUBLISHED, digest=digest)
-    return _outcome(job, site, manifest, bundle)
+    _measure(job, site, workspace, reader, plan, entry, randomness)
+    measurement = site.measurements.open(job.ref.release_id)
+    prepare(job, site, entry, measurement, randomness.sampling)
+    return publish(job, site, entry)
 
 
 def _measure(
@@ -190,7 +156,7 @@ def _measure(
     plan: MeasurementPlan,
     entry: LedgerEntry,
     randomness: Randomness,
-) -> tuple[dict[str, Any], Curator]:
+) -> None:
     """Read the cohort, run the method's stages, seal; nothing after this reads private rows."""
     diagnostics = DiagnosticsFile(site.settings.diagnostics / f"{job.ref.release_id}.jsonl")
     shards = ingest(job, reader, workspace, diagnostics)
@@ -209,8 +175,7 @@ def _measure(
     measure_steps.check_draws(plan, curator)
     for shard in shards:
         shard.unlink()
-    ledger_steps.advance(site, entry, EntryState.SEALED, digest=seals.digest)
-    return released, curator
+    seal(job, site, entry, curator, seals, released)
 
 
 @contextmanager
@@ -253,20 +218,3 @@ def _executor(job: ReleaseJob, site: Site, workspace: PrivateWorkspace) -> Itera
                     local_cluster(settings.dask_workers, workspace.path("dask"))
                 )
             yield DaskExecutor(client, job.ref.release_id)
-
-
-def _outcome(job: ReleaseJob, site: Site, manifest: Manifest, bundle: Path) -> ReleaseOutcome:
-    balance = ledger_steps.balance_after(job, site)
-    return ReleaseOutcome(
-        dataset=job.ref.dataset,
-        release_id=job.ref.release_id,
-        bundle=str(bundle),
-        guarantee=guarantee_statement(Claim.of(manifest)),
-        epsilon=manifest.epsilon,
-        delta=manifest.delta,
-        adjacency=manifest.adjacency,
-        replace_one_epsilon=manifest.replace_one_epsilon,
-        charged_rho=f"{job.charge_rho:f}",
-        remaining_rho=f"{balance.remaining_rho:f}",
-        releases_left=balance.releases_left(job.charge_rho),
-    )

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from flows.site import SiteFile, load_site
+from flows.site import Approval, SiteFile, load_site
 from privacy.errors import ConfigurationError
+from privacy.ledger import Partition
 from privacy.parameters import Analysis
 from storage.refs import ReleaseRef, new_release_id
 from tasks.run import ReleaseJob
@@ -29,10 +30,20 @@ class ReleaseRequest(BaseModel):
         description="Id of the release; made anew if left out.",
         pattern=r"^r-[0-9]{8}-[0-9a-f]{8}$",  # names a folder before anything else is checked
     )
+    new_draw: bool = Field(
+        default=False,
+        description="Draw new noise, and pay again, where this table was measured before.",
+    )
+    requester: str | None = Field(
+        default=None,
+        description="Key id of the person who asks; needed where an officer has to approve.",
+        pattern=r"^[0-9a-f]{16}$",
+    )
 
 
-def job_of(site: SiteFile, release_id: str) -> ReleaseJob:
+def job_of(site: SiteFile, release_id: str, *, requester: str | None = None) -> ReleaseJob:
     """Return the public facts of a release from its site file."""
+    partition, window = site.privacy_unit.partition, site.budget.window
     return ReleaseJob(
         ref=ReleaseRef(dataset=site.dataset, release_id=release_id),
         title=site.title,
@@ -44,8 +55,15 @@ def job_of(site: SiteFile, release_id: str) -> ReleaseJob:
         adjacency=site.privacy.adjacency,
         cohort=site.cohort,
         lifetime_epsilon=site.budget.lifetime_epsilon,
+        dataset_epsilon=site.budget.dataset_epsilon,
+        window_epsilon=None if window is None else window.epsilon,
+        window_days=None if window is None else window.days,
+        partition=None if partition is None else Partition(**partition.model_dump()),
+        needs_approval=site.approval is Approval.OFFICER,
+        requester=requester,
         method=site.method,
         rows=site.rows,
+        site=site.model_dump(mode="json", by_alias=True),
     )
 
 
@@ -55,8 +73,8 @@ def load_job(request: ReleaseRequest) -> ReleaseJob:
     Raises
     ------
     ConfigurationError
-        If the file is not a valid site file, is about another dataset, or asks for an analysis
-        that cannot be published.
+        If the file is not a valid site file, is about another dataset, asks for an analysis
+        that cannot be published, or needs an approval and nobody signs the request.
     """
     site = load_site(Path(request.site_file))
     if site.dataset != request.dataset:
@@ -70,4 +88,10 @@ def load_job(request: ReleaseRequest) -> ReleaseJob:
             "expected analysis: proven, found published: its epsilon is claimed by the paper, not "
             "proven, so it can be compared (clustmix benchmark) but not released",
         )
-    return job_of(site, request.release_id)
+    if site.approval is Approval.OFFICER and request.requester is None:
+        raise ConfigurationError(
+            "REQUESTER_MISSING",
+            "expected the key of the person who asks, because an officer other than that person "
+            "has to approve; give --key (clustmix keygen makes one)",
+        )
+    return job_of(site, request.release_id, requester=request.requester)

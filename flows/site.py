@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -40,6 +41,30 @@ class _Section(BaseModel):
     )
 
 
+class PartitionSection(_Section):
+    """Which part of the patients a release reads; parts of one scheme have no patient in common.
+
+    Parameters
+    ----------
+    scheme
+        Public name of the way to split; patients are split by a hash of their key with it.
+    parts
+        Number of parts.
+    part
+        The part that is read, from 0.
+    """
+
+    scheme: Annotated[str, AfterValidator(check_name)]
+    parts: Annotated[StrictInt, Field(ge=2, le=1000)]
+    part: Annotated[StrictInt, Field(ge=0, le=999)]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.part >= self.parts:
+            raise ValueError("expected part below parts, as the first part is 0")
+        return self
+
+
 class UnitSection(_Section):
     """Whom privacy protects.
 
@@ -49,13 +74,18 @@ class UnitSection(_Section):
         Column that names the patient; None where every row is another patient.
     max_rows_per_patient
         Rows of one patient that are used, the first in the order of the source.
+    partition
+        Part of the patients that is read, chosen by their keys; all of them if left out.
     """
 
     column: Annotated[str, Field(min_length=1)] | None
     max_rows_per_patient: Annotated[StrictInt, Field(ge=1, le=10_000)]
+    partition: PartitionSection | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.column is None and self.partition is not None:
+            raise ValueError("expected no partition where no column names the patient")
         if self.column is None and self.max_rows_per_patient != 1:
             raise ValueError("expected max_rows_per_patient: 1 where no column names the patient")
         return self
@@ -77,20 +107,48 @@ class PrivacySection(_Section):
     adjacency: Adjacency = Adjacency.ADD_REMOVE
 
 
+class WindowSection(_Section):
+    """What all releases of a cohort within any stretch of days may cost.
+
+    Parameters
+    ----------
+    days
+        Length of the stretch, back from the moment of a release.
+    epsilon
+        Cap at the delta of a release.
+    """
+
+    days: Annotated[StrictInt, Field(ge=1, le=36_500)]
+    epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
 class BudgetSection(_Section):
-    """What all releases of the dataset together may cost.
+    """What all releases together may cost. The ledger keeps the smallest caps it was ever given.
 
     Parameters
     ----------
     lifetime_epsilon
-        Cap at the delta of a release. The ledger keeps the smallest cap it was ever given.
+        Cap of the cohort over all time, at the delta of a release.
     cohort
         Name of the patients whose budget this is; the dataset's own name if left out. Site files
         about the same patients must give the same one, because their releases add up.
+    dataset_epsilon
+        Cap of this dataset alone, where several datasets share a cohort.
+    window
+        Cap of the cohort within any number of days.
     """
 
     lifetime_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     cohort: Annotated[str, AfterValidator(check_name)] | None = None
+    dataset_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    window: WindowSection | None = None
+
+
+class Approval(StrEnum):
+    """Who has to agree before a release is published."""
+
+    NONE = "none"
+    OFFICER = "officer"
 
 
 class SiteFile(_Section):
@@ -117,6 +175,9 @@ class SiteFile(_Section):
         Number of synthetic rows; public, and no function of the size of the cohort.
     public_benchmark_data
         Whether the data are public, so that experiments without a guarantee are allowed.
+    approval
+        ``officer`` if a second person has to sign each release before it is published. Once a
+        cohort was released under it, no site file can turn it off.
     """
 
     dataset: Annotated[str, AfterValidator(check_name)]
@@ -130,6 +191,7 @@ class SiteFile(_Section):
     method: MethodConfig
     rows: Annotated[StrictInt, Field(ge=1, le=10_000_000)]
     public_benchmark_data: StrictBool = False
+    approval: Approval = Approval.NONE
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -146,10 +208,24 @@ class SiteFile(_Section):
                 f"source.select: expected declared columns, found {', '.join(stray)}; list them "
                 "under schema.ignore"
             )
-        if self.budget.lifetime_epsilon < self.privacy.epsilon:
+        window = self.budget.window
+        for key, cap in (
+            ("lifetime_epsilon", self.budget.lifetime_epsilon),
+            ("dataset_epsilon", self.budget.dataset_epsilon),
+            ("window.epsilon", None if window is None else window.epsilon),
+        ):
+            if cap is not None and cap < self.privacy.epsilon:
+                raise ValueError(
+                    f"budget.{key}: expected at least privacy.epsilon, so that one release "
+                    "is possible"
+                )
+        if (
+            self.privacy_unit.partition is not None
+            and self.privacy.adjacency is not Adjacency.ADD_REMOVE
+        ):
             raise ValueError(
-                "budget.lifetime_epsilon: expected at least privacy.epsilon, so that one release "
-                "is possible"
+                "privacy_unit.partition: expected adjacency add_remove; a patient who is replaced "
+                "may move from one part to another, so the parts do not protect each other"
             )
         if self.analysis is not Analysis.PROVEN and not self.public_benchmark_data:
             raise ValueError(

@@ -42,8 +42,15 @@ _GUARANTEE = f"""\
 privacy_unit: {{column: {PLACEHOLDER}, max_rows_per_patient: {PLACEHOLDER}}}
 # The guarantee of one release. Delta stays far below one over the number of patients.
 privacy: {{epsilon: {PLACEHOLDER}, delta: {PLACEHOLDER}}}
-# What all releases of this dataset together may cost. It can be lowered later, never raised.
-budget: {{lifetime_epsilon: {PLACEHOLDER}}}
+# What all releases about these patients together may cost. It can be lowered later, never raised.
+budget:
+  lifetime_epsilon: {PLACEHOLDER}
+  # cohort: heart-failure                # the same name in all site files about the same patients
+  # dataset_epsilon: 2.0                 # of this dataset alone, where a cohort has several
+  # window: {{days: 365, epsilon: 1.5}}    # of the cohort within any 365 days
+# Does a second person sign each release before it is published? It can be turned on later, never
+# off again; clustmix keygen makes the keys.
+# approval: officer
 method: {{kind: clustmix}}
 rows: {PLACEHOLDER}               # synthetic rows; a round number, not the size of the cohort
 

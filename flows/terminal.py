@@ -9,6 +9,8 @@ import json
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from privacy.errors import ClustMixError
@@ -16,7 +18,7 @@ from privacy.parameters import Adjacency
 
 if TYPE_CHECKING:
     from flows.doctor import Finding
-    from flows.release import ReleaseOutcome
+    from flows.publication import ReleaseOutcome
     from flows.site import SiteFile
     from privacy.ledger import Balance, LedgerEntry
 
@@ -33,6 +35,7 @@ _STAGE_TEXTS = {
     "clean-up": "close and delete what dead runs left",
     "check-source": "compare the header with the schema",
     "plan": "calibrate every noise scale",
+    "identify": "look whether this was measured before",
     "reserve": "charge the budget",
     "ingest": "read, check and encode the table",
     "input-gate": "hold the table against the declared rules",
@@ -44,6 +47,7 @@ _STAGE_TEXTS = {
     "noise-calibration": "hold the draws against the plan",
     "mixing": "release mixture and label model (noise)",
     "histograms": "release feature-by-label histograms (noise)",
+    "seal": "keep the noisy measurement for good",
     "decode": "sample records and decode them",
     "output-gate": "check the synthetic rows",
     "commit": "approve in the ledger",
@@ -124,38 +128,44 @@ class Progress:
             f"{site.rows:,} synthetic rows by method {site.method.kind}"
         )
 
-    def finish(self, outcome: ReleaseOutcome) -> None:
-        """Show the guarantee, the remaining budget and the bundle."""
-        more = f"{outcome.releases_left} more release{'' if outcome.releases_left == 1 else 's'}"
-        paragraph("Guarantee", outcome.guarantee)
-        paragraph(
-            "Budget",
-            f"charged rho {outcome.charged_rho}, left {outcome.remaining_rho}: {more} like this "
-            "one",
-        )
-        # Each in one line, however long, to be copied.
-        line(f"{'Bundle:':<{_INDENT}}{outcome.bundle}")
-        line(f"{'Check it:':<{_INDENT}}clustmix verify {outcome.bundle}")
-
     def _write(self, text: str, end: str = "\n") -> None:
         if not self._quiet:
             sys.stderr.write(_erase() + text + end)
             sys.stderr.flush()
 
 
+def outcome(done: ReleaseOutcome) -> None:
+    """Show the guarantee, the remaining budget and the bundle."""
+    left = f"left {done.remaining_rho}: {done.releases_left} more release"
+    left += f"{'' if done.releases_left == 1 else 's'} like this one"
+    paragraph("Guarantee", done.guarantee)
+    if done.reused:
+        paragraph("Budget", f"nothing charged, measured and paid for before; {left}")
+    else:
+        paragraph("Budget", f"charged rho {done.charged_rho}, {left}")
+    # Each in one line, however long, to be copied.
+    if done.state == "published":
+        line(f"{'Bundle:':<{_INDENT}}{done.bundle}")
+        line(f"{'Check it:':<{_INDENT}}clustmix verify {done.bundle}")
+    else:
+        line(f"{'Waits:':<{_INDENT}}for an officer, who finds it in {done.bundle}")
+        line(f"{'Then:':<{_INDENT}}clustmix approve {done.release_id} --key FILE --reason TEXT")
+
+
 def ledger(entries: Iterable[LedgerEntry], balances: Mapping[str, Balance]) -> None:
-    """Show the entries of each dataset and what is left of its cap."""
+    """Show the entries of each cohort and what is left of its cap."""
     entries = tuple(entries)
     if not entries:
         line("no entries")
-    for dataset, balance in balances.items():
-        line(dataset)
-        line(f"  lifetime cap  rho {balance.cap_rho:f}")
+    for cohort, balance in balances.items():
+        line(cohort)
+        if balance.cap_rho is not None:
+            line(f"  lifetime cap  rho {balance.cap_rho:f}")
         line(f"  spent         rho {balance.spent_rho:f}")
         line(f"  left          rho {balance.remaining_rho:f}")
         line(f"  {'release':<21}{'state':<11}{'epsilon':>8}{'delta':>9}{'rho':>16}")
         for entry in entries:
-            if entry.dataset == dataset:
+            if entry.cohort == cohort:
                 line(
                     f"  {entry.release_id:<21}{entry.state.value:<11}{entry.epsilon:>8g}"
                     f"{entry.delta:>9g}{entry.rho:>16f}"
@@ -168,27 +178,34 @@ def ledger_as_json(
     """Return the ledger for a program; amounts stay exact decimals, as text."""
     return {
         "balances": {
-            dataset: {
+            cohort: {
                 "spent_rho": f"{balance.spent_rho:f}",
-                "cap_rho": f"{balance.cap_rho:f}",
+                "cap_rho": None if balance.cap_rho is None else f"{balance.cap_rho:f}",
                 "remaining_rho": f"{balance.remaining_rho:f}",
             }
-            for dataset, balance in balances.items()
+            for cohort, balance in balances.items()
         },
-        "entries": [
-            {
-                "entry_id": entry.entry_id,
-                "dataset": entry.dataset,
-                "release_id": entry.release_id,
-                "state": entry.state.value,
-                "rho": f"{entry.rho:f}",
-                "epsilon": entry.epsilon,
-                "delta": entry.delta,
-                "adjacency": entry.adjacency.value,
-            }
-            for entry in entries
-        ],
+        "entries": [ledger_row(entry) for entry in entries],
     }
+
+
+def ledger_row(entry: LedgerEntry) -> dict[str, Any]:
+    """Return a row of the ledger for a program."""
+    return {
+        name: value if value is None or isinstance(value, bool | int | float) else _plain(value)
+        for name, value in asdict(entry).items()
+    }
+
+
+def _plain(value: object) -> Any:
+    """Return a value of a row as JSON: amounts as exact decimals in text."""
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, Mapping):
+        return {key: inner if inner is None else _plain(inner) for key, inner in value.items()}
+    if isinstance(value, tuple):
+        return [_plain(inner) for inner in value]
+    return value if isinstance(value, int) else str(value)
 
 
 def findings(found: Iterable[Finding]) -> None:

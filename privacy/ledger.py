@@ -1,30 +1,53 @@
-"""Rules of the privacy ledger: states, transitions, amounts and the hash chain. No I/O.
+"""Rules of the privacy ledger: states, transitions, signers and the hash chain. No I/O.
 
-The currency is ``rho = mu**2 / 2``: it adds up under composition, also when later releases are
-chosen in view of earlier ones, as long as the running sum stays under a cap that is fixed in
-advance (Smith and Thakurta, "Fully adaptive composition for Gaussian differential privacy", 2022).
 An amount is charged when it is reserved, before a private byte is read, and is given back only if
-it is certain that none was read.
+it is certain that none was read. Amounts, caps and charges are those of `privacy.charges`; what a
+cohort has spent, and whether one more charge fits under its caps, is `privacy.spending`.
 """
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Decimal
+from decimal import Decimal
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from privacy.errors import ConfigurationError, LedgerError
+from privacy.charges import (
+    CHARGE_FIELDS,
+    MAX_RHO,
+    RHO_STEP,
+    Caps,
+    Charge,
+    Partition,
+    charged_rho,
+    check_key_ids,
+    checked_rho,
+)
+from privacy.errors import LedgerError
 from privacy.parameters import Adjacency
 
-RHO_DECIMALS = 12
-RHO_STEP = Decimal(1).scaleb(-RHO_DECIMALS)
-"""Unit of the ledger; every amount is a whole number of it."""
-
-MAX_RHO = Decimal(1_000_000)
-"""Largest amount; it keeps sums exact within the 28 digits of decimal arithmetic."""
+__all__ = [
+    "COUNTING_STATES",
+    "GENESIS_HASH",
+    "MAX_RHO",
+    "RHO_STEP",
+    "SIGNERS",
+    "TRANSITIONS",
+    "Balance",
+    "Caps",
+    "Charge",
+    "EntryState",
+    "LedgerEntry",
+    "Partition",
+    "chain_hash",
+    "charged_rho",
+    "check_signers",
+    "check_transition",
+    "checked_rho",
+    "latest_entries",
+]
 
 GENESIS_HASH = "0" * 64
 """The hash before the first row of a journal."""
@@ -53,6 +76,8 @@ class EntryState(StrEnum):
         Sealed and not published, by a gate or a person; the charge stands.
     REVOKED
         Taken back after publication; the charge stands.
+    ADJUSTED
+        A charge that two people entered by hand; the first and the last state of its entry.
     """
 
     RESERVED = "reserved"
@@ -64,6 +89,7 @@ class EntryState(StrEnum):
     BURNED = "burned"
     WITHHELD = "withheld"
     REVOKED = "revoked"
+    ADJUSTED = "adjusted"
 
 
 TRANSITIONS: Mapping[EntryState, frozenset[EntryState]] = MappingProxyType(
@@ -77,6 +103,7 @@ TRANSITIONS: Mapping[EntryState, frozenset[EntryState]] = MappingProxyType(
         EntryState.BURNED: frozenset(),
         EntryState.WITHHELD: frozenset(),
         EntryState.REVOKED: frozenset(),
+        EntryState.ADJUSTED: frozenset(),
     }
 )
 """The states that may follow a state. Nothing leads back."""
@@ -85,9 +112,23 @@ COUNTING_STATES = frozenset(EntryState) - {EntryState.VOID}
 """States whose amount is spent."""
 
 
+SIGNERS: Mapping[EntryState, tuple[int, ...]] = MappingProxyType(
+    {
+        EntryState.APPROVED: (0, 1),
+        EntryState.WITHHELD: (0, 1),
+        EntryState.REVOKED: (0, 1),
+        EntryState.ADJUSTED: (2,),
+    }
+)
+"""How many people may sign for a state; every other state is signed by nobody."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerEntry:
     """One row of the journal: an entry in one of its states.
+
+    An adjustment is no release: its texts that only a release has are empty, it states no
+    guarantee (epsilon is infinite, delta 0) and no cap (`MAX_RHO`).
 
     Parameters
     ----------
@@ -97,26 +138,17 @@ class LedgerEntry:
         Identifier of the entry; all its rows have it.
     state : EntryState
         State from this row on.
-    dataset : str
-        Name of the dataset whose patients pay.
-    release_id : str
-        The release that was paid for.
-    rho : Decimal
-        Amount, repeated in every row of the entry.
-    epsilon, delta : float
-        Guarantee of this release alone.
-    adjacency : Adjacency
-        Neighbours of the guarantee.
-    unit : str
-        The privacy unit in words.
-    cap_rho : Decimal
-        Lifetime cap that was in force when the entry was reserved.
+    cohort, dataset, release_id, request_key, rho, epsilon, delta, adjacency, unit, caps, \
+    partition, owner, requester, needs_approval
+        The `Charge`, repeated in every row of the entry.
     digest : str or None
         SHA-256 of the sealed result, in hexadecimal, from SEALED on.
     note : str or None
-        Public code or remark of the transition.
+        Public code or remark of this state.
+    signers : tuple of str
+        Key ids of the people who signed for this state.
     recorded_at : str
-        Time by the clock of the database, UTC, ISO 8601.
+        Time by the clock of the database, UTC, ISO 8601; never before that of the row before.
     previous_hash, hash : str
         Links of the hash chain.
     """
@@ -124,16 +156,23 @@ class LedgerEntry:
     sequence: int
     entry_id: str
     state: EntryState
+    cohort: str
     dataset: str
     release_id: str
+    request_key: str
     rho: Decimal
     epsilon: float
     delta: float
     adjacency: Adjacency
     unit: str
-    cap_rho: Decimal
+    caps: Caps
+    partition: Partition | None
+    owner: str
+    requester: str | None
+    needs_approval: bool
     digest: str | None
     note: str | None
+    signers: tuple[str, ...]
     recorded_at: str
     previous_hash: str
     hash: str
@@ -143,85 +182,49 @@ class LedgerEntry:
         """Whether the amount is spent."""
         return self.state in COUNTING_STATES
 
+    @property
+    def charge(self) -> Charge:
+        """The charge; an adjustment has none.
+
+        Raises
+        ------
+        ConfigurationError
+            If the row does not hold a charge that keeps the rules.
+        """
+        return Charge(**{name: getattr(self, name) for name in CHARGE_FIELDS})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balance:
-    """What a dataset has spent and may still spend.
+    """What a cohort, or a part of it, has spent and may still spend.
 
     Parameters
     ----------
     spent_rho : Decimal
-        Sum over all entries that count.
+        Sum over all entries that count, with parallel composition over the parts of a partition.
     cap_rho : Decimal or None
         Smallest lifetime cap ever recorded; None before the first entry.
+    tightest_rho : Decimal, optional
+        What another cap (dataset, window) leaves if that is less than the lifetime cap does.
     """
 
     spent_rho: Decimal
     cap_rho: Decimal | None
+    tightest_rho: Decimal | None = None
 
     @property
     def remaining_rho(self) -> Decimal:
-        """Cap minus spent, never below zero; zero before a cap is recorded."""
+        """What the caps leave, never below zero; zero before a cap is recorded."""
         if self.cap_rho is None:
             return Decimal(0)
-        return max(Decimal(0), self.cap_rho - self.spent_rho)
+        left = self.cap_rho - self.spent_rho
+        if self.tightest_rho is not None:
+            left = min(left, self.tightest_rho)
+        return max(Decimal(0), left)
 
     def releases_left(self, rho: Decimal) -> int:
-        """Return how many more releases of amount `rho` the cap allows."""
+        """Return how many more releases of amount `rho` the caps allow."""
         return int(self.remaining_rho // checked_rho(rho))
-
-
-def charged_rho(rho: float) -> Decimal:
-    """Return the amount that is charged for `rho`: rounded up to a whole number of steps.
-
-    The cap for a lifetime epsilon is `privacy.calibration.gdp_rho`, which is rounded down.
-
-    Parameters
-    ----------
-    rho : float
-        For example `privacy.accountants.gaussian.GaussianAccountant.rho`.
-
-    Raises
-    ------
-    ConfigurationError
-        If it is not above 0 and at most `MAX_RHO`.
-    """
-    # Decimal(float) is exact; the limit keeps quantize within the precision of the context.
-    value = Decimal(rho)
-    if not value.is_finite() or not 0 < value <= MAX_RHO:
-        raise _invalid_rho(value)
-    return checked_rho(value.quantize(RHO_STEP, rounding=ROUND_CEILING))
-
-
-def checked_rho(rho: Decimal) -> Decimal:
-    """Return `rho` with exactly twelve decimals.
-
-    Parameters
-    ----------
-    rho : Decimal
-        An amount of the ledger.
-
-    Raises
-    ------
-    ConfigurationError
-        If it is not a Decimal, not above 0, above `MAX_RHO` or not a whole number of steps.
-    """
-    if (
-        not isinstance(rho, Decimal)
-        or not rho.is_finite()
-        or not 0 < rho <= MAX_RHO
-        or rho.quantize(RHO_STEP) != rho
-    ):
-        raise _invalid_rho(rho)
-    return rho.quantize(RHO_STEP)
-
-
-def _invalid_rho(rho: object) -> ConfigurationError:
-    return ConfigurationError(
-        "RHO_INVALID",
-        f"expected rho as a Decimal above 0 and at most {MAX_RHO} with at most {RHO_DECIMALS} "
-        f"decimals, found {rho!r}; round a charge up (charged_rho) and a cap down",
-    )
 
 
 def check_transition(current: EntryState, following: EntryState) -> None:
@@ -240,6 +243,54 @@ def check_transition(current: EntryState, following: EntryState) -> None:
         )
 
 
+def check_signers(entry: LedgerEntry | None, to_state: EntryState, signers: Sequence[str]) -> None:
+    """Refuse a state that was not signed for by the people whom it needs.
+
+    Parameters
+    ----------
+    entry : LedgerEntry or None
+        The entry that moves; None for an adjustment, which begins one.
+    to_state : EntryState
+        The next state.
+    signers : sequence of str
+        Key ids of those who signed.
+
+    Raises
+    ------
+    LedgerError
+        If an approval that is needed has not exactly one signer or is signed by the requester, an
+        adjustment is not signed by two people, or a state is signed for that takes no signature.
+    ConfigurationError
+        If a key id has another form.
+    """
+    check_key_ids(signers)
+    if to_state is EntryState.ADJUSTED and (len(signers) != 2 or len(set(signers)) != 2):
+        raise LedgerError(
+            "TWO_PEOPLE",
+            f"expected an adjustment to be signed with two different keys, found "
+            f"{len(set(signers))}; ask a second person",
+        )
+    if entry is not None and entry.needs_approval and to_state is EntryState.APPROVED:
+        if len(signers) != 1:
+            raise LedgerError(
+                "APPROVAL_MISSING",
+                f"expected exactly one signer for the approval of entry {entry.entry_id}, found "
+                f"{len(signers)}; an officer approves it",
+            )
+        if signers[0] == entry.requester:
+            raise LedgerError(
+                "APPROVER_IS_REQUESTER",
+                f"expected entry {entry.entry_id} to be approved with another key than the "
+                "requester's; ask another officer",
+            )
+    if len(signers) not in SIGNERS.get(to_state, (0,)):
+        raise LedgerError(
+            "SIGNERS_REFUSED",
+            f"expected {' or '.join(map(str, SIGNERS.get(to_state, (0,))))} signers for "
+            f"{to_state.value}, found {len(signers)}",
+        )
+
+
 def latest_entries(rows: Iterable[LedgerEntry]) -> dict[str, LedgerEntry]:
     """Return the latest row of each entry, by entry id, in the order of reservation.
 
@@ -254,39 +305,15 @@ def latest_entries(rows: Iterable[LedgerEntry]) -> dict[str, LedgerEntry]:
     return latest
 
 
-def balance_of(rows: Iterable[LedgerEntry]) -> Balance:
-    """Return the balance of the dataset that the rows belong to.
-
-    The amount of an entry is that of its first row, the reservation; the cap is the smallest one
-    that any row names, so that a cap can be lowered and never raised.
-
-    Parameters
-    ----------
-    rows : iterable of LedgerEntry
-        All rows of one dataset, in the order of the journal.
-    """
-    reserved: dict[str, LedgerEntry] = {}
-    state: dict[str, EntryState] = {}
-    for row in rows:
-        reserved.setdefault(row.entry_id, row)
-        state[row.entry_id] = row.state
-    spent = sum(
-        (entry.rho for key, entry in reserved.items() if state[key] in COUNTING_STATES),
-        start=Decimal(0),
-    )
-    cap = min((entry.cap_rho for entry in reserved.values()), default=None)
-    return Balance(spent_rho=spent, cap_rho=cap)
-
-
-def chain_hash(previous_hash: str, fields: Mapping[str, Any]) -> str:
+def chain_hash(previous_hash: str, columns: Mapping[str, Any]) -> str:
     """Return the hash of a journal row: SHA-256 over canonical JSON of all before it.
 
     Parameters
     ----------
     previous_hash : str
         Hash of the row before, or `GENESIS_HASH`.
-    fields : mapping
-        The fields of the row except the two hashes, as text, numbers or None.
+    columns : mapping
+        The columns of the row except the two hashes, as text, numbers or None.
 
     Returns
     -------
@@ -294,6 +321,6 @@ def chain_hash(previous_hash: str, fields: Mapping[str, Any]) -> str:
         64 hexadecimal digits.
     """
     text = json.dumps(
-        [previous_hash, dict(fields)], sort_keys=True, separators=(",", ":"), allow_nan=False
+        [previous_hash, dict(columns)], sort_keys=True, separators=(",", ":"), allow_nan=False
     )
     return hashlib.sha256(text.encode("ascii")).hexdigest()

@@ -45,6 +45,10 @@ class Fingerprint:
 
     _files: tuple[tuple[str, int, int, int, bytes], ...] = field(repr=False)
 
+    def content_sha256(self) -> str:
+        """Return a digest of the bytes of all files, in the order in which they are read."""
+        return hashlib.sha256(b"".join(digest for *_, digest in self._files)).hexdigest()
+
 
 class CohortReader:
     """Reads the rows of one source.
@@ -185,6 +189,34 @@ class CohortReader:
         if reading.failed:
             raise _unreadable(self._source)
         return Fingerprint(tuple(states))
+
+    def content_sha256(self) -> str | None:
+        """Return a digest of the content of the files, whatever their names, places and times.
+
+        What `chunks` reads afterwards is checked against the same state.
+
+        Returns
+        -------
+        str or None
+            64 hexadecimal digits; None for a database, whose content is not known before it is
+            read.
+
+        Raises
+        ------
+        InputError
+            If a file is missing.
+
+        Privacy
+        -------
+        Private: whoever can guess the table can compute it. Only a keyed digest of it is stored.
+        """
+        if isinstance(self._source, SqlSource):
+            return None
+        state = self.fingerprint()
+        if state is None:  # a dataset that comes with a library
+            return hashlib.sha256(self._source.model_dump_json().encode()).hexdigest()
+        self._first = state
+        return state.content_sha256()
 
     def _names(self) -> tuple[str, ...]:
         source = self._source

@@ -7,6 +7,7 @@ import csv
 import gzip
 import io
 import os
+import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,15 @@ _MAX_HEADER_CHARACTERS = 1_000_000
 _CSV_BLOCK_BYTES = 1 << 18
 _PARQUET_BUFFER_BYTES = 1 << 20
 _COMMON_DELIMITERS = ",;\t|"
+_SQLITE_READS = frozenset(
+    {
+        sqlite3.SQLITE_SELECT,
+        sqlite3.SQLITE_READ,
+        sqlite3.SQLITE_FUNCTION,
+        sqlite3.SQLITE_RECURSIVE,
+    }
+)
+_SQLITE_REACHING = frozenset({"load_extension", "readfile", "writefile", "edit", "fts3_tokenizer"})
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -322,13 +332,24 @@ def executed(source: SqlSource) -> Iterator[sa.CursorResult[tuple[object, ...]]]
         # Where there is one, a read-only mode is a second line behind the filter of the query.
         options = {"postgresql_readonly": True} if engine.dialect.name == "postgresql" else {}
         with engine.execution_options(**options).connect() as connection:
-            if engine.dialect.name == "sqlite":
-                connection.exec_driver_sql("PRAGMA query_only = ON")
+            driver = connection.connection.driver_connection
+            if isinstance(driver, sqlite3.Connection):
+                driver.execute("PRAGMA query_only = ON")
+                driver.set_authorizer(_authorize_reading)
             yield connection.execute(
                 sa.text(source.query), source.parameters, execution_options={"stream_results": True}
             )
     finally:
         engine.dispose()
+
+
+def _authorize_reading(
+    action: int, first: str | None, second: str | None, database: str | None, trigger: str | None
+) -> int:
+    """Let SQLite prepare what reads tables, and nothing else: no file, setting or transaction."""
+    if action == sqlite3.SQLITE_FUNCTION and second in _SQLITE_REACHING:
+        return sqlite3.SQLITE_DENY
+    return sqlite3.SQLITE_OK if action in _SQLITE_READS else sqlite3.SQLITE_DENY
 
 
 def sklearn_frame() -> pd.DataFrame:

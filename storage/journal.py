@@ -1,67 +1,33 @@
-"""The journal of the ledger: append-only rows, chained by hashes, in an SQLite table.
+"""The journal of the ledger in an SQLite file.
 
-Every state of every entry is a row of its own and no row is ever changed. Triggers refuse UPDATE,
-DELETE and an INSERT that does not continue the chain; `verify` finds what was done around them. A
-journal that was cut at its end or rewritten as a whole has a good chain: it is found only by
-comparison with a head that was exported before.
+Triggers refuse UPDATE, DELETE and an INSERT that does not continue the chain; what was done around
+them is found by `storage.journal_rows.verify_rows`. A commit is on disk when the call returns
+(write-ahead log with ``synchronous=FULL``); keep the file on a local disk.
 """
 
+import fcntl
+import os
 import sqlite3
-from collections import defaultdict
-from decimal import Decimal, InvalidOperation
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from privacy.errors import ConfigurationError, IntegrityError
-from privacy.ledger import (
-    GENESIS_HASH,
-    TRANSITIONS,
-    EntryState,
-    LedgerEntry,
-    chain_hash,
-    checked_rho,
+from privacy.errors import LedgerError
+from storage.journal_rows import COLUMNS, JournalTransaction, T, schema_damaged
+
+BUSY_TIMEOUT_SECONDS = 30.0
+"""How long an operation waits for another process that writes."""
+
+_COLUMNS = ",\n    ".join(
+    f"{name} TEXT{' NOT NULL' if required else ''}"
+    for name, required in COLUMNS.items()
+    if name != "sequence"
 )
-from privacy.parameters import Adjacency
 
-_FIELDS = (
-    "sequence",
-    "entry_id",
-    "state",
-    "dataset",
-    "release_id",
-    "rho",
-    "epsilon",
-    "delta",
-    "adjacency",
-    "unit",
-    "cap_rho",
-    "digest",
-    "note",
-    "recorded_at",
-)
-"""Columns in the order of the table, without the two hashes that end it."""
-
-_REPEATED = ("dataset", "release_id", "rho", "epsilon", "delta", "adjacency", "unit", "cap_rho")
-"""Fields of the reservation that every later row of the entry repeats."""
-
-# Numbers are text: a binary fraction would not be the amount that was charged.
 _SCHEMA = {
-    "journal": """CREATE TABLE journal (
+    "journal": f"""CREATE TABLE journal (
     sequence INTEGER PRIMARY KEY,
-    entry_id TEXT NOT NULL,
-    state TEXT NOT NULL,
-    dataset TEXT NOT NULL,
-    release_id TEXT NOT NULL,
-    rho TEXT NOT NULL,
-    epsilon TEXT NOT NULL,
-    delta TEXT NOT NULL,
-    adjacency TEXT NOT NULL,
-    unit TEXT NOT NULL,
-    cap_rho TEXT NOT NULL,
-    digest TEXT,
-    note TEXT,
-    recorded_at TEXT NOT NULL,
-    previous_hash TEXT NOT NULL,
-    hash TEXT NOT NULL
+    {_COLUMNS}
 ) STRICT""",
     "journal_no_update": """CREATE TRIGGER journal_no_update BEFORE UPDATE ON journal
 BEGIN SELECT RAISE(ABORT, 'the journal is append-only: UPDATE refused'); END""",
@@ -76,175 +42,137 @@ OR NEW.previous_hash IS NOT coalesce(
 BEGIN SELECT RAISE(ABORT, 'the journal is append-only: INSERT must continue it'); END""",
 }
 
-_INSERT = "INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERT = f"INSERT INTO journal VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608
 
 
-def create(connection: sqlite3.Connection) -> None:
-    """Create the journal in an empty database, or check that the database is one.
+class SqliteJournal:
+    """A journal in an SQLite file; see `storage.journal_rows.Journal`.
+
+    Every transaction opens its own connection, so an instance may be used by several threads and
+    by forked processes.
 
     Parameters
     ----------
-    connection : sqlite3.Connection
-        Inside a write transaction.
+    path : Path
+        The file; it is created with mode 0600 if it does not exist. Its folder must exist.
 
     Raises
     ------
+    LedgerError
+        If the file can be read by group or others, or is not a ledger.
     IntegrityError
-        If the database holds anything else.
+        If it is the journal of something else.
     """
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+        if not self.path.parent.is_dir():
+            raise LedgerError(
+                "LEDGER_UNAVAILABLE",
+                "expected the directory of the ledger to exist; create it with mode 0700",
+            )
+        # SQLite does not wait when two processes switch a new file to the write-ahead log.
+        directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX)
+            self._create_file()
+            self._transact(_create, write=True)
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def __repr__(self) -> str:
+        return f"SqliteJournal({self.path.name!r})"
+
+    def transact(self, work: Callable[[JournalTransaction], T], *, write: bool) -> T:
+        """Return the result of `work`, done in one transaction and on disk.
+
+        Raises
+        ------
+        LedgerError
+            If the file cannot be used.
+        """
+        return self._transact(lambda connection: work(_Transaction(connection)), write=write)
+
+    def _transact(self, work: Callable[[sqlite3.Connection], T], *, write: bool) -> T:
+        try:
+            # mode=rw: a ledger that vanished is an error, never a new and empty one.
+            connection = sqlite3.connect(
+                f"{self.path.absolute().as_uri()}?mode=rw",
+                uri=True,
+                timeout=BUSY_TIMEOUT_SECONDS,
+                isolation_level=None,
+            )
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA synchronous = FULL")
+                connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+                result = work(connection)
+                connection.execute("COMMIT")
+                return result
+            finally:
+                # Closing undoes a transaction that was not committed.
+                connection.close()
+        except sqlite3.Error as error:
+            raise LedgerError(
+                "LEDGER_UNAVAILABLE",
+                "expected a ledger that can be read and written within "
+                f"{BUSY_TIMEOUT_SECONDS:.0f} seconds, found: {error}; check the file, the free "
+                "space and the processes that use it",
+            ) from error
+
+    def _create_file(self) -> None:
+        try:
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        except FileExistsError:
+            if self.path.stat().st_mode & 0o077:
+                raise LedgerError(
+                    "LEDGER_PERMISSIONS",
+                    "expected the ledger to be readable by its owner alone; find out who could "
+                    "write to it, verify it, then set its mode to 0600",
+                ) from None
+        except OSError as error:
+            raise LedgerError(
+                "LEDGER_UNAVAILABLE",
+                f"expected a ledger that can be created, found: {error.strerror}; check its folder "
+                "and the free space",
+            ) from None
+
+
+class _Transaction:
+    """The journal inside one transaction."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def check_schema(self) -> None:
+        _check_schema(self._connection)
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        return self._connection.execute("SELECT * FROM journal ORDER BY sequence").fetchall()
+
+    def clock(self) -> str:
+        return read_clock(self._connection)
+
+    def insert(self, row: tuple[Any, ...]) -> None:
+        self._connection.execute(_INSERT, row)
+
+
+def read_clock(connection: sqlite3.Connection) -> str:
+    """Return the time by the clock of the database, UTC, as the journal writes it."""
+    now = connection.execute("SELECT strftime('%Y-%m-%dT%H:%M:%fZ', 'now')").fetchone()[0]
+    return str(now)
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    """Create the journal in an empty database, or check that the database is one."""
     if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0:
         for statement in _SCHEMA.values():
             connection.execute(statement)
     _check_schema(connection)
 
 
-def read(connection: sqlite3.Connection) -> tuple[LedgerEntry, ...]:
-    """Return every row in order.
-
-    Raises
-    ------
-    IntegrityError
-        If a row cannot be read.
-    """
-    rows = connection.execute("SELECT * FROM journal ORDER BY sequence").fetchall()
-    return tuple(_entry_from_row(row) for row in rows)
-
-
-def append(
-    connection: sqlite3.Connection, rows: tuple[LedgerEntry, ...], fields: dict[str, Any]
-) -> LedgerEntry:
-    """Append one row; time by the clock of the database.
-
-    Parameters
-    ----------
-    connection : sqlite3.Connection
-        Inside a write transaction.
-    rows : tuple of LedgerEntry
-        The whole journal, read in the same transaction.
-    fields : dict
-        The columns as they are stored, except sequence, time and hashes.
-
-    Returns
-    -------
-    LedgerEntry
-        The new row.
-    """
-    previous_hash = rows[-1].hash if rows else GENESIS_HASH
-    now = connection.execute("SELECT strftime('%Y-%m-%dT%H:%M:%fZ', 'now')").fetchone()[0]
-    fields = {**fields, "sequence": len(rows) + 1, "recorded_at": now}
-    row = (*(fields[name] for name in _FIELDS), previous_hash, chain_hash(previous_hash, fields))
-    connection.execute(_INSERT, row)
-    return _entry_from_row(row)
-
-
-def append_state(
-    connection: sqlite3.Connection,
-    rows: tuple[LedgerEntry, ...],
-    entry: LedgerEntry,
-    to_state: EntryState,
-    *,
-    digest: str | None,
-    note: str | None,
-) -> LedgerEntry:
-    """Append a row that moves `entry` to another state; the amounts are repeated.
-
-    Parameters
-    ----------
-    connection, rows
-        As in `append`.
-    entry : LedgerEntry
-        The latest row of the entry.
-    to_state : EntryState
-        The next state; the caller has checked the transition.
-    digest : str or None
-        New digest of the result; None keeps the one of `entry`.
-    note : str or None
-        Remark of this transition.
-    """
-    changed = {"state": to_state.value, "digest": digest or entry.digest, "note": note}
-    return append(connection, rows, _row_fields(entry) | changed)
-
-
-def verify(connection: sqlite3.Connection, rows: tuple[LedgerEntry, ...]) -> None:
-    """Check the triggers, the hash chain, every transition, every amount and every cap.
-
-    Parameters
-    ----------
-    connection : sqlite3.Connection
-        Inside a transaction.
-    rows : tuple of LedgerEntry
-        The whole journal, read in the same transaction.
-
-    Raises
-    ------
-    IntegrityError
-        Naming the sequence number of the first row that is wrong.
-    """
-    _check_schema(connection)
-    latest: dict[str, LedgerEntry] = {}
-    releases: set[str] = set()
-    spent: defaultdict[str, Decimal] = defaultdict(Decimal)
-    cap: dict[str, Decimal] = {}
-    previous_hash = GENESIS_HASH
-    for position, row in enumerate(rows, start=1):
-        if row.sequence != position:
-            raise damaged(position, "expected a row, found none")
-        expected_hash = chain_hash(previous_hash, _row_fields(row))
-        if row.previous_hash != previous_hash or row.hash != expected_hash:
-            raise damaged(position, "expected the hash that continues the chain")
-        previous_hash = row.hash
-        before = latest.get(row.entry_id)
-        latest[row.entry_id] = row
-        if before is None:
-            if row.state is not EntryState.RESERVED:
-                raise damaged(position, "expected an entry to begin as reserved")
-            if row.release_id in releases:
-                raise damaged(position, "expected one entry per release")
-            releases.add(row.release_id)
-            spent[row.dataset] += row.rho
-            cap[row.dataset] = min(cap.get(row.dataset, row.cap_rho), row.cap_rho)
-            if spent[row.dataset] > cap[row.dataset]:
-                raise damaged(position, "expected the balance to stay under the cap")
-            continue
-        if row.state not in TRANSITIONS[before.state]:
-            raise damaged(position, f"expected a state that may follow {before.state.value}")
-        if any(getattr(row, name) != getattr(before, name) for name in _REPEATED):
-            raise damaged(position, "expected the amounts of the reservation")
-        if row.state is EntryState.VOID:
-            spent[row.dataset] -= row.rho
-
-
-def damaged(sequence: int, what: str) -> IntegrityError:
-    """Return the error for a journal that is not as it was written."""
-    return IntegrityError(
-        "LEDGER_DAMAGED",
-        f"sequence {sequence}: {what}; publish nothing and restore the ledger with its operator",
-    )
-
-
 def _check_schema(connection: sqlite3.Connection) -> None:
     found = dict(connection.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL"))
     if found != _SCHEMA:
-        raise damaged(0, "expected the journal table with its three triggers and nothing else")
-
-
-def _entry_from_row(row: tuple[Any, ...]) -> LedgerEntry:
-    try:
-        values: dict[str, Any] = dict(zip((*_FIELDS, "previous_hash", "hash"), row, strict=True))
-        values["state"] = EntryState(values["state"])
-        values["adjacency"] = Adjacency(values["adjacency"])
-        for name in ("rho", "cap_rho"):
-            values[name] = checked_rho(Decimal(values[name]))
-        for name in ("epsilon", "delta"):
-            values[name] = float(values[name])
-    except (ValueError, InvalidOperation, ConfigurationError):
-        raise damaged(row[0], "expected amounts and a state that can be read") from None
-    return LedgerEntry(**values)
-
-
-def _row_fields(entry: LedgerEntry) -> dict[str, Any]:
-    """Return the columns of a row as they are stored and hashed, without the two hashes."""
-    fields = {name: getattr(entry, name) for name in _FIELDS}
-    fields |= {"state": entry.state.value, "adjacency": entry.adjacency.value}
-    fields |= {"rho": f"{entry.rho:f}", "cap_rho": f"{entry.cap_rho:f}"}
-    return fields | {"epsilon": repr(entry.epsilon), "delta": repr(entry.delta)}
+        raise schema_damaged()

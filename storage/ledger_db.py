@@ -1,204 +1,150 @@
-"""The privacy ledger on disk: what a site has spent, in one SQLite file.
+"""The privacy ledger: what a site has spent, kept in SQLite or in PostgreSQL.
 
-The rows, the triggers and the hash chain are those of `storage.journal`. This module charges
-releases, moves entries between states and answers questions, each in one transaction.
+The rows, the triggers and the hash chain are those of the journal (`storage.journal_rows`). This
+module charges releases, moves entries between states and answers questions, each in one
+transaction. Nothing is written before the whole journal and its exported head have been verified.
 """
 
-import fcntl
 import os
-import re
-import sqlite3
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
+from typing import Any, TypeVar
 
-from privacy.errors import BudgetRefused, ConfigurationError, LedgerError
+from privacy.charges import Caps, Charge, Partition, check_text, checked_rho
+from privacy.errors import LedgerError
 from privacy.ledger import (
     GENESIS_HASH,
     Balance,
     EntryState,
     LedgerEntry,
-    balance_of,
+    check_signers,
     check_transition,
-    checked_rho,
     latest_entries,
 )
-from privacy.parameters import Adjacency, PrivacyParameters
-from storage import journal
+from privacy.spending import Books
+from storage import journal_rows
+from storage.journal import SqliteJournal
+from storage.journal_rows import Journal, JournalTransaction
+from storage.ledger_head import HeadFile, check_head
 
-BUSY_TIMEOUT_SECONDS = 30.0
-"""How long an operation waits for another process that writes."""
+_T = TypeVar("_T")
+
+_SAME = ("cohort", "dataset", "rho", "adjacency", "unit", "partition")
+"""What two requests with one key agree in."""
+
+_ABANDONED = {EntryState.EXECUTING: EntryState.BURNED, EntryState.RESERVED: EntryState.VOID}
 
 
-class LedgerDatabase:
-    """The ledger of all datasets of a site.
-
-    Every operation opens its own connection, so an instance may be used by several threads and by
-    forked processes. A commit is on disk when the call returns (write-ahead log with
-    ``synchronous=FULL``); keep the file on a local disk.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """The entry that pays for a request.
 
     Parameters
     ----------
-    path : Path
-        File of the ledger; it is created with mode 0600 if it does not exist. Its directory must
-        exist.
+    entry : LedgerEntry
+        Latest row of the entry.
+    created : bool
+        Whether it was charged now; if not, the same request was charged before and its
+        measurement is used again at no cost.
+    """
+
+    entry: LedgerEntry
+    created: bool
+
+
+class LedgerDatabase:
+    """The ledger of all cohorts of a site.
+
+    Every operation opens its own connection, so an instance may be used by several threads and by
+    forked processes. What an operation returns is on disk.
+
+    Parameters
+    ----------
+    location : Path or str
+        File of an SQLite ledger, created with mode 0600 if it does not exist, or the
+        ``postgresql://`` address of a database. The address is a secret.
+    head_file : Path, optional
+        File in another folder that gets the head of the journal after every commit. A journal that
+        does not contain the head was restored from an older copy and is refused. None keeps no
+        such file.
 
     Raises
     ------
     LedgerError
-        If the file can be read by group or others, or is not a ledger.
+        If the ledger cannot be used, or its file can be read by group or others.
+    IntegrityError
+        If the database holds something else.
+    ConfigurationError
+        If the address is malformed.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = Path(path)
-        if not self.path.parent.is_dir():
-            raise LedgerError(
-                "LEDGER_UNAVAILABLE",
-                "expected the directory of the ledger to exist; create it with mode 0700",
-            )
-        # SQLite does not wait when two processes switch a new file to the write-ahead log.
-        directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(directory, fcntl.LOCK_EX)
-            self._create_file()
-            with self._transaction(write=True) as connection:
-                journal.create(connection)
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+    def __init__(self, location: Path | str, *, head_file: Path | None = None) -> None:
+        self._head_file = None if head_file is None else HeadFile(head_file)
+        self._journal: Journal
+        if isinstance(location, str):
+            from storage.journal_postgres import PostgresJournal, SecretUrl
 
-    def _create_file(self) -> None:
-        try:
-            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        except FileExistsError:
-            if self.path.stat().st_mode & 0o077:
-                raise LedgerError(
-                    "LEDGER_PERMISSIONS",
-                    "expected the ledger to be readable by its owner alone; find out who could "
-                    "write to it, verify it, then set its mode to 0600",
-                ) from None
+            self._name = "PostgreSQL"
+            url = SecretUrl(location)
+            # No frame of a traceback shows the address.
+            del location
+            self._journal = PostgresJournal(url)
+        else:
+            self._name = location.name
+            self._journal = SqliteJournal(location)
 
-    @contextmanager
-    def _transaction(self, *, write: bool) -> Iterator[sqlite3.Connection]:
-        """Yield a connection inside a transaction: committed if the block ends, else undone."""
-        try:
-            # mode=rw: a ledger that vanished is an error, never a new and empty one.
-            connection = sqlite3.connect(
-                f"{self.path.absolute().as_uri()}?mode=rw",
-                uri=True,
-                timeout=BUSY_TIMEOUT_SECONDS,
-                isolation_level=None,
-            )
-            try:
-                connection.execute("PRAGMA journal_mode = WAL")
-                connection.execute("PRAGMA synchronous = FULL")
-                connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-                yield connection
-                connection.execute("COMMIT")
-            finally:
-                # Closing undoes a transaction that was not committed.
-                connection.close()
-        except sqlite3.Error as error:
-            raise LedgerError(
-                "LEDGER_UNAVAILABLE",
-                "expected a ledger that can be read and written within "
-                f"{BUSY_TIMEOUT_SECONDS:.0f} seconds, found: {error}; check the file, the free "
-                "space and the processes that use it",
-            ) from error
+    def __repr__(self) -> str:
+        return f"LedgerDatabase({self._name!r})"
 
-    def reserve(
-        self,
-        *,
-        dataset: str,
-        release_id: str,
-        rho: Decimal,
-        epsilon: float,
-        delta: float,
-        adjacency: Adjacency,
-        unit: str,
-        lifetime_cap_rho: Decimal,
-    ) -> LedgerEntry:
+    def reserve(self, charge: Charge, *, new_draw: bool = False) -> Reservation:
         """Charge a release before any private byte is read.
 
-        The cap in force is the smallest one ever recorded for the dataset, this one included: a
-        cap takes effect with the first entry that is granted under it, can be lowered and cannot
-        be raised. The whole journal is verified first; nothing is spent on a damaged ledger.
+        The same request is charged once: if an entry has the request key of the charge and is
+        neither void nor burned, it is returned and nothing is spent.
 
         Parameters
         ----------
-        dataset : str
-            Name of the dataset whose patients pay.
-        release_id : str
-            Name of the release; a release is charged once.
-        rho : Decimal
-            Amount, see `privacy.ledger.charged_rho` and `privacy.calibration.gdp_rho`.
-        epsilon, delta : float
-            Guarantee of this release alone, for the record.
-        adjacency : Adjacency
-            Neighbours of the guarantee, for the record.
-        unit : str
-            Privacy unit in words, for the record.
-        lifetime_cap_rho : Decimal
-            Cap of the dataset over its lifetime.
+        charge : Charge
+            What is to be paid, by whom and under which caps.
+        new_draw : bool
+            Pay again for new noise although the request was charged before.
 
         Returns
         -------
-        LedgerEntry
-            The new entry, in state RESERVED, on disk.
+        Reservation
+            The entry, on disk; in state RESERVED if it was created now.
 
         Raises
         ------
         BudgetRefused
-            If the amount does not fit under the cap; nothing is recorded.
+            If the amount does not fit under a cap; nothing is recorded.
         LedgerError
-            If the release has an entry already, or the ledger cannot be used.
+            If the release has an entry already, the request drops an approval that earlier ones
+            of the cohort needed or has other neighbours, the request key belongs to another
+            charge, or the ledger cannot be used.
         IntegrityError
-            If the journal does not verify.
-        ConfigurationError
-            If an argument is outside its range.
+            If the journal does not verify or was rolled back.
         """
-        PrivacyParameters(epsilon=epsilon, delta=delta)
-        rho, lifetime_cap_rho = checked_rho(rho), checked_rho(lifetime_cap_rho)
-        for name, text in (("dataset", dataset), ("release_id", release_id), ("unit", unit)):
-            _check_text(name, text)
-        with self._transaction(write=True) as connection:
-            rows = journal.read(connection)
-            journal.verify(connection, rows)
-            if any(row.release_id == release_id for row in rows):
+
+        def work(pen: _Pen) -> Reservation:
+            pen.books.check_policy(charge)
+            if not new_draw:
+                earlier = _paid(pen.rows, charge)
+                if earlier is not None:
+                    return Reservation(entry=earlier, created=False)
+            if any(row.release_id == charge.release_id for row in pen.rows):
                 raise LedgerError(
                     "RELEASE_CHARGED",
-                    f"expected a release without an entry, found one for {release_id!r}; start a "
-                    "new release, which is a new charge",
+                    f"expected a release without an entry, found one for {charge.release_id!r}; "
+                    "start a new release, which is a new charge",
                 )
-            before = balance_of(row for row in rows if row.dataset == dataset)
-            cap = min(lifetime_cap_rho, before.cap_rho or lifetime_cap_rho)
-            balance = Balance(spent_rho=before.spent_rho, cap_rho=cap)
-            if balance.spent_rho + rho > cap:
-                raise BudgetRefused(
-                    "BUDGET_EXCEEDED",
-                    f"expected at most rho {balance.remaining_rho:f}, what is left of the lifetime "
-                    f"cap {cap:f} of dataset {dataset!r}, found a request for {rho:f}; "
-                    f"{balance.releases_left(rho)} releases like this one are left",
-                )
-            return journal.append(
-                connection,
-                rows,
-                {
-                    "entry_id": f"e-{os.urandom(8).hex()}",
-                    "state": EntryState.RESERVED.value,
-                    "dataset": dataset,
-                    "release_id": release_id,
-                    "rho": f"{rho:f}",
-                    "epsilon": repr(float(epsilon)),
-                    "delta": repr(float(delta)),
-                    "adjacency": Adjacency(adjacency).value,
-                    "unit": unit,
-                    "cap_rho": f"{cap:f}",
-                    "digest": None,
-                    "note": None,
-                },
-            )
+            pen.books.check_caps(charge, now=pen.now)
+            entry = pen.append(journal_rows.reservation(charge, _new_entry_id()))
+            return Reservation(entry=entry, created=True)
+
+        return self._write(work)
 
     def transition(
         self,
@@ -208,6 +154,7 @@ class LedgerDatabase:
         expected_from: EntryState,
         digest: str | None = None,
         note: str | None = None,
+        signers: Sequence[str] = (),
     ) -> LedgerEntry:
         """Move an entry to another state, if it is in the expected one (compare and swap).
 
@@ -223,6 +170,8 @@ class LedgerDatabase:
             SHA-256 of the result in hexadecimal; needed for SEALED, kept by later rows.
         note : str, optional
             Public code or remark, one line.
+        signers : sequence of str
+            Key ids of the people who signed for it; their signatures were verified by the caller.
 
         Returns
         -------
@@ -233,33 +182,36 @@ class LedgerDatabase:
         ------
         LedgerError
             If there is no such entry, it is in another state, the rules do not have this
-            transition, or SEALED comes without a digest.
+            transition, SEALED comes without a digest, an approval without the person it needs, or
+            the ledger cannot be used.
+        IntegrityError
+            If the journal does not verify or was rolled back.
         ConfigurationError
-            If the digest or the note has another form.
+            If the digest, the note or a key id has another form.
         """
         check_transition(expected_from, to_state)
-        if digest is not None and not re.fullmatch(r"[0-9a-f]{64}", digest):
-            raise ConfigurationError(
-                "DIGEST_INVALID", "expected a SHA-256 digest of 64 lower-case hexadecimal digits"
-            )
-        if to_state is EntryState.SEALED and digest is None:
-            raise LedgerError("DIGEST_MISSING", "expected the digest of the result that is sealed")
+        journal_rows.check_seal(to_state, digest)
         if note is not None:
-            _check_text("note", note)
-        with self._transaction(write=True) as connection:
-            rows = journal.read(connection)
-            entry = latest_entries(rows).get(entry_id)
-            if entry is None:
-                raise LedgerError("ENTRY_UNKNOWN", f"expected an entry, found no {entry_id!r}")
+            check_text("note", note)
+
+        def work(pen: _Pen) -> LedgerEntry:
+            entry = _known(pen.rows, entry_id)
             if entry.state is not expected_from:
                 raise LedgerError(
                     "STATE_CHANGED",
                     f"expected entry {entry_id} to be {expected_from.value}, found "
                     f"{entry.state.value}; another process has moved it",
                 )
-            return journal.append_state(connection, rows, entry, to_state, digest=digest, note=note)
+            check_signers(entry, to_state, signers)
+            return pen.append(
+                journal_rows.following(entry, to_state, digest=digest, note=note, signers=signers)
+            )
 
-    def burn_abandoned(self, live_release_ids: Collection[str]) -> tuple[LedgerEntry, ...]:
+        return self._write(work)
+
+    def burn_abandoned(
+        self, live_release_ids: Collection[str], *, owner: str
+    ) -> tuple[LedgerEntry, ...]:
         """Close the entries of runs that died: EXECUTING becomes BURNED, RESERVED becomes VOID.
 
         A run that starts between the listing and this call may lose its entry; its next
@@ -269,48 +221,136 @@ class LedgerDatabase:
         ----------
         live_release_ids : collection of str
             Releases whose run is alive.
+        owner : str
+            Id of the installation that can tell which of its runs are alive; entries of others are
+            left alone.
 
         Returns
         -------
         tuple of LedgerEntry
             The new rows.
         """
-        closed = {
-            EntryState.EXECUTING: EntryState.BURNED,
-            EntryState.RESERVED: EntryState.VOID,
-        }
         live = frozenset(live_release_ids)
-        appended = []
-        with self._transaction(write=True) as connection:
-            rows = journal.read(connection)
-            for entry in latest_entries(rows).values():
-                if entry.state in closed and entry.release_id not in live:
-                    row = journal.append_state(
-                        connection, rows, entry, closed[entry.state], digest=None, note="ABANDONED"
-                    )
-                    rows = (*rows, row)
-                    appended.append(row)
-        return tuple(appended)
 
-    def entries(self, dataset: str | None = None) -> tuple[LedgerEntry, ...]:
+        def work(pen: _Pen) -> tuple[LedgerEntry, ...]:
+            return tuple(
+                pen.append(
+                    journal_rows.following(
+                        entry, _ABANDONED[entry.state], digest=None, note="ABANDONED", signers=()
+                    )
+                )
+                for entry in latest_entries(pen.rows).values()
+                if entry.owner == owner
+                and entry.state in _ABANDONED
+                and entry.release_id not in live
+            )
+
+        return self._write(work)
+
+    def adjust(
+        self, *, cohort: str, rho: Decimal, reason: str, signers: Sequence[str]
+    ) -> LedgerEntry:
+        """Enter a charge by hand, for what was spent without this ledger.
+
+        It records what has happened and may pass a cap. It counts under the lifetime cap and in
+        every window of the cohort and under the cap of every dataset of the cohort. There is no
+        adjustment that gives back.
+
+        Parameters
+        ----------
+        cohort : str
+            The patients who pay.
+        rho : Decimal
+            Amount, above 0.
+        reason : str
+            Why, one line; public.
+        signers : sequence of str
+            Key ids of two people; their signatures were verified by the caller.
+
+        Returns
+        -------
+        LedgerEntry
+            The new row, on disk.
+
+        Raises
+        ------
+        LedgerError
+            If it is not signed with two different keys, or the ledger cannot be used.
+        IntegrityError
+            If the journal does not verify or was rolled back.
+        ConfigurationError
+            If an argument is outside its range.
+        """
+        rho = checked_rho(rho)
+        for name, text in (("cohort", cohort), ("reason", reason)):
+            check_text(name, text)
+        check_signers(None, EntryState.ADJUSTED, signers)
+        return self._write(
+            lambda pen: pen.append(
+                journal_rows.adjustment(
+                    cohort=cohort, rho=rho, reason=reason, signers=signers, entry_id=_new_entry_id()
+                )
+            )
+        )
+
+    def entry(self, entry_id: str) -> LedgerEntry:
+        """Return the latest row of an entry.
+
+        Raises
+        ------
+        LedgerError
+            If there is none.
+        """
+        return _known(self.history(), entry_id)
+
+    def entries(self, cohort: str | None = None) -> tuple[LedgerEntry, ...]:
         """Return the latest row of each entry, in the order of reservation.
 
         Parameters
         ----------
-        dataset : str, optional
-            Entries of this dataset only.
+        cohort : str, optional
+            Entries of this cohort only.
         """
         latest = latest_entries(self.history()).values()
-        return tuple(row for row in latest if dataset is None or row.dataset == dataset)
+        return tuple(row for row in latest if cohort is None or row.cohort == cohort)
 
     def history(self) -> tuple[LedgerEntry, ...]:
         """Return every row, in order: the audit trail."""
-        with self._transaction(write=False) as connection:
-            return journal.read(connection)
+        return self._journal.transact(_read, write=False)
 
-    def balance(self, dataset: str) -> Balance:
-        """Return what a dataset has spent and its cap."""
-        return balance_of(row for row in self.history() if row.dataset == dataset)
+    def balance(
+        self,
+        cohort: str,
+        *,
+        dataset: str | None = None,
+        partition: Partition | None = None,
+        caps: Caps | None = None,
+    ) -> Balance:
+        """Return what a cohort has spent and what its caps leave now.
+
+        Parameters
+        ----------
+        cohort : str
+            Name of the cohort.
+        dataset : str, optional
+            Take the cap of this dataset into account besides those of the cohort.
+        partition : Partition, optional
+            Balance of this part of the cohort.
+        caps : Caps, optional
+            Caps that would hold with the next entry, where they are smaller than recorded ones.
+        """
+
+        def work(transaction: JournalTransaction) -> Balance:
+            rows = _read(transaction)
+            return Books(rows).balance(
+                cohort,
+                dataset=dataset,
+                partition=partition,
+                caps=caps,
+                now=_now(transaction, rows),
+            )
+
+        return self._journal.transact(work, write=False)
 
     def head(self) -> tuple[int, str]:
         """Return sequence and hash of the last row, ``(0, GENESIS_HASH)`` if there is none.
@@ -320,36 +360,108 @@ class LedgerDatabase:
         rows = self.history()
         return (rows[-1].sequence, rows[-1].hash) if rows else (0, GENESIS_HASH)
 
-    def verify(self, *, expected_head: tuple[int, str] | None = None) -> None:
-        """Check the triggers, the hash chain, every transition, every amount and every cap.
+    def verify(self, expected_head: tuple[int, str] | None = None) -> None:
+        """Check the triggers, the hash chain, every transition, amount, signature and cap.
 
         Parameters
         ----------
         expected_head : tuple of (int, str), optional
-            A head that was exported before; the journal must contain it. Finds a journal that was
-            restored from an older copy or rewritten as a whole.
+            A head that was exported before, besides that of the head file; the journal must contain
+            it. Finds a journal that was restored from an older copy or rewritten as a whole.
 
         Raises
         ------
         IntegrityError
             Naming the sequence number of the first row that is wrong.
         """
-        with self._transaction(write=False) as connection:
-            rows = journal.read(connection)
-            journal.verify(connection, rows)
-        if expected_head is not None and expected_head != (0, GENESIS_HASH):
-            sequence, row_hash = expected_head
-            if not 1 <= sequence <= len(rows) or rows[sequence - 1].hash != row_hash:
-                raise journal.damaged(
-                    sequence,
-                    "expected the row of the exported head; the journal was rolled back or "
-                    "rewritten",
-                )
+        # Before the journal, which may have grown since.
+        exported = self._exported_head()
+
+        def work(transaction: JournalTransaction) -> tuple[LedgerEntry, ...]:
+            transaction.check_schema()
+            return _read(transaction)
+
+        rows = self._journal.transact(work, write=False)
+        journal_rows.verify_rows(rows)
+        check_head(rows, exported)
+        check_head(rows, expected_head)
+
+    def _exported_head(self) -> tuple[int, str] | None:
+        return None if self._head_file is None else self._head_file.read()
+
+    def _write(self, work: "Callable[[_Pen], _T]") -> _T:
+        """Verify, append in one transaction, and export the head once it is committed."""
+        exported = self._exported_head()
+
+        def verified(transaction: JournalTransaction) -> tuple[_T, LedgerEntry | None]:
+            transaction.check_schema()
+            rows = _read(transaction)
+            books = journal_rows.verify_rows(rows)
+            check_head(rows, exported)
+            pen = _Pen(transaction, rows, books)
+            result = work(pen)
+            return result, pen.rows[-1] if pen.rows else None
+
+        result, last = self._journal.transact(verified, write=True)
+        if self._head_file is not None and last is not None:
+            self._head_file.write(last.sequence, last.hash)
+        return result
 
 
-def _check_text(name: str, text: str) -> None:
-    if not (isinstance(text, str) and 0 < len(text) <= 200 and text.isprintable()):
-        raise ConfigurationError(
-            "LEDGER_TEXT_INVALID",
-            f"expected {name} as one line of 1 to 200 printable characters, found {text!r}",
+class _Pen:
+    """Appends rows to a journal that was read and verified in the same transaction."""
+
+    def __init__(
+        self, transaction: JournalTransaction, rows: Sequence[LedgerEntry], books: Books
+    ) -> None:
+        self._transaction = transaction
+        self.rows = list(rows)
+        self.books = books
+        self.now = _now(transaction, rows)
+
+    def append(self, columns: dict[str, Any]) -> LedgerEntry:
+        last = self.rows[-1] if self.rows else None
+        row = journal_rows.next_row(last, columns, recorded_at=self.now)
+        self._transaction.insert(row)
+        self.rows.append(journal_rows.entry_of(row))
+        return self.rows[-1]
+
+
+def _read(transaction: JournalTransaction) -> tuple[LedgerEntry, ...]:
+    return tuple(map(journal_rows.entry_of, transaction.rows()))
+
+
+def _now(transaction: JournalTransaction, rows: Sequence[LedgerEntry]) -> str:
+    """Return the time, never before the last row: a clock that is set back shortens no window."""
+    now = transaction.clock()
+    return max(now, rows[-1].recorded_at) if rows else now
+
+
+def _known(rows: Sequence[LedgerEntry], entry_id: str) -> LedgerEntry:
+    entry = latest_entries(rows).get(entry_id)
+    if entry is None:
+        raise LedgerError("ENTRY_UNKNOWN", f"expected an entry, found no {entry_id!r}")
+    return entry
+
+
+def _paid(rows: Sequence[LedgerEntry], charge: Charge) -> LedgerEntry | None:
+    """Return the latest entry that paid for the same request and can be used again."""
+    entries = [
+        entry
+        for entry in latest_entries(rows).values()
+        if entry.request_key == charge.request_key
+        and entry.state not in (EntryState.VOID, EntryState.BURNED)
+    ]
+    if not entries:
+        return None
+    if any(getattr(entries[-1], name) != getattr(charge, name) for name in _SAME):
+        raise LedgerError(
+            "REQUEST_KEY_USED",
+            f"expected the charge of entry {entries[-1].entry_id}, which has the same request key, "
+            "found another one; a request key stands for one measurement",
         )
+    return entries[-1]
+
+
+def _new_entry_id() -> str:
+    return f"e-{os.urandom(8).hex()}"

@@ -1,12 +1,11 @@
 """The manifest: what a release claims, in one canonical JSON file beside the data."""
 
-import hashlib
 import json
 import math
 from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -20,21 +19,95 @@ from pydantic import (
 )
 
 from privacy.errors import ConfigurationError, IntegrityError
+from storage.digests import FileDigest, Sha256, digest_of
+from storage.keys import KeyId
 from storage.refs import ReleaseRef, check_file_name
 
 MANIFEST_FILE = "manifest.json"
 MAX_MANIFEST_BYTES = 4_000_000
 
-_Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
-_Text = Annotated[str, StringConstraints(min_length=1, max_length=10_000)]
+_RESERVED = frozenset({MANIFEST_FILE, "signature.json", "approval.json"})
+"""Files of a bundle that the manifest cannot list: `storage.signatures` writes the other two."""
+
+Text = Annotated[str, StringConstraints(min_length=1, max_length=10_000)]
+"""Text of 1 to 10,000 characters."""
+
+ReleaseId = Annotated[str, StringConstraints(pattern="^r-[0-9]{8}-[0-9a-f]{8}$")]
+"""Id as `storage.refs.new_release_id` makes it."""
+
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class _Record(BaseModel):
+class Record(BaseModel):
+    """A part of a document: no unknown field, no change after it was made."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class MethodRecord(_Record):
+class Document(Record):
+    """A file of a bundle that is read strictly: one canonical form, a size limit, known fields."""
+
+    FILE: ClassVar[str]
+    """Name of the file."""
+
+    MAX_BYTES: ClassVar[int]
+    """Largest size of the file."""
+
+    CODE: ClassVar[str]
+    """Code of the error for a malformed file."""
+
+    def to_bytes(self) -> bytes:
+        """Return the canonical JSON of the document.
+
+        Returns
+        -------
+        bytes
+            The content of its file.
+        """
+        return canonical_json(self.model_dump(mode="json"))
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Self:
+        """Read a file strictly.
+
+        Parameters
+        ----------
+        content : bytes
+            Content of the file.
+
+        Returns
+        -------
+        Document
+            Validated document.
+
+        Raises
+        ------
+        IntegrityError
+            If the content is too large, is not canonical JSON (which also excludes repeated
+            keys), has an unknown or missing field, or a field is out of range. Names the field.
+        """
+        problem = f"is larger than {cls.MAX_BYTES:,} bytes"
+        if len(content) <= cls.MAX_BYTES:
+            try:
+                document = cls.model_validate_json(content)
+                if document.to_bytes() == content:
+                    return document
+                problem = "is not in canonical form"
+            except ValidationError as error:
+                first = error.errors(include_input=False, include_url=False, include_context=False)[
+                    0
+                ]
+                field = ".".join(str(part) for part in first["loc"])
+                # repr, as the name of an unknown field comes from the file.
+                problem = f"field {field[:200]!r}: {first['msg']}"
+            except ConfigurationError as error:
+                problem = error.message
+        raise IntegrityError(
+            cls.CODE, f"file {cls.FILE} {problem}; get the release again from its store"
+        )
+
+
+class MethodRecord(Record):
     """The synthesis method of a release.
 
     Attributes
@@ -45,11 +118,11 @@ class MethodRecord(_Record):
         Its public settings.
     """
 
-    name: _Text
+    name: Text
     settings: dict[str, JsonValue]
 
 
-class GateRecord(_Record):
+class GateRecord(Record):
     """One check of the release gate.
 
     Attributes
@@ -60,11 +133,11 @@ class GateRecord(_Record):
         Outcome.
     """
 
-    check: _Text
+    check: Text
     passed: bool
 
 
-class Manifest(_Record):
+class Manifest(Document):
     """Everything a release says about itself.
 
     All fields are public: settings, mechanisms and properties of the synthetic rows. There is no
@@ -114,8 +187,20 @@ class Manifest(_Record):
         Number of synthetic rows, a setting.
     tainted : bool
         True if a noise source for tests was used; such a release cannot be published.
-    files : dict of str to str
-        SHA-256 of every file of the bundle but the manifest.
+    measurement_sha256 : str
+        SHA-256 of the sealed measurement that the rows were made from.
+    code_sha256 : str
+        SHA-256 of the program.
+    needs_approval : bool
+        Whether the bundle is valid only with the approval of an officer.
+    requester : str or None
+        Key id of the person who asked for the measurement; known where approval is needed.
+    conditions : dict of str to str
+        Public column and level that the rows of a resample were restricted to; else empty.
+    resampled_from : str or None
+        Id of the release whose measurement was sampled again, which paid for it, or None.
+    files : dict of str to FileDigest
+        Digest of every file of the bundle but the manifest and its signatures.
 
     Raises
     ------
@@ -125,15 +210,19 @@ class Manifest(_Record):
         If a name is malformed.
     """
 
+    FILE: ClassVar[str] = MANIFEST_FILE
+    MAX_BYTES: ClassVar[int] = MAX_MANIFEST_BYTES
+    CODE: ClassVar[str] = "MANIFEST_INVALID"
+
     format_version: Literal[1] = 1
     dataset: str
     release_id: str
     created_on: date
     analysis: Literal["proven", "published"]
-    guarantee: _Text
+    guarantee: Text
     method: MethodRecord
     request: dict[str, JsonValue]
-    code_version: _Text
+    code_version: Text
     events: tuple[dict[str, JsonValue], ...] = Field(min_length=1)
     accountant: Literal["gaussian"] = "gaussian"
     mu: _Positive
@@ -142,44 +231,47 @@ class Manifest(_Record):
     delta: _Positive = Field(lt=1)
     replace_one_epsilon: _Positive
     adjacency: Literal["add_remove", "replace_one"]
-    privacy_unit: _Text
+    privacy_unit: Text
     max_rows_per_patient: int = Field(ge=1)
-    ledger_entry: _Text
+    ledger_entry: Text
     gate: tuple[GateRecord, ...]
     rows: int = Field(ge=1)
     tainted: bool
-    files: dict[str, _Sha256] = Field(min_length=1)
+    measurement_sha256: Sha256
+    code_sha256: Sha256
+    needs_approval: bool
+    requester: KeyId | None
+    conditions: dict[Text, Text] = Field(default_factory=dict)
+    resampled_from: ReleaseId | None = None
+    files: dict[str, FileDigest] = Field(min_length=1)
 
     @field_validator("files")
     @classmethod
-    def _file_names(cls, files: dict[str, str]) -> dict[str, str]:
+    def _file_names(cls, files: dict[str, FileDigest]) -> dict[str, FileDigest]:
         for name in files:
             check_file_name(name)
-        if MANIFEST_FILE in files:
-            raise ValueError("the manifest cannot hold its own digest")
-        if len({name.casefold() for name in files}) != len(files):
+        folded = {name.casefold() for name in files}
+        if not folded.isdisjoint(_RESERVED):
+            raise ValueError("the manifest cannot hold its own digest or that of a signature")
+        if len(folded) != len(files):
             raise ValueError("two names in 'files' differ only by upper and lower case")
         return files
 
     @model_validator(mode="after")
-    def _address(self) -> Self:
+    def _consistent(self) -> Self:
         _ = self.ref  # refuses a malformed name
+        if self.needs_approval and self.requester is None:
+            raise ValueError("expected a requester where needs_approval is true")
+        if self.conditions and self.resampled_from is None:
+            raise ValueError("expected conditions only where resampled_from is given")
+        if self.resampled_from == self.release_id:
+            raise ValueError("expected resampled_from to be another release")
         return self
 
     @property
     def ref(self) -> ReleaseRef:
         """The address of the release."""
         return ReleaseRef(dataset=self.dataset, release_id=self.release_id)
-
-    def to_bytes(self) -> bytes:
-        """Return the canonical JSON of the manifest.
-
-        Returns
-        -------
-        bytes
-            The content of the manifest file.
-        """
-        return canonical_json(self.model_dump(mode="json"))
 
 
 def parse_manifest(content: bytes) -> Manifest:
@@ -201,22 +293,7 @@ def parse_manifest(content: bytes) -> Manifest:
         If the content is not canonical JSON (which also excludes repeated keys), has an unknown
         or missing field, or a field is out of range. Names the field.
     """
-    problem = "is larger than 4 MB"
-    if len(content) <= MAX_MANIFEST_BYTES:
-        try:
-            manifest = Manifest.model_validate_json(content)
-            if manifest.to_bytes() == content:
-                return manifest
-            problem = "is not in canonical form"
-        except ValidationError as error:
-            first = error.errors(include_input=False, include_url=False, include_context=False)[0]
-            field = ".".join(str(part) for part in first["loc"])
-            problem = f"field '{field}': {first['msg']}"
-        except ConfigurationError as error:
-            problem = error.message
-    raise IntegrityError(
-        "MANIFEST_INVALID", f"file {MANIFEST_FILE} {problem}; get the release again from its store"
-    )
+    return Manifest.from_bytes(content)
 
 
 def canonical_json(value: Any) -> bytes:
@@ -257,24 +334,22 @@ def _is_json(value: object) -> bool:
     return value is None or isinstance(value, str | int)
 
 
-def file_digests(files: Mapping[str, bytes | Path]) -> dict[str, str]:
+def file_digests(files: Mapping[str, bytes | Path]) -> dict[str, FileDigest]:
     """Compute the `files` field of a manifest.
 
     Parameters
     ----------
     files : mapping of str to bytes or Path
-        Content of each file of the bundle, or where it is.
+        Content of each file of the bundle, or the regular file that holds it.
 
     Returns
     -------
-    dict of str to str
-        SHA-256 in hexadecimal by file name.
+    dict of str to FileDigest
+        Digest by file name.
+
+    Raises
+    ------
+    IntegrityError
+        If a file is missing, a symbolic link or not a regular file.
     """
-    digests = {}
-    for name, content in files.items():
-        if isinstance(content, bytes):
-            digests[name] = hashlib.sha256(content).hexdigest()
-        else:
-            with content.open("rb") as handle:
-                digests[name] = hashlib.file_digest(handle, "sha256").hexdigest()
-    return digests
+    return {name: digest_of(content) for name, content in files.items()}

@@ -1,34 +1,39 @@
 """The release store: bundles that are written once, appear whole and can be verified alone."""
 
-import errno
 import fcntl
-import hashlib
-import math
 import os
 import shutil
-import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from privacy.accountants.gaussian import GaussianAccountant
-from privacy.errors import ClustMixError, ConfigurationError, IntegrityError, Withheld
-from privacy.events import event_from_dict
-from privacy.parameters import Adjacency
+from privacy.errors import ConfigurationError, IntegrityError
+from storage.claims import require_publishable, verify_claims
+from storage.digests import changed_byte, digest_of, open_regular
+from storage.keys import PublicKey, SigningKey
 from storage.manifest import MANIFEST_FILE, MAX_MANIFEST_BYTES, Manifest, parse_manifest
 from storage.refs import ReleaseRef
+from storage.signatures import (
+    APPROVAL_FILE,
+    SIGNATURE_FILE,
+    Approval,
+    Signature,
+    parse_approval,
+    parse_signature,
+    require_approval,
+    sign_manifest,
+)
 from storage.workspace import fsync_directory
 
 _STAGING_PREFIX = ".staging-"
 _LOCK_FILE = ".lock"
-_RELATIVE_TOLERANCE = 1e-6
 _COPY_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedBundle:
-    """A bundle whose files and numbers agree with its manifest.
+    """A bundle whose files and numbers agree with its signed manifest.
 
     Attributes
     ----------
@@ -37,13 +42,22 @@ class VerifiedBundle:
     manifest : Manifest
         Its manifest.
     manifest_sha256 : str
-        Digest of the manifest file. Compare it with the digest in the ledger or with one that
-        the publisher told you: the bundle alone cannot show that it was not rewritten as a whole.
+        Digest of the manifest file, to be compared with the one in the ledger: whoever has the
+        key of the pipeline can sign a bundle that was never charged.
+    signer : str
+        Id of the key that signed the manifest.
+    approved_by : str or None
+        Id of the officer's key, or None if the release needed no approval.
+    reason : str or None
+        What the officer wrote.
     """
 
     path: Path
     manifest: Manifest
     manifest_sha256: str
+    signer: str
+    approved_by: str | None
+    reason: str | None
 
 
 class ReleaseStore:
@@ -116,6 +130,19 @@ class ReleaseStore:
                 "mend its permissions or set CLUSTMIX_RELEASES to another folder",
             )
 
+    def make_root(self) -> None:
+        """Create the root, readable by everybody, if it is missing.
+
+        Raises
+        ------
+        ConfigurationError or IntegrityError
+            As `check_usable`.
+        """
+        self.check_usable()
+        if not self._root.is_dir():
+            self._root.mkdir(parents=True, exist_ok=True)
+            self._root.chmod(0o755)
+
     def find(self, release_id: str) -> ReleaseRef | None:
         """Return the address of the release with this id, in whatever dataset it is, or None.
 
@@ -133,7 +160,14 @@ class ReleaseStore:
         return None
 
     def publish(
-        self, ref: ReleaseRef, files: Mapping[str, bytes | Path], manifest: Manifest
+        self,
+        ref: ReleaseRef,
+        files: Mapping[str, bytes | Path],
+        manifest: Manifest,
+        *,
+        signer: SigningKey,
+        approval: Approval | None = None,
+        officers: Sequence[PublicKey] = (),
     ) -> Path:
         """Publish a bundle: all of it or, after a crash, none of it.
 
@@ -148,6 +182,12 @@ class ReleaseStore:
             Content of each file, or a regular file to copy.
         manifest : Manifest
             Its `files` are the digests of `files`, see `storage.manifest.file_digests`.
+        signer : SigningKey
+            Key of the pipeline.
+        approval : Approval, optional
+            Approval of an officer, given if and only if the manifest needs one.
+        officers : sequence of PublicKey
+            Keys that may approve.
 
         Returns
         -------
@@ -160,9 +200,10 @@ class ReleaseStore:
             If the manifest is tainted, its analysis is not proven, or a check of its gate failed.
         IntegrityError
             If the release exists, the manifest is that of another release, a file differs from
-            its digest, or the events do not give the stated epsilon.
+            its digest, the events do not give the stated epsilon, or the approval is missing or
+            not one of this release by an officer.
         """
-        _require_publishable(manifest)
+        require_publishable(manifest)
         if manifest.ref != ref:
             raise IntegrityError(
                 "MANIFEST_MISMATCH", f"the manifest is not that of release {ref}; rebuild it"
@@ -172,6 +213,18 @@ class ReleaseStore:
                 "MANIFEST_MISMATCH",
                 "the manifest must list exactly the files of the bundle; rebuild it",
             )
+        if approval is not None and not manifest.needs_approval:
+            raise IntegrityError(
+                "APPROVAL_UNEXPECTED",
+                "the manifest says that no approval is needed; rebuild it or leave that out",
+            )
+        content = manifest.to_bytes()
+        documents = {
+            MANIFEST_FILE: content,
+            SIGNATURE_FILE: sign_manifest(content, signer).to_bytes(),
+        }
+        if approval is not None:
+            documents[APPROVAL_FILE] = approval.to_bytes()
         target = self.path(ref)
         with self._locked():
             if os.path.lexists(target):
@@ -185,11 +238,10 @@ class ReleaseStore:
                 shutil.rmtree(staging)
             staging.mkdir(mode=0o700)
             try:
-                for name, content in files.items():
-                    _write_file(staging, name, content)
-                _write_file(staging, MANIFEST_FILE, manifest.to_bytes())
+                for name, written in {**files, **documents}.items():
+                    _write_file(staging, name, written)
                 fsync_directory(staging)
-                verify_bundle(staging)
+                verify_bundle(staging, trusted=[signer.public], officers=officers)
                 staging.chmod(0o755)
                 if not target.parent.exists():
                     target.parent.mkdir()
@@ -225,9 +277,7 @@ class ReleaseStore:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Let one process publish or clean, so that cleaning never meets a live publication."""
-        if not self._root.is_dir():
-            self._root.mkdir(parents=True, exist_ok=True)
-            self._root.chmod(0o755)
+        self.make_root()
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(self._root / _LOCK_FILE, flags, 0o600)
         try:
@@ -237,43 +287,77 @@ class ReleaseStore:
             os.close(descriptor)
 
 
-def verify_bundle(path: Path) -> VerifiedBundle:
-    """Verify a bundle with nothing but the bundle.
+def verify_bundle(
+    path: Path, *, trusted: Sequence[PublicKey], officers: Sequence[PublicKey] | None = None
+) -> VerifiedBundle:
+    """Verify a bundle with nothing but the bundle and public keys.
 
     Parameters
     ----------
     path : Path
         Folder of the bundle.
+    trusted : sequence of PublicKey
+        Keys that may sign a manifest, got from the publisher by a way that the reader trusts.
+    officers : sequence of PublicKey, optional
+        Keys that may approve. Those in `trusted` if None; then an officer could also sign a
+        manifest, so give them apart where it is known who is who.
 
     Returns
     -------
     VerifiedBundle
-        The bundle, its manifest and the manifest's digest.
+        The bundle, its manifest and who signed what.
 
     Raises
     ------
+    ConfigurationError
+        If `trusted` is empty.
     IntegrityError
-        If a file is missing, extra, changed or not a regular file (names it); if the manifest is
-        malformed (names the field); if mu, rho or an epsilon is not what the events give; or if
-        the bundle should not have been published.
+        If a signature is wrong or of an unknown key; if a file is missing, extra, changed or not
+        a regular file (names it, and the byte if one byte changed); if the manifest is malformed
+        (names the field); if mu, rho or an epsilon is not what the events give; if an approval is
+        needed and missing, or is not one of this release by somebody who may give it; or if the
+        bundle should not have been published.
     """
+    if not trusted:
+        raise ConfigurationError(
+            "NO_PUBLIC_KEY",
+            "expected the public key of the publisher, found none; get it by a way that you trust "
+            "and name its file",
+        )
     if path.is_symlink() or not path.is_dir():
         raise IntegrityError("BUNDLE_MISSING", f"expected a folder with a release at {path}")
-    content = _read_manifest(path)
+    signature = parse_signature(_read(path / SIGNATURE_FILE, Signature.MAX_BYTES))
+    signer = signature.verify(trusted)
+    content = _read(path / MANIFEST_FILE, MAX_MANIFEST_BYTES)
+    if digest_of(content) != signature.manifest:
+        raise _changed(MANIFEST_FILE, changed_byte(signature.manifest, content))
     manifest = parse_manifest(content)
-    present = {entry.name for entry in os.scandir(path)} - {MANIFEST_FILE}
+    documents = {MANIFEST_FILE, SIGNATURE_FILE} | (
+        {APPROVAL_FILE} if manifest.needs_approval else set()
+    )
+    present = {entry.name for entry in os.scandir(path)} - documents
     for name in sorted(present - manifest.files.keys()):
-        raise IntegrityError("FILE_EXTRA", f"file {name} is not in the manifest; remove it")
+        shown = name if name.isprintable() else ascii(name)
+        raise IntegrityError("FILE_EXTRA", f"file {shown} is not in the manifest; remove it")
     for name in sorted(manifest.files.keys() - present):
         raise IntegrityError("FILE_MISSING", f"file {name} is missing; get the release again")
-    for name in sorted(manifest.files):
-        if _digest(path / name) != manifest.files[name]:
-            raise IntegrityError(
-                "FILE_CHANGED", f"file {name} differs from its SHA-256; get the release again"
-            )
-    _verify_claims(manifest)
+    for name, expected in sorted(manifest.files.items()):
+        if digest_of(path / name) != expected:
+            raise _changed(name, changed_byte(expected, path / name))
+    verify_claims(manifest)
+    officer = approval = None
+    if manifest.needs_approval:
+        approval = _read_approval(path)
+        officer = require_approval(
+            approval, manifest, signer=signer, officers=trusted if officers is None else officers
+        )
     return VerifiedBundle(
-        path=path, manifest=manifest, manifest_sha256=hashlib.sha256(content).hexdigest()
+        path=path,
+        manifest=manifest,
+        manifest_sha256=signature.manifest.sha256,
+        signer=signer.key_id,
+        approved_by=None if officer is None else officer.key_id,
+        reason=None if approval is None else approval.statement.reason,
     )
 
 
@@ -286,84 +370,27 @@ def _refuse_symlink(path: Path) -> None:
         )
 
 
-def _require_publishable(manifest: Manifest) -> None:
-    if manifest.tainted:
-        raise Withheld(
-            "TAINTED", "the noise came from a source for tests; run without it to publish"
-        )
-    if manifest.analysis != "proven":
-        raise Withheld(
-            "ANALYSIS_NOT_PROVEN",
-            "only a release with analysis 'proven' is published; change the site file and run "
-            "again",
-        )
-    failed = sorted(record.check for record in manifest.gate if not record.passed)
-    if failed:
-        raise Withheld("GATE_FAILED", f"the release gate failed: {', '.join(failed)}")
-
-
-def _verify_claims(manifest: Manifest) -> None:
-    problem = ""
-    try:
-        _require_publishable(manifest)
-        events = [event_from_dict(event) for event in manifest.events]
-        totals = {}
-        for adjacency in (Adjacency(manifest.adjacency), Adjacency.REPLACE_ONE):
-            accountant = GaussianAccountant(adjacency=adjacency)
-            for event in events:
-                accountant = accountant.compose(event)
-            totals[adjacency] = accountant
-        stated = totals[Adjacency(manifest.adjacency)]
-        expected = {
-            "mu": stated.mu,
-            "rho": stated.rho,
-            "epsilon": stated.epsilon(delta=manifest.delta),
-            "replace_one_epsilon": totals[Adjacency.REPLACE_ONE].epsilon(delta=manifest.delta),
-        }
-    except ClustMixError as error:
-        problem = error.message
-    except (ArithmeticError, TypeError, ValueError):
-        problem = "field 'events' holds a value that no mechanism has"
-    if problem:
-        raise IntegrityError("MANIFEST_CLAIM", f"file {MANIFEST_FILE}: {problem}")
-    for name, value in expected.items():
-        if not math.isclose(getattr(manifest, name), value, rel_tol=_RELATIVE_TOLERANCE):
-            raise IntegrityError(
-                "MANIFEST_CLAIM",
-                f"file {MANIFEST_FILE}: field '{name}' is not what its events give; do not rely "
-                "on the stated guarantee",
-            )
-
-
-def _read_manifest(path: Path) -> bytes:
-    descriptor = _open_regular(path / MANIFEST_FILE)
-    with os.fdopen(descriptor, "rb") as handle:
-        return handle.read(MAX_MANIFEST_BYTES + 1)
-
-
-def _digest(path: Path) -> str:
-    with os.fdopen(_open_regular(path), "rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
-
-
-def _open_regular(path: Path) -> int:
-    """Open a file for reading that is neither a link nor a device, pipe or folder."""
-    code = "FILE_MISSING"
-    try:
-        # O_NONBLOCK: opening a pipe must not wait for a writer.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return descriptor
-        os.close(descriptor)
-        code = "FILE_NOT_REGULAR"
-    except OSError as error:
-        code = "FILE_NOT_REGULAR" if error.errno == errno.ELOOP else "FILE_MISSING"
-    raise IntegrityError(
-        code,
-        f"file {path.name} is missing or unreadable"
-        if code == "FILE_MISSING"
-        else f"file {path.name} is a symbolic link or not a regular file; remove it",
+def _changed(name: str, words: str) -> IntegrityError:
+    return IntegrityError(
+        "FILE_CHANGED",
+        f"file {name} differs from its digest: {words} (the first byte is byte 0); get the "
+        "release again",
     )
+
+
+def _read(path: Path, max_bytes: int) -> bytes:
+    with os.fdopen(open_regular(path), "rb") as handle:
+        return handle.read(max_bytes + 1)
+
+
+def _read_approval(path: Path) -> Approval:
+    if not os.path.lexists(path / APPROVAL_FILE):
+        raise IntegrityError(
+            "APPROVAL_MISSING",
+            f"expected the approval of an officer in file {APPROVAL_FILE}, found none; do not use "
+            "the release",
+        )
+    return parse_approval(_read(path / APPROVAL_FILE, Approval.MAX_BYTES))
 
 
 def _write_file(folder: Path, name: str, content: bytes | Path) -> None:
@@ -372,7 +399,7 @@ def _write_file(folder: Path, name: str, content: bytes | Path) -> None:
         if isinstance(content, bytes):
             target.write(content)
         else:
-            with os.fdopen(_open_regular(content), "rb") as source:
+            with os.fdopen(open_regular(content), "rb") as source:
                 shutil.copyfileobj(source, target, _COPY_BYTES)
         target.flush()
         os.fchmod(target.fileno(), 0o644)

@@ -8,16 +8,20 @@ whatever is derived from a schema alone costs no privacy budget.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from privacy.errors import InputError
 
 MAX_CODES = 4096
 MAX_DECIMALS = 6
+
+# A level such as "+" or "-ve" is common; a formula calls a function or another program.
+_FORMULA = re.compile(r"[=@]|[+-].*[(|!]")
 
 
 def raw_text(value: object) -> str:
@@ -28,6 +32,8 @@ def raw_text(value: object) -> str:
     """
     if isinstance(value, str):
         return value.strip()
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
     if not isinstance(value, bool) and hasattr(value, "__float__"):
         number = float(value)
         if math.isfinite(number) and number.is_integer() and abs(number) < 2**53:
@@ -54,9 +60,30 @@ def _declared_text(value: object) -> str:
     return raw_text(value)
 
 
-Name = Annotated[str, Field(min_length=1, max_length=128)]
+def _printable(text: str) -> str:
+    # What is released is read in terminals, browsers and spreadsheets: no control character, no
+    # mark that turns the direction of text, no half of a character.
+    if not text.isprintable():
+        raise ValueError("expected one line of text with printable characters")
+    return text
+
+
+def _no_formula(text: str) -> str:
+    if number_of(text) is None and _FORMULA.match(text):
+        raise ValueError(
+            "expected text that no spreadsheet runs as a formula; put a letter before it"
+        )
+    return text
+
+
+PrintableText = Annotated[str, AfterValidator(_printable)]
+"""One line of text that may be shown anywhere."""
+
+_Released = Annotated[PrintableText, AfterValidator(_no_formula)]
+
+Name = Annotated[_Released, Field(min_length=1, max_length=128)]
 RawValue = Annotated[str, BeforeValidator(_declared_text)]
-Level = Annotated[str, BeforeValidator(_declared_text), Field(min_length=1, max_length=200)]
+Level = Annotated[_Released, BeforeValidator(_declared_text), Field(min_length=1, max_length=200)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 

@@ -4,7 +4,7 @@ import os
 import stat
 from pathlib import Path
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from privacy.errors import ConfigurationError
@@ -29,6 +29,9 @@ class Settings(BaseSettings):
         Processes of the local Dask cluster, up to 256; 0 runs everything in one process.
     dask_address : str or None
         Address of a running scheduler; None starts a local cluster.
+    ledger_url : SecretStr or None
+        ``postgresql://`` address of a ledger that several installations share; None keeps it in
+        a file below `home`. It may hold a password and is never shown.
     """
 
     model_config = SettingsConfigDict(
@@ -41,6 +44,14 @@ class Settings(BaseSettings):
     offline: bool = False
     dask_workers: int = Field(default=2, ge=0, le=256)
     dask_address: str | None = None
+    ledger_url: SecretStr | None = None
+
+    @field_validator("ledger_url")
+    @classmethod
+    def _postgresql(cls, url: SecretStr | None) -> SecretStr | None:
+        if url is not None and not url.get_secret_value().startswith("postgresql://"):
+            raise ValueError("expected an address that begins with postgresql://")
+        return url
 
     @field_validator("home", "releases", "data_dir")
     @classmethod
@@ -52,6 +63,29 @@ class Settings(BaseSettings):
     def ledger_path(self) -> Path:
         """The ledger database."""
         return self.home / "ledger.sqlite"
+
+    @property
+    def ledger_head_path(self) -> Path:
+        """The last exported head of the ledger.
+
+        Not below `home`: whoever restores an old copy of the one folder does not restore the other.
+        """
+        return self.releases / ".ledger-head"
+
+    @property
+    def key_folder(self) -> Path:
+        """Folder of the pipeline's keys and the officers' public keys."""
+        return self.home / "keys"
+
+    @property
+    def measurements(self) -> Path:
+        """Folder of the sealed measurements."""
+        return self.home / "measurements"
+
+    @property
+    def pending(self) -> Path:
+        """Folder of bundles that are made and not yet published."""
+        return self.home / "pending"
 
     @property
     def private_root(self) -> Path:

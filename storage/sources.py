@@ -2,6 +2,7 @@
 
 import codecs
 import re
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -11,22 +12,33 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    FiniteFloat,
     StrictBool,
-    StrictFloat,
     StrictInt,
     StrictStr,
     field_validator,
     model_validator,
 )
 
+_StrictFinite = Annotated[FiniteFloat, Field(strict=True)]
 _ENVIRONMENT_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,127}")
 _SQLITE_FILE = re.compile(r"sqlite:///[^?\n]+")
 _QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
-_REFUSED_MARKS = ("--", "/*", "*/", "#", "\\", "$", "{", "}", "`", "%", ";")
+_REFUSED_MARKS = ("--", "/*", "*/", "#", "\\", "$", "{", "}", "`", "%", ";", "[")
 _REFUSED_WORDS = frozenset(
     "alter analyze attach begin call commit copy create delete detach do drop exec execute explain "
     "grant insert into load lock merge pragma reindex rename revoke rollback savepoint set "
     "truncate update vacuum".split()
+)
+
+# Functions that reach beyond the tables of the query: files, other hosts and sessions, settings,
+# clocks, queries inside of text.
+_REACHING_FUNCTION = re.compile(
+    r"\b(?:(?:pg_|lo_|xp_|sp_|utl_|dbms_|read_|sqlite_|pragma_|ts_stat|dblink|currval|lastval|"
+    r"nextval|setval|set_config)\w*|\w+_to_xml\w*|open(?:rowset|query|datasource|xml)|"
+    r"load_(?:file|extension)|readfile|writefile|edit|fts3_tokenizer|system|shell|sleep|benchmark|"
+    r"waitfor)[\s\"]*\(",
+    re.IGNORECASE,
 )
 
 
@@ -59,6 +71,14 @@ class _FileSource(_Source):
     path: Path | None = None
     data: str | None = None
 
+    @field_validator("path")
+    @classmethod
+    def _printable_path(cls, path: Path | None) -> Path | None:
+        # Messages name the path.
+        if path is not None and not str(path).isprintable():
+            raise ValueError("expected a path of printable characters")
+        return path
+
     @model_validator(mode="after")
     def _one_place(self) -> Self:
         if (self.path is None) == (self.data is None):
@@ -84,17 +104,20 @@ class CsvSource(_FileSource):
     @field_validator("delimiter")
     @classmethod
     def _one_character(cls, delimiter: str) -> str:
-        if len(delimiter) != 1 or delimiter in '"\r\n':
-            raise ValueError("a delimiter is one character and neither a quote nor a line end")
+        if len(delimiter) != 1 or delimiter in '"\r\n\0' or not delimiter.isascii():
+            raise ValueError(
+                "a delimiter is one character and neither a quote nor a line end, from ASCII"
+            )
         return delimiter
 
     @field_validator("encoding")
     @classmethod
     def _known_encoding(cls, encoding: str) -> str:
-        try:
-            return codecs.lookup(encoding).name
-        except LookupError:
-            pass
+        # ValueError: a null character, or a codec that refuses; LookupError also for codecs between
+        # bytes and bytes.
+        with suppress(LookupError, ValueError):
+            if "a".encode(encoding).decode(encoding) == "a":
+                return codecs.lookup(encoding).name
         raise ValueError("unknown text encoding; use for example 'utf-8' or 'cp1252'")
 
 
@@ -126,7 +149,7 @@ class SqlSource(_Source):
     url_env: str | None = None
     url: str | None = None
     query: str = Field(max_length=20_000)
-    parameters: dict[str, StrictStr | StrictBool | StrictInt | StrictFloat | date] = Field(
+    parameters: dict[str, StrictStr | StrictBool | StrictInt | _StrictFinite | date] = Field(
         default_factory=dict
     )
 
@@ -152,6 +175,8 @@ class SqlSource(_Source):
     def _one_select(cls, query: str) -> str:
         # The statement is read by a filter that is stricter than any dialect: what dialects read
         # differently (comments, escapes, dollar quotes) is refused rather than interpreted.
+        if any(not (c.isprintable() or c in "\n\t\r") for c in query):
+            raise ValueError("the query must hold printable characters only")
         bare = _QUOTED.sub(" ", query.strip().removesuffix(";"))
         if "'" in bare or '"' in bare:
             raise ValueError("the query has an unclosed quote")
@@ -161,6 +186,10 @@ class SqlSource(_Source):
                     f"the query must be one statement without {mark!r}: no comment, template, "
                     "escape or second statement; use bound parameters such as :ward"
                 )
+        if re.search(r"\bn?q'", query, re.IGNORECASE):
+            raise ValueError(
+                "the query must hold plain text literals, without a q before the quote"
+            )
         words = re.findall(r"[A-Za-z_]\w*", re.sub(r"(?<![:\w]):\w+", " ", bare).lower())
         if not words or words[0] not in {"select", "with"}:
             raise ValueError("the query must begin with SELECT or WITH")
@@ -169,6 +198,14 @@ class SqlSource(_Source):
             raise ValueError(
                 f"the query must only read; found the word {refused[0].upper()} (put a column of "
                 "that name between double quotes)"
+            )
+        # A name in double quotes is a function all the same.
+        named = _QUOTED.sub(lambda quoted: quoted[0] if quoted[0][0] == '"' else " ", query)
+        reaching = _REACHING_FUNCTION.search(named)
+        if reaching:
+            raise ValueError(
+                "the query must only read tables; found the function "
+                f"{reaching[0].rstrip('(').strip().strip(chr(34))}"
             )
         return query
 

@@ -3,6 +3,7 @@
 import fcntl
 import hashlib
 import os
+import resource
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator
@@ -34,7 +35,8 @@ class PrivateWorkspace:
     Every file is raw or derived from raw data without noise, except what a caller seals with
     `write_once`. Nothing here may be read by another user: modes are 0700 and 0600 and the
     process umask is set to 077 when a workspace is created, for libraries that open files
-    themselves. Deleting does not overwrite the disk: put the root on an encrypted file system.
+    themselves; core dumps are off from then on. Deleting does not overwrite the disk: put the root
+    on an encrypted file system.
     """
 
     def __init__(self, root: Path, run_id: str, lock: int) -> None:
@@ -68,6 +70,7 @@ class PrivateWorkspace:
         """
         check_name(run_id)
         os.umask(0o077)
+        forbid_core_dumps()
         ensure_private_directory(root)
         with _root_locked(root):
             directory = root / run_id
@@ -317,6 +320,18 @@ def purge_abandoned(root: Path) -> tuple[str, ...]:
                 shutil.rmtree(root / run)
                 purged.append(run)
     return tuple(purged)
+
+
+def forbid_core_dumps() -> None:
+    """Let no crash of this process, or of a process that it starts, write its memory to a disk.
+
+    Cannot be undone in this process.
+    """
+    # One byte rather than none: the Linux kernel hands a core to a program such as a crash reporter
+    # whatever the limit is, except for this one (fs/coredump.c), and no core file fits into a byte.
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    byte = 0 if hard == 0 else 1
+    resource.setrlimit(resource.RLIMIT_CORE, (byte, byte))
 
 
 def fsync_directory(path: Path) -> None:

@@ -13,10 +13,12 @@ from urllib.parse import urlsplit
 
 import dask
 import distributed
+import psutil
 from distributed.security import Security
 
 from privacy.errors import ConfigurationError
 from storage.settings import ensure_private_directory
+from storage.workspace import forbid_core_dumps
 
 # One thread each, since the workers together fill the cores; no share of the GPU taken ahead.
 _WORKER_ENVIRONMENT = {
@@ -28,7 +30,7 @@ _WORKER_ENVIRONMENT = {
     "DO_NOT_TRACK": "1",
 }
 
-_DASK_SETTINGS = {
+CLUSTER_SETTINGS = {
     # Private arrays stay in memory: no spilling, whatever the memory.
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
@@ -46,6 +48,10 @@ _DASK_SETTINGS = {
     "distributed.admin.log-length": 0,
     "distributed.admin.low-level-log-length": 0,
 }
+"""Dask settings of every process of a cluster that computes on private rows."""
+
+Unsafe = tuple[str, str, str]
+"""A setting, what it was found to be, and what it has to be."""
 
 
 @contextmanager
@@ -73,7 +79,7 @@ def local_cluster(n_workers: int, scratch_directory: Path) -> Iterator[distribut
     # silence_logs reaches the library's own handler, not that of an orchestrator that took over.
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     with (
-        dask.config.set(_DASK_SETTINGS),
+        dask.config.set(CLUSTER_SETTINGS),
         distributed.LocalCluster(
             n_workers=n_workers,
             threads_per_worker=1,
@@ -93,7 +99,7 @@ def local_cluster(n_workers: int, scratch_directory: Path) -> Iterator[distribut
 
 @contextmanager
 def connect(address: str, *, timeout_seconds: float = 30.0) -> Iterator[distributed.Client]:
-    """Connect to a running scheduler.
+    """Connect to a running scheduler whose processes keep private sums to themselves.
 
     Parameters
     ----------
@@ -102,7 +108,7 @@ def connect(address: str, *, timeout_seconds: float = 30.0) -> Iterator[distribu
         (``DASK_DISTRIBUTED__COMM__TLS__CLIENT__CERT``, ``..._KEY``, ``..._CA_FILE``), or
         ``tcp://`` on a loopback address.
     timeout_seconds
-        How long to wait for the scheduler.
+        How long to wait for the scheduler, and then for its first worker.
 
     Yields
     ------
@@ -112,7 +118,14 @@ def connect(address: str, *, timeout_seconds: float = 30.0) -> Iterator[distribu
     Raises
     ------
     ConfigurationError
-        If the address would send private sums over a network in clear, or nobody answers.
+        If the address would send private sums over a network in clear, nobody answers, or a
+        process of the cluster may write sums to a disk or show them to strangers.
+
+    Privacy
+    -------
+    Scheduler and workers are asked before anything is sent to them, and core dumps of the workers
+    are turned off. A worker that joins later is not asked: only who holds a certificate of the
+    cluster's own authority can start one, see `tasks.cluster_certificates`.
     """
     parts = urlsplit(address)
     if parts.scheme != "tls" and not (parts.scheme == "tcp" and _is_loopback(parts.hostname)):
@@ -144,7 +157,85 @@ def connect(address: str, *, timeout_seconds: float = 30.0) -> Iterator[distribu
             "CLUSTMIX_DASK_ADDRESS to compute on this machine",
         )
     with client:
+        _refuse_unsafe(client, timeout_seconds)
         yield client
+
+
+def unsafe_scheduler(dask_scheduler: distributed.Scheduler) -> list[Unsafe]:
+    """Return the settings of a scheduler that no private sum may meet; runs on the scheduler."""
+    found = _exposed(dask_scheduler, "the scheduler")
+    if dask_scheduler.jupyter:
+        found.append(("--jupyter of the scheduler", "on", "off"))
+    return found
+
+
+def unsafe_worker(dask_worker: distributed.Worker) -> list[Unsafe]:
+    """Return the settings of a worker that no private sum may meet; runs on the worker.
+
+    Core dumps of the worker's process are off from here on.
+    """
+    forbid_core_dumps()
+    found = _exposed(dask_worker, "the workers")
+    memory = dask_worker.memory_manager
+    for name in ("target", "spill"):
+        fraction = getattr(memory, f"memory_{name}_fraction")
+        if memory.memory_limit and fraction:
+            found.append((f"distributed.worker.memory.{name}", str(fraction), "false"))
+    return found
+
+
+def _exposed(server: distributed.node.ServerNode, whose: str) -> list[Unsafe]:
+    """Return what this process listens on beyond loopback and without certificates."""
+    found: list[Unsafe] = []
+    for listener in server.listeners:
+        address = urlsplit(listener.listen_address)
+        if address.scheme != "tls" and not _is_loopback(address.hostname):
+            wanted = "true, with certificates"
+            found.append((f"distributed.comm.require-encryption of {whose}", "false", wanted))
+    # Every port of the process, whatever opened it: a dashboard, a preload script, a plugin.
+    called = {urlsplit(listener.listen_address).port for listener in server.listeners}
+    for connection in psutil.Process().net_connections(kind="tcp"):
+        if connection.status != psutil.CONN_LISTEN:
+            continue
+        host, port = connection.laddr
+        if not _is_loopback(host) and port not in called:
+            found.append((f"--dashboard-address of {whose}", f"{host}:{port}", "127.0.0.1:0"))
+    return found
+
+
+def _refuse_unsafe(client: distributed.Client, timeout_seconds: float) -> None:
+    found: set[Unsafe] = set()
+    failed = "no worker"
+    with suppress(TimeoutError):
+        client.wait_for_workers(1, timeout=timeout_seconds)
+        failed = ""
+    if failed:
+        raise ConfigurationError(
+            "CLUSTER_EMPTY",
+            f"expected one or more workers within {timeout_seconds:g} seconds, found none; start "
+            "workers for this scheduler",
+        )
+    try:
+        found.update(client.run_on_scheduler(unsafe_scheduler))
+        for unsafe in client.run(unsafe_worker).values():
+            found.update(unsafe)
+    except Exception as error:
+        failed = type(error).__name__
+    if failed:
+        raise ConfigurationError(
+            "CLUSTER_SETTINGS",
+            f"expected a scheduler and workers that tell their settings, found {failed}; start "
+            "them with this version of ClustMix installed",
+        )
+    if found:
+        wrong = "; ".join(
+            f"set {name} to {wanted} (found {value})" for name, value, wanted in sorted(found)
+        )
+        raise ConfigurationError(
+            "CLUSTER_SETTINGS",
+            "expected a cluster that writes nothing to a disk and listens on loopback or with "
+            f"certificates, found one that does not: {wrong}; start it again with these settings",
+        )
 
 
 def _is_loopback(host: str | None) -> bool:

@@ -6,6 +6,8 @@ patient leaves the rows, the weights and the hashes of all others as they were.
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
@@ -59,6 +61,38 @@ def bound_contributions(
     keep = rank < max_rows
     n_kept = np.minimum(n_rows, max_rows)[patient]
     return keep, np.where(keep, 1.0 / n_kept, 0.0)
+
+
+def part_of_patients(patient_keys: ArrayLike, *, scheme: str, parts: int) -> NDArray[np.int64]:
+    """Return the part of each row's patient, for releases of disjoint sets of patients.
+
+    Parameters
+    ----------
+    patient_keys : array of shape (n,)
+    scheme
+        Public name of the way to split; it is the key of the hash.
+    parts
+        Number of parts.
+
+    Returns
+    -------
+    int64 array of shape (n,)
+        In [0, `parts`): a function of the scheme and the patient's key alone, so that the parts
+        of one scheme have no patient in common, in this table and in every later one.
+
+    Raises
+    ------
+    InputError
+        If a row has no patient key.
+    """
+    patient, names = _patients(patient_keys)
+    key = hashlib.sha256(scheme.encode("utf-8")).digest()
+    part = [
+        int.from_bytes(hashlib.blake2b(name.encode("utf-8"), key=key, digest_size=16).digest())
+        % parts
+        for name in names
+    ]
+    return np.array(part, dtype=np.int64)[patient]
 
 
 def hash_patients(patient_keys: ArrayLike) -> NDArray[np.uint64]:

@@ -24,6 +24,7 @@ from tasks.contributions import (
     fold_of,
     hash_patients,
     hash_records,
+    part_of_patients,
     shard_of,
 )
 from tasks.encoding import EncodedChunk, encode_chunk
@@ -59,7 +60,10 @@ def ingest(
     violations: dict[tuple[str, Rule], Violation] = {}
     reports: list[expectations.GateReport] = []
     with stage("ingest"):
-        for frame in reader.chunks(job.columns_to_read):
+        for whole_frame in reader.chunks(job.columns_to_read):
+            frame = _own_part(job, whole_frame)
+            if frame.empty:
+                continue
             reports.append(
                 expectations.input_gate(frame, job.table_schema, patient_column=job.unit.column)
             )
@@ -86,6 +90,28 @@ def ingest(
             )
     with stage("bound-contributions"):
         return _bound(job, workspace, n_chunks)
+
+
+def _own_part(job: ReleaseJob, frame: pd.DataFrame) -> pd.DataFrame:
+    """Keep the patients of the declared part; nothing else of this release sees the others.
+
+    Rows that name no patient are kept as well: they are refused, as in every release.
+    """
+    if job.partition is None:
+        return frame
+    named = np.ones(len(frame), dtype=np.bool_)
+    for violation in _absent_patients(frame, job.unit.column):
+        named[violation.rows] = False
+    keep = ~named
+    keep[named] = (
+        part_of_patients(
+            frame[job.unit.column][named],
+            scheme=job.partition.scheme,
+            parts=job.partition.parts,
+        )
+        == job.partition.part
+    )
+    return frame[keep]
 
 
 def _spread(

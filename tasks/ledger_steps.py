@@ -1,49 +1,83 @@
-"""Steps around the budget: clean up after dead runs, reserve, and close an entry."""
+"""Steps around the budget: clean up after dead runs, reserve, move and close an entry."""
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Collection
 from types import MappingProxyType
 
-from privacy.errors import ClustMixError, IntegrityError, LedgerError
-from privacy.ledger import Balance, EntryState, LedgerEntry
+from privacy.errors import ClustMixError, IntegrityError, LedgerError, Withheld
+from privacy.ledger import Balance, Charge, EntryState, LedgerEntry
 from storage.cohorts import CohortReader
+from storage.folders import remove_staging
+from storage.ledger_db import Reservation
 from storage.releases import verify_bundle
 from storage.schema import TableSchema
 from storage.workspace import live_run_ids, purge_abandoned
+from tasks.request_key import request_key
 from tasks.run import ReleaseJob, Site, stage
 
-_SEALED_STATES = (EntryState.SEALED, EntryState.APPROVED)
+WAIT_SECONDS = 1800.0
+"""How long a request waits for another run of the same request."""
+
+_POLL_SECONDS = 0.5
+_BEFORE_SEAL = (EntryState.RESERVED, EntryState.EXECUTING)
+_AFTER_SEAL = (EntryState.SEALED, EntryState.APPROVED)
 
 _CLOSED = MappingProxyType(
-    {
-        EntryState.RESERVED: EntryState.VOID,
-        EntryState.EXECUTING: EntryState.BURNED,
-        EntryState.SEALED: EntryState.WITHHELD,
-        EntryState.APPROVED: EntryState.WITHHELD,
-    }
+    {EntryState.RESERVED: EntryState.VOID, EntryState.EXECUTING: EntryState.BURNED}
 )
-"""What becomes of the entry of a run that stopped, by the state it was in."""
+"""What becomes of the entry of a run that stopped before its measurement was whole."""
 
 
 def clean_up(site: Site) -> None:
     """Close the entries of dead runs and delete what they left; live runs are not touched.
 
-    An entry whose run died while it could draw noise is burned: its charge stands. One whose run
-    died before it read a byte is void. One whose run died after it sealed is published if its
-    bundle is in the store, whole and its own, and withheld if not.
+    An entry whose run died before it read a byte is void. One whose run died while it could draw
+    noise is burned, its charge stands; but if its measurement is whole, it is sealed. A sealed or
+    approved entry stays as it is, to be published by the next run of the same request, unless its
+    bundle is in the store already.
     """
     with stage("clean-up"):
         root = site.private_root
         # Entries first: a run holds its workspace from before its reservation to after its last
         # transition, so an open entry that was seen here and has no live run is abandoned.
-        entries = site.ledger.entries()
+        entries = [entry for entry in site.ledger.entries() if entry.owner == site.owner]
         live = live_run_ids(root)
-        site.ledger.burn_abandoned(live)
         for entry in entries:
-            if entry.state in _SEALED_STATES and entry.release_id not in live:
-                _close(site, entry, note="ABANDONED")
-        purge_abandoned(root)
+            if entry.release_id not in live:
+                _close_dead(site, entry)
+        waiting = {e.release_id for e in site.ledger.entries() if e.state in _AFTER_SEAL}
+        for release_id in purge_abandoned(root):
+            remove_staging(site.settings.measurements, release_id)
+            remove_staging(site.settings.pending, release_id)
+            if release_id not in waiting:
+                site.pending.remove(release_id)
         site.releases.clean_staging()
+
+
+def _close_dead(site: Site, entry: LedgerEntry, *, note: str = "ABANDONED") -> None:
+    """Say in the ledger how far a run came that is no more, and close what it left open.
+
+    The entry was read before its run was found dead, so nobody else moves it from that state but
+    those who do the same.
+    """
+    _recover(site, entry)
+    following = _CLOSED.get(entry.state)
+    if following is not None:
+        _move(site, entry, following, note=note)
+
+
+def _recover(site: Site, entry: LedgerEntry) -> None:
+    """Record a measurement or a bundle that is whole, and that its run could not record."""
+    digest, following = None, EntryState.SEALED
+    if entry.state is EntryState.EXECUTING:
+        digest = _sealed_digest(site, entry)
+    elif entry.state is EntryState.APPROVED:
+        digest, following = _published_digest(site, entry), EntryState.PUBLISHED
+    if digest is not None:
+        _move(site, entry, following, digest=digest, note="RECOVERED")
 
 
 def check_source(job: ReleaseJob, reader: CohortReader) -> None:
@@ -58,34 +92,95 @@ def _beside(columns: tuple[str, ...], schema: TableSchema) -> tuple[str, ...]:
     return tuple(column for column in columns if column not in released)
 
 
-def reserve(job: ReleaseJob, site: Site) -> LedgerEntry:
-    """Charge the release before a private byte is read.
+def identify(job: ReleaseJob, site: Site, reader: CohortReader) -> str:
+    """Return the key by which the same measurement is found again.
+
+    The content of a database is not known before it is read, so each of its releases is new.
+    """
+    with stage("identify"):
+        return request_key(
+            site.keys.ledger_secret(),
+            content_sha256=reader.content_sha256() or os.urandom(32).hex(),
+            settings=job.measurement_settings,
+        )
+
+
+def reserve(job: ReleaseJob, site: Site, key: str, *, new_draw: bool = False) -> Reservation:
+    """Charge the release before a private byte is read, or find the entry that has paid.
+
+    Where another run of the same request is at work, wait for its end.
+
+    Returns
+    -------
+    Reservation
+        A new entry, or the one that has paid for the same measurement.
 
     Raises
     ------
     BudgetRefused
-        If the charge does not fit under the cap.
+        If the charge does not fit under a cap.
+    LedgerError
+        If another run of the same request does not end.
     """
     with stage("reserve"):
         # A release that could not be published must not be paid for.
         site.releases.check_usable(job.ref.dataset)
-        return site.ledger.reserve(
-            dataset=job.cohort,
+        site.keys.pipeline()
+        charge = Charge(
+            cohort=job.cohort,
+            dataset=job.ref.dataset,
             release_id=job.ref.release_id,
+            request_key=key,
             rho=job.charge_rho,
             epsilon=job.parameters.epsilon,
             delta=job.parameters.delta,
             adjacency=job.adjacency,
             unit=unit_in_words(job),
-            lifetime_cap_rho=job.lifetime_cap_rho,
+            caps=job.caps,
+            partition=job.partition,
+            owner=site.owner,
+            requester=job.requester,
+            needs_approval=job.needs_approval,
         )
+        give_up = time.monotonic() + WAIT_SECONDS
+        while True:
+            reservation = site.ledger.reserve(charge, new_draw=new_draw)
+            entry = reservation.entry
+            live = live_run_ids(site.private_root)
+            if reservation.created or not _runs(entry, live):
+                return reservation
+            if _is_own_and_dead(site, entry, live):
+                _close_dead(site, entry)
+                continue
+            if time.monotonic() > give_up:
+                raise LedgerError(
+                    "RELEASE_RUNNING",
+                    f"expected release {entry.release_id} of the same table to end within "
+                    f"{WAIT_SECONDS:.0f} seconds, found it {entry.state.value}; wait for its end, "
+                    "or end it and run again",
+                )
+            time.sleep(_POLL_SECONDS)
+
+
+def _is_own_and_dead(site: Site, entry: LedgerEntry, live: Collection[str]) -> bool:
+    return (
+        entry.state in _BEFORE_SEAL and entry.owner == site.owner and entry.release_id not in live
+    )
+
+
+def _runs(entry: LedgerEntry, live: Collection[str]) -> bool:
+    """Whether a run is at work on an entry; another installation's can be told by state alone."""
+    return entry.state in _BEFORE_SEAL or (entry.state in _AFTER_SEAL and entry.release_id in live)
 
 
 def unit_in_words(job: ReleaseJob) -> str:
     """Return what one neighbour adds or removes, for the ledger and the manifest."""
     if job.unit.column is None:
         return "one row, which is one patient"
-    return f"one patient, named by column {job.unit.column}"
+    unit, part = f"one patient, named by column {job.unit.column}", job.partition
+    if part is None:
+        return unit
+    return f"{unit}, in part {part.part} of {part.parts} of the split {part.scheme}"
 
 
 def begin(site: Site, entry: LedgerEntry) -> None:
@@ -94,41 +189,64 @@ def begin(site: Site, entry: LedgerEntry) -> None:
 
 
 def advance(
-    site: Site, entry: LedgerEntry, state: EntryState, *, digest: str | None = None
+    site: Site,
+    entry: LedgerEntry,
+    state: EntryState,
+    *,
+    digest: str | None = None,
+    note: str | None = None,
+    signers: tuple[str, ...] = (),
 ) -> LedgerEntry:
     """Move an entry one state on from the state it is in."""
-    before = {row.entry_id: row for row in site.ledger.entries(entry.dataset)}[entry.entry_id]
-    return site.ledger.transition(entry.entry_id, state, expected_from=before.state, digest=digest)
+    before = site.ledger.entry(entry.entry_id)
+    return site.ledger.transition(
+        entry.entry_id,
+        state,
+        expected_from=before.state,
+        digest=digest,
+        note=note,
+        signers=signers,
+    )
 
 
 def close_failed(site: Site, entry: LedgerEntry, error: ClustMixError) -> None:
     """Close the entry of a run that stopped, by how far it came; nothing is given back once read.
 
-    A run that stopped between the appearance of its bundle and the ledger row that says so has
-    published.
+    A run that was stopped by a gate is withheld. One that failed after its measurement was sealed
+    leaves the entry open: the next run of the same request goes on from there.
     """
-    rows = {row.entry_id: row for row in site.ledger.entries(entry.dataset)}
-    _close(site, rows[entry.entry_id], note=error.code)
+    current = site.ledger.entry(entry.entry_id)
+    if isinstance(error, Withheld) and current.state in _AFTER_SEAL:
+        _move(site, current, EntryState.WITHHELD, note=error.code)
+    else:
+        _close_dead(site, current, note=error.code)
 
 
-def _close(site: Site, entry: LedgerEntry, *, note: str) -> None:
-    """Move an entry to the closed state that follows its state; closed ones stay as they are."""
-    following = _CLOSED.get(entry.state)
-    digest = None
-    if entry.state is EntryState.APPROVED:
-        digest = _published_digest(site, entry)
-        if digest is not None:
-            following = EntryState.PUBLISHED
-    if following is None:
-        return
+def _move(
+    site: Site,
+    entry: LedgerEntry,
+    following: EntryState,
+    *,
+    digest: str | None = None,
+    note: str | None = None,
+) -> None:
     try:
         site.ledger.transition(
             entry.entry_id, following, expected_from=entry.state, digest=digest, note=note
         )
     except LedgerError as error:
-        # Another process has closed it in the meantime, or its run has.
+        # Another process has moved it in the meantime, or its run has.
         if error.code != "STATE_CHANGED":
             raise
+
+
+def _sealed_digest(site: Site, entry: LedgerEntry) -> str | None:
+    """Return the digest of an entry's measurement if it is whole and its own."""
+    try:
+        measurement = site.measurements.open(entry.release_id)
+    except IntegrityError:
+        return None
+    return measurement.sha256 if measurement.record.ledger_entry == entry.entry_id else None
 
 
 def _published_digest(site: Site, entry: LedgerEntry) -> str | None:
@@ -137,7 +255,11 @@ def _published_digest(site: Site, entry: LedgerEntry) -> str | None:
     if ref is None:
         return None
     try:
-        verified = verify_bundle(site.releases.path(ref))
+        verified = verify_bundle(
+            site.releases.path(ref),
+            trusted=site.keys.pipeline_public(),
+            officers=site.keys.officers(),
+        )
     except IntegrityError:
         return None
     manifest = verified.manifest
@@ -146,5 +268,7 @@ def _published_digest(site: Site, entry: LedgerEntry) -> str | None:
 
 
 def balance_after(job: ReleaseJob, site: Site) -> Balance:
-    """Return the balance of the dataset with this release charged."""
-    return site.ledger.balance(job.cohort)
+    """Return what is spent and what is left for releases like this one."""
+    return site.ledger.balance(
+        job.cohort, dataset=job.ref.dataset, partition=job.partition, caps=job.caps
+    )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import io
 from collections.abc import Callable, Iterable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.errors import IntegrityError
+from privacy.events import event_to_dict
+from privacy.ledger import EntryState, LedgerEntry
 from privacy.mechanisms import NoisyStatistic
+from storage.measurements import RELEASED_FILE, MeasurementRecord, arrays_to_bytes
 from storage.workspace import PrivateWorkspace
+from tasks import ledger_steps
 from tasks.compute import Executor
-from tasks.run import ReleaseJob, stage
+from tasks.request_key import code_sha256
+from tasks.run import ReleaseJob, Site, stage
 from tasks.shards import contribution_of_shard
 from tasks.synthesizers.base import Stage
 from tasks.synthesizers.curator import Contribution, Curator
@@ -44,23 +49,30 @@ class ShardCompute:
 
 
 class Seals:
-    """Makes every draw durable before a method sees it, and digests them all."""
+    """Makes every draw durable before a method sees it.
+
+    Attributes
+    ----------
+    files : dict of str to bytes
+        The draws so far, as they were written.
+    """
 
     def __init__(self, workspace: PrivateWorkspace) -> None:
         self._workspace = workspace
-        self._digests: list[str] = []
+        self.files: dict[str, bytes] = {}
 
     def __call__(self, name: str, statistic: NoisyStatistic) -> None:
         """Write one noisy statistic once; a second draw of the name cannot replace it."""
-        buffer = io.BytesIO()
-        np.savez(buffer, values=statistic.values)
+        content = arrays_to_bytes({"values": statistic.values})
         file_name = f"sealed-{name.replace('_', '-')}.npz"
-        self._digests.append(self._workspace.write_once(file_name, buffer.getvalue()))
+        self._workspace.write_once(file_name, content)
+        self.files[file_name] = content
 
-    @property
-    def digest(self) -> str:
-        """SHA-256 over the digests of all draws, in order."""
-        return hashlib.sha256("".join(self._digests).encode("ascii")).hexdigest()
+
+def plan_measurement(job: ReleaseJob) -> MeasurementPlan:
+    """Calibrate every noise scale from public settings, before the cohort is opened."""
+    with stage("plan"):
+        return job.synthesizer.plan(mu=job.mu)
 
 
 def run_stage(
@@ -86,7 +98,32 @@ def check_draws(plan: MeasurementPlan, curator: Curator) -> None:
         )
 
 
-def plan_measurement(job: ReleaseJob) -> MeasurementPlan:
-    """Calibrate every noise scale from public settings, before the cohort is opened."""
-    with stage("plan"):
-        return job.synthesizer.plan(mu=job.mu)
+def seal(
+    job: ReleaseJob,
+    site: Site,
+    entry: LedgerEntry,
+    curator: Curator,
+    seals: Seals,
+    released: dict[str, NDArray[Any]],
+) -> LedgerEntry:
+    """Keep a finished measurement for good, then say so in the ledger.
+
+    The measurement comes first: a run that dies between the two is found to have sealed.
+    """
+    with stage("seal"):
+        files = {**seals.files, RELEASED_FILE: arrays_to_bytes(released)}
+        record = MeasurementRecord(
+            dataset=job.ref.dataset,
+            release_id=job.ref.release_id,
+            ledger_entry=entry.entry_id,
+            request_key=entry.request_key,
+            site=job.site,
+            events=tuple(event_to_dict(event) for event in curator.event.events),
+            tainted=curator.tainted,
+            requester=job.requester,
+            code_version=version("clustmix"),
+            code_sha256=code_sha256(),
+            files={name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
+        )
+        digest = site.measurements.seal(record, files)
+        return ledger_steps.advance(site, entry, EntryState.SEALED, digest=digest)

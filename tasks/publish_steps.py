@@ -1,48 +1,134 @@
-"""Steps after the measurement: sample and decode, output gate, bundle, publish.
+"""Steps after the seal: make a bundle of a measurement, have it approved, publish it.
 
-Everything here reads released values and public settings only.
+Everything here reads released values and public settings only, and draws no noise.
 """
 
 from __future__ import annotations
 
-import io
-import json
+import hashlib
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from privacy.accountants.gaussian import GaussianAccountant
-from privacy.errors import Withheld
-from privacy.events import ComposedEvent, event_to_dict
-from privacy.ledger import Balance
-from privacy.parameters import Adjacency, Analysis
-from storage.manifest import GateRecord, Manifest, MethodRecord, file_digests
-from tasks import expectations
+from privacy.errors import ConfigurationError, IntegrityError, Withheld
+from privacy.events import event_from_dict
+from privacy.ledger import EntryState, LedgerEntry
+from storage.measurements import Measurement
+from storage.schema import NumericColumn
+from storage.signatures import Approval
+from tasks import expectations, ledger_steps
+from tasks.bundle import Provenance, build_bundle
 from tasks.encoding import decode
-from tasks.ledger_steps import unit_in_words
-from tasks.reporting.data_card import DATA_CARD_FILE, render_data_card
-from tasks.reporting.guarantee import Claim, guarantee_statement
-from tasks.reporting.report import REPORT_FILE, render_report
 from tasks.run import ReleaseJob, Site, stage
 from tasks.synthesizers.base import Released
 
-PARQUET_FILE = "synthetic.parquet"
-CSV_FILE = "synthetic.csv"
-SCHEMA_FILE = "schema.json"
+MAX_OVERSAMPLING = 200
+"""Most rows that are sampled for each row that has to meet the conditions of a resample."""
 
 
-def sample_and_decode(
-    job: ReleaseJob, released: Released, rng: np.random.Generator
-) -> pd.DataFrame:
-    """Sample the synthetic rows and turn them into valid records."""
+def prepare(
+    job: ReleaseJob,
+    site: Site,
+    entry: LedgerEntry,
+    measurement: Measurement,
+    rng: np.random.Generator,
+    conditions: Mapping[str, str] | None = None,
+) -> None:
+    """Sample the rows, check them, and keep the whole bundle until it is published.
+
+    Raises
+    ------
+    Withheld
+        With the names of the checks that failed.
+    """
+    conditions = conditions or {}
     with stage("decode"):
+        frame = sample_rows(job, measurement.released, rng, conditions)
+    with stage("output-gate"):
+        gate = output_gate(job, frame)
+    with stage("report"):
+        record = measurement.record
+        origin = record.release_id if record.release_id != job.ref.release_id else None
+        files, manifest = build_bundle(
+            job,
+            frame,
+            ledger_steps.balance_after(job, site),
+            provenance=Provenance(
+                events=tuple(event_from_dict(event) for event in record.events),
+                ledger_entry=entry.entry_id,
+                measurement_sha256=measurement.sha256,
+                tainted=record.tainted,
+                conditions=conditions,
+                resampled_from=origin,
+            ),
+            gate=gate,
+        )
+        site.pending.write(files, manifest)
+
+
+def sample_rows(
+    job: ReleaseJob,
+    released: Released,
+    rng: np.random.Generator,
+    conditions: Mapping[str, str],
+) -> pd.DataFrame:
+    """Sample synthetic rows and turn them into valid records; keep those that meet conditions.
+
+    Raises
+    ------
+    ConfigurationError
+        If a condition names no declared level, or is met by too few sampled rows.
+    """
+    check_conditions(job, conditions)
+    frames: list[pd.DataFrame] = []
+    n_kept, n_sampled = 0, 0
+    while n_kept < job.rows:
+        if n_sampled >= MAX_OVERSAMPLING * job.rows:
+            raise ConfigurationError(
+                "CONDITION_RARE",
+                f"expected one of {MAX_OVERSAMPLING} sampled rows to meet "
+                f"{_in_words(conditions)}, found fewer; ask for fewer conditions",
+            )
         codes, labels = job.synthesizer.sample(released, n_rows=job.rows, rng=rng)
-        return decode(codes, labels, job.table_schema, rng=rng)
+        frame = decode(codes, labels, job.table_schema, rng=rng)
+        n_sampled += len(frame)
+        for column, level in conditions.items():
+            frame = frame[frame[column].astype(str) == level]
+        frames.append(frame)
+        n_kept += len(frame)
+    if len(frames) == 1:
+        return frames[0].head(job.rows)
+    return pd.concat(frames, ignore_index=True).head(job.rows)
+
+
+def check_conditions(job: ReleaseJob, conditions: Mapping[str, str]) -> None:
+    """Refuse a condition on anything but a declared level of a column with levels.
+
+    Raises
+    ------
+    ConfigurationError
+        Naming the column.
+    """
+    schema = job.table_schema
+    levels: dict[str, tuple[str, ...]] = {
+        column.name: tuple(str(level) for level in column.levels)
+        for column in schema.columns
+        if not isinstance(column, NumericColumn)
+    }
+    levels[schema.label.name] = schema.label.level_names
+    for column, level in conditions.items():
+        if level not in levels.get(column, ()):
+            raise ConfigurationError(
+                "CONDITION_UNKNOWN",
+                f"expected a declared level of a column with levels, found {column}={level}; the "
+                "schema.json of a bundle lists them",
+            )
+
+
+def _in_words(conditions: Mapping[str, str]) -> str:
+    return ", ".join(f"{column}={level}" for column, level in conditions.items())
 
 
 def output_gate(job: ReleaseJob, frame: pd.DataFrame) -> expectations.GateReport:
@@ -53,115 +139,67 @@ def output_gate(job: ReleaseJob, frame: pd.DataFrame) -> expectations.GateReport
     Withheld
         With the names of the failed checks.
     """
-    with stage("output-gate"):
-        report = expectations.output_gate(frame, job.table_schema, job.rows)
-        if not report.passed:
-            failed = "; ".join(check.title for check in report.failed_checks)
-            raise Withheld("OUTPUT_GATE", f"the synthetic rows break these rules: {failed}")
-        return report
+    report = expectations.output_gate(frame, job.table_schema, job.rows)
+    if not report.passed:
+        failed = "; ".join(check.title for check in report.failed_checks)
+        raise Withheld("OUTPUT_GATE", f"the synthetic rows break these rules: {failed}")
+    return report
 
 
-def build_manifest(
-    job: ReleaseJob,
-    *,
-    event: ComposedEvent,
-    ledger_entry: str,
-    gate: expectations.GateReport,
-    tainted: bool,
-    files: Mapping[str, str],
-    analysis: Analysis = Analysis.PROVEN,
-    rows: int | None = None,
-) -> Manifest:
-    """State what was released, from the events that really happened."""
-    delta = job.parameters.delta
-    add_remove, replace_one = (
-        GaussianAccountant(adjacency=adjacency).compose(event) for adjacency in Adjacency
-    )
-    accountant = add_remove if job.adjacency is Adjacency.ADD_REMOVE else replace_one
-    facts: dict[str, Any] = {
-        "dataset": job.ref.dataset,
-        "release_id": job.ref.release_id,
-        "created_on": datetime.now(UTC).date(),
-        "analysis": analysis.value,
-        "method": MethodRecord(
-            name=job.method.kind, settings=job.method.model_dump(mode="json", exclude={"kind"})
-        ),
-        "request": {
-            "epsilon": job.parameters.epsilon,
-            "delta": delta,
-            "adjacency": job.adjacency.value,
-            "lifetime_epsilon": job.lifetime_epsilon,
-            "rows": job.rows,
-        },
-        "code_version": version("clustmix"),
-        "events": tuple(event_to_dict(part) for part in event.events),
-        "mu": accountant.mu,
-        "rho": accountant.rho,
-        "epsilon": accountant.epsilon(delta=delta),
-        "delta": delta,
-        "replace_one_epsilon": replace_one.epsilon(delta=delta),
-        "adjacency": job.adjacency.value,
-        "privacy_unit": unit_in_words(job),
-        "max_rows_per_patient": job.unit.max_rows,
-        "ledger_entry": ledger_entry,
-        "gate": tuple(GateRecord.model_validate(record) for record in gate.records()),
-        "rows": job.rows if rows is None else rows,
-        "tainted": tainted,
-        "files": dict(files),
-    }
-    draft = Manifest(guarantee="-", **facts)
-    return Manifest(guarantee=guarantee_statement(Claim.of(draft)), **facts)
+def approve(site: Site, entry: LedgerEntry, approval: Approval | None = None) -> LedgerEntry:
+    """Move a sealed entry to APPROVED: by the gate alone, or by the signature of an officer.
 
-
-def table_files(job: ReleaseJob, frame: pd.DataFrame, mark: Mapping[str, str]) -> dict[str, bytes]:
-    """Write the synthetic rows, in both formats, and their schema.
-
-    ``mark`` adds columns of constant text to every row, and keys to the schema file: what is not
-    proven must say so wherever it is copied to.
+    The signature is on the disk before the ledger says that there is one.
     """
-    marked = frame.assign(**mark)
-    schema = {**mark, **job.table_schema.model_dump(mode="json")}
-    return {
-        PARQUET_FILE: _parquet(marked),
-        CSV_FILE: marked.to_csv(index=False, lineterminator="\n").encode("utf-8"),
-        SCHEMA_FILE: (json.dumps(schema, indent=2, ensure_ascii=False) + "\n").encode("utf-8"),
-    }
+    with stage("commit"):
+        if approval is None:
+            return ledger_steps.advance(site, entry, EntryState.APPROVED)
+        site.pending.approve(entry.release_id, approval)
+        return ledger_steps.advance(
+            site,
+            entry,
+            EntryState.APPROVED,
+            note=approval.statement.reason,
+            signers=(approval.key_id,),
+        )
 
 
-def build_bundle(
-    job: ReleaseJob,
-    frame: pd.DataFrame,
-    balance: Balance | None,
-    *,
-    mark: Mapping[str, str] | None = None,
-    **facts: Any,
-) -> tuple[dict[str, bytes], Manifest]:
-    """Make the files of the bundle and the manifest that names their digests.
+def publish(site: Site, entry: LedgerEntry) -> Path:
+    """Publish the pending bundle of an approved entry, and say so in the ledger."""
+    path, manifest_sha256 = publish_pending(site, entry.release_id)
+    ledger_steps.advance(site, entry, EntryState.PUBLISHED, digest=manifest_sha256)
+    site.pending.remove(entry.release_id)
+    return path
 
-    ``facts`` are those of `build_manifest`. The card and the page are written from a manifest
-    that names the tables; the final one names them too.
+
+def publish_pending(site: Site, release_id: str) -> tuple[Path, str]:
+    """Sign a pending bundle and put it into the store: all of it or, after a crash, none of it.
+
+    Returns
+    -------
+    path : Path
+        Folder of the bundle.
+    manifest_sha256 : str
+
+    Raises
+    ------
+    IntegrityError
+        If there is no such bundle, or it may not be published.
     """
-    with stage("report"):
-        files = table_files(job, frame, mark or {})
-        manifest = build_manifest(job, **facts, files=file_digests(files))
-        files |= {
-            DATA_CARD_FILE: render_data_card(
-                manifest, job.table_schema, title=job.title, balance=balance
-            ).encode("utf-8"),
-            REPORT_FILE: render_report(
-                manifest, frame, job.table_schema, title=job.title, balance=balance
-            ).encode("utf-8"),
-        }
-        return files, manifest.model_copy(update={"files": file_digests(files)})
-
-
-def publish(job: ReleaseJob, site: Site, files: dict[str, bytes], manifest: Manifest) -> Path:
-    """Publish the bundle: all of it or, after a crash, none of it."""
     with stage("publish"):
-        return site.releases.publish(job.ref, files, manifest)
-
-
-def _parquet(frame: pd.DataFrame) -> bytes:
-    buffer = io.BytesIO()
-    frame.to_parquet(buffer, index=False, compression="zstd")
-    return buffer.getvalue()
+        pending = site.pending.find(release_id)
+        if pending is None:
+            raise IntegrityError(
+                "NOTHING_PENDING",
+                f"expected a bundle of {release_id} that waits to be published, found none; make "
+                "one from its measurement (clustmix resample)",
+            )
+        path = site.releases.publish(
+            pending.manifest.ref,
+            pending.files,
+            pending.manifest,
+            signer=site.keys.pipeline(),
+            approval=pending.approval,
+            officers=site.keys.officers(),
+        )
+        return path, hashlib.sha256(pending.manifest.to_bytes()).hexdigest()

@@ -11,15 +11,20 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from decimal import ROUND_FLOOR, Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from privacy.calibration import gdp_mu, gdp_rho
-from privacy.ledger import RHO_STEP
+from privacy.ledger import RHO_STEP, Caps, Partition
 from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
 from privacy.randomness import NoiseSource, OperatingSystemNoise
 from storage.cohorts import Source
+from storage.installation import installation_id
+from storage.keys import KeyStore
 from storage.ledger_db import LedgerDatabase
+from storage.measurements import MeasurementStore
+from storage.pending import PendingBundles
 from storage.refs import ReleaseRef
 from storage.releases import ReleaseStore
 from storage.schema import TableSchema
@@ -49,10 +54,22 @@ class ReleaseJob:
         Name of the patients whose budget pays; datasets about the same patients share it.
     lifetime_epsilon
         Cap of the cohort at the same delta and adjacency.
+    dataset_epsilon
+        Cap of the dataset alone, or None.
+    window_epsilon, window_days
+        Cap of the cohort within that many days, or None.
+    partition
+        Part of the patients that is read, or None for all.
+    needs_approval
+        Whether an officer has to sign before the release is published.
+    requester
+        Key id of the person who asked, or None.
     method
         Synthesizer and its settings.
     rows
         Number of synthetic rows.
+    site
+        The site file, as JSON values.
     """
 
     ref: ReleaseRef
@@ -65,8 +82,15 @@ class ReleaseJob:
     adjacency: Adjacency
     cohort: str
     lifetime_epsilon: float
+    dataset_epsilon: float | None
+    window_epsilon: float | None
+    window_days: int | None
+    partition: Partition | None
+    needs_approval: bool
+    requester: str | None
     method: MethodConfig
     rows: int
+    site: dict[str, Any]
 
     @property
     def mu(self) -> float:
@@ -85,9 +109,25 @@ class ReleaseJob:
         return self._rho(self.parameters.epsilon)
 
     @property
-    def lifetime_cap_rho(self) -> Decimal:
-        """Cap of the cohort in the currency of the ledger."""
-        return self._rho(self.lifetime_epsilon)
+    def caps(self) -> Caps:
+        """Caps in the currency of the ledger."""
+        dataset, window = self.dataset_epsilon, self.window_epsilon
+        return Caps(
+            lifetime_rho=self._rho(self.lifetime_epsilon),
+            dataset_rho=None if dataset is None else self._rho(dataset),
+            window_rho=None if window is None else self._rho(window),
+            window_days=self.window_days,
+        )
+
+    @property
+    def measurement_settings(self) -> dict[str, Any]:
+        """Everything of the site file that shapes the measurement, and nothing else.
+
+        The number of rows, the title, caps and approval do not: the noise drawn is the same.
+        """
+        kept = ("dataset", "schema", "privacy_unit", "privacy", "analysis", "method")
+        source = {k: v for k, v in self.site["source"].items() if k not in ("path", "data")}
+        return {key: self.site[key] for key in kept} | {"cohort": self.cohort, "source": source}
 
     @property
     def synthesizer(self) -> Synthesizer:
@@ -141,8 +181,33 @@ class Site:
     @property
     def ledger(self) -> LedgerDatabase:
         """The budget ledger."""
+        settings = self.settings
+        ensure_private_directory(settings.home)
+        self.releases.make_root()  # the ledger exports its head to it
+        url = settings.ledger_url
+        location = settings.ledger_path if url is None else url.get_secret_value()
+        return LedgerDatabase(location, head_file=settings.ledger_head_path)
+
+    @property
+    def keys(self) -> KeyStore:
+        """The pipeline's keys and the officers' public keys."""
         ensure_private_directory(self.settings.home)
-        return LedgerDatabase(self.settings.ledger_path)
+        return KeyStore(self.settings.key_folder)
+
+    @property
+    def owner(self) -> str:
+        """Id of this installation, in ledger entries that it runs."""
+        return installation_id(self.settings.home)
+
+    @property
+    def measurements(self) -> MeasurementStore:
+        """The sealed measurements."""
+        return MeasurementStore(self.settings.measurements)
+
+    @property
+    def pending(self) -> PendingBundles:
+        """Bundles that are made and not yet published."""
+        return PendingBundles(self.settings.pending)
 
     @property
     def releases(self) -> ReleaseStore:

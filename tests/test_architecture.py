@@ -18,6 +18,7 @@ FORBIDDEN = {
     "tasks/": {"flows"},
     "tasks/synthesizers/": ORCHESTRATION | {"storage", "pandas"},
     "tasks/metrics/": ORCHESTRATION,
+    "tasks/audit/": ORCHESTRATION | {"storage", "pandas"},
     "tasks/reporting/": ORCHESTRATION,
     "tasks/encoding.py": ORCHESTRATION,
     "tasks/contributions.py": ORCHESTRATION,

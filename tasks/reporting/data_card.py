@@ -60,11 +60,13 @@ def render_data_card(
     """
     claim = Claim.of(manifest)
     heading = manifest.dataset if title is None else title
+    origin = facts.origin(manifest)
     blocks = [
         f"# {markdown(heading)}",
         f"Synthetic data release {markdown(manifest.release_id)} of "
         f"{markdown(manifest.dataset)}, {manifest.rows:,} synthetic rows, made on "
         f"{manifest.created_on.isoformat()}.",
+        *([] if origin is None else [markdown(origin)]),
         *(f"> **NOT FOR RELEASE: {markdown(marker)}**" for marker in claim.markers),
         *_guarantee(manifest, claim, balance),
         *_algorithms(manifest),
@@ -89,8 +91,9 @@ def render_data_card(
         ),
         "## 8. Verification",
         "```sh\nclustmix verify BUNDLE\n```",
-        "The command compares the SHA-256 digest of every file with the manifest and computes "
-        "epsilon again from the list of events. It needs no access to the source.",
+        "With the public keys of the publisher (--key FILE), the command checks the signature of "
+        "the manifest, compares the digest of every file with it, and computes epsilon again from "
+        "the list of events. It needs no access to the source or to a network.",
         f"Written by ClustMix {markdown(manifest.code_version)}.",
     ]
     return "\n\n".join(blocks) + "\n"

@@ -128,6 +128,7 @@ def _masthead(manifest: Manifest, heading: str, claim: Claim) -> Markup:
         ("Synthetic rows", f"{manifest.rows:,}"),
         ("Method", manifest.method.name),
     )
+    origin = facts.origin(manifest)
     links = [element("li", element("a", title, href=f"#{name}")) for name, title in _SECTIONS]
     alarms = [
         element(
@@ -148,6 +149,7 @@ def _masthead(manifest: Manifest, heading: str, claim: Claim) -> Markup:
             [element("li", f"{name} ", element("b", value)) for name, value in facts_shown],
             class_="facts",
         ),
+        None if origin is None else element("p", origin),
         alarms,
         element("nav", element("ul", links), aria_label="Contents"),
         class_="masthead",
@@ -374,10 +376,11 @@ def _verify(manifest: Manifest) -> Markup:
         element("pre", "clustmix verify BUNDLE"),
         element(
             "p",
-            "BUNDLE is the folder or archive of release ",
+            "BUNDLE is the folder of release ",
             element("code", manifest.release_id),
-            ". The command compares the SHA-256 digest of each file with the manifest and "
-            "computes epsilon again from the list of events.",
+            ". With the public keys of the publisher (--key FILE), the command checks the "
+            "signature of the manifest, compares the digest of each file with it, and computes "
+            "epsilon again from the list of events.",
         ),
         element("h3", "What is taken on trust"),
         items(facts.trust(manifest), class_="plain"),

@@ -21,6 +21,7 @@ import pytest
 from privacy.accountants.gaussian import GaussianAccountant
 from privacy.events import event_from_dict
 from privacy.parameters import Adjacency
+from storage.keys import KeyStore
 from storage.ledger_db import LedgerDatabase
 from storage.releases import verify_bundle
 
@@ -31,6 +32,7 @@ POINTS = {
     "clean-up": (None, None),
     "check-source": (None, None),
     "plan": (None, None),
+    "identify": (None, None),
     "reserve": (None, None),
     "between reserve and begin": ("reserved", "void"),
     "ingest": ("executing", "burned"),
@@ -39,13 +41,15 @@ POINTS = {
     "histograms": ("executing", "burned"),
     "between noise and seal": ("executing", "burned"),
     "after a seal": ("executing", "burned"),
-    "decode": ("sealed", "withheld"),
-    "output-gate": ("sealed", "withheld"),
-    "commit": ("sealed", "withheld"),
-    "report": ("approved", "withheld"),
-    "publish": ("approved", "withheld"),
-    "inside publish": ("approved", "withheld"),
-    "before rename": ("approved", "withheld"),
+    "seal": ("executing", "burned"),
+    "before the SEALED row": ("executing", "published"),
+    "decode": ("sealed", "published"),
+    "output-gate": ("sealed", "published"),
+    "report": ("sealed", "published"),
+    "commit": ("sealed", "published"),
+    "publish": ("approved", "published"),
+    "inside publish": ("approved", "published"),
+    "before rename": ("approved", "published"),
     "after rename": ("approved", "published"),
     "before the PUBLISHED row": ("approved", "published"),
     "purge": ("published", "published"),
@@ -95,33 +99,46 @@ def check_after_kill(folder, state, draws):
     entries = LedgerDatabase(path).entries() if path.exists() else ()
     assert [entry.state.value for entry in entries] == ([] if state is None else [state])
     assert sum(entry.rho for entry in entries if entry.counts) >= drawn_rho(draws)
+    trusted = KeyStore(folder / "home" / "keys").trusted()
     for bundle in (folder / "releases").glob("made-up/*"):
-        verified = verify_bundle(bundle)
+        verified = verify_bundle(bundle, trusted=trusted)
         assert verified.manifest.ledger_entry in {e.entry_id for e in entries if e.counts}
 
 
 def check_after_next_run(folder, outcome, state, draws):
+    """What holds once the same was asked for again: it is finished for free, or paid anew."""
     ledger = LedgerDatabase(folder / "home" / "ledger.sqlite")
     ledger.verify()
     entries = {entry.release_id: entry for entry in ledger.entries()}
-    assert entries.pop(outcome.release_id).state == "published"
+    states = {} if state is None else {KILLED_ID: state}
+    assert outcome.reused == (state == "published")
+    if state == "published":
+        assert outcome.release_id == KILLED_ID
     assert {name: entry.state.value for name, entry in entries.items()} == (
-        {} if state is None else {KILLED_ID: state}
+        states | {outcome.release_id: "published"}
     )
-    assert ledger.balance("made-up").spent_rho - Decimal(outcome.charged_rho) >= drawn_rho(draws)
-    published = {outcome.release_id} | ({KILLED_ID} if state == "published" else set())
+    spent = ledger.balance("made-up").spent_rho
+    assert spent - (0 if outcome.reused else Decimal(outcome.charged_rho)) >= drawn_rho(draws)
     bundles = {path.name: path for path in (folder / "releases" / "made-up").iterdir()}
-    assert bundles.keys() == published
-    for name, bundle in bundles.items():
-        verified = verify_bundle(bundle)
-        if name == KILLED_ID:
-            assert entries[KILLED_ID].digest == verified.manifest_sha256
-            assert entries[KILLED_ID].entry_id == verified.manifest.ledger_entry
-    assert [path.name for path in (folder / "home" / "private").iterdir()] == [".lock"]
-    assert sorted(path.name for path in (folder / "releases").iterdir()) == [".lock", "made-up"]
+    assert bundles.keys() == {outcome.release_id}
+    trusted = KeyStore(folder / "home" / "keys").trusted()
+    verified = verify_bundle(bundles[outcome.release_id], trusted=trusted)
+    assert entries[outcome.release_id].digest == verified.manifest_sha256
+    assert entries[outcome.release_id].entry_id == verified.manifest.ledger_entry
+    home = folder / "home"
+    assert [path.name for path in (home / "private").iterdir()] == [".lock"]
+    assert list((home / "pending").iterdir()) == []
+    assert [path.name for path in (home / "measurements").iterdir()] == [outcome.release_id]
+    assert sorted(path.name for path in (folder / "releases").iterdir()) == [
+        ".ledger-head",
+        ".ledger-head.lock",
+        ".lock",
+        "made-up",
+    ]
 
 
 def kill_and_run_again(forkserver, folder, monkeypatch, site, next_site, point, states):
+    """``states``: of the killed entry, before and after the next run."""
     environment, draws = made.environment_of(folder), folder / "draws.jsonl"
     killed(forkserver, environment, site, point, draws)
     check_after_kill(folder, states[0], draws)
@@ -171,7 +188,7 @@ def test_live_run_is_not_cleaned_up(forkserver, sites, tmp_path, monkeypatch, po
             time.sleep(0.02)
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
-        outcome = made.release_without_engine(sites["naive"])
+        outcome = made.release_without_engine(sites["naive"], new_draw=True)
         ledger = LedgerDatabase(tmp_path / "home" / "ledger.sqlite")
         states = {entry.release_id: entry.state.value for entry in ledger.entries()}
         assert states == {KILLED_ID: state, outcome.release_id: "published"}
@@ -181,7 +198,10 @@ def test_live_run_is_not_cleaned_up(forkserver, sites, tmp_path, monkeypatch, po
         live.join(60)
     assert live.exitcode == 0
     assert {entry.state.value for entry in ledger.entries()} == {"published"}
-    verify_bundle(tmp_path / "releases" / "made-up" / KILLED_ID)
+    verify_bundle(
+        tmp_path / "releases" / "made-up" / KILLED_ID,
+        trusted=KeyStore(tmp_path / "home" / "keys").trusted(),
+    )
 
 
 def test_killed_command_leaves_no_process(sites, tmp_path, monkeypatch):

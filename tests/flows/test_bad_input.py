@@ -744,12 +744,12 @@ def test_more_than_the_remaining_budget(desk):
     balance = ledger.balance(desk.site["dataset"])
     line = (
         f"BUDGET_EXCEEDED: expected at most rho {balance.remaining_rho:f}, what is left of the "
-        f"lifetime cap {balance.cap_rho:f} of dataset '{desk.site['dataset']}', found a request "
+        f"lifetime cap {balance.cap_rho:f} of cohort '{desk.site['dataset']}', found a request "
         f"for {entry.rho:f}; 0 releases like this one are left"
     )
-    refused(desk, line, code=3)
+    refused(desk, line, code=3, options=["--new-draw"])
     assert desk.states == ["published"]
-    refused(desk, line, code=3, options=["--json"])
+    refused(desk, line, code=3, options=["--new-draw", "--json"])
     assert json.loads(desk.output) == {
         "error": "BUDGET_EXCEEDED",
         "message": line.removeprefix("BUDGET_EXCEEDED: "),

@@ -10,6 +10,7 @@ import yaml
 
 from flows.cli import main
 from privacy.errors import Withheld
+from storage.keys import SigningKey
 from storage.manifest import parse_manifest
 from storage.refs import ReleaseRef
 from storage.releases import ReleaseStore
@@ -66,11 +67,12 @@ def test_nothing_is_published_and_the_store_refuses_it(run):
     assert not (folder / "releases").exists()
     manifest = parse_manifest((bundle / "manifest.json").read_bytes())
     files = {path.name: path for path in bundle.iterdir() if path.name != "manifest.json"}
+    signer = SigningKey.create(folder / "any.key")
     store = ReleaseStore(folder / "store")
     ref = ReleaseRef(dataset=manifest.dataset, release_id=manifest.release_id)
     with pytest.raises(Withheld, match="proven"):
-        store.publish(ref, files, manifest)
-    assert main(["verify", str(bundle)]) == 1
+        store.publish(ref, files, manifest, signer=signer)
+    assert main(["verify", str(bundle), "--key", str(folder / "any.pub")]) == 1
 
 
 def test_private_data_and_other_methods_are_refused(run, capsys, monkeypatch):

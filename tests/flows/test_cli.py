@@ -1,3 +1,4 @@
+import argparse
 import json
 import os
 import re
@@ -15,22 +16,32 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from flows import commands
-from flows.cli import EXAMPLES, build_parser, main
+from flows.cli import main
+from flows.parser import EXAMPLES, build_parser
 from flows.site import PLACEHOLDER, load_site
 from privacy.errors import InputError
 from storage.cohorts import CohortReader
+from storage.keys import KeyStore
 from storage.ledger_db import LedgerDatabase
 from storage.manifest import canonical_json
+from storage.signatures import sign_manifest
 
 HOME = Path(os.environ["PREFECT_HOME"]).parent
 SITES = Path(__file__).parents[2] / "deployments" / "sites"
 COMMANDS = (
     "release",
+    "resample",
+    "approve",
+    "reject",
+    "keygen",
+    "certificates",
     "benchmark",
     "verify",
     "ledger show",
     "ledger verify",
+    "ledger export",
+    "ledger adjust",
+    "audit",
     "doctor",
     "init",
 )
@@ -144,7 +155,11 @@ def test_the_examples_of_the_help_parse():
     more = (
         "clustmix release a.yaml --fallback b.yaml --json",
         "clustmix benchmark deployments/sites/adult.yaml --output out",
-        "clustmix ledger show --dataset adult --json",
+        "clustmix ledger show --cohort adult --json",
+        "clustmix resample r-20260131-0a1b2c3d --rows 10 --where ward=icu --json",
+        "clustmix approve r-20260131-0a1b2c3d --key a.key --reason agreed",
+        "clustmix ledger adjust adult --rho 0.1 --reason lost --key a.key --key b.key",
+        "clustmix audit naive_bayes --runs 100 --output out",
         "clustmix ledger verify --json",
         "clustmix doctor --json",
         "clustmix init export.csv --delimiter ';'",
@@ -175,7 +190,7 @@ def test_the_version(capsys):
 
 
 def test_a_release_shows_stages_guarantee_budget_and_bundle(environment, bundle, capsys):
-    code, output, errors = run(capsys, "release", environment / "heart.yaml")
+    code, output, errors = run(capsys, "release", environment / "heart.yaml", "--new-draw")
     assert code == 0
     lines = errors.splitlines()
     assert lines[0] == "Heart failure"
@@ -184,15 +199,17 @@ def test_a_release_shows_stages_guarantee_budget_and_bundle(environment, bundle,
         "clean-up",
         "check-source",
         "plan",
+        "identify",
         "reserve",
         "ingest",
         "input-gate",
         "bound-contributions",
         "histograms",
+        "seal",
         "decode",
         "output-gate",
-        "commit",
         "report",
+        "commit",
         "publish",
         "purge",
     ]
@@ -239,7 +256,7 @@ def test_a_fallback_is_not_for_other_failures(environment, bundle, tmp_path, cap
 
 
 def test_what_nobody_expected_goes_to_the_private_log(environment, monkeypatch, capsys):
-    def broken(path):
+    def broken(path, **keys):
         raise RuntimeError("zq7143")
 
     monkeypatch.setattr("storage.releases.verify_bundle", broken)
@@ -255,7 +272,7 @@ def test_what_nobody_expected_goes_to_the_private_log(environment, monkeypatch, 
 
 
 def test_the_keyboard_stops_a_command(environment, monkeypatch, capsys):
-    def stopped(path):
+    def stopped(path, **keys):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("storage.releases.verify_bundle", stopped)
@@ -290,6 +307,9 @@ def claim_less(folder):
     manifest = json.loads(path.read_text())
     manifest["epsilon"] /= 2
     path.write_bytes(canonical_json(manifest))
+    # By somebody who has the key of the pipeline.
+    signature = sign_manifest(path.read_bytes(), KeyStore(HOME / "keys").pipeline())
+    (folder / "signature.json").write_bytes(signature.to_bytes())
 
 
 def remove_all(folder):
@@ -306,7 +326,8 @@ def make_it_a_file(folder):
     [
         (
             flip_a_byte,
-            "FILE_CHANGED: file synthetic.csv differs from its SHA-256; get the release again",
+            r"FILE_CHANGED: file synthetic.csv differs from its digest: byte \d+ is 0x\w\w, "
+            r"expected 0x\w\w \(the first byte is byte 0\); get the release again",
         ),
         (
             lambda folder: (folder / "report.html").unlink(),
@@ -331,11 +352,13 @@ def make_it_a_file(folder):
 )
 def test_a_bundle_that_was_changed_is_refused(copied, capsys, tamper, line):
     tamper(copied)
-    line = line.format(folder=copied)
-    assert run(capsys, "verify", copied) == (1, "", f"clustmix: {line}\n")
-    code, output, errors = run(capsys, "verify", copied, "--json")
-    assert (code, errors) == (1, f"clustmix: {line}\n")
-    error, message = line.split(": ", maxsplit=1)
+    code, output, errors = run(capsys, "verify", copied)
+    assert (code, output) == (1, "")
+    expected = line if line.startswith("FILE_CHANGED") else re.escape(line.format(folder=copied))
+    assert re.fullmatch(f"clustmix: {expected}\n", errors)
+    code, output, again = run(capsys, "verify", copied, "--json")
+    assert (code, again) == (1, errors)
+    error, message = errors.removeprefix("clustmix: ").strip().split(": ", maxsplit=1)
     assert json.loads(output) == {"error": error, "message": message, "exit_code": 1}
 
 
@@ -355,11 +378,11 @@ def test_no_ledger(environment, tmp_path, monkeypatch, capsys, action):
 
 
 def test_a_good_ledger(bundle, capsys):
-    code, output, _ = run(capsys, "ledger", "show", "--dataset", "cli-heart")
+    code, output, _ = run(capsys, "ledger", "show", "--cohort", "cli-heart")
     assert code == 0
     assert output.startswith("cli-heart\n  lifetime cap  rho ")
     assert f"  {bundle.name}  published         1    1e-06" in output
-    code, output, _ = run(capsys, "ledger", "show", "--dataset", "nobody")
+    code, output, _ = run(capsys, "ledger", "show", "--cohort", "nobody")
     assert (code, output) == (0, "no entries\n")
     code, output, _ = run(capsys, "ledger", "show", "--json")
     assert code == 0
@@ -371,7 +394,17 @@ def test_a_good_ledger(bundle, capsys):
     sequence, head = LedgerDatabase(HOME / "ledger.sqlite").head()
     assert json.loads(output) == {"verified": True, "rows": sequence, "head": head}
     code, output, _ = run(capsys, "ledger", "verify")
-    assert (code, output) == (0, f"Verified:   {sequence} rows\nLast row:   {head}\n")
+    assert (code, output) == (0, f"Verified:   {sequence} rows\nHead:       {sequence}:{head}\n")
+    kept = f"{sequence}:{head}"
+    assert run(capsys, "ledger", "verify", "--head", kept)[0] == 0
+    code, _, errors = run(capsys, "ledger", "verify", "--head", f"{sequence}:{'0' * 64}")
+    assert (code, errors.split(": ")[1]) == (1, "LEDGER_ROLLED_BACK")
+    assert run(capsys, "ledger", "verify", "--head", "latest") == (
+        2,
+        "",
+        "clustmix: HEAD_INVALID: expected ROWS:HASH as clustmix ledger verify prints it, found "
+        "something else\n",
+    )
 
 
 @pytest.mark.parametrize("action", ["show", "verify"])
@@ -578,6 +611,15 @@ def test_shipped_site_files_are_accepted_by_the_command(environment):
         assert load_site(path).dataset == path.stem
 
 
-def test_commands_answer_with_an_exit_code():
-    for command in COMMANDS:
-        assert callable(getattr(commands, command.replace(" ", "_")))
+def test_every_command_has_a_function():
+    def leaves(parser):
+        below = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+        for action in below:
+            for child in action.choices.values():
+                yield from leaves(child)
+        if not below:
+            yield parser
+
+    found = {leaf.prog.removeprefix("clustmix "): leaf for leaf in leaves(build_parser())}
+    assert found.keys() == set(COMMANDS)
+    assert all(callable(leaf.get_default("run")) for leaf in found.values())

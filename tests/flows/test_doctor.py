@@ -2,20 +2,28 @@ import json
 import os
 import stat
 
+import ledger_requests
+import made_up_release as made
+import postgres_server
 import pytest
 
 from flows import doctor
 from flows.cli import main
 from flows.doctor import examine
 from privacy.randomness import OperatingSystemNoise
+from storage.keys import KeyStore, SigningKey
 from storage.ledger_db import LedgerDatabase
-from storage.settings import Settings, ensure_private_directory
+from storage.settings import Settings, ensure_private_directory, load_settings
 
 NAMES = [
     "packages",
     "private folder",
     "releases",
+    "keys",
+    "officers",
+    "measurements",
     "ledger",
+    "ledger head",
     "noise",
     "orchestrator",
     "data: adult",
@@ -45,15 +53,149 @@ def test_a_new_installation_is_well_and_stays_as_it_is(settings, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.fixture
+def released(settings, tmp_path, monkeypatch):
+    """An installation after its first release, with two officers."""
+    monkeypatch.setenv("CLUSTMIX_DASK_WORKERS", "0")
+    made.release_without_engine(made.write_site(tmp_path))
+    officers = settings.key_folder / "officers"
+    officers.mkdir(mode=0o700)
+    for name in ("ben", "ada"):
+        SigningKey.create(tmp_path / f"{name}.key").public.write(officers / f"{name}.pub")
+    return settings
+
+
+def content_of(folder):
+    return {
+        path: path.read_bytes() if path.is_file() else None
+        for path in sorted(folder.rglob("*"))
+        if not path.name.endswith(("-wal", "-shm"))
+    }
+
+
+def test_an_installation_after_its_first_release(released, tmp_path):
+    before = content_of(tmp_path)
+    texts = {finding.name: finding.text for finding in examine(released)}
+    assert all(finding.good for finding in examine(released))
+    key = KeyStore(released.key_folder).pipeline()
+    assert texts["keys"] == f"pipeline key {key.key_id}, closed to others"
+    assert texts["officers"] == "2: ada, ben"
+    assert texts["measurements"] == "1 sealed, closed to others"
+    assert texts["ledger"] == "in a file; hash chain of 5 rows verified"
+    assert texts["ledger head"] == "row 5 is in the ledger"
+    assert content_of(tmp_path) == before
+
+
 def test_a_ledger_is_verified(settings):
     ensure_private_directory(settings.home)
     LedgerDatabase(settings.ledger_path)
-    assert found(settings, "ledger").text == "hash chain of 0 rows verified"
+    assert found(settings, "ledger").text == "in a file; hash chain of 0 rows verified"
     assert found(settings, "private folder").text == f"{settings.home}, closed to others"
     settings.ledger_path.write_bytes(b"no database, but long enough to be read as one")
     finding = found(settings, "ledger")
     assert not finding.good
     assert "file is not a database" in finding.text
+
+
+def refused(settings, name):
+    finding = found(settings, name)
+    assert not finding.good
+    return finding.text
+
+
+def test_keys_that_are_lost_or_exchanged_are_found(released):
+    folder = released.key_folder
+    (folder / "pipeline.pub").rename(folder.parent / "kept.pub")
+    assert found(released, "keys").good
+    assert not (folder / "pipeline.pub").exists()
+    (folder / "officers" / "ada.pub").rename(folder / "pipeline.pub")
+    assert "found another; restore the one that was replaced" in refused(released, "keys")
+    (folder / "pipeline.key").unlink()
+    assert "found none; restore it, or move the public key away" in refused(released, "keys")
+
+
+def test_a_lost_key_of_requests_is_found(released):
+    (released.key_folder / "ledger.key").rename(released.home / "kept")
+    text = (
+        f"expected the key of earlier requests in {released.key_folder / 'ledger.key'}, found none;"
+        " restore it, or what was measured before is measured and paid for again"
+    )
+    assert refused(released, "keys") == text
+    released.key_folder.rename(released.home / "old-keys")
+    assert refused(released, "keys") == text
+
+
+def test_open_folders_are_found(released):
+    for folder in (released.key_folder, released.measurements):
+        folder.chmod(0o755)
+        name = "keys" if folder == released.key_folder else "measurements"
+        assert refused(released, name) == (
+            f"directory {folder} holds private data and must have mode 0700, found 0755; run: "
+            f"chmod 700 {folder}"
+        )
+
+
+def test_a_private_key_that_is_open_is_found(released):
+    path = released.key_folder / "pipeline.key"
+    path.chmod(0o644)
+    assert f"expected mode 0600 of the private key {path}, found 0644" in refused(released, "keys")
+
+
+def test_officers_are_people_with_keys_of_their_own(released):
+    officers = released.key_folder / "officers"
+    (officers / "carla.pub").write_bytes((officers / "ada.pub").read_bytes())
+    assert refused(released, "officers") == (
+        "expected a key of their own for each of ada, ben, carla, found 2 keys; remove the "
+        "repeated file"
+    )
+    for path in officers.iterdir():
+        path.unlink()
+    finding = found(released, "officers")
+    assert finding.good
+    assert finding.text == f"none; who may approve has a public key NAME.pub in {officers}"
+    (officers / "ada.key").write_bytes(b"private")
+    assert "only public keys NAME.pub in this folder" in refused(released, "officers")
+
+
+def test_a_ledger_that_was_set_back_or_lost_is_found(released):
+    released.ledger_head_path.write_text(json.dumps({"sequence": 6, "hash": "0" * 64}) + "\n")
+    assert found(released, "ledger").good
+    assert "sequence 6: expected the row of the exported head" in refused(released, "ledger head")
+    released.ledger_path.rename(released.home / "elsewhere")
+    assert found(released, "ledger").text == "none yet; the first release makes it"
+    assert refused(released, "ledger head") == (
+        f"expected the ledger whose row 6 was exported, found none at {released.ledger_path}; "
+        "restore its latest copy before the next release"
+    )
+
+
+def test_a_ledger_in_postgresql_is_verified_and_its_address_unsaid(released, monkeypatch, capsys):
+    url = postgres_server.database_url()
+    monkeypatch.setenv("CLUSTMIX_LEDGER_URL", url)
+    shared = load_settings()
+    assert found(shared, "ledger").text == "in PostgreSQL; hash chain of 0 rows verified"
+    # The exported head is that of the file.
+    assert "sequence 5: expected the row of the exported head" in refused(shared, "ledger head")
+    LedgerDatabase(url).reserve(ledger_requests.charge(1))
+    assert found(shared, "ledger").text == "in PostgreSQL; hash chain of 1 rows verified"
+    assert main(["doctor"]) == 1
+    assert "postgresql://" not in capsys.readouterr().out
+    assert found(shared, "keys").good
+
+
+def test_a_ledger_that_does_not_answer_is_found(settings, monkeypatch, capsys):
+    nowhere = "postgresql://somebody:secret-word@127.0.0.1:1/ledger"
+    monkeypatch.setenv("CLUSTMIX_LEDGER_URL", nowhere)
+    assert main(["doctor"]) == 1
+    shown = capsys.readouterr()
+    [line] = [line for line in shown.out.splitlines() if line.startswith("  FAIL")]
+    assert line.startswith(
+        "  FAIL ledger               expected the PostgreSQL ledger to answer within 30 seconds, "
+        "found OperationalError"
+    )
+    assert not {"secret-word", "somebody"} & set(
+        (shown.out + shown.err).replace(":", " ").replace("@", " ").split()
+    )
 
 
 def test_an_open_home_is_found(settings, capsys):

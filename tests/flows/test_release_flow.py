@@ -15,6 +15,7 @@ from privacy.accountants.gaussian import GaussianAccountant
 from privacy.errors import BudgetRefused, ClustMixError, ConfigurationError
 from privacy.events import ComposedEvent, event_to_dict
 from privacy.parameters import Adjacency
+from storage.keys import KeyStore
 from storage.ledger_db import LedgerDatabase
 from storage.releases import verify_bundle
 from storage.workspace import PrivateWorkspace
@@ -36,8 +37,12 @@ def stored_by_orchestrator():
     return sorted(Path(os.environ["PREFECT_HOME"], "storage").glob("**/*"))
 
 
-def ask(site):
-    return ReleaseRequest(site_file=str(site), dataset="made-up")
+def ask(site, *, new_draw=False):
+    return ReleaseRequest(site_file=str(site), dataset="made-up", new_draw=new_draw)
+
+
+def trusted(installation):
+    return KeyStore(installation / "home" / "keys").trusted()
 
 
 def test_release_is_published_and_adds_up(installation):
@@ -49,7 +54,7 @@ def test_release_is_published_and_adds_up(installation):
     assert outcome.release_id == request.release_id
     bundle = installation / "releases" / "made-up" / request.release_id
     assert Path(outcome.bundle) == bundle
-    verified = verify_bundle(bundle)
+    verified = verify_bundle(bundle, trusted=trusted(installation))
     manifest = verified.manifest
     assert outcome.guarantee == manifest.guarantee == guarantee_statement(Claim.of(manifest))
 
@@ -91,14 +96,14 @@ def test_every_release_is_charged_until_the_cap(installation):
     # epsilon 1 and lifetime epsilon 1.5: room for two releases in rho.
     site = made.write_site(installation, lifetime_epsilon=1.5)
     stored = stored_by_orchestrator()
-    first, second = run_release(ask(site)), run_release(ask(site))
+    first, second = run_release(ask(site)), run_release(ask(site, new_draw=True))
     ledger = LedgerDatabase(installation / "home" / "ledger.sqlite")
     assert first.release_id != second.release_id
     assert first.charged_rho == second.charged_rho
     assert (first.releases_left, second.releases_left) == (1, 0)
     assert ledger.balance("made-up").spent_rho == 2 * Decimal(first.charged_rho)
 
-    request = ask(site)
+    request = ask(site, new_draw=True)
     with pytest.raises(
         BudgetRefused, match=r"BUDGET_EXCEEDED: .*0 releases like this one are left"
     ):
@@ -115,7 +120,7 @@ def test_refusal_comes_before_a_row_is_read(installation, monkeypatch):
     read = []
     monkeypatch.setattr(ingest_steps.CohortReader, "chunks", lambda *_, **__: read.append(1))
     with pytest.raises(BudgetRefused):
-        run_release(ask(site))
+        run_release(ask(site, new_draw=True))
     assert read == []
 
 

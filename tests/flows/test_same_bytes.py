@@ -8,13 +8,14 @@ import made_up_release as made
 import numpy as np
 import pytest
 
-from flows import release
 from flows.request import ReleaseRequest, load_job
 from privacy.errors import Withheld
 from privacy.randomness import SeededNoise
 from storage import ledger_db
+from storage.keys import KeyStore
 from storage.ledger_db import LedgerDatabase
 from storage.manifest import MANIFEST_FILE
+from storage.measurements import MeasurementStore
 from storage.releases import ReleaseStore
 from tasks import ingest_steps
 from tasks.run import Randomness, fixed_randomness
@@ -62,18 +63,14 @@ def run_with(tmp_path_factory, site):
         if (dask_workers, seed) in runs:
             return runs[dask_workers, seed]
         kept = SimpleNamespace(folder=tmp_path_factory.mktemp("run"))
-        measured, bound = release._measure, ingest_steps._bound
-
-        def keep_released(*arguments):
-            kept.released, curator = measured(*arguments)
-            return kept.released, curator
+        bound = ingest_steps._bound
 
         def keep_shards(*arguments):
             paths = bound(*arguments)
             kept.shards = [load_shard(path) for path in paths]
             return paths
 
-        def keep_files(store, ref, files, manifest):
+        def keep_files(store, ref, files, manifest, **signatures):
             kept.files = {**files, MANIFEST_FILE: manifest.to_bytes()}
             raise Withheld("KEPT", "kept by the test")
 
@@ -82,11 +79,13 @@ def run_with(tmp_path_factory, site):
             for name, value in environment.items():
                 patch.setenv(name, value)
             patch.setattr(ledger_db, "os", FixedEntryIds())
-            patch.setattr(release, "_measure", keep_released)
+            patch.setattr(KeyStore, "ledger_secret", lambda store: bytes(32))
             patch.setattr(ingest_steps, "_bound", keep_shards)
             patch.setattr(ReleaseStore, "publish", keep_files)
             with pytest.raises(Withheld, match="KEPT"):
                 made.release_without_engine(site, release_id=RELEASE_ID)
+        measurements = MeasurementStore(kept.folder / "home" / "measurements")
+        kept.released = measurements.open(RELEASE_ID).released
         runs[dask_workers, seed] = kept
         return kept
 

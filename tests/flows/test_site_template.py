@@ -1,3 +1,5 @@
+import re
+
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -37,8 +39,8 @@ def test_a_template_is_refused_until_it_is_filled_in(tmp_path):
         load_site(path)
 
 
-def test_a_template_that_is_filled_in_loads(tmp_path):
-    data = yaml.safe_load(site_template(["age", "ward", "died"], {"age": "int64", "ward": "str"}))
+def filled_in(template):
+    data = yaml.safe_load(template)
     age, ward, _ = data["schema"]["columns"]
     age.update(lower=0, upper=110, bins=11)
     ward.update(levels=["A", "B"])
@@ -47,8 +49,30 @@ def test_a_template_that_is_filled_in_loads(tmp_path):
     data["source"] = {"kind": "csv", "path": "cohort.csv"}
     data["privacy_unit"] = {"column": "patient", "max_rows_per_patient": 2}
     data["privacy"] = {"epsilon": 1.0, "delta": 1e-6}
-    data["budget"] = {"lifetime_epsilon": 2.0}
+    data["budget"]["lifetime_epsilon"] = 2.0
     data.update(dataset="wards", title="Wards", rows=100)
+    return yaml.safe_dump(data)
+
+
+TEMPLATE = site_template(["age", "ward", "died"], {"age": "int64", "ward": "str"})
+
+
+def test_a_template_that_is_filled_in_loads(tmp_path):
     path = tmp_path / "wards.yaml"
-    path.write_text(yaml.safe_dump(data))
-    assert load_site(path).columns_to_read == ("age", "ward", "died", "patient")
+    path.write_text(filled_in(TEMPLATE))
+    site = load_site(path)
+    assert site.columns_to_read == ("age", "ward", "died", "patient")
+    assert site.budget.model_dump(exclude_none=True) == {"lifetime_epsilon": 2.0}
+    assert site.approval == "none"
+
+
+def test_what_the_template_offers_in_comments_is_accepted(tmp_path):
+    offered = re.sub(
+        r"^( *)# (?=(?:cohort|dataset_epsilon|window|approval): )", r"\1", TEMPLATE, flags=re.M
+    )
+    path = tmp_path / "wards.yaml"
+    path.write_text(filled_in(offered))
+    site = load_site(path)
+    assert site.cohort == "heart-failure"
+    assert (site.budget.dataset_epsilon, site.budget.window.days) == (2.0, 365)
+    assert site.approval == "officer"

@@ -7,8 +7,9 @@ import pytest
 
 from flows import terminal
 from flows.doctor import Finding
+from privacy.charges import Caps, Partition
 from privacy.errors import BudgetRefused
-from privacy.ledger import Balance
+from privacy.ledger import Balance, EntryState, LedgerEntry
 from privacy.parameters import Adjacency
 
 WIDTH = 80
@@ -31,6 +32,8 @@ def site(adjacency=Adjacency.ADD_REMOVE):
 def outcome(releases_left):
     return SimpleNamespace(
         guarantee="Adding or removing all records of one patient changes little. " * 5,
+        state="published",
+        reused=False,
         charged_rho="0.035925702327",
         remaining_rho="1.964965637823",
         releases_left=releases_left,
@@ -106,7 +109,7 @@ def test_a_stage_that_runs_is_overwritten_on_a_terminal(monkeypatch):
 
 @pytest.mark.parametrize(("left", "words"), [(0, "0 more releases"), (1, "1 more release")])
 def test_the_end_of_a_release(capsys, left, words):
-    terminal.Progress(quiet=False).finish(outcome(left))
+    terminal.outcome(outcome(left))
     output, errors = capsys.readouterr()
     assert errors == ""
     assert f"left 1.964965637823: {words} like" in " ".join(output.split())
@@ -123,16 +126,47 @@ def test_the_end_of_a_release(capsys, left, words):
     assert sum(path in line for line in lines) == 2
 
 
-def entry(dataset, number):
-    return SimpleNamespace(
-        dataset=dataset,
+def test_the_end_of_a_release_that_was_paid_for_before(capsys):
+    terminal.outcome(SimpleNamespace(**{**vars(outcome(3)), "reused": True}))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Budget: nothing charged, measured and paid for before; left 1.964965637823" in shown
+
+
+def test_the_end_of_a_release_that_waits(capsys):
+    waiting = {**vars(outcome(3)), "state": "sealed", "release_id": "r-20260131-0a1b2c3d"}
+    terminal.outcome(SimpleNamespace(**waiting))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2].startswith("Waits:      for an officer, who finds it in /a/rather-long")
+    assert lines[-1] == (
+        "Then:       clustmix approve r-20260131-0a1b2c3d --key FILE --reason TEXT"
+    )
+
+
+def entry(cohort, number):
+    return LedgerEntry(
+        sequence=number,
+        entry_id=f"e-{number:016x}",
+        state=EntryState.EXECUTING,
+        cohort=cohort,
+        dataset="made-up",
         release_id=f"r-20260131-{number:08x}",
-        state=SimpleNamespace(value="executing"),
+        request_key="0" * 64,
+        rho=Decimal("0.035925702327"),
         epsilon=0.125,
         delta=1e-6,
-        rho=Decimal("0.035925702327"),
-        entry_id=f"e-{number:016x}",
         adjacency=Adjacency.ADD_REMOVE,
+        unit="one patient",
+        caps=Caps(lifetime_rho=Decimal("2.000891340150")),
+        partition=Partition(scheme="by-hash", parts=4, part=1),
+        owner="i-0123456789abcdef",
+        requester=None,
+        needs_approval=False,
+        digest=None,
+        note=None,
+        signers=("0123456789abcdef",),
+        recorded_at="2026-01-31T00:00:00.000Z",
+        previous_hash="0" * 64,
+        hash="1" * 64,
     )
 
 
@@ -163,7 +197,11 @@ def test_a_ledger_without_entries(capsys):
 def test_the_ledger_for_a_program_keeps_exact_amounts():
     answer = terminal.ledger_as_json([entry("wards", 1)], {"wards": BALANCE})
     assert answer["balances"]["wards"]["remaining_rho"] == "1.929039935496"
-    assert answer["entries"][0]["entry_id"] == "e-0000000000000001"
+    row = answer["entries"][0]
+    assert row["entry_id"] == "e-0000000000000001"
+    assert row["caps"]["lifetime_rho"] == "2.000891340150"
+    assert row["partition"] == {"scheme": "by-hash", "parts": 4, "part": 1}
+    assert row["signers"] == ["0123456789abcdef"]
     assert json.loads(json.dumps(answer)) == answer
 
 

@@ -18,6 +18,7 @@ import made_up_release as made
 import psutil
 import pytest
 
+from storage.keys import KeyStore
 from storage.releases import verify_bundle
 
 CLEANED_UP = {"workspaces": [], "staging": []}
@@ -27,21 +28,23 @@ FAILURES = {
     "clean-up": None,
     "check-source": None,
     "plan": None,
+    "identify": None,
     "reserve": None,
     "ingest": "burned",
     "input-gate": "burned",
     "bound-contributions": "burned",
     "histograms": "burned",
-    "decode": "withheld",
-    "output-gate": "withheld",
-    "commit": "withheld",
-    "report": "withheld",
-    "publish": "withheld",
+    "seal": "burned",
+    "decode": "sealed",
+    "output-gate": "sealed",
+    "report": "sealed",
+    "commit": "sealed",
+    "publish": "approved",
     "purge": "published",
     **dict.fromkeys(made.STAGES_OF_CLUSTMIX, "burned"),
     "end of publish": "published",
-    "seal": "burned",
-    "store": "withheld",
+    "draw": "burned",
+    "store": "approved",
     "interrupt": "burned",
     **dict.fromkeys(made.CONTRIBUTIONS, "burned"),
     "adapt": "burned",
@@ -144,7 +147,7 @@ def failed(both):
 def test_release_succeeds_on_its_own_workers(succeeded):
     assert succeeded.exit_code == 0, succeeded.stderr
     (bundle,) = (succeeded.folder / "releases" / "made-up").iterdir()
-    verify_bundle(bundle)
+    verify_bundle(bundle, trusted=KeyStore(succeeded.folder / "home" / "keys").trusted())
     assert succeeded.n_processes >= 4  # command, server, two workers
 
 

@@ -1,80 +1,41 @@
-import math
 from dataclasses import replace
 from decimal import Decimal
-from fractions import Fraction
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from ledger_requests import OFFICERS, REQUESTER, charge
 
+from privacy.charges import CHARGE_FIELDS
 from privacy.errors import ConfigurationError, LedgerError
 from privacy.ledger import (
     COUNTING_STATES,
     GENESIS_HASH,
+    MAX_RHO,
     TRANSITIONS,
     Balance,
+    Caps,
     EntryState,
     LedgerEntry,
-    balance_of,
     chain_hash,
-    charged_rho,
+    check_signers,
     check_transition,
-    checked_rho,
     latest_entries,
 )
-from privacy.parameters import Adjacency
 
 
-def journal_row(sequence: int, entry_id: str, state: str, rho: str, cap: str) -> LedgerEntry:
+def journal_row(sequence: int, entry_id: str, state: str, **changes: object) -> LedgerEntry:
+    paid = charge(1, release_id=f"release-of-{entry_id}", **changes)
     return LedgerEntry(
         sequence=sequence,
         entry_id=entry_id,
         state=EntryState(state),
-        dataset="adult",
-        release_id=f"release-of-{entry_id}",
-        rho=Decimal(rho),
-        epsilon=1.0,
-        delta=1e-6,
-        adjacency=Adjacency.ADD_REMOVE,
-        unit="patient",
-        cap_rho=Decimal(cap),
+        **{name: getattr(paid, name) for name in CHARGE_FIELDS},
         digest=None,
         note=None,
+        signers=(),
         recorded_at="2025-01-01T00:00:00.000Z",
         previous_hash=GENESIS_HASH,
         hash=GENESIS_HASH,
     )
-
-
-@given(rho=st.floats(1e-20, 1e6))
-def test_a_charge_is_rounded_up_by_less_than_a_step(rho: float) -> None:
-    charge = Fraction(charged_rho(rho))
-    step = Fraction(1, 10**12)
-    assert 0 <= charge - Fraction(rho) < step
-    assert charge % step == 0
-
-
-def test_amounts_add_up_without_binary_fractions() -> None:
-    total = charged_rho(0.5) + checked_rho(Decimal("0.1")) + checked_rho(Decimal("0.2"))
-    assert total == Decimal("0.8")
-    assert f"{checked_rho(Decimal('0.1')):f}" == "0.100000000000"
-    # The float 0.1 is a little more than a tenth, and is charged as such.
-    assert charged_rho(0.1) == Decimal("0.100000000001")
-
-
-@pytest.mark.parametrize("rho", [0.0, -1.0, math.nan, math.inf, 1.1e6])
-def test_an_amount_outside_its_range_is_refused(rho: float) -> None:
-    with pytest.raises(ConfigurationError, match="RHO_INVALID: expected rho as a Decimal above 0"):
-        charged_rho(rho)
-
-
-@pytest.mark.parametrize(
-    "rho",
-    [0.5, 1, "0.5", Decimal("NaN"), Decimal("Infinity"), Decimal(0), Decimal("1e-13"), Decimal(-1)],
-)
-def test_what_is_not_a_ledger_amount_is_refused(rho: Decimal) -> None:
-    with pytest.raises(ConfigurationError, match=r"with at most 12 decimals, found .*; round a ch"):
-        checked_rho(rho)
 
 
 ALLOWED = {
@@ -108,6 +69,7 @@ def test_nothing_leads_back_and_only_a_reservation_can_be_void() -> None:
             reached.add(following)
             todo |= TRANSITIONS[following]
         assert state not in reached
+        assert "adjusted" not in reached
     assert [state for state in EntryState if EntryState.VOID in TRANSITIONS[state]] == ["reserved"]
     assert set(EntryState) - {"void"} == COUNTING_STATES
     with pytest.raises(LedgerError, match="expected no further state after burned"):
@@ -116,32 +78,68 @@ def test_nothing_leads_back_and_only_a_reservation_can_be_void() -> None:
 
 def test_every_state_but_void_counts() -> None:
     for state in EntryState:
-        rows = [
-            journal_row(1, "e", "reserved", "0.25", "1"),
-            journal_row(2, "e", state, "0.25", "1"),
-        ]
-        assert rows[1].counts == (state != "void")
-        assert balance_of(rows).spent_rho == (0 if state == "void" else Decimal("0.25"))
+        assert journal_row(1, "e", state).counts == (state != "void")
 
 
-def test_a_cap_can_be_lowered_and_never_raised() -> None:
-    rows = [
-        journal_row(1, "a", "reserved", "0.1", "1"),
-        journal_row(2, "b", "reserved", "0.1", "0.5"),
-        journal_row(3, "b", "void", "0.1", "0.5"),
-        journal_row(4, "c", "reserved", "0.1", "0.9"),
-    ]
-    balance = balance_of(rows)
-    assert (balance.cap_rho, balance.spent_rho) == (Decimal("0.5"), Decimal("0.2"))
-    assert balance.remaining_rho == Decimal("0.3")
+def test_a_row_holds_its_charge() -> None:
+    paid = charge(1, requester=REQUESTER, needs_approval=True)
+    row = journal_row(1, "e", "reserved", requester=REQUESTER, needs_approval=True)
+    assert row.charge == replace(paid, release_id="release-of-e")
+    with pytest.raises(ConfigurationError, match="EPSILON_INVALID"):
+        _ = replace(row, epsilon=float("inf")).charge
 
 
-def test_the_amount_of_an_entry_is_that_of_its_reservation() -> None:
-    rows = [
-        journal_row(1, "a", "reserved", "0.1", "1"),
-        journal_row(2, "a", "executing", "0.000000000001", "9"),
-    ]
-    assert balance_of(rows) == Balance(spent_rho=Decimal("0.1"), cap_rho=Decimal(1))
+PLAIN = journal_row(1, "e", "sealed")
+OFFICIAL = journal_row(1, "e", "sealed", requester=REQUESTER, needs_approval=True)
+
+
+def test_an_approval_is_signed_by_one_who_did_not_ask() -> None:
+    check_signers(OFFICIAL, EntryState.APPROVED, [OFFICERS[0]])
+    with pytest.raises(LedgerError, match="APPROVER_IS_REQUESTER: expected entry e to be approved"):
+        check_signers(OFFICIAL, EntryState.APPROVED, [REQUESTER])
+    for signers in ([], OFFICERS, [OFFICERS[0], REQUESTER]):
+        with pytest.raises(
+            LedgerError,
+            match=f"APPROVAL_MISSING: expected exactly one signer .* found {len(signers)}; an off",
+        ):
+            check_signers(OFFICIAL, EntryState.APPROVED, signers)
+
+
+def test_an_approval_that_nobody_asks_for_may_be_signed() -> None:
+    check_signers(PLAIN, EntryState.APPROVED, [])
+    check_signers(PLAIN, EntryState.APPROVED, [OFFICERS[0]])
+    with pytest.raises(LedgerError, match="SIGNERS_REFUSED: expected 0 or 1 signers for approved"):
+        check_signers(PLAIN, EntryState.APPROVED, OFFICERS)
+
+
+def test_an_adjustment_is_signed_by_two_people() -> None:
+    check_signers(None, EntryState.ADJUSTED, OFFICERS)
+    for signers, found in (([], 0), (OFFICERS[:1], 1), (OFFICERS[:1] * 2, 1)):
+        with pytest.raises(
+            LedgerError, match=f"TWO_PEOPLE: .* two different keys, found {found}; ask a second per"
+        ):
+            check_signers(None, EntryState.ADJUSTED, signers)
+    with pytest.raises(LedgerError, match="TWO_PEOPLE"):
+        check_signers(None, EntryState.ADJUSTED, [*OFFICERS, REQUESTER])
+
+
+def test_other_states_are_signed_by_nobody() -> None:
+    signed = {state for state in EntryState if _may_be_signed(state)}
+    assert signed == {"approved", "withheld", "revoked"}
+    with pytest.raises(
+        LedgerError, match="SIGNERS_REFUSED: expected 0 signers for sealed, found 1"
+    ):
+        check_signers(PLAIN, EntryState.SEALED, OFFICERS[:1])
+    with pytest.raises(ConfigurationError, match="KEY_ID_INVALID"):
+        check_signers(PLAIN, EntryState.WITHHELD, ["Ada"])
+
+
+def _may_be_signed(state: EntryState) -> bool:
+    try:
+        check_signers(PLAIN, state, OFFICERS[:1])
+    except LedgerError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize(
@@ -159,18 +157,24 @@ def test_releases_left_are_counted_exactly(spent: str, cap: str, rho: str, left:
     assert balance.releases_left(Decimal(rho)) == left
 
 
+def test_a_tighter_cap_leaves_less() -> None:
+    balance = Balance(spent_rho=Decimal(1), cap_rho=Decimal(2), tightest_rho=Decimal("0.5"))
+    assert balance.remaining_rho == Decimal("0.5")
+    assert replace(balance, tightest_rho=Decimal(3)).remaining_rho == 1
+    assert replace(balance, tightest_rho=None).remaining_rho == 1
+
+
 def test_a_balance_without_a_cap_allows_nothing() -> None:
-    balance = balance_of([])
-    assert balance == Balance(spent_rho=Decimal(0), cap_rho=None)
+    balance = Balance(spent_rho=Decimal(0), cap_rho=None)
     assert balance.remaining_rho == 0
     assert balance.releases_left(Decimal(1)) == 0
 
 
 def test_the_latest_row_is_the_state_of_an_entry() -> None:
     rows = [
-        journal_row(1, "a", "reserved", "0.1", "1"),
-        journal_row(2, "b", "reserved", "0.1", "1"),
-        journal_row(3, "a", "executing", "0.1", "1"),
+        journal_row(1, "a", "reserved"),
+        journal_row(2, "b", "reserved"),
+        journal_row(3, "a", "executing"),
     ]
     assert latest_entries(rows) == {"a": rows[2], "b": rows[1]}
     assert list(latest_entries(rows)) == ["a", "b"]
@@ -188,7 +192,7 @@ def test_the_hash_depends_on_every_field_and_on_all_before() -> None:
 
 
 def test_an_entry_cannot_be_changed() -> None:
-    row = journal_row(1, "a", "reserved", "0.1", "1")
+    row = journal_row(1, "a", "reserved", caps=Caps(lifetime_rho=MAX_RHO))
     with pytest.raises(AttributeError):
         row.rho = Decimal(0)  # type: ignore[misc]
     assert replace(row, note="x").rho == row.rho

@@ -1,5 +1,6 @@
 """Sensitivities by brute force: every neighbour of every tiny table, by the definition."""
 
+import inspect
 import math
 from collections.abc import Callable, Iterator
 from itertools import combinations_with_replacement, product
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
+from privacy import sensitivity
 from privacy.errors import ConfigurationError
 from privacy.sensitivity import (
     block_fourth_power_sum,
@@ -103,6 +105,37 @@ def test_second_moment_by_brute_force(scale: float) -> None:
     )
     bound = second_moment_l2_sensitivity(scale=scale)
     assert 0.99 * bound < largest <= bound
+
+
+@pytest.mark.parametrize("scale", [4.0, 1024.0])
+@pytest.mark.parametrize(
+    ("statistic", "bound", "least"),
+    [
+        (weighted_sum, lambda scale: weighted_sum_l2_sensitivity(bound=1.0, scale=scale), 2.0),
+        # Neither cells nor a square let two patients stand on opposite sides.
+        (sum_by_cell, lambda scale: weighted_sum_l2_sensitivity(bound=1.0, scale=scale), 1.4),
+        (second_moment, lambda scale: second_moment_l2_sensitivity(scale=scale), 1.4),
+    ],
+    ids=["sum", "sum by cell", "second moment"],
+)
+def test_replacing_a_patient_moves_at_most_twice_as_much_by_brute_force(
+    statistic: Statistic, bound: Callable[[float], float], least: float, scale: float
+) -> None:
+    tables = [
+        (one,) for one in patients([*DISC[::3], (-1.0, 0.0), (1.0, 0.0), (0.0, 1.0)], max_rows=2)
+    ]
+    values = np.stack([statistic(table, scale=scale).ravel() for table in tables])
+    largest = max(float(np.linalg.norm(values - one, axis=1).max()) for one in values)
+    assert 0.99 * least * bound(scale) < largest <= 2 * bound(scale)
+
+
+def test_every_sensitivity_of_the_module_has_a_brute_force() -> None:
+    functions = {
+        name
+        for name, _ in inspect.getmembers(sensitivity, inspect.isfunction)
+        if name.endswith("sensitivity")
+    }
+    assert functions == {"weighted_sum_l2_sensitivity", "second_moment_l2_sensitivity"}
 
 
 ROOT = math.sqrt(0.5)

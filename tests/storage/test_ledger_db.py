@@ -1,141 +1,233 @@
-# ruff: noqa: S608 - the tests write SQL against a file of their own
-import json
-import os
-import shutil
-import signal
-import sqlite3
-import subprocess
-import sys
-import threading
-from collections import Counter
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+"""What a ledger does, in each database."""
+
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import ledger_backends
 import pytest
+from ledger_requests import DIGEST, OFFICERS, REQUESTER, charge
 
-from privacy.errors import BudgetRefused, ConfigurationError, IntegrityError, LedgerError
-from privacy.ledger import GENESIS_HASH, EntryState, LedgerEntry, chain_hash
-from privacy.parameters import Adjacency
+from privacy.errors import BudgetRefused, ConfigurationError, LedgerError
+from privacy.ledger import GENESIS_HASH, Caps, Charge, EntryState, LedgerEntry, Partition
 from storage.ledger_db import LedgerDatabase
 
-ROOT = Path(__file__).resolve().parents[2]
-DIGEST = "ab" * 32
-TRIGGERS = ("journal_no_update", "journal_no_delete", "journal_continues")
+
+@pytest.fixture(params=ledger_backends.BOTH)
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> ledger_backends.Backend:
+    return ledger_backends.backend(request.param, tmp_path)
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> LedgerDatabase:
-    return LedgerDatabase(tmp_path / "ledger.sqlite")
+def ledger(backend: ledger_backends.Backend) -> LedgerDatabase:
+    return backend.open()
 
 
-def charge(ledger: LedgerDatabase, release_id: str, **changes: Any) -> LedgerEntry:
-    arguments: dict[str, Any] = {
-        "dataset": "adult",
-        "release_id": release_id,
-        "rho": Decimal("0.1"),
-        "epsilon": 1.0,
-        "delta": 1e-6,
-        "adjacency": Adjacency.ADD_REMOVE,
-        "unit": "one patient",
-        "lifetime_cap_rho": Decimal("0.3"),
-    }
-    return ledger.reserve(**{**arguments, **changes})
+def reserve(ledger: LedgerDatabase, number: int, **changes: Any) -> LedgerEntry:
+    reservation = ledger.reserve(charge(number, **changes))
+    assert reservation.created
+    return reservation.entry
 
 
-def move(ledger: LedgerDatabase, entry: LedgerEntry, *states: str) -> LedgerEntry:
+def move(ledger: LedgerDatabase, entry: LedgerEntry, *states: str, **how: Any) -> LedgerEntry:
     for state in map(EntryState, states):
         digest = DIGEST if state is EntryState.SEALED else None
-        entry = ledger.transition(entry.entry_id, state, expected_from=entry.state, digest=digest)
+        entry = ledger.transition(
+            entry.entry_id, state, expected_from=entry.state, digest=digest, **how
+        )
     return entry
 
 
-def tamper(ledger: LedgerDatabase, *statements: str) -> None:
-    """Run SQL behind the back of the triggers, which are put back afterwards."""
-    with sqlite3.connect(ledger.path) as connection:
-        triggers = [
-            connection.execute("SELECT sql FROM sqlite_schema WHERE name = ?", [name]).fetchone()[0]
-            for name in TRIGGERS
-        ]
-        for name in TRIGGERS:
-            connection.execute(f"DROP TRIGGER {name}")
-        for statement in (*statements, *triggers):
-            connection.execute(statement)
-    connection.close()
-
-
 def test_a_reservation_is_charged_at_once(ledger: LedgerDatabase) -> None:
-    entry = charge(ledger, "r-1")
+    part = Partition(scheme="hash", parts=3, part=2)
+    caps = Caps(
+        lifetime_rho=Decimal("0.3"),
+        dataset_rho=Decimal("0.25"),
+        window_rho=Decimal("0.2"),
+        window_days=30,
+    )
+    wanted = charge(1, partition=part, caps=caps, requester=REQUESTER, needs_approval=True)
+    entry = ledger.reserve(wanted).entry
     assert (entry.sequence, entry.state, entry.rho) == (1, "reserved", Decimal("0.1"))
-    assert (entry.epsilon, entry.delta, entry.unit) == (1.0, 1e-6, "one patient")
+    assert entry.charge == wanted
+    assert (entry.digest, entry.note, entry.signers) == (None, None, ())
     assert entry.recorded_at.endswith("Z")
     assert entry.previous_hash == GENESIS_HASH
     balance = ledger.balance("adult")
     assert (balance.spent_rho, balance.cap_rho) == (Decimal("0.1"), Decimal("0.3"))
-    assert balance.releases_left(Decimal("0.1")) == 2
     assert ledger.entries() == ledger.entries("adult") == (entry,)
-    assert ledger.entries("other") == ()
+    assert ledger.entry(entry.entry_id) == entry
+    assert ledger.entries("adult-yearly") == ()
     assert ledger.head() == (1, entry.hash)
+    ledger.verify()
+
+
+def test_an_empty_ledger_answers(ledger: LedgerDatabase) -> None:
+    assert ledger.head() == (0, GENESIS_HASH)
+    assert ledger.history() == ()
+    assert ledger.balance("adult").cap_rho is None
+    caps = Caps(lifetime_rho=Decimal("0.3"), window_rho=Decimal("0.2"), window_days=7)
+    assert ledger.balance("adult", caps=caps).releases_left(Decimal("0.1")) == 2
+    with pytest.raises(LedgerError, match="ENTRY_UNKNOWN: expected an entry, found no 'e-0'"):
+        ledger.entry("e-0")
+    ledger.verify()
 
 
 def test_the_edge_of_a_cap_is_exact(ledger: LedgerDatabase) -> None:
     # 0.1 + 0.2 > 0.3 in binary fractions.
-    charge(ledger, "r-1", rho=Decimal("0.1"))
-    charge(ledger, "r-2", rho=Decimal("0.2"))
+    reserve(ledger, 1, rho=Decimal("0.1"))
+    reserve(ledger, 2, rho=Decimal("0.2"))
     with pytest.raises(BudgetRefused) as caught:
-        charge(ledger, "r-3", rho=Decimal("0.000000000001"))
+        reserve(ledger, 3, rho=Decimal("0.000000000001"))
     assert str(caught.value) == (
         "BUDGET_EXCEEDED: expected at most rho 0, what is left of the lifetime cap "
-        "0.300000000000 of dataset 'adult', found a request for 0.000000000001; 0 releases like "
+        "0.300000000000 of cohort 'adult', found a request for 0.000000000001; 0 releases like "
         "this one are left"
     )
     assert len(ledger.history()) == 2
-    charge(ledger, "r-3", dataset="other")
+    reserve(ledger, 3, cohort="other")
 
 
-def test_a_cap_can_be_lowered_and_never_raised(ledger: LedgerDatabase) -> None:
-    charge(ledger, "r-1", lifetime_cap_rho=Decimal("0.3"))
-    assert charge(ledger, "r-2", lifetime_cap_rho=Decimal("0.2")).cap_rho == Decimal("0.2")
-    with pytest.raises(BudgetRefused, match=r"cap 0\.200000000000 of dataset 'adult'"):
-        charge(ledger, "r-3", lifetime_cap_rho=Decimal(10))
+def test_caps_of_dataset_and_window_are_kept(ledger: LedgerDatabase) -> None:
+    caps = Caps(lifetime_rho=Decimal(1), dataset_rho=Decimal("0.1"))
+    reserve(ledger, 1, caps=caps)
+    with pytest.raises(
+        BudgetRefused, match=r"left of the dataset cap .* of dataset 'adult-yearly'"
+    ):
+        reserve(ledger, 2)
+    window = Caps(lifetime_rho=Decimal(1), window_rho=Decimal("0.2"), window_days=1)
+    reserve(ledger, 2, dataset="other", caps=window)
+    with pytest.raises(BudgetRefused, match=r"left of the window cap .* cohort 'adult' in 1 days"):
+        reserve(ledger, 3, dataset="other")
+    assert ledger.balance("adult").releases_left(Decimal("0.1")) == 0
+    assert ledger.balance("adult", dataset="adult-yearly").remaining_rho == 0
+    ledger.verify()
 
 
-def test_a_release_is_charged_once(ledger: LedgerDatabase) -> None:
-    charge(ledger, "r-1")
-    with pytest.raises(LedgerError, match="RELEASE_CHARGED: expected a release without an entry"):
-        charge(ledger, "r-1", dataset="other")
+def test_a_window_moves_on_with_the_clock_of_the_database(
+    backend: ledger_backends.Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = backend.open()
+    caps = Caps(lifetime_rho=Decimal(1), window_rho=Decimal("0.1"), window_days=7)
+    backend.set_clock(monkeypatch, "2025-01-01T00:00:00.000Z")
+    reserve(ledger, 1, caps=caps)
+    backend.set_clock(monkeypatch, "2025-01-07T23:59:59.999Z")
+    with pytest.raises(BudgetRefused, match="window cap"):
+        reserve(ledger, 2, caps=caps)
+    assert ledger.balance("adult").remaining_rho == 0
+    backend.set_clock(monkeypatch, "2025-01-08T00:00:00.000Z")
+    assert ledger.balance("adult").remaining_rho == Decimal("0.1")
+    reserve(ledger, 2, caps=caps)
+    ledger.verify()
+
+
+def test_a_clock_that_is_set_back_shortens_no_window(
+    backend: ledger_backends.Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = backend.open()
+    caps = Caps(lifetime_rho=Decimal(1), window_rho=Decimal("0.1"), window_days=7)
+    backend.set_clock(monkeypatch, "2025-01-10T00:00:00.000Z")
+    entry = reserve(ledger, 1, caps=caps)
+    for earlier in ("2025-01-09T00:00:00.000Z", "2020-01-01T00:00:00.000Z"):
+        backend.set_clock(monkeypatch, earlier)
+        with pytest.raises(BudgetRefused, match="window cap"):
+            reserve(ledger, 2, caps=caps)
+        assert ledger.balance("adult").remaining_rho == 0
+    assert move(ledger, entry, "executing").recorded_at == "2025-01-10T00:00:00.000Z"
+    # The window is of the time that was recorded, not of the one that the clock fell back to.
+    backend.set_clock(monkeypatch, "2025-01-16T23:59:59.999Z")
+    with pytest.raises(BudgetRefused, match="window cap"):
+        reserve(ledger, 2, caps=caps)
+    backend.set_clock(monkeypatch, "2025-01-17T00:00:00.000Z")
+    reserve(ledger, 2, caps=caps)
+    times = [row.recorded_at for row in ledger.history()]
+    assert times == sorted(times)
+    ledger.verify()
+
+
+def test_parts_pay_side_by_side(ledger: LedgerDatabase) -> None:
+    parts = [Partition(scheme="hash", parts=2, part=part) for part in range(2)]
+    for number, part in enumerate(parts):
+        reserve(ledger, number, rho=Decimal("0.3"), partition=part)
+    with pytest.raises(BudgetRefused, match="for part 1 of 2 of scheme 'hash', found a request"):
+        reserve(ledger, 3, partition=parts[1])
+    assert ledger.balance("adult", partition=parts[1]).spent_rho == Decimal("0.3")
+    with pytest.raises(BudgetRefused):
+        reserve(ledger, 3)
+    ledger.verify()
+
+
+def test_the_same_request_is_charged_once(ledger: LedgerDatabase) -> None:
+    first = charge(1)
+    again = replace(first, release_id="r-again")
+    entry = ledger.reserve(first).entry
+    for state in ("executing", "sealed", "approved", "published", "revoked"):
+        repeated = ledger.reserve(again)
+        assert (repeated.created, repeated.entry) == (False, entry)
+        entry = move(ledger, entry, state)
+    assert ledger.reserve(again).entry == entry
+    assert len(ledger.entries()) == 1
+    assert ledger.balance("adult").spent_rho == Decimal("0.1")
+
+
+@pytest.mark.parametrize(("way", "spent"), [(["void"], 1), (["executing", "burned"], 2)])
+def test_a_request_that_left_nothing_is_charged_anew(
+    ledger: LedgerDatabase, way: list[str], spent: int
+) -> None:
+    move(ledger, reserve(ledger, 1), *way)
+    second = ledger.reserve(charge(1, release_id="r-again"))
+    assert second.created
+    assert ledger.balance("adult").spent_rho == spent * Decimal("0.1")
+    assert ledger.reserve(charge(1, release_id="r-third")).entry == second.entry
+
+
+def test_new_noise_is_paid_again(ledger: LedgerDatabase) -> None:
+    reserve(ledger, 1)
+    second = ledger.reserve(charge(1, release_id="r-again"), new_draw=True)
+    assert second.created
+    assert ledger.balance("adult").spent_rho == Decimal("0.2")
+    # The latest one answers from now on.
+    assert ledger.reserve(charge(1, release_id="r-third")).entry == second.entry
+    ledger.verify()
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes",
     [
-        ({"rho": 0.1}, "RHO_INVALID"),
-        ({"rho": Decimal("NaN")}, "RHO_INVALID"),
-        ({"lifetime_cap_rho": Decimal(-1)}, "RHO_INVALID"),
-        ({"epsilon": float("inf")}, "EPSILON_INVALID"),
-        ({"delta": 0.5}, "DELTA_INVALID"),
-        ({"dataset": ""}, "LEDGER_TEXT_INVALID: expected dataset as one line of 1 to 200 print"),
-        ({"unit": "two\nlines"}, "LEDGER_TEXT_INVALID: expected unit as one line"),
+        {"cohort": "other"},
+        {"dataset": "other"},
+        {"rho": Decimal("0.05")},
+        {"unit": "one row"},
+        {"partition": Partition(scheme="hash", parts=2, part=0)},
     ],
 )
-def test_arguments_outside_their_range_are_refused(
-    ledger: LedgerDatabase, changes: dict[str, Any], message: str
+def test_a_request_key_stands_for_one_charge(
+    ledger: LedgerDatabase, changes: dict[str, Any]
 ) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        charge(ledger, "r-1", **changes)
-    assert ledger.history() == ()
+    reserve(ledger, 1)
+    with pytest.raises(LedgerError, match=r"REQUEST_KEY_USED: expected the charge of entry e-"):
+        ledger.reserve(charge(1, release_id="r-again", **changes))
 
 
-def test_an_entry_goes_its_way_and_keeps_its_amounts(ledger: LedgerDatabase) -> None:
-    entry = charge(ledger, "r-1")
+def test_a_release_is_charged_once(ledger: LedgerDatabase) -> None:
+    reserve(ledger, 1)
+    for wanted, new_draw in (
+        (charge(2, release_id="r-1", cohort="other"), False),
+        (charge(1), True),
+    ):
+        with pytest.raises(
+            LedgerError, match="RELEASE_CHARGED: expected a release without an entry, found one"
+        ):
+            ledger.reserve(wanted, new_draw=new_draw)
+
+
+def test_an_entry_goes_its_way_and_keeps_its_charge(ledger: LedgerDatabase) -> None:
+    entry = reserve(ledger, 1)
     last = move(ledger, entry, "executing", "sealed", "approved", "published", "revoked")
     rows = ledger.history()
     assert [row.sequence for row in rows] == [1, 2, 3, 4, 5, 6]
-    assert {(row.entry_id, row.rho, row.cap_rho) for row in rows} == {
-        (entry.entry_id, entry.rho, entry.cap_rho)
-    }
+    assert all(row.entry_id == entry.entry_id and row.charge == entry.charge for row in rows)
     assert [row.digest for row in rows] == [None, None, *[DIGEST] * 4]
     assert ledger.entries() == (last,)
     assert ledger.balance("adult").spent_rho == Decimal("0.1")
@@ -154,22 +246,22 @@ def test_an_entry_goes_its_way_and_keeps_its_amounts(ledger: LedgerDatabase) -> 
 def test_only_a_reservation_can_be_given_back(
     ledger: LedgerDatabase, way: list[str], spent: int
 ) -> None:
-    move(ledger, charge(ledger, "r-1"), *way)
+    move(ledger, reserve(ledger, 1), *way)
     assert ledger.balance("adult").spent_rho == spent * Decimal("0.1")
     ledger.verify()
 
 
 def test_a_void_entry_makes_room_for_another_release(ledger: LedgerDatabase) -> None:
-    move(ledger, charge(ledger, "r-1", rho=Decimal("0.3")), "void")
-    charge(ledger, "r-2", rho=Decimal("0.3"))
+    move(ledger, reserve(ledger, 1, rho=Decimal("0.3")), "void")
+    reserve(ledger, 2, rho=Decimal("0.3"))
     ledger.verify()
 
 
 def test_a_transition_from_another_state_is_refused(ledger: LedgerDatabase) -> None:
-    entry = charge(ledger, "r-1")
+    entry = reserve(ledger, 1)
     move(ledger, entry, "executing")
     with pytest.raises(
-        LedgerError, match=r"STATE_CHANGED: expected entry .* to be reserved, found"
+        LedgerError, match=r"STATE_CHANGED: expected entry .* to be reserved, found executing; an"
     ):
         move(ledger, entry, "executing")
     with pytest.raises(LedgerError, match="TRANSITION_REFUSED"):
@@ -179,8 +271,8 @@ def test_a_transition_from_another_state_is_refused(ledger: LedgerDatabase) -> N
 
 
 def test_a_seal_needs_a_digest_and_a_note_is_one_line(ledger: LedgerDatabase) -> None:
-    entry = move(ledger, charge(ledger, "r-1"), "executing")
-    sealing = {"expected_from": EntryState.EXECUTING}
+    entry = move(ledger, reserve(ledger, 1), "executing")
+    sealing: dict[str, Any] = {"expected_from": EntryState.EXECUTING}
     with pytest.raises(LedgerError, match="DIGEST_MISSING: expected the digest of the result"):
         ledger.transition(entry.entry_id, EntryState.SEALED, **sealing)
     with pytest.raises(ConfigurationError, match="DIGEST_INVALID: expected a SHA-256 digest of 64"):
@@ -191,354 +283,115 @@ def test_a_seal_needs_a_digest_and_a_note_is_one_line(ledger: LedgerDatabase) ->
     assert burned.note == "DRAW_FAILED"
 
 
-def test_entries_of_dead_runs_are_closed(ledger: LedgerDatabase) -> None:
-    move(ledger, charge(ledger, "dead-1", rho=Decimal("0.05")), "executing")
-    charge(ledger, "dead-2", rho=Decimal("0.05"))
-    move(ledger, charge(ledger, "live-1", rho=Decimal("0.05")), "executing")
-    charge(ledger, "live-2", rho=Decimal("0.05"))
-    move(ledger, charge(ledger, "done", rho=Decimal("0.05")), "executing", "sealed")
-    closed = ledger.burn_abandoned({"live-1", "live-2"})
+def official(number: int) -> Charge:
+    return charge(number, requester=REQUESTER, needs_approval=True)
+
+
+def test_an_approval_is_signed_by_another_person(ledger: LedgerDatabase) -> None:
+    entry = move(ledger, ledger.reserve(official(1)).entry, "executing", "sealed")
+    for signers, code in (
+        ((), "APPROVAL_MISSING"),
+        ((REQUESTER,), "APPROVER_IS_REQUESTER"),
+        (OFFICERS, "APPROVAL_MISSING"),
+    ):
+        with pytest.raises(LedgerError, match=code):
+            move(ledger, entry, "approved", signers=signers)
+    approved = move(ledger, entry, "approved", signers=OFFICERS[:1], note="a reason")
+    assert approved.signers == OFFICERS[:1]
+    assert move(ledger, approved, "published").signers == ()
+    with pytest.raises(LedgerError, match="APPROVAL_REQUIRED"):
+        ledger.reserve(charge(2))
+    assert ledger.reserve(official(2)).created
+    ledger.verify()
+
+
+def test_a_rejection_keeps_who_signed_it(ledger: LedgerDatabase) -> None:
+    entry = move(ledger, ledger.reserve(official(1)).entry, "executing", "sealed")
+    rejected = move(ledger, entry, "withheld", signers=OFFICERS[:1], note="too early")
+    assert (rejected.signers, rejected.note) == (OFFICERS[:1], "too early")
+    assert ledger.balance("adult").spent_rho == Decimal("0.1")
+
+
+def test_two_people_enter_what_was_spent_elsewhere(ledger: LedgerDatabase) -> None:
+    given: dict[str, Any] = {"cohort": "adult", "rho": Decimal("0.2"), "reason": "a pilot of 2019"}
+    entry = ledger.adjust(**given, signers=OFFICERS)
+    assert (entry.state, entry.rho, entry.note) == ("adjusted", Decimal("0.2"), "a pilot of 2019")
+    assert (entry.signers, entry.release_id, entry.counts) == (OFFICERS, "", True)
+    assert ledger.balance("adult").spent_rho == Decimal("0.2")
+    reserve(ledger, 1)
+    with pytest.raises(BudgetRefused, match="lifetime cap"):
+        reserve(ledger, 2, rho=Decimal("0.000000000001"))
+    # It records what has happened, also above the cap.
+    ledger.adjust(**given, signers=OFFICERS[::-1])
+    balance = ledger.balance("adult")
+    assert (balance.spent_rho, balance.remaining_rho) == (Decimal("0.5"), 0)
+    assert [row.entry_id for row in ledger.burn_abandoned((), owner="")] == []
+    ledger.verify()
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"signers": OFFICERS[:1]}, LedgerError, "TWO_PEOPLE: expected an adjustment to be sig"),
+        ({"signers": OFFICERS[:1] * 2}, LedgerError, "TWO_PEOPLE: .* found 1; ask a second pers"),
+        ({"signers": ("Ada", "Bob")}, ConfigurationError, "KEY_ID_INVALID"),
+        ({"rho": Decimal(-1)}, ConfigurationError, "RHO_INVALID"),
+        ({"reason": ""}, ConfigurationError, "expected reason as one line"),
+        ({"cohort": "a\tb"}, ConfigurationError, "expected cohort as one line"),
+    ],
+)
+def test_an_adjustment_outside_its_range_is_refused(
+    ledger: LedgerDatabase, changes: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    given: dict[str, Any] = {
+        "cohort": "adult",
+        "rho": Decimal("0.2"),
+        "reason": "a pilot",
+        "signers": OFFICERS,
+    }
+    with pytest.raises(error, match=message):
+        ledger.adjust(**{**given, **changes})
+    assert ledger.history() == ()
+
+
+def test_entries_of_dead_runs_of_this_installation_are_closed(ledger: LedgerDatabase) -> None:
+    def one(number: int, name: str, owner: str = "site-1") -> LedgerEntry:
+        return reserve(ledger, number, rho=Decimal("0.01"), release_id=name, owner=owner)
+
+    move(ledger, one(1, "dead-1"), "executing")
+    one(2, "dead-2")
+    move(ledger, one(3, "live-1"), "executing")
+    one(4, "live-2")
+    move(ledger, one(5, "done"), "executing", "sealed")
+    move(ledger, one(6, "elsewhere-1", "site-2"), "executing")
+    one(7, "elsewhere-2", "site-2")
+    closed = ledger.burn_abandoned({"live-1", "live-2"}, owner="site-1")
     assert [(row.release_id, row.state, row.note) for row in closed] == [
         ("dead-1", "burned", "ABANDONED"),
         ("dead-2", "void", "ABANDONED"),
     ]
-    states = {row.release_id: row.state.value for row in ledger.entries()}
-    assert states == {
+    assert {row.release_id: row.state.value for row in ledger.entries()} == {
         "dead-1": "burned",
         "dead-2": "void",
         "live-1": "executing",
         "live-2": "reserved",
         "done": "sealed",
+        "elsewhere-1": "executing",
+        "elsewhere-2": "reserved",
     }
-    assert ledger.balance("adult").spent_rho == Decimal("0.2")
-    assert ledger.burn_abandoned({"live-1", "live-2"}) == ()
+    assert ledger.balance("adult").spent_rho == Decimal("0.06")
+    assert ledger.burn_abandoned({"live-1", "live-2"}, owner="site-1") == ()
     ledger.verify()
 
 
-def test_the_file_is_for_its_owner_alone_and_on_disk_at_commit(ledger: LedgerDatabase) -> None:
-    charge(ledger, "r-1")
-    with ledger._transaction(write=True) as connection:
-        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-        assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
-        modes = {path.name: path.stat().st_mode & 0o777 for path in ledger.path.parent.iterdir()}
-    assert modes == dict.fromkeys(
-        ["ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm"], 0o600
+def test_texts_of_any_script_are_kept(ledger: LedgerDatabase) -> None:
+    entry = reserve(ledger, 1, cohort="Größe 患者", unit='it\'s "one"; DROP TABLE journal --')
+    assert ledger.history() == (entry,)
+    ledger.verify()
+
+
+def test_a_ledger_does_not_show_where_it_is(backend: ledger_backends.Backend) -> None:
+    assert repr(backend.open()) in (
+        "LedgerDatabase('ledger.sqlite')",
+        "LedgerDatabase('PostgreSQL')",
     )
-
-
-def test_a_ledger_that_others_can_read_is_refused(ledger: LedgerDatabase) -> None:
-    ledger.path.chmod(0o640)
-    with pytest.raises(LedgerError, match="LEDGER_PERMISSIONS: expected the ledger to be readable"):
-        LedgerDatabase(ledger.path)
-
-
-def test_a_missing_directory_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(LedgerError, match="expected the directory of the ledger to exist; create"):
-        LedgerDatabase(tmp_path / "missing" / "ledger.sqlite")
-
-
-def test_a_ledger_that_vanished_is_not_replaced_by_an_empty_one(ledger: LedgerDatabase) -> None:
-    charge(ledger, "r-1")
-    ledger.path.unlink()
-    with pytest.raises(LedgerError, match="LEDGER_UNAVAILABLE: expected a ledger that can be read"):
-        ledger.balance("adult")
-    assert not ledger.path.exists()
-
-
-def test_a_file_that_is_not_a_ledger_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.sqlite"
-    path.write_bytes(b"not a database" * 1000)
-    path.chmod(0o600)
-    with pytest.raises(LedgerError, match="found: file is not a database; check the file"):
-        LedgerDatabase(path)
-
-
-@pytest.mark.parametrize(
-    ("statement", "message"),
-    [
-        ("UPDATE journal SET rho = '0.000000000001'", "UPDATE refused"),
-        ("DELETE FROM journal WHERE sequence = 2", "DELETE refused"),
-        ("DELETE FROM journal", "DELETE refused"),
-        ("INSERT OR REPLACE INTO journal SELECT * FROM journal WHERE sequence = 1", "INSERT must"),
-        ("REPLACE INTO journal SELECT * FROM journal WHERE sequence = 2", "INSERT must continue"),
-        (
-            "INSERT INTO journal (entry_id, state, dataset, release_id, rho, epsilon, delta, "
-            "adjacency, unit, cap_rho, recorded_at, previous_hash, hash) VALUES "
-            "('e', 'reserved', 'd', 'r', '1', '1', '1', 'a', 'u', '1', 't', '0', '0')",
-            "INSERT must continue it",
-        ),
-        (
-            "INSERT INTO journal SELECT 3, 'e', state, dataset, 'r-9', rho, epsilon, delta, "
-            "adjacency, unit, cap_rho, digest, note, recorded_at, 'wrong', hash FROM journal "
-            "WHERE sequence = 1",
-            "INSERT must continue it",
-        ),
-        (
-            "INSERT INTO journal SELECT * FROM journal WHERE sequence = 1 "
-            "ON CONFLICT (sequence) DO UPDATE SET rho = '9'",
-            "INSERT must continue it",
-        ),
-    ],
-)
-def test_raw_sql_cannot_change_the_journal(
-    ledger: LedgerDatabase, statement: str, message: str
-) -> None:
-    charge(ledger, "r-1")
-    charge(ledger, "r-2")
-    before = ledger.history()
-    connection = sqlite3.connect(ledger.path)
-    with pytest.raises(sqlite3.IntegrityError, match=f"the journal is append-only: {message}"):
-        connection.execute(statement)
-    connection.close()
-    assert ledger.history() == before
-    ledger.verify()
-
-
-@pytest.mark.parametrize(
-    "column",
-    ["entry_id", "dataset", "release_id", "rho", "epsilon", "delta", "unit", "cap_rho", "digest",
-     "note", "recorded_at", "previous_hash", "hash"],
-)  # fmt: skip
-def test_a_changed_field_is_found_and_named(ledger: LedgerDatabase, column: str) -> None:
-    for release_id in ("r-1", "r-2", "r-3"):
-        charge(ledger, release_id)
-    value = "0.000000000002" if column in {"rho", "epsilon", "delta", "cap_rho"} else "x"
-    tamper(ledger, f"UPDATE journal SET {column} = '{value}' WHERE sequence = 2")
-    with pytest.raises(IntegrityError, match=r"LEDGER_DAMAGED: sequence 2: expected the hash that"):
-        ledger.verify()
-    # Nothing is spent on a damaged ledger.
-    with pytest.raises(IntegrityError, match=r"sequence 2: .*; publish nothing and restore"):
-        charge(ledger, "r-4", dataset="other")
-
-
-@pytest.mark.parametrize(
-    ("column", "value"),
-    [("state", "free"), ("rho", "nothing"), ("rho", "-1"), ("adjacency", "x"), ("epsilon", "one")],
-)
-def test_a_row_that_cannot_be_read_is_named(
-    ledger: LedgerDatabase, column: str, value: str
-) -> None:
-    charge(ledger, "r-1")
-    tamper(ledger, f"UPDATE journal SET {column} = '{value}' WHERE sequence = 1")
-    with pytest.raises(
-        IntegrityError, match="sequence 1: expected amounts and a state that can be"
-    ):
-        ledger.verify()
-
-
-@pytest.mark.parametrize("sequence", [1, 2])
-def test_a_removed_row_is_found_and_named(ledger: LedgerDatabase, sequence: int) -> None:
-    for release_id in ("r-1", "r-2", "r-3"):
-        charge(ledger, release_id)
-    tamper(ledger, f"DELETE FROM journal WHERE sequence = {sequence}")
-    with pytest.raises(IntegrityError, match=f"sequence {sequence}: expected a row, found none"):
-        ledger.verify()
-
-
-@pytest.mark.parametrize("trigger", TRIGGERS)
-def test_a_missing_trigger_is_found(ledger: LedgerDatabase, trigger: str) -> None:
-    charge(ledger, "r-1")
-    with sqlite3.connect(ledger.path) as connection:
-        connection.execute(f"DROP TRIGGER {trigger}")
-    connection.close()
-    for action in (
-        ledger.verify,
-        lambda: charge(ledger, "r-2"),
-        lambda: LedgerDatabase(ledger.path),
-    ):
-        with pytest.raises(IntegrityError, match="expected the journal table with its three trig"):
-            action()
-
-
-def rewrite(ledger: LedgerDatabase, change: Callable[[list[dict[str, Any]]], None]) -> None:
-    """Change rows and compute every hash anew, as somebody who knows the format would."""
-    with sqlite3.connect(ledger.path) as connection:
-        connection.row_factory = sqlite3.Row
-        rows = [dict(row) for row in connection.execute("SELECT * FROM journal ORDER BY sequence")]
-    connection.close()
-    change(rows)
-    previous_hash, statements = GENESIS_HASH, ["DELETE FROM journal"]
-    for row in rows:
-        del row["hash"], row["previous_hash"]
-        row_hash = chain_hash(previous_hash, row)
-        values = [*row.values(), previous_hash, row_hash]
-        quoted = ", ".join("NULL" if v is None else f"'{v}'" for v in values)
-        statements.append(f"INSERT INTO journal VALUES ({quoted})")
-        previous_hash = row_hash
-    tamper(ledger, *statements)
-
-
-@pytest.mark.parametrize(
-    ("sequence", "changes", "message"),
-    [
-        (3, {"rho": "0.000000000001"}, "sequence 3: expected the amounts of the reservation"),
-        (3, {"state": "void"}, "sequence 3: expected a state that may follow executing"),
-        (1, {"state": "sealed"}, "sequence 1: expected an entry to begin as reserved"),
-        (4, {"release_id": "r-1"}, "sequence 4: expected one entry per release"),
-        (4, {"rho": "0.250000000000"}, "sequence 4: expected the balance to stay under the cap"),
-        (4, {"cap_rho": "0.150000000000"}, "sequence 4: expected the balance to stay under"),
-    ],
-)
-def test_a_forged_chain_must_still_keep_the_rules(
-    ledger: LedgerDatabase, sequence: int, changes: dict[str, str], message: str
-) -> None:
-    move(ledger, charge(ledger, "r-1"), "executing", "sealed")
-    charge(ledger, "r-2")
-    rewrite(ledger, lambda rows: rows[sequence - 1].update(changes))
-    with pytest.raises(IntegrityError, match=message):
-        ledger.verify()
-
-
-def test_a_rollback_is_found_by_an_exported_head(ledger: LedgerDatabase, tmp_path: Path) -> None:
-    ledger.verify(expected_head=ledger.head())
-    charge(ledger, "r-1")
-    backup = tmp_path / "backup.sqlite"
-    shutil.copy(ledger.path, backup)
-    charge(ledger, "r-2")
-    exported = ledger.head()
-    charge(ledger, "r-3")
-    ledger.verify(expected_head=exported)
-    shutil.copy(backup, ledger.path)
-    ledger.verify()
-    with pytest.raises(IntegrityError, match="sequence 2: expected the row of the exported head"):
-        ledger.verify(expected_head=exported)
-
-
-def test_a_history_that_was_written_anew_is_found_by_an_exported_head(
-    ledger: LedgerDatabase,
-) -> None:
-    charge(ledger, "r-1")
-    exported = ledger.head()
-    rewrite(ledger, lambda rows: rows[0].update(rho="0.000000000001"))
-    ledger.verify()
-    with pytest.raises(IntegrityError, match=r"sequence 1: .* was rolled back or rewritten"):
-        ledger.verify(expected_head=exported)
-
-
-def test_threads_race_for_a_cap_and_the_cap_is_kept(tmp_path: Path) -> None:
-    barrier = threading.Barrier(8)
-
-    def race(worker: int) -> int:
-        barrier.wait()
-        ledger = LedgerDatabase(tmp_path / "ledger.sqlite")
-        granted = 0
-        for attempt in range(3):
-            try:
-                charge(ledger, f"r-{worker}-{attempt}", lifetime_cap_rho=Decimal("1.1"))
-                granted += 1
-            except BudgetRefused:
-                pass
-        return granted
-
-    with ThreadPoolExecutor(8) as pool:
-        assert sum(pool.map(race, range(8))) == 11
-    ledger = LedgerDatabase(tmp_path / "ledger.sqlite")
-    assert ledger.balance("adult").remaining_rho == 0
-    ledger.verify()
-
-
-def test_threads_race_for_one_entry_and_one_wins(ledger: LedgerDatabase) -> None:
-    entry = charge(ledger, "r-1")
-    barrier = threading.Barrier(8)
-
-    def race(_: int) -> str:
-        barrier.wait()
-        try:
-            return move(ledger, entry, "executing").state.value
-        except LedgerError as error:
-            return error.code
-
-    with ThreadPoolExecutor(8) as pool:
-        outcomes = Counter(pool.map(race, range(8)))
-    assert outcomes == {"executing": 1, "STATE_CHANGED": 7}
-    ledger.verify()
-
-
-# A process that charges releases and says so only after the ledger has agreed.
-WORKER = """
-import sys
-from decimal import Decimal
-from pathlib import Path
-from privacy.errors import BudgetRefused
-from privacy.ledger import EntryState
-from privacy.parameters import Adjacency
-from storage.ledger_db import LedgerDatabase
-
-ledger = LedgerDatabase(Path(sys.argv[1]))
-for attempt in range(int(sys.argv[3])):
-    try:
-        entry = ledger.reserve(
-            dataset="adult", release_id=f"{sys.argv[2]}-{attempt}", rho=Decimal("0.1"),
-            epsilon=1.0, delta=1e-6, adjacency=Adjacency.ADD_REMOVE, unit="one patient",
-            lifetime_cap_rho=Decimal(sys.argv[4]),
-        )
-    except BudgetRefused:
-        continue
-    sys.stdout.write(f"{entry.release_id}\\n")
-    sys.stdout.flush()
-    ledger.transition(entry.entry_id, EntryState.EXECUTING, expected_from=EntryState.RESERVED)
-"""
-
-
-def start_worker(path: Path, name: str, *, attempts: int, cap: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", WORKER, str(path), name, str(attempts), cap],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-    )
-
-
-@pytest.mark.parametrize("acknowledged_before_the_kill", [1, 2, 5, 9])
-def test_a_killed_process_never_loses_what_it_was_granted(
-    tmp_path: Path, acknowledged_before_the_kill: int
-) -> None:
-    path = tmp_path / "ledger.sqlite"
-    with start_worker(path, "r", attempts=10**6, cap="1000") as worker:
-        assert worker.stdout is not None
-        acknowledged = [worker.stdout.readline() for _ in range(acknowledged_before_the_kill)]
-        os.kill(worker.pid, signal.SIGKILL)
-        acknowledged += worker.stdout.readlines()
-    assert worker.returncode == -signal.SIGKILL
-    ledger = LedgerDatabase(path)
-    ledger.verify()
-    granted = [row.release_id for row in ledger.entries()]
-    # The one that was being granted at the moment of death may be there without an answer.
-    names = [line.strip() for line in acknowledged if line.endswith("\n")]
-    assert granted[: len(names)] == names
-    assert len(granted) - len(names) <= 1
-    assert ledger.balance("adult").spent_rho >= len(names) * Decimal("0.1")
-    # The ledger goes on, and what may have been drawn stays charged.
-    before = ledger.balance("adult").spent_rho
-    closed = ledger.burn_abandoned(())
-    voided = sum((row.rho for row in closed if row.state is EntryState.VOID), start=Decimal(0))
-    assert voided <= Decimal("0.1")
-    assert ledger.balance("adult").spent_rho == before - voided
-    charge(ledger, "after", lifetime_cap_rho=Decimal(1000))
-    ledger.verify()
-
-
-def test_processes_race_for_a_cap_and_the_cap_is_kept(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.sqlite"
-    workers = [start_worker(path, f"w{n}", attempts=4, cap="1.3") for n in range(4)]
-    outputs = [worker.communicate()[0].split() for worker in workers]
-    assert all(worker.returncode == 0 for worker in workers)
-    assert sum(map(len, outputs)) == 13
-    ledger = LedgerDatabase(path)
-    assert ledger.balance("adult").spent_rho == Decimal("1.3")
-    assert {row.release_id for row in ledger.entries()} == {name for o in outputs for name in o}
-    ledger.verify()
-
-
-def test_the_journal_is_json_ready_text(ledger: LedgerDatabase) -> None:
-    # An auditor without this software can compute the chain: plain text, integers and NULL.
-    entry = charge(ledger, "r-1")
-    connection = sqlite3.connect(ledger.path)
-    connection.row_factory = sqlite3.Row
-    row = dict(connection.execute("SELECT * FROM journal").fetchone())
-    connection.close()
-    assert row["rho"] == "0.100000000000"
-    assert row["delta"] == "1e-06"
-    del row["previous_hash"], row["hash"]
-    assert json.loads(json.dumps(row)) == row
-    assert chain_hash(GENESIS_HASH, row) == entry.hash

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from privacy.errors import ConfigurationError, IntegrityError
+from storage.digests import digest_of
 from storage.manifest import (
     MAX_MANIFEST_BYTES,
     GateRecord,
@@ -17,8 +18,11 @@ from storage.manifest import (
     file_digests,
     parse_manifest,
 )
+from storage.refs import new_release_id
+from storage.signatures import APPROVAL_FILE, SIGNATURE_FILE
 
 SHA = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+DIGEST = digest_of(b"abc")
 FIELDS = {
     "dataset": "adult",
     "release_id": "r-20250131-0f3a9c21",
@@ -41,7 +45,13 @@ FIELDS = {
     "gate": (GateRecord(check="schema", passed=True),),
     "rows": 1000,
     "tainted": False,
-    "files": {"synthetic.csv": SHA},
+    "measurement_sha256": SHA,
+    "code_sha256": SHA,
+    "needs_approval": True,
+    "requester": "0123456789abcdef",
+    "conditions": {},
+    "resampled_from": None,
+    "files": {"synthetic.csv": DIGEST},
 }
 
 JSON_VALUES = st.recursive(
@@ -84,6 +94,17 @@ def test_manifest_survives_its_file():
     assert str(manifest.ref) == "adult/r-20250131-0f3a9c21"
 
 
+def test_manifest_of_a_resample_survives_its_file():
+    manifest = Manifest(
+        **{**FIELDS, "conditions": {"sex": "female"}, "resampled_from": new_release_id()}
+    )
+    assert parse_manifest(manifest.to_bytes()) == manifest
+
+
+def test_requester_is_not_asked_for_where_no_approval_is_needed():
+    assert Manifest(**{**FIELDS, "needs_approval": False, "requester": None}).requester is None
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -99,10 +120,20 @@ def test_manifest_survives_its_file():
         ("max_rows_per_patient", 0),
         ("rows", 0),
         ("files", {}),
-        ("files", {"a.csv": "abc"}),
-        ("files", {"a.csv": SHA + "\n"}),
-        ("files", {"manifest.json": SHA}),
-        ("files", {"a.csv": SHA, "A.csv": SHA}),
+        ("files", {"a.csv": SHA}),
+        ("files", {"a.csv": {**DIGEST.model_dump(), "sha256": SHA + "\n"}}),
+        ("files", {"a.csv": {**DIGEST.model_dump(), "crc": 0}}),
+        ("files", {"manifest.json": DIGEST}),
+        ("files", {SIGNATURE_FILE: DIGEST}),
+        ("files", {APPROVAL_FILE.upper().replace("JSON", "json"): DIGEST}),
+        ("files", {"a.csv": DIGEST, "A.csv": DIGEST}),
+        ("measurement_sha256", "abc"),
+        ("code_sha256", None),
+        ("requester", None),
+        ("requester", "anna"),
+        ("conditions", {"sex": "female"}),
+        ("resampled_from", "r-1"),
+        ("resampled_from", FIELDS["release_id"]),
         ("source_rows", 32_561),
     ],
 )
@@ -114,7 +145,7 @@ def test_manifest_refuses(field, value):
 @pytest.mark.parametrize("name", ["../a.csv", "/etc/passwd", ".a", "a/b"])
 def test_manifest_refuses_paths(name):
     with pytest.raises(ConfigurationError, match="INVALID_FILE_NAME"):
-        Manifest(**{**FIELDS, "files": {name: SHA}})
+        Manifest(**{**FIELDS, "files": {name: DIGEST}})
     with pytest.raises(ConfigurationError, match="INVALID_NAME"):
         Manifest(**{**FIELDS, "dataset": name})
 
@@ -136,7 +167,13 @@ def changed(**fields):
         (Manifest(**FIELDS).to_bytes()[:-1], "field ''"),
         (b'{"rows":NaN}', "field ''|field"),
         (b"\xff", "field ''"),
-        (b" " * (MAX_MANIFEST_BYTES + 1), "is larger than 4 MB"),
+        (changed(measurement_sha256="x"), "field 'measurement_sha256': String should match"),
+        (changed(**{"\x1b[2J": 1}), r"field '\\x1b\[2J': Extra inputs"),
+        (
+            changed(events=[{"kind": 0}]).replace(b":0}", b":1e999}"),
+            "expected text keys, text, fini",
+        ),
+        (b" " * (MAX_MANIFEST_BYTES + 1), "is larger than 4,000,000 bytes"),
     ],
 )
 def test_parse_manifest_refuses(content, message):
@@ -144,6 +181,25 @@ def test_parse_manifest_refuses(content, message):
         parse_manifest(content)
 
 
+@given(
+    st.binary(max_size=100)
+    | JSON_VALUES.map(canonical_json)
+    | st.builds(
+        lambda name, value: changed(**{name: value}), st.sampled_from(sorted(FIELDS)), JSON_VALUES
+    )
+)
+def test_hostile_content_is_refused_or_is_a_manifest(content):
+    refused = IntegrityError("MANIFEST_INVALID", "")
+    try:
+        assert parse_manifest(content).to_bytes() == content
+    except IntegrityError as error:
+        refused = error
+    assert refused.code == "MANIFEST_INVALID"
+    assert str(refused).isprintable()
+
+
 def test_file_digests(tmp_path):
     (tmp_path / "x").write_bytes(b"abc")
-    assert file_digests({"a.csv": b"abc", "b.csv": tmp_path / "x"}) == {"a.csv": SHA, "b.csv": SHA}
+    assert DIGEST.sha256 == SHA
+    files = {"a.csv": b"abc", "b.csv": tmp_path / "x"}
+    assert file_digests(files) == {"a.csv": DIGEST, "b.csv": DIGEST}

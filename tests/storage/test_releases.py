@@ -10,15 +10,27 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from privacy.accountants.gaussian import GaussianAccountant
 from privacy.errors import ConfigurationError, InputError, IntegrityError, Withheld
 from privacy.events import DiscreteGaussianEvent, event_to_dict
 from privacy.parameters import Adjacency
 from storage import releases
+from storage.keys import SigningKey
 from storage.manifest import GateRecord, Manifest, MethodRecord, canonical_json, file_digests
 from storage.refs import ReleaseRef
 from storage.releases import ReleaseStore, verify_bundle
+from storage.signatures import ApprovalStatement, parse_signature, sign_approval, sign_manifest
+
+
+def key_of(number):
+    return SigningKey(private=Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32))
+
+
+PIPELINE, ANNA, BERT, STRANGER = (key_of(number) for number in range(1, 5))
+TRUSTED = [PIPELINE.public]
+OFFICERS = [ANNA.public, BERT.public]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 REF = ReleaseRef(dataset="adult", release_id="r-20250131-0f3a9c21")
@@ -59,6 +71,10 @@ def manifest_of(files=FILES, ref=REF, **changes):
         "gate": (GateRecord(check="schema", passed=True),),
         "rows": 1000,
         "tainted": False,
+        "measurement_sha256": "0" * 64,
+        "code_sha256": "1" * 64,
+        "needs_approval": False,
+        "requester": None,
         "files": file_digests(files),
     }
     return Manifest(**{**fields, **changes})
@@ -71,7 +87,7 @@ def store(tmp_path):
 
 @pytest.fixture
 def bundle(store):
-    return store.publish(REF, FILES, manifest_of())
+    return store.publish(REF, FILES, manifest_of(), signer=PIPELINE)
 
 
 def entries(folder):
@@ -83,28 +99,34 @@ def test_published_bundle_verifies_and_is_readable(store, tmp_path):
     source.write_bytes(FILES["synthetic.csv"])
     before = os.umask(0o077)
     try:
-        path = store.publish(REF, {**FILES, "synthetic.csv": source}, manifest_of())
+        path = store.publish(
+            REF, {**FILES, "synthetic.csv": source}, manifest_of(), signer=PIPELINE
+        )
     finally:
         os.umask(before)
     assert path == store.path(REF) == tmp_path / "releases" / "adult" / REF.release_id
-    assert entries(path) == ["data_card.md", "manifest.json", "synthetic.csv"]
+    assert entries(path) == ["data_card.md", "manifest.json", "signature.json", "synthetic.csv"]
     assert (path / "synthetic.csv").read_bytes() == FILES["synthetic.csv"]
     for folder in (path, path.parent, path.parent.parent):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o755
     for file in path.iterdir():
         assert stat.S_IMODE(file.stat().st_mode) == 0o644
-    verified = verify_bundle(path)
+    verified = verify_bundle(path, trusted=TRUSTED)
     assert verified.manifest == manifest_of()
+    assert verified.signer == PIPELINE.key_id
+    assert verified.approved_by is verified.reason is None
     content = (path / "manifest.json").read_bytes()
     assert verified.manifest_sha256 == hashlib.sha256(content).hexdigest()
+    signature = parse_signature((path / "signature.json").read_bytes())
+    assert signature == sign_manifest(content, PIPELINE)
     moved = path.rename(tmp_path / "elsewhere")
-    assert verify_bundle(moved).manifest == manifest_of()
+    assert verify_bundle(moved, trusted=TRUSTED).manifest == manifest_of()
 
 
 def test_release_is_never_replaced(store, bundle):
     before = (bundle / "manifest.json").stat()
     with pytest.raises(IntegrityError, match=r"RELEASE_EXISTS: release adult/r-2025.* never repl"):
-        store.publish(REF, FILES, manifest_of())
+        store.publish(REF, FILES, manifest_of(), signer=PIPELINE)
     assert (bundle / "manifest.json").stat().st_mtime_ns == before.st_mtime_ns
 
 
@@ -121,7 +143,7 @@ def test_release_is_never_replaced(store, bundle):
 )
 def test_what_may_not_be_published_is_withheld(store, tmp_path, changes, message):
     with pytest.raises(Withheld, match=message):
-        store.publish(REF, FILES, manifest_of(**changes))
+        store.publish(REF, FILES, manifest_of(**changes), signer=PIPELINE)
     assert not (tmp_path / "releases").exists()
 
 
@@ -141,7 +163,7 @@ def test_what_may_not_be_published_is_withheld(store, tmp_path, changes, message
 )
 def test_bundle_that_would_not_verify_is_not_published(store, tmp_path, files, manifest, code):
     with pytest.raises(IntegrityError, match=code):
-        store.publish(REF, files, manifest)
+        store.publish(REF, files, manifest, signer=PIPELINE)
     root = tmp_path / "releases"
     assert not root.exists() or entries(root) == [".lock"]
 
@@ -149,36 +171,101 @@ def test_bundle_that_would_not_verify_is_not_published(store, tmp_path, files, m
 # --- verification
 
 
-@pytest.mark.parametrize("name", sorted(FILES))
-def test_every_changed_byte_is_found_and_its_file_named(bundle, name):
+@pytest.mark.parametrize("name", [*sorted(FILES), "manifest.json"])
+def test_every_changed_byte_is_named(bundle, name):
     original = (bundle / name).read_bytes()
-    for position in range(len(original)):
+    # Each byte of a short file, a few dozen of the manifest.
+    for position in range(0, len(original), max(1, len(original) // 40)):
         changed = bytearray(original)
         changed[position] ^= 1
         (bundle / name).write_bytes(changed)
-        with pytest.raises(IntegrityError, match=f"FILE_CHANGED: file {name} differs from its"):
-            verify_bundle(bundle)
+        with pytest.raises(IntegrityError) as caught:
+            verify_bundle(bundle, trusted=TRUSTED)
+        assert str(caught.value) == (
+            f"FILE_CHANGED: file {name} differs from its digest: byte {position} is "
+            f"0x{changed[position]:02x}, expected 0x{original[position]:02x} (the first byte is "
+            "byte 0); get the release again"
+        )
+    (bundle / name).write_bytes(original + b"x")
+    with pytest.raises(IntegrityError, match=f"file {name} .*: it is 1 byte longer than expected"):
+        verify_bundle(bundle, trusted=TRUSTED)
+    (bundle / name).write_bytes(b"")
+    with pytest.raises(IntegrityError, match=f"file {name} .*: it is [0-9]+ bytes shorter than"):
+        verify_bundle(bundle, trusted=TRUSTED)
     (bundle / name).write_bytes(original)
-    verify_bundle(bundle)
+    verify_bundle(bundle, trusted=TRUSTED)
+
+
+def test_every_changed_byte_of_a_signature_is_found(bundle):
+    path = bundle / "signature.json"
+    original = path.read_bytes()
+    codes = set()
+    for position in range(len(original)):
+        changed = bytearray(original)
+        changed[position] ^= 1
+        path.write_bytes(changed)
+        with pytest.raises(IntegrityError, match=r"file signature\.json") as caught:
+            verify_bundle(bundle, trusted=TRUSTED)
+        codes.add(caught.value.code)
+    assert codes == {"SIGNATURE_INVALID", "SIGNATURE_WRONG", "SIGNER_UNKNOWN"}
+
+
+def test_a_bundle_without_public_keys_proves_nothing(bundle):
+    with pytest.raises(
+        ConfigurationError, match="NO_PUBLIC_KEY: expected the public key of the pu"
+    ):
+        verify_bundle(bundle, trusted=[])
+    with pytest.raises(IntegrityError, match=f"SIGNER_UNKNOWN: .* {PIPELINE.key_id}, expected one"):
+        verify_bundle(bundle, trusted=[STRANGER.public])
+    (bundle / "signature.json").unlink()
+    with pytest.raises(
+        IntegrityError, match=r"FILE_MISSING: file signature\.json is missing or un"
+    ):
+        verify_bundle(bundle, trusted=TRUSTED)
+
+
+def test_a_bundle_that_was_rewritten_as_a_whole_is_refused(bundle):
+    content = (bundle / "manifest.json").read_bytes().replace(b'"rows":1000', b'"rows":1001')
+    (bundle / "manifest.json").write_bytes(content)
+    forged = sign_manifest(content, STRANGER)
+    (bundle / "signature.json").write_bytes(forged.to_bytes())
+    with pytest.raises(IntegrityError, match=f"SIGNER_UNKNOWN: .*{STRANGER.key_id}"):
+        verify_bundle(bundle, trusted=TRUSTED)
+    forged = forged.model_copy(update={"key_id": PIPELINE.key_id})
+    (bundle / "signature.json").write_bytes(forged.to_bytes())
+    with pytest.raises(IntegrityError, match="SIGNATURE_WRONG"):
+        verify_bundle(bundle, trusted=TRUSTED)
+
+
+@pytest.mark.parametrize(
+    "name", ["notes.txt", "approval.json", "-x", "\x1b[2J", "zeile\n", "\udcff", "MANIFEST.json"]
+)
+def test_an_extra_file_of_any_name_is_refused_and_named_in_print(bundle, name):
+    (bundle / name).write_bytes(b"{}")
+    with pytest.raises(
+        IntegrityError, match=r"FILE_EXTRA: file .* is not in the manifest"
+    ) as caught:
+        verify_bundle(bundle, trusted=TRUSTED)
+    assert str(caught.value).isprintable()
 
 
 def test_missing_and_extra_files_are_named(bundle):
     (bundle / "notes.txt").write_bytes(b"")
     with pytest.raises(IntegrityError, match=r"FILE_EXTRA: file notes\.txt is not in the man"):
-        verify_bundle(bundle)
+        verify_bundle(bundle, trusted=TRUSTED)
     (bundle / "notes.txt").unlink()
     (bundle / "folder").mkdir()
     with pytest.raises(IntegrityError, match="FILE_EXTRA: file folder"):
-        verify_bundle(bundle)
+        verify_bundle(bundle, trusted=TRUSTED)
     (bundle / "folder").rmdir()
     (bundle / "data_card.md").unlink()
     with pytest.raises(IntegrityError, match=r"FILE_MISSING: file data_card\.md is missing; get"):
-        verify_bundle(bundle)
+        verify_bundle(bundle, trusted=TRUSTED)
     (bundle / "manifest.json").unlink()
     with pytest.raises(IntegrityError, match=r"FILE_MISSING: file manifest\.json is missing or"):
-        verify_bundle(bundle)
+        verify_bundle(bundle, trusted=TRUSTED)
     with pytest.raises(IntegrityError, match="BUNDLE_MISSING: expected a folder with a release"):
-        verify_bundle(bundle / "nowhere")
+        verify_bundle(bundle / "nowhere", trusted=TRUSTED)
 
 
 def test_links_pipes_and_folders_are_not_files(bundle, tmp_path):
@@ -188,29 +275,32 @@ def test_links_pipes_and_folders_are_not_files(bundle, tmp_path):
     (tmp_path / "same").write_bytes(content)
     path.symlink_to(tmp_path / "same")
     with pytest.raises(IntegrityError, match=r"FILE_NOT_REGULAR: file data_card\.md is a symb"):
-        verify_bundle(bundle)
+        verify_bundle(bundle, trusted=TRUSTED)
     path.unlink()
     os.mkfifo(path)
     with pytest.raises(IntegrityError, match="FILE_NOT_REGULAR"):
-        verify_bundle(bundle)
+        verify_bundle(bundle, trusted=TRUSTED)
     path.unlink()
     path.mkdir()
     with pytest.raises(IntegrityError, match="FILE_NOT_REGULAR"):
-        verify_bundle(bundle)
+        verify_bundle(bundle, trusted=TRUSTED)
     (tmp_path / "link").symlink_to(bundle)
     with pytest.raises(IntegrityError, match="BUNDLE_MISSING"):
-        verify_bundle(tmp_path / "link")
+        verify_bundle(tmp_path / "link", trusted=TRUSTED)
 
 
 def rewritten(bundle, **fields):
+    """Change the manifest as somebody would who has the key of the pipeline."""
     path = bundle / "manifest.json"
-    path.write_bytes(canonical_json({**json.loads(path.read_bytes()), **fields}))
+    content = canonical_json({**json.loads(path.read_bytes()), **fields})
+    path.write_bytes(content)
+    (bundle / "signature.json").write_bytes(sign_manifest(content, PIPELINE).to_bytes())
     return bundle
 
 
 def test_manifest_with_an_extra_field_is_refused(bundle):
     with pytest.raises(IntegrityError, match=r"file manifest\.json field 'source_rows': Extra inp"):
-        verify_bundle(rewritten(bundle, source_rows=32_561))
+        verify_bundle(rewritten(bundle, source_rows=32_561), trusted=TRUSTED)
 
 
 @pytest.mark.parametrize("factor", [0.5, 1 - 1e-5, 1 + 1e-5, 2.0])
@@ -218,15 +308,15 @@ def test_manifest_with_an_extra_field_is_refused(bundle):
 def test_numbers_that_the_events_do_not_give_are_refused(bundle, field, factor):
     value = getattr(manifest_of(), field) * factor
     with pytest.raises(IntegrityError, match=f"MANIFEST_CLAIM: .* field '{field}' is not what"):
-        verify_bundle(rewritten(bundle, **{field: value}))
+        verify_bundle(rewritten(bundle, **{field: value}), trusted=TRUSTED)
 
 
 def test_a_dropped_event_and_another_delta_are_refused(bundle):
     events = [event_to_dict(event) for event in EVENTS]
     with pytest.raises(IntegrityError, match="field 'mu' is not what its events give"):
-        verify_bundle(rewritten(bundle, events=events[:1]))
+        verify_bundle(rewritten(bundle, events=events[:1]), trusted=TRUSTED)
     with pytest.raises(IntegrityError, match="field 'epsilon' is not what its events give"):
-        verify_bundle(rewritten(bundle, events=events, delta=1e-7))
+        verify_bundle(rewritten(bundle, events=events, delta=1e-7), trusted=TRUSTED)
 
 
 @pytest.mark.parametrize(
@@ -245,7 +335,7 @@ def test_a_dropped_event_and_another_delta_are_refused(bundle):
 )
 def test_impossible_events_are_refused(bundle, event):
     with pytest.raises(IntegrityError, match=r"MANIFEST_CLAIM: file manifest\.json: "):
-        verify_bundle(rewritten(bundle, events=[event]))
+        verify_bundle(rewritten(bundle, events=[event]), trusted=TRUSTED)
 
 
 @pytest.mark.parametrize(
@@ -258,7 +348,118 @@ def test_impossible_events_are_refused(bundle, event):
 )
 def test_bundle_that_may_not_be_published_does_not_verify(bundle, fields):
     with pytest.raises(IntegrityError, match="MANIFEST_CLAIM"):
-        verify_bundle(rewritten(bundle, **fields))
+        verify_bundle(rewritten(bundle, **fields), trusted=TRUSTED)
+
+
+# --- approval
+
+
+def pending(ref=REF, **changes):
+    return manifest_of(ref=ref, **{"needs_approval": True, "requester": BERT.key_id, **changes})
+
+
+def approval_of(manifest, officer=ANNA, **changes):
+    statement = ApprovalStatement.of(manifest, decision="approve", reason="Card and numbers agree.")
+    return sign_approval(statement.model_copy(update=changes), officer)
+
+
+def test_an_approved_release_is_published_and_says_by_whom(store):
+    manifest = pending()
+    path = store.publish(
+        REF,
+        FILES,
+        manifest,
+        signer=PIPELINE,
+        approval=approval_of(manifest),
+        officers=OFFICERS,
+    )
+    assert entries(path) == [
+        "approval.json",
+        "data_card.md",
+        "manifest.json",
+        "signature.json",
+        "synthetic.csv",
+    ]
+    verified = verify_bundle(path, trusted=TRUSTED, officers=OFFICERS)
+    assert (verified.signer, verified.approved_by) == (PIPELINE.key_id, ANNA.key_id)
+    assert verified.reason == "Card and numbers agree."
+    assert verify_bundle(path, trusted=[*TRUSTED, *OFFICERS]) == verified
+    for officers in ([], [BERT.public], [STRANGER.public]):
+        with pytest.raises(IntegrityError, match=r"SIGNER_UNKNOWN: file approval\.json is signed "):
+            verify_bundle(path, trusted=TRUSTED, officers=officers)
+    original = (path / "approval.json").read_bytes()
+    for position in range(0, len(original), 7):
+        changed = bytearray(original)
+        changed[position] ^= 1
+        (path / "approval.json").write_bytes(changed)
+        with pytest.raises(IntegrityError, match=r"file approval\.json"):
+            verify_bundle(path, trusted=TRUSTED, officers=OFFICERS)
+    (path / "approval.json").unlink()
+    with pytest.raises(IntegrityError, match="APPROVAL_MISSING: expected the approval of an offic"):
+        verify_bundle(path, trusted=TRUSTED, officers=OFFICERS)
+
+
+def test_an_officer_signs_no_manifest_where_roles_are_known(bundle):
+    content = (bundle / "manifest.json").read_bytes()
+    (bundle / "signature.json").write_bytes(sign_manifest(content, ANNA).to_bytes())
+    with pytest.raises(IntegrityError, match="SIGNER_UNKNOWN"):
+        verify_bundle(bundle, trusted=TRUSTED, officers=OFFICERS)
+
+
+@pytest.mark.parametrize(
+    ("approval", "code"),
+    [
+        (None, "APPROVAL_MISSING"),
+        (approval_of(pending(), STRANGER), "SIGNER_UNKNOWN"),
+        (approval_of(pending(), BERT, requester=ANNA.key_id), "APPROVER_IS_REQUESTER"),
+        (approval_of(pending(), decision="reject"), "APPROVAL_REJECTED"),
+        (approval_of(pending(measurement_sha256="2" * 64)), "APPROVAL_MISMATCH: .*measurement_sha"),
+        (approval_of(pending(guarantee="Another.")), "APPROVAL_MISMATCH: .*the guarantee of"),
+        (approval_of(pending(ledger_entry="18")), "APPROVAL_MISMATCH: .*the ledger_entry of"),
+        (
+            approval_of(pending(), requester=STRANGER.key_id),
+            "APPROVAL_MISMATCH: .*the requester of",
+        ),
+    ],
+)
+def test_what_is_not_approved_is_not_published(store, tmp_path, approval, code):
+    with pytest.raises(IntegrityError, match=code):
+        store.publish(REF, FILES, pending(), signer=PIPELINE, approval=approval, officers=OFFICERS)
+    assert entries(tmp_path / "releases") == [".lock"]
+
+
+def test_the_pipeline_approves_nothing(store):
+    with pytest.raises(IntegrityError, match="APPROVER_IS_PIPELINE"):
+        store.publish(
+            REF,
+            FILES,
+            pending(),
+            signer=PIPELINE,
+            approval=approval_of(pending(), PIPELINE),
+            officers=[*OFFICERS, PIPELINE.public],
+        )
+
+
+def test_an_approval_that_nobody_asked_for_is_refused(store, tmp_path):
+    with pytest.raises(
+        IntegrityError, match="APPROVAL_UNEXPECTED: the manifest says that no appro"
+    ):
+        store.publish(REF, FILES, manifest_of(), signer=PIPELINE, approval=approval_of(pending()))
+    assert not (tmp_path / "releases").exists()
+
+
+def test_a_resample_is_published_with_the_approval_of_its_original(store):
+    ref = ReleaseRef(dataset=REF.dataset, release_id="r-20250301-00000001")
+    manifest = pending(ref=ref, resampled_from=REF.release_id, conditions={"sex": "female"})
+    path = store.publish(
+        ref,
+        FILES,
+        manifest,
+        signer=PIPELINE,
+        approval=approval_of(pending()),
+        officers=OFFICERS,
+    )
+    assert verify_bundle(path, trusted=TRUSTED, officers=OFFICERS).approved_by == ANNA.key_id
 
 
 # --- the store
@@ -269,13 +470,13 @@ def test_links_in_the_store_are_refused(tmp_path):
     outside.mkdir()
     (tmp_path / "root").symlink_to(outside)
     with pytest.raises(IntegrityError, match=r"SYMLINK: .* is a symbolic link; a release store"):
-        ReleaseStore(tmp_path / "root").publish(REF, FILES, manifest_of())
+        ReleaseStore(tmp_path / "root").publish(REF, FILES, manifest_of(), signer=PIPELINE)
     for link in ("adult", f".staging-{REF.release_id}"):
         root = tmp_path / f"with-{link}"
         root.mkdir()
         (root / link).symlink_to(outside)
         with pytest.raises(IntegrityError, match="SYMLINK"):
-            ReleaseStore(root).publish(REF, FILES, manifest_of())
+            ReleaseStore(root).publish(REF, FILES, manifest_of(), signer=PIPELINE)
     root = tmp_path / "with-release"
     (root / "adult").mkdir(parents=True)
     (root / "adult" / REF.release_id).symlink_to(outside)
@@ -288,7 +489,9 @@ def test_source_file_that_is_a_link_is_refused(store, tmp_path):
     (tmp_path / "real").write_bytes(FILES["synthetic.csv"])
     (tmp_path / "link").symlink_to(tmp_path / "real")
     with pytest.raises(IntegrityError, match="FILE_NOT_REGULAR: file link is a symbolic link"):
-        store.publish(REF, {**FILES, "synthetic.csv": tmp_path / "link"}, manifest_of())
+        store.publish(
+            REF, {**FILES, "synthetic.csv": tmp_path / "link"}, manifest_of(), signer=PIPELINE
+        )
     assert store.clean_staging() == ()
 
 
@@ -304,10 +507,10 @@ def test_failure_before_the_rename_leaves_nothing(store, tmp_path, monkeypatch):
 
     monkeypatch.setattr(releases.os, "rename", full)
     with pytest.raises(OSError, match="No space"):
-        store.publish(REF, FILES, manifest_of())
+        store.publish(REF, FILES, manifest_of(), signer=PIPELINE)
     monkeypatch.undo()
     assert entries(tmp_path / "releases") == [".lock", "adult"]
-    store.publish(REF, FILES, manifest_of())
+    store.publish(REF, FILES, manifest_of(), signer=PIPELINE)
 
 
 @pytest.mark.parametrize("step", ["fsync", "rename"])
@@ -317,9 +520,12 @@ def test_crash_leaves_no_release_and_is_cleaned(store, tmp_path, step):
     program = (
         "import os, signal, sys; from pathlib import Path\n"
         "from storage.manifest import parse_manifest; from storage.releases import ReleaseStore\n"
+        "from storage.keys import SigningKey\n"
+        "signer = SigningKey.create(Path(sys.argv[2]).with_name('pipeline.key'))\n"
         f"os.{step} = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
         "manifest = parse_manifest(Path(sys.argv[2]).read_bytes())\n"
-        f"ReleaseStore(Path(sys.argv[1])).publish(manifest.ref, {FILES!r}, manifest)\n"
+        "store = ReleaseStore(Path(sys.argv[1]))\n"
+        f"store.publish(manifest.ref, {FILES!r}, manifest, signer=signer)\n"
     )
     root = tmp_path / "releases"
     command = [sys.executable, "-c", program, str(root), str(manifest)]
@@ -328,7 +534,7 @@ def test_crash_leaves_no_release_and_is_cleaned(store, tmp_path, step):
     assert not (root / "adult" / REF.release_id).exists()
     assert store.clean_staging() == (REF.release_id,)
     assert store.clean_staging() == ()
-    verify_bundle(store.publish(REF, FILES, manifest_of()))
+    verify_bundle(store.publish(REF, FILES, manifest_of(), signer=PIPELINE), trusted=TRUSTED)
 
 
 def test_cleaning_an_absent_store(store):
@@ -340,7 +546,7 @@ def test_one_of_many_publishers_wins(store):
 
     def publish():
         try:
-            store.publish(REF, FILES, manifest_of())
+            store.publish(REF, FILES, manifest_of(), signer=PIPELINE)
             outcomes.append("published")
         except (IntegrityError, InputError) as error:
             outcomes.append(error.code)
@@ -351,7 +557,7 @@ def test_one_of_many_publishers_wins(store):
     for thread in threads:
         thread.join()
     assert sorted(outcomes) == ["RELEASE_EXISTS"] * 7 + ["published"]
-    verify_bundle(store.path(REF))
+    verify_bundle(store.path(REF), trusted=TRUSTED)
 
 
 def test_a_release_is_found_by_its_id_in_whatever_dataset(store, bundle):

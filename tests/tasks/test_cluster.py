@@ -3,15 +3,21 @@
 import asyncio
 import http.client
 import os
+import resource
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
 
+import dask
 import distributed
 import psutil
 import pytest
 from shard_functions import kill_worker, square
 
 from privacy.errors import ConfigurationError
+from tasks import cluster as cluster_module
 from tasks.cluster import connect, local_cluster
 from tasks.compute import DaskExecutor
 from tasks.runtime import PipelineError
@@ -91,14 +97,67 @@ def test_a_lost_worker_ends_the_run_without_a_trace_of_the_item(tmp_path) -> Non
     assert caught.value.__context__ is None
 
 
+@contextmanager
+def in_process(**options: Any) -> Iterator[distributed.LocalCluster]:
+    """Run a scheduler and a worker in threads of this process."""
+    with distributed.LocalCluster(
+        **{
+            "n_workers": 1,
+            "processes": False,
+            "protocol": "tcp",
+            "dashboard_address": "127.0.0.1:0",
+            "memory_limit": 0,
+            **options,
+        }
+    ) as running:
+        yield running
+
+
 def test_connect_reaches_a_scheduler_on_loopback() -> None:
-    with (
-        distributed.LocalCluster(
-            n_workers=1, processes=False, protocol="tcp", dashboard_address="127.0.0.1:0"
-        ) as running,
-        connect(running.scheduler_address) as client,
-    ):
+    with in_process() as running, connect(running.scheduler_address) as client:
         assert DaskExecutor(client, "r-6").map(square, [5]) == [25]
+        limits = client.run(lambda: resource.getrlimit(resource.RLIMIT_CORE))
+    assert set(limits.values()) == {(1, 1)}
+
+
+@pytest.mark.parametrize(("target", "spill"), [(0.6, False), (False, 0.7)])
+def test_connect_refuses_a_worker_that_may_spill(target, spill) -> None:
+    name, fraction = ("target", target) if target else ("spill", spill)
+    message = f"set distributed.worker.memory.{name} to false .found {fraction}.; start it again"
+    memory = "distributed.worker.memory"
+    with (
+        dask.config.set({f"{memory}.target": target, f"{memory}.spill": spill}),
+        in_process(memory_limit="1GB") as running,
+        pytest.raises(ConfigurationError, match=message),
+        connect(running.scheduler_address),
+    ):
+        pass
+
+
+def test_connect_refuses_a_scheduler_with_a_jupyter_server() -> None:
+    message = "set --jupyter of the scheduler to off .found on.; start it again"
+    with (
+        in_process() as running,
+        mock.patch.object(running.scheduler, "jupyter", True),
+        pytest.raises(ConfigurationError, match=message),
+        connect(running.scheduler_address),
+    ):
+        pass
+
+
+def test_connect_refuses_a_cluster_that_does_not_tell_its_settings(monkeypatch) -> None:
+    monkeypatch.setattr(cluster_module, "unsafe_worker", lambda dask_worker: 1 // 0)
+    message = (
+        "CLUSTER_SETTINGS: expected a scheduler and workers that tell their settings, found "
+        "ZeroDivisionError; start them with this version of ClustMix installed"
+    )
+    with (
+        in_process() as running,
+        pytest.raises(ConfigurationError, match=message) as caught,
+        connect(running.scheduler_address),
+    ):
+        pass
+    assert caught.value.__context__ is None
 
 
 @pytest.mark.parametrize("address", ["tcp://10.0.0.1:8786", "tcp://scheduler:8786", "scheduler"])

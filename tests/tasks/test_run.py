@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from flows.request import job_of
 from flows.site import load_site
 from privacy.accountants.gaussian import GaussianAccountant
-from privacy.ledger import RHO_STEP
+from privacy.charges import RHO_STEP, Charge
 from privacy.parameters import Adjacency, PrivacyParameters
 from storage.ledger_db import LedgerDatabase
 
@@ -39,23 +39,30 @@ def test_the_plan_meets_the_target_and_the_charge_covers_it(epsilon, delta, adja
     in_currency = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE).compose(event)
     assert Decimal(in_currency.rho) <= job.charge_rho
     assert job.charge_rho == job.charge_rho.quantize(RHO_STEP)
-    assert job.lifetime_cap_rho == job.charge_rho
+    assert job.caps.lifetime_rho == job.charge_rho
 
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))
 def test_a_lifetime_of_one_release_pays_for_exactly_one(adjacency, tmp_path):
     job = dataclasses.replace(JOB, adjacency=adjacency, lifetime_epsilon=JOB.parameters.epsilon)
     ledger = LedgerDatabase(tmp_path / "ledger.sqlite")
-    ledger.reserve(
-        dataset=job.cohort,
+    charge = Charge(
+        cohort=job.cohort,
+        dataset=job.ref.dataset,
         release_id=job.ref.release_id,
+        request_key="0" * 64,
         rho=job.charge_rho,
         epsilon=job.parameters.epsilon,
         delta=job.parameters.delta,
         adjacency=job.adjacency,
         unit="row",
-        lifetime_cap_rho=job.lifetime_cap_rho,
+        caps=job.caps,
+        partition=None,
+        owner="i-0123456789abcdef",
+        requester=None,
+        needs_approval=False,
     )
+    assert ledger.reserve(charge).created
     assert ledger.balance(job.cohort).remaining_rho == 0
 
 

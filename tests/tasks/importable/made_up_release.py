@@ -102,8 +102,12 @@ def write_site(
     method: Mapping[str, Any] = NAIVE_BAYES,
     lifetime_epsilon: float = 50.0,
     cohort: pd.DataFrame | None = None,
+    **changes: Any,
 ) -> Path:
-    """Write the cohort and its site file into a folder; return the site file."""
+    """Write the cohort and its site file into a folder; return the site file.
+
+    ``changes`` are further keys of the site file; a section is merged with the usual one.
+    """
     table = folder / "cohort.csv"
     (made_up_cohort() if cohort is None else cohort).to_csv(table, index=False)
     site = {
@@ -117,6 +121,9 @@ def write_site(
         "rows": 300,
         "schema": SCHEMA,
     }
+    for key, change in changes.items():
+        usual = site.get(key)
+        site[key] = {**usual, **change} if isinstance(usual, dict) else change
     path = folder / "site.yaml"
     path.write_text(yaml.safe_dump(site))
     return path
@@ -160,7 +167,7 @@ def without_engine() -> Iterator[None]:
         yield
 
 
-def release_without_engine(site_file: Path, **request: str) -> Any:
+def release_without_engine(site_file: Path, **request: Any) -> Any:
     """Run the body of the release flow and return its outcome, or raise as `run_release` does."""
     from flows import release
     from flows.request import ReleaseRequest
@@ -195,6 +202,17 @@ def then_die(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def renaming(into_the_store: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `os.rename`, with another function for the rename that publishes a bundle."""
+    rename = os.rename
+
+    def run(source: Any, target: Any) -> None:
+        publishes = Path(target).parent.parent.name == "releases"
+        (into_the_store if publishes else rename)(source, target)
+
+    return run
+
+
 def record_draws(path: Path) -> Any:
     """Patch the mechanism: every draw is on disk before anybody sees it."""
     from privacy.events import event_to_dict
@@ -214,24 +232,25 @@ def record_draws(path: Path) -> Any:
 
 def killer_at(point: str) -> Any:
     """Return a context manager in which a run dies at a stage or at a point between stages."""
-    from flows import release
     from storage import releases
-    from tasks import ledger_steps, measure_steps
+    from storage.measurements import MeasurementStore
+    from tasks import ledger_steps, measure_steps, publish_steps
     from tasks.run import listen_to_stages
 
     places = {
+        "before the SEALED row": lambda: mock.patch.object(
+            MeasurementStore, "seal", then_die(MeasurementStore.seal)
+        ),
         "between reserve and begin": lambda: mock.patch.object(ledger_steps, "begin", die),
         "between noise and seal": lambda: mock.patch.object(measure_steps.Seals, "__call__", die),
         "after a seal": lambda: mock.patch.object(
             measure_steps.Seals, "__call__", then_die(measure_steps.Seals.__call__)
         ),
         "inside publish": lambda: mock.patch.object(releases, "verify_bundle", die),
-        "before rename": lambda: mock.patch.object(releases.os, "rename", die),
-        "after rename": lambda: mock.patch.object(
-            releases.os, "rename", then_die(releases.os.rename)
-        ),
+        "before rename": lambda: mock.patch.object(os, "rename", renaming(die)),
+        "after rename": lambda: mock.patch.object(os, "rename", renaming(then_die(os.rename))),
         "before the PUBLISHED row": lambda: mock.patch.object(
-            release, "publish", then_die(release.publish)
+            publish_steps, "publish_pending", then_die(publish_steps.publish_pending)
         ),
     }
     if point in places:
@@ -412,7 +431,7 @@ def fail_in_every_stage(folder: str, report: str) -> None:
         *((name, naive, at(name)) for name in STAGES_OF_NAIVE_BAYES),
         *((name, clustmix, at(name)) for name in STAGES_OF_CLUSTMIX),
         ("end of publish", naive, at_end("publish")),
-        ("seal", naive, broken(measure_steps.Seals, "__call__")),
+        ("draw", naive, broken(measure_steps.Seals, "__call__")),
         ("store", naive, broken(ReleaseStore, "publish")),
         ("interrupt", naive, listen_to_stages(interrupted)),
         ("bad input", Path(folder) / "bad" / "site.yaml", nullcontext()),
@@ -441,6 +460,9 @@ def fail_in_every_stage(folder: str, report: str) -> None:
             threads_per_worker=1,
             host="127.0.0.1",
             dashboard_address=None,
+            scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
+            worker_dashboard_address="127.0.0.1:0",
+            memory_limit=0,
             silence_logs=logging.INFO,
             local_directory=str(Path(folder) / "scratch"),
         ) as cluster:
@@ -456,15 +478,17 @@ STAGES_OF_NAIVE_BAYES = (
     "clean-up",
     "check-source",
     "plan",
+    "identify",
     "reserve",
     "ingest",
     "input-gate",
     "bound-contributions",
     "histograms",
+    "seal",
     "decode",
     "output-gate",
-    "commit",
     "report",
+    "commit",
     "publish",
     "purge",
 )
@@ -480,7 +504,10 @@ def _failure(name: str, site_file: Path, patch: Any) -> dict[str, Any]:
     from storage.settings import load_settings
 
     settings = load_settings()
-    request = ReleaseRequest(site_file=str(site_file), dataset=load_site(site_file).dataset)
+    # Each failure begins with a table that was never measured.
+    request = ReleaseRequest(
+        site_file=str(site_file), dataset=load_site(site_file).dataset, new_draw=True
+    )
     caught: BaseException | None = None
     try:
         with patch:

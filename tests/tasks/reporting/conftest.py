@@ -11,7 +11,7 @@ import pytest
 
 from privacy.events import ComposedEvent, DiscreteGaussianEvent, event_to_dict
 from privacy.ledger import Balance
-from storage.manifest import GateRecord, Manifest, MethodRecord
+from storage.manifest import GateRecord, Manifest, MethodRecord, file_digests
 from storage.schema import CategoricalColumn, Label, NumericColumn, TableSchema
 
 
@@ -97,13 +97,17 @@ def make_manifest() -> Callable[..., Manifest]:
             "privacy_unit": "one patient (column patient_nbr)",
             "max_rows_per_patient": 3,
             "ledger_entry": "e-17",
+            "measurement_sha256": "a" * 64,
+            "code_sha256": "c" * 64,
+            "needs_approval": False,
+            "requester": None,
             "gate": (
                 GateRecord(check="columns", passed=True),
                 GateRecord(check="bounds: age", passed=True),
             ),
             "rows": 400,
             "tainted": False,
-            "files": {"synthetic.csv": "f" * 64},
+            "files": file_digests({"synthetic.csv": b"synthetic"}),
         }
         return Manifest(**{**values, **changes})
 

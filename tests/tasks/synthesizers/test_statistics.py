@@ -1,15 +1,27 @@
 """Exact statistics: slow references, independence of shards, and brute-force sensitivity."""
 
+import inspect
 import math
 from fractions import Fraction
+from itertools import combinations_with_replacement, product
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from privacy.calibration import gdp_mu
+from privacy.parameters import Guarantee
+from privacy.randomness import SeededNoise
 from privacy.sensitivity import second_moment_l2_sensitivity, weighted_sum_l2_sensitivity
+from tasks.contributions import bound_contributions
 from tasks.synthesizers import statistics
+from tasks.synthesizers.base import measure
+from tasks.synthesizers.clustmix.config import ClustMixConfig
+from tasks.synthesizers.curator import Curator, InProcessCompute
+from tasks.synthesizers.encoded import EncodedRows, EncodingDomain
+from tasks.synthesizers.naive_bayes import NaiveBayesConfig
+from tasks.synthesizers.registry import METHODS, build
 from tasks.synthesizers.statistics import ROOT_SCALE, SECOND_MOMENT_SCALE, SUM_SCALE
 
 UNIT_SUM = weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE)
@@ -293,3 +305,208 @@ def test_logits_of_a_record_have_the_same_bits_whatever_the_other_records():
 def test_softmax_survives_large_logits():
     p = statistics.softmax(np.array([[1e6, 0.0, -1e6], [0.0, 0.0, 0.0]]))
     np.testing.assert_allclose(p, [[1, 0, 0], [1 / 3] * 3])
+
+
+# Brute force: every neighbour of small tables. A domain of twelve records, one column with a
+# missing code; every patient with up to three of them, in either part of the moments.
+TINY = EncodingDomain(
+    column_names=("lab", "ward"),
+    n_codes=(3, 2),
+    has_missing=(True, False),
+    numeric=(True, False),
+    label_levels=("no", "yes"),
+)
+MAX_ROWS = 3
+RECORDS = [((a, b), y) for a, b, y in product(range(3), range(2), range(2))]
+SETTINGS = {
+    "clustmix": ClustMixConfig(
+        slices=2,
+        clusters_per_slice=2,
+        clustering_rounds=2,
+        min_cluster_size=1,
+        kip_steps=1,
+        support_per_label=2,
+        random_features=4,
+    ),
+    "naive_bayes": NaiveBayesConfig(),
+}
+ARITHMETIC = {"logits_by_record", "softmax", "symmetric_from_upper"}
+"""Public functions of the module that see no private rows."""
+
+
+def every_patient(max_rows):
+    return [
+        (fold, list(records))
+        for fold in (0, 1)
+        for size in range(1, max_rows + 1)
+        for records in combinations_with_replacement(RECORDS, size)
+    ]
+
+
+def changes(contribution, public, tables):
+    """What each table adds to an empty one, as rows of a matrix of integers."""
+    nothing = contribution(tables[0][:0], **public)
+    assert not nothing.any()
+    return np.stack([contribution(table.rows, **public).ravel() for table in tables])
+
+
+class TinyTable:
+    """Rows of given patients, weighted by the code that weights them in a release."""
+
+    def __init__(self, patients, *, max_rows=MAX_ROWS):
+        keys = [f"p{number}" for number, (_, records) in enumerate(patients) for _ in records]
+        keep, weight = bound_contributions(np.array(keys, dtype=object), max_rows)
+        records = [record for _, own in patients for record in own]
+        self.rows = EncodedRows(
+            codes=np.array([codes for codes, _ in records], dtype=np.uint16)[keep],
+            label=np.array([label for _, label in records], dtype=np.uint16)[keep],
+            weight=weight[keep],
+            fold=np.array([fold for fold, own in patients for _ in own], dtype=np.uint8)[keep],
+        )
+
+    def __getitem__(self, index):
+        return EncodedRows(
+            codes=self.rows.codes[index],
+            label=self.rows.label[index],
+            weight=self.rows.weight[index],
+            fold=self.rows.fold[index],
+        )
+
+
+@pytest.fixture(scope="module")
+def patients():
+    """Each possible patient alone, up to MAX_ROWS rows."""
+    return [TinyTable([patient]) for patient in every_patient(MAX_ROWS)]
+
+
+@pytest.fixture(scope="module")
+def released_statistics():
+    """Every draw of every proven method on a made-up table: function, arguments, sensitivity."""
+    found = {}
+    for kind, config in SETTINGS.items():
+        rng = np.random.default_rng(0)
+        all_patients = every_patient(2)
+        table = TinyTable([all_patients[i] for i in rng.integers(len(all_patients), size=200)])
+        method = build(config, TINY)
+
+        class Recording(InProcessCompute):
+            def __init__(self, shards, into):
+                super().__init__(shards)
+                self.into = into
+
+            def sum(self, contribution, public):
+                self.into.append((contribution, public))
+                return super().sum(contribution, public)
+
+        calls, mu = [], gdp_mu(epsilon=3.0, delta=1e-6)
+        curator = Curator(
+            plan=method.plan(mu=mu),
+            compute=Recording([table.rows], calls),
+            noise_source=SeededNoise(1),
+        )
+        measure(method, curator, mu=mu)
+        for planned, (contribution, public) in zip(curator.plan.statistics, calls, strict=True):
+            found[kind, planned.name] = (contribution, public, planned.l2_sensitivity)
+    return found
+
+
+def test_every_method_is_searched():
+    assert {entry.kind for entry in METHODS if entry.guarantee is Guarantee.PROVEN} == set(SETTINGS)
+
+
+def test_every_public_function_of_the_module_is_searched_or_sees_no_rows():
+    functions = {
+        name: function
+        for name, function in inspect.getmembers(statistics, inspect.isfunction)
+        if function.__module__ == statistics.__name__ and not name.startswith("_")
+    }
+    assert set(functions) == set(NAMES) | ARITHMETIC
+    for name, function in functions.items():
+        takes_rows = "EncodedRows" in str(inspect.signature(function))
+        assert takes_rows == (name in NAMES), name
+        assert ("Privacy" in function.__doc__) == (name in NAMES), name
+
+
+def test_every_released_statistic_is_a_function_of_the_module(released_statistics):
+    drawn = {contribution.__name__ for contribution, _, _ in released_statistics.values()}
+    assert drawn == set(NAMES)
+    for contribution, public, sensitivity in released_statistics.values():
+        assert getattr(statistics, contribution.__name__) is contribution
+        assert sensitivity == sensitivity_of(contribution.__name__, public)
+
+
+def test_no_patient_moves_a_released_statistic_by_more_than_its_sensitivity(
+    released_statistics, patients
+):
+    for (_, name), (contribution, public, sensitivity) in released_statistics.items():
+        moved = changes(contribution, public, patients)
+        largest = max(sum(value * value for value in row) for row in moved.tolist())
+        # Exact integers against the exact value of the float.
+        assert largest <= Fraction(sensitivity) ** 2, name
+        # A residual is as large as the bound only where the model is sure and wrong.
+        if contribution is not statistics.residual_moments:
+            assert largest >= (0.8 * Fraction(sensitivity)) ** 2, name
+
+
+def test_a_replaced_patient_moves_a_released_statistic_by_at_most_twice_that(
+    released_statistics, patients
+):
+    for (_, name), (contribution, public, sensitivity) in released_statistics.items():
+        moved = changes(contribution, public, patients).astype(np.float64)
+        largest = max(float(((moved - row) ** 2).sum(axis=1).max()) for row in moved)
+        assert largest <= (2 * sensitivity) ** 2, name
+        # More than one patient more or less, so the two adjacencies are not the same claim.
+        assert largest > 1.2 * float((moved**2).sum(axis=1).max()), name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_patient_moves_nothing_of_the_others(name, small):
+    # All tables of two patients: what a patient adds does not depend on who else is there.
+    public = public_of(name, type(small)(TINY), 3, sharp=3.0)
+    ones, others = every_patient(2), every_patient(1)
+    function = getattr(statistics, name)
+    alone = {
+        number: changes(function, public, [TinyTable([patient]) for patient in group])
+        for number, group in enumerate((ones, others))
+    }
+    for i, one in enumerate(ones):
+        for j in range(i % 5, len(others), 5):
+            both = function(TinyTable([one, others[j]]).rows, **public).ravel()
+            np.testing.assert_array_equal(both, alone[0][i] + alone[1][j])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_beyond_the_bound_have_no_influence(name, small):
+    public = public_of(name, type(small)(TINY), 3)
+    function = getattr(statistics, name)
+    kept = [RECORDS[3], RECORDS[8], RECORDS[5]]
+    expected = function(TinyTable([(0, kept)]).rows, **public)
+    for record in RECORDS:
+        more = TinyTable([(0, [*kept, record, record])]).rows
+        np.testing.assert_array_equal(function(more, **public), expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_search_finds_a_weight_that_is_not_shared(name, small):
+    public = public_of(name, type(small)(TINY), 3, sharp=1e4)
+    rows = [TinyTable([(0, [record])] * 2).rows for record in RECORDS]
+    function = getattr(statistics, name)
+    moved = [function(pair, **public).ravel().tolist() for pair in rows]
+    bound = Fraction(sensitivity_of(name, public)) ** 2
+    assert max(sum(value * value for value in row) for row in moved) > bound
+
+
+@pytest.mark.parametrize("name", ["cell_histograms", "feature_label_sums"])
+def test_search_finds_a_grid_that_rounds_away_from_zero(name, small, monkeypatch, patients):
+    public = public_of(name, type(small)(TINY), 3)
+    function, bound = getattr(statistics, name), Fraction(SENSITIVITY[name]) ** 2
+
+    def largest():
+        moved = changes(function, public, patients).tolist()
+        return max(sum(value * value for value in row) for row in moved)
+
+    assert largest() <= bound
+    monkeypatch.setattr(
+        statistics, "_grid", lambda values: np.copysign(np.ceil(np.abs(values)), values)
+    )
+    assert largest() > bound

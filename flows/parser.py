@@ -1,0 +1,342 @@
+"""The words and options of every command of ``clustmix``."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from flows import audit, commands, ledger_commands, publication_commands, terminal
+
+EXIT_CODES = """\
+exit codes:
+  0  done
+  2  bad configuration or input
+  3  refused by the budget
+  4  withheld by a gate
+  1  anything else"""
+
+ENVIRONMENT = """\
+environment:
+  CLUSTMIX_HOME          private folder: ledger, workspaces, diagnostics
+                         (default .clustmix)
+  CLUSTMIX_RELEASES      folder that bundles are published to (default releases)
+  CLUSTMIX_DATA_DIR      folder with copies of the public datasets
+  CLUSTMIX_OFFLINE       true: never download a public dataset
+  CLUSTMIX_DASK_WORKERS  worker processes (default 2; 0: this process alone)
+  CLUSTMIX_DASK_ADDRESS  Dask scheduler to use instead of local workers
+  CLUSTMIX_LEDGER_URL    postgresql:// address of a ledger that several
+                         installations share (default: a file in CLUSTMIX_HOME)
+  PREFECT_API_URL        Prefect server to report to instead of a private one"""
+
+EXAMPLES = """\
+examples:
+  clustmix init cohort.csv --output cohort.yaml   then fill in cohort.yaml
+  clustmix release cohort.yaml
+  clustmix verify releases/cohort/r-20260131-0a1b2c3d
+  clustmix ledger show"""
+
+MAX_ROWS = 10_000_000
+"""Most synthetic rows of one bundle."""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
+    parser = argparse.ArgumentParser(
+        prog="clustmix",
+        description=_filled(
+            "Make synthetic training tables from private tables under differential privacy: a "
+            "site file (YAML) declares the table and the guarantee, a release publishes a bundle "
+            "of synthetic rows, and a ledger keeps what each dataset has spent of its budget."
+        ),
+        epilog="\n\n".join((EXAMPLES, EXIT_CODES, ENVIRONMENT)),
+        formatter_class=_Help,
+    )
+    parser.add_argument(
+        "-V", "--version", action="version", version=f"clustmix {version('clustmix')}"
+    )
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    release = _command(
+        subparsers,
+        "release",
+        "make and publish one release of a dataset",
+        "Read the table that the site file names, measure it once under differential privacy, "
+        "and publish a bundle of synthetic rows with its manifest, data card and report. The "
+        "budget is charged before the first row is read and is not given back afterwards.",
+        commands.release,
+    )
+    release.add_argument(
+        "site", type=Path, metavar="SITE.yaml", help="site file of the dataset (see clustmix init)"
+    )
+    release.add_argument(
+        "--fallback",
+        type=Path,
+        metavar="SITE.yaml",
+        help="site file to use instead where the first one names a public dataset that is not "
+        "here and cannot be fetched",
+    )
+
+    release.add_argument(
+        "--new-draw",
+        action="store_true",
+        help="measure again with new noise where the same table was measured before; charged again",
+    )
+    release.add_argument(
+        "--key",
+        type=Path,
+        metavar="FILE",
+        help="private key of the person who asks, where an officer has to approve",
+    )
+
+    resample = _command(
+        subparsers,
+        "resample",
+        "publish other rows of a release, at no cost",
+        "Sample other rows from the sealed measurement of a published release: more of them, or "
+        "only such as meet conditions. No table is read, no noise is drawn, nothing is charged.",
+        publication_commands.resample,
+    )
+    resample.add_argument("release", metavar="RELEASE", help="id of the release that paid")
+    resample.add_argument(
+        "--rows", type=_row_count, metavar="N", help="number of rows (default: as in the release)"
+    )
+    resample.add_argument(
+        "--where",
+        action="append",
+        default=[],
+        metavar="COLUMN=LEVEL",
+        help="a declared level that every row has; may be given several times",
+    )
+
+    for name, summary, description, run in (
+        (
+            "approve",
+            "sign and publish a release that waits",
+            "Sign a sealed release that waits for an officer, and publish it. The officer's key "
+            "is not that of the person who asked; its public half is in the folder officers of "
+            "the installation's keys. The reason is published with the signature.",
+            publication_commands.approve,
+        ),
+        (
+            "reject",
+            "withhold a release that waits",
+            "Withhold a sealed release that waits for an officer. Its charge stands.",
+            publication_commands.reject,
+        ),
+    ):
+        decision = _command(subparsers, name, summary, description, run)
+        decision.add_argument("release", metavar="RELEASE", help="id of the release that waits")
+        decision.add_argument(
+            "--key", type=Path, required=True, metavar="FILE", help="private key of the officer"
+        )
+        decision.add_argument(
+            "--reason", required=True, metavar="TEXT", help="why, in one line of 200 characters"
+        )
+
+    keygen = _command(
+        subparsers,
+        "keygen",
+        "make a pair of keys",
+        "Make an Ed25519 key pair: FILE for its owner alone, and FILE with the suffix .pub for "
+        "everybody.",
+        publication_commands.keygen,
+    )
+    keygen.add_argument("file", type=Path, metavar="FILE", help="private key to write")
+
+    certificates = _command(
+        subparsers,
+        "certificates",
+        "make TLS certificates for a Dask cluster",
+        "Make a private certificate authority and certificates for the scheduler, the workers "
+        "and the clients of a Dask cluster on several hosts.",
+        publication_commands.certificates,
+    )
+    certificates.add_argument(
+        "--output", type=Path, required=True, metavar="FOLDER", help="new folder for the files"
+    )
+
+    benchmark = _command(
+        subparsers,
+        "benchmark",
+        "run the published analysis on public data",
+        "Run Algorithm 2 of the paper as printed, on public benchmark data only. Its epsilon is "
+        "claimed by the paper, not proven: every file says so, and nothing is published.",
+        commands.benchmark,
+    )
+    benchmark.add_argument(
+        "site", type=Path, metavar="SITE.yaml", help="site file of a public dataset"
+    )
+    benchmark.add_argument(
+        "--output",
+        type=Path,
+        default=Path("benchmark-output"),
+        metavar="FOLDER",
+        help="folder for the files (default benchmark-output)",
+    )
+
+    verify = _command(
+        subparsers,
+        "verify",
+        "check a published bundle",
+        "Check a bundle offline, with public keys alone: the signature of the pipeline, the "
+        "officer's where one was needed, every file against the manifest, and epsilon computed "
+        "anew from the recorded events. Names the byte that changed. Prints the guarantee.",
+        commands.verify,
+    )
+    verify.add_argument(
+        "bundle", type=Path, metavar="BUNDLE", help="folder of a release, with its manifest.json"
+    )
+    for option, whom in (("--key", "pipeline that publishes"), ("--officer", "officers")):
+        verify.add_argument(
+            option,
+            type=Path,
+            action="append",
+            default=[],
+            metavar="FILE",
+            help=f"public key, or folder of public keys, of the {whom} (default: those of this "
+            "installation)",
+        )
+
+    ledger = subparsers.add_parser(
+        "ledger",
+        help="show or verify the budget ledger",
+        description=_filled(
+            "Show what each dataset has spent of its budget, or verify the ledger. Amounts are "
+            "in rho, which adds up over releases; epsilon does not."
+        ),
+        formatter_class=_Help,
+    )
+    actions = ledger.add_subparsers(dest="action", required=True, metavar="ACTION")
+    show = _command(
+        actions,
+        "show",
+        "list releases, spent and remaining budget",
+        "Verify the ledger and list, by cohort, its lifetime cap, what is spent and left (in "
+        "rho), and every release with its state. All states but void count as spent.",
+        ledger_commands.show,
+    )
+    show.add_argument("--cohort", metavar="NAME", help="show this cohort only")
+    check = _command(
+        actions,
+        "verify",
+        "check the hash chain, every state and every amount",
+        "Check the hash chain of the whole ledger, every change of state, every amount and every "
+        "cap, and that it holds the head that was exported last. Prints the number of rows and "
+        "the hash of the last one: keep it on another machine.",
+        ledger_commands.verify,
+    )
+    check.add_argument(
+        "--head",
+        metavar="ROWS:HASH",
+        help="head that was kept before: the ledger must hold it",
+    )
+    export = _command(
+        actions,
+        "export",
+        "write every row for an auditor",
+        "Verify the ledger and write every row as one line of JSON, with its hash.",
+        ledger_commands.export,
+    )
+    export.add_argument("output", type=Path, metavar="FILE", help="file to write, not there yet")
+    adjust = _command(
+        actions,
+        "adjust",
+        "add a charge by hand, by two people",
+        "Charge a cohort for something that no release of this ledger was, such as a table that "
+        "left by another way. Two officers sign; nothing is ever given back.",
+        ledger_commands.adjust,
+    )
+    adjust.add_argument("cohort", metavar="COHORT", help="cohort that is charged")
+    adjust.add_argument("--rho", required=True, metavar="RHO", help="amount, at most 12 decimals")
+    adjust.add_argument("--reason", required=True, metavar="TEXT", help="why, in one line")
+    adjust.add_argument(
+        "--key",
+        type=Path,
+        action="append",
+        required=True,
+        metavar="FILE",
+        help="private key of an officer; give it twice, for two officers",
+    )
+
+    audit_parser = _command(
+        subparsers,
+        "audit",
+        "attack a method and bound epsilon from below",
+        "Run a method many times on the worst pairs of neighbouring tables, attack its output, "
+        "and print a lower bound on epsilon beside the claim. It can show a flaw and never the "
+        "absence of one. No private table is read. Exit code 1 if the bound is above the claim.",
+        audit.audit_command,
+    )
+    audit.add_arguments(audit_parser)
+
+    _command(
+        subparsers,
+        "doctor",
+        "check this installation",
+        "Check packages, folders, the ledger, the noise source, the orchestrator and which "
+        "public data are here. Changes nothing; exit code 1 if a check fails.",
+        commands.doctor,
+    )
+
+    init = _command(
+        subparsers,
+        "init",
+        "write a site file to fill in",
+        "Write a commented site file from the column names and types of a table. Bounds and "
+        "levels are left for you to declare: they must come from a codebook, not from the "
+        "records. No row is read.",
+        commands.init,
+    )
+    init.add_argument(
+        "table",
+        type=Path,
+        metavar="TABLE",
+        help="CSV file with a header line, Parquet file, or folder of Parquet files",
+    )
+    init.add_argument(
+        "--delimiter", default=",", metavar="MARK", help="delimiter of a CSV file (default ,)"
+    )
+    init.add_argument(
+        "--output",
+        type=Path,
+        metavar="SITE.yaml",
+        help="file to write, which must not exist (default: standard output)",
+    )
+    return parser
+
+
+def _row_count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= MAX_ROWS:
+        raise argparse.ArgumentTypeError(f"expected a number from 1 to {MAX_ROWS:,}")
+    return int(text)
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Help whose columns leave room for the longest command."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=24, width=terminal.WIDTH)
+
+
+def _filled(text: str) -> str:
+    return textwrap.fill(text, terminal.WIDTH)
+
+
+def _command(
+    subparsers: Any, name: str, summary: str, description: str, run: Any
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        name,
+        help=summary,
+        description=_filled(description),
+        epilog=EXIT_CODES,
+        formatter_class=_Help,
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="write the answer, or the failure, as JSON to stdout"
+    )
+    parser.set_defaults(run=run)
+    return parser

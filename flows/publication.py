@@ -1,0 +1,355 @@
+"""From a sealed measurement to a published bundle: resume, approve, reject, resample.
+
+None of this reads the table or draws noise, and none of it costs budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from flows.request import job_of
+from flows.site import SiteFile
+from privacy.errors import ConfigurationError, IntegrityError, LedgerError, Withheld
+from privacy.ledger import EntryState, LedgerEntry
+from storage.keys import SigningKey
+from storage.manifest import Manifest
+from storage.measurements import Measurement
+from storage.refs import ReleaseRef, new_release_id
+from storage.releases import verify_bundle
+from storage.signatures import (
+    APPROVAL_FILE,
+    Approval,
+    ApprovalStatement,
+    parse_approval,
+    sign_approval,
+)
+from storage.workspace import PrivateWorkspace
+from tasks import ledger_steps, publish_steps
+from tasks.reporting.guarantee import Claim, guarantee_statement
+from tasks.run import ReleaseJob, Site, randomness_of_run
+
+
+class ReleaseOutcome(BaseModel):
+    """What a release says about itself when its run ends; every field is public.
+
+    Attributes
+    ----------
+    state : str
+        ``published``, or ``sealed`` while an officer has not decided.
+    bundle : str
+        Folder of the bundle; of a sealed one, where the officer finds it.
+    reused : bool
+        Whether it was made from a measurement that had been paid for before.
+    charged_rho : str
+        What this run has charged.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    dataset: str
+    release_id: str
+    state: Literal["published", "sealed"]
+    bundle: str
+    guarantee: str
+    epsilon: float
+    delta: float
+    adjacency: str
+    replace_one_epsilon: float
+    reused: bool
+    charged_rho: str
+    remaining_rho: str
+    releases_left: int
+
+
+def publish_sealed(job: ReleaseJob, site: Site, entry: LedgerEntry) -> ReleaseOutcome:
+    """Publish a prepared bundle, or leave it for an officer where one has to agree.
+
+    The caller holds the workspace of the release.
+    """
+    entry = site.ledger.entry(entry.entry_id)
+    if entry.state is EntryState.SEALED and entry.needs_approval:
+        return pending_outcome(job, site, entry)
+    if entry.state is EntryState.SEALED:
+        entry = publish_steps.approve(site, entry)
+    bundle = publish_steps.publish(site, entry)
+    return published_outcome(job, site, bundle)
+
+
+def reuse(job: ReleaseJob, site: Site, entry: LedgerEntry) -> ReleaseOutcome:
+    """Answer a request whose measurement has been paid for: finish, repeat or resample it.
+
+    Raises
+    ------
+    Withheld
+        If its measurement was withheld or revoked.
+    """
+    if entry.state in (EntryState.WITHHELD, EntryState.REVOKED):
+        raise Withheld(
+            "MEASUREMENT_WITHHELD",
+            f"release {entry.release_id} of the same table was {entry.state.value}; a measurement "
+            "with new noise is possible (--new-draw) and is charged again",
+        )
+    if entry.state in (EntryState.SEALED, EntryState.APPROVED):
+        outcome = resume(site, entry)
+        if outcome.state == "sealed":
+            return outcome
+    bundle = site.releases.path(ReleaseRef(dataset=entry.dataset, release_id=entry.release_id))
+    if bundle.is_dir():
+        manifest = verify_bundle(
+            bundle, trusted=site.keys.pipeline_public(), officers=site.keys.officers()
+        ).manifest
+        if manifest.rows == job.rows:
+            return published_outcome(job, site, bundle, reused=True)
+    return resample(site, entry.release_id, rows=job.rows)
+
+
+def resume(site: Site, entry: LedgerEntry) -> ReleaseOutcome:
+    """Go on with a release whose run ended between its seal and its publication."""
+    with _workspace(site, entry.release_id):
+        entry = site.ledger.entry(entry.entry_id)
+        _pending_manifest(site, entry)
+        job = _job_of_measurement(_measurement(site, entry), entry.release_id)
+        outcome = publish_sealed(job, site, entry)
+    return outcome.model_copy(update={"reused": True, "charged_rho": "0"})
+
+
+def approve(site: Site, release_id: str, *, key: SigningKey, reason: str) -> ReleaseOutcome:
+    """Publish a release that waits for an officer, with that officer's signature.
+
+    Parameters
+    ----------
+    site
+        The installation.
+    release_id
+        The release that waits.
+    key
+        The officer's private key; its public half is among the officers' keys.
+    reason
+        One line for the signed statement.
+
+    Raises
+    ------
+    ConfigurationError
+        If the key is not an officer's, or the person who asked holds it.
+    LedgerError
+        If no such release waits.
+    """
+    with _decision(site, release_id, key) as entry:
+        job = _job_of_measurement(_measurement(site, entry), release_id)
+        manifest = _pending_manifest(site, entry)
+        statement = ApprovalStatement.of(manifest, decision="approve", reason=reason)
+        approval = sign_approval(statement, key)
+        approved = publish_steps.approve(site, entry, approval)
+        return publish_sealed(job, site, approved)
+
+
+def reject(site: Site, release_id: str, *, key: SigningKey, reason: str) -> LedgerEntry:
+    """Withhold a release that waits for an officer. Its charge stands.
+
+    Parameters and errors are those of `approve`.
+    """
+    with _decision(site, release_id, key) as entry:
+        manifest = _pending_manifest(site, entry)
+        statement = ApprovalStatement.of(manifest, decision="reject", reason=reason)
+        rejection = sign_approval(statement, key)
+        closed = ledger_steps.advance(
+            site,
+            entry,
+            EntryState.WITHHELD,
+            note=statement.reason,
+            signers=(rejection.key_id,),
+        )
+        site.pending.remove(release_id)
+        return closed
+
+
+def resample(
+    site: Site,
+    release_id: str,
+    *,
+    rows: int | None = None,
+    conditions: Mapping[str, str] | None = None,
+) -> ReleaseOutcome:
+    """Publish other rows from the measurement of a published release, at no cost.
+
+    Parameters
+    ----------
+    site
+        The installation.
+    release_id
+        A published release that paid for its measurement.
+    rows
+        Number of rows; as in the release if left out.
+    conditions
+        Declared levels, by column, that all rows have.
+
+    Raises
+    ------
+    LedgerError
+        If no such release has paid for a measurement.
+    Withheld
+        If it was not published, or the rows fail the gate.
+    ConfigurationError
+        If a condition is on no declared level.
+    """
+    entry = _entry_of(site, release_id)
+    if entry.state is not EntryState.PUBLISHED:
+        raise Withheld(
+            "NOT_PUBLISHED",
+            f"expected a published release, found {release_id} {entry.state.value}; only what was "
+            "published once is sampled again",
+        )
+    measurement = _measurement(site, entry)
+    job = _job_of_measurement(measurement, new_release_id())
+    job = replace(job, rows=job.rows if rows is None else rows)
+    publish_steps.check_conditions(job, conditions or {})
+    approval = _approval_of(site, entry) if entry.needs_approval else None
+    with _workspace(site, job.ref.release_id):
+        publish_steps.prepare(
+            job, site, entry, measurement, randomness_of_run().sampling, conditions
+        )
+        if approval is not None:
+            site.pending.approve(job.ref.release_id, approval)
+        bundle, _ = publish_steps.publish_pending(site, job.ref.release_id)
+        site.pending.remove(job.ref.release_id)
+    return published_outcome(job, site, bundle, reused=True)
+
+
+def published_outcome(
+    job: ReleaseJob, site: Site, bundle: Path, *, reused: bool = False
+) -> ReleaseOutcome:
+    """Return what a published bundle says."""
+    manifest = verify_bundle(
+        bundle, trusted=site.keys.pipeline_public(), officers=site.keys.officers()
+    ).manifest
+    return _outcome(job, site, manifest, bundle, state="published", reused=reused)
+
+
+def pending_outcome(job: ReleaseJob, site: Site, entry: LedgerEntry) -> ReleaseOutcome:
+    """Return what a bundle says that waits for an officer."""
+    pending = site.pending.find(entry.release_id)
+    if pending is None:
+        raise _nothing_pending(entry)
+    folder = site.pending.path(entry.release_id)
+    return _outcome(job, site, pending.manifest, folder, state="sealed", reused=False)
+
+
+def _outcome(
+    job: ReleaseJob,
+    site: Site,
+    manifest: Manifest,
+    bundle: Path,
+    *,
+    state: Literal["published", "sealed"],
+    reused: bool,
+) -> ReleaseOutcome:
+    balance = ledger_steps.balance_after(job, site)
+    return ReleaseOutcome(
+        dataset=manifest.dataset,
+        release_id=manifest.release_id,
+        state=state,
+        bundle=str(bundle),
+        guarantee=guarantee_statement(Claim.of(manifest)),
+        epsilon=manifest.epsilon,
+        delta=manifest.delta,
+        adjacency=manifest.adjacency,
+        replace_one_epsilon=manifest.replace_one_epsilon,
+        reused=reused,
+        charged_rho="0" if reused else f"{job.charge_rho:f}",
+        remaining_rho=f"{balance.remaining_rho:f}",
+        releases_left=balance.releases_left(job.charge_rho),
+    )
+
+
+@contextmanager
+def _workspace(site: Site, release_id: str) -> Iterator[None]:
+    """Hold the lock of a release, so that one process at a time works on it."""
+    with PrivateWorkspace.create(site.private_root, release_id):
+        yield
+
+
+@contextmanager
+def _decision(site: Site, release_id: str, key: SigningKey) -> Iterator[LedgerEntry]:
+    """Give an officer the entry that waits, after checking who the officer is."""
+    entry = _entry_of(site, release_id)
+    if key.key_id == entry.requester:
+        raise ConfigurationError(
+            "APPROVER_IS_REQUESTER",
+            "expected the key of an officer other than the person who asked for the release; a "
+            "second person has to decide",
+        )
+    if key.key_id not in {officer.key_id for officer in site.keys.officers()}:
+        raise ConfigurationError(
+            "NOT_AN_OFFICER",
+            "expected a key whose public half is in "
+            f"{site.settings.key_folder / 'officers'}, found {key.key_id}; its administrator can "
+            "put it there",
+        )
+    with _workspace(site, release_id):
+        entry = site.ledger.entry(entry.entry_id)
+        if entry.state is not EntryState.SEALED or not entry.needs_approval:
+            raise LedgerError(
+                "NOTHING_TO_DECIDE",
+                f"expected a release that waits for an officer, found {release_id} "
+                f"{entry.state.value}",
+            )
+        yield entry
+
+
+def _pending_manifest(site: Site, entry: LedgerEntry) -> Manifest:
+    """Return the manifest that waits; its bundle is made again where it was lost."""
+    if site.pending.find(entry.release_id) is None:
+        measurement = _measurement(site, entry)
+        job = _job_of_measurement(measurement, entry.release_id)
+        publish_steps.prepare(job, site, entry, measurement, randomness_of_run().sampling)
+    pending = site.pending.find(entry.release_id)
+    if pending is None:
+        raise _nothing_pending(entry)
+    return pending.manifest
+
+
+def _nothing_pending(entry: LedgerEntry) -> IntegrityError:
+    return IntegrityError(
+        "NOTHING_PENDING", f"expected a bundle of {entry.release_id} that waits, found none"
+    )
+
+
+def _approval_of(site: Site, entry: LedgerEntry) -> Approval:
+    """Return the officer's signature of the release that paid, which holds for its measurement."""
+    ref = ReleaseRef(dataset=entry.dataset, release_id=entry.release_id)
+    bundle = site.releases.path(ref)
+    verify_bundle(bundle, trusted=site.keys.pipeline_public(), officers=site.keys.officers())
+    return parse_approval((bundle / APPROVAL_FILE).read_bytes())
+
+
+def _entry_of(site: Site, release_id: str) -> LedgerEntry:
+    for entry in site.ledger.entries():
+        if entry.release_id == release_id:
+            return entry
+    raise LedgerError(
+        "RELEASE_UNKNOWN",
+        f"expected a release that paid for its measurement, found no {release_id[:80]!r} in the "
+        "ledger (clustmix ledger show); a resample is sampled again from its original",
+    )
+
+
+def _measurement(site: Site, entry: LedgerEntry) -> Measurement:
+    """Open the sealed measurement of an entry; a row after SEALED may hold another digest."""
+    sealed = next(
+        row.digest
+        for row in site.ledger.history()
+        if row.entry_id == entry.entry_id and row.state is EntryState.SEALED
+    )
+    return site.measurements.open(entry.release_id, expected_sha256=sealed)
+
+
+def _job_of_measurement(measurement: Measurement, release_id: str) -> ReleaseJob:
+    record = measurement.record
+    site_file = SiteFile.model_validate(record.site, by_name=False, by_alias=True)
+    return job_of(site_file, release_id, requester=record.requester)

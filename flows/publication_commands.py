@@ -1,0 +1,99 @@
+"""What the commands after a release do; each returns its exit code. None reads a table."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from flows import terminal
+from privacy.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from flows.publication import ReleaseOutcome
+    from tasks.run import Site
+
+
+def resample(options: argparse.Namespace) -> int:
+    """Publish other rows from a sealed measurement."""
+    from flows.publication import resample as publish_other_rows
+
+    conditions = {}
+    for text in options.where:
+        column, mark, level = text.partition("=")
+        if not mark or column in conditions:
+            raise ConfigurationError(
+                "CONDITION_INVALID",
+                f"expected COLUMN=LEVEL, each column once, found {text[:80]!r}",
+            )
+        conditions[column] = level
+    outcome = publish_other_rows(_site(), options.release, rows=options.rows, conditions=conditions)
+    return _answer(options, outcome)
+
+
+def approve(options: argparse.Namespace) -> int:
+    """Sign a release that waits, and publish it."""
+    from flows.publication import approve as publish_signed
+    from storage.keys import SigningKey
+
+    key = SigningKey.read(options.key)
+    outcome = publish_signed(_site(), options.release, key=key, reason=options.reason)
+    return _answer(options, outcome)
+
+
+def reject(options: argparse.Namespace) -> int:
+    """Withhold a release that waits."""
+    from flows.publication import reject as withhold
+    from storage.keys import SigningKey
+
+    key = SigningKey.read(options.key)
+    entry = withhold(_site(), options.release, key=key, reason=options.reason)
+    if options.json:
+        terminal.print_json(terminal.ledger_row(entry))
+    else:
+        terminal.line(f"withheld {entry.dataset}/{entry.release_id}; its charge stands")
+    return 0
+
+
+def keygen(options: argparse.Namespace) -> int:
+    """Make a pair of keys."""
+    from storage.keys import SigningKey
+
+    key = SigningKey.create(options.file)
+    public = options.file.with_suffix(".pub")
+    if options.json:
+        terminal.print_json(
+            {"private": str(options.file), "public": str(public), "key_id": key.key_id}
+        )
+    else:
+        terminal.line(f"wrote {options.file} (keep it) and {public} (give it away)")
+        terminal.line(f"key id {key.key_id}")
+    return 0
+
+
+def certificates(options: argparse.Namespace) -> int:
+    """Make the certificates of a Dask cluster."""
+    from tasks.cluster_certificates import make_certificates
+
+    make_certificates(options.output)
+    if options.json:
+        terminal.print_json({"output": str(options.output)})
+    else:
+        terminal.line(
+            f"wrote certificates to {options.output}; docs/operations.md says where each goes"
+        )
+    return 0
+
+
+def _site() -> Site:
+    from storage.settings import load_settings
+    from tasks.run import Site
+
+    return Site(settings=load_settings())
+
+
+def _answer(options: argparse.Namespace, outcome: ReleaseOutcome) -> int:
+    if options.json:
+        terminal.print_json(outcome.model_dump())
+    else:
+        terminal.outcome(outcome)
+    return 0

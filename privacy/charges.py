@@ -1,0 +1,307 @@
+"""Amounts of the privacy ledger and what a release is charged: caps, parts of a cohort. No I/O.
+
+The currency is ``rho = mu**2 / 2``: it adds up under composition, also when later releases are
+chosen in view of earlier ones, as long as the running sum stays under a cap that is fixed in
+advance (Smith and Thakurta, "Fully adaptive composition for Gaussian differential privacy", 2022).
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from decimal import ROUND_CEILING, Decimal
+
+from privacy.errors import ConfigurationError
+from privacy.parameters import Adjacency, PrivacyParameters
+
+RHO_DECIMALS = 12
+RHO_STEP = Decimal(1).scaleb(-RHO_DECIMALS)
+"""Unit of the ledger; every amount is a whole number of it."""
+
+MAX_RHO = Decimal(1_000_000)
+"""Largest amount; it keeps sums exact within the 28 digits of decimal arithmetic."""
+
+MAX_WINDOW_DAYS = 36_500
+MAX_PARTS = 1_000
+
+_KEY_ID = re.compile(r"[0-9a-f]{16}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caps:
+    """What may be spent at most, set in advance.
+
+    The smallest cap that was ever recorded holds, for a window the smallest of its length: a cap
+    takes effect with the first entry that is granted under it, can be lowered and cannot be
+    raised.
+
+    Parameters
+    ----------
+    lifetime_rho : Decimal
+        Cap of the cohort for ever.
+    dataset_rho : Decimal, optional
+        Cap of the dataset for ever; None names no such cap.
+    window_rho : Decimal, optional
+        Cap of the cohort in any `window_days` days that follow each other.
+    window_days : int, optional
+        Length of the window in days, 1 to 36500; given if and only if `window_rho` is.
+
+    Raises
+    ------
+    ConfigurationError
+        If an amount is not one of the ledger, or the window is not complete.
+    """
+
+    lifetime_rho: Decimal
+    dataset_rho: Decimal | None = None
+    window_rho: Decimal | None = None
+    window_days: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is not an amount and a window without its length."""
+        for name in ("lifetime_rho", "dataset_rho", "window_rho"):
+            amount = getattr(self, name)
+            if amount is not None or name == "lifetime_rho":
+                object.__setattr__(self, name, checked_rho(amount))
+        if (self.window_rho is None) is not (self.window_days is None) or not (
+            self.window_days is None
+            or (type(self.window_days) is int and 1 <= self.window_days <= MAX_WINDOW_DAYS)
+        ):
+            raise ConfigurationError(
+                "WINDOW_INVALID",
+                f"expected a window cap together with its length of 1 to {MAX_WINDOW_DAYS} whole "
+                f"days, found {self.window_rho} in {self.window_days!r} days; give both or neither",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """One of several sets of patients that have nobody in common.
+
+    A patient belongs to the part that a keyed hash of the patient's own id names, so one patient
+    adds to the sums of one part alone.
+
+    Parameters
+    ----------
+    scheme : str
+        Name of the rule that divides the patients.
+    parts : int
+        Number of parts, 2 to 1000.
+    part : int
+        This part, from 0.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no such part.
+    """
+
+    scheme: str
+    parts: int
+    part: int
+
+    def __post_init__(self) -> None:
+        """Refuse a part that the scheme does not have."""
+        check_text("scheme", self.scheme)
+        numbers = (self.parts, self.part)
+        if (
+            any(type(number) is not int for number in numbers)
+            or not 2 <= self.parts <= MAX_PARTS
+            or not 0 <= self.part < self.parts
+        ):
+            raise ConfigurationError(
+                "PARTITION_INVALID",
+                f"expected 2 to {MAX_PARTS} parts and a part that counts from 0, found part "
+                f"{self.part!r} of {self.parts!r}",
+            )
+
+    def __str__(self) -> str:
+        """Return the part in words."""
+        return f"part {self.part} of {self.parts} of scheme {self.scheme!r}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Charge:
+    """What a release is to be charged.
+
+    Parameters
+    ----------
+    cohort : str
+        The patients who pay.
+    dataset : str
+        Series of releases that this one belongs to.
+    release_id : str
+        Name of the release; a release is charged once.
+    request_key : str
+        Keyed hash of all that shapes the measurement, 64 hexadecimal digits: the same key asks
+        for the same measurement.
+    rho : Decimal
+        Amount, see `charged_rho` and `privacy.calibration.gdp_rho`.
+    epsilon, delta : float
+        Guarantee of this release alone, for the record.
+    adjacency : Adjacency
+        Neighbours of the guarantee.
+    unit : str
+        Privacy unit in words, for the record.
+    caps : Caps
+        Caps of the site; smaller ones that are recorded hold.
+    partition : Partition, optional
+        The part of the cohort that pays; None charges all of it.
+    owner : str
+        Id of the installation that runs the release.
+    requester : str, optional
+        Key id of the person who asks, 16 hexadecimal digits; needed where approval is.
+    needs_approval : bool
+        Whether another person must sign before publication.
+
+    Raises
+    ------
+    ConfigurationError
+        If a value is outside its range, an approval is needed of a request without a requester,
+        or a part is charged under another adjacency than add/remove: a patient who is exchanged
+        for one of another part changes both parts.
+    """
+
+    cohort: str
+    dataset: str
+    release_id: str
+    request_key: str
+    rho: Decimal
+    epsilon: float
+    delta: float
+    adjacency: Adjacency
+    unit: str
+    caps: Caps
+    partition: Partition | None
+    owner: str
+    requester: str | None
+    needs_approval: bool
+
+    def __post_init__(self) -> None:
+        """Refuse what the ledger could not hold somebody to."""
+        for name in ("cohort", "dataset", "release_id", "unit", "owner"):
+            check_text(name, getattr(self, name))
+        PrivacyParameters(epsilon=self.epsilon, delta=self.delta)
+        object.__setattr__(self, "rho", checked_rho(self.rho))
+        object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
+        object.__setattr__(self, "epsilon", float(self.epsilon))
+        object.__setattr__(self, "delta", float(self.delta))
+        if not _DIGEST.fullmatch(self.request_key):
+            raise ConfigurationError(
+                "REQUEST_KEY_INVALID",
+                "expected a request key of 64 lower-case hexadecimal digits",
+            )
+        if self.requester is not None:
+            check_key_ids((self.requester,))
+        if self.needs_approval and self.requester is None:
+            raise ConfigurationError(
+                "REQUESTER_MISSING",
+                "expected the key of the requester where an approval is needed, found none; "
+                "without it nobody could tell that another person approves",
+            )
+        if self.partition is not None and self.adjacency is not Adjacency.ADD_REMOVE:
+            raise ConfigurationError(
+                "PARTITION_ADJACENCY",
+                f"expected add_remove for {self.partition}, found {self.adjacency.value}; "
+                "exchanging two patients can change two parts, whose charges then add up",
+            )
+
+
+CHARGE_FIELDS = tuple(field.name for field in fields(Charge))
+"""Fields of a charge; every row of an entry repeats them."""
+
+
+def charged_rho(rho: float) -> Decimal:
+    """Return the amount that is charged for `rho`: rounded up to a whole number of steps.
+
+    The cap for a lifetime epsilon is `privacy.calibration.gdp_rho`, which is rounded down.
+
+    Parameters
+    ----------
+    rho : float
+        For example `privacy.accountants.gaussian.GaussianAccountant.rho`.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is not above 0 and at most `MAX_RHO`.
+    """
+    # Decimal(float) is exact; the limit keeps quantize within the precision of the context.
+    value = Decimal(rho)
+    if not value.is_finite() or not 0 < value <= MAX_RHO:
+        raise _invalid_rho(value)
+    return checked_rho(value.quantize(RHO_STEP, rounding=ROUND_CEILING))
+
+
+def checked_rho(rho: Decimal) -> Decimal:
+    """Return `rho` with exactly twelve decimals.
+
+    Parameters
+    ----------
+    rho : Decimal
+        An amount of the ledger.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is not a Decimal, not above 0, above `MAX_RHO` or not a whole number of steps.
+    """
+    if (
+        not isinstance(rho, Decimal)
+        or not rho.is_finite()
+        or not 0 < rho <= MAX_RHO
+        or rho.quantize(RHO_STEP) != rho
+    ):
+        raise _invalid_rho(rho)
+    return rho.quantize(RHO_STEP)
+
+
+def _invalid_rho(rho: object) -> ConfigurationError:
+    return ConfigurationError(
+        "RHO_INVALID",
+        f"expected rho as a Decimal above 0 and at most {MAX_RHO} with at most {RHO_DECIMALS} "
+        f"decimals, found {rho!r}; round a charge up (charged_rho) and a cap down",
+    )
+
+
+def check_text(name: str, text: str) -> None:
+    """Refuse a text that is not one line of 1 to 200 printable characters.
+
+    Raises
+    ------
+    ConfigurationError
+        Naming the field.
+    """
+    if not (isinstance(text, str) and 0 < len(text) <= 200 and text.isprintable()):
+        raise ConfigurationError(
+            "LEDGER_TEXT_INVALID",
+            f"expected {name} as one line of 1 to 200 printable characters, found {text!r}",
+        )
+
+
+def check_digest(digest: str) -> None:
+    """Refuse what is not a SHA-256 digest in hexadecimal.
+
+    Raises
+    ------
+    ConfigurationError
+        If it has another form.
+    """
+    if not _DIGEST.fullmatch(digest):
+        raise ConfigurationError(
+            "DIGEST_INVALID", "expected a SHA-256 digest of 64 lower-case hexadecimal digits"
+        )
+
+
+def check_key_ids(key_ids: Iterable[str]) -> None:
+    """Refuse what is not the id of a key.
+
+    Raises
+    ------
+    ConfigurationError
+        If one has another form than 16 lower-case hexadecimal digits.
+    """
+    if not all(isinstance(key_id, str) and _KEY_ID.fullmatch(key_id) for key_id in key_ids):
+        raise ConfigurationError(
+            "KEY_ID_INVALID", "expected the id of a key, 16 lower-case hexadecimal digits"
+        )

@@ -1,0 +1,304 @@
+"""What cohorts have spent and what their caps leave: sums, parallel composition, windows. No I/O.
+
+Charges of one cohort add up. Charges of different parts of one partition fall on different
+patients, so of them the largest sum counts (parallel composition); two partitions cut the same
+patients twice and add up. Every sum is compared with a cap that was fixed in advance, which keeps
+it valid although later requests depend on earlier releases (privacy filter; Smith and Thakurta,
+"Fully adaptive composition for Gaussian differential privacy", 2022).
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import TypeVar
+
+from privacy.charges import Caps, Charge, Partition
+from privacy.errors import BudgetRefused, LedgerError
+from privacy.ledger import Balance, EntryState, LedgerEntry
+from privacy.parameters import Adjacency
+
+_Key = TypeVar("_Key", str, int)
+
+TIME_FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"
+"""Times of the journal, with three decimals of a second."""
+
+
+def moment(recorded_at: str) -> datetime:
+    """Return the moment that a time of the journal names, in UTC.
+
+    Raises
+    ------
+    ValueError
+        If it has another form.
+    """
+    parsed = datetime.strptime(recorded_at, TIME_FORMAT).replace(tzinfo=UTC)
+    if time_text(parsed) != recorded_at or parsed.year < 1970:
+        raise ValueError(recorded_at)
+    return parsed
+
+
+def time_text(when: datetime) -> str:
+    """Return a moment in UTC as the journal writes it, which sorts like time."""
+    return when.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """One cap and what it leaves to a payer.
+
+    Parameters
+    ----------
+    name : str
+        ``lifetime``, ``dataset`` or ``window``.
+    scope : str
+        What the cap is of, in words.
+    cap_rho : Decimal
+        The cap.
+    spent_rho : Decimal
+        What the payer, a cohort or a part of it, has spent under the cap.
+    left_rho : Decimal
+        What the payer may still spend, at least zero.
+    """
+
+    name: str
+    scope: str
+    cap_rho: Decimal
+    spent_rho: Decimal
+    left_rho: Decimal
+
+
+class Books:
+    """What is spent, built up row by row from the journal.
+
+    Parameters
+    ----------
+    rows : iterable of LedgerEntry, optional
+        Rows in the order of the journal.
+    """
+
+    def __init__(self, rows: Iterable[LedgerEntry] = ()) -> None:
+        # By cohort and entry: the first row of each entry that counts, which has its amount.
+        self._charges: defaultdict[str, dict[str, LedgerEntry]] = defaultdict(dict)
+        self._lifetime_caps: dict[str, Decimal] = {}
+        self._dataset_caps: dict[str, Decimal] = {}
+        self._window_caps: defaultdict[str, dict[int, Decimal]] = defaultdict(dict)
+        self._approval: set[str] = set()
+        for row in rows:
+            self.record(row)
+
+    def record(self, row: LedgerEntry) -> None:
+        """Take the next row of the journal into account."""
+        if row.state is EntryState.VOID:
+            self._charges[row.cohort].pop(row.entry_id, None)
+        elif row.state is EntryState.ADJUSTED:
+            self._charges[row.cohort][row.entry_id] = row
+        elif row.state is EntryState.RESERVED:
+            self._charges[row.cohort][row.entry_id] = row
+            _lower(self._lifetime_caps, row.cohort, row.caps.lifetime_rho)
+            _lower(self._dataset_caps, row.dataset, row.caps.dataset_rho)
+            if row.caps.window_days is not None:
+                window_caps = self._window_caps[row.cohort]
+                _lower(window_caps, row.caps.window_days, row.caps.window_rho)
+            if row.needs_approval:
+                self._approval.add(row.cohort)
+
+    def check_policy(self, charge: Charge) -> None:
+        """Refuse a charge that drops an approval or changes the neighbours of a cohort.
+
+        Raises
+        ------
+        LedgerError
+            If an earlier entry of the cohort needed an approval and this one does not, or the
+            cohort was charged under the other adjacency: the sum would bound neither.
+        """
+        if charge.cohort in self._approval and not charge.needs_approval:
+            raise LedgerError(
+                "APPROVAL_REQUIRED",
+                f"expected a request that needs an approval, as earlier ones of cohort "
+                f"{charge.cohort!r} did, found one that needs none; set approval: officer",
+            )
+        if self._adjacencies(charge.cohort) - {charge.adjacency}:
+            raise LedgerError(
+                "ADJACENCY_MIXED",
+                f"expected the neighbours of the earlier charges of cohort {charge.cohort!r}, "
+                f"found {charge.adjacency.value}; charges under different neighbours do not add up",
+            )
+
+    def check_caps(self, charge: Charge, *, now: str) -> None:
+        """Refuse a charge that does not fit under every cap.
+
+        Parameters
+        ----------
+        charge : Charge
+            What is asked for; its caps hold where they are smaller than the recorded ones.
+        now : str
+            Time of the request.
+
+        Raises
+        ------
+        BudgetRefused
+            Naming the cap that leaves least.
+        """
+        limits = self._limits(
+            charge.cohort, charge.dataset, charge.partition, caps=charge.caps, now=now
+        )
+        # Of equal ones the first: a lifetime cap tells more than a window that will pass.
+        tightest = min(limits, key=lambda limit: limit.left_rho)
+        if charge.rho > tightest.left_rho:
+            payer = "" if charge.partition is None else f" for {charge.partition}"
+            raise BudgetRefused(
+                "BUDGET_EXCEEDED",
+                f"expected at most rho {tightest.left_rho:f}, what is left of the {tightest.name} "
+                f"cap {tightest.cap_rho:f} of {tightest.scope}{payer}, found a request for "
+                f"{charge.rho:f}; {tightest.left_rho // charge.rho} releases like this one are "
+                "left",
+            )
+
+    def balance(
+        self,
+        cohort: str,
+        *,
+        dataset: str | None,
+        partition: Partition | None,
+        caps: Caps | None,
+        now: str,
+    ) -> Balance:
+        """Return what a cohort, or a part of it, has spent and what every cap leaves.
+
+        Parameters
+        ----------
+        cohort : str
+            Name of the cohort.
+        dataset : str or None
+            Take the cap of this dataset into account.
+        partition : Partition or None
+            Balance of this part; None for a release of the whole cohort.
+        caps : Caps or None
+            Caps that would hold with the next entry.
+        now : str
+            Time at which windows end.
+        """
+        limits = self._limits(cohort, dataset, partition, caps=caps, now=now)
+        lifetime = next((limit for limit in limits if limit.name == "lifetime"), None)
+        if lifetime is None:
+            spent, _ = self._spent(cohort, partition)
+            return Balance(spent_rho=spent, cap_rho=None)
+        left = min(limit.left_rho for limit in limits)
+        return Balance(
+            spent_rho=lifetime.spent_rho,
+            cap_rho=lifetime.cap_rho,
+            tightest_rho=left if left < lifetime.cap_rho - lifetime.spent_rho else None,
+        )
+
+    def _adjacencies(self, cohort: str) -> set[Adjacency]:
+        rows = self._charges.get(cohort, {}).values()
+        return {row.adjacency for row in rows if row.state is EntryState.RESERVED}
+
+    def _limits(
+        self,
+        cohort: str,
+        dataset: str | None,
+        partition: Partition | None,
+        *,
+        caps: Caps | None,
+        now: str,
+    ) -> list[Limit]:
+        named = f"cohort {cohort!r}"
+        limits = []
+        lifetime = _smaller(
+            self._lifetime_caps.get(cohort), None if caps is None else caps.lifetime_rho
+        )
+        if lifetime is not None:
+            limits.append(_limit("lifetime", named, lifetime, *self._spent(cohort, partition)))
+        if dataset is not None:
+            cap = _smaller(
+                self._dataset_caps.get(dataset), None if caps is None else caps.dataset_rho
+            )
+            if cap is not None:
+                spent = self._spent_on_dataset(cohort, dataset, partition)
+                limits.append(_limit("dataset", f"dataset {dataset!r}", cap, *spent))
+        windows = dict(self._window_caps.get(cohort, {}))
+        if caps is not None and caps.window_days is not None:
+            _lower(windows, caps.window_days, caps.window_rho)
+        for days, cap in sorted(windows.items()):
+            begin = time_text(moment(now) - timedelta(days=days))
+            spent = self._spent(cohort, partition, after=begin)
+            limits.append(_limit("window", f"{named} in {days} days", cap, *spent))
+        return limits
+
+    def _spent(
+        self, cohort: str, partition: Partition | None, *, after: str = ""
+    ) -> tuple[Decimal, Decimal]:
+        """Return what the payer and what the worst part of the cohort has spent."""
+        rows = self._charges.get(cohort, {}).values()
+        return composed_rho([row for row in rows if row.recorded_at > after], partition)
+
+    def _spent_on_dataset(
+        self, cohort: str, dataset: str, partition: Partition | None
+    ) -> tuple[Decimal, Decimal]:
+        """Return the same for one dataset; adjustments of a cohort count in all its datasets."""
+        payer, worst = Decimal(0), Decimal(0)
+        for name, rows in self._charges.items():
+            paid = [row for row in rows.values() if row.dataset == dataset]
+            if not paid and name != cohort:
+                continue
+            paid += [row for row in rows.values() if row.state is EntryState.ADJUSTED]
+            own, largest = composed_rho(paid, partition if name == cohort else None)
+            payer, worst = payer + own, worst + largest
+        return payer, worst
+
+
+def composed_rho(
+    rows: Collection[LedgerEntry], partition: Partition | None = None
+) -> tuple[Decimal, Decimal]:
+    """Return the sum under parallel composition, for one part and for the worst one.
+
+    Parameters
+    ----------
+    rows : collection of LedgerEntry
+        Charges of one cohort that count.
+    partition : Partition, optional
+        The part that asks; None asks for the whole cohort, whose sum is that of the worst part.
+
+    Returns
+    -------
+    payer_rho : Decimal
+        What is spent on the patients of the part: charges of the whole cohort, of the part, and of
+        the worst part of every other partition.
+    worst_rho : Decimal
+        Charges of the whole cohort and of the worst part of every partition.
+    """
+    whole = Decimal(0)
+    parts: defaultdict[tuple[str, int], defaultdict[int, Decimal]] = defaultdict(
+        lambda: defaultdict(Decimal)
+    )
+    for row in rows:
+        if row.partition is None:
+            whole += row.rho
+        else:
+            parts[row.partition.scheme, row.partition.parts][row.partition.part] += row.rho
+    largest = {key: max(sums.values()) for key, sums in parts.items()}
+    worst = whole + sum(largest.values(), start=Decimal(0))
+    if partition is None:
+        return worst, worst
+    key = (partition.scheme, partition.parts)
+    own = parts[key][partition.part]
+    return worst - largest.get(key, Decimal(0)) + own, worst
+
+
+def _limit(name: str, scope: str, cap: Decimal, payer: Decimal, worst: Decimal) -> Limit:
+    # Above the cap, by an adjustment or a cap that was lowered, nobody may spend.
+    left = cap - payer if worst <= cap else Decimal(0)
+    return Limit(name=name, scope=scope, cap_rho=cap, spent_rho=payer, left_rho=left or Decimal(0))
+
+
+def _smaller(first: Decimal | None, second: Decimal | None) -> Decimal | None:
+    given = [cap for cap in (first, second) if cap is not None]
+    return min(given, default=None)
+
+
+def _lower(caps: dict[_Key, Decimal], key: _Key, cap: Decimal | None) -> None:
+    if cap is not None:
+        caps[key] = min(cap, caps.get(key, cap))

@@ -1,0 +1,221 @@
+"""Digests of files that tell which byte changed, not only that one did.
+
+Beside its SHA-256 a file has two sums over its bytes ``b_i``, modulo the prime ``p = 2**61 - 1``:
+``sum(b_i)`` and ``sum(i * b_i)``. A byte that was replaced at position ``i`` by one larger by ``d``
+changes them by ``d`` and ``i * d``, so that both are known from the two differences: the sums are
+syndromes of a Reed-Solomon code over the field of ``p`` elements, which corrects one error
+(Peterson, "Encoding and error-correction procedures for the Bose-Chaudhuri codes", IRE
+Transactions on Information Theory 6, 1960). The sums prove nothing by themselves. The SHA-256 of
+the file with the old byte put back does.
+"""
+
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from privacy.errors import IntegrityError
+
+PRIME = 2**61 - 1
+"""Modulus of the sums; every file that fits a disk has fewer bytes."""
+
+_WIDTH = 512
+_CHUNK_BYTES = _WIDTH**2
+_INDEX = np.arange(_WIDTH, dtype=np.int64)
+
+Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
+"""SHA-256 in hexadecimal, lower case."""
+
+_Residue = Annotated[int, Field(ge=0, lt=PRIME)]
+
+
+class FileDigest(BaseModel):
+    """What identifies the content of a file and locates one changed byte.
+
+    Attributes
+    ----------
+    sha256 : str
+        SHA-256 in hexadecimal.
+    size : int
+        Number of bytes, below ``2**61 - 1``.
+    byte_sum : int
+        Sum of all bytes modulo ``2**61 - 1``.
+    position_sum : int
+        Sum of position times byte modulo ``2**61 - 1``; positions are counted from 0.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    sha256: Sha256
+    size: _Residue
+    byte_sum: _Residue
+    position_sum: _Residue
+
+
+def digest_of(content: bytes | Path) -> FileDigest:
+    """Compute the digest of a file in one pass and in bounded memory.
+
+    Parameters
+    ----------
+    content : bytes or Path
+        The content, or the regular file that holds it.
+
+    Returns
+    -------
+    FileDigest
+        Exact for files of any size.
+
+    Raises
+    ------
+    IntegrityError
+        If the file is missing, a symbolic link or not a regular file.
+    """
+    sha256 = hashlib.sha256()
+    size = byte_sum = position_sum = 0
+    for chunk in _chunks(content):
+        sha256.update(chunk)
+        chunk_sum, chunk_position_sum = _sums(chunk)
+        byte_sum += chunk_sum
+        position_sum += size * chunk_sum + chunk_position_sum
+        size += len(chunk)
+    return FileDigest(
+        sha256=sha256.hexdigest(),
+        size=size,
+        byte_sum=byte_sum % PRIME,
+        position_sum=position_sum % PRIME,
+    )
+
+
+def changed_byte(expected: FileDigest, content: bytes | Path) -> str:
+    """Say how a file differs from its digest.
+
+    Parameters
+    ----------
+    expected : FileDigest
+        Digest of the file as it was.
+    content : bytes or Path
+        The file as it is.
+
+    Returns
+    -------
+    str
+        For example ``byte 1234 is 0x41, expected 0x42``, with positions counted from 0: said only
+        if the SHA-256 is right once that byte is put back. Otherwise that the file is longer or
+        shorter and by how much, or that more than one byte changed.
+
+    Raises
+    ------
+    IntegrityError
+        If the file is missing, a symbolic link or not a regular file.
+    """
+    found = digest_of(content)
+    if found == expected:
+        return "no byte changed"
+    if found.sha256 == expected.sha256:
+        return "no byte changed, the size or the sums of its digest are wrong"
+    if found.size != expected.size:
+        count = abs(found.size - expected.size)
+        direction = "longer" if found.size > expected.size else "shorter"
+        return f"it is {count} {'byte' if count == 1 else 'bytes'} {direction} than expected"
+    difference = (found.byte_sum - expected.byte_sum) % PRIME
+    if difference > PRIME // 2:
+        difference -= PRIME
+    if 0 < abs(difference) < 256:
+        moved = found.position_sum - expected.position_sum
+        position = moved * pow(difference, -1, PRIME) % PRIME
+        byte = _byte_at(content, position)
+        if byte is not None and 0 <= byte - difference < 256:
+            old = byte - difference
+            if _sha256_with(content, position, old) == expected.sha256:
+                return f"byte {position} is 0x{byte:02x}, expected 0x{old:02x}"
+    return "more than one byte changed"
+
+
+def open_regular(path: Path) -> int:
+    """Open a file for reading that is neither a link nor a device, pipe or folder.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+
+    Returns
+    -------
+    int
+        Open file descriptor.
+
+    Raises
+    ------
+    IntegrityError
+        ``FILE_MISSING`` or ``FILE_NOT_REGULAR``; names the file.
+    """
+    code = "FILE_MISSING"
+    try:
+        # O_NONBLOCK: opening a pipe must not wait for a writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return descriptor
+        os.close(descriptor)
+        code = "FILE_NOT_REGULAR"
+    except OSError as error:
+        # ENXIO: a socket.
+        not_regular = error.errno in (errno.ELOOP, errno.ENXIO)
+        code = "FILE_NOT_REGULAR" if not_regular else "FILE_MISSING"
+    raise IntegrityError(
+        code,
+        f"file {path.name} is missing or unreadable"
+        if code == "FILE_MISSING"
+        else f"file {path.name} is a symbolic link or not a regular file; remove it",
+    )
+
+
+def _chunks(content: bytes | Path) -> Iterator[bytes | memoryview]:
+    if isinstance(content, bytes):
+        view = memoryview(content)
+        for start in range(0, len(content), _CHUNK_BYTES):
+            yield view[start : start + _CHUNK_BYTES]
+        return
+    with os.fdopen(open_regular(content), "rb") as handle:
+        while chunk := handle.read(_CHUNK_BYTES):
+            yield chunk
+
+
+def _sums(chunk: bytes | memoryview) -> tuple[int, int]:
+    """Return the sums of the bytes, and of position times byte, of at most `_CHUNK_BYTES`.
+
+    In a grid of `_WIDTH` columns the position is ``row * _WIDTH + column``: sums of rows and of
+    columns are enough, and are fast. All stay below 2**44; Python's integers take over from there.
+    """
+    values = np.frombuffer(chunk, dtype=np.uint8)
+    grid = np.pad(values, (0, -len(values) % _WIDTH)).reshape(-1, _WIDTH)
+    rows, columns = grid.sum(axis=1, dtype=np.int64), grid.sum(axis=0, dtype=np.int64)
+    above = int(rows @ _INDEX[: len(rows)]) * _WIDTH
+    return int(rows.sum()), above + int(columns @ _INDEX)
+
+
+def _byte_at(content: bytes | Path, position: int) -> int | None:
+    start = 0
+    for chunk in _chunks(content):
+        if position < start + len(chunk):
+            return chunk[position - start]
+        start += len(chunk)
+    return None
+
+
+def _sha256_with(content: bytes | Path, position: int, byte: int) -> str:
+    """Return the SHA-256 of a file with another byte at a position."""
+    sha256 = hashlib.sha256()
+    start = 0
+    for chunk in _chunks(content):
+        restored = bytearray(chunk)
+        if start <= position < start + len(chunk):
+            restored[position - start] = byte
+        sha256.update(restored)
+        start += len(chunk)
+    return sha256.hexdigest()

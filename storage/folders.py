@@ -1,0 +1,79 @@
+"""Private folders that appear whole: written beside their place, forced to the disk, renamed."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from privacy.errors import IntegrityError
+from storage.refs import check_file_name, check_name
+from storage.settings import ensure_private_directory
+from storage.workspace import fsync_directory
+
+_STAGING_PREFIX = ".staging-"
+
+
+def write_folder(target: Path, files: Mapping[str, bytes]) -> None:
+    """Write a folder of mode 0700 with files of mode 0600: all of it or, after a crash, none.
+
+    Parameters
+    ----------
+    target : Path
+        The folder; its parent is created with mode 0700 if missing.
+    files : mapping of str to bytes
+        Content of each file, see `storage.refs.check_file_name`.
+
+    Raises
+    ------
+    IntegrityError
+        If the folder exists; it is never replaced.
+    ConfigurationError
+        If a name is malformed or the parent is open to others.
+    """
+    parent = ensure_private_directory(target.parent)
+    staging = parent / f"{_STAGING_PREFIX}{target.name}-{os.urandom(4).hex()}"
+    staging.mkdir(mode=0o700)
+    exists = False
+    try:
+        for name, content in files.items():
+            write_durably(staging / check_file_name(name), content)
+        fsync_directory(staging)
+        try:
+            # The target is missing or, after a crash of another kind, not empty: never replaced.
+            os.rename(staging, target)
+        except OSError:
+            exists = os.path.lexists(target)
+            if not exists:
+                raise
+        fsync_directory(parent)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    if exists:
+        raise IntegrityError(
+            "ALREADY_WRITTEN", f"folder {target.name} is already written and never replaced"
+        )
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Write a new file of mode 0600 and force it to the disk.
+
+    Raises
+    ------
+    IntegrityError
+        If the file exists.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o600)
+    except FileExistsError:
+        raise IntegrityError("ALREADY_WRITTEN", f"file {path.name} is already written") from None
+    with os.fdopen(descriptor, "wb") as handle:
+        handle.write(content)
+        handle.flush()
+        os.fsync(handle.fileno())
+
+
+def remove_staging(parent: Path, name: str) -> None:
+    """Delete what a crashed writer of this folder left behind. The writer must be dead."""
+    for left in parent.glob(f"{_STAGING_PREFIX}{check_name(name)}-*"):
+        shutil.rmtree(left, ignore_errors=True)

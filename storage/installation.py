@@ -1,0 +1,52 @@
+"""The identity of an installation: who runs an entry of a ledger that several share."""
+
+import os
+import re
+from pathlib import Path
+
+from privacy.errors import IntegrityError
+from storage.folders import write_durably
+from storage.settings import ensure_private_directory
+
+_FILE = "installation"
+
+
+def installation_id(home: Path) -> str:
+    """Return the id of the installation with this home, made at the first use.
+
+    Whether a run is alive can be seen only by the installation that started it, by the locks in
+    its home; so an installation closes its own entries and never those of another.
+
+    Parameters
+    ----------
+    home : Path
+        ``CLUSTMIX_HOME``, created with mode 0700 if missing.
+
+    Returns
+    -------
+    str
+        For example ``i-0f3a9c21d4e5b6a7``; random, says nothing about the machine.
+
+    Raises
+    ------
+    IntegrityError
+        If the file holds something else.
+    """
+    path = ensure_private_directory(home) / _FILE
+    staged = home / f".{_FILE}-{os.urandom(4).hex()}"
+    if not path.exists():
+        write_durably(staged, f"i-{os.urandom(8).hex()}\n".encode("ascii"))
+        try:
+            os.link(staged, path)  # fails if another process was first
+        except FileExistsError:
+            pass
+        finally:
+            staged.unlink()
+    text = path.read_text("ascii", errors="replace").strip()
+    if re.fullmatch(r"i-[0-9a-f]{16}", text) is None:
+        raise IntegrityError(
+            "INSTALLATION_INVALID",
+            f"expected the id of this installation in {path}, found something else; restore the "
+            "file, or delete it once no entry of this installation is open",
+        )
+    return text

@@ -1,0 +1,204 @@
+"""Sealed measurements: the noisy statistics of a charge, kept so that nothing is drawn twice.
+
+A measurement holds what the noise has made public already. Releases, other numbers of rows and
+other formats are made from it at no cost, by post-processing. It stays with its owner because it
+is not signed and not meant for readers, not because it is secret.
+"""
+
+import hashlib
+import io
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, ValidationError
+
+from privacy.errors import IntegrityError
+from storage.folders import write_folder
+from storage.manifest import canonical_json
+from storage.refs import ReleaseRef
+
+RECORD_FILE = "measurement.json"
+RELEASED_FILE = "released.npz"
+
+_Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
+
+
+class MeasurementRecord(BaseModel):
+    """What was measured, for whom, and the digests of the arrays.
+
+    Attributes
+    ----------
+    dataset, release_id : str
+        The release that was paid for.
+    ledger_entry : str
+        The entry that paid.
+    request_key : str
+        Keyed digest of content, configuration and code, see `tasks.request_key`.
+    site : dict
+        The site file, as JSON.
+    events : tuple of dict
+        Draws in order, as `privacy.events.event_to_dict` writes them.
+    tainted : bool
+        Whether the noise can be drawn again.
+    requester : str or None
+        Key id of the person who asked.
+    code_version, code_sha256 : str
+        Version and digest of the program.
+    files : dict of str to str
+        SHA-256 of every other file.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format_version: Literal[1] = 1
+    dataset: str
+    release_id: str
+    ledger_entry: str
+    request_key: _Sha256
+    site: dict[str, JsonValue]
+    events: tuple[dict[str, JsonValue], ...]
+    tainted: bool
+    requester: str | None
+    code_version: str
+    code_sha256: _Sha256
+    files: dict[str, _Sha256] = Field(min_length=1)
+
+    @property
+    def ref(self) -> ReleaseRef:
+        """Address of the release that was paid for."""
+        return ReleaseRef(dataset=self.dataset, release_id=self.release_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """A sealed measurement that was read and verified.
+
+    Attributes
+    ----------
+    record : MeasurementRecord
+        Its record.
+    released : dict of str to ndarray
+        Everything the method released or derived: the input of its sampler.
+    sha256 : str
+        Digest of the record, which holds the digests of all files.
+    """
+
+    record: MeasurementRecord
+    released: dict[str, NDArray[Any]]
+    sha256: str
+
+
+class MeasurementStore:
+    """Folders ``<root>/<release_id>`` of sealed measurements, mode 0700.
+
+    Parameters
+    ----------
+    root : Path
+        Created on the first use.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def seal(self, record: MeasurementRecord, files: Mapping[str, bytes]) -> str:
+        """Write a measurement that no later call can replace, and force it to the disk.
+
+        Parameters
+        ----------
+        record : MeasurementRecord
+            Its `files` are the digests of `files`.
+        files : mapping of str to bytes
+            npz files of noisy and derived arrays.
+
+        Returns
+        -------
+        str
+            Digest of the measurement, for the ledger.
+
+        Raises
+        ------
+        IntegrityError
+            If the release has a measurement, or a file differs from its digest.
+        """
+        if {name: hashlib.sha256(content).hexdigest() for name, content in files.items()} != dict(
+            record.files
+        ):
+            raise IntegrityError(
+                "MEASUREMENT_MISMATCH", "expected the digests of the files that are sealed"
+            )
+        content = canonical_json(record.model_dump(mode="json"))
+        write_folder(self._root / record.release_id, {**files, RECORD_FILE: content})
+        return hashlib.sha256(content).hexdigest()
+
+    def digest(self, release_id: str) -> str | None:
+        """Return the digest of a measurement that verifies, or None if there is none."""
+        try:
+            return self.open(release_id).sha256
+        except IntegrityError:
+            return None
+
+    def open(self, release_id: str, *, expected_sha256: str | None = None) -> Measurement:
+        """Read a measurement and check every file.
+
+        Parameters
+        ----------
+        release_id : str
+            The release that was paid for.
+        expected_sha256 : str, optional
+            Digest in the ledger.
+
+        Raises
+        ------
+        IntegrityError
+            If it is missing, damaged, or not the one in the ledger.
+        """
+        folder = self._root / release_id
+        try:
+            content = (folder / RECORD_FILE).read_bytes()
+            record = MeasurementRecord.model_validate_json(content)
+            files = {name: (folder / name).read_bytes() for name in record.files}
+        except (OSError, ValidationError):
+            raise _damaged(release_id, "missing or unreadable") from None
+        sha256 = hashlib.sha256(content).hexdigest()
+        if record.release_id != release_id or sha256 != (expected_sha256 or sha256):
+            raise _damaged(release_id, "not the one in the ledger")
+        for name, data in files.items():
+            if hashlib.sha256(data).hexdigest() != record.files[name]:
+                raise _damaged(release_id, f"changed in file {name}")
+        return Measurement(
+            record=record, released=arrays_of_bytes(files[RELEASED_FILE]), sha256=sha256
+        )
+
+
+def arrays_to_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """Write named arrays as an npz file: no pickles, and the same arrays give the same bytes."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, array in arrays.items():
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
+    return buffer.getvalue()
+
+
+def arrays_of_bytes(content: bytes) -> dict[str, NDArray[Any]]:
+    """Read what `arrays_to_bytes` wrote; content with pickles is refused."""
+    arrays = {}
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        for name in archive.namelist():
+            with archive.open(name) as member:
+                array = np.lib.format.read_array(member, allow_pickle=False)
+            arrays[name.removesuffix(".npy")] = array
+    return arrays
+
+
+def _damaged(release_id: str, what: str) -> IntegrityError:
+    return IntegrityError(
+        "MEASUREMENT_DAMAGED",
+        f"the sealed measurement of {release_id} is {what}; restore it from a backup, or measure "
+        "anew (--new-draw), which is charged again",
+    )

@@ -1,0 +1,176 @@
+"""The files of a bundle: synthetic rows, schema, card, page, and the manifest that names them.
+
+Everything here reads released values and public settings only.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+import pandas as pd
+
+from privacy.accountants.gaussian import GaussianAccountant
+from privacy.events import Event, event_to_dict
+from privacy.ledger import Balance
+from privacy.parameters import Adjacency, Analysis
+from storage.digests import FileDigest
+from storage.manifest import GateRecord, Manifest, MethodRecord, file_digests
+from tasks import expectations
+from tasks.ledger_steps import unit_in_words
+from tasks.reporting.data_card import DATA_CARD_FILE, render_data_card
+from tasks.reporting.guarantee import Claim, guarantee_statement
+from tasks.reporting.report import REPORT_FILE, render_report
+from tasks.request_key import code_sha256
+from tasks.run import ReleaseJob
+
+PARQUET_FILE = "synthetic.parquet"
+CSV_FILE = "synthetic.csv"
+SCHEMA_FILE = "schema.json"
+
+NO_MEASUREMENT = "0" * 64
+"""Stands for the digest of a measurement where there is none: a benchmark run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """What the rows of a bundle were made from.
+
+    Parameters
+    ----------
+    events
+        Draws that really happened.
+    ledger_entry
+        Entry that paid.
+    measurement_sha256
+        Digest of the sealed measurement.
+    tainted
+        Whether the noise can be drawn again.
+    analysis
+        Which analysis was run.
+    conditions
+        Levels that the rows were sampled for, by column.
+    resampled_from
+        Release whose measurement this is, if it is another one.
+    """
+
+    events: tuple[Event, ...]
+    ledger_entry: str
+    measurement_sha256: str
+    tainted: bool
+    analysis: Analysis = Analysis.PROVEN
+    conditions: Mapping[str, str] = field(default_factory=dict)
+    resampled_from: str | None = None
+
+
+def build_manifest(
+    job: ReleaseJob,
+    *,
+    provenance: Provenance,
+    gate: expectations.GateReport,
+    files: Mapping[str, FileDigest],
+    rows: int,
+) -> Manifest:
+    """State what was released, from the events that really happened."""
+    delta = job.parameters.delta
+    totals = {}
+    for adjacency in Adjacency:
+        accountant = GaussianAccountant(adjacency=adjacency)
+        for event in provenance.events:
+            accountant = accountant.compose(event)
+        totals[adjacency] = accountant
+    accountant = totals[job.adjacency]
+    facts: dict[str, Any] = {
+        "dataset": job.ref.dataset,
+        "release_id": job.ref.release_id,
+        "created_on": datetime.now(UTC).date(),
+        "analysis": provenance.analysis.value,
+        "method": MethodRecord(
+            name=job.method.kind, settings=job.method.model_dump(mode="json", exclude={"kind"})
+        ),
+        "request": {
+            "epsilon": job.parameters.epsilon,
+            "delta": delta,
+            "adjacency": job.adjacency.value,
+            "lifetime_epsilon": job.lifetime_epsilon,
+            "rows": job.rows,
+        },
+        "code_version": version("clustmix"),
+        "code_sha256": code_sha256(),
+        "events": tuple(event_to_dict(event) for event in provenance.events),
+        "mu": accountant.mu,
+        "rho": accountant.rho,
+        "epsilon": accountant.epsilon(delta=delta),
+        "delta": delta,
+        "replace_one_epsilon": totals[Adjacency.REPLACE_ONE].epsilon(delta=delta),
+        "adjacency": job.adjacency.value,
+        "privacy_unit": unit_in_words(job),
+        "max_rows_per_patient": job.unit.max_rows,
+        "ledger_entry": provenance.ledger_entry,
+        "measurement_sha256": provenance.measurement_sha256,
+        "needs_approval": job.needs_approval,
+        "requester": job.requester,
+        "conditions": dict(provenance.conditions),
+        "resampled_from": provenance.resampled_from,
+        "gate": tuple(GateRecord.model_validate(record) for record in gate.records()),
+        "rows": rows,
+        "tainted": provenance.tainted,
+        "files": dict(files),
+    }
+    draft = Manifest(guarantee="-", **facts)
+    return Manifest(guarantee=guarantee_statement(Claim.of(draft)), **facts)
+
+
+def table_files(job: ReleaseJob, frame: pd.DataFrame, mark: Mapping[str, str]) -> dict[str, bytes]:
+    """Write the synthetic rows, in both formats, and their schema.
+
+    ``mark`` adds columns of constant text to every row, and keys to the schema file: what is not
+    proven must say so wherever it is copied to.
+    """
+    marked = frame.assign(**mark)
+    schema = {**mark, **job.table_schema.model_dump(mode="json")}
+    return {
+        PARQUET_FILE: _parquet(marked),
+        CSV_FILE: marked.to_csv(index=False, lineterminator="\n").encode("utf-8"),
+        SCHEMA_FILE: (json.dumps(schema, indent=2, ensure_ascii=False) + "\n").encode("utf-8"),
+    }
+
+
+def build_bundle(
+    job: ReleaseJob,
+    frame: pd.DataFrame,
+    balance: Balance | None,
+    *,
+    provenance: Provenance,
+    gate: expectations.GateReport,
+    mark: Mapping[str, str] | None = None,
+) -> tuple[dict[str, bytes], Manifest]:
+    """Make the files of the bundle and the manifest that names their digests.
+
+    The card and the page are written from a manifest that names the tables; the final one names
+    them too.
+    """
+    files = table_files(job, frame, mark or {})
+    manifest = build_manifest(
+        job, provenance=provenance, gate=gate, files=file_digests(files), rows=len(frame)
+    )
+    files |= {
+        DATA_CARD_FILE: render_data_card(
+            manifest, job.table_schema, title=job.title, balance=balance
+        ).encode("utf-8"),
+        REPORT_FILE: render_report(
+            manifest, frame, job.table_schema, title=job.title, balance=balance
+        ).encode("utf-8"),
+    }
+    return files, manifest.model_copy(update={"files": file_digests(files)})
+
+
+def _parquet(frame: pd.DataFrame) -> bytes:
+    buffer = io.BytesIO()
+    frame.to_parquet(buffer, index=False, compression="zstd")
+    return buffer.getvalue()

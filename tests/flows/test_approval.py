@@ -1,0 +1,241 @@
+"""Releases that a second person has to sign: nobody decides about their own request."""
+
+import json
+import re
+from pathlib import Path
+from unittest import mock
+
+import made_up_release as made
+import pytest
+
+from flows.cli import main
+from flows.publication import approve, reject, resample
+from privacy.errors import ClustMixError, ConfigurationError, IntegrityError, LedgerError
+from storage.keys import SigningKey, read_public_keys
+from storage.releases import verify_bundle
+from storage.settings import load_settings
+from tasks import publish_steps
+from tasks.run import Site
+
+
+@pytest.fixture
+def installation(tmp_path, monkeypatch):
+    for name, value in made.environment_of(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    return tmp_path
+
+
+@pytest.fixture
+def site(installation):
+    return Site(settings=load_settings())
+
+
+def make_key(folder, name):
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return SigningKey.create(folder / f"{name}.key")
+
+
+@pytest.fixture
+def requester(installation):
+    return make_key(installation / "engineer", "engineer")
+
+
+@pytest.fixture
+def officer(installation, site):
+    key = make_key(installation / "officer", "officer")
+    site.keys.pipeline()
+    officers = site.settings.key_folder / "officers"
+    officers.mkdir(mode=0o700, exist_ok=True)
+    key.public.write(officers / "officer.pub")
+    return key
+
+
+@pytest.fixture
+def waiting(installation, requester, officer):
+    path = made.write_site(installation, approval="officer")
+    return made.release_without_engine(path, requester=requester.key_id)
+
+
+def test_release_waits_and_the_officer_sees_it(waiting, site):
+    assert waiting.state == "sealed"
+    (entry,) = site.ledger.entries()
+    assert (entry.state, entry.needs_approval) == ("sealed", True)
+    assert not (site.settings.releases / "made-up").exists()
+    shown = {path.name for path in Path(waiting.bundle).iterdir()}
+    assert {"report.html", "data_card.md", "manifest.json", "synthetic.csv"} <= shown
+    assert Path(waiting.bundle).stat().st_mode & 0o777 == 0o700
+
+
+def test_approved_release_is_published_as_it_was_seen(waiting, site, officer):
+    seen = {path.name: path.read_bytes() for path in Path(waiting.bundle).iterdir()}
+    outcome = approve(site, waiting.release_id, key=officer, reason="within the protocol")
+    assert outcome.state == "published"
+    published = {path.name: path.read_bytes() for path in Path(outcome.bundle).iterdir()}
+    assert {name: published[name] for name in seen} == seen
+    assert published.keys() - seen.keys() == {"signature.json", "approval.json"}
+    verified = verify_bundle(Path(outcome.bundle), trusted=site.keys.trusted())
+    assert (verified.approved_by, verified.reason) == (officer.key_id, "within the protocol")
+    rows = site.ledger.history()
+    assert [row.state.value for row in rows] == [
+        "reserved",
+        "executing",
+        "sealed",
+        "approved",
+        "published",
+    ]
+    assert (rows[3].signers, rows[3].note) == ((officer.key_id,), "within the protocol")
+    assert list(site.settings.pending.iterdir()) == []
+
+
+def test_reader_needs_the_public_keys_alone(waiting, site, officer, installation):
+    outcome = approve(site, waiting.release_id, key=officer, reason="agreed")
+    keys = [site.settings.key_folder / "pipeline.pub", installation / "officer" / "officer.pub"]
+    verify_bundle(Path(outcome.bundle), trusted=read_public_keys(keys))
+    with pytest.raises(IntegrityError):
+        verify_bundle(Path(outcome.bundle), trusted=read_public_keys(keys[:1]))
+
+
+def test_requester_cannot_approve(installation, site, requester, officer, waiting):
+    # Not even as an officer.
+    requester.public.write(site.settings.key_folder / "officers" / "engineer.pub")
+    for decide in (approve, reject):
+        with pytest.raises(ConfigurationError) as caught:
+            decide(site, waiting.release_id, key=requester, reason="mine")
+        assert str(caught.value) == (
+            "APPROVER_IS_REQUESTER: expected the key of an officer other than the person who "
+            "asked for the release; a second person has to decide"
+        )
+    assert [entry.state.value for entry in site.ledger.entries()] == ["sealed"]
+
+
+def test_stranger_cannot_approve(installation, site, waiting):
+    stranger = make_key(installation / "stranger", "stranger")
+    with pytest.raises(ConfigurationError) as caught:
+        approve(site, waiting.release_id, key=stranger, reason="why not")
+    assert str(caught.value) == (
+        "NOT_AN_OFFICER: expected a key whose public half is in "
+        f"{site.settings.key_folder / 'officers'}, found {stranger.key_id}; its administrator can "
+        "put it there"
+    )
+
+
+def test_request_is_signed_too(installation):
+    path = made.write_site(installation, approval="officer")
+    with pytest.raises(ConfigurationError) as caught:
+        made.release_without_engine(path)
+    assert str(caught.value) == (
+        "REQUESTER_MISSING: expected the key of the person who asks, because an officer other "
+        "than that person has to approve; give --key (clustmix keygen makes one)"
+    )
+    assert not (installation / "home" / "ledger.sqlite").exists()
+
+
+def test_rejected_release_is_never_published_and_stays_charged(waiting, site, officer):
+    before = site.ledger.balance("made-up").spent_rho
+    entry = reject(site, waiting.release_id, key=officer, reason="too few patients")
+    assert (entry.state, entry.note, entry.signers) == (
+        "withheld",
+        "too few patients",
+        (officer.key_id,),
+    )
+    assert site.ledger.balance("made-up").spent_rho == before
+    assert not Path(waiting.bundle).exists()
+    for decide in (approve, reject):
+        with pytest.raises(LedgerError) as caught:
+            decide(site, waiting.release_id, key=officer, reason="again")
+        assert str(caught.value) == (
+            "NOTHING_TO_DECIDE: expected a release that waits for an officer, found "
+            f"{waiting.release_id} withheld"
+        )
+
+
+def test_approval_cannot_be_turned_off(installation, waiting):
+    path = made.write_site(installation, privacy={"epsilon": 1.5})
+    with pytest.raises(ClustMixError, match="APPROVAL_REQUIRED"):
+        made.release_without_engine(path)
+
+
+def test_asking_again_waits_as_well(installation, waiting, requester, site):
+    path = made.write_site(installation, approval="officer")
+    again = made.release_without_engine(path, requester=requester.key_id)
+    assert (again.state, again.release_id, again.reused) == ("sealed", waiting.release_id, True)
+    assert len(site.ledger.entries()) == 1
+
+
+def test_other_measurement_under_the_same_signature_is_refused(waiting, site, officer):
+    path = site.settings.measurements / waiting.release_id / "released.npz"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(IntegrityError, match="MEASUREMENT_DAMAGED"):
+        approve(site, waiting.release_id, key=officer, reason="agreed")
+    assert [entry.state.value for entry in site.ledger.entries()] == ["sealed"]
+
+
+def test_other_rows_than_the_officer_saw_are_refused(waiting, site, officer):
+    path = Path(waiting.bundle) / "synthetic.csv"
+    path.write_bytes(path.read_bytes().replace(b"icu", b"ICU", 1))
+    with pytest.raises(IntegrityError) as caught:
+        approve(site, waiting.release_id, key=officer, reason="agreed")
+    assert str(caught.value) == (
+        f"PENDING_DAMAGED: the pending bundle of {waiting.release_id} is damaged; reject it, then "
+        "make another from its measurement (clustmix resample)"
+    )
+
+
+def test_publication_that_failed_after_the_signature_goes_on(
+    installation, waiting, site, officer, requester
+):
+    with (
+        mock.patch.object(publish_steps, "publish_pending", side_effect=OSError(28, "full")),
+        pytest.raises(OSError, match="full"),
+    ):
+        approve(site, waiting.release_id, key=officer, reason="agreed")
+    assert [entry.state.value for entry in site.ledger.entries()] == ["approved"]
+    path = made.write_site(installation, approval="officer")
+    outcome = made.release_without_engine(path, requester=requester.key_id)
+    assert (outcome.state, outcome.release_id) == ("published", waiting.release_id)
+    verified = verify_bundle(Path(outcome.bundle), trusted=site.keys.trusted())
+    assert verified.approved_by == officer.key_id
+
+
+def test_resample_carries_the_approval_of_its_measurement(waiting, site, officer):
+    approve(site, waiting.release_id, key=officer, reason="agreed")
+    outcome = resample(site, waiting.release_id, rows=50)
+    verified = verify_bundle(Path(outcome.bundle), trusted=site.keys.trusted())
+    assert verified.approved_by == officer.key_id
+    assert verified.manifest.resampled_from == waiting.release_id
+
+
+def test_command_line(installation, site, capsys, monkeypatch):
+    monkeypatch.chdir(installation)
+    for name in ("engineer", "officer"):
+        (installation / name).mkdir(mode=0o700)
+        assert main(["keygen", f"{name}/{name}.key"]) == 0
+        assert re.search(r"key id [0-9a-f]{16}", capsys.readouterr().out)
+    assert main(["keygen", "officer/officer.key"]) == 2
+    capsys.readouterr()
+    site.keys.pipeline()
+    (site.settings.key_folder / "officers").mkdir(mode=0o700, exist_ok=True)
+    (site.settings.key_folder / "officers" / "officer.pub").write_bytes(
+        (installation / "officer" / "officer.pub").read_bytes()
+    )
+    path = made.write_site(installation, approval="officer")
+    requester = SigningKey.read(installation / "engineer" / "engineer.key").key_id
+    released = made.release_without_engine(path, requester=requester)
+    arguments = [released.release_id, "--reason", "agreed", "--key"]
+    assert main(["approve", *arguments, "engineer/engineer.key"]) == 2
+    assert "APPROVER_IS_REQUESTER" in capsys.readouterr().err
+    assert main(["approve", *arguments, "officer/officer.key", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["state"] == "published"
+    keys = [
+        "--key",
+        str(site.settings.key_folder / "pipeline.pub"),
+        "--officer",
+        "officer/officer.pub",
+    ]
+    assert main(["verify", answer["bundle"], *keys]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"by the officer with key {SigningKey.read(Path('officer/officer.key')).key_id}" in shown
+    assert main(["verify", answer["bundle"], *keys[:2], "--officer", "engineer/engineer.pub"]) == 1
+    assert main(["reject", *arguments, "officer/officer.key"]) == 1
+    assert "NOTHING_TO_DECIDE" in capsys.readouterr().err

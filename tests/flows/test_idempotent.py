@@ -1,0 +1,192 @@
+"""The same table, settings and code are measured once; what is new is charged anew."""
+
+import json
+import os
+import sqlite3
+from decimal import Decimal
+from unittest import mock
+
+import made_up_release as made
+import pandas as pd
+import pytest
+import yaml
+
+from privacy.errors import ClustMixError, Withheld
+from storage.ledger_db import LedgerDatabase
+from tasks import ledger_steps, publish_steps, request_key
+
+
+@pytest.fixture
+def installation(tmp_path, monkeypatch):
+    for name, value in made.environment_of(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    return tmp_path
+
+
+def ledger_of(installation):
+    return LedgerDatabase(installation / "home" / "ledger.sqlite")
+
+
+def test_the_same_table_is_measured_once(installation):
+    site = made.write_site(installation)
+    first = made.release_without_engine(site)
+    before = {path.name: path.read_bytes() for path in installation.glob("releases/made-up/*/*")}
+    second = made.release_without_engine(site)
+    assert (first.reused, second.reused) == (False, True)
+    assert second.release_id == first.release_id
+    assert second.charged_rho == "0"
+    assert second.remaining_rho == first.remaining_rho
+    after = {path.name: path.read_bytes() for path in installation.glob("releases/made-up/*/*")}
+    assert after == before
+    assert len(ledger_of(installation).entries()) == 1
+
+
+def test_a_touched_moved_and_uploaded_again_file_costs_nothing(installation):
+    site = made.write_site(installation)
+    first = made.release_without_engine(site)
+    os.utime(installation / "cohort.csv", (1, 1))
+    assert made.release_without_engine(site).release_id == first.release_id
+    other = installation / "other"
+    other.mkdir()
+    moved = made.write_site(other)
+    (installation / "cohort.csv").unlink()
+    assert made.release_without_engine(moved).release_id == first.release_id
+    assert len(ledger_of(installation).entries()) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"cohort": made.made_up_cohort().head(-1)},
+        {"privacy": {"epsilon": 1.5}},
+        {"privacy_unit": {"max_rows_per_patient": 2}},
+        {"method": made.SMALL_CLUSTMIX},
+        {"source": {"delimiter": ",", "select": {"note": "-"}}},
+    ],
+    ids=["one row less", "epsilon", "unit", "method", "selection"],
+)
+def test_what_shapes_the_measurement_is_a_new_charge(installation, change):
+    first = made.release_without_engine(made.write_site(installation))
+    second = made.release_without_engine(made.write_site(installation, **change))
+    assert second.release_id != first.release_id
+    assert not second.reused
+    assert len(ledger_of(installation).entries()) == 2
+
+
+def test_other_code_is_a_new_charge(installation, monkeypatch):
+    site = made.write_site(installation)
+    first = made.release_without_engine(site)
+    monkeypatch.setattr(request_key, "code_sha256", lambda: "0" * 64)
+    assert made.release_without_engine(site).release_id != first.release_id
+
+
+def test_other_numbers_of_rows_and_titles_cost_nothing(installation):
+    first = made.release_without_engine(made.write_site(installation))
+    more = made.release_without_engine(
+        made.write_site(installation, rows=450, title="Another title", lifetime_epsilon=40.0)
+    )
+    assert more.reused
+    assert more.release_id != first.release_id
+    assert len(pd.read_parquet(f"{more.bundle}/synthetic.parquet")) == 450
+    manifest = json.loads((installation / more.bundle / "manifest.json").read_text())
+    assert manifest["resampled_from"] == first.release_id
+    assert len(ledger_of(installation).entries()) == 1
+
+
+def test_new_noise_has_to_be_asked_for_and_is_paid_again(installation):
+    site = made.write_site(installation)
+    first = made.release_without_engine(site)
+    second = made.release_without_engine(site, new_draw=True)
+    assert second.release_id != first.release_id
+    assert ledger_of(installation).balance("made-up").spent_rho == 2 * Decimal(first.charged_rho)
+    draws = [path.read_bytes() for path in installation.glob("home/measurements/*/sealed-*.npz")]
+    assert len(set(draws)) == 2
+    # From then on, the request means the newer one.
+    assert made.release_without_engine(site).release_id == second.release_id
+
+
+def test_two_tables_with_the_same_content_have_keys_of_their_own():
+    settings = {"dataset": "a", "cohort": "a"}
+    key = request_key.request_key(b"k" * 32, content_sha256="0" * 64, settings=settings)
+    for other in (
+        request_key.request_key(b"l" * 32, content_sha256="0" * 64, settings=settings),
+        request_key.request_key(b"k" * 32, content_sha256="1" * 64, settings=settings),
+        request_key.request_key(
+            b"k" * 32, content_sha256="0" * 64, settings={"dataset": "b", "cohort": "a"}
+        ),
+    ):
+        assert other != key
+    assert len(key) == 64
+
+
+def test_a_release_that_failed_after_its_seal_goes_on_from_there(installation):
+    site = made.write_site(installation)
+    with (
+        mock.patch.object(publish_steps, "sample_rows", side_effect=RuntimeError),
+        pytest.raises(ClustMixError, match="prepare:RuntimeError"),
+    ):
+        made.release_without_engine(site)
+    (entry,) = ledger_of(installation).entries()
+    assert entry.state == "sealed"
+    outcome = made.release_without_engine(site)
+    assert (outcome.release_id, outcome.reused) == (entry.release_id, True)
+    assert [e.state.value for e in ledger_of(installation).entries()] == ["published"]
+
+
+def test_a_withheld_measurement_is_not_measured_again_unasked(installation):
+    site = made.write_site(installation)
+    failed = Withheld("OUTPUT_GATE", "the synthetic rows break these rules: made up")
+    with (
+        mock.patch.object(publish_steps, "output_gate", side_effect=failed),
+        pytest.raises(Withheld, match="OUTPUT_GATE"),
+    ):
+        made.release_without_engine(site)
+    (entry,) = ledger_of(installation).entries()
+    assert entry.state == "withheld"
+    with pytest.raises(Withheld) as caught:
+        made.release_without_engine(site)
+    assert str(caught.value) == (
+        f"MEASUREMENT_WITHHELD: release {entry.release_id} of the same table was withheld; a "
+        "measurement with new noise is possible (--new-draw) and is charged again"
+    )
+    assert len(ledger_of(installation).entries()) == 1
+
+
+def test_a_run_of_the_same_request_that_does_not_end(installation, monkeypatch):
+    site = made.write_site(installation)
+    monkeypatch.setattr(ledger_steps, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(ledger_steps, "_POLL_SECONDS", 0.01)
+    with (
+        mock.patch.object(ledger_steps, "begin", side_effect=KeyboardInterrupt),
+        mock.patch.object(ledger_steps, "close_failed"),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        made.release_without_engine(site)
+    (entry,) = ledger_of(installation).entries()
+    assert entry.state == "reserved"
+    with (
+        mock.patch.object(ledger_steps, "clean_up"),
+        mock.patch.object(ledger_steps, "live_run_ids", return_value={entry.release_id}),
+        pytest.raises(ClustMixError) as caught,
+    ):
+        made.release_without_engine(site)
+    assert str(caught.value) == (
+        f"RELEASE_RUNNING: expected release {entry.release_id} of the same table to end within 0 "
+        "seconds, found it reserved; wait for its end, or end it and run again"
+    )
+
+
+def test_a_database_is_measured_at_every_release(installation, monkeypatch):
+    # What it holds is not known before it is read, and reading is paid for.
+    path = installation / "cohort.sqlite"
+    with sqlite3.connect(path) as connection:
+        made.made_up_cohort().to_sql("cohort", connection, index=False)
+    connection.close()
+    monkeypatch.setenv("COHORT_URL", f"sqlite:///{path}")
+    site = made.write_site(installation)
+    declared = yaml.safe_load(site.read_text())
+    declared["source"] = {"kind": "sql", "url_env": "COHORT_URL", "query": "select * from cohort"}
+    site.write_text(yaml.safe_dump(declared))
+    first, second = made.release_without_engine(site), made.release_without_engine(site)
+    assert not second.reused
+    assert first.release_id != second.release_id

@@ -1,0 +1,147 @@
+"""What an auditor and two officers do with the ledger: export, keep a head, adjust."""
+
+import json
+import shutil
+from decimal import Decimal
+
+import made_up_release as made
+import pytest
+
+from flows.cli import main
+from privacy.errors import IntegrityError
+from privacy.ledger import GENESIS_HASH
+from storage.keys import SigningKey
+from storage.ledger_db import LedgerDatabase
+from storage.settings import load_settings
+from tasks.run import Site
+
+
+@pytest.fixture
+def installation(tmp_path, monkeypatch):
+    for name, value in made.environment_of(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    made.release_without_engine(made.write_site(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def officers(installation):
+    folder = installation / "home" / "keys" / "officers"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    paths = []
+    for name in ("first", "second"):
+        (installation / name).mkdir(mode=0o700)
+        paths.append(installation / name / f"{name}.key")
+        SigningKey.create(paths[-1]).public.write(folder / f"{name}.pub")
+    return paths
+
+
+def ledger_of(installation):
+    return LedgerDatabase(installation / "home" / "ledger.sqlite")
+
+
+def test_every_row_is_exported(installation, capsys):
+    file = installation / "rows.jsonl"
+    assert main(["ledger", "export", str(file)]) == 0
+    assert capsys.readouterr().out == f"wrote 5 rows to {file}\n"
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    history = ledger_of(installation).history()
+    assert [row["hash"] for row in rows] == [row.hash for row in history]
+    assert [row["state"] for row in rows] == [
+        "reserved",
+        "executing",
+        "sealed",
+        "approved",
+        "published",
+    ]
+    assert rows[0]["previous_hash"] == GENESIS_HASH
+    assert {row["rho"] for row in rows} == {f"{history[0].rho:f}"}
+    assert all(rows[sealed]["digest"] for sealed in (2, 3, 4))
+    assert main(["ledger", "export", str(file)]) == 2
+    assert f"FILE_EXISTS: expected no file at {file}" in capsys.readouterr().err
+    assert main(["ledger", "export", str(installation / "more.jsonl"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == 5
+
+
+def test_old_backup_is_refused(installation, capsys):
+    path = installation / "home" / "ledger.sqlite"
+    for suffix in ("", "-wal", "-shm"):
+        backup = path.with_name(path.name + suffix)
+        if backup.exists():
+            shutil.copy(backup, installation / f"backup{suffix}")
+    site = made.write_site(installation)
+    made.release_without_engine(site, new_draw=True)
+    spent = ledger_of(installation).balance("made-up").spent_rho
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+        if (installation / f"backup{suffix}").exists():
+            shutil.copy(installation / f"backup{suffix}", path.with_name(path.name + suffix))
+    restored = ledger_of(installation)
+    assert restored.balance("made-up").spent_rho == spent / 2
+    # The head in the other folder knows better: nothing is released or shown.
+    for action in ("show", "verify"):
+        assert main(["ledger", action]) == 1
+        assert "LEDGER_ROLLED_BACK" in capsys.readouterr().err
+    with pytest.raises(IntegrityError, match="LEDGER_ROLLED_BACK"):
+        made.release_without_engine(site, new_draw=True)
+    assert restored.head()[0] == 5
+
+
+def test_two_officers_add_a_charge(installation, officers, capsys):
+    before = ledger_of(installation).balance("made-up").spent_rho
+    arguments = ["made-up", "--rho", "0.25", "--reason", "a table left on paper"]
+    keys = [part for path in officers for part in ("--key", str(path))]
+    assert main(["ledger", "adjust", *arguments, *keys]) == 0
+    assert capsys.readouterr().out.startswith("charged rho 0.250000000000 to made-up: entry e-")
+    ledger = ledger_of(installation)
+    assert ledger.balance("made-up").spent_rho == before + Decimal("0.25")
+    entry = ledger.entries()[-1]
+    assert (entry.state, entry.note) == ("adjusted", "a table left on paper")
+    assert entry.signers == tuple(SigningKey.read(path).key_id for path in officers)
+    ledger.verify()
+    assert main(["ledger", "show"]) == 0
+    assert "adjusted" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("who", ["one", "the same twice", "a stranger"])
+def test_one_person_cannot_adjust(installation, officers, capsys, who):
+    (installation / "stranger").mkdir(mode=0o700)
+    stranger = installation / "stranger" / "stranger.key"
+    SigningKey.create(stranger)
+    chosen = {
+        "one": [officers[0]],
+        "the same twice": [officers[0], officers[0]],
+        "a stranger": [officers[0], stranger],
+    }[who]
+    keys = [part for path in chosen for part in ("--key", str(path))]
+    rows = ledger_of(installation).history()
+    code = main(["ledger", "adjust", "made-up", "--rho", "0.1", "--reason", "why", *keys])
+    assert code != 0
+    line = "NOT_AN_OFFICER" if who == "a stranger" else "TWO_PEOPLE"
+    assert line in capsys.readouterr().err
+    assert ledger_of(installation).history() == rows
+
+
+@pytest.mark.parametrize("rho", ["-0.1", "0", "NaN", "Infinity", "much", "0.0000000000001", "1e9"])
+def test_amounts_that_are_none(installation, officers, capsys, rho):
+    keys = [part for path in officers for part in ("--key", str(path))]
+    rows = ledger_of(installation).history()
+    assert main(["ledger", "adjust", "made-up", f"--rho={rho}", "--reason", "why", *keys]) == 2
+    assert "RHO_INVALID" in capsys.readouterr().err
+    assert ledger_of(installation).history() == rows
+
+
+def test_certificates_are_made_once(installation, capsys):
+    folder = installation / "tls"
+    assert main(["certificates", "--output", str(folder)]) == 0
+    assert str(folder) in capsys.readouterr().out
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert main(["certificates", "--output", str(folder)]) != 0
+
+
+def test_the_ledger_of_a_site_is_the_configured_one(installation, monkeypatch):
+    monkeypatch.setenv("CLUSTMIX_LEDGER_URL", "mysql://user:secret@host/db")
+    assert main(["ledger", "show"]) == 2
+    with pytest.raises(Exception, match="CLUSTMIX_LEDGER_URL") as caught:
+        Site(settings=load_settings())
+    assert "secret" not in str(caught.value)

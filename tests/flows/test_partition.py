@@ -1,0 +1,179 @@
+"""Releases about disjoint patients: the parts hold nobody twice and pay once."""
+
+import json
+from pathlib import Path
+
+import made_up_release as made
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from flows.site import load_site
+from privacy.errors import BudgetRefused, ConfigurationError, InputError
+from storage.ledger_db import LedgerDatabase
+from tasks import ingest_steps
+from tasks.contributions import part_of_patients
+
+
+@pytest.fixture
+def installation(tmp_path, monkeypatch):
+    for name, value in made.environment_of(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    return tmp_path
+
+
+def part(number, parts=2, scheme="by-hash"):
+    return {"partition": {"scheme": scheme, "parts": parts, "part": number}}
+
+
+def patients_read(monkeypatch):
+    """Return a list to which each run adds the patients it encoded."""
+    seen, spread = [], ingest_steps._spread
+
+    def keep(job, workspace, frame, chunk, number):
+        seen.append(set(frame[job.unit.column]))
+        spread(job, workspace, frame, chunk, number)
+
+    monkeypatch.setattr(ingest_steps, "_spread", keep)
+    return seen
+
+
+def test_parts_have_no_patient_in_common_and_miss_none(installation, monkeypatch):
+    seen = patients_read(monkeypatch)
+    for number in range(3):
+        made.release_without_engine(made.write_site(installation, privacy_unit=part(number, 3)))
+    assert all(len(patients) > 100 for patients in seen)
+    assert sum(map(len, seen)) == len(seen[0] | seen[1] | seen[2])
+    assert seen[0] | seen[1] | seen[2] == set(made.made_up_cohort()["patient"])
+
+
+def test_parts_pay_side_by_side_and_other_splits_add_up(installation):
+    outcomes = [
+        made.release_without_engine(made.write_site(installation, privacy_unit=part(number)))
+        for number in range(2)
+    ]
+    ledger = LedgerDatabase(installation / "home" / "ledger.sqlite")
+    charge = ledger.entries()[0].rho
+    assert ledger.balance("made-up").spent_rho == charge
+    assert [outcome.reused for outcome in outcomes] == [False, False]
+    for unit in (part(0, scheme="other"), {}):
+        made.release_without_engine(made.write_site(installation, privacy_unit=unit))
+    assert ledger.balance("made-up").spent_rho == 3 * charge
+    ledger.verify()
+
+
+def test_cap_of_one_release_pays_for_one_of_each_part(installation):
+    for number in range(2):
+        site = made.write_site(installation, privacy_unit=part(number), lifetime_epsilon=1.0)
+        made.release_without_engine(site)
+    with pytest.raises(BudgetRefused, match="0 releases like this one are left"):
+        made.release_without_engine(site, new_draw=True)
+    whole = made.write_site(installation, lifetime_epsilon=1.0)
+    with pytest.raises(BudgetRefused):
+        made.release_without_engine(whole)
+
+
+def test_the_bundle_says_which_part(installation):
+    outcome = made.release_without_engine(made.write_site(installation, privacy_unit=part(1)))
+    manifest = json.loads((Path(outcome.bundle) / "manifest.json").read_text())
+    assert manifest["privacy_unit"] == (
+        "one patient, named by column patient, in part 1 of 2 of the split by-hash"
+    )
+    assert "in part 1 of 2 of the split by-hash" in outcome.guarantee
+
+
+def test_a_patient_of_another_part_changes_nothing(installation, monkeypatch):
+    """A broken row of another part neither stops a release nor is encoded."""
+    cohort = made.made_up_cohort()
+    parts = part_of_patients(cohort["patient"], scheme="by-hash", parts=2)
+    broken = cohort.astype({"age": object})
+    broken.loc[np.flatnonzero(parts == 1)[0], "died"] = "neither"
+    site = made.write_site(installation, privacy_unit=part(0), cohort=broken)
+    assert made.release_without_engine(site).state == "published"
+    site = made.write_site(installation, privacy_unit=part(1), cohort=broken)
+    with pytest.raises(InputError, match="column died"):
+        made.release_without_engine(site)
+
+
+def test_rows_without_a_patient_are_refused_in_every_part(installation):
+    cohort = made.made_up_cohort()
+    cohort.loc[5, "patient"] = ""
+    for number in range(2):
+        site = made.write_site(installation, privacy_unit=part(number), cohort=cohort)
+        with pytest.raises(InputError, match="column patient"):
+            made.release_without_engine(site)
+
+
+def test_part_is_a_function_of_the_key_alone():
+    keys = pd.Series(["a", "b", "c", "a"])
+    found = part_of_patients(keys, scheme="s", parts=7)
+    for order in ([3, 2, 1, 0], [0], [1, 2]):
+        again = part_of_patients(keys.iloc[order], scheme="s", parts=7)
+        np.testing.assert_array_equal(again, found[order])
+    assert found[0] == found[3]
+    # As the other rules read keys: 5, 5.0 and " 5 " are one patient.
+    mixed = part_of_patients(np.array([5, 5.0, " 5 "], dtype=object), scheme="s", parts=1000)
+    assert len(set(mixed)) == 1
+
+
+def test_parts_are_of_equal_size_within_chance():
+    keys = [f"P{number}" for number in range(20_000)]
+    for scheme in ("one", "two"):
+        sizes = np.bincount(part_of_patients(keys, scheme=scheme, parts=4), minlength=4)
+        # Binomial(20000, 1/4): six standard deviations are 367.
+        assert np.abs(sizes - 5_000).max() < 367
+    one, two = (part_of_patients(keys, scheme=name, parts=4) for name in ("one", "two"))
+    assert abs(np.mean(one == two) - 0.25) < 0.02
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        (
+            {"privacy_unit": {"column": None, "max_rows_per_patient": 1, **part(0)}},
+            "privacy_unit: expected no partition where no column names the patient",
+        ),
+        (
+            {"privacy_unit": part(2, 2)},
+            "privacy_unit.partition: expected part below parts, as the first part is 0",
+        ),
+        (
+            {"privacy_unit": part(0), "privacy": {"adjacency": "replace_one"}},
+            "privacy_unit.partition: expected adjacency add_remove; a patient who is replaced may "
+            "move from one part to another, so the parts do not protect each other",
+        ),
+        (
+            {"budget": {"window": {"days": 30, "epsilon": 0.5}}},
+            "budget.window.epsilon: expected at least privacy.epsilon, so that one release is "
+            "possible",
+        ),
+        (
+            {"budget": {"dataset_epsilon": 0.5}},
+            "budget.dataset_epsilon: expected at least privacy.epsilon, so that one release is "
+            "possible",
+        ),
+        ({"approval": "officers"}, "approval: expected 'none' or 'officer'"),
+    ],
+)
+def test_site_files_that_declare_it_wrongly(tmp_path, changes, line):
+    path = made.write_site(tmp_path, **changes)
+    with pytest.raises(ConfigurationError) as caught:
+        load_site(path)
+    assert str(caught.value) == f"SITE_INVALID: site.yaml: {line}"
+    assert yaml.safe_load(path.read_text())["dataset"] == "made-up"
+
+
+def test_window_and_dataset_caps_are_kept(installation):
+    site = made.write_site(installation, budget={"window": {"days": 30, "epsilon": 1.0}})
+    made.release_without_engine(site)
+    with pytest.raises(BudgetRefused, match="window"):
+        made.release_without_engine(site, new_draw=True)
+    other = made.write_site(
+        installation,
+        dataset="second",
+        budget={"cohort": "someone-else", "dataset_epsilon": 1.0},
+    )
+    made.release_without_engine(other)
+    with pytest.raises(BudgetRefused, match="dataset"):
+        made.release_without_engine(other, new_draw=True)

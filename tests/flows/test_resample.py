@@ -1,0 +1,174 @@
+"""Other rows from a sealed measurement: free, gated, and about declared levels only."""
+
+import json
+from pathlib import Path
+from unittest import mock
+
+import made_up_release as made
+import pandas as pd
+import pytest
+
+from flows.cli import main
+from flows.publication import resample
+from privacy.errors import ConfigurationError, IntegrityError, LedgerError, Withheld
+from storage.keys import KeyStore
+from storage.ledger_db import LedgerDatabase
+from storage.releases import verify_bundle
+from storage.settings import load_settings
+from tasks import publish_steps
+from tasks.run import Site
+from tasks.synthesizers import curator
+
+
+@pytest.fixture
+def released(tmp_path, monkeypatch):
+    for name, value in made.environment_of(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    outcome = made.release_without_engine(made.write_site(tmp_path))
+    (tmp_path / "cohort.csv").unlink()  # none of this reads the table
+    return outcome
+
+
+@pytest.fixture
+def site(released):
+    return Site(settings=load_settings())
+
+
+def rows_of(outcome):
+    return pd.read_parquet(Path(outcome.bundle) / "synthetic.parquet")
+
+
+def manifest_of(site, outcome):
+    return verify_bundle(Path(outcome.bundle), trusted=site.keys.trusted()).manifest
+
+
+def test_more_rows_cost_nothing_and_draw_nothing(released, site):
+    history = site.ledger.history()
+    with mock.patch.object(curator, "discrete_gaussian_mechanism", side_effect=AssertionError):
+        outcome = resample(site, released.release_id, rows=700)
+    assert len(rows_of(outcome)) == 700
+    assert outcome.charged_rho == "0"
+    assert site.ledger.history() == history
+    first, second = manifest_of(site, released), manifest_of(site, outcome)
+    for name in ("events", "epsilon", "mu", "ledger_entry", "measurement_sha256", "guarantee"):
+        assert getattr(first, name) == getattr(second, name)
+    assert second.resampled_from == released.release_id
+    assert list((site.settings.pending).iterdir()) == []
+    assert [path.name for path in site.private_root.iterdir()] == [".lock"]
+
+
+def test_two_resamples_are_sampled_independently(released, site):
+    first = resample(site, released.release_id)
+    second = resample(site, released.release_id)
+    assert not rows_of(first).equals(rows_of(second))
+
+
+def test_conditions_hold_in_every_row(released, site):
+    outcome = resample(
+        site, released.release_id, rows=120, conditions={"ward": "icu", "died": "yes"}
+    )
+    rows = rows_of(outcome)
+    assert len(rows) == 120
+    assert set(rows["ward"]) == {"icu"}
+    assert set(rows["died"]) == {"yes"}
+    assert manifest_of(site, outcome).conditions == {"ward": "icu", "died": "yes"}
+    card = (Path(outcome.bundle) / "data_card.md").read_text()
+    assert "ward = icu" in card
+
+
+@pytest.mark.parametrize(
+    ("column", "level"),
+    [("ward", "attic"), ("age", "30"), ("patient", "P00001"), ("nothing", "x"), ("note", "-")],
+)
+def test_condition_on_no_declared_level(released, site, column, level):
+    with pytest.raises(ConfigurationError) as caught:
+        resample(site, released.release_id, conditions={column: level})
+    assert str(caught.value) == (
+        "CONDITION_UNKNOWN: expected a declared level of a column with levels, found "
+        f"{column}={level}; the schema.json of a bundle lists them"
+    )
+
+
+def test_rare_condition_ends(released, site, monkeypatch):
+    monkeypatch.setattr(publish_steps, "MAX_OVERSAMPLING", 2)
+    decoded = publish_steps.decode
+
+    def without_icu(*arguments, **options):
+        frame = decoded(*arguments, **options)
+        return frame.assign(ward="surgery")
+
+    monkeypatch.setattr(publish_steps, "decode", without_icu)
+    with pytest.raises(ConfigurationError) as caught:
+        resample(site, released.release_id, conditions={"ward": "icu"})
+    assert str(caught.value) == (
+        "CONDITION_RARE: expected one of 2 sampled rows to meet ward=icu, found fewer; ask for "
+        "fewer conditions"
+    )
+    assert [path.name for path in site.private_root.iterdir()] == [".lock"]
+
+
+def test_only_what_paid_and_was_published_is_sampled_again(released, site):
+    with pytest.raises(LedgerError) as caught:
+        resample(site, "r-20250101-00000000")
+    assert str(caught.value) == (
+        "RELEASE_UNKNOWN: expected a release that paid for its measurement, found no "
+        "'r-20250101-00000000' in the ledger (clustmix ledger show); a resample is sampled again "
+        "from its original"
+    )
+    again = resample(site, released.release_id)
+    with pytest.raises(LedgerError, match="RELEASE_UNKNOWN"):
+        resample(site, again.release_id)
+
+
+def test_withheld_measurement_is_not_sampled(tmp_path, monkeypatch):
+    for name, value in made.environment_of(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    gate = Withheld("OUTPUT_GATE", "made up")
+    with (
+        mock.patch.object(publish_steps, "output_gate", side_effect=gate),
+        pytest.raises(Withheld),
+    ):
+        made.release_without_engine(made.write_site(tmp_path))
+    site = Site(settings=load_settings())
+    (entry,) = site.ledger.entries()
+    with pytest.raises(Withheld) as caught:
+        resample(site, entry.release_id)
+    assert str(caught.value) == (
+        f"NOT_PUBLISHED: expected a published release, found {entry.release_id} withheld; only "
+        "what was published once is sampled again"
+    )
+
+
+def test_the_gate_holds_for_a_resample(released, site):
+    gate = Withheld("OUTPUT_GATE", "made up")
+    with mock.patch.object(publish_steps, "output_gate", side_effect=gate), pytest.raises(Withheld):
+        resample(site, released.release_id)
+    # The release that paid stays published.
+    assert [entry.state.value for entry in site.ledger.entries()] == ["published"]
+    assert len(list((site.settings.releases / "made-up").iterdir())) == 1
+
+
+@pytest.mark.parametrize("file", ["released.npz", "measurement.json"])
+def test_changed_measurement_is_refused(released, site, file):
+    path = site.settings.measurements / released.release_id / file
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(IntegrityError, match="MEASUREMENT_DAMAGED"):
+        resample(site, released.release_id)
+
+
+def test_command_line(released, site, capsys):
+    assert main(["resample", released.release_id, "--rows", "40", "--where", "ward=icu"]) == 0
+    shown = capsys.readouterr().out
+    assert "nothing charged" in shown
+    assert main(["resample", released.release_id, "--rows", "40", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["reused"], answer["charged_rho"]) == (True, "0")
+    assert main(["resample", released.release_id, "--where", "ward"]) == 2
+    assert "CONDITION_INVALID" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["resample", released.release_id, "--rows", "0"])
+    assert "expected a number from 1 to 10,000,000" in capsys.readouterr().err
+    assert LedgerDatabase(site.settings.ledger_path).head() == site.ledger.head()
+    assert KeyStore(site.settings.key_folder).pipeline().key_id

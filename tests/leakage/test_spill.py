@@ -1,0 +1,196 @@
+"""Private arrays stay in memory: no spill file, no core dump, no scratch that outlives a run.
+
+The workers that a run starts for itself hold far more than the memory target of a usual worker;
+the same arrays on a usual worker reach its disk, which shows that the search would find them.
+"""
+
+import os
+import resource
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import dask
+import distributed
+import made_up_release as made
+import psutil
+import pytest
+from private_arrays import CANARY, N_BYTES, core_limits, private_array
+
+from storage.workspace import PrivateWorkspace, purge_abandoned
+from tasks.cluster import local_cluster
+
+N_ARRAYS = 12
+
+
+def hold(client: distributed.Client) -> list[distributed.Future]:
+    """Let the workers make and keep all arrays at once."""
+    arrays = [client.submit(private_array, n, pure=False) for n in range(N_ARRAYS)]
+    lengths = client.gather([client.submit(len, array, pure=False) for array in arrays])
+    assert lengths == [N_BYTES + len(CANARY)] * N_ARRAYS
+    return arrays
+
+
+def files_below(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def open_to_others(folder: Path) -> list[Path]:
+    """Return what others could enter or read, were the folder's parents open."""
+    return [path for path in (folder, *folder.rglob("*")) if path.lstat().st_mode & 0o077]
+
+
+@pytest.fixture(autouse=True)
+def umask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def test_usual_worker_spills_what_this_search_finds(tmp_path) -> None:
+    with (
+        # As usual, but for the share of memory at which it would wait for this process to shrink.
+        dask.config.set({"distributed.worker.memory.pause": False}),
+        distributed.LocalCluster(
+            n_workers=1,
+            threads_per_worker=1,
+            processes=False,
+            memory_limit="40MB",
+            dashboard_address="127.0.0.1:0",
+            local_directory=os.fspath(tmp_path),
+            silence_logs="CRITICAL",
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        arrays = hold(client)
+        assert made.found_in_tree(tmp_path, [CANARY])
+        client.cancel(arrays)
+
+
+@pytest.mark.parametrize("variables", [{}, {"MEMORY__TARGET": "0.0001", "MEMORY__SPILL": "0.0002"}])
+def test_own_workers_write_no_private_byte(tmp_path, monkeypatch, variables) -> None:
+    """Whatever the environment asks for, and with less memory than a usual worker would want."""
+    for name, value in variables.items():
+        monkeypatch.setenv(f"DASK_DISTRIBUTED__WORKER__{name}", value)
+    monkeypatch.setenv("TMPDIR", os.fspath(tmp_path))
+    with PrivateWorkspace.create(tmp_path / "private", "r-1") as workspace:
+        scratch = workspace.path("dask")
+        asked = dask.config.merge(dask.config.global_config, dask.config.collect_env())
+        with dask.config.set(asked), local_cluster(2, scratch) as client:
+            arrays = hold(client)
+            assert stat.S_IMODE(scratch.stat().st_mode) == 0o700
+            assert open_to_others(scratch) == []
+            assert made.found_in_tree(tmp_path, [CANARY]) == []
+            # What is there at all: locks of the workers.
+            assert {path.suffix for path in files_below(scratch)} <= {".dirlock", ".lock"}
+            del arrays
+        assert {path.stat().st_size for path in files_below(scratch)} <= {0}
+    # The workspace goes with all that is in it.
+    assert list((tmp_path / "private").iterdir()) == [tmp_path / "private" / ".lock"]
+    assert made.found_in_tree(tmp_path, [CANARY]) == []
+
+
+RUN_AND_WAIT = """
+import sys, time
+from pathlib import Path
+from storage.workspace import PrivateWorkspace
+from tasks.cluster import local_cluster
+
+if __name__ == "__main__":
+    workspace = PrivateWorkspace.create(Path(sys.argv[1]), "r-1")
+    with local_cluster(1, workspace.path("dask")) as client:
+        print("ready", flush=True)
+        time.sleep(600)
+"""
+
+
+def test_scratch_of_a_killed_run_is_wiped_by_the_next_one(tmp_path) -> None:
+    script = tmp_path / "run.py"
+    script.write_text(RUN_AND_WAIT)
+    root = tmp_path / "private"
+    process = psutil.Popen(
+        [sys.executable, script, root], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    with process.stdout:
+        assert process.stdout.readline() == b"ready\n"
+    family = process.children(recursive=True)
+    assert len(family) >= 1
+    process.send_signal(signal.SIGKILL)
+    process.wait(30)
+    scratch = root / "r-1" / "dask"
+    assert stat.S_IMODE(scratch.stat().st_mode) == 0o700
+    assert open_to_others(scratch) == []
+    # Workers end with the process that started them.
+    _, alive = psutil.wait_procs(family, timeout=60)
+    assert alive == []
+    assert purge_abandoned(root) == ("r-1",)
+    assert list(root.iterdir()) == [root / ".lock"]
+
+
+# --- core dumps ------------------------------------------------------------------------------
+
+
+CRASH = """
+import os, resource, subprocess, sys
+from pathlib import Path
+from storage.workspace import PrivateWorkspace
+
+if "allowed" not in sys.argv:
+    PrivateWorkspace.create(Path("private"), "r-1")
+child = subprocess.run(
+    [sys.executable, "-c", "import resource; print(*resource.getrlimit(resource.RLIMIT_CORE))"],
+    capture_output=True, text=True, check=True,
+)
+print(child.stdout.strip(), flush=True)
+os.abort()
+"""
+
+
+def crash(folder: Path, *arguments: str) -> tuple[str, list[str]]:
+    """Let a process with a workspace crash; return its child's limits and the cores it left."""
+    process = subprocess.run(
+        [sys.executable, "-c", CRASH, *arguments],
+        cwd=folder,
+        preexec_fn=_allow_core_dumps,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert process.returncode == -signal.SIGABRT, process.stderr
+    return process.stdout.strip(), [path.name for path in folder.glob("core*")]
+
+
+def _allow_core_dumps() -> None:
+    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+
+
+def test_crash_of_a_process_with_private_rows_leaves_no_core(tmp_path) -> None:
+    (tmp_path / "private").mkdir(mode=0o700)
+    seen, cores = crash(tmp_path)
+    # One byte: what the Linux kernel reads as "not even to a crash reporter".
+    assert seen in {"1 1", "0 0"}
+    assert cores == []
+
+
+def test_workers_inherit_the_limit_of_the_run(tmp_path) -> None:
+    with (
+        PrivateWorkspace.create(tmp_path / "private", "r-1") as workspace,
+        local_cluster(1, workspace.path("dask")) as client,
+    ):
+        assert set(client.run(core_limits).values()) <= {(1, 1), (0, 0)}
+
+
+def test_a_stricter_limit_is_kept(tmp_path) -> None:
+    command = (
+        "import resource as r; from storage.workspace import forbid_core_dumps as f; "
+        "r.setrlimit(r.RLIMIT_CORE, (0, 0)); f(); print(*r.getrlimit(r.RLIMIT_CORE))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", command], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == "0 0\n"

@@ -1,0 +1,351 @@
+"""Caps against a reference that follows every patient of a cohort one by one."""
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ledger_requests import REQUESTER, charge
+
+from privacy.charges import CHARGE_FIELDS, RHO_STEP, Caps, Charge, Partition
+from privacy.errors import BudgetRefused, LedgerError
+from privacy.ledger import GENESIS_HASH, EntryState, LedgerEntry
+from privacy.parameters import Adjacency
+from privacy.spending import Books, composed_rho, moment, time_text
+
+START = datetime(2025, 1, 1, tzinfo=UTC)
+
+
+def row_of(paid: Charge, state: str = "reserved", *, day: float = 0, name: str = "") -> LedgerEntry:
+    return LedgerEntry(
+        sequence=1,
+        entry_id=name or paid.release_id,
+        state=EntryState(state),
+        **{field: getattr(paid, field) for field in CHARGE_FIELDS},
+        digest=None,
+        note=None,
+        signers=(),
+        recorded_at=at(day),
+        previous_hash=GENESIS_HASH,
+        hash=GENESIS_HASH,
+    )
+
+
+def adjusted(rho: str, *, cohort: str = "adult", name: str = "adjustment") -> LedgerEntry:
+    row = row_of(charge(1, rho=Decimal(rho), cohort=cohort), "adjusted", name=name)
+    return replace(row, dataset="", release_id="", caps=Caps(lifetime_rho=Decimal(10**6)))
+
+
+def at(day: float) -> str:
+    return time_text(START + timedelta(days=day))
+
+
+def spent_by_patients(rows: Sequence[LedgerEntry], payer: Partition | None = None) -> Fraction:
+    """Follow one patient of every kind, one for each choice of a part of every partition."""
+    schemes = sorted({(r.partition.scheme, r.partition.parts) for r in rows if r.partition})
+    if payer is not None and (payer.scheme, payer.parts) not in schemes:
+        schemes.append((payer.scheme, payer.parts))
+    most = Fraction(0)
+    for choice in itertools.product(*(range(parts) for _, parts in schemes)):
+        patient = dict(zip(schemes, choice, strict=True))
+        if payer is not None and patient[payer.scheme, payer.parts] != payer.part:
+            continue
+        paid = (
+            Fraction(row.rho)
+            for row in rows
+            if row.partition is None
+            or patient[row.partition.scheme, row.partition.parts] == row.partition.part
+        )
+        most = max(most, sum(paid, start=Fraction(0)))
+    return most
+
+
+amounts = st.integers(1, 30).map(lambda steps: steps * RHO_STEP) | st.sampled_from(
+    [Decimal("0.1"), Decimal("0.2"), Decimal("0.3"), Decimal("0.7"), Decimal("1e-12")]
+)
+partitions = st.none() | st.builds(
+    lambda scheme, part: Partition(scheme=scheme, parts=2 if scheme == "a" else 3, part=part),
+    scheme=st.sampled_from("ab"),
+    part=st.integers(0, 1),
+)
+charges = st.builds(
+    lambda number, rho, partition, dataset: charge(
+        number, rho=rho, partition=partition, dataset=dataset
+    ),
+    number=st.integers(0, 10**9),
+    rho=amounts,
+    partition=partitions,
+    dataset=st.sampled_from(["one", "two"]),
+)
+
+
+@given(paid=st.lists(charges, max_size=12), payer=partitions)
+def test_the_sum_is_that_of_the_patient_who_pays_most(
+    paid: list[Charge], payer: Partition | None
+) -> None:
+    rows = [row_of(one) for one in paid]
+    own, worst = composed_rho(rows, payer)
+    assert Fraction(own) == spent_by_patients(rows, payer)
+    assert Fraction(worst) == spent_by_patients(rows)
+
+
+@given(
+    asked=st.lists(st.tuples(charges, st.floats(0, 20)), max_size=20),
+    lifetime=amounts,
+    dataset=st.none() | amounts,
+    window=st.none() | amounts,
+)
+def test_a_charge_is_granted_if_and_only_if_no_patient_passes_a_cap(
+    asked: list[tuple[Charge, float]],
+    lifetime: Decimal,
+    dataset: Decimal | None,
+    window: Decimal | None,
+) -> None:
+    caps = Caps(
+        lifetime_rho=lifetime,
+        dataset_rho=dataset,
+        window_rho=window,
+        window_days=None if window is None else 10,
+    )
+    books, rows, day = Books(), [], 0.0
+    for number, (wanted, wait) in enumerate(asked):
+        day += wait
+        request = replace(wanted, caps=caps, release_id=f"r-{number}")
+        new = row_of(request, day=day)
+        after = [*rows, new]
+        recent = [row for row in after if moment(new.recorded_at) - moment(row.recorded_at) <
+                  timedelta(days=10)]  # fmt: skip
+        series = [row for row in after if row.dataset == request.dataset]
+        fits = (
+            spent_by_patients(after) <= Fraction(lifetime)
+            and (dataset is None or spent_by_patients(series) <= Fraction(dataset))
+            and (window is None or spent_by_patients(recent) <= Fraction(window))
+        )
+        balance = books.balance(
+            "adult",
+            dataset=request.dataset,
+            partition=request.partition,
+            caps=caps,
+            now=new.recorded_at,
+        )
+        assert (request.rho <= balance.remaining_rho) == fits
+        try:
+            books.check_caps(request, now=new.recorded_at)
+        except BudgetRefused:
+            assert not fits
+        else:
+            assert fits
+            rows.append(new)
+            books.record(new)
+
+
+def granted(books: Books, *wanted: Charge, day: float = 0) -> None:
+    for one in wanted:
+        books.check_policy(one)
+        books.check_caps(one, now=at(day))
+        books.record(row_of(one, day=day))
+
+
+def refusal(books: Books, wanted: Charge, *, day: float = 0) -> str:
+    with pytest.raises(BudgetRefused) as caught:
+        books.check_caps(wanted, now=at(day))
+    return str(caught.value)
+
+
+def test_a_cap_is_met_exactly_and_not_passed_by_a_step() -> None:
+    # 0.1 + 0.2 > 0.3 in binary fractions.
+    books = Books()
+    granted(books, charge(1), charge(2, rho=Decimal("0.2")))
+    assert refusal(books, charge(3, rho=RHO_STEP)) == (
+        "BUDGET_EXCEEDED: expected at most rho 0, what is left of the lifetime cap "
+        "0.300000000000 of cohort 'adult', found a request for 0.000000000001; 0 releases like "
+        "this one are left"
+    )
+
+
+def test_a_refusal_names_the_cap_that_leaves_least() -> None:
+    caps = Caps(
+        lifetime_rho=Decimal(1),
+        dataset_rho=Decimal("0.5"),
+        window_rho=Decimal("0.2"),
+        window_days=30,
+    )
+    books = Books()
+    granted(books, charge(1, caps=caps), charge(2, caps=caps))
+    assert "window cap 0.200000000000 of cohort 'adult' in 30 days" in refusal(
+        books, charge(3, caps=caps)
+    )
+    granted(books, charge(3, caps=caps), charge(4, caps=caps), day=30)
+    granted(books, charge(5, caps=caps), day=60)
+    text = refusal(books, charge(6, caps=caps, rho=Decimal("0.01")), day=90)
+    assert "at most rho 0, what is left of the dataset cap 0.500000000000 of dataset 'adult-ye" in (
+        text
+    )
+    granted(books, charge(6, dataset="adult-weekly", caps=caps), day=90)
+    wide = Caps(lifetime_rho=Decimal(1))
+    text = refusal(books, charge(7, dataset="other", caps=wide, rho=Decimal("0.45")), day=200)
+    assert "at most rho 0.200000000000, what is left of the window cap" in text
+    granted(books, charge(7, dataset="other", caps=wide, rho=Decimal("0.2")), day=200)
+    text = refusal(books, charge(8, dataset="other", caps=wide, rho=Decimal("0.3")), day=300)
+    assert "at most rho 0.200000000000, what is left of the lifetime cap 1.000000000000" in text
+
+
+def test_a_window_ends_after_its_days_and_not_before() -> None:
+    caps = Caps(lifetime_rho=Decimal(9), window_rho=Decimal("0.1"), window_days=7)
+    books = Books()
+    granted(books, charge(1, caps=caps))
+    assert "window cap" in refusal(books, charge(2), day=7 - 1e-7)
+    granted(books, charge(2), day=7)
+
+
+def test_every_cap_can_be_lowered_and_never_raised() -> None:
+    high = Caps(
+        lifetime_rho=Decimal(5), dataset_rho=Decimal(5), window_rho=Decimal(5), window_days=7
+    )
+    for name in ("lifetime_rho", "dataset_rho", "window_rho"):
+        books = Books()
+        granted(books, charge(1, caps=high))
+        low = replace(high, **{name: Decimal("0.2")})
+        granted(books, charge(2, caps=low))
+        expected = f"left of the {name.removesuffix('_rho')} cap 0.200000000000 of"
+        assert expected in refusal(books, charge(3, caps=high))
+        # It stays although the entry that named it is void.
+        for number in (1, 2):
+            books.record(row_of(charge(number), "void"))
+        assert expected in refusal(books, charge(3, caps=high, rho=Decimal("0.3")))
+
+
+def test_windows_of_two_lengths_hold_both() -> None:
+    week = Caps(lifetime_rho=Decimal(9), window_rho=Decimal("0.2"), window_days=7)
+    month = Caps(lifetime_rho=Decimal(9), window_rho=Decimal("0.3"), window_days=30)
+    books = Books()
+    granted(books, charge(1, caps=week), charge(2, caps=month))
+    assert "of cohort 'adult' in 7 days, found" in refusal(books, charge(3, caps=month))
+    granted(books, charge(3, caps=month), day=8)
+    assert "of cohort 'adult' in 30 days, found" in refusal(books, charge(4, caps=week), day=9)
+
+
+def test_what_is_void_makes_room_and_what_is_burned_does_not() -> None:
+    books = Books()
+    granted(books, charge(1, rho=Decimal("0.3")))
+    books.record(row_of(charge(1), "executing"))
+    books.record(row_of(charge(1), "burned"))
+    assert "found a request for 0.1" in refusal(books, charge(2))
+    books = Books()
+    granted(books, charge(1, rho=Decimal("0.3")))
+    books.record(row_of(charge(1), "void"))
+    granted(books, charge(2, rho=Decimal("0.3")))
+
+
+def part(number: int, scheme: str = "hash", parts: int = 4) -> Partition:
+    return Partition(scheme=scheme, parts=parts, part=number)
+
+
+def test_parts_of_one_partition_pay_side_by_side() -> None:
+    books = Books()
+    granted(books, *(charge(n, rho=Decimal("0.3"), partition=part(n)) for n in range(4)))
+    assert refusal(books, charge(9, rho=RHO_STEP, partition=part(2))) == (
+        "BUDGET_EXCEEDED: expected at most rho 0, what is left of the lifetime cap "
+        "0.300000000000 of cohort 'adult' for part 2 of 4 of scheme 'hash', found a request for "
+        "0.000000000001; 0 releases like this one are left"
+    )
+    # The whole cohort holds every part, and another partition cuts the same patients.
+    refusal(books, charge(9, rho=RHO_STEP))
+    refusal(books, charge(9, rho=RHO_STEP, partition=part(0, parts=5)))
+    refusal(books, charge(9, rho=RHO_STEP, partition=part(0, "other")))
+
+
+def test_the_balance_of_a_part_is_what_it_may_spend() -> None:
+    books = Books()
+    granted(
+        books,
+        charge(1, rho=Decimal("0.05")),
+        charge(2, rho=Decimal("0.1"), partition=part(0)),
+        charge(3, rho=Decimal("0.02"), partition=part(1)),
+    )
+    left = {
+        payer: books.balance("adult", dataset=None, partition=payer, caps=None, now=at(0))
+        for payer in (None, part(0), part(1), part(2), part(0, "other"))
+    }
+    assert [(str(b.spent_rho.normalize()), str(b.remaining_rho.normalize()))
+            for b in left.values()] == [
+        ("0.15", "0.15"), ("0.15", "0.15"), ("0.07", "0.23"), ("0.05", "0.25"), ("0.15", "0.15"),
+    ]  # fmt: skip
+
+
+def test_above_the_cap_no_part_may_spend() -> None:
+    books = Books()
+    granted(books, charge(1, rho=Decimal("0.2"), partition=part(0)))
+    books.record(adjusted("0.2"))
+    # Part 1 itself has spent 0.2 of 0.3, but the sum that the cap bounds is 0.4.
+    assert "at most rho 0, what" in refusal(books, charge(2, partition=part(1)))
+    balance = books.balance("adult", dataset=None, partition=part(1), caps=None, now=at(0))
+    assert (balance.spent_rho, balance.remaining_rho) == (Decimal("0.2"), 0)
+
+
+def test_an_adjustment_counts_under_every_cap_of_its_cohort() -> None:
+    caps = Caps(lifetime_rho=Decimal(9), dataset_rho=Decimal("0.2"))
+    books = Books([adjusted("0.15")])
+    assert "left of the dataset cap" in refusal(books, charge(1, caps=caps))
+    assert "left of the dataset cap" in refusal(books, charge(1, caps=caps, dataset="another"))
+    granted(books, charge(1, caps=caps, cohort="others"))
+    # The dataset now draws on both cohorts: 0.1 there, 0.15 here.
+    assert "at most rho 0, what is left of the dataset" in refusal(
+        books, charge(2, caps=caps, rho=Decimal("0.01"))
+    )
+    window = Caps(lifetime_rho=Decimal(9), window_rho=Decimal("0.2"), window_days=7)
+    assert "left of the window cap" in refusal(Books([adjusted("0.15")]), charge(1, caps=window))
+    lifetime = Caps(lifetime_rho=Decimal("0.2"))
+    assert "left of the lifetime" in refusal(Books([adjusted("0.15")]), charge(1, caps=lifetime))
+    balance = Books([adjusted("0.15")]).balance(
+        "adult", dataset=None, partition=None, caps=None, now=at(0)
+    )
+    assert (balance.spent_rho, balance.cap_rho, balance.remaining_rho) == (Decimal("0.15"), None, 0)
+
+
+def test_an_approval_that_was_needed_once_is_needed_for_ever() -> None:
+    books = Books()
+    official = charge(1, requester=REQUESTER, needs_approval=True)
+    granted(books, official)
+    books.record(row_of(official, "void"))
+    with pytest.raises(
+        LedgerError, match="APPROVAL_REQUIRED: expected a request that needs an app"
+    ):
+        books.check_policy(charge(2))
+    books.check_policy(charge(2, requester=REQUESTER, needs_approval=True))
+    books.check_policy(charge(2, cohort="other"))
+
+
+def test_charges_of_a_cohort_have_the_same_neighbours() -> None:
+    books = Books()
+    books.record(adjusted("0.1"))
+    replaced = charge(1, adjacency=Adjacency.REPLACE_ONE)
+    granted(books, replaced)
+    with pytest.raises(
+        LedgerError, match="ADJACENCY_MIXED: expected the neighbours of the earlier charges of coh"
+    ):
+        books.check_policy(charge(2))
+    books.record(row_of(replaced, "void"))
+    books.check_policy(charge(2))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "2025-01-01", "2025-01-01T00:00:00Z", "2025-01-01T00:00:00.0000Z",
+     "2025-13-01T00:00:00.000Z", "2025-01-01T00:00:00.000+01", "1969-12-31T00:00:00.000Z"],
+)  # fmt: skip
+def test_a_time_has_one_form(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - the caller names the row
+        moment(text)
+
+
+@given(st.lists(st.datetimes(datetime(1970, 1, 1), datetime(9000, 1, 1)), max_size=5))
+def test_times_sort_as_text(moments: Iterable[datetime]) -> None:
+    texts = [time_text(when) for when in moments]
+    assert sorted(texts) == [time_text(when) for when in sorted(moments)]
+    assert [time_text(moment(text)) for text in texts] == texts

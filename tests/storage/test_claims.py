@@ -1,0 +1,109 @@
+from datetime import date
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privacy.accountants.gaussian import GaussianAccountant
+from privacy.errors import IntegrityError, Withheld
+from privacy.events import DiscreteGaussianEvent, event_to_dict
+from privacy.parameters import Adjacency
+from storage.claims import require_publishable, verify_claims
+from storage.digests import digest_of
+from storage.manifest import GateRecord, Manifest, MethodRecord, parse_manifest
+
+EVENT = DiscreteGaussianEvent(
+    statistic="sums", l2_sensitivity=1000.0, noise_stddev=5000.0, n_values=10
+)
+TOTALS = {a: GaussianAccountant(adjacency=a).compose(EVENT) for a in Adjacency}
+MANIFEST = Manifest(
+    dataset="adult",
+    release_id="r-20250131-0f3a9c21",
+    created_on=date(2025, 1, 31),
+    analysis="proven",
+    guarantee="One sentence.",
+    method=MethodRecord(name="clustmix", settings={}),
+    request={},
+    code_version="0.1.0",
+    events=(event_to_dict(EVENT),),
+    mu=TOTALS[Adjacency.ADD_REMOVE].mu,
+    rho=TOTALS[Adjacency.ADD_REMOVE].rho,
+    epsilon=TOTALS[Adjacency.ADD_REMOVE].epsilon(delta=1e-6),
+    delta=1e-6,
+    replace_one_epsilon=TOTALS[Adjacency.REPLACE_ONE].epsilon(delta=1e-6),
+    adjacency="add_remove",
+    privacy_unit="patient_nbr",
+    max_rows_per_patient=5,
+    ledger_entry="17",
+    gate=(GateRecord(check="schema", passed=True),),
+    rows=1000,
+    tainted=False,
+    measurement_sha256="0" * 64,
+    code_sha256="1" * 64,
+    needs_approval=False,
+    requester=None,
+    files={"synthetic.csv": digest_of(b"abc")},
+)
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=6,
+)
+
+
+def with_events(*events):
+    return MANIFEST.model_copy(update={"events": events})
+
+
+def test_what_the_events_give_is_accepted():
+    require_publishable(MANIFEST)
+    verify_claims(MANIFEST)
+    verify_claims(with_events({"kind": "composed", "events": [event_to_dict(EVENT)]}))
+
+
+@given(
+    st.fixed_dictionaries(
+        {"kind": JSON_VALUES | st.sampled_from(["gaussian", "composed", "parallel"])},
+        optional={"events": JSON_VALUES, "adjacency": JSON_VALUES, "n_values": JSON_VALUES},
+    )
+    | st.builds(
+        lambda name, value: {**event_to_dict(EVENT), name: value},
+        st.sampled_from(sorted(event_to_dict(EVENT))),
+        JSON_VALUES,
+    )
+)
+def test_hostile_events_are_refused(event):
+    # Neither the name of a statistic nor its number of values changes what it costs.
+    harmless = {**event_to_dict(EVENT), **{k: event.get(k) for k in ("statistic", "n_values")}}
+    accepted = True
+    try:
+        verify_claims(with_events(event))
+    except IntegrityError:
+        accepted = False
+    assert not accepted or event == harmless
+
+
+def test_events_in_as_many_containers_as_a_file_can_hold():
+    event = event_to_dict(EVENT)
+    while True:
+        deeper = {"kind": "composed", "events": [event]}
+        try:
+            parse_manifest(with_events(deeper).to_bytes())
+        except IntegrityError:
+            break
+        event = deeper
+    with pytest.raises(IntegrityError, match=r"MANIFEST_CLAIM: .* nested"):
+        verify_claims(parse_manifest(with_events(event).to_bytes()))
+
+
+def test_what_may_not_be_published_is_withheld():
+    for changes, message in (
+        ({"tainted": True}, "TAINTED"),
+        ({"analysis": "published"}, "ANALYSIS_NOT_PROVEN"),
+        ({"gate": (GateRecord(check="schema", passed=False),)}, "GATE_FAILED: .*: schema"),
+    ):
+        manifest = MANIFEST.model_copy(update=changes)
+        with pytest.raises(Withheld, match=message):
+            require_publishable(manifest)
+        with pytest.raises(IntegrityError, match="MANIFEST_CLAIM"):
+            verify_claims(manifest)

@@ -1,0 +1,407 @@
+import copy
+import os
+import pickle
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privacy.errors import ConfigurationError
+from storage import key_files
+from storage.keys import KeyStore, PublicKey, SigningKey, read_public_keys
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+# RFC 8032, section 7.1, tests 1 and 2: secret, public, message, signature.
+VECTORS = [
+    (
+        "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60",
+        "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a",
+        "",
+        "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555fb8821590a33bacc61e39701c"
+        "f9b46bd25bf5f0595bbe24655141438e7a100b",
+    ),
+    (
+        "4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb",
+        "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c",
+        "72",
+        "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da085ac1e43e15996e458f3613d0"
+        "f11d8c387b2eaeb4302aeeb00d291612bb0c00",
+    ),
+]
+
+
+def pkcs8(key, encryption=None):
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        encryption or serialization.NoEncryption(),
+    )
+
+
+def spki(key):
+    return key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+
+
+def private_file(path, content, mode=0o600):
+    path.write_bytes(content)
+    path.chmod(mode)
+    return path
+
+
+def mode_of(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def names(folder):
+    return sorted(entry.name for entry in folder.iterdir())
+
+
+# --- keys
+
+
+@pytest.mark.parametrize(("secret", "public", "message", "signature"), VECTORS)
+def test_signatures_are_those_of_rfc_8032(secret, public, message, signature):
+    key = SigningKey(private=Ed25519PrivateKey.from_private_bytes(bytes.fromhex(secret)))
+    message, signature = bytes.fromhex(message), bytes.fromhex(signature)
+    assert key.public.raw.hex() == public
+    assert key.sign(message) == signature
+    assert key.public.verifies(signature, message)
+    assert not key.public.verifies(signature, message + b"x")
+    assert not key.public.verifies(signature[:-1], message)
+    for position in range(64):
+        changed = bytearray(signature)
+        changed[position] ^= 1
+        assert not key.public.verifies(bytes(changed), message)
+
+
+def test_key_id_is_the_beginning_of_the_digest_of_the_raw_key():
+    key = PublicKey(raw=bytes.fromhex(VECTORS[0][1]))
+    assert key.key_id == "21fe31dfa154a261"
+    assert repr(key) == "PublicKey(key_id='21fe31dfa154a261')"
+
+
+@pytest.mark.parametrize("raw", [b"", b"\0" * 31, b"\0" * 33, "0" * 32])
+def test_a_public_key_has_32_bytes(raw):
+    with pytest.raises(ConfigurationError, match="KEY_INVALID: expected the 32 bytes of a public"):
+        PublicKey(raw=raw)
+
+
+def test_bytes_that_are_no_point_of_the_curve_verify_nothing():
+    assert not PublicKey(raw=b"\xff" * 32).verifies(b"\0" * 64, b"")
+
+
+def test_a_created_key_is_read_again(tmp_path):
+    before = os.umask(0)
+    try:
+        key = SigningKey.create(tmp_path / "anna.key")
+    finally:
+        os.umask(before)
+    assert names(tmp_path) == ["anna.key", "anna.pub"]
+    assert mode_of(tmp_path / "anna.key") == 0o600
+    assert mode_of(tmp_path / "anna.pub") == 0o644
+    assert SigningKey.read(tmp_path / "anna.key").public == key.public
+    assert PublicKey.read(tmp_path / "anna.pub") == key.public
+    assert SigningKey.create(tmp_path / "bert").public != key.public
+    assert PublicKey.read(tmp_path / "bert.pub").to_pem().startswith(b"-----BEGIN PUBLIC KEY-----")
+    (tmp_path / "anna.key").chmod(0o400)
+    assert SigningKey.read(tmp_path / "anna.key").key_id == key.key_id
+
+
+@pytest.mark.parametrize("name", ["anna.key", "anna.pub"])
+def test_no_key_is_replaced(tmp_path, name):
+    (tmp_path / name).write_text("something")
+    with pytest.raises(ConfigurationError, match=f"KEY_EXISTS: key .*{name} exists and is never"):
+        SigningKey.create(tmp_path / "anna.key")
+    assert names(tmp_path) == [name]
+    assert (tmp_path / name).read_text() == "something"
+
+
+def test_a_key_needs_a_name_and_a_folder(tmp_path):
+    with pytest.raises(ConfigurationError, match="KEY_NAME: expected the file of a private key"):
+        SigningKey.create(tmp_path / "anna.pub")
+    with pytest.raises(
+        ConfigurationError, match=r"KEY_UNWRITABLE: .*No such file or directory; ch"
+    ):
+        SigningKey.create(tmp_path / "none" / "anna.key")
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match="KEY_UNWRITABLE: expected to write the key"):
+        SigningKey.create(tmp_path / "file" / "anna.key")
+
+
+def test_a_disk_that_is_full_leaves_no_key(tmp_path, monkeypatch):
+    def full(_descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(key_files.os, "fsync", full)
+    with pytest.raises(ConfigurationError, match=r"KEY_UNWRITABLE: .* No space left on device"):
+        SigningKey.create(tmp_path / "anna.key")
+    assert names(tmp_path) == []
+
+
+def test_no_key_material_is_shown_or_pickled(tmp_path):
+    key = SigningKey.create(tmp_path / "anna.key")
+    assert repr(key) == str(key) == f"SigningKey(key_id='{key.key_id}')"
+    for protocol in (2, pickle.HIGHEST_PROTOCOL):
+        with pytest.raises(TypeError):
+            pickle.dumps(key, protocol=protocol)
+    assert copy.copy(key).key_id == key.key_id
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o644, 0o700, 0o200])
+def test_a_private_key_that_others_can_read_is_refused(tmp_path, mode):
+    path = private_file(tmp_path / "anna.key", pkcs8(Ed25519PrivateKey.generate()), mode)
+    message = f"KEY_MODE: expected mode 0600 .*anna.key, found {mode:04o}; .*run: chmod 600 .*key"
+    if mode == 0o200 and os.geteuid() != 0:
+        message = "KEY_MISSING"
+    with pytest.raises(ConfigurationError, match=message):
+        SigningKey.read(path)
+
+
+def test_a_private_key_of_another_user_is_refused(tmp_path, monkeypatch):
+    path = private_file(tmp_path / "anna.key", pkcs8(Ed25519PrivateKey.generate()))
+    monkeypatch.setattr(key_files.os, "geteuid", lambda: path.stat().st_uid + 1)
+    with pytest.raises(ConfigurationError, match=r"KEY_OWNER: expected the private key .*anna\.k"):
+        SigningKey.read(path)
+
+
+@pytest.mark.parametrize("read", [SigningKey.read, PublicKey.read])
+def test_links_pipes_and_folders_are_no_keys(tmp_path, read):
+    SigningKey.create(tmp_path / "anna.key")
+    (tmp_path / "link").symlink_to(tmp_path / "anna.key")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name in ("link", "pipe", "folder"):
+        with pytest.raises(
+            ConfigurationError, match=f"KEY_NOT_REGULAR: expected a key in .*{name}"
+        ):
+            read(tmp_path / name)
+    with pytest.raises(
+        ConfigurationError, match=r"KEY_MISSING: expected a key in .*/gone: file go"
+    ):
+        read(tmp_path / "gone")
+
+
+ED = Ed25519PrivateKey.generate()
+NOT_PRIVATE = {
+    "empty": b"",
+    "public": spki(ED),
+    "raw": ED.private_bytes_raw(),
+    "cut": pkcs8(ED)[:-40],
+    "two keys": pkcs8(ED) * 2,
+    "with password": pkcs8(ED, serialization.BestAvailableEncryption(b"x")),
+    "elliptic curve": pkcs8(ec.generate_private_key(ec.SECP256R1())),
+    "rsa": pkcs8(rsa.generate_private_key(public_exponent=65537, key_size=2048)),
+    "openssh": ED.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.OpenSSH,
+        serialization.NoEncryption(),
+    ),
+    "too large": pkcs8(ED) + b"\n" * 10_000,
+}
+
+
+@pytest.mark.parametrize("kind", NOT_PRIVATE)
+def test_what_is_not_a_private_key_is_refused_and_not_repeated(tmp_path, kind):
+    path = private_file(tmp_path / "anna.key", NOT_PRIVATE[kind])
+    with pytest.raises(
+        ConfigurationError, match=r"KEY_INVALID: expected .*, found something els"
+    ) as e:
+        SigningKey.read(path)
+    assert e.value.__context__ is None
+    body = b"".join(pkcs8(ED).splitlines()[1:-1])
+    assert body[:20].decode() not in str(e.value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", pkcs8(ED), spki(ED)[:-30], spki(ED) * 2, spki(ec.generate_private_key(ec.SECP256R1()))],
+    ids=["empty", "private", "cut", "two", "elliptic curve"],
+)
+def test_what_is_not_a_public_key_is_refused(tmp_path, content):
+    (tmp_path / "anna.pub").write_bytes(content)
+    with pytest.raises(ConfigurationError, match="KEY_INVALID: expected one Ed25519 public key"):
+        PublicKey.read(tmp_path / "anna.pub")
+
+
+@given(
+    st.binary(max_size=200)
+    | st.builds(
+        lambda content, i, byte: content[:i] + bytes([byte]) + content[i + 1 :],
+        st.sampled_from([pkcs8(ED), spki(ED)]),
+        st.integers(0, 120),
+        st.integers(0, 255),
+    )
+)
+def test_hostile_files_are_refused_or_are_keys(tmp_path_factory, content):
+    folder = tmp_path_factory.getbasetemp() / "hostile"
+    folder.mkdir(exist_ok=True)
+    path = private_file(folder / "x", content)
+    for read in (SigningKey.read, PublicKey.read):
+        code = "KEY_INVALID"
+        try:
+            assert len(read(path).key_id) == 16
+        except ConfigurationError as error:
+            code = error.code
+        assert code == "KEY_INVALID"
+
+
+# --- the store
+
+
+@pytest.fixture
+def store(tmp_path):
+    return KeyStore(tmp_path / "keys")
+
+
+def test_keys_are_made_once(store, tmp_path):
+    key, secret = store.pipeline(), store.ledger_secret()
+    assert names(tmp_path / "keys") == ["ledger.key", "pipeline.key", "pipeline.pub"]
+    assert mode_of(tmp_path / "keys") == 0o700
+    assert mode_of(tmp_path / "keys" / "ledger.key") == 0o600
+    assert len(secret) == 32
+    again = KeyStore(tmp_path / "keys")
+    assert again.pipeline().public == key.public == PublicKey.read(tmp_path / "keys/pipeline.pub")
+    assert again.ledger_secret() == secret
+    assert KeyStore(tmp_path / "other").ledger_secret() != secret
+    assert repr(store) == f"KeyStore('{tmp_path / 'keys'}')"
+
+
+def test_an_open_folder_is_refused(tmp_path):
+    (tmp_path / "keys").mkdir(mode=0o755)
+    for make in (KeyStore(tmp_path / "keys").pipeline, KeyStore(tmp_path / "keys").ledger_secret):
+        with pytest.raises(ConfigurationError, match="DIRECTORY_MODE"):
+            make()
+    assert names(tmp_path / "keys") == []
+
+
+def test_a_lost_or_replaced_key_is_noticed(store, tmp_path):
+    folder = tmp_path / "keys"
+    store.pipeline()
+    (folder / "pipeline.pub").unlink()
+    public = store.pipeline().public  # a crash between the two files: the second is made again
+    assert PublicKey.read(folder / "pipeline.pub") == public
+    SigningKey.create(tmp_path / "other.key")
+    (tmp_path / "other.pub").replace(folder / "pipeline.pub")
+    with pytest.raises(
+        ConfigurationError, match=r"KEY_MISMATCH: expected the public key of .*restor"
+    ):
+        store.pipeline()
+    (folder / "pipeline.key").unlink()
+    with pytest.raises(
+        ConfigurationError, match=r"KEY_LOST: expected the private key of .* restore"
+    ):
+        store.pipeline()
+    assert names(folder) == ["pipeline.pub"]
+
+
+def test_a_damaged_secret_is_refused_and_not_repeated(store, tmp_path):
+    store.ledger_secret()
+    private_file(tmp_path / "keys" / "ledger.key", b"hunter2")
+    with pytest.raises(
+        ConfigurationError, match="KEY_INVALID: expected 32 bytes, found someth"
+    ) as e:
+        store.ledger_secret()
+    assert "hunter2" not in str(e.value)
+    (tmp_path / "keys" / "ledger.key").chmod(0o644)
+    with pytest.raises(ConfigurationError, match="KEY_MODE"):
+        store.ledger_secret()
+
+
+def test_trusted_keys_are_those_of_the_pipeline_and_of_the_officers(store, tmp_path):
+    assert store.trusted() == store.officers() == store.pipeline_public() == ()
+    assert not (tmp_path / "keys").exists()
+    pipeline = store.pipeline().public
+    assert store.trusted() == store.pipeline_public() == (pipeline,)
+    folder = tmp_path / "keys" / "officers"
+    folder.mkdir()
+    assert store.officers() == ()
+    bert, anna = (SigningKey.create(tmp_path / f"{name}.key") for name in ("bert", "anna"))
+    for name in ("bert", "anna"):
+        (tmp_path / f"{name}.pub").rename(folder / f"{name}.pub")
+    (folder / ".swp").touch()
+    (folder / "carla.pub").write_bytes(anna.public.to_pem())
+    assert store.officers() == (anna.public, bert.public)
+    assert store.trusted() == (pipeline, anna.public, bert.public)
+    (folder / "anna.key").touch()
+    with pytest.raises(ConfigurationError, match=r"KEY_INVALID: expected only public keys NAME\.p"):
+        store.officers()
+
+
+def test_the_folder_of_officers_is_a_folder(store, tmp_path):
+    store.pipeline()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "keys" / "officers").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(
+        ConfigurationError, match="NOT_A_DIRECTORY: expected a folder of public key"
+    ):
+        store.officers()
+
+
+def test_first_use_by_many_threads_makes_one_key(store, tmp_path):
+    found, barrier = [], threading.Barrier(8)
+
+    def use():
+        barrier.wait()
+        found.append((store.pipeline().public.raw, store.ledger_secret()))
+
+    threads = [threading.Thread(target=use) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8
+    assert len(set(found)) == 1
+    assert names(tmp_path / "keys") == ["ledger.key", "pipeline.key", "pipeline.pub"]
+
+
+def test_first_use_by_several_processes_makes_one_key(tmp_path):
+    program = (
+        "import sys; from pathlib import Path; from storage.keys import KeyStore\n"
+        "store = KeyStore(Path(sys.argv[1]))\n"
+        "sys.stdout.write('ready\\n'); sys.stdout.flush(); sys.stdin.read()\n"
+        "sys.stdout.write(store.pipeline().key_id + store.ledger_secret().hex())\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "keys")]
+    children = [
+        subprocess.Popen(
+            command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(4)
+    ]
+    for child in children:
+        assert child.stdout.readline() == "ready\n"
+    for child in children:
+        child.stdin.close()
+    found = set()
+    for child in children:
+        found.add(child.stdout.read())
+        child.stdout.close()
+        assert child.wait() == 0
+    assert len(found) == 1
+    assert names(tmp_path / "keys") == ["ledger.key", "pipeline.key", "pipeline.pub"]
+
+
+def test_public_keys_are_read_from_files_and_folders(tmp_path):
+    for name in ("anna", "bert", "carla"):
+        SigningKey.create(tmp_path / f"{name}.key")
+    anna, bert, carla = (PublicKey.read(tmp_path / f"{n}.pub") for n in ("anna", "bert", "carla"))
+    assert read_public_keys([tmp_path / "carla.pub", tmp_path]) == (carla, anna, bert)
+    assert read_public_keys([]) == ()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigurationError, match=r"NO_PUBLIC_KEY: expected files NAME\.pub in fol"):
+        read_public_keys([tmp_path / "empty"])
+    with pytest.raises(ConfigurationError, match="KEY_MISSING"):
+        read_public_keys([tmp_path / "gone"])
+    with pytest.raises(ConfigurationError, match="KEY_INVALID"):
+        read_public_keys([tmp_path / "anna.key"])

@@ -1,0 +1,349 @@
+# ruff: noqa: S608 - the tests write SQL against a database of their own
+"""What is special about a ledger in PostgreSQL: its catalogue, roles, and a secret address."""
+
+import itertools
+import pickle
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+import ledger_backends
+import postgres_server
+import psycopg
+import pytest
+from ledger_requests import ROOT, charge
+
+from privacy.errors import ClustMixError, ConfigurationError, IntegrityError, LedgerError
+from privacy.ledger import EntryState
+from storage import journal_postgres
+from storage.journal_postgres import SecretUrl
+from storage.ledger_db import LedgerDatabase
+
+J = "clustmix_ledger.journal"
+_roles = itertools.count(1)
+
+
+@pytest.fixture
+def backend() -> ledger_backends.PostgresBackend:
+    return ledger_backends.PostgresBackend()
+
+
+def new_role(backend: ledger_backends.PostgresBackend, *grants: str) -> tuple[str, str]:
+    """Return the name of a role that may connect, and its address."""
+    name = f"role{next(_roles)}"
+    password = f"CANARY-of-{name}"
+    backend.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{password}'")
+    for grant in grants:
+        backend.execute(f"GRANT {grant} TO {name}")
+    database = str(psycopg.conninfo.conninfo_to_dict(backend.location)["dbname"])
+    return name, postgres_server.server().url(database, user=name, password=password)
+
+
+def test_a_pipeline_needs_to_select_and_insert_and_nothing_else(
+    backend: ledger_backends.PostgresBackend,
+) -> None:
+    backend.open()
+    _, url = new_role(backend, "USAGE ON SCHEMA clustmix_ledger", f"SELECT, INSERT ON {J}")
+    ledger = LedgerDatabase(url)
+    entry = ledger.reserve(charge(1)).entry
+    ledger.transition(entry.entry_id, EntryState.EXECUTING, expected_from=EntryState.RESERVED)
+    ledger.verify()
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in (
+            f"UPDATE {J} SET rho = '1'",
+            f"DELETE FROM {J}",
+            f"TRUNCATE {J}",
+            f"DROP TABLE {J}",
+            f"ALTER TABLE {J} DISABLE TRIGGER USER",
+            f"DROP TRIGGER journal_continues ON {J}",
+            "DROP FUNCTION clustmix_ledger.refuse()",
+            "CREATE TABLE clustmix_ledger.other (x int)",
+            "SET session_replication_role = replica",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(statement)
+        with pytest.raises(psycopg.errors.RestrictViolation):
+            connection.execute(f"INSERT INTO {J} SELECT * FROM {J} WHERE sequence = 1")
+
+
+@pytest.mark.parametrize("grants", [(), ("USAGE ON SCHEMA clustmix_ledger",)])
+def test_a_role_without_rights_is_refused(
+    backend: ledger_backends.PostgresBackend, grants: tuple[str, ...]
+) -> None:
+    backend.open()
+    _, url = new_role(backend, *grants)
+    with pytest.raises(
+        LedgerError, match=r"LEDGER_UNAVAILABLE: .* InsufficientPrivilege 42501; see"
+    ):
+        LedgerDatabase(url).history()
+
+
+def test_a_role_that_may_not_create_the_journal_is_refused(
+    backend: ledger_backends.PostgresBackend,
+) -> None:
+    _, url = new_role(backend)
+    with pytest.raises(
+        LedgerError, match="found InsufficientPrivilege 42501; see the log of the se"
+    ):
+        LedgerDatabase(url)
+
+
+def test_the_journal_is_created_in_a_schema_that_somebody_made(
+    backend: ledger_backends.PostgresBackend,
+) -> None:
+    name, url = new_role(backend)
+    backend.execute(f"CREATE SCHEMA clustmix_ledger AUTHORIZATION {name}")
+    ledger = LedgerDatabase(url)
+    ledger.reserve(charge(1))
+    ledger.verify()
+
+
+REFUSE_NOTHING = (
+    "CREATE OR REPLACE FUNCTION clustmix_ledger.refuse() RETURNS trigger LANGUAGE plpgsql "
+    "SET search_path = pg_catalog AS 'BEGIN RETURN NULL; END'"
+)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        f"ALTER TABLE {J} DISABLE TRIGGER journal_append_only",
+        f"ALTER TABLE {J} DISABLE TRIGGER journal_continues",
+        f"ALTER TABLE {J} ENABLE TRIGGER journal_append_only",
+        f"ALTER TABLE {J} ENABLE REPLICA TRIGGER journal_continues",
+        f"DROP TRIGGER journal_append_only ON {J}",
+        f"DROP TRIGGER journal_continues ON {J}; CREATE TRIGGER journal_continues AFTER INSERT "
+        f"ON {J} FOR EACH ROW EXECUTE FUNCTION clustmix_ledger.continues()",
+        f"CREATE TRIGGER other AFTER INSERT ON {J} EXECUTE FUNCTION clustmix_ledger.continues()",
+        REFUSE_NOTHING,
+        "ALTER FUNCTION clustmix_ledger.continues() SECURITY DEFINER",
+        "ALTER FUNCTION clustmix_ledger.continues() SET search_path = public",
+        "ALTER FUNCTION clustmix_ledger.refuse() RENAME TO refuses",
+        f"ALTER TABLE {J} ADD COLUMN other text",
+        f"ALTER TABLE {J} ALTER COLUMN rho DROP NOT NULL",
+        f"ALTER TABLE {J} ALTER COLUMN note SET DEFAULT 'x'",
+        f"ALTER TABLE {J} ALTER COLUMN note TYPE varchar(10)",
+        f"ALTER TABLE {J} DROP CONSTRAINT journal_pkey",
+        f"ALTER TABLE {J} ADD CHECK (sequence < 100)",
+        f"ALTER TABLE {J} SET UNLOGGED",
+        f"ALTER TABLE {J} ENABLE ROW LEVEL SECURITY",
+        f"CREATE RULE other AS ON INSERT TO {J} DO INSTEAD NOTHING",
+        f"CREATE TABLE heir () INHERITS ({J})",
+        "CREATE TABLE clustmix_ledger.other (x int)",
+        "CREATE VIEW clustmix_ledger.other AS SELECT 1",
+        f"DROP TABLE {J}",
+    ],
+)
+def test_a_journal_that_is_not_as_it_was_created_is_found(
+    backend: ledger_backends.PostgresBackend, statement: str
+) -> None:
+    ledger = backend.open()
+    ledger.verify()
+    backend.execute(statement)
+    for action in (ledger.verify, lambda: ledger.reserve(charge(1))):
+        with pytest.raises(
+            IntegrityError, match="LEDGER_DAMAGED: sequence 0: expected the journal table with its"
+        ):
+            action()
+    backend.execute("DROP TABLE IF EXISTS heir")
+
+
+def test_a_policy_that_hides_rows_does_not_hide_them_from_the_ledger(
+    backend: ledger_backends.PostgresBackend,
+) -> None:
+    backend.open().reserve(charge(1))
+    _, url = new_role(backend, "USAGE ON SCHEMA clustmix_ledger", f"SELECT, INSERT ON {J}")
+    ledger = LedgerDatabase(url)
+    backend.execute(f"ALTER TABLE {J} ENABLE ROW LEVEL SECURITY")
+    with pytest.raises(LedgerError, match="found InsufficientPrivilege 42501"):
+        ledger.history()
+
+
+def test_a_server_that_is_not_durable_is_refused(backend: ledger_backends.PostgresBackend) -> None:
+    ledger = backend.open()
+
+    def set_fsync(value: str) -> None:
+        with psycopg.connect(backend.location, autocommit=True) as connection:
+            connection.execute(f"ALTER SYSTEM SET fsync = {value}")
+        postgres_server.server().reload()
+
+    set_fsync("off")
+    try:
+        with pytest.raises(
+            LedgerError, match="LEDGER_NOT_DURABLE: expected a PostgreSQL server wit"
+        ):
+            ledger.reserve(charge(1))
+    finally:
+        set_fsync("on")
+    assert ledger.reserve(charge(1)).created
+
+
+def test_commits_wait_for_the_disk_whatever_the_role_says(
+    backend: ledger_backends.PostgresBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend.open()
+    name, url = new_role(backend, "USAGE ON SCHEMA clustmix_ledger", f"SELECT, INSERT ON {J}")
+    backend.execute(f"ALTER ROLE {name} SET synchronous_commit = off")
+    backend.execute(f"ALTER ROLE {name} SET default_transaction_isolation = 'serializable'")
+    found = []
+
+    def look(connection: psycopg.Connection[tuple[str, ...]]) -> str:
+        for setting in ("synchronous_commit", "transaction_isolation", "search_path"):
+            found.extend(connection.execute(f"SHOW {setting}").fetchone() or ())
+        return "2025-01-01T00:00:00.000Z"
+
+    monkeypatch.setattr(journal_postgres, "read_clock", look)
+    LedgerDatabase(url).reserve(charge(1))
+    assert found == ["on", "read committed", "pg_catalog"]
+
+
+def test_a_standby_that_only_reads_is_refused() -> None:
+    server = postgres_server.server()
+    database = server.new_database()
+    LedgerDatabase(server.url(database))
+    with psycopg.connect(server.url("postgres"), autocommit=True) as connection:
+        connection.execute(f"ALTER DATABASE {database} SET default_transaction_read_only = on")
+    with pytest.raises(
+        LedgerError, match=r"LEDGER_UNAVAILABLE: .* found OperationalError without SQ"
+    ):
+        LedgerDatabase(server.url(database))
+
+
+def test_a_writer_that_never_ends_is_not_waited_for_for_ever(
+    backend: ledger_backends.PostgresBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = backend.open()
+    begin = journal_postgres._BEGIN_WRITE
+    assert "lock_timeout = '30s'" in begin
+    monkeypatch.setattr(journal_postgres, "_BEGIN_WRITE", begin.replace("30s", "300ms"))
+    with psycopg.connect(backend.location) as connection:
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", [journal_postgres._LOCK])
+        with pytest.raises(
+            LedgerError, match="within 30 seconds, found LockNotAvailable 55P03; see"
+        ):
+            ledger.reserve(charge(1))
+        assert ledger.history() == ()
+    assert ledger.reserve(charge(1)).created
+
+
+def test_a_commit_whose_answer_is_lost_is_charged_once(
+    backend: ledger_backends.PostgresBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = backend.open()
+    execute = psycopg.Connection.execute
+
+    def lose_the_answer(connection: object, query: str, *arguments: object) -> object:
+        answer = execute(connection, query, *arguments)  # type: ignore[arg-type]
+        if query == "COMMIT":
+            raise psycopg.OperationalError("server closed the connection unexpectedly")
+        return answer
+
+    with monkeypatch.context() as patch:
+        patch.setattr(psycopg.Connection, "execute", lose_the_answer)
+        with pytest.raises(LedgerError) as caught:
+            ledger.reserve(charge(1))
+    assert str(caught.value) == (
+        "LEDGER_UNAVAILABLE: expected the PostgreSQL ledger to answer within 30 seconds, found "
+        "OperationalError without SQLSTATE; see the log of the server. Whether a step that was "
+        "under way is recorded is not known: take it as charged and read the ledger again"
+    )
+    assert len(ledger.history()) == 1
+    assert not ledger.reserve(charge(1)).created
+
+
+# The password, or what it is after percent-decoding.
+CANARY = "CANARY"
+
+
+def everything_of(error: BaseException | None) -> Iterator[str]:
+    """Yield all that a log could hold of an exception: with its chain and the local variables."""
+    while error is not None:
+        yield from (str(error), repr(error), repr(error.args), repr(vars(error)))
+        yield "".join(traceback.format_exception(error))
+        for frame, line in traceback.walk_tb(error.__traceback__):
+            if Path(frame.f_code.co_filename).is_relative_to(ROOT / "tests"):
+                continue
+            yield f"{frame.f_code.co_filename}:{line} {frame.f_locals!r}"
+        error = error.__cause__ or error.__context__
+
+
+@pytest.mark.parametrize(
+    ("url", "code"),
+    [
+        ("postgresql://u:CANARY@127.0.0.1:1/d", "LEDGER_UNAVAILABLE"),
+        ("postgresql://u:CANARY@localhost:1/d?sslmode=disable", "LEDGER_UNAVAILABLE"),
+        ("postgresql://u:CANARY@[::1]:1/d", "LEDGER_UNAVAILABLE"),
+        ("postgres://u:CANARY@/d?host=/nowhere", "LEDGER_UNAVAILABLE"),
+        ("postgresql://u:CANARY@host.invalid/d?sslmode=verify-full", "LEDGER_UNAVAILABLE"),
+        ("postgresql://u:CANARY@127.0.0.1:port/d", "LEDGER_UNAVAILABLE"),
+        ("postgresql://u:CANARY@127.0.0.1/d?no_such=CANARY", "LEDGER_URL_INVALID"),
+        ("postgresql://u:CANARY%@127.0.0.1/d", "LEDGER_URL_INVALID"),
+        ("postgresql://u:CANARY@[::1/d", "LEDGER_URL_INVALID"),
+        ("postgresql://u:CANARY\0@127.0.0.1/d", "LEDGER_URL_INVALID"),
+        ("mysql://u:CANARY@127.0.0.1/d", "LEDGER_URL_INVALID"),
+        ("CANARY", "LEDGER_URL_INVALID"),
+        ("", "LEDGER_URL_INVALID"),
+        ("postgresql://u:CANARY@db.example/d", "LEDGER_URL_INVALID"),
+        ("postgresql://u:CANARY@db.example/d?sslmode=require", "LEDGER_URL_INVALID"),
+        ("postgresql://u:CANARY@localhost,10.0.0.7/d", "LEDGER_URL_INVALID"),
+        ("postgresql://u:CANARY@localhost/d?hostaddr=10.0.0.7", "LEDGER_URL_INVALID"),
+    ],
+)
+def test_no_failure_shows_the_password(url: str, code: str) -> None:
+    with pytest.raises(ClustMixError) as caught:
+        LedgerDatabase(url)
+    assert caught.value.code == code
+    assert caught.value.__context__ is None
+    assert not [text for text in everything_of(caught.value) if CANARY in text]
+
+
+def test_a_wrong_password_is_not_shown(backend: ledger_backends.PostgresBackend) -> None:
+    wrong = backend.location.replace("CANARY", "CANARYwrong")
+    with pytest.raises(
+        LedgerError, match=r"LEDGER_UNAVAILABLE: .* found OperationalError"
+    ) as caught:
+        LedgerDatabase(wrong)
+    assert not [text for text in everything_of(caught.value) if CANARY in text]
+    assert CANARY not in postgres_server.server().log()
+
+
+def test_a_failure_inside_a_transaction_does_not_show_the_password(
+    backend: ledger_backends.PostgresBackend,
+) -> None:
+    ledger = backend.open()
+    backend.execute(f"DROP TABLE {J}")
+    with pytest.raises(LedgerError, match="found UndefinedTable 42P01; see") as caught:
+        ledger.history()
+    assert not [text for text in everything_of(caught.value) if CANARY in text]
+    with pytest.raises(IntegrityError, match="LEDGER_DAMAGED") as damaged:
+        ledger.reserve(charge(1))
+    assert not [text for text in everything_of(damaged.value) if CANARY in text]
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("file:ledger", "expected the address of the ledger to begin with postgresql://; a ledger"),
+        (
+            "postgresql://u:%@h/d",
+            "expected an address like postgresql://role@host:5432/database, fo",
+        ),
+        (
+            "postgresql://u@db.example/d",
+            "expected sslmode=verify-full for a ledger on another host",
+        ),
+    ],
+)
+def test_an_address_that_is_refused_says_why(url: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"LEDGER_URL_INVALID: {message}"):
+        LedgerDatabase(url)
+
+
+def test_an_address_stays_in_its_process(backend: ledger_backends.PostgresBackend) -> None:
+    ledger = backend.open()
+    for value in (ledger, SecretUrl(backend.location)):
+        assert CANARY not in repr(value)
+        with pytest.raises(
+            LedgerError, match="SECRET_NOT_COPIED: expected the address of the ledger"
+        ):
+            pickle.dumps(value)

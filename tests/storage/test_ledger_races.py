@@ -1,0 +1,188 @@
+"""Processes that race for one ledger, die or lose it: what was granted is charged."""
+
+import json
+import os
+import signal
+from collections import Counter
+from decimal import Decimal
+from pathlib import Path
+
+import ledger_backends
+import postgres_server
+import pytest
+from ledger_backends import Backend
+from ledger_requests import DIGEST, charge, race, stream
+
+from privacy.errors import LedgerError
+from privacy.ledger import Caps, EntryState
+from storage.ledger_db import LedgerDatabase
+
+WIDE = Caps(lifetime_rho=Decimal(1000))
+
+
+@pytest.fixture(params=ledger_backends.BOTH)
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
+    return ledger_backends.backend(request.param, tmp_path)
+
+
+def test_of_eight_identical_requests_one_is_charged(backend: Backend) -> None:
+    # The ledger itself is created in the same race.
+    jobs = [
+        {"kind": "reserve", "request": 1, "release_id": f"r-{n}", "cap": "1000"} for n in range(8)
+    ]
+    outcomes = race(backend.location, jobs)
+    assert Counter(outcome["outcome"] for outcome in outcomes) == {"created": 1, "repeated": 7}
+    assert len({outcome["entry"] for outcome in outcomes}) == 1
+    ledger = backend.open()
+    assert len(ledger.history()) == 1
+    ledger.verify()
+
+
+def test_of_thirty_two_requests_a_cap_for_ten_grants_ten(backend: Backend) -> None:
+    jobs = [
+        {"kind": "reserve", "request": n, "release_id": f"r-{n}", "cap": "1.0"} for n in range(32)
+    ]
+    outcomes = race(backend.location, jobs)
+    assert Counter(outcome["outcome"] for outcome in outcomes) == {
+        "created": 10,
+        "BUDGET_EXCEEDED": 22,
+    }
+    ledger = backend.open()
+    granted = {outcome["entry"] for outcome in outcomes if outcome["outcome"] == "created"}
+    assert {row.entry_id for row in ledger.entries()} == granted
+    assert ledger.balance("adult").spent_rho == Decimal(1)
+    ledger.verify()
+
+
+def test_of_eight_that_take_one_entry_one_executes(backend: Backend) -> None:
+    ledger = backend.open()
+    entry = ledger.reserve(charge(1)).entry
+    job = {"kind": "move", "entry": entry.entry_id, "from": "reserved", "to": "executing"}
+    outcomes = Counter(outcome["outcome"] for outcome in race(backend.location, [job] * 8))
+    assert outcomes == {"executing": 1, "STATE_CHANGED": 7}
+    # Sealing and burning are raced for as well: exactly one of them is true.
+    jobs = [
+        {"kind": "move", "entry": entry.entry_id, "from": "executing", "to": to, "digest": digest}
+        for to, digest in (("sealed", DIGEST), ("burned", None))
+    ]
+    outcomes = Counter(outcome["outcome"] for outcome in race(backend.location, jobs * 4))
+    assert sum(outcomes[to] for to in ("sealed", "burned")) == 1
+    assert outcomes["STATE_CHANGED"] == 7
+    assert len(ledger.history()) == 3
+    ledger.verify()
+
+
+def test_a_killed_process_never_loses_what_it_was_granted(backend: Backend) -> None:
+    with stream(backend.location) as worker:
+        assert worker.stdout is not None
+        lines = [worker.stdout.readline() for _ in range(4)]
+        os.kill(worker.pid, signal.SIGKILL)
+        lines += worker.stdout.readlines()
+    assert worker.returncode == -signal.SIGKILL
+    granted = [json.loads(line)["release_id"] for line in lines if line.endswith("\n")]
+    ledger = backend.open()
+    ledger.verify()
+    # The one that was being granted at the moment of death may be there without an answer.
+    rows = [row.release_id for row in ledger.entries()]
+    assert rows[: len(granted)] == granted
+    assert len(rows) - len(granted) <= 1
+    # The ledger goes on; that one is void after clean-up, for nobody has read data under it.
+    closed = ledger.burn_abandoned(granted, owner="site-1")
+    assert [row.state for row in closed] == ["void"] * (len(rows) - len(granted))
+    assert ledger.balance("adult").spent_rho == len(granted) * Decimal("0.1")
+    ledger.reserve(charge(10**6, caps=WIDE))
+    ledger.verify()
+
+
+def answers_of(location: Path | str, **how: object) -> list[dict[str, object]]:
+    with stream(location, **how) as worker:
+        assert worker.stdout is not None
+        return [json.loads(line) for line in worker.stdout]
+
+
+def test_a_full_disk_refuses_and_what_was_granted_is_charged(tmp_path: Path) -> None:
+    location, head_file = tmp_path / "ledger.sqlite", tmp_path / "releases" / "head"
+    # SQLite's shared memory takes 32768 bytes; the limit is met by the rows, at about the 75th.
+    answers = answers_of(location, head_file=head_file, bytes_per_file=40_000, attempts=300)
+    *before, last = answers
+    assert len(before) > 10
+    assert all(answer["granted"] for answer in before)
+    assert (last["granted"], last["code"]) == (False, "LEDGER_UNAVAILABLE")
+    ledger = LedgerDatabase(location, head_file=head_file)
+    ledger.verify()
+    granted = {answer["release_id"] for answer in answers if answer["granted"]}
+    assert granted == {row.release_id for row in ledger.entries()}
+    # There is room again.
+    ledger.reserve(charge(10**6, caps=WIDE))
+
+
+def test_a_full_disk_under_the_head_leaves_the_charge(tmp_path: Path) -> None:
+    # The ledger is on another host; here there is no room for a line.
+    backend = ledger_backends.PostgresBackend()
+    head_file = tmp_path / "releases" / "head"
+    backend.open(head_file=head_file)
+    answers = answers_of(
+        backend.location, head_file=head_file, bytes_per_file=20, keep_going=True, attempts=3
+    )
+    assert [answer["code"] for answer in answers] == ["LEDGER_HEAD_UNAVAILABLE"] * 3
+    assert len(backend.open(head_file=head_file).entries()) == 3
+
+
+def test_a_server_that_crashes_forgets_nothing_that_it_granted() -> None:
+    backend = ledger_backends.PostgresBackend()
+    server = postgres_server.server()
+    ledger = backend.open()
+    with stream(backend.location, grants=30, keep_going=True) as worker:
+        assert worker.stdout is not None
+        lines = [worker.stdout.readline() for _ in range(10)]
+        server.stop("immediate")
+        try:
+            lines += [worker.stdout.readline() for _ in range(3)]
+        finally:
+            server.start()
+        lines += worker.stdout.readlines()
+    answers = [json.loads(line) for line in lines]
+    codes = Counter(answer.get("code", "granted") for answer in answers)
+    assert set(codes) == {"granted", "LEDGER_UNAVAILABLE"}
+    assert codes["granted"] == 30  # before and after
+    ledger.verify()
+    granted = {answer["release_id"] for answer in answers if answer["granted"]}
+    rows = {row.release_id for row in ledger.entries()}
+    assert granted <= rows
+    # At most the one that was being committed is charged without an answer.
+    assert len(rows - granted) <= 1
+    assert ledger.balance("adult").spent_rho >= len(granted) * Decimal("0.1")
+    # Whoever asks again for what got no answer pays once.
+    for answer in answers:
+        if not answer["granted"]:
+            number = int(str(answer["release_id"]).removeprefix("r-"))
+            known = answer["release_id"] in rows
+            assert ledger.reserve(charge(number, caps=WIDE)).created is not known
+    assert len(ledger.entries()) == len(answers)
+    ledger.verify()
+
+
+def test_a_server_that_crashes_before_the_commit_has_charged_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    backend = ledger_backends.PostgresBackend()
+    server = postgres_server.server()
+    ledger = backend.open()
+    entry = ledger.reserve(charge(1)).entry
+
+    def crash(connection: object) -> str:
+        server.stop("immediate")
+        return "2100-01-01T00:00:00.000Z"
+
+    with monkeypatch.context() as patch:
+        patch.setattr("storage.journal_postgres.read_clock", crash)
+        with pytest.raises(LedgerError, match="LEDGER_UNAVAILABLE: expected the PostgreSQL ledger"):
+            ledger.transition(
+                entry.entry_id, EntryState.EXECUTING, expected_from=EntryState.RESERVED
+            )
+    try:
+        with pytest.raises(LedgerError, match="LEDGER_UNAVAILABLE"):
+            ledger.history()
+    finally:
+        server.start()
+    assert ledger.history() == (entry,)

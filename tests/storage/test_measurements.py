@@ -1,0 +1,218 @@
+"""Sealed measurements and pending bundles: written whole and once, checked when they are read."""
+
+import hashlib
+import multiprocessing
+import os
+import stat
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from privacy.errors import ConfigurationError, IntegrityError
+from storage import folders
+from storage.folders import remove_staging, write_durably, write_folder
+from storage.installation import installation_id
+from storage.measurements import (
+    RELEASED_FILE,
+    MeasurementRecord,
+    MeasurementStore,
+    arrays_of_bytes,
+    arrays_to_bytes,
+)
+
+RELEASE = "r-20260101-00000001"
+ARRAYS = {"moments": np.arange(6.0).reshape(2, 3), "codes": np.array([1, 2], dtype=np.uint16)}
+
+
+def files():
+    return {
+        "sealed-counts.npz": arrays_to_bytes({"values": np.arange(4)}),
+        RELEASED_FILE: arrays_to_bytes(ARRAYS),
+    }
+
+
+def record(**changes):
+    values = {
+        "dataset": "wards",
+        "release_id": RELEASE,
+        "ledger_entry": "e-1",
+        "request_key": "0" * 64,
+        "site": {"dataset": "wards"},
+        "events": ({"kind": "discrete_gaussian"},),
+        "tainted": False,
+        "requester": None,
+        "code_version": "1",
+        "code_sha256": "1" * 64,
+        "files": {name: hashlib.sha256(data).hexdigest() for name, data in files().items()},
+    }
+    return MeasurementRecord(**{**values, **changes})
+
+
+@pytest.fixture
+def store(tmp_path):
+    return MeasurementStore(tmp_path / "measurements")
+
+
+def test_measurement_is_read_as_it_was_sealed(store, tmp_path):
+    digest = store.seal(record(), files())
+    measurement = store.open(RELEASE, expected_sha256=digest)
+    assert measurement.record == record()
+    assert measurement.sha256 == digest
+    assert measurement.released.keys() == ARRAYS.keys()
+    for name, array in ARRAYS.items():
+        np.testing.assert_array_equal(measurement.released[name], array)
+        assert measurement.released[name].dtype == array.dtype
+    folder = tmp_path / "measurements" / RELEASE
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
+
+
+def test_measurement_is_never_replaced(store):
+    digest = store.seal(record(), files())
+    with pytest.raises(IntegrityError) as caught:
+        store.seal(record(tainted=True), files())
+    assert str(caught.value) == (
+        f"ALREADY_WRITTEN: folder {RELEASE} is already written and never replaced"
+    )
+    assert store.open(RELEASE).sha256 == digest
+
+
+def test_files_are_those_of_the_record(store):
+    with pytest.raises(IntegrityError) as caught:
+        store.seal(record(), {**files(), RELEASED_FILE: b"other"})
+    assert str(caught.value) == (
+        "MEASUREMENT_MISMATCH: expected the digests of the files that are sealed"
+    )
+
+
+DAMAGED = (
+    "MEASUREMENT_DAMAGED: the sealed measurement of {release} is {what}; restore it from a "
+    "backup, or measure anew (--new-draw), which is charged again"
+)
+
+
+def test_missing_changed_and_foreign_measurements(store, tmp_path):
+    other = "r-20260101-00000002"
+    with pytest.raises(IntegrityError) as caught:
+        store.open(other)
+    assert str(caught.value) == DAMAGED.format(release=other, what="missing or unreadable")
+    digest = store.seal(record(), files())
+    with pytest.raises(IntegrityError) as caught:
+        store.open(RELEASE, expected_sha256="f" * 64)
+    assert str(caught.value) == DAMAGED.format(release=RELEASE, what="not the one in the ledger")
+    (tmp_path / "measurements" / RELEASE).rename(tmp_path / "measurements" / other)
+    with pytest.raises(IntegrityError, match="not the one in the ledger"):
+        store.open(other, expected_sha256=digest)
+
+
+@pytest.mark.parametrize("name", ["sealed-counts.npz", RELEASED_FILE])
+def test_changed_file_is_named(store, tmp_path, name):
+    store.seal(record(), files())
+    path = tmp_path / "measurements" / RELEASE / name
+    path.write_bytes(path.read_bytes()[:-1] + b"\1")
+    with pytest.raises(IntegrityError) as caught:
+        store.open(RELEASE)
+    assert str(caught.value) == DAMAGED.format(release=RELEASE, what=f"changed in file {name}")
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["a", "b", "c_d"]),
+        hnp.arrays(
+            st.sampled_from([np.int64, np.float64, np.uint8, np.bool_]),
+            hnp.array_shapes(min_dims=0, max_dims=3, min_side=0),
+        ),
+    )
+)
+def test_arrays_come_back_and_have_one_form(arrays):
+    content = arrays_to_bytes(arrays)
+    assert arrays_to_bytes(arrays) == content
+    back = arrays_of_bytes(content)
+    assert back.keys() == arrays.keys()
+    for name, array in arrays.items():
+        assert back[name].dtype == array.dtype
+        np.testing.assert_array_equal(back[name], array)
+
+
+def test_pickled_arrays_are_neither_written_nor_read():
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        arrays_to_bytes({"objects": np.array([{}], dtype=object)})
+
+
+# ---- folders ---------------------------------------------------------------------------------
+
+
+def test_folder_appears_whole_or_not_at_all(tmp_path, monkeypatch):
+    target = tmp_path / "private" / "folder"
+
+    def fails(path, content):
+        if path.name == "b.txt":
+            raise OSError(28, "No space left on device")
+        write_durably(path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folders, "write_durably", fails)
+        with pytest.raises(OSError, match="No space left"):
+            write_folder(target, {"a.txt": b"1", "b.txt": b"2"})
+    assert list((tmp_path / "private").iterdir()) == []
+    write_folder(target, {"a.txt": b"1", "b.txt": b"2"})
+    assert {path.name: path.read_bytes() for path in target.iterdir()} == {
+        "a.txt": b"1",
+        "b.txt": b"2",
+    }
+
+
+@pytest.mark.parametrize("name", ["../a", "a/b", ".hidden", "", "a\0b"])
+def test_names_of_files_are_names(tmp_path, name):
+    with pytest.raises(ConfigurationError, match="INVALID_FILE_NAME"):
+        write_folder(tmp_path / "private" / "folder", {name: b""})
+    assert list((tmp_path / "private").iterdir()) == []
+
+
+def test_what_a_dead_writer_left_is_removed(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / f".staging-{name}-0a1b2c3d").mkdir()
+    remove_staging(tmp_path, "one")
+    assert [path.name for path in tmp_path.iterdir()] == [".staging-two-0a1b2c3d"]
+
+
+def test_a_file_is_written_once(tmp_path):
+    write_durably(tmp_path / "a", b"1")
+    with pytest.raises(IntegrityError) as caught:
+        write_durably(tmp_path / "a", b"2")
+    assert str(caught.value) == "ALREADY_WRITTEN: file a is already written"
+    assert (tmp_path / "a").read_bytes() == b"1"
+
+
+# ---- installation ----------------------------------------------------------------------------
+
+
+def test_installation_has_one_id(tmp_path):
+    home = tmp_path / "home"
+    first = installation_id(home)
+    assert installation_id(home) == first
+    assert installation_id(tmp_path / "other") != first
+    assert [path.name for path in home.iterdir()] == ["installation"]
+
+
+def test_processes_that_start_together_agree(tmp_path):
+    with multiprocessing.get_context("forkserver").Pool(4) as pool:
+        ids = pool.map(installation_id, [tmp_path / "home"] * 16)
+    assert len(set(ids)) == 1
+
+
+def test_other_content_is_refused(tmp_path):
+    home = tmp_path / "home"
+    installation_id(home)
+    (home / "installation").write_text("../../elsewhere")
+    with pytest.raises(IntegrityError) as caught:
+        installation_id(home)
+    assert str(caught.value) == (
+        f"INSTALLATION_INVALID: expected the id of this installation in {home / 'installation'}, "
+        "found something else; restore the file, or delete it once no entry of this installation "
+        "is open"
+    )
+    assert os.path.exists(home / "installation")

@@ -1,0 +1,362 @@
+import base64
+import json
+from datetime import UTC, date, datetime
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from privacy.errors import ConfigurationError, IntegrityError
+from storage.digests import digest_of
+from storage.keys import SigningKey
+from storage.manifest import GateRecord, Manifest, MethodRecord, canonical_json
+from storage.signatures import (
+    Approval,
+    ApprovalStatement,
+    is_reason,
+    parse_approval,
+    parse_signature,
+    require_approval,
+    sign_approval,
+    sign_manifest,
+)
+
+
+def key_of(number):
+    return SigningKey(private=Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32))
+
+
+PIPELINE, ANNA, BERT, STRANGER = (key_of(number) for number in range(1, 5))
+OFFICERS = [ANNA.public, BERT.public]
+SHA = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+FIELDS = {
+    "dataset": "adult",
+    "release_id": "r-20250131-0f3a9c21",
+    "created_on": date(2025, 1, 31),
+    "analysis": "proven",
+    "guarantee": "Ein Satz über die Garantie.",
+    "method": MethodRecord(name="clustmix", settings={}),
+    "request": {},
+    "code_version": "0.1.0",
+    "events": ({"kind": "gaussian"},),
+    "mu": 0.3,
+    "rho": 0.045,
+    "epsilon": 1.0,
+    "delta": 1e-6,
+    "replace_one_epsilon": 2.2,
+    "adjacency": "add_remove",
+    "privacy_unit": "patient_nbr",
+    "max_rows_per_patient": 5,
+    "ledger_entry": "17",
+    "gate": (GateRecord(check="schema", passed=True),),
+    "rows": 1000,
+    "tainted": False,
+    "measurement_sha256": SHA,
+    "code_sha256": SHA,
+    "needs_approval": True,
+    "requester": BERT.key_id,
+    "files": {"synthetic.csv": digest_of(b"abc")},
+}
+MANIFEST = Manifest(**FIELDS)
+CONTENT = MANIFEST.to_bytes()
+STATEMENT = ApprovalStatement(
+    ledger_entry="17",
+    release_id="r-20250131-0f3a9c21",
+    measurement_sha256=SHA,
+    guarantee=MANIFEST.guarantee,
+    requester=BERT.key_id,
+    decision="approve",
+    reason="Geprüft: Garantie und Karte.",
+    decided_on=date(2025, 2, 1),
+)
+SIGNATURE = sign_manifest(CONTENT, PIPELINE)
+APPROVAL = sign_approval(STATEMENT, ANNA)
+PARSERS = [(parse_signature, SIGNATURE, "SIGNATURE"), (parse_approval, APPROVAL, "APPROVAL")]
+
+
+def stated(**changes):
+    return sign_approval(STATEMENT.model_copy(update=changes), ANNA)
+
+
+# --- documents
+
+
+def test_what_is_signed():
+    digest = canonical_json(digest_of(CONTENT).model_dump())
+    expected = (
+        b'clustmix-manifest-v1\0{"format_version":1,"key_id":"'
+        + PIPELINE.key_id.encode()
+        + b'","manifest":'
+        + digest
+        + b"}"
+    )
+    assert SIGNATURE.message == expected
+    assert base64.b64decode(SIGNATURE.signature) == PIPELINE.sign(expected)
+    assert SIGNATURE.manifest == digest_of(CONTENT)
+    statement = canonical_json(STATEMENT.model_dump(mode="json"))
+    assert APPROVAL.message == (
+        b'clustmix-approval-v1\0{"format_version":1,"key_id":"'
+        + ANNA.key_id.encode()
+        + b'","statement":'
+        + statement
+        + b"}"
+    )
+
+
+def test_documents_survive_their_files_and_verify():
+    for parse, document, _ in PARSERS:
+        assert parse(document.to_bytes()) == document
+    assert SIGNATURE.verify([ANNA.public, PIPELINE.public]) == PIPELINE.public
+    assert APPROVAL.verify(OFFICERS) == ANNA.public
+    assert sign_manifest(CONTENT, PIPELINE) == SIGNATURE
+
+
+@pytest.mark.parametrize(("parse", "document", "kind"), PARSERS)
+def test_no_substituted_byte_of_a_document_is_accepted(parse, document, kind):
+    content = document.to_bytes()
+    codes = set()
+    for position in range(len(content)):
+        for byte in (content[position] ^ 1, content[position] ^ 32, ord("0"), ord("A")):
+            if byte == content[position]:
+                continue
+            changed = content[:position] + bytes([byte]) + content[position + 1 :]
+            with pytest.raises(IntegrityError) as caught:
+                parse(changed).verify([PIPELINE.public, ANNA.public])
+            codes.add(caught.value.code)
+    assert codes == {f"{kind}_INVALID", "SIGNATURE_WRONG", "SIGNER_UNKNOWN"}
+
+
+def test_a_signature_of_one_kind_is_none_of_the_other():
+    message = APPROVAL.message.replace(b"clustmix-approval-v1", b"clustmix-manifest-v1")
+    forged = base64.b64encode(ANNA.sign(message)).decode()
+    with pytest.raises(IntegrityError, match=r"SIGNATURE_WRONG: file approval\.json: the signatu"):
+        APPROVAL.model_copy(update={"signature": forged}).verify(OFFICERS)
+
+
+def test_an_unknown_signer_is_named():
+    with pytest.raises(
+        IntegrityError,
+        match=f"SIGNER_UNKNOWN: file signature.json is signed by key {PIPELINE.key_id}, expected "
+        f"one of {ANNA.key_id}, {BERT.key_id}; ask the publisher",
+    ):
+        SIGNATURE.verify(OFFICERS)
+    with pytest.raises(IntegrityError, match=r"SIGNER_UNKNOWN: .* expected one of none; ask"):
+        APPROVAL.verify([])
+    claimed = sign_manifest(CONTENT, STRANGER).model_copy(update={"key_id": PIPELINE.key_id})
+    with pytest.raises(
+        IntegrityError, match=f"SIGNATURE_WRONG: .*key {PIPELINE.key_id} does not verify, the file"
+    ):
+        claimed.verify([PIPELINE.public])
+
+
+def rewritten(document, **fields):
+    return canonical_json({**json.loads(document.to_bytes()), **fields})
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "field ''"),
+        (SIGNATURE.to_bytes() + b" ", "is not in canonical form"),
+        (rewritten(SIGNATURE, note="x"), "field 'note': Extra inputs are not permitted"),
+        (rewritten(SIGNATURE, format_version=2), "field 'format_version': Input should be 1"),
+        (rewritten(SIGNATURE, key_id="X"), "field 'key_id'"),
+        (rewritten(SIGNATURE, manifest=SHA), "field 'manifest'"),
+        (rewritten(SIGNATURE, signature="A" * 88), "field 'signature': String should match"),
+        (rewritten(SIGNATURE, signature="A" * 85 + "B=="), "field 'signature': .* 64 bytes in bas"),
+        (rewritten(SIGNATURE, signature="A" * 84 + "=="), "field 'signature'"),
+        (APPROVAL.to_bytes(), "field 'manifest': Field required"),
+        (b" " * 4001, "is larger than 4,000 bytes"),
+    ],
+)
+def test_parse_signature_refuses(content, message):
+    with pytest.raises(
+        IntegrityError, match=f"SIGNATURE_INVALID: file signature.json .*{message}.*; get the rel"
+    ):
+        parse_signature(content)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("ledger_entry", ""),
+        ("release_id", "../x"),
+        ("measurement_sha256", "abc"),
+        ("guarantee", ""),
+        ("guarantee", "x" * 10_001),
+        ("requester", None),
+        ("requester", "anna"),
+        ("decision", "maybe"),
+        ("reason", ""),
+        ("reason", "x" * 201),
+        ("reason", "two\nlines"),
+        ("decided_on", "today"),
+        ("epsilon", 1.0),
+    ],
+)
+def test_a_statement_is_strict(field, value):
+    fields = {**STATEMENT.model_dump(mode="json"), field: value}
+    with pytest.raises(ValidationError, match=field):
+        ApprovalStatement(**fields)
+    content = rewritten(APPROVAL, statement=fields)
+    with pytest.raises(
+        IntegrityError, match=f"APPROVAL_INVALID: file approval.json field 'statement.{field}"
+    ):
+        parse_approval(content)
+
+
+@pytest.mark.parametrize("text", ["x", "x" * 200, "Geprüft, in Ordnung.", "数据"])
+def test_reasons(text):
+    assert is_reason(text)
+    assert parse_approval(stated(reason=text).to_bytes()).statement.reason == text
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", " x", "x ", "x" * 201, "a\nb", "a\tb", "\x1b[2J", "a\u202eb", "\ud800"]
+)
+def test_what_is_no_reason(text):
+    assert not is_reason(text)
+    with pytest.raises(
+        ConfigurationError, match="REASON_INVALID: expected a reason of 1 to 200 pri"
+    ):
+        ApprovalStatement.of(MANIFEST, decision="approve", reason=text)
+
+
+def test_a_full_statement_is_below_the_size_limit():
+    full = STATEMENT.model_copy(update={"guarantee": "\x01" * 10_000, "reason": "数" * 200})
+    content = sign_approval(full, ANNA).to_bytes()
+    assert len(content) < Approval.MAX_BYTES
+    assert parse_approval(content).statement == full
+    with pytest.raises(IntegrityError, match=r"APPROVAL_INVALID: .* is larger than 100,000 bytes"):
+        parse_approval(b" " * (Approval.MAX_BYTES + 1))
+
+
+@given(
+    st.binary(max_size=100)
+    | st.builds(
+        lambda document, i, byte: document[:i] + bytes([byte]) + document[i + 1 :],
+        st.sampled_from([SIGNATURE.to_bytes(), APPROVAL.to_bytes()]),
+        st.integers(0, 600),
+        st.integers(0, 255),
+    )
+    | st.builds(
+        rewritten,
+        st.sampled_from([SIGNATURE, APPROVAL]),
+        key_id=st.text(st.characters(codec="utf-8"), max_size=20),
+        signature=st.text(st.characters(codec="utf-8"), max_size=90),
+    )
+)
+def test_hostile_content_is_refused_or_is_a_document(content):
+    for parse, document, kind in PARSERS:
+        refused = None
+        try:
+            assert parse(content).to_bytes() == content
+            parse(content).verify([PIPELINE.public, ANNA.public])
+        except IntegrityError as error:
+            refused = error
+        assert (refused is None) == (content == document.to_bytes())
+        if refused is not None:
+            assert refused.code in (f"{kind}_INVALID", "SIGNATURE_WRONG", "SIGNER_UNKNOWN")
+            assert str(refused).isprintable()
+
+
+# --- approval
+
+
+def test_an_approval_of_this_release_is_accepted():
+    officer = require_approval(APPROVAL, MANIFEST, signer=PIPELINE.public, officers=OFFICERS)
+    assert officer == ANNA.public
+
+
+def test_a_statement_is_made_from_the_manifest():
+    made = ApprovalStatement.of(MANIFEST, decision="approve", reason=STATEMENT.reason)
+    assert abs((made.decided_on - datetime.now(UTC).date()).days) <= 1
+    assert made.model_copy(update={"decided_on": STATEMENT.decided_on}) == STATEMENT
+    free = Manifest(**{**FIELDS, "needs_approval": False, "requester": None})
+    with pytest.raises(
+        ConfigurationError, match=r"APPROVAL_UNEXPECTED: release adult/r-2025.* needs"
+    ):
+        ApprovalStatement.of(free, decision="approve", reason="x")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("ledger_entry", "18"),
+        ("release_id", "r-20250131-00000000"),
+        ("measurement_sha256", "0" * 64),
+        ("guarantee", "Ein anderer Satz."),
+        ("requester", STRANGER.key_id),
+    ],
+)
+def test_an_approval_of_something_else_is_refused(field, value):
+    with pytest.raises(
+        IntegrityError,
+        match=f"APPROVAL_MISMATCH: file approval.json: expected the {field} of the manifest, found",
+    ):
+        require_approval(
+            stated(**{field: value}), MANIFEST, signer=PIPELINE.public, officers=OFFICERS
+        )
+
+
+def test_a_rejection_is_no_approval():
+    with pytest.raises(
+        IntegrityError, match=r"APPROVAL_REJECTED: file approval\.json rejects the "
+    ):
+        require_approval(
+            stated(decision="reject"), MANIFEST, signer=PIPELINE.public, officers=OFFICERS
+        )
+
+
+def test_nobody_approves_their_own_request():
+    with pytest.raises(
+        ConfigurationError,
+        match=f"APPROVER_IS_REQUESTER: expected the key of another person .*"
+        f"found {BERT.key_id} for both; let an officer decide",
+    ):
+        sign_approval(STATEMENT, BERT)
+    # A requester who signs without this program, as oneself and in the name of another.
+    for requester in (BERT.key_id, ANNA.key_id):
+        statement = STATEMENT.model_copy(update={"requester": requester})
+        draft = APPROVAL.model_copy(update={"statement": statement, "key_id": BERT.key_id})
+        signature = base64.b64encode(BERT.sign(draft.message)).decode()
+        forged = draft.model_copy(update={"signature": signature})
+        with pytest.raises(
+            IntegrityError, match=f"APPROVER_IS_REQUESTER: .* signed by key {BERT.key_id}, which a"
+        ):
+            require_approval(forged, MANIFEST, signer=PIPELINE.public, officers=OFFICERS)
+
+
+def test_the_pipeline_and_strangers_approve_nothing():
+    by_pipeline = sign_approval(STATEMENT, PIPELINE)
+    with pytest.raises(IntegrityError, match="SIGNER_UNKNOWN"):
+        require_approval(by_pipeline, MANIFEST, signer=PIPELINE.public, officers=OFFICERS)
+    with pytest.raises(
+        IntegrityError, match=f"APPROVER_IS_PIPELINE: .* key {PIPELINE.key_id}, which signed the m"
+    ):
+        require_approval(
+            by_pipeline,
+            MANIFEST,
+            signer=PIPELINE.public,
+            officers=[*OFFICERS, PIPELINE.public],
+        )
+    with pytest.raises(IntegrityError, match=r"SIGNER_UNKNOWN: file approval\.json is signed by "):
+        require_approval(
+            sign_approval(STATEMENT, STRANGER), MANIFEST, signer=PIPELINE.public, officers=OFFICERS
+        )
+
+
+def test_a_resample_carries_the_approval_of_its_original():
+    fields = {**FIELDS, "release_id": "r-20250301-00000001"}
+    resample = Manifest(**{**fields, "resampled_from": FIELDS["release_id"], "rows": 5})
+    assert (
+        require_approval(APPROVAL, resample, signer=PIPELINE.public, officers=OFFICERS)
+        == ANNA.public
+    )
+    of_itself = stated(release_id="r-20250301-00000001")
+    with pytest.raises(
+        IntegrityError, match=r"APPROVAL_MISMATCH: .* the release_id of the manifest"
+    ):
+        require_approval(of_itself, resample, signer=PIPELINE.public, officers=OFFICERS)

@@ -1,0 +1,333 @@
+"""Mechanisms that are broken on purpose, each beside its repaired form, for the audits' tests."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import count
+
+import numpy as np
+from dp_accounting import (
+    GaussianDpEvent,
+    PoissonSampledDpEvent,
+    SelfComposedDpEvent,
+)
+from dp_accounting.pld import PLDAccountant
+from scipy.special import logsumexp
+
+from privacy.parameters import Adjacency
+from privacy.randomness import OperatingSystemNoise, SeededNoise
+from tasks.audit.findings import AuditResult, Claim, judge_pair
+from tasks.audit.game import ATTACKS, Scores, play
+from tasks.audit.pairs import AUDIT_DOMAIN, AuditPatient, neighbour_pairs
+from tasks.audit.subjects import PatientCount, patient_count, subject_of
+from tasks.synthesizers.base import Stage
+from tasks.synthesizers.clustmix.published.clustmix import PublishedClustMix
+from tasks.synthesizers.clustmix.published.config import PublishedConfig
+from tasks.synthesizers.clustmix.published.constrained_gmm import (
+    cluster_means,
+    constrained_k_means,
+)
+from tasks.synthesizers.clustmix.published.noise import minimum_cluster_size, noise_sigma
+from tasks.synthesizers.statistics import SUM_SCALE
+
+PAIRS = {pair.name: pair for pair in neighbour_pairs(AUDIT_DOMAIN)}
+CLAIM = Claim.of_budget(epsilon=4.0, delta=1e-6)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mechanism:
+    """Something with a claim that can be played many times on two neighbouring tables."""
+
+    name: str
+    claim: Claim
+    play: Callable[[int], Scores]
+    runs: int
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+
+    def audit(self, *, runs, confidence):
+        scores = self.play(runs)
+        finding = judge_pair(self.name, scores, delta=self.claim.delta, confidence=confidence)
+        return AuditResult(
+            method=self.name,
+            claim=self.claim,
+            adjacency=self.adjacency,
+            confidence=confidence,
+            runs=2 * runs,
+            pairs=(finding,),
+        )
+
+
+def played(name, method, pair, runs, *, attacks=ATTACKS, noise=OperatingSystemNoise):
+    """A mechanism that goes through the real curator, with the budget of `CLAIM`."""
+    return Mechanism(
+        name=name,
+        claim=CLAIM,
+        runs=runs,
+        play=lambda n: play(
+            method, pair, mu=CLAIM.mu, runs=n, attacks=attacks, new_noise_source=noise
+        ),
+    )
+
+
+NAIVE_BAYES = subject_of("naive_bayes").bind(AUDIT_DOMAIN)
+CLUSTMIX = subject_of("clustmix").bind(AUDIT_DOMAIN)
+
+
+# Noise halved.
+
+
+class HalvedNoise:
+    tainted = False
+
+    def discrete_gaussian(self, shape, *, noise_stddev):
+        return OperatingSystemNoise().discrete_gaussian(shape, noise_stddev=noise_stddev / 2)
+
+
+# Contribution not bounded: every row of a patient counts in full.
+
+
+@dataclass(frozen=True)
+class WholeWeights:
+    pair: object
+
+    @property
+    def patient(self):
+        return self.pair.patient
+
+    def rows(self, *, present):
+        rows = self.pair.rows(present=present)
+        return replace(rows, weight=np.ones(len(rows)))
+
+
+# Row not clipped, and private bounds: a sum of ages whose plan states a sensitivity of one.
+
+
+def age_sum(rows, *, divisor, clip):
+    age = rows.codes[:, 0] / divisor
+    return np.array([np.trunc(rows.weight * np.minimum(age, clip) * SUM_SCALE).sum()], np.int64)
+
+
+def age_sum_by_own_largest(rows):
+    return age_sum(rows, divisor=max(int(rows.codes[:, 0].max(initial=1)), 1), clip=1.0)
+
+
+@dataclass(frozen=True)
+class AgeSum(PatientCount):
+    """A sum in place of the count, with the plan of the count."""
+
+    contribution: Callable = patient_count
+    public: tuple = ()
+
+    def stages(self, *, mu):
+        def run(curator, released):
+            name = curator.plan.statistics[0].name
+            return {name: curator.release(name, self.contribution, **dict(self.public))}
+
+        return (Stage(name="sum", run=run),)
+
+
+ADULTS = replace(
+    PAIRS["outlier"],
+    name="oldest",
+    others=tuple(AuditPatient(records=(((1, 0), 0),), fold=1) for _ in range(20)),
+)
+
+
+# Reused noise: one vector for all statistics of a size, stretched to the planned scale.
+
+
+class ReusedNoise:
+    tainted = False
+
+    def __init__(self):
+        self._kept = {}
+
+    def discrete_gaussian(self, shape, *, noise_stddev):
+        size = int(np.prod(shape))
+        if size not in self._kept:
+            noise = OperatingSystemNoise().discrete_gaussian(shape, noise_stddev=noise_stddev)
+            self._kept[size] = noise.reshape(-1) / noise_stddev
+        return np.rint(self._kept[size] * noise_stddev).astype(np.int64).reshape(shape)
+
+
+# Seeded noise: another seed in every run, a counter, which the attacker knows.
+
+SEEDS_OF_RUNS, SEEDS_OF_ATTACK = count(), count()
+
+
+def subtract_known_noise(transcript):
+    source = SeededNoise(next(SEEDS_OF_ATTACK))
+    score = 0.0
+    for draw in transcript.draws:
+        noise = source.discrete_gaussian(draw.values.shape, noise_stddev=draw.noise_stddev)
+        guessed = (draw.values - noise).astype(float)
+        far = np.sum((guessed - draw.absent) ** 2) - np.sum((guessed - draw.present) ** 2)
+        score += float(far) / draw.noise_stddev**2
+    return {"known noise": score}
+
+
+# Wrong sampling rate: rounds of a Poisson-sampled Gaussian, claimed at q and run at 3 q.
+
+SAMPLED_ROUNDS, CLAIMED_RATE, SAMPLED_NOISE = 50, 0.05, 1.0
+
+
+@lru_cache
+def sampled_claim():
+    event = PoissonSampledDpEvent(CLAIMED_RATE, GaussianDpEvent(SAMPLED_NOISE))
+    accountant = PLDAccountant().compose(SelfComposedDpEvent(event, SAMPLED_ROUNDS))
+    return Claim(epsilon=float(accountant.get_epsilon(1e-4)), delta=1e-4)
+
+
+def play_sampled(runs, *, rate):
+    rng = np.random.default_rng()
+
+    def ratios(present):
+        sampled = (rng.random((runs, SAMPLED_ROUNDS)) < rate) & present
+        seen = sampled + SAMPLED_NOISE * rng.standard_normal((runs, SAMPLED_ROUNDS))
+        gain = (2.0 * seen - 1.0) / (2.0 * SAMPLED_NOISE**2)
+        terms = [np.full_like(gain, np.log1p(-rate)), np.log(rate) + gain]
+        return logsumexp(terms, axis=0).sum(axis=1, keepdims=True)
+
+    return Scores(names=("likelihood ratio",), absent=ratios(False), present=ratios(True))
+
+
+# The published analysis of ClustMix: the number of records shows a class count (flaw C3), one
+# record moves memberships (C4), and the noise follows the private size of a cluster (C7). One
+# record is replaced in the first two, as in the paper; one is added in the third.
+
+PUBLISHED_CLAIM = Claim(epsilon=1.0, delta=1e-5)
+
+
+@lru_cache
+def flipped_clusters(size, *, moved):
+    low = np.zeros(size - 1)
+    rows = np.concatenate([low, [0.0 if moved else 0.2], low + 0.5, [0.9], low + 1.0])[:, None]
+    rng = np.random.default_rng(0)
+    fits = [constrained_k_means(rows, n_clusters=2, min_size=size, rng=rng) for _ in range(10)]
+    labels = min(fits, key=lambda found: np.sum((rows - cluster_means(rows, found, 2)[found]) ** 2))
+    return cluster_means(rows, labels, 2)[:, 0], np.bincount(labels, minlength=2)
+
+
+def published_noise(size, n_features):
+    claim = PUBLISHED_CLAIM
+    return noise_sigma(
+        epsilon=claim.epsilon,
+        delta=claim.delta,
+        cluster_size=int(size),
+        n_classes=1,
+        n_features=n_features,
+    )
+
+
+def play_membership_flip(runs, *, size=50):
+    rng = np.random.default_rng()
+
+    def sums(moved):
+        means, sizes = flipped_clusters(size, moved=moved)
+        noise = np.array([published_noise(each, 1) for each in sizes])
+        released = means + noise * rng.standard_normal((runs, 2))
+        return released.sum(axis=1, keepdims=True)
+
+    return Scores(names=("sum of the means",), absent=sums(True), present=sums(False))
+
+
+def play_record_count(runs):
+    claim = PUBLISHED_CLAIM
+    target = {"epsilon": claim.epsilon, "delta": claim.delta, "sigma_max": 0.15}
+    size = minimum_cluster_size(n_classes=2, n_features=1, **target)
+    features = np.linspace(0.0, 1.0, 2 * size)[:, None]
+    labels = np.repeat([0, 1], size)
+    model = PublishedClustMix(
+        config=PublishedConfig(**target, max_slice_rows=6 * size, hidden_layers=1, kip_steps=1)
+    )
+
+    def records(first_label):
+        changed = np.concatenate([[first_label], labels[1:]])
+        counted = [
+            len(model.synthesize(features, changed, np.random.default_rng())[1])
+            for _ in range(runs)
+        ]
+        return np.array(counted, dtype=float)[:, None]
+
+    return Scores(names=("number of records",), absent=records(1), present=records(0))
+
+
+def play_variance_leak(runs, *, size=20, n_features=784):
+    rng = np.random.default_rng()
+
+    def squares(rows):
+        noise = published_noise(rows, n_features)
+        return noise**2 * rng.chisquare(n_features, (runs, 1))
+
+    return Scores(names=("squared norm",), absent=squares(size + 1), present=squares(size))
+
+
+BROKEN = (
+    played("noise halved", NAIVE_BAYES, PAIRS["outlier"], 1_000, noise=HalvedNoise),
+    played(
+        "row not clipped",
+        AgeSum(AUDIT_DOMAIN, contribution=age_sum, public=(("divisor", 1.0), ("clip", 9.0))),
+        PAIRS["outlier"],
+        800,
+    ),
+    played("contribution not bounded", NAIVE_BAYES, WholeWeights(PAIRS["same rows"]), 200),
+    played(
+        "private bounds", AgeSum(AUDIT_DOMAIN, contribution=age_sum_by_own_largest), ADULTS, 200
+    ),
+    played("noise reused", CLUSTMIX, PAIRS["outlier"], 80, noise=ReusedNoise),
+    played(
+        "noise from a known seed",
+        NAIVE_BAYES,
+        PAIRS["outlier"],
+        200,
+        attacks=(*ATTACKS, subtract_known_noise),
+        noise=lambda: SeededNoise(next(SEEDS_OF_RUNS)),
+    ),
+    Mechanism(
+        name="sampling rate tripled",
+        claim=sampled_claim(),
+        runs=40_000,
+        play=lambda n: play_sampled(n, rate=3 * CLAIMED_RATE),
+    ),
+    Mechanism(
+        name="published: record count",
+        claim=PUBLISHED_CLAIM,
+        runs=200,
+        play=play_record_count,
+        adjacency=Adjacency.REPLACE_ONE,
+    ),
+    Mechanism(
+        name="published: membership flip",
+        claim=PUBLISHED_CLAIM,
+        runs=5_000,
+        play=play_membership_flip,
+        adjacency=Adjacency.REPLACE_ONE,
+    ),
+    Mechanism(
+        name="published: noise follows size",
+        claim=PUBLISHED_CLAIM,
+        runs=20_000,
+        play=play_variance_leak,
+    ),
+)
+
+REPAIRED = (
+    played(
+        "row clipped",
+        AgeSum(AUDIT_DOMAIN, contribution=age_sum, public=(("divisor", 1.0), ("clip", 1.0))),
+        PAIRS["outlier"],
+        400,
+    ),
+    played(
+        "public bounds",
+        AgeSum(AUDIT_DOMAIN, contribution=age_sum, public=(("divisor", 2.0), ("clip", 1.0))),
+        ADULTS,
+        400,
+    ),
+    Mechanism(
+        name="sampling rate as claimed",
+        claim=sampled_claim(),
+        runs=40_000,
+        play=lambda n: play_sampled(n, rate=CLAIMED_RATE),
+    ),
+)

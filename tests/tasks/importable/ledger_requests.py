@@ -1,0 +1,180 @@
+"""Requests to a ledger from processes of their own, for tests that race them or kill them.
+
+As a script it reads one JSON object from standard input and answers with one JSON object per line.
+``race`` forks a process per job and lets all go at once; ``stream`` reserves one release after the
+other and says so after each.
+"""
+
+import importlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[3]
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+
+from privacy.errors import ClustMixError  # noqa: E402
+from privacy.ledger import Caps, Charge, EntryState  # noqa: E402
+from privacy.parameters import Adjacency  # noqa: E402
+from storage.ledger_db import LedgerDatabase  # noqa: E402
+
+DIGEST = "ab" * 32
+OFFICERS = ("0" * 15 + "1", "0" * 15 + "2")
+REQUESTER = "0" * 15 + "9"
+
+
+def charge(number: int, **changes: Any) -> Charge:
+    """Return a charge of rho 0.1 under a cap of 0.3; every number is another request."""
+    arguments: dict[str, Any] = {
+        "cohort": "adult",
+        "dataset": "adult-yearly",
+        "release_id": f"r-{number}",
+        "request_key": f"{number:064x}",
+        "rho": Decimal("0.1"),
+        "epsilon": 1.0,
+        "delta": 1e-6,
+        "adjacency": Adjacency.ADD_REMOVE,
+        "unit": "one patient",
+        "caps": Caps(lifetime_rho=Decimal("0.3")),
+        "partition": None,
+        "owner": "site-1",
+        "requester": None,
+        "needs_approval": False,
+    }
+    return Charge(**{**arguments, **changes})
+
+
+def location(text: str) -> Path | str:
+    """Return what `LedgerDatabase` takes for a path or an address in text."""
+    return text if "://" in text else Path(text)
+
+
+def race(ledger: Path | str, jobs: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Run every job in a process of its own, all at once, and return their outcomes in order."""
+    request = {"mode": "race", "ledger": str(ledger), "jobs": list(jobs)}
+    done = subprocess.run(
+        [sys.executable, __file__],
+        input=json.dumps(request),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    outcomes = [json.loads(line) for line in done.stdout.splitlines()]
+    return sorted(outcomes, key=lambda outcome: outcome["job"])
+
+
+def stream(
+    ledger: Path | str,
+    *,
+    grants: int = 10**6,
+    attempts: int = 10**6,
+    first: int = 0,
+    cap: str = "1000",
+    head_file: Path | None = None,
+    bytes_per_file: int | None = None,
+    keep_going: bool = False,
+) -> subprocess.Popen[str]:
+    """Start a process that reserves and prints one line for each answer.
+
+    It ends after so many grants or attempts, or at the first refusal unless it is to keep going.
+    """
+    request = {
+        "mode": "stream",
+        "ledger": str(ledger),
+        "grants": grants,
+        "attempts": attempts,
+        "first": first,
+        "cap": cap,
+        "head_file": None if head_file is None else str(head_file),
+        "bytes_per_file": bytes_per_file,
+        "keep_going": keep_going,
+    }
+    process = subprocess.Popen(
+        [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(request))
+    process.stdin.close()
+    process.stdin = None
+    return process
+
+
+def _do(ledger: LedgerDatabase, job: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        if job["kind"] == "reserve":
+            wanted = charge(
+                job["request"],
+                release_id=job["release_id"],
+                caps=Caps(lifetime_rho=Decimal(job["cap"])),
+            )
+            reservation = ledger.reserve(wanted, new_draw=job.get("new_draw", False))
+            outcome = "created" if reservation.created else "repeated"
+            return {"outcome": outcome, "entry": reservation.entry.entry_id}
+        entry = ledger.transition(
+            job["entry"],
+            EntryState(job["to"]),
+            expected_from=EntryState(job["from"]),
+            digest=job.get("digest"),
+        )
+        return {"outcome": entry.state.value, "entry": entry.entry_id}
+    except ClustMixError as error:
+        return {"outcome": error.code, "entry": None}
+
+
+def _race(request: Mapping[str, Any]) -> None:
+    if "://" in request["ledger"]:
+        importlib.import_module("storage.journal_postgres")  # once, not in every child
+    gate, opener = os.pipe()
+    children = []
+    for number, job in enumerate(request["jobs"]):
+        child = os.fork()
+        if child == 0:
+            os.close(opener)
+            os.read(gate, 1)  # until the parent closes the other end
+            outcome = _do(LedgerDatabase(location(request["ledger"])), job)
+            # One write: lines of several processes do not mix.
+            os.write(1, (json.dumps({"job": number, **outcome}) + "\n").encode())
+            os._exit(0)
+        children.append(child)
+    os.close(opener)
+    if any(os.waitpid(child, 0)[1] for child in children):
+        sys.exit(1)
+
+
+def _stream(request: Mapping[str, Any]) -> None:
+    head_file = request["head_file"] and Path(request["head_file"])
+    ledger = LedgerDatabase(location(request["ledger"]), head_file=head_file)
+    if request["bytes_per_file"] is not None:
+        limit = request["bytes_per_file"]
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    granted = 0
+    for number in range(request["first"], request["first"] + request["attempts"]):
+        answer: dict[str, Any] = {"release_id": f"r-{number}"}
+        try:
+            wanted = charge(number, caps=Caps(lifetime_rho=Decimal(request["cap"])))
+            answer["granted"] = ledger.reserve(wanted).created
+        except ClustMixError as error:
+            answer |= {"granted": False, "code": error.code}
+        os.write(1, (json.dumps(answer) + "\n").encode())
+        granted += answer["granted"]
+        if granted == request["grants"]:
+            return
+        if not answer["granted"]:
+            if not request["keep_going"]:
+                return
+            time.sleep(0.2)  # a server that is down answers at once
+
+
+if __name__ == "__main__":
+    given = json.load(sys.stdin)
+    {"race": _race, "stream": _stream}[given["mode"]](given)

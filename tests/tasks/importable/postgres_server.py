@@ -1,0 +1,174 @@
+"""A PostgreSQL server of the tests' own: one for a session, an empty database for a test.
+
+``database_url()`` starts the server when it is first asked for and skips the test, with the reason,
+where there is none. The server is stopped when the interpreter ends.
+"""
+
+import atexit
+import functools
+import itertools
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from urllib.parse import quote, urlencode
+
+import psycopg
+import pytest
+
+PASSWORD = "CANARY-pass word/@:%"  # noqa: S105 - of a server that ends with the tests
+OWNER = "owner"
+
+_numbers = itertools.count(1)
+
+
+class PostgresServer:
+    """A server on a Unix socket in a folder of its own, durable like one in production."""
+
+    def __init__(self, binaries: Path) -> None:
+        self._binaries = binaries
+        # Short and open to the server's user: a socket path may have 107 characters.
+        self._folder = Path(tempfile.mkdtemp(prefix="pg-"))
+        self._as_user = []
+        if os.geteuid() == 0:
+            # initdb refuses root.
+            self._as_user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
+            shutil.chown(self._folder, "postgres", "postgres")
+        password = self._folder / "password"
+        password.write_text(PASSWORD + "\n", encoding="utf-8")
+        password.chmod(0o644)
+        self._run(
+            "initdb", "-D", self._data, "-U", OWNER, "-E", "UTF8", "--no-locale", "--no-sync",
+            "--auth=scram-sha-256", f"--pwfile={password}",
+        )  # fmt: skip
+        password.unlink()
+        with (self._folder / "data" / "postgresql.conf").open("a", encoding="utf-8") as settings:
+            settings.write(
+                f"listen_addresses = ''\nunix_socket_directories = '{self._folder}'\n"
+                "max_connections = 60\nshared_buffers = 32MB\nlog_statement = none\n"
+            )
+        self.start()
+
+    @property
+    def _data(self) -> str:
+        return str(self._folder / "data")
+
+    def _run(self, program: str, *arguments: str) -> None:
+        with tempfile.TemporaryFile() as output:
+            # Not a pipe: the server would keep it open.
+            done = subprocess.run(
+                [*self._as_user, str(self._binaries / program), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=self._folder,
+                check=False,
+                timeout=120,
+            )
+            if done.returncode != 0:
+                output.seek(0)
+                raise RuntimeError(f"{program}: {output.read().decode(errors='replace')}")
+
+    def start(self) -> None:
+        """Start the server and wait until it answers, after a crash until it has recovered."""
+        self._run("pg_ctl", "start", "-w", "-D", self._data, "-l", str(self._folder / "log"))
+
+    def stop(self, mode: str = "fast") -> None:
+        """Stop the server; ``immediate`` is a crash."""
+        self._run("pg_ctl", "stop", "-w", "-D", self._data, "-m", mode)
+
+    def reload(self) -> None:
+        """Let new settings take effect, and wait until they have."""
+        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+            before = connection.execute("SELECT pg_conf_load_time()").fetchone()
+            connection.execute("SELECT pg_reload_conf()")
+            while connection.execute("SELECT pg_conf_load_time()").fetchone() == before:
+                time.sleep(0.01)
+
+    def close(self) -> None:
+        """Stop the server and delete it."""
+        try:
+            self.stop("immediate")
+        except RuntimeError:
+            pass  # a test has left it stopped
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def log(self) -> str:
+        """Return what the server has logged."""
+        return (self._folder / "log").read_text(encoding="utf-8", errors="replace")
+
+    def url(self, database: str, *, user: str = OWNER, password: str = PASSWORD) -> str:
+        """Return the address of a database."""
+        where = urlencode({"host": str(self._folder)})
+        return f"postgresql://{user}:{quote(password, safe='')}@/{database}?{where}"
+
+    def new_database(self) -> str:
+        """Create an empty database and return its name."""
+        name = f"ledger{next(_numbers)}"
+        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}")
+        return name
+
+
+def _binaries() -> Path | None:
+    found = shutil.which("initdb")
+    folders = [Path(found).resolve().parent] if found else []
+    folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    for folder in folders:
+        if all((folder / name).exists() for name in ("initdb", "pg_ctl", "postgres")):
+            return folder
+    return None
+
+
+def _reason_to_skip() -> str | None:
+    if _binaries() is None:
+        return "no PostgreSQL server here: expected initdb and pg_ctl on the PATH"
+    if os.geteuid() == 0:
+        if shutil.which("setpriv") is None:
+            return "initdb refuses root and setpriv is absent"
+        try:
+            pwd.getpwnam("postgres")
+        except KeyError:
+            return "initdb refuses root and there is no user postgres"
+    return None
+
+
+@functools.cache
+def _started() -> PostgresServer:
+    binaries = _binaries()
+    assert binaries is not None
+    server = PostgresServer(binaries)
+    atexit.register(server.close)
+    return server
+
+
+def server() -> PostgresServer:
+    """Return the server of this session, started; skip the test where there is none."""
+    reason = _reason_to_skip()
+    if reason is not None:
+        pytest.skip(reason)
+    return _started()
+
+
+@functools.cache
+def _shared_database() -> str:
+    return server().new_database()
+
+
+def database_url() -> str:
+    """Return the address of a fresh database; skip the test where there is no server.
+
+    It is the same database each time, emptied: to create one takes a third of a second.
+    """
+    url = server().url(_shared_database())
+    with psycopg.connect(url, autocommit=True) as connection:
+        # What a process left that a test has killed.
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        connection.execute("DROP SCHEMA IF EXISTS clustmix_ledger CASCADE")
+    return url

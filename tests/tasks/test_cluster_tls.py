@@ -1,0 +1,293 @@
+"""A cluster over several hosts: certificates of an authority of its own, and checked settings.
+
+Scheduler and workers are the programs that an operator starts, in processes of their own.
+"""
+
+import asyncio
+import os
+import re
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import dask
+import distributed
+import numpy as np
+import pytest
+import shard_functions
+import yaml
+from cryptography import x509
+from shard_functions import square, weighted_shard
+
+from privacy.errors import ConfigurationError
+from tasks.cluster import connect
+from tasks.cluster_certificates import MAX_DAYS, ROLES, make_certificates
+from tasks.compute import DaskExecutor
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("certificates") / "set"
+    make_certificates(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def of_another_authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("others") / "set"
+    make_certificates(folder)
+    return folder
+
+
+@contextmanager
+def using(certificates: Path, role: str = "client") -> Iterator[None]:
+    """Read the Dask settings of a role in this process, as DASK_CONFIG does in a new one."""
+    read = yaml.safe_load((certificates / role / "dask.yaml").read_text())
+    with dask.config.set(dask.config.merge(dask.config.global_config, read)):
+        yield
+
+
+def program(
+    folder: Path, *arguments: str, settings: Path | None = None, **variables: str
+) -> subprocess.Popen[bytes]:
+    """Start a Dask program as an operator does."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("DASK_")} | variables
+    environment["PYTHONPATH"] = os.fspath(Path(shard_functions.__file__).parent)
+    if settings is not None:
+        environment["DASK_CONFIG"] = os.fspath(settings)
+    with (folder / "log").open("wb") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "dask", *arguments],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+
+
+def address_in(folder: Path) -> str:
+    """Wait for the address that a scheduler writes to its log."""
+    for _ in range(600):
+        found = re.search(r"Scheduler at:\s+(\S+)", (folder / "log").read_text())
+        if found:
+            return found[1]
+        time.sleep(0.1)
+    raise AssertionError((folder / "log").read_text())
+
+
+@contextmanager
+def running(
+    folder: Path,
+    *,
+    certificates: Path | None,
+    scheduler: tuple[str, ...] = ("--dashboard-address", "127.0.0.1:0"),
+    workers: tuple[tuple[str, ...], ...] = (("--dashboard-address", "127.0.0.1:0"),),
+    **variables: str,
+) -> Iterator[str]:
+    """Run a scheduler and workers; yield the scheduler's address."""
+
+    def settings(role: str) -> Path | None:
+        return None if certificates is None else certificates / role / "dask.yaml"
+
+    common = ("--host", "127.0.0.1", "--port", "0", "--no-show")
+    with ExitStack() as stack:
+
+        def start(name: str, *arguments: str, role: str) -> None:
+            process = program(folder / name, *arguments, settings=settings(role), **variables)
+            stack.callback(process.wait, 60)
+            stack.callback(process.terminate)
+
+        start("scheduler", "scheduler", *common, *scheduler, role="scheduler")
+        address = address_in(folder / "scheduler")
+        for number, options in enumerate(workers):
+            start(
+                f"worker-{number}",
+                *("worker", address, "--host", "127.0.0.1", "--nthreads", "1", *options),
+                *("--local-directory", os.fspath(folder / f"worker-{number}")),
+                role="worker",
+            )
+        yield address
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    certificates: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, Path]]:
+    folder = tmp_path_factory.mktemp("cluster")
+    own = ("--dashboard-address", "127.0.0.1:0")
+    with running(folder, certificates=certificates, workers=(own, own)) as address:
+        yield address, folder
+
+
+# --- certificates ----------------------------------------------------------------------------
+
+
+def test_keys_are_for_their_owner_and_the_authority_key_is_nowhere(certificates) -> None:
+    folders = {path.name: path for path in certificates.iterdir()}
+    assert set(folders) == set(ROLES)
+    for folder in (certificates, *folders.values()):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    for folder in folders.values():
+        files = sorted(path.name for path in folder.iterdir())
+        assert files == ["ca.pem", "cert.pem", "dask.yaml", "key.pem"]
+        assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
+    # One key for each role, and none that fits the authority's certificate.
+    keys = [path.read_bytes() for path in certificates.rglob("*") if b"PRIVATE" in _bytes(path)]
+    assert len(set(keys)) == len(keys) == len(ROLES)
+
+
+def _bytes(path: Path) -> bytes:
+    return path.read_bytes() if path.is_file() else b""
+
+
+def test_certificates_are_short_lived_and_say_their_use(certificates) -> None:
+    uses = {}
+    for role in ROLES:
+        authority, leaf = (
+            x509.load_pem_x509_certificate((certificates / role / name).read_bytes())
+            for name in ("ca.pem", "cert.pem")
+        )
+        leaf.verify_directly_issued_by(authority)
+        assert (leaf.not_valid_after_utc - leaf.not_valid_before_utc).days == 30
+        extension = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage)
+        assert extension.critical
+        uses[role] = sorted(use._name for use in extension.value)
+        basic = leaf.extensions.get_extension_for_class(x509.BasicConstraints).value
+        assert not basic.ca
+    assert uses == {
+        "scheduler": ["clientAuth", "serverAuth"],
+        "worker": ["clientAuth", "serverAuth"],
+        "client": ["clientAuth"],
+    }
+
+
+def test_existing_folder_is_never_touched(certificates, tmp_path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for folder in (certificates, tmp_path / "link"):
+        with pytest.raises(ConfigurationError, match="CERTIFICATES_EXIST: expected a new folder"):
+            make_certificates(folder)
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize("days", [0, -1, MAX_DAYS + 1])
+def test_long_validity_is_refused(tmp_path, days) -> None:
+    message = f"CERTIFICATE_DAYS: expected certificates valid for 1 to 366 days, found {days};"
+    with pytest.raises(ConfigurationError, match=message):
+        make_certificates(tmp_path / "set", days=days)
+    assert not (tmp_path / "set").exists()
+
+
+# --- a cluster -------------------------------------------------------------------------------
+
+
+def test_sums_over_tls(cluster, certificates, tmp_path) -> None:
+    address, _ = cluster
+    assert address.startswith("tls://127.0.0.1:")
+    with using(certificates), connect(address) as client:
+        executor = DaskExecutor(client, "r-20250131-0f3a9c21")
+        assert executor.map(square, [3, 4]) == [9, 16]
+        shards = []
+        for number in range(3):
+            shards.append(tmp_path / f"shard-{number}.npy")
+            np.save(shards[-1], np.full(4, number))
+        assert executor.sum(weighted_shard, shards, {"factor": np.int64(2)}).tolist() == [6] * 4
+
+
+def test_certificate_of_another_authority_is_refused(cluster, of_another_authority) -> None:
+    address, _ = cluster
+    with (
+        using(of_another_authority),
+        pytest.raises(ConfigurationError, match="SCHEDULER_UNREACHABLE: expected a Dask sched"),
+        connect(address, timeout_seconds=3),
+    ):
+        pass
+    with using(of_another_authority):
+        security = distributed.Security().get_connection_args("client")
+    with pytest.raises(OSError, match="TLS certificate does not match"):
+        asyncio.run(distributed.comm.connect(address, timeout=3, **security))
+
+
+def test_plaintext_and_no_certificate_are_refused(cluster) -> None:
+    address, folder = cluster
+    with pytest.raises(ConfigurationError, match="SCHEDULER_CERTIFICATE: expected a client cert"):
+        connect(address).__enter__()
+    plain = address.replace("tls", "tcp")
+    with pytest.raises(distributed.comm.CommClosedError):
+        asyncio.run(distributed.comm.connect(plain, timeout=3))
+    # Nobody but the two workers and the clients of the tests was let in.
+    assert "PRIVATE" not in (folder / "scheduler" / "log").read_text()
+
+
+def test_client_certificate_cannot_pass_for_a_scheduler(certificates, tmp_path) -> None:
+    """Hold a listener with the client's certificate: other members of the cluster refuse it."""
+    with using(certificates):
+        role = distributed.Security()
+        listen = role.get_listen_args("client")
+    with using(certificates, "worker"):
+        connection = distributed.Security().get_connection_args("worker")
+
+    async def meet() -> None:
+        async def never(comm: distributed.comm.Comm) -> None:
+            raise AssertionError("let in")
+
+        async with distributed.comm.listen("tls://127.0.0.1:0", never, **listen) as listener:
+            await distributed.comm.connect(listener.contact_address, timeout=3, **connection)
+
+    with pytest.raises(OSError, match=r"TLS certificate does not match|Timed out"):
+        asyncio.run(meet())
+
+
+UNSAFE = {
+    "spills by default": (
+        {},
+        "set distributed.worker.memory.spill to false (found 0.7); "
+        "set distributed.worker.memory.target to false (found 0.6); start it again",
+    ),
+    "worker dashboard for everybody": (
+        {"workers": (("--dashboard-address", "0.0.0.0:0"),)},
+        "set --dashboard-address of the workers to 127.0.0.1:0 (found 0.0.0.0:",
+    ),
+    "scheduler dashboard for everybody": (
+        {"scheduler": ("--dashboard-address", "0.0.0.0:0")},
+        "set --dashboard-address of the scheduler to 127.0.0.1:0 (found 0.0.0.0:",
+    ),
+}
+SAFE_MEMORY = {
+    "DASK_DISTRIBUTED__WORKER__MEMORY__TARGET": "False",
+    "DASK_DISTRIBUTED__WORKER__MEMORY__SPILL": "False",
+}
+
+
+@pytest.mark.parametrize("name", UNSAFE)
+def test_unsafe_cluster_is_refused_by_the_setting(tmp_path, name) -> None:
+    options, message = UNSAFE[name]
+    memory = {} if "spills" in name else SAFE_MEMORY
+    with (
+        running(tmp_path, certificates=None, **options, **memory) as address,
+        pytest.raises(ConfigurationError) as caught,
+        connect(address),
+    ):
+        pass
+    assert str(caught.value).startswith(
+        "CLUSTER_SETTINGS: expected a cluster that writes nothing to a disk and listens on "
+        "loopback or with certificates, found one that does not: set "
+    )
+    assert message in str(caught.value)
+    assert str(caught.value).count("set --") + str(caught.value).count("set dist") == (
+        2 if "spills" in name else 1
+    )
+
+
+def test_cluster_without_a_worker_is_refused(tmp_path) -> None:
+    with (
+        running(tmp_path, certificates=None, workers=()) as address,
+        pytest.raises(ConfigurationError, match="CLUSTER_EMPTY: expected one or more workers"),
+        connect(address, timeout_seconds=2),
+    ):
+        pass

@@ -1,0 +1,273 @@
+"""The game: run a method on one of two neighbouring tables and score everything it shows.
+
+The run is the one of a release: the method's own plan and stages, the curator, and noise from the
+operating system. The referee sits where the sums are made, so it knows the exact statistics of
+both tables at the arguments that were really released, also where a later draw depends on an
+earlier one; the attack is thereby the best one there is against Gaussian noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privacy.mechanisms import NoisyStatistic
+from privacy.randomness import NoiseSource, OperatingSystemNoise
+from tasks.audit.pairs import AuditPatient, NeighbourPair
+from tasks.synthesizers.base import Synthesizer, measure
+from tasks.synthesizers.curator import Contribution, Curator, InProcessCompute
+from tasks.synthesizers.encoded import EncodedRows
+from tasks.synthesizers.plan import MeasurementPlan
+
+SYNTHETIC_ROWS = 40
+"""Synthetic rows that the attack looks at after each run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draw:
+    """One noisy draw and what the referee knows about it, in grid units.
+
+    Parameters
+    ----------
+    name
+        Name of the statistic.
+    absent, present : int64 arrays
+        Exact statistics without and with the patient, at the released arguments.
+    values : int64 array
+        What was drawn.
+    noise_stddev
+        Noise that the event of the draw states.
+    """
+
+    name: str
+    absent: NDArray[np.int64]
+    present: NDArray[np.int64]
+    values: NDArray[np.int64]
+    noise_stddev: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transcript:
+    """Everything that one run shows."""
+
+    draws: tuple[Draw, ...]
+    codes: NDArray[np.uint16]
+    labels: NDArray[np.uint16]
+    patient: AuditPatient
+
+
+Attack = Callable[[Transcript], Mapping[str, float]]
+"""Scores by name; a larger score speaks for the patient. The names are the same in every run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores:
+    """Scores of all attacks in all runs.
+
+    Parameters
+    ----------
+    names
+        Names of the k scores. The first is the reference: 0 speaks for neither table.
+    absent, present : float64 arrays of shape (runs, k)
+        Scores on the table without and with the patient.
+    """
+
+    names: tuple[str, ...]
+    absent: NDArray[np.float64]
+    present: NDArray[np.float64]
+
+
+class Referee:
+    """Compute sums for the curator, and keep those of both tables.
+
+    Parameters
+    ----------
+    absent, present
+        Rows of the two tables.
+    play_present
+        Which of the two the method is run on.
+    """
+
+    def __init__(self, *, absent: EncodedRows, present: EncodedRows, play_present: bool) -> None:
+        self._absent, self._present = InProcessCompute([absent]), InProcessCompute([present])
+        self._play_present = play_present
+        self._exact: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+        self.draws: list[Draw] = []
+
+    def sum(self, contribution: Contribution, public: dict[str, Any]) -> NDArray[np.int64]:
+        """Exact sum over the table that is played."""
+        self._exact = (
+            self._absent.sum(contribution, public),
+            self._present.sum(contribution, public),
+        )
+        return self._exact[int(self._play_present)]
+
+    def map(self, function: Callable[..., Any], items: Iterable[Any]) -> list[Any]:
+        """``[function(item) for item in items]``."""
+        return self._absent.map(function, items)
+
+    def seal(self, name: str, noisy: NoisyStatistic) -> None:
+        """Note a draw; the curator calls it right after the sum of the same statistic."""
+        if self._exact is None:
+            raise ValueError(f"expected a sum before the draw of {name!r}, found none")
+        absent, present = self._exact
+        self._exact = None
+        self.draws.append(
+            Draw(
+                name=name,
+                absent=absent,
+                present=present,
+                values=noisy.values,
+                noise_stddev=noisy.event.noise_stddev,
+            )
+        )
+
+
+def play_once(
+    synthesizer: Synthesizer,
+    tables: tuple[EncodedRows, EncodedRows],
+    *,
+    plan: MeasurementPlan,
+    present: bool,
+    patient: AuditPatient,
+    noise_source: NoiseSource,
+) -> Transcript:
+    """Run a method once on one of two tables.
+
+    Parameters
+    ----------
+    synthesizer
+        Method bound to the domain of the tables.
+    tables
+        Rows without and with the patient.
+    plan
+        The method's own plan.
+    present
+        Whether the method runs on the second table.
+    patient
+        Whom the tables differ in.
+    noise_source
+        Operating-system entropy, but for tests of the audit itself.
+    """
+    referee = Referee(absent=tables[0], present=tables[1], play_present=present)
+    curator = Curator(
+        plan=plan,
+        compute=referee,
+        noise_source=noise_source,
+        seal=referee.seal,
+    )
+    released = measure(synthesizer, curator, mu=plan.mu)
+    # Unseeded: the randomness of post-processing must not be the same in all runs.
+    codes, labels = synthesizer.sample(released, n_rows=SYNTHETIC_ROWS, rng=np.random.default_rng())
+    return Transcript(draws=tuple(referee.draws), codes=codes, labels=labels, patient=patient)
+
+
+def likelihood_ratios(transcript: Transcript) -> dict[str, float]:
+    """Log-likelihood ratio of present to absent, of all draws and of each.
+
+    The normaliser of a discrete Gaussian does not depend on its integer centre, so the ratio
+    ``<y - (a + b) / 2, b - a> / sigma**2`` is exact for the noise that the events state.
+    """
+    ratios = {}
+    for draw in transcript.draws:
+        difference = (draw.present - draw.absent).astype(np.float64)
+        from_middle = (draw.values - draw.absent).astype(np.float64) - difference / 2.0
+        ratios[f"draw {draw.name}"] = float(np.sum(from_middle * difference) / draw.noise_stddev**2)
+    return {"all draws": sum(ratios.values()), **ratios}
+
+
+def noise_differences(transcript: Transcript) -> dict[str, float]:
+    """Scores of differences of two draws of one size: noise that was used twice cancels."""
+    scores = {}
+    for i, first in enumerate(transcript.draws):
+        for second in transcript.draws[i + 1 :]:
+            if first.values.size == second.values.size:
+                shift = _standardised(first, first.present) - _standardised(second, second.present)
+                seen = _standardised(first, first.values) - _standardised(second, second.values)
+                score = float(np.sum((seen - shift / 2.0) * shift))
+                scores[f"difference {first.name}, {second.name}"] = score
+    return scores
+
+
+def _standardised(draw: Draw, values: NDArray[np.int64]) -> NDArray[np.float64]:
+    return ((values - draw.absent) / draw.noise_stddev).reshape(-1)
+
+
+def noise_sizes(transcript: Transcript) -> dict[str, float]:
+    """Squared distance from the absent table in standard deviations: noise that follows data."""
+    return {
+        "size of the noise": sum(
+            float(np.sum(_standardised(draw, draw.values) ** 2)) for draw in transcript.draws
+        )
+    }
+
+
+def synthetic_counts(transcript: Transcript) -> dict[str, float]:
+    """Count synthetic rows that look like the patient: what a reader of a release sees."""
+    record, label = transcript.patient.records[0]
+    same_label = transcript.labels == label
+    same_codes = transcript.codes == np.array(record, dtype=np.uint16)
+    return {
+        "synthetic rows with the label": float(same_label.sum()),
+        "synthetic codes of the patient": float((same_codes.sum(axis=1) * same_label).sum()),
+        "synthetic copies of the patient": float((same_codes.all(axis=1) & same_label).sum()),
+    }
+
+
+ATTACKS: tuple[Attack, ...] = (
+    likelihood_ratios,
+    noise_differences,
+    noise_sizes,
+    synthetic_counts,
+)
+"""Attacks of every audit: three on the noisy draws, one on the synthetic rows."""
+
+
+def play(
+    synthesizer: Synthesizer,
+    pair: NeighbourPair,
+    *,
+    mu: float,
+    runs: int,
+    attacks: Sequence[Attack] = ATTACKS,
+    new_noise_source: Callable[[], NoiseSource] = OperatingSystemNoise,
+) -> Scores:
+    """Run a method many times on each table of a pair and score every run.
+
+    Parameters
+    ----------
+    synthesizer
+        Method bound to the domain of the pair.
+    pair
+        The two tables.
+    mu
+        Budget of a run.
+    runs
+        Runs of each table.
+    attacks
+        What to score a run by.
+    new_noise_source
+        Makes the noise source of a run.
+    """
+    rows: tuple[list[list[float]], list[list[float]]] = ([], [])
+    names: tuple[str, ...] = ()
+    plan = synthesizer.plan(mu=mu)
+    tables = (pair.rows(present=False), pair.rows(present=True))
+    for _ in range(runs):
+        for present in (False, True):
+            transcript = play_once(
+                synthesizer,
+                tables,
+                plan=plan,
+                present=present,
+                patient=pair.patient,
+                noise_source=new_noise_source(),
+            )
+            scores = {k: v for attack in attacks for k, v in attack(transcript).items()}
+            names = tuple(scores)
+            rows[int(present)].append(list(scores.values()))
+    return Scores(names=names, absent=np.array(rows[0]), present=np.array(rows[1]))

@@ -1,0 +1,222 @@
+"""What can be audited: every proven method of the registry, small, and the noise path itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privacy.errors import ConfigurationError
+from privacy.parameters import Adjacency, Guarantee
+from privacy.sensitivity import weighted_sum_l2_sensitivity
+from tasks.audit.canaries import canary_domain, play_one_run
+from tasks.audit.findings import (
+    AuditResult,
+    Claim,
+    PairFinding,
+    judge_guesses,
+    judge_pair,
+    part_confidence,
+)
+from tasks.audit.game import play
+from tasks.audit.pairs import AUDIT_DOMAIN, neighbour_pairs
+from tasks.synthesizers.base import Released, Stage, Synthesizer
+from tasks.synthesizers.clustmix.config import ClustMixConfig
+from tasks.synthesizers.curator import Curator
+from tasks.synthesizers.encoded import EncodedRows, EncodingDomain
+from tasks.synthesizers.naive_bayes import NaiveBayesConfig
+from tasks.synthesizers.plan import MeasurementPlan, StatisticRequest, plan_measurement
+from tasks.synthesizers.registry import METHODS, build
+from tasks.synthesizers.statistics import SUM_SCALE
+
+MIN_RUNS = 20
+"""Fewest runs of each table: half of them choose a threshold."""
+
+_COUNT = "patient_count"
+
+
+def patient_count(rows: EncodedRows) -> NDArray[np.int64]:
+    """Weighted number of rows, hence of patients, in units of ``1 / SUM_SCALE``."""
+    return np.array([np.trunc(rows.weight * SUM_SCALE).sum()]).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class PatientCount:
+    """One count through the curator and its noise: the path that every method takes."""
+
+    domain: EncodingDomain
+    guarantee: Guarantee = Guarantee.PROVEN
+
+    def plan(self, *, mu: float) -> MeasurementPlan:
+        """One count, with the whole budget."""
+        request = StatisticRequest(
+            name=_COUNT,
+            shape=(1,),
+            l2_sensitivity=weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE),
+            scale=SUM_SCALE,
+            share=1.0,
+        )
+        return plan_measurement([request], mu=mu)
+
+    def stages(self, *, mu: float) -> tuple[Stage, ...]:
+        """One stage: the count."""
+        return (Stage(name="count", run=self._count),)
+
+    def sample(
+        self, released: Released, *, n_rows: int, rng: np.random.Generator
+    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+        """Rows of zeros: a count says nothing about columns."""
+        shape = (n_rows, self.domain.n_columns)
+        return np.zeros(shape, dtype=np.uint16), np.zeros(n_rows, dtype=np.uint16)
+
+    def _count(self, curator: Curator, released: Released) -> Released:
+        return {_COUNT: curator.release(_COUNT, patient_count)}
+
+
+_SMALL_CLUSTMIX = ClustMixConfig(
+    slices=2,
+    clusters_per_slice=2,
+    min_cluster_size=1,
+    random_features=2,
+    support_per_label=1,
+    kip_steps=1,
+    alphas=(0.0,),
+    lambdas=(0.1,),
+)
+"""Every draw of ClustMix on a small domain; what follows the draws is as short as it can be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """Something to audit.
+
+    Parameters
+    ----------
+    name
+        Name on the command line.
+    bind
+        Binds it to a public domain.
+    runs
+        Runs of each table by default: a few minutes.
+    canary_codes
+        Codes of the one-run table, two canaries each; None leaves the one-run audit out.
+    """
+
+    name: str
+    bind: Callable[[EncodingDomain], Synthesizer]
+    runs: int
+    canary_codes: int | None
+
+
+NOISE = "noise"
+
+SUBJECTS: tuple[Subject, ...] = (
+    Subject(
+        name="clustmix",
+        bind=lambda domain: build(_SMALL_CLUSTMIX, domain),
+        runs=1_000,
+        canary_codes=60,
+    ),
+    Subject(
+        name="naive_bayes",
+        bind=lambda domain: build(NaiveBayesConfig(), domain),
+        runs=5_000,
+        canary_codes=1_000,
+    ),
+    Subject(name=NOISE, bind=PatientCount, runs=10_000, canary_codes=None),
+)
+"""One subject for every proven method of the registry, and the noise path."""
+
+
+def subject_of(name: str) -> Subject:
+    """Return the subject of this name.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is none.
+    """
+    for subject in SUBJECTS:
+        if subject.name == name:
+            return subject
+    known = ", ".join(subject.name for subject in SUBJECTS)
+    raise ConfigurationError(
+        "METHOD_UNKNOWN", f"expected a method to audit among {known}, found {name!r}"
+    )
+
+
+def audited_methods() -> tuple[str, ...]:
+    """Names of the proven methods of the registry; every one has a subject."""
+    return tuple(entry.kind for entry in METHODS if entry.guarantee is Guarantee.PROVEN)
+
+
+def audit(
+    subject: Subject,
+    *,
+    epsilon: float,
+    delta: float,
+    runs: int,
+    confidence: float,
+    show: Callable[[str], None] = lambda text: None,
+) -> AuditResult:
+    """Audit a subject on every pair of tables, and in one run with canaries.
+
+    Parameters
+    ----------
+    subject
+        What to audit.
+    epsilon, delta
+        Target that the noise is calibrated to, by the same code as a release.
+    runs
+        Runs of each table of each pair, `MIN_RUNS` or more.
+    confidence
+        Probability with which all bounds hold together.
+    show
+        Told what is going on.
+
+    Raises
+    ------
+    ConfigurationError
+        If a number is outside its range.
+
+    Privacy
+    -------
+    Reads no private table: the tables of the game are made from a public domain.
+    """
+    if runs < MIN_RUNS:
+        raise ConfigurationError(
+            "AUDIT_RUNS_INVALID", f"expected {MIN_RUNS} or more runs of each table, found {runs}"
+        )
+    if not 0.9 <= confidence < 1.0:
+        raise ConfigurationError(
+            "AUDIT_CONFIDENCE_INVALID",
+            f"expected a confidence from 0.9 to below 1, found {confidence!r}",
+        )
+    claim = Claim.of_budget(epsilon=epsilon, delta=delta)
+    mu = claim.mu or 0.0
+    pairs = neighbour_pairs(AUDIT_DOMAIN)
+    one_run = subject.canary_codes is not None
+    each = part_confidence(confidence, parts=len(pairs) + int(one_run))
+    synthesizer = subject.bind(AUDIT_DOMAIN)
+    findings: list[PairFinding] = []
+    for pair in pairs:
+        show(f"{subject.name}: {pair.name}, {2 * runs} runs")
+        scores = play(synthesizer, pair, mu=mu, runs=runs)
+        findings.append(judge_pair(pair.name, scores, delta=delta, confidence=each))
+    guessed = None
+    if subject.canary_codes is not None:
+        show(f"{subject.name}: one run with canaries")
+        domain = canary_domain(subject.canary_codes)
+        counts = play_one_run(subject.bind(domain), domain, mu=mu)
+        guessed = judge_guesses(counts, delta=delta, confidence=each)
+    return AuditResult(
+        method=subject.name,
+        claim=claim,
+        adjacency=Adjacency.ADD_REMOVE,
+        confidence=confidence,
+        runs=2 * runs * len(pairs) + int(one_run),
+        pairs=tuple(findings),
+        one_run=guessed,
+    )

@@ -1,0 +1,58 @@
+"""The long audits of ``make audit``: minutes of runs for each method, and files to draw."""
+
+import json
+from pathlib import Path
+
+import pytest
+from broken_mechanisms import BROKEN, REPAIRED
+
+from flows.audit import write_audit
+from tasks.audit.findings import ABOVE, WITHIN
+from tasks.audit.subjects import NOISE, SUBJECTS, audit, subject_of
+
+pytestmark = [pytest.mark.audit, pytest.mark.timeout(3600)]
+
+OUTPUT = Path(__file__).resolve().parents[2] / "audit-output"
+
+# Nine audits of what is sound: together a false alarm with probability below 1e-3.
+CONFIDENCE = 0.9999
+AUDITS = [(subject.name, epsilon) for subject in SUBJECTS for epsilon in (1.0, 4.0)]
+MORE_RUNS = 5
+
+# Share of the claimed mu that an audit at epsilon 4 must reach, so that it is known to see.
+REACHED = {"clustmix": 0.3, "naive_bayes": 0.7, NOISE: 0.75}
+
+
+def write_planted(result):
+    (path, drawing) = write_audit(result, OUTPUT)
+    planted = {**json.loads(path.read_text(encoding="utf-8")), "planted": True}
+    path.write_text(json.dumps(planted, indent=2) + "\n", encoding="utf-8")
+    drawing.unlink()
+
+
+def test_false_alarms_of_this_file_are_bounded():
+    assert (len(AUDITS) + len(REPAIRED)) * (1 - CONFIDENCE) < 1e-3
+
+
+@pytest.mark.parametrize(("name", "epsilon"), AUDITS)
+def test_nothing_above_the_claim_of_a_proven_method(name, epsilon):
+    subject = subject_of(name)
+    found = audit(subject, epsilon=epsilon, delta=1e-6, runs=subject.runs, confidence=CONFIDENCE)
+    write_audit(found, OUTPUT)
+    assert found.verdict == WITHIN, found.to_dict()
+    if epsilon == 4.0:
+        assert found.audited_mu > REACHED[name] * found.claim.mu
+
+
+@pytest.mark.parametrize("mechanism", REPAIRED, ids=lambda mechanism: mechanism.name)
+def test_nothing_above_the_claim_of_a_repaired_mechanism(mechanism):
+    found = mechanism.audit(runs=MORE_RUNS * mechanism.runs, confidence=CONFIDENCE)
+    assert found.verdict == WITHIN, found.to_dict()
+
+
+@pytest.mark.parametrize("mechanism", BROKEN, ids=lambda mechanism: mechanism.name)
+def test_every_planted_flaw_is_found(mechanism):
+    found = mechanism.audit(runs=MORE_RUNS * mechanism.runs, confidence=0.999)
+    write_planted(found)
+    assert found.verdict == ABOVE, found.to_dict()
+    assert found.audited_epsilon > mechanism.claim.epsilon

@@ -1,0 +1,95 @@
+import argparse
+import json
+
+import pytest
+
+from flows.audit import add_arguments, audit_command, read_audits, run_audit, write_audit
+from flows.audit_plot import draw_audits
+from privacy.errors import ConfigurationError
+from privacy.parameters import Adjacency
+from tasks.audit.findings import AuditResult, Claim, PairFinding
+
+
+def parsed(*arguments):
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    parser.add_argument("--json", action="store_true")
+    return parser.parse_args(list(arguments))
+
+
+def made_up(mu, method="made_up"):
+    finding = PairFinding(
+        pair="outlier", attack="all draws", runs=100, epsilon=0.2, mu=mu, mu_attack="draw counts"
+    )
+    return AuditResult(
+        method=method,
+        claim=Claim.of_budget(epsilon=1.0, delta=1e-6),
+        adjacency=Adjacency.ADD_REMOVE,
+        confidence=0.999,
+        runs=200,
+        pairs=(finding,),
+    )
+
+
+def test_audits_the_noise_path_and_writes_numbers_and_a_drawing(tmp_path, capsys):
+    folder = tmp_path / "new" / "audits"
+    options = ("noise", "--runs", "20", "--epsilon", "2", "--output", str(folder))
+    assert audit_command(parsed(*options)) == 0
+    shown = capsys.readouterr().out
+    assert "Claimed:    epsilon 2 at delta 1e-06, mu 0.4483" in shown
+    assert "within the claim" in shown
+    assert "never prove the" in shown
+    (written,) = read_audits(folder)
+    assert written["runs"] == 2 * 20 * 6
+    assert written["note"] == "a lower bound: it can show a flaw, never prove the absence of one"
+    assert (folder / "noise-epsilon-2.svg").read_text(encoding="utf-8").startswith("<?xml")
+
+
+def test_answers_programs_in_json(capsys):
+    assert audit_command(parsed("noise", "--runs", "20", "--json")) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["method"] == "noise"
+    assert answer["claimed_epsilon"] == 1.0
+    assert answer["verdict"] == "within the claim"
+    assert answer["files"] == []
+
+
+def test_exit_code_and_words_of_a_flaw(monkeypatch, capsys):
+    monkeypatch.setattr("flows.audit.run_audit", lambda *arguments, **options: made_up(0.5))
+    assert audit_command(parsed("made_up")) == 1
+    assert "ABOVE THE CLAIM" in capsys.readouterr().out
+
+
+def test_unknown_methods_are_refused():
+    with pytest.raises(ConfigurationError, match="METHOD_UNKNOWN: expected a method to audit amo"):
+        run_audit("dp_magic")
+
+
+def test_a_folder_without_audits_is_refused(tmp_path):
+    with pytest.raises(ConfigurationError, match="NO_AUDITS: expected results of audits in"):
+        read_audits(tmp_path)
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png"])
+def test_draws_methods_and_planted_flaws(tmp_path, suffix):
+    audits = [made_up(0.1).to_dict(), {**made_up(0.6).to_dict(), "planted": True}]
+    path = tmp_path / f"audit.{suffix}"
+    draw_audits(audits, path)
+    assert path.stat().st_size > 5_000
+    if suffix == "svg":
+        text = path.read_text(encoding="utf-8")
+        assert "proven methods" in text
+        assert "planted flaws" in text
+
+
+def test_file_names_are_plain(tmp_path):
+    files = write_audit(made_up(0.1, method="Published: record/count"), tmp_path)
+    assert [path.name for path in files] == [
+        f"published-record-count-epsilon-1.{suffix}" for suffix in ("json", "svg")
+    ]
+
+
+def test_a_second_audit_of_the_same_claim_replaces_the_first(tmp_path):
+    write_audit(made_up(0.1), tmp_path)
+    write_audit(made_up(0.2), tmp_path)
+    assert [written["audited_mu"] for written in read_audits(tmp_path)] == [0.2]

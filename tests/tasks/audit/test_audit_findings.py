@@ -1,0 +1,131 @@
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from privacy.accountants.gaussian import gaussian_epsilon
+from privacy.parameters import Adjacency
+from tasks.audit.findings import (
+    ABOVE,
+    LOWER_BOUND,
+    WITHIN,
+    AuditResult,
+    Claim,
+    OneRunFinding,
+    PairFinding,
+    judge_guesses,
+    judge_pair,
+    part_confidence,
+)
+from tasks.audit.game import Scores
+from tasks.audit.one_run import GuessCounts
+
+
+def gaussian_scores(rng, mu, runs, noise_columns=0):
+    def columns(sign):
+        score = sign * mu**2 / 2 + mu * rng.standard_normal((runs, 1))
+        return np.hstack([score, rng.standard_normal((runs, noise_columns))])
+
+    names = tuple(f"score {i}" for i in range(noise_columns + 1))
+    return Scores(names=names, absent=columns(-1), present=columns(1))
+
+
+def finding(mu, epsilon=0.0):
+    return PairFinding(pair="p", attack="a", runs=10, epsilon=epsilon, mu=mu, mu_attack="b")
+
+
+def result(claim, *pairs, one_run=None):
+    return AuditResult(
+        method="m",
+        claim=claim,
+        adjacency=Adjacency.ADD_REMOVE,
+        confidence=0.999,
+        runs=20,
+        pairs=pairs,
+        one_run=one_run,
+    )
+
+
+def test_bounds_are_above_the_truth_as_seldom_as_stated_however_many_attacks_are_tried():
+    # Audits at 90 percent, each with 15 useless scores beside the true one. Were the bound taken
+    # on the runs that choose the score it would fail in most of them.
+    audits, rng, mu, missed = 200, np.random.default_rng(0), 0.5, 0
+    for _ in range(audits):
+        found = judge_pair(
+            "p", gaussian_scores(rng, mu, 100, noise_columns=15), delta=0.0, confidence=0.9
+        )
+        missed += found.mu > mu
+    assert missed <= binom.isf(1e-4, audits, 0.1)
+
+
+def test_bounds_are_near_the_truth_when_runs_are_many():
+    rng = np.random.default_rng(1)
+    found = judge_pair("p", gaussian_scores(rng, 2.0, 100_000), delta=1e-5, confidence=0.999)
+    assert 1.93 < found.mu <= 2.0
+    assert 4.0 < found.epsilon <= gaussian_epsilon(delta=1e-5, mu=2.0)
+
+
+def test_an_attack_that_points_the_wrong_way_is_turned_round():
+    rng = np.random.default_rng(2)
+    scores = gaussian_scores(rng, 2.0, 2_000)
+    turned = Scores(names=scores.names, absent=-scores.absent, present=-scores.present)
+    assert judge_pair("p", turned, delta=0.0, confidence=0.99).mu > 1.5
+
+
+def test_another_attack_is_used_where_it_is_better():
+    rng = np.random.default_rng(3)
+    useless, good = gaussian_scores(rng, 0.0, 500), gaussian_scores(rng, 3.0, 500)
+    both = Scores(
+        names=("useless", "good"),
+        absent=np.hstack([useless.absent, good.absent]),
+        present=np.hstack([useless.present, good.present]),
+    )
+    found = judge_pair("p", both, delta=0.0, confidence=0.99)
+    assert (found.attack, found.mu_attack) == ("good", "good")
+    assert found.mu > 2.0
+
+
+def test_too_few_or_unequal_runs_are_refused():
+    rng = np.random.default_rng(4)
+    scores = gaussian_scores(rng, 1.0, 10)
+    for bad in (
+        gaussian_scores(rng, 1.0, 3),
+        Scores(names=scores.names, absent=scores.absent, present=scores.present[1:]),
+    ):
+        with pytest.raises(ValueError, match="expected 4 or more runs of each table, equally many"):
+            judge_pair("p", bad, delta=0.0, confidence=0.9)
+
+
+def test_verdict_and_exit_code():
+    claim = Claim.of_budget(epsilon=1.0, delta=1e-6)
+    assert claim.mu == pytest.approx(0.2367, abs=1e-4)
+    within = result(claim, finding(0.1), finding(0.2, epsilon=0.9))
+    assert (within.verdict, within.exit_code, within.audited_mu) == (WITHIN, 0, 0.2)
+    assert within.audited_epsilon == 0.9
+    by_mu = result(claim, finding(0.3), finding(0.1))
+    assert (by_mu.verdict, by_mu.exit_code) == (ABOVE, 1)
+    assert by_mu.audited_epsilon == gaussian_epsilon(delta=1e-6, mu=0.3) > 1.0
+    assert result(claim, finding(0.1, epsilon=1.1)).exit_code == 1
+    guessed = OneRunFinding(canaries=10, guesses=10, correct=10, epsilon=1.5)
+    assert result(claim, finding(0.1), one_run=guessed).verdict == ABOVE
+    # Where no mu was claimed, a bound on mu refutes nothing.
+    assert result(Claim(epsilon=1.0, delta=1e-6), finding(5.0)).verdict == WITHIN
+
+
+def test_result_as_json_says_what_it_is():
+    claim = Claim.of_budget(epsilon=1.0, delta=1e-6)
+    guessed = judge_guesses(
+        GuessCounts(canaries=1000, guesses=100, correct=75), delta=1e-4, confidence=0.95
+    )
+    written = result(claim, finding(0.1), one_run=guessed).to_dict()
+    assert written["claimed_epsilon"] == 1.0
+    assert written["claimed_mu"] == claim.mu
+    assert written["audited_epsilon_without_assumption"] == pytest.approx(0.673, abs=5e-4)
+    assert written["adjacency"] == "add_remove"
+    assert written["verdict"] == "within the claim"
+    assert written["note"] == LOWER_BOUND
+    assert written["pairs"][0]["pair"] == "p"
+    assert written["one_run"]["correct"] == 75
+
+
+def test_parts_of_a_confidence_add_up_to_its_error():
+    assert 1 - part_confidence(0.999, parts=4) == pytest.approx(0.00025)

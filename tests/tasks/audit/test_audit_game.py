@@ -1,0 +1,208 @@
+import numpy as np
+import pytest
+
+from privacy.randomness import OperatingSystemNoise, SeededNoise
+from tasks.audit.canaries import (
+    CanaryReferee,
+    canary_domain,
+    canary_patients,
+    guess,
+    play_one_run,
+)
+from tasks.audit.game import (
+    Draw,
+    Referee,
+    Transcript,
+    likelihood_ratios,
+    noise_differences,
+    noise_sizes,
+    play,
+    play_once,
+    synthetic_counts,
+)
+from tasks.audit.pairs import AUDIT_DOMAIN, CANARY_ROWS, AuditPatient, encode, neighbour_pairs
+from tasks.audit.subjects import PatientCount, patient_count, subject_of
+from tasks.synthesizers.encoded import N_FOLDS
+
+PAIRS = {pair.name: pair for pair in neighbour_pairs(AUDIT_DOMAIN)}
+PATIENT = AuditPatient(records=(((2, 1), 1),), fold=0)
+
+
+def draw(name="count", *, absent, present, values, noise_stddev=60.0):
+    return Draw(
+        name=name,
+        absent=np.array(absent),
+        present=np.array(present),
+        values=np.array(values),
+        noise_stddev=noise_stddev,
+    )
+
+
+def transcript(*draws, codes=((0, 0),), labels=(0,)):
+    return Transcript(draws=draws, codes=np.array(codes), labels=np.array(labels), patient=PATIENT)
+
+
+def log_weights(values, centre, noise_stddev):
+    """Log probability under the discrete Gaussian, by its definition."""
+    z = np.arange(-2000, 2001)
+    normaliser = np.log(np.exp(-(z**2) / (2 * noise_stddev**2)).sum())
+    return float((-((values - centre) ** 2) / (2 * noise_stddev**2) - normaliser).sum())
+
+
+@pytest.mark.parametrize("pair", PAIRS.values(), ids=lambda pair: pair.name)
+def test_tables_of_a_pair_differ_in_one_patient_of_weight_one(pair):
+    absent, present = pair.rows(present=False), pair.rows(present=True)
+    extra = len(pair.patient.records)
+    assert len(present) == len(absent) + extra
+    for field in ("codes", "label", "weight", "fold"):
+        np.testing.assert_array_equal(getattr(present, field)[:-extra], getattr(absent, field))
+    assert present.weight[-extra:].sum() == pytest.approx(1.0)
+    assert len(set(present.fold[-extra:])) == 1
+    assert (present.codes < np.array(AUDIT_DOMAIN.n_codes)).all()
+    assert (present.label < AUDIT_DOMAIN.n_labels).all()
+
+
+def test_pairs_are_the_known_ways_to_break_an_analysis():
+    assert len(PAIRS["empty table"].rows(present=False)) == 0
+    rare = PAIRS["rare label"].rows(present=True)
+    assert (rare.label == rare.label[-1]).sum() == 1
+    outlier = PAIRS["outlier"].rows(present=True).codes
+    assert (outlier == outlier[-1]).all(axis=1).sum() == 1
+    same, scattered = (PAIRS[name].patient.records for name in ("same rows", "scattered rows"))
+    assert len(same) == CANARY_ROWS
+    assert len(set(same)) == 1
+    assert len(set(scattered)) == CANARY_ROWS
+    fold = PAIRS["validation"].rows(present=True).fold
+    assert (fold == 0).sum() == 1
+    assert fold.max() < N_FOLDS
+
+
+def test_likelihood_ratio_is_that_of_the_discrete_gaussian():
+    first = draw("a", absent=[0, 5], present=[30, 5], values=[17, -40])
+    second = draw("b", absent=[2], present=[-50], values=[90], noise_stddev=80.0)
+    expected = [
+        log_weights(d.values, d.present, d.noise_stddev)
+        - log_weights(d.values, d.absent, d.noise_stddev)
+        for d in (first, second)
+    ]
+    assert likelihood_ratios(transcript(first, second)) == {
+        "all draws": pytest.approx(sum(expected)),
+        "draw a": pytest.approx(expected[0]),
+        "draw b": pytest.approx(expected[1]),
+    }
+
+
+def test_difference_cancels_noise_that_was_used_twice():
+    noise = np.array([600, -1200])
+    for present, sign in ((False, -1.0), (True, 1.0)):
+        shift = np.array([60, 0]) * present
+        draws = (
+            draw("a", absent=[0, 0], present=[60, 0], values=shift + noise),
+            draw("b", absent=[0, 0], present=[0, 0], values=2 * noise, noise_stddev=120.0),
+            draw("c", absent=[0], present=[1], values=[5]),
+        )
+        scores = noise_differences(transcript(*draws))
+        assert scores == {"difference a, b": pytest.approx(sign * 0.5)}
+
+
+def test_size_of_the_noise_is_in_standard_deviations():
+    assert noise_sizes(transcript(draw(absent=[0, 10], present=[0, 0], values=[120, 70]))) == {
+        "size of the noise": pytest.approx(2.0**2 + 1.0**2)
+    }
+
+
+def test_synthetic_counts_are_of_the_patients_first_record():
+    codes, labels = [(2, 1), (2, 0), (2, 1), (0, 0)], [1, 1, 0, 1]
+    assert synthetic_counts(transcript(codes=codes, labels=labels)) == {
+        "synthetic rows with the label": 3.0,
+        "synthetic codes of the patient": 3.0,
+        "synthetic copies of the patient": 1.0,
+    }
+
+
+@pytest.mark.parametrize("name", ["clustmix", "naive_bayes", "noise"])
+def test_a_run_is_that_of_a_release_and_its_draws_are_those_of_the_plan(name):
+    synthesizer = subject_of(name).bind(AUDIT_DOMAIN)
+    plan, pair = synthesizer.plan(mu=1.0), PAIRS["outlier"]
+    for present in (False, True):
+        seen = play_once(
+            synthesizer,
+            (pair.rows(present=False), pair.rows(present=True)),
+            plan=plan,
+            present=present,
+            patient=pair.patient,
+            noise_source=OperatingSystemNoise(),
+        )
+        assert [d.name for d in seen.draws] == [s.name for s in plan.statistics]
+        for d, statistic in zip(seen.draws, plan.statistics, strict=True):
+            exact, other = (d.present, d.absent) if present else (d.absent, d.present)
+            assert d.noise_stddev == statistic.noise_stddev
+            difference = np.linalg.norm((d.present - d.absent).astype(float))
+            assert 0 < difference <= statistic.l2_sensitivity
+            # Eight standard deviations of the noise, and far less than that from nothing.
+            assert np.abs(d.values - exact).max() < 8 * statistic.noise_stddev
+            assert not np.array_equal(d.values, exact)
+            assert other.shape == exact.shape
+        assert len(seen.codes) == len(seen.labels)
+
+
+def test_ratios_of_a_count_have_the_moments_that_its_budget_says():
+    # Under mu-GDP with one exact attack the ratio is N(-mu**2/2, mu**2) and N(mu**2/2, mu**2).
+    # 2000 runs: means within 5 standard errors, the rate of a false alarm is below 1e-5; a noise
+    # of 0.7 or 1.3 of the planned one is 9 or more standard errors away.
+    mu, runs, seeds = 0.8, 2_000, iter(range(10**6))
+    scores = play(
+        PatientCount(AUDIT_DOMAIN),
+        PAIRS["empty table"],
+        mu=mu,
+        runs=runs,
+        attacks=(likelihood_ratios,),
+        new_noise_source=lambda: SeededNoise(next(seeds)),
+    )
+    assert scores.names == ("all draws", "draw patient_count")
+    for values, mean in ((scores.absent[:, 0], -(mu**2) / 2), (scores.present[:, 0], mu**2 / 2)):
+        assert abs(values.mean() - mean) < 5 * mu / np.sqrt(runs)
+        assert abs(values.std() / mu - 1) < 5 / np.sqrt(2 * runs)
+
+
+def test_a_referee_that_was_not_asked_for_a_sum_refuses_a_draw():
+    rows = PAIRS["outlier"].rows(present=True)
+    referee = Referee(absent=rows, present=rows, play_present=True)
+    with pytest.raises(ValueError, match="expected a sum before the draw of 'count', found none"):
+        referee.seal("count", None)
+    canaries = CanaryReferee((PATIENT,), np.array([True]), n_columns=2)
+    with pytest.raises(ValueError, match="expected a sum before the draw of 'count', found none"):
+        canaries.seal("count", None)
+
+
+def test_canaries_score_by_their_own_part_of_every_draw():
+    patients = tuple(AuditPatient(records=(((0, 0), 0),) * n, fold=0) for n in (1, 2))
+    included = np.array([True, False])
+    referee = CanaryReferee(patients, included, n_columns=2)
+    exact = referee.sum(patient_count, {})
+    np.testing.assert_array_equal(exact, patient_count(encode(patients[:1], n_columns=2)))
+    each = np.array([patient_count(encode([p], n_columns=2))[0] for p in patients], float)
+
+    class Noisy:
+        values = exact + 3
+        event = PatientCount(AUDIT_DOMAIN).plan(mu=1.0).statistics[0].event
+
+    referee.seal("count", Noisy)
+    expected = each * (float(exact[0]) + 3 - each.sum() / 2) / Noisy.event.noise_stddev**2
+    np.testing.assert_allclose(referee.scores, expected)
+
+
+def test_guesses_are_made_at_both_ends():
+    scores = np.arange(100.0)
+    assert guess(scores, scores >= 50).correct == guess(scores, scores >= 50).guesses == 24
+    assert guess(scores, scores < 50).correct == 0
+    assert guess(scores, scores % 2 == 0).correct == 12
+
+
+@pytest.mark.parametrize("name", ["clustmix", "naive_bayes"])
+def test_without_privacy_one_run_shows_nearly_every_guess(name):
+    domain = canary_domain(10)
+    counts = play_one_run(subject_of(name).bind(domain), domain, mu=50.0)
+    assert counts.canaries == len(canary_patients(domain)) == 20
+    # All guesses are at scores dozens of standard deviations from the middle.
+    assert counts.correct == counts.guesses == 4

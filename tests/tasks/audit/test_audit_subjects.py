@@ -1,0 +1,82 @@
+import pytest
+from broken_mechanisms import BROKEN, REPAIRED
+
+from privacy.errors import ConfigurationError
+from tasks.audit.findings import ABOVE, WITHIN
+from tasks.audit.subjects import NOISE, SUBJECTS, audit, audited_methods, subject_of
+
+# A proven method or a repaired mechanism that is flagged is a false alarm. Nine audits are held to
+# a confidence of 0.9999 each, so that all of them together give one with probability below 1e-3.
+CONFIDENCE = 0.9999
+N_AUDITS = 9
+
+# Runs of each table: as many as a quick test allows. `make audit` takes thirty times as many.
+AUDITS = [
+    ("clustmix", 1.0, 20),
+    ("clustmix", 4.0, 20),
+    ("naive_bayes", 1.0, 200),
+    ("naive_bayes", 4.0, 300),
+    (NOISE, 1.0, 200),
+    (NOISE, 4.0, 300),
+]
+
+
+def test_false_alarms_of_this_file_are_bounded():
+    assert len(AUDITS) + len(REPAIRED) <= N_AUDITS
+    assert N_AUDITS * (1 - CONFIDENCE) < 1e-3
+
+
+def test_every_proven_method_of_the_registry_has_a_subject():
+    assert {subject.name for subject in SUBJECTS} == {*audited_methods(), NOISE}
+
+
+@pytest.mark.parametrize(("name", "epsilon", "runs"), AUDITS)
+def test_nothing_above_the_claim_of_a_proven_method(name, epsilon, runs):
+    found = audit(
+        subject_of(name),
+        epsilon=epsilon,
+        delta=1e-6,
+        runs=runs,
+        confidence=CONFIDENCE,
+    )
+    assert found.verdict == WITHIN, found.to_dict()
+    assert len(found.pairs) == 6
+    assert (found.one_run is None) == (name == NOISE)
+    if runs >= 300:
+        # The audit is not blind: of five pairs with the full sensitivity one or more shows some.
+        assert found.audited_mu > 0.0
+
+
+@pytest.mark.parametrize("mechanism", REPAIRED, ids=lambda mechanism: mechanism.name)
+def test_nothing_above_the_claim_of_a_repaired_mechanism(mechanism):
+    found = mechanism.audit(runs=mechanism.runs, confidence=CONFIDENCE)
+    assert found.verdict == WITHIN, found.to_dict()
+
+
+@pytest.mark.parametrize("mechanism", BROKEN, ids=lambda mechanism: mechanism.name)
+def test_every_planted_flaw_is_found(mechanism):
+    # The bounds are four or more of their standard deviations above the claim on average.
+    found = mechanism.audit(runs=mechanism.runs, confidence=0.999)
+    assert found.verdict == ABOVE, found.to_dict()
+    assert found.audited_epsilon > mechanism.claim.epsilon
+    assert found.exit_code == 1
+
+
+def test_bad_requests_are_refused():
+    with pytest.raises(
+        ConfigurationError, match="METHOD_UNKNOWN: expected a method to audit among"
+    ):
+        subject_of("private_bayes")
+    good = {"epsilon": 1.0, "delta": 1e-6, "runs": 20, "confidence": 0.99}
+    for changes, message in (
+        ({"runs": 19}, "AUDIT_RUNS_INVALID: expected 20 or more runs of each table, found 19"),
+        (
+            {"confidence": 0.5},
+            "AUDIT_CONFIDENCE_INVALID: expected a confidence from 0.9 to below 1, found 0.5",
+        ),
+        ({"confidence": 1.0}, "AUDIT_CONFIDENCE_INVALID"),
+        ({"epsilon": 0.0}, "EPSILON_INVALID"),
+        ({"delta": 0.5}, "DELTA_INVALID"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            audit(subject_of(NOISE), **{**good, **changes})

@@ -14,7 +14,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from flows.site import BudgetSection, PrivacySection, SiteFile, UnitSection
+from flows.site import (
+    BudgetSection,
+    PartitionSection,
+    PrivacySection,
+    SiteFile,
+    UnitSection,
+    WindowSection,
+)
 from storage.datasets import DATASETS
 from storage.schema import Buckets, CategoricalColumn, Label, NumericColumn, TableSchema
 from storage.sources import CsvSource, ParquetSource, SklearnSource, SqlSource
@@ -40,8 +47,16 @@ SECTIONS: dict[type[BaseModel], tuple[str, str]] = {
     Label: ("schema.label", ""),
     Buckets: ("schema.label.buckets", ""),
     UnitSection: ("privacy_unit", ""),
+    PartitionSection: (
+        "privacy_unit.partition",
+        "Releases of different parts of one scheme fall on different patients, so the ledger "
+        "counts the largest sum of a part and not the sum over all parts. Different schemes, and "
+        "another number of parts, cut the same patients anew and add up. Only with "
+        "`adjacency: add_remove`.",
+    ),
     PrivacySection: ("privacy", ""),
     BudgetSection: ("budget", ""),
+    WindowSection: ("budget.window", ""),
     ClustMixConfig: (
         "method, kind clustmix",
         "Except `published`, every setting belongs to the proven analysis.",
@@ -57,13 +72,21 @@ MEANINGS: dict[tuple[str, str], str] = {
     ("SiteFile", "privacy_unit"): "Whom privacy protects.",
     ("SiteFile", "privacy"): "The guarantee of one release.",
     ("SiteFile", "budget"): "What all releases together may cost.",
+    ("SiteFile", "dataset"): "Name under which releases are published. It is also the name of the "
+    "budget where `budget` names no cohort.",
     ("SiteFile", "analysis"): "`proven`; or `published`, which is refused by a release and allowed "
     "only with `public_benchmark_data: true`.",
     ("PrivacySection", "epsilon"): "Bound on the privacy loss of one release.",
     ("PrivacySection", "delta"): "Probability with which the bound may fail: a public constant, "
     "much smaller than one over the number of patients.",
-    ("BudgetSection", "lifetime_epsilon"): "Cap of the dataset, at the delta and the adjacency of "
-    "this file; at least `privacy.epsilon`. The ledger keeps the smallest cap it was ever given.",
+    ("BudgetSection", "lifetime_epsilon"): "Cap of the cohort over all time, at the delta and the "
+    "adjacency of this file; at least `privacy.epsilon`.",
+    ("BudgetSection", "dataset_epsilon"): "Cap of this dataset alone, where several datasets share "
+    "a cohort; at least `privacy.epsilon`.",
+    ("BudgetSection", "window"): "Cap of the cohort within any stretch of days.",
+    ("WindowSection", "epsilon"): "Cap at the delta and the adjacency of this file; at least "
+    "`privacy.epsilon`.",
+    ("PartitionSection", "part"): "The part that is read: from 0, below `parts`.",
     ("NumericColumn", "name"): "Column name.",
     ("NumericColumn", "kind"): "Whether released values are whole numbers.",
     (
@@ -90,9 +113,10 @@ title: Admissions to the medical ward
 source: {kind: csv, path: admissions.csv}
 privacy_unit: {column: patient_id, max_rows_per_patient: 3}
 privacy: {epsilon: 1.0, delta: 1.0e-6}
-budget: {lifetime_epsilon: 3.0}
+budget: {lifetime_epsilon: 3.0, window: {days: 365, epsilon: 1.5}}
 method: {kind: clustmix}
 rows: 20000
+approval: none
 schema:
   columns:
     - {name: age, kind: integer, lower: 0, upper: 110, bins: 11}
@@ -133,6 +157,13 @@ This page is written by [site_file.py](site_file.py) from the models that read t
   text that is no number are refused. A refusal names the column and the rule, and never a value.
 - One ledger balance belongs to one cohort of patients. Give all site files about the same patients
   the same `budget.cohort`: balances of different cohorts are not added up.
+- Caps can be lowered by a later site file and never raised, and an approval can be switched on and
+  never off: the ledger keeps what it was once told. The adjacency of a cohort stays as it was.
+- The same request is measured and charged once. A request is the content of the source, the version
+  of the program, and every key of this file but these: `title`, `rows`, `approval`,
+  `public_benchmark_data`, the caps of `budget`, and `path` or `data` of `source`. To change those
+  costs nothing. The content of a database is not known before it is read: every release of a `sql`
+  source is new, and charged.
 
 ## Example
 

@@ -1,0 +1,301 @@
+"""ClustMix as published: three pairs of neighbours on which it breaks its claim, by running it.
+
+Madl et al., "Approximate, Adapt, Anonymize (3A)", Algorithm 2. The claim is Eq. 8, at which the
+noise of every cluster mean is set. Each pair is given to the published algorithm as it is shipped
+for comparison, and to the proven one. Flaws C3, C4 and C7 of docs/methods.md; more on them in
+tests/tasks/clustmix/published and tests/test_docs.py.
+"""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy.stats import beta, chi2, norm
+
+from privacy.accountants.gaussian import gaussian_delta, gaussian_epsilon
+from privacy.calibration import gdp_mu
+from privacy.randomness import SeededNoise
+from tasks.synthesizers.base import measure
+from tasks.synthesizers.clustmix.config import ClustMixConfig
+from tasks.synthesizers.clustmix.published.clustmix import PublishedClustMix
+from tasks.synthesizers.clustmix.published.config import PublishedConfig
+from tasks.synthesizers.clustmix.published.constrained_gmm import cluster_means, constrained_gmm
+from tasks.synthesizers.clustmix.published.noise import eq8_delta, noise_sigma
+from tasks.synthesizers.clustmix.published.stages import AnonymizeItem, Region, anonymize
+from tasks.synthesizers.clustmix.synthesizer import ClustMix
+from tasks.synthesizers.curator import Curator, InProcessCompute
+from tasks.synthesizers.encoded import EncodedRows, EncodingDomain
+
+EPSILON, DELTA, LEAST = 1.0, 1e-5, 20
+CLAIM = {"epsilon": EPSILON, "delta": DELTA, "n_classes": 1, "n_features": 1}
+
+
+def published(**changes):
+    """The published algorithm with clusters of at least LEAST rows; alpha 1 holds the centres."""
+    settings = {"epsilon": EPSILON, "delta": DELTA, "alpha": 1.0, "kip_steps": 1}
+    settings |= {"sigma_max": noise_sigma(cluster_size=LEAST, **CLAIM) * (1 + 1e-9)}
+    settings |= {"hidden_layers": 1, "gmm_starts": 5, "gmm_iterations": 20}
+    return PublishedClustMix(config=PublishedConfig(**(settings | changes)))
+
+
+def line_table(moved):
+    """59 rows in [0, 1]; the record at `moved` is the only difference."""
+    block = LEAST - 1
+    return np.array([0.0] * block + [moved] + [0.5] * block + [0.9] + [1.0] * block)
+
+
+def outputs_of(table, n_runs, seed):
+    """Synthetic rows of independent runs of the whole published algorithm."""
+    rng, labels = np.random.default_rng(seed), np.zeros(len(table), dtype=int)
+    model = published(max_slice_rows=len(table))
+    return [model.synthesize(table[:, None], labels, rng)[0] for _ in range(n_runs)]
+
+
+def measured_delta(hits, alarms, n_runs, *, confidence=0.999):
+    """Lower bound of delta at EPSILON from the counts of one event on both tables."""
+    error = (1 - confidence) / 2
+    least = beta.ppf(error, hits, n_runs - hits + 1) if hits else 0.0
+    most = beta.ppf(1 - error, alarms + 1, n_runs - alarms) if alarms < n_runs else 1.0
+    return least - math.exp(EPSILON) * most
+
+
+# --- C4: one record makes a block of others change sides ------------------------------------------
+
+
+def test_flip_is_claimed_to_be_hidden():
+    sigma = noise_sigma(cluster_size=LEAST, **CLAIM)
+    claimed = eq8_delta(sigma=sigma, cluster_size=LEAST, n_classes=1, n_features=1, epsilon=EPSILON)
+    assert claimed == pytest.approx(DELTA, rel=1e-3)
+
+
+def flip_delta():
+    """Delta at EPSILON of the flip at least: exact law of the sum of the two noisy means."""
+    laws = []
+    for moved in (0.2, 0.0):
+        rows = line_table(moved)[:, None]
+        labels = constrained_gmm(
+            rows,
+            n_clusters=2,
+            min_size=LEAST,
+            max_iterations=50,
+            n_starts=10,
+            rng=np.random.default_rng(0),
+        )
+        sigmas = [noise_sigma(cluster_size=int(size), **CLAIM) for size in np.bincount(labels)]
+        laws.append((cluster_means(rows, labels, 2).sum(), math.hypot(*sigmas)))
+    thresholds = np.linspace(0, 3, 3_001)
+    above, above_moved = (norm.sf(thresholds, *law) for law in laws)
+    return float(np.max(above - math.exp(EPSILON) * above_moved))
+
+
+def test_flip_exceeds_the_claim():
+    assert flip_delta() == pytest.approx(0.62, abs=0.005)
+
+
+def test_flip_is_caught_by_running_it():
+    n_runs = 250
+    hits, alarms = (
+        sum(points.sum() > 1.0 for points in outputs_of(line_table(moved), n_runs, seed))
+        for seed, moved in enumerate((0.2, 0.0))
+    )
+    assert measured_delta(hits, alarms, n_runs) > 10_000 * DELTA
+
+
+# --- C7: the noise shows the size of the cluster --------------------------------------------------
+
+WIDE = 784
+
+
+def wide_output(n_rows, rng):
+    """Lines 13 to 19 for one cluster of equal rows: its mean is the same for every size."""
+    config = published().config
+    rows = np.full((n_rows, WIDE), 0.5)
+    region = Region(config=config, rows=rows, slice=0, code=0)
+    item = AnonymizeItem(
+        region=region, centroids=rows[:1], sizes=np.array([n_rows]), n_classes=1, rng=rng
+    )
+    return anonymize(item)[0]
+
+
+def wide_law(n_rows):
+    """Standard deviation that the shipped code gives each coordinate."""
+    sigma = noise_sigma(**(CLAIM | {"n_features": WIDE}), cluster_size=n_rows)
+    claimed = eq8_delta(
+        epsilon=EPSILON, sigma=sigma, cluster_size=n_rows, n_classes=1, n_features=WIDE
+    )
+    assert claimed == pytest.approx(DELTA, rel=1e-3)
+    return sigma
+
+
+def best_radius(wide, narrow):
+    """Squared distance at which the likelihood ratio of the two sizes is e^EPSILON."""
+    return (EPSILON + WIDE * math.log(wide / narrow)) / (0.5 * (1 / narrow**2 - 1 / wide**2))
+
+
+def size_delta():
+    """Exact delta at EPSILON of one cluster more or less by one row."""
+    wide, narrow = wide_law(LEAST), wide_law(LEAST + 1)
+    radius = best_radius(wide, narrow)
+    return chi2.sf(radius / wide**2, WIDE) - math.e * chi2.sf(radius / narrow**2, WIDE)
+
+
+def test_size_exceeds_the_claim():
+    assert size_delta() == pytest.approx(0.49, abs=0.005)
+
+
+def test_size_is_caught_by_running_it():
+    n_runs, rng = 300, np.random.default_rng(2)
+    radius = best_radius(wide_law(LEAST), wide_law(LEAST + 1))
+    hits, alarms = (
+        sum(((wide_output(n_rows, rng) - 0.5) ** 2).sum() > radius for _ in range(n_runs))
+        for n_rows in (LEAST, LEAST + 1)
+    )
+    assert measured_delta(hits, alarms, n_runs) > 10_000 * DELTA
+
+
+# --- C3: the number of synthetic rows is an exact count -------------------------------------------
+
+
+def test_count_is_caught_by_running_it():
+    # Two clusters of LEAST rows, or one record fewer and one cluster.
+    n_runs = 40
+    table = np.tile([0.0, 0.3, 0.7, 1.0], LEAST // 2)
+    full, fewer = (
+        [len(points) for points in outputs_of(rows, n_runs, seed)]
+        for seed, rows in enumerate((table, table[:-1]))
+    )
+    assert set(full) == {2}
+    assert set(fewer) == {1}
+    # An event of probability one on the one and zero on the other: delta is one at any epsilon.
+    assert measured_delta(n_runs, 0, n_runs) > 10_000 * DELTA
+
+
+# --- the proven form on the same pairs ------------------------------------------------------------
+
+LINE = EncodingDomain(
+    column_names=("x",),
+    n_codes=(11,),
+    has_missing=(False,),
+    numeric=(True,),
+    label_levels=("no", "yes"),
+)
+METHOD = ClustMix(
+    LINE,
+    ClustMixConfig(
+        slices=1,
+        clusters_per_slice=2,
+        clustering_rounds=1,
+        min_cluster_size=LEAST,
+        kip_steps=1,
+        support_per_label=2,
+        random_features=4,
+    ),
+)
+MU = gdp_mu(epsilon=EPSILON, delta=DELTA)
+
+PAIRS = {
+    "flip": tuple(np.rint(10 * line_table(moved)).astype(int) for moved in (0.2, 0.0)),
+    "size": (np.full(LEAST + 1, 5), np.full(LEAST, 5)),
+    "count": tuple(np.tile([0, 3, 7, 10], LEAST // 2)[:n] for n in (2 * LEAST, 2 * LEAST - 1)),
+}
+"""Tables in tenths. A flip replaces a record, the others remove one."""
+
+
+def rows_of(tenths):
+    n = len(tenths)
+    return EncodedRows(
+        codes=tenths.astype(np.uint16)[:, None],
+        label=np.zeros(n, dtype=np.uint16),
+        weight=np.ones(n),
+        fold=np.ones(n, dtype=np.uint8),
+    )
+
+
+def transcript(tenths, *, mu, seed):
+    """Every draw of the proven method, with the public arguments that it was made with."""
+    draws, arguments = [], []
+
+    class Recording(InProcessCompute):
+        def sum(self, contribution, public):
+            arguments.append((contribution, public))
+            return super().sum(contribution, public)
+
+    curator = Curator(
+        plan=METHOD.plan(mu=mu),
+        compute=Recording([rows_of(tenths)]),
+        noise_source=SeededNoise(seed),
+        seal=lambda _, noisy: draws.append(noisy),
+    )
+    measure(METHOD, curator, mu=mu)
+    return [
+        (noisy, contribution, public)
+        for noisy, (contribution, public) in zip(draws, arguments, strict=True)
+    ]
+
+
+def log_likelihood_ratio(draws, first, second):
+    """Of a whole transcript, by somebody who knows both tables: no attack is stronger."""
+    total = 0.0
+    for noisy, contribution, public in draws:
+        mine, theirs = (
+            noisy.values - contribution(rows_of(table), **public) for table in (first, second)
+        )
+        moved = (theirs - mine).astype(float)
+        total += float((moved * (mine + theirs)).sum()) / (2 * noisy.event.noise_stddev**2)
+    return total
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_proven_form_keeps_its_claim_on_the_same_pair(pair):
+    first, second = PAIRS[pair]
+    draws = transcript(first, mu=MU, seed=3)
+    loss = Fraction(0)
+    for noisy, contribution, public in draws:
+        moved = contribution(rows_of(first), **public) - contribution(rows_of(second), **public)
+        squared = sum(value * value for value in moved.ravel().tolist())
+        loss += Fraction(squared) / (Fraction(noisy.event.noise_stddev) ** 2 - 16)
+    mu = math.sqrt(loss)
+    # A replaced record is one that is removed and one that is added.
+    claim = 2 * MU if len(first) == len(second) else MU
+    epsilon = gaussian_epsilon(delta=DELTA, mu=claim)
+    assert 0 < mu <= claim
+    assert gaussian_delta(epsilon=epsilon, mu=mu) <= DELTA
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_proven_draws_have_the_shapes_and_noise_of_the_plan(pair):
+    # Neither a count nor a variance can tell the tables apart.
+    planned = METHOD.plan(mu=MU)
+    for table in PAIRS[pair]:
+        draws = transcript(table, mu=MU, seed=3)
+        assert [noisy.event for noisy, _, _ in draws] == list(planned.event.events)
+        assert [noisy.values.shape for noisy, _, _ in draws] == [
+            statistic.shape for statistic in planned.statistics
+        ]
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_proven_form_is_not_caught_by_running_it(pair):
+    n_runs = 60
+    scores = [
+        np.array(
+            [
+                log_likelihood_ratio(transcript(table, mu=MU, seed=seed), *PAIRS[pair])
+                for seed in range(first_seed, first_seed + n_runs)
+            ]
+        )
+        for table, first_seed in zip(PAIRS[pair], (100, 900), strict=True)
+    ]
+    for threshold in (-0.1, 0.0, 0.1, 0.3):
+        hits, alarms = (int((score > threshold).sum()) for score in scores)
+        assert measured_delta(hits, alarms, n_runs) <= DELTA
+
+
+def test_same_attack_finds_a_budget_that_is_too_large():
+    n_runs, scores = 60, []
+    for table, first_seed in zip(PAIRS["count"], (100, 900), strict=True):
+        draws = [transcript(table, mu=20 * MU, seed=first_seed + run) for run in range(n_runs)]
+        scores.append(np.array([log_likelihood_ratio(one, *PAIRS["count"]) for one in draws]))
+    hits, alarms = (int((score > 1.0).sum()) for score in scores)
+    assert measured_delta(hits, alarms, n_runs) > 10_000 * DELTA

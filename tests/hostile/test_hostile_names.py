@@ -1,0 +1,237 @@
+"""Names that would lead out of a folder, onto another name or onto a terminal's control."""
+
+# ruff: noqa: PT017 -- whether a case is refused is up to the case
+
+import os
+import re
+import unicodedata
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privacy.errors import ClustMixError, ConfigurationError, IntegrityError
+from storage.diagnostics import DiagnosticsFile
+from storage.refs import ArtifactRef, ReleaseRef, check_file_name, check_name, new_release_id
+from storage.releases import ReleaseStore
+from storage.workspace import PrivateWorkspace
+
+RELEASE_ID = "r-20250131-0f3a9c21"
+PARTS = [
+    *(
+        "..",
+        ".",
+        "/",
+        "\\",
+        "\0",
+        "~",
+        "-",
+        "_",
+        "a",
+        "A",
+        "z9",
+        "con",
+        "nul",
+        ".git",
+        ".lock",
+        ":",
+    ),
+    *(
+        "\u2215",
+        "\u2024",
+        "\uff0e",
+        "\uff0f",
+        "\u0430",
+        "\u212a",
+        "\u0131",
+        "ß",
+        "e\u0301",
+        "\u202e",
+    ),
+    *(
+        "\n",
+        "\r",
+        "\x1b[2J",
+        " ",
+        "%2e%2e",
+        "%00",
+        "$HOME",
+        "`id`",
+        "*",
+        "?",
+        ";",
+        "a" * 63,
+        "a" * 64,
+    ),
+    *("r-20250131-0f3a9c21", "manifest.json", ".csv", ".npz", "\u0661", "\ud800"),
+]
+hostile = st.one_of(
+    st.text(max_size=80),
+    st.lists(st.sampled_from(PARTS), max_size=5).map("".join),
+    st.from_regex(r"\A[a-z0-9-]{1,70}\Z"),
+)
+
+
+def said(error: ClustMixError) -> str:
+    """Return the message of a refusal, once it is one short printable line."""
+    assert error.message.isprintable()
+    assert len(error.message) < 500
+    return error.message
+
+
+@settings(max_examples=1_500)
+@given(hostile)
+def test_name_is_plain_or_refused(name) -> None:
+    plain = (
+        name.isascii()
+        and len(name) in range(1, 64)
+        and name[0] != "-"
+        and not (set(name) - set("abcdefghijklmnopqrstuvwxyz0123456789-"))
+    )
+    if plain:
+        assert check_name(name) == name
+    else:
+        with pytest.raises(ConfigurationError, match="INVALID_NAME: a name has 1 to 63") as caught:
+            check_name(name)
+        said(caught.value)
+
+
+@settings(max_examples=500)
+@given(first=hostile, second=hostile)
+def test_accepted_names_never_meet_in_one_folder(first, second) -> None:
+    """Not on a file system that folds case, that normalises, or that drops dots and blanks."""
+
+    def folded(name: str) -> str:
+        return unicodedata.normalize("NFKC", name).casefold().rstrip(". ")
+
+    accepted = [name for name in {first, second} if re.fullmatch(r"[a-z0-9][a-z0-9-]{0,62}", name)]
+    for name in accepted:
+        check_name(name)
+        assert folded(name) == name
+    for name in {first, second} - set(accepted):
+        with pytest.raises(ConfigurationError):
+            check_name(name)
+
+
+@settings(max_examples=1_500)
+@given(hostile)
+def test_file_name_stays_in_its_folder(name) -> None:
+    folder = Path("/folder")
+    try:
+        check_file_name(name)
+    except ConfigurationError as error:
+        assert "INVALID_FILE_NAME: a file name has letters" in str(error)
+        said(error)
+        return
+    assert name.isascii()
+    assert not name.startswith(".")
+    assert os.path.normpath(folder / name) == f"/folder/{name}"
+    assert (folder / name).parent == folder
+    assert len(os.fsencode(name)) <= 255
+
+
+@settings(max_examples=700)
+@given(dataset=hostile, release_id=st.one_of(hostile, st.just(RELEASE_ID)))
+def test_release_is_below_its_store(dataset, release_id) -> None:
+    store = ReleaseStore(Path("/nowhere/store"))
+    try:
+        path = store.path(ReleaseRef(dataset=dataset, release_id=release_id))
+    except ConfigurationError as error:
+        said(error)
+        return
+    assert path.relative_to("/nowhere/store").parts == (dataset, release_id)
+    assert os.path.normpath(path) == str(path)
+
+
+@settings(max_examples=500)
+@given(run=hostile, name=hostile)
+def test_address_in_a_workspace_is_plain_or_refused(run, name) -> None:
+    try:
+        ref = ArtifactRef(run_id=run, name=name)
+    except ConfigurationError as error:
+        said(error)
+        return
+    assert (ref.run_id, ref.name) == (run, name)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("names")
+
+
+@settings(max_examples=100)
+@given(run=hostile)
+def test_workspace_is_made_below_its_root_or_not_at_all(root, run) -> None:
+    before = sorted(root.parent.iterdir())
+    try:
+        with PrivateWorkspace.create(root / "private", run) as workspace:
+            assert workspace.path("a.npz").parent.parent == root / "private"
+    except ConfigurationError as error:
+        said(error)
+    assert sorted(root.parent.iterdir()) == before
+    assert {entry.name for entry in root.iterdir()} <= {"private"}
+    assert (
+        {entry.name for entry in (root / "private").iterdir()} <= {".lock"}
+        if (root / "private").exists()
+        else True
+    )
+
+
+@settings(max_examples=100)
+@given(name=hostile)
+def test_diagnostics_file_is_in_its_folder(root, name) -> None:
+    try:
+        DiagnosticsFile(root / "private" / name)
+    except (ConfigurationError, ValueError) as error:
+        # ValueError: no path of the operating system has a null character.
+        assert isinstance(error, ConfigurationError) or "\0" in name
+    assert not (root / name.replace("\0", "")).is_file()
+
+
+@pytest.mark.parametrize("place", ["store", "dataset", "release"])
+def test_link_in_a_store_is_refused(tmp_path, place) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    path = tmp_path / "store" / "made-up" / RELEASE_ID
+    link = {"store": path.parent.parent, "dataset": path.parent, "release": path}[place]
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(elsewhere)
+    with pytest.raises(
+        IntegrityError, match=r"SYMLINK: .* is a symbolic link; a release store has"
+    ):
+        ReleaseStore(tmp_path / "store").path(ReleaseRef(dataset="made-up", release_id=RELEASE_ID))
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_link_in_place_of_a_workspace_is_refused(tmp_path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+    (private / "r-1").symlink_to(elsewhere)
+    with pytest.raises(IntegrityError, match="WORKSPACE_EXISTS: run r-1 already has a workspace"):
+        PrivateWorkspace.create(private, "r-1")
+    with pytest.raises(ConfigurationError, match="NOT_A_DIRECTORY"):
+        PrivateWorkspace.create(private / "r-1", "r-2")
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_planted_link_in_a_workspace_is_not_written_through(tmp_path) -> None:
+    target = tmp_path / "target"
+    target.write_bytes(b"before")
+    with PrivateWorkspace.create(tmp_path / "private", "r-1") as workspace:
+        workspace.path("a.json").symlink_to(target)
+        with pytest.raises(IntegrityError, match="ALREADY_WRITTEN"):
+            workspace.write_once("a.json", b"after")
+        workspace.write_arrays("a.json")
+        assert not workspace.path("a.json").is_symlink()
+    assert target.read_bytes() == b"before"
+
+
+def test_made_ids_are_valid_and_unlike(tmp_path) -> None:
+    ids = {new_release_id() for _ in range(500)}
+    assert len(ids) == 500
+    for release_id in ids:
+        ReleaseRef(dataset="made-up", release_id=release_id)
+        check_name(release_id)

@@ -1,0 +1,373 @@
+"""Whatever is in a site file: a valid site, or one printable line that refuses it."""
+
+# ruff: noqa: PT017 -- whether a case is refused is up to the case
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from flows.plain_yaml import MAX_BYTES, MAX_LEVELS, MAX_LINE, MAX_NODES, read_mapping
+from flows.site import SiteFile, load_site
+from privacy.errors import ConfigurationError
+
+GOOD = """\
+dataset: made-up
+title: Made-up wards
+source: {kind: csv, path: cohort.csv}
+privacy_unit: {column: patient, max_rows_per_patient: 1}
+privacy: {epsilon: 1.0, delta: 1.0e-5}
+budget: {lifetime_epsilon: 2.0}
+method: {kind: naive_bayes}
+rows: 10
+schema:
+  columns:
+    - {name: ward, kind: categorical, levels: [icu, surgery]}
+    - {name: age, kind: integer, lower: 0, upper: 9, bins: 2}
+  label: {name: died, levels: {"no": [n], "yes": [j]}}
+"""
+DATA = yaml.safe_load(GOOD)
+CODES = {"SITE_UNREADABLE", "SITE_TOO_LARGE", "SITE_INVALID", "SITE_INCOMPLETE", "INVALID_NAME"}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("yaml") / "site.yaml"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_runs() -> Iterator[None]:
+    """End the run if a file makes the interpreter start, open or import what no reader needs."""
+    armed = True
+
+    def watch(event: str, arguments: tuple[object, ...]) -> None:
+        if armed and event in {"os.system", "subprocess.Popen", "os.exec", "os.fork", "eval"}:
+            raise AssertionError(event)
+
+    sys.addaudithook(watch)
+    yield
+    armed = False
+
+
+def loaded(path: Path, content: bytes | str) -> SiteFile | ConfigurationError:
+    """Load a file; check that a refusal is what a person can be shown."""
+    path.write_bytes(
+        content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
+    )
+    try:
+        site = load_site(path)
+    except ConfigurationError as error:
+        assert error.code in CODES
+        assert error.message.isprintable()
+        assert len(error.message) <= MAX_LINE
+        assert error.message.startswith(("site.yaml: ", "a name has "))
+        assert error.__cause__ is None
+        assert error.__context__ is None
+        return error
+    assert isinstance(site, SiteFile)
+    return site
+
+
+def test_the_file_that_is_changed_below_is_good(path) -> None:
+    assert isinstance(loaded(path, GOOD), SiteFile)
+
+
+# --- bytes -----------------------------------------------------------------------------------
+
+
+@settings(max_examples=600)
+@given(st.binary(max_size=200))
+@example(b"\xff\xfea\0")
+@example(b"\xef\xbb\xbf")
+@example(b"a: \xed\xa0\x80")
+def test_any_bytes(path, content) -> None:
+    assert isinstance(loaded(path, content), ConfigurationError)
+
+
+TOKENS = [
+    *(
+        "a",
+        "b",
+        "- ",
+        ": ",
+        ", ",
+        "{",
+        "}",
+        "[",
+        "]",
+        "&a ",
+        "*a",
+        "!!",
+        "!",
+        "|",
+        ">",
+        "'",
+        '"',
+        "%",
+    ),
+    *(
+        "\n",
+        "  ",
+        "? ",
+        "---\n",
+        "...\n",
+        "#",
+        "@",
+        "`",
+        "<<: ",
+        "~",
+        "0x1",
+        "1e999",
+        ".nan",
+        "-.inf",
+    ),
+    *("1_000", "190:20:30", "2001-13-45", "0o7", "!!int ", "!!bool ", "!!float ", "!!timestamp "),
+    *(
+        '"\\ud800"',
+        '"\\UFFFFFFFF"',
+        '"\\e[2J"',
+        '"\\0"',
+        '"\\u202e"',
+        "!!binary ",
+        "!!set ",
+        "!!omap ",
+    ),
+    *(
+        "%YAML 9.9\n",
+        "%TAG ! tag:yaml.org,2002:python/\n",
+        "!!python/object/apply:os.system ['id']",
+    ),
+    *("\t", "\r", "\x85", "\u2028", "9" * 400, "0x" + "f" * 4000, "dataset", "FILL_IN"),
+]
+
+
+@settings(max_examples=900)
+@given(st.lists(st.sampled_from(TOKENS), max_size=25).map("".join))
+@example("a: !!timestamp x")
+@example('a: !!int ""')
+@example("a: !!bool x")
+@example('"\\ud800": 1')
+def test_any_tokens(path, text) -> None:
+    assert isinstance(loaded(path, text), ConfigurationError)
+
+
+@settings(max_examples=400)
+@given(
+    position=st.integers(0, len(GOOD)),
+    length=st.integers(0, 12),
+    inserted=st.one_of(st.sampled_from(TOKENS), st.text(max_size=6)),
+)
+def test_good_file_with_a_wound(path, position, length, inserted) -> None:
+    loaded(path, GOOD[:position] + inserted + GOOD[position + length :])
+
+
+# --- values ----------------------------------------------------------------------------------
+
+scalars = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.just(10**400),
+    st.floats(),
+    st.dates(),
+    st.text(max_size=8),
+    st.sampled_from(
+        ["\x1b[2J", "a\u202eb", "\0", "FILL_IN", "=1+1", "k" * 3_000, "\ud7ff", "../x"]
+    ),
+)
+values = st.recursive(
+    scalars,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(scalars, inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+def places(data: object, above: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
+    found = [above] if above else []
+    if isinstance(data, dict):
+        return found + [place for key in data for place in places(data[key], (*above, key))]
+    if isinstance(data, list):
+        return found + [p for i, inner in enumerate(data) for p in places(inner, (*above, i))]
+    return found
+
+
+def changed(place: tuple[object, ...], value: object) -> dict[str, object]:
+    data = yaml.safe_load(GOOD)
+    inner = data
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    return data
+
+
+@settings(max_examples=200)
+@given(place=st.sampled_from(places(DATA)), value=values)
+def test_any_value_in_any_place(path, place, value) -> None:
+    loaded(path, yaml.safe_dump(changed(place, value), allow_unicode=True))
+
+
+@settings(max_examples=100)
+@given(place=st.sampled_from([p[:-1] for p in places(DATA)]), key=scalars, value=scalars)
+def test_unknown_key_is_named_and_refused(path, place, key, value) -> None:
+    inner = data = yaml.safe_load(GOOD)
+    for step in place:
+        inner = inner[step]
+    if not isinstance(inner, dict) or key in inner or place[-1:] == ("levels",):
+        return
+    inner[key] = value
+    text = yaml.safe_dump(data, allow_unicode=True)
+    assert isinstance(loaded(path, text), ConfigurationError)
+
+
+# --- what released text may hold -------------------------------------------------------------
+
+
+@settings(max_examples=100)
+@given(
+    place=st.sampled_from(
+        [("title",), ("schema", "columns", 0, "name"), ("schema", "columns", 0, "levels", 0)]
+    ),
+    character=st.characters(categories=["Cc", "Cf", "Zl", "Zp", "Co", "Cn"]),
+)
+def test_released_text_holds_no_invisible_character(path, place, character) -> None:
+    error = loaded(path, yaml.safe_dump(changed(place, f"a{character}b")))
+    assert "expected one line of text with printable characters" in error.message
+
+
+@settings(max_examples=60)
+@given(
+    place=st.sampled_from(
+        [
+            ("schema", "columns", 0, "name"),
+            ("schema", "columns", 0, "levels", 0),
+            ("schema", "label", "name"),
+        ]
+    ),
+    formula=st.builds(
+        "".join,
+        st.tuples(
+            st.sampled_from(["=", "@", "=1+", "+1+", "-2+3+", "@A1:"]),
+            st.sampled_from(["cmd|' /C calc'!A0", "SUM(A1)", 'HYPERLINK("http://e")', "(1)"]),
+        ),
+    ),
+)
+def test_released_text_is_no_formula(path, place, formula) -> None:
+    error = loaded(path, yaml.safe_dump(changed(place, formula)))
+    assert "expected text that no spreadsheet runs as a formula" in error.message
+
+
+@pytest.mark.parametrize("level", ["+", "-", "++", "+ve", "-9", "-1.5e3", "<=50K", "a=b", "5-10"])
+def test_levels_of_laboratories_are_fine(path, level) -> None:
+    data = changed(("schema", "columns", 0, "levels", 0), level)
+    assert isinstance(loaded(path, yaml.safe_dump(data)), SiteFile)
+
+
+# --- size, depth, aliases, keys --------------------------------------------------------------
+
+
+@settings(max_examples=30)
+@given(
+    width=st.integers(2, 12),
+    depth=st.integers(2, 30),
+    shape=st.sampled_from(["list", "mapping", "key", "merge"]),
+)
+@example(width=10, depth=12, shape="key")
+def test_aliases_that_grow_are_refused(path, width, depth, shape) -> None:
+    if shape == "merge":
+        lines = [f"k0: &k0 {{{', '.join(f'x{i}: 1' for i in range(width))}}}"]
+    elif shape == "key":
+        lines = [f"? &k0 [{', '.join('x' * width)}]\n: 1"]
+    else:
+        lines = [f"k0: &k0 [{', '.join('x' * width)}]"]
+    for level in range(1, depth):
+        below = f"*k{level - 1}"
+        lines.append(
+            {
+                "list": f"k{level}: &k{level} [{', '.join([below] * width)}]",
+                "mapping": f"k{level}: &k{level} "
+                f"{{{', '.join(f'y{i}: {below}' for i in range(width))}}}",
+                "key": f"? &k{level} [{', '.join([below] * width)}]\n: 1",
+                "merge": f"k{level}: &k{level} {{<<: [{', '.join([below] * width)}]}}",
+            }[shape]
+        )
+    error = loaded(path, "\n".join(lines))
+    assert isinstance(error, ConfigurationError)
+    if width**depth > MAX_NODES and shape != "key":
+        assert error.code == "SITE_TOO_LARGE" or "levels" in error.message
+
+
+@settings(max_examples=30)
+@given(depth=st.integers(1, 300), opening=st.sampled_from(["[", "{a: ", "- "]))
+def test_depth_is_bounded(path, depth, opening) -> None:
+    closing = {"[": "]", "{a: ": "}", "- ": ""}[opening]
+    error = loaded(path, f"a:\n  {opening * depth}{closing * depth}")
+    assert isinstance(error, ConfigurationError)
+    if depth > MAX_LEVELS:
+        assert error.code == "SITE_UNREADABLE"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1: a\n0x1: b", "the key '0x1' is given twice"),
+        ("'1': a\n1.0: b", "the key '1.0' is given twice"),
+        ("a: 1\n' a': 2", "the key ' a' is given twice"),
+        ("~: 1\nnull: 2", "the key 'null' is given twice"),
+        ("? [a]\n: 1", "a key that is a list or a mapping; write text"),
+        ("a: !!set {x, y}", "the tag 'set'; write plain values, and text in quotes"),
+        ("a: =", "the tag 'value'; write plain values, and text in quotes"),
+        ("a: !!python/name:os.system x", "the tag 'python/name:os.system'; write plain"),
+        ('a: "\\ud800"', "half of a character; write the whole one"),
+        ('a: "\\UFFFFFFFF"', "not plain YAML"),
+        (f"a:\n  {'[' * MAX_LEVELS}{']' * MAX_LEVELS}", f"more than {MAX_LEVELS} levels"),
+    ],
+)
+def test_what_hides_is_refused_by_its_place(path, text, message) -> None:
+    error = loaded(path, text)
+    assert error.code == "SITE_UNREADABLE"
+    assert message in error.message
+
+
+def test_same_level_in_two_spellings_is_refused(path) -> None:
+    text = GOOD.replace('{"no": [n], "yes": [j]}', '{1: [n], "1": [m], 2: [j]}')
+    assert "the key '1' is given twice" in loaded(path, text).message
+
+
+def test_merge_keys_are_plain_yaml(path) -> None:
+    text = GOOD.replace("source: {", "source: {<<: {path: other.csv}, ")
+    assert loaded(path, text).source.path == Path("cohort.csv")
+    assert "the key '<<' is given twice" in loaded(path, "<<: {a: 1}\n<<: {b: 1}").message
+
+
+def test_size_is_bounded(path) -> None:
+    assert loaded(path, "#" * (MAX_BYTES + 1)).code == "SITE_TOO_LARGE"
+
+
+def test_long_key_leaves_room_for_the_advice(path) -> None:
+    error = loaded(path, f"{GOOD}{'k' * 900}: 1\n")
+    assert " [...] " in error.message
+    assert error.message.endswith("unknown key")
+
+
+@settings(max_examples=100)
+@given(st.text(max_size=12).map(lambda name: name.replace("/", "")))
+def test_any_path(path, name) -> None:
+    """Names of files, not their content."""
+    try:
+        load_site(path.parent / f"absent-{name}")
+    except ConfigurationError as error:
+        assert error.code == "SITE_MISSING"
+        assert error.message.isprintable()
+
+
+def test_pipe_is_not_waited_for(tmp_path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    with pytest.raises(ConfigurationError, match="found a pipe or a device; write it to a file"):
+        read_mapping(tmp_path / "pipe.yaml")

@@ -1,0 +1,224 @@
+"""Force against the whole flow: races, a ledger that goes away, full disks, lost workers."""
+
+import re
+import shutil
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import forced_release as forced
+import made_up_release as made
+import postgres_server
+import psutil
+import pytest
+from forced_release import Undisturbed
+
+from privacy.calibration import gdp_rho
+
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(1_200)]
+
+ROUNDS = 6
+N_GRANTED, N_ASKING, N_AT_A_TIME = 10, 32, 8
+DISK_BYTES = 4_000_000
+N_RESTARTS = 8
+N_LOST_WORKERS = 5
+
+UNAVAILABLE = "LEDGER_UNAVAILABLE"
+LINE = re.compile(r"[A-Za-z_:-]+")
+
+
+def spent(installation):
+    return installation.ledger.balance(forced.DATASET).spent_rho
+
+
+def test_eight_identical_requests_of_which_one_is_killed(install, rng, say, tmp_path):
+    installation, tables = install("installation"), forced.Tables(tmp_path)
+    states, wrong = Counter(), []
+    for number in range(ROUNDS):
+        site, before = tables(number), len(installation.entries())
+        runs = {run.release_id: run for run in (installation.start(site) for _ in range(8))}
+        while len(installation.entries()) == before:
+            time.sleep(0.02)
+        seconds = rng.uniform(0, 2)
+        time.sleep(seconds)
+        # The one that measures, or any of the eight.
+        first = list(installation.entries())[before]
+        name = first if number % 3 else str(rng.choice(sorted(runs)))
+        runs.pop(name).end()
+        states[installation.state(name)] += 1
+        answers = [run.answer() for run in runs.values()]
+        new = list(installation.entries().values())[before:]
+        paid = [entry for entry in new if entry.state in forced.PAID]
+        faults = installation.damages() + [str(answer) for answer in answers if "code" in answer]
+        if {answer.get("release_id") for answer in answers} != {entry.release_id for entry in paid}:
+            faults.append(f"entries {[(entry.release_id, entry.state) for entry in new]}")
+        wrong += [f"round {number}, after {seconds:.3f} s: {fault}" for fault in faults]
+    last = installation.start(tables(ROUNDS)).answer()
+    wrong += installation.leftovers() + ([str(last)] if "code" in last else [])
+    say(f"{ROUNDS} times one of eight killed; its entry: {dict(states)}; faults {len(wrong)}")
+    assert wrong == []
+
+
+def test_cap_for_ten_grants_ten_of_thirty_two(install, say, tmp_path):
+    started = time.monotonic()
+    # The smallest cap that ten charges fit under.
+    cap, charge = 1.0, gdp_rho(epsilon=1.0, delta=1e-5)
+    while gdp_rho(epsilon=cap, delta=1e-5) < N_GRANTED * charge:
+        cap *= 1.001
+    assert gdp_rho(epsilon=cap, delta=1e-5) < (N_GRANTED + 1) * charge
+    installation, tables = install("installation"), forced.Tables(tmp_path, lifetime_epsilon=cap)
+    sites = [tables(number) for number in range(N_ASKING)]
+    with ThreadPoolExecutor(N_AT_A_TIME) as pool:
+        answers = list(pool.map(lambda site: installation.start(site).answer(), sites))
+    published = [answer for answer in answers if answer.get("state") == "published"]
+    refused = [answer for answer in answers if answer.get("code") == "BUDGET_EXCEEDED"]
+    say(
+        f"{len(published)} of {N_ASKING} published, {len(refused)} refused, {N_AT_A_TIME} at a "
+        f"time; {time.monotonic() - started:.0f} s"
+    )
+    assert (len(published), len(refused)) == (N_GRANTED, N_ASKING - N_GRANTED), answers
+    assert len({answer["release_id"] for answer in published}) == N_GRANTED
+    assert len(installation.entries()) == N_GRANTED
+    assert spent(installation) == N_GRANTED * charge
+    # Nobody measured who was refused.
+    assert set(installation.drawn()) == {answer["release_id"] for answer in published}
+    assert installation.damages() == []
+    assert installation.leftovers() == []
+
+
+def test_ledger_server_stops_at_once_in_the_middle(rng, say, tmp_path):
+    server = postgres_server.server()
+    url = server.url(server.new_database())
+    installation = forced.Installation(tmp_path / "installation", ledger_url=url)
+    tables = forced.Tables(tmp_path)
+    undisturbed = Undisturbed.of(installation, tables(0))
+    ends, wrong = Counter(), []
+    for number in range(1, N_RESTARTS + 1):
+        site, moment = tables(number), undisturbed.moment(rng)
+        run = installation.start(site)
+        run.reach(moment)
+        server.stop("immediate")
+        time.sleep(1.0)
+        server.start()
+        answer = run.answer()
+        ends[answer.get("code", answer.get("state"))] += 1
+        faults = installation.damages()
+        if answer.get("state") != "published" and answer.get("code") != UNAVAILABLE:
+            faults.append(str(answer))
+        is_measured = installation.is_measured(run.release_id)
+        again = installation.start(site).answer()
+        if again.get("state") != "published" or again["reused"] != is_measured:
+            faults.append(f"next run, measured {is_measured}: {again}")
+        faults += installation.damages() + installation.leftovers()
+        wrong += [f"{moment}: {fault}" for fault in faults]
+    say(f"{N_RESTARTS} crashes of the server: {dict(ends)}; faults {len(wrong)}")
+    assert wrong == []
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[Path]:
+    """Mount a file system of a few megabytes; skip the test where that is not permitted."""
+    folder.mkdir()
+    options = ["-t", "tmpfs", "-o", f"size={DISK_BYTES},mode=0755", "clustmix-soak", str(folder)]
+    mount = shutil.which("mount")
+    if (
+        mount is None
+        or subprocess.run([mount, *options], capture_output=True, check=False).returncode != 0
+    ):
+        pytest.skip("no small file system here: expected to be allowed to mount one")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)  # noqa: S607
+
+
+FULL_AT = [
+    ("stage clean-up", 1),
+    ("before LedgerDatabase.reserve", 1),
+    ("before HeadFile.write", 1),  # RESERVED is committed
+    ("before LedgerDatabase.transition", 1),
+    ("before HeadFile.write", 2),  # EXECUTING is committed
+    ("stage ingest", 1),
+    ("stage bound-contributions", 1),
+    ("before curator.discrete_gaussian_mechanism", 1),
+    ("before Seals.__call__", 1),
+    ("before MeasurementStore.seal", 1),
+    ("before LedgerDatabase.transition", 2),
+    ("before HeadFile.write", 3),  # SEALED is committed
+    ("before PendingBundles.write", 1),
+    ("before LedgerDatabase.transition", 3),
+    ("before ReleaseStore.publish", 1),
+    ("before LedgerDatabase.transition", 4),
+    ("before HeadFile.write", 5),  # PUBLISHED is committed
+    ("stage purge", 1),
+]
+
+
+def test_disk_is_full_from_some_place_on(install, say, tmp_path):
+    ends, wrong = Counter(), []
+    with small_disk(tmp_path / "disk") as disk:
+        for number, (place, nth) in enumerate(FULL_AT):
+            installation, tables = (
+                install(f"i{number}", disk),
+                forced.Tables(tmp_path / f"t{number}"),
+            )
+            installation.draws = tmp_path / f"draws-{number}"
+            installation.draws.mkdir()
+            # Keys, folders and the ledger are there, as in a site that has run before.
+            assert installation.start(tables(0)).answer()["state"] == "published"
+            site = tables(1)
+            run = installation.start(
+                site, disturbance=forced.FullDisk(place=place, time=nth, folder=str(disk))
+            )
+            answer = run.answer()
+            faults = [] if (place in run.places) else [f"never came to {place}"]
+            (disk / forced.FILLER).unlink(missing_ok=True)
+            ends[answer.get("code", answer.get("state"))] += 1
+            faults += installation.damages()
+            if answer.get("state") != "published" and not is_one_public_line(answer):
+                faults.append(f"answer {answer}")
+            is_measured = installation.is_measured(run.release_id)
+            again = installation.start(site).answer()
+            if again.get("state") != "published" or again["reused"] != is_measured:
+                faults.append(f"next run, measured {is_measured}: {again}")
+            faults += installation.damages() + installation.leftovers()
+            wrong += [f"{place} {nth}: {fault}" for fault in faults]
+            shutil.rmtree(installation.home.parent)
+    say(f"{len(FULL_AT)} places where the disk was full: {dict(ends)}; faults {len(wrong)}")
+    assert wrong == []
+
+
+def is_one_public_line(answer):
+    line = answer.get("message", "")
+    return bool(LINE.fullmatch(answer.get("code", ""))) and line != "" and "\n" not in line
+
+
+def test_workers_are_killed_at_random_moments(rng, say, tmp_path):
+    installation = forced.Installation(tmp_path / "installation", dask_workers=2)
+    tables = forced.Tables(tmp_path, method=made.SMALL_CLUSTMIX)
+    ends, wrong = Counter(), []
+    for number in range(N_LOST_WORKERS):
+        run = installation.start(tables(number))
+        place = str(rng.choice(["stage partition", "stage constrained-gmm", "stage kip"]))
+        moment = forced.Moment(place=place, time=1, seconds=float(rng.uniform(0, 1)))
+        assert run.reach(moment)
+        workers = [
+            child
+            for child in psutil.Process(run.process.pid).children(recursive=True)
+            if "spawn_main" in " ".join(child.cmdline())
+        ]
+        workers[int(rng.integers(len(workers)))].kill()
+        answer, state = run.answer(), installation.state(run.release_id)
+        ends[f"{answer.get('code', answer.get('state'))} {state}"] += 1
+        faults = installation.damages()
+        if (answer.get("state"), state) != ("published", "published") and (
+            not answer.get("code", "").endswith("WorkerLost") or state != "burned"
+        ):
+            faults.append(f"{answer}, entry {state}")
+        wrong += [f"{moment}: {fault}" for fault in faults]
+    say(f"{N_LOST_WORKERS} workers killed: {dict(ends)}; faults {len(wrong)}")
+    assert wrong == []

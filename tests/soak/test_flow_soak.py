@@ -1,0 +1,159 @@
+"""Force against the whole flow: what is charged is never below what was drawn.
+
+Every run is a process of its own. It is killed, raced, starved of disk or parted from its ledger at
+moments that nobody has chosen; then the same is asked for again. `make soak` runs these tests and
+prints their figures.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import forced_release as forced
+import made_up_release as made
+import numpy as np
+import postgres_server
+import psutil
+import pytest
+from forced_release import Undisturbed
+
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(1_800)]
+
+N_KILLS = int(os.environ.get("SOAK_KILLS", "200"))
+"""Random moments for each ledger; fewer for a try."""
+
+KILLS_PER_INSTALLATION = 25
+SHARE_OF_CLUSTMIX = 10
+"""Each tenth installation or so runs a method of several draws, which takes longer."""
+
+
+@dataclass
+class Tally:
+    """What was seen of runs that were killed."""
+
+    kills: int = 0
+    states: Counter[str] = field(default_factory=Counter)
+    endings: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+    def __add__(self, other: "Tally") -> "Tally":
+        return Tally(
+            self.kills + other.kills,
+            self.states + other.states,
+            self.endings + other.endings,
+            self.wrong + other.wrong,
+        )
+
+    def __str__(self) -> str:
+        losses = sum(text.startswith("loss") for text in self.wrong)
+        halves = sum(text.startswith("half") for text in self.wrong)
+        states = ", ".join(f"{state} {n}" for state, n in sorted(self.states.items()))
+        ends = ", ".join(f"{end} {n}" for end, n in sorted(self.endings.items()))
+        return (
+            f"{self.kills} kills, losses {losses}, half bundles {halves}, other faults "
+            f"{len(self.wrong) - losses - halves}; entries when killed: {states}; next runs: {ends}"
+        )
+
+
+def kill_and_go_on(
+    installation: forced.Installation,
+    tables: forced.Tables,
+    n_kills: int,
+    moment: Callable[[], forced.Moment],
+    rng: np.random.Generator,
+) -> Tally:
+    """Kill runs in one installation, each followed by others of the same request."""
+    tally, number = Tally(), 0
+    while tally.kills < n_kills:
+        site, killed = tables(number), []
+        number += 1
+        while True:
+            measured = [release for release in killed if installation.is_measured(release)]
+            run = installation.start(site)
+            if tally.kills < n_kills and (not killed or rng.random() < 0.4):
+                drawn = moment()
+                if run.kill(drawn):
+                    killed.append(run.release_id)
+                    tally.kills += 1
+                    tally.states[installation.state(run.release_id)] += 1
+                    tally.wrong += [f"{text} [{drawn}]" for text in installation.damages()]
+                    continue
+            break
+        tally.wrong += finished(installation, run, killed, measured, tally.endings)
+    return tally
+
+
+def finished(
+    installation: forced.Installation,
+    run: forced.Run,
+    killed: list[str],
+    measured: list[str],
+    endings: Counter[str],
+) -> list[str]:
+    """Return what is wrong after a run of a request whose earlier runs were killed."""
+    answer = run.answer()
+    who = f"{run.release_id} after {killed}"
+    if answer.get("state") != "published":
+        return [f"{who}: {answer}, {run.places[-3:]}"]
+    wrong = installation.damages() + [f"left: {name}" for name in installation.leftovers()]
+    states = {release: installation.state(release) for release in (*killed, run.release_id)}
+    if measured:
+        # Paid for once and for all: finished by whoever comes next, at no cost.
+        expected = dict.fromkeys(states, "free") | {measured[0]: "published"}
+        good = answer["reused"] and answer["release_id"] == measured[0] and len(measured) == 1
+        good &= run.release_id not in installation.drawn()
+    else:
+        expected = dict.fromkeys(states, "free") | {run.release_id: "published"}
+        good = not answer["reused"] and answer["release_id"] == run.release_id
+    free = ("none", "void", "burned")
+    found = {release: "free" if s in free else s for release, s in states.items()}
+    if not good or found != expected:
+        wrong.append(f"{who}, measured {measured}: {answer}, {states}")
+    if killed:
+        endings["free" if measured else "paid anew"] += 1
+    return wrong
+
+
+def all_at_once(jobs: list[Callable[[], Tally]]) -> Tally:
+    """Run series of kills, as many at a time as there are processors."""
+    with ThreadPoolExecutor(max(2, (os.cpu_count() or 2))) as pool:
+        return sum((future.result() for future in [pool.submit(job) for job in jobs]), Tally())
+
+
+def test_killed_at_random_moments(install, rng, say, tmp_path):
+    started = time.monotonic()
+    # As busy as the runs that are killed: two at a time.
+    calibrate = forced.Tables(tmp_path / "calibration")
+    with ThreadPoolExecutor(2) as pool:
+        whole = install("calibration")
+        Undisturbed.of(whole, calibrate(0))
+        undisturbed = max(
+            pool.map(lambda n: Undisturbed.of(whole, calibrate(n)), (1, 2)),
+            key=lambda run: run.seconds,
+        )
+
+    def series(number: int) -> Callable[[], Tally]:
+        own = np.random.default_rng(rng.integers(2**63, size=4))
+        installation = install(f"installation-{number}")
+        tables = forced.Tables(tmp_path / f"tables-{number}")
+        n_kills = min(KILLS_PER_INSTALLATION, N_KILLS - number * KILLS_PER_INSTALLATION)
+        return lambda: kill_and_go_on(
+            installation, tables, n_kills, lambda: undisturbed.moment(own), own
+        )
+
+    tally = all_at_once([series(n) for n in range(-(-N_KILLS // KILLS_PER_INSTALLATION))])
+    say(
+        f"{tally}; {time.monotonic() - started:.0f} s, a run takes {undisturbed.seconds:.2f} s "
+        f"and comes to {len(set(undisturbed.places))} places"
+    )
+    assert tally.kills == N_KILLS
+    assert tally.wrong == []

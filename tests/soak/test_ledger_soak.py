@@ -1,0 +1,213 @@
+"""The ledger under force, again and again: a grant that is not charged is a loss.
+
+Each test says how much it did and how much was lost, which must be nothing.
+"""
+
+import json
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+
+import ledger_backends
+import numpy as np
+import postgres_server
+import pytest
+from ledger_backends import Backend
+from ledger_requests import DIGEST, charge, race, stream
+
+from privacy.errors import IntegrityError
+from storage.ledger_db import LedgerDatabase
+
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
+
+both = pytest.mark.parametrize("name", ledger_backends.BOTH)
+SEED = 20250101
+TENTH = Decimal("0.1")
+
+Report = Callable[[str], None]
+
+
+@pytest.fixture
+def report(request: pytest.FixtureRequest) -> Report:
+    terminal = request.config.pluginmanager.get_plugin("terminalreporter")
+    return lambda text: terminal.write_line(f"\n{request.node.name}: {text}")
+
+
+def fresh(name: str, folder: Path) -> Backend:
+    folder.mkdir()
+    return ledger_backends.backend(name, folder)
+
+
+def granted_by(lines: list[str]) -> set[str]:
+    answers = [json.loads(line) for line in lines if line.endswith("\n")]
+    return {answer["release_id"] for answer in answers if answer["granted"]}
+
+
+def lost(ledger: LedgerDatabase, granted: set[str]) -> int:
+    """Return how many grants have no charge; the journal must verify and the sum must be right."""
+    ledger.verify()
+    charged = {row.release_id for row in ledger.entries()}
+    assert ledger.balance("adult").spent_rho == len(charged) * TENTH
+    return len(granted - charged)
+
+
+@both
+def test_killed_at_200_random_moments(name: str, tmp_path: Path, report: Report) -> None:
+    delays = np.random.default_rng(SEED).uniform(0, 0.3, size=(10, 20))
+    grants = losses = unanswered = 0
+    for block, of_block in enumerate(delays):
+        folder = tmp_path / str(block)
+        backend, head_file = fresh(name, folder), folder / "releases" / "head"
+        ledger = backend.open(head_file=head_file)
+        granted: set[str] = set()
+        for number, delay in enumerate(of_block):
+            first = number * 10**6
+            with stream(backend.location, head_file=head_file, first=first) as worker:
+                assert worker.stdout is not None
+                # From the first answer on: before it the process only starts.
+                lines = [worker.stdout.readline()]
+                time.sleep(delay)
+                os.kill(worker.pid, signal.SIGKILL)
+                lines += worker.stdout.readlines()
+            granted |= granted_by(lines)
+            losses += lost(ledger, granted)
+        grants += len(granted)
+        unanswered += len(ledger.entries()) - len(granted)
+    report(f"200 kills, {grants} grants, {unanswered} charged without an answer, {losses} losses")
+    assert losses == 0
+    assert unanswered <= 200
+
+
+@both
+def test_identical_requests_50_times(name: str, tmp_path: Path, report: Report) -> None:
+    backend = fresh(name, tmp_path / "ledger")
+    for turn in range(50):
+        jobs = [
+            {"kind": "reserve", "request": turn, "release_id": f"r-{turn}-{n}", "cap": "1000"}
+            for n in range(8)
+        ]
+        outcomes = Counter(outcome["outcome"] for outcome in race(backend.location, jobs))
+        assert outcomes == {"created": 1, "repeated": 7}
+    ledger = backend.open()
+    ledger.verify()
+    assert len(ledger.history()) == 50
+    report("50 times 8 identical requests, 50 charges, 0 losses")
+
+
+@both
+def test_a_cap_for_ten_is_raced_for_25_times(name: str, tmp_path: Path, report: Report) -> None:
+    granted = losses = 0
+    for turn in range(25):
+        backend = fresh(name, tmp_path / str(turn))
+        jobs = [
+            {"kind": "reserve", "request": n, "release_id": f"r-{n}", "cap": "1.0"}
+            for n in range(32)
+        ]
+        outcomes = race(backend.location, jobs)
+        counts = Counter(outcome["outcome"] for outcome in outcomes)
+        assert counts == {"created": 10, "BUDGET_EXCEEDED": 22}
+        entries = {outcome["entry"] for outcome in outcomes if outcome["outcome"] == "created"}
+        ledger = backend.open()
+        ledger.verify()
+        losses += len(entries - {row.entry_id for row in ledger.entries()})
+        assert ledger.balance("adult").spent_rho == 1
+        granted += len(entries)
+    report(f"25 times 32 requests against a cap for 10: {granted} grants, {losses} losses")
+    assert (granted, losses) == (250, 0)
+
+
+@both
+def test_one_entry_is_raced_for_50_times(name: str, tmp_path: Path, report: Report) -> None:
+    backend = fresh(name, tmp_path / "ledger")
+    ledger = backend.open()
+    for turn in range(50):
+        entry = ledger.reserve(charge(turn, rho=Decimal("0.001"))).entry
+        take = {"kind": "move", "entry": entry.entry_id, "from": "reserved", "to": "executing"}
+        outcomes = Counter(outcome["outcome"] for outcome in race(backend.location, [take] * 8))
+        assert outcomes == {"executing": 1, "STATE_CHANGED": 7}
+        ends = [
+            {**take, "from": "executing", "to": to, "digest": digest}
+            for to, digest in (("sealed", DIGEST), ("burned", None))
+        ]
+        outcomes = Counter(outcome["outcome"] for outcome in race(backend.location, ends * 4))
+        assert (outcomes["sealed"] + outcomes["burned"], outcomes["STATE_CHANGED"]) == (1, 7)
+    ledger.verify()
+    assert len(ledger.history()) == 150
+    report("50 entries, each executed once and ended once by 8 processes, 0 losses")
+
+
+def test_a_server_that_crashes_20_times(tmp_path: Path, report: Report) -> None:
+    delays = np.random.default_rng(SEED).uniform(0, 1.0, size=20)
+    backend = fresh("postgres", tmp_path / "ledger")
+    server = postgres_server.server()
+    ledger = backend.open()
+    workers = [
+        stream(backend.location, keep_going=True, first=n * 10**6, cap="900000") for n in range(3)
+    ]
+    lines: list[str] = []
+    try:
+        for worker in workers:
+            assert worker.stdout is not None
+            lines.append(worker.stdout.readline())
+        for delay in delays:
+            time.sleep(delay)
+            server.stop("immediate")
+            server.start()
+    finally:
+        for worker in workers:
+            worker.kill()
+        for worker in workers:
+            with worker:
+                assert worker.stdout is not None
+                lines += worker.stdout.readlines()
+    granted = granted_by(lines)
+    losses = lost(ledger, granted)
+    unanswered = len(ledger.entries()) - len(granted)
+    report(
+        f"20 crashes under 3 writers, {len(granted)} grants, {unanswered} charged without an "
+        f"answer, {losses} losses"
+    )
+    assert losses == 0
+    assert unanswered <= 3 * 21
+    assert granted
+
+
+def test_a_disk_that_is_full_at_10_sizes(tmp_path: Path, report: Report) -> None:
+    grants = losses = 0
+    # SQLite's shared memory takes 32768 bytes.
+    for number, size in enumerate(range(33_000, 53_000, 2_000)):
+        folder = tmp_path / str(number)
+        backend, head_file = fresh("sqlite", folder), folder / "releases" / "head"
+        ledger = backend.open(head_file=head_file)
+        with stream(backend.location, head_file=head_file, bytes_per_file=size) as worker:
+            assert worker.stdout is not None
+            lines = worker.stdout.readlines()
+        assert json.loads(lines[-1])["code"] == "LEDGER_UNAVAILABLE"
+        granted = granted_by(lines)
+        grants += len(granted)
+        losses += lost(ledger, granted)
+        assert len(ledger.entries()) == len(granted)
+    report(f"10 full disks, {grants} grants, {losses} losses")
+    assert losses == 0
+
+
+@both
+def test_an_old_copy_is_found_at_every_length(name: str, tmp_path: Path, report: Report) -> None:
+    backend = fresh(name, tmp_path / "ledger")
+    ledger = backend.open(head_file=tmp_path / "releases" / "head")
+    copies = [backend.rows()]
+    for number in range(30):
+        ledger.reserve(charge(number, rho=Decimal("0.001")))
+        copies.append(backend.rows())
+    for copy in copies[:-1]:
+        backend.replace(copy)
+        for action in (ledger.verify, lambda: ledger.reserve(charge(99))):
+            with pytest.raises(IntegrityError, match="LEDGER_ROLLED_BACK: sequence 30"):
+                action()
+    backend.replace(copies[-1])
+    ledger.verify()
+    report("30 old copies restored, 30 found")

@@ -111,7 +111,7 @@ def reuse(job: ReleaseJob, site: Site, entry: LedgerEntry) -> ReleaseOutcome:
 
 def resume(site: Site, entry: LedgerEntry) -> ReleaseOutcome:
     """Go on with a release whose run ended between its seal and its publication."""
-    with _workspace(site, entry.release_id):
+    with _workspace(site, entry.release_id), _withholding(site, entry):
         entry = site.ledger.entry(entry.entry_id)
         _pending_manifest(site, entry)
         job = _job_of_measurement(_measurement(site, entry), entry.release_id)
@@ -275,6 +275,16 @@ def _workspace(site: Site, release_id: str) -> Iterator[None]:
 
 
 @contextmanager
+def _withholding(site: Site, entry: LedgerEntry) -> Iterator[None]:
+    """Say in the ledger that a gate has stopped a release."""
+    try:
+        yield
+    except Withheld as error:
+        ledger_steps.close_failed(site, entry, error)
+        raise
+
+
+@contextmanager
 def _decision(site: Site, release_id: str, key: SigningKey) -> Iterator[LedgerEntry]:
     """Give an officer the entry that waits, after checking who the officer is."""
     entry = _entry_of(site, release_id)
@@ -291,7 +301,7 @@ def _decision(site: Site, release_id: str, key: SigningKey) -> Iterator[LedgerEn
             f"{site.settings.key_folder / 'officers'}, found {key.key_id}; its administrator can "
             "put it there",
         )
-    with _workspace(site, release_id):
+    with _workspace(site, release_id), _withholding(site, entry):
         entry = site.ledger.entry(entry.entry_id)
         if entry.state is not EntryState.SEALED or not entry.needs_approval:
             raise LedgerError(

@@ -8,7 +8,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -20,16 +19,12 @@ from pydantic import (
     model_validator,
 )
 
-from privacy.errors import ConfigurationError
+from flows.plain_yaml import read_mapping, refusal
 from privacy.parameters import Adjacency, Analysis, PrivacyParameters, PrivacyUnit
 from storage.refs import check_name
-from storage.schema import TableSchema
+from storage.schema import PrintableText, TableSchema
 from storage.sources import Source
 from tasks.synthesizers.registry import MethodConfig
-
-MAX_BYTES = 1_000_000
-MAX_NODES = 100_000
-"""Largest number of YAML nodes once every alias is written out."""
 
 PLACEHOLDER = "FILL_IN"
 """Stands in a template where a person has to decide; refused by `load_site`."""
@@ -181,7 +176,7 @@ class SiteFile(_Section):
     """
 
     dataset: Annotated[str, AfterValidator(check_name)]
-    title: Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\r\n]+$")]
+    title: Annotated[PrintableText, Field(min_length=1, max_length=200)]
     source: Source
     table_schema: TableSchema = Field(alias="schema")
     privacy_unit: UnitSection
@@ -285,11 +280,12 @@ def load_site(path: Path) -> SiteFile:
     ------
     ConfigurationError
         If the file cannot be read, is not plain YAML, still holds a placeholder of the template,
-        or declares something that is not acceptable. The message is one line that names the key.
+        or declares something that is not acceptable. The message is one printable line that
+        names the key.
     """
-    data = _parse(_read(path), path)
+    data = read_mapping(path)
     for key in _placeholders(data, ()):
-        raise ConfigurationError(
+        raise refusal(
             "SITE_INCOMPLETE",
             f"{path.name}: {_key_path(key, data)}: expected a value instead of {PLACEHOLDER}; "
             "take it from a codebook or a clinical range, never from the records",
@@ -297,84 +293,8 @@ def load_site(path: Path) -> SiteFile:
     try:
         return SiteFile.model_validate(data, by_name=False, by_alias=True)
     except ValidationError as error:
-        raise ConfigurationError("SITE_INVALID", f"{path.name}: {_one_line(error, data)}") from None
-
-
-def _read(path: Path) -> str:
-    try:
-        with path.open("rb") as handle:
-            content = handle.read(MAX_BYTES + 1)
-    except IsADirectoryError:
-        raise ConfigurationError(
-            "SITE_MISSING", f"expected a site file at {path}, found a folder; name a file in it"
-        ) from None
-    except PermissionError:
-        raise ConfigurationError(
-            "SITE_MISSING", f"expected a site file at {path} that may be read; mend its permissions"
-        ) from None
-    except OSError:
-        raise ConfigurationError(
-            "SITE_MISSING", f"expected a site file at {path}; check the path, or run clustmix init"
-        ) from None
-    if len(content) > MAX_BYTES:
-        raise ConfigurationError(
-            "SITE_TOO_LARGE", f"{path.name}: expected at most {MAX_BYTES} bytes; shorten the file"
-        )
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError:
-        raise ConfigurationError(
-            "SITE_UNREADABLE", f"{path.name}: expected text in UTF-8; save it in that encoding"
-        ) from None
-
-
-def _parse(text: str, path: Path) -> dict[Any, Any]:
-    try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        # Aliases are shared objects until somebody walks them: nested ones grow exponentially.
-        if node is not None and _written_out(node, {}, set()) > MAX_NODES:
-            raise ConfigurationError(
-                "SITE_TOO_LARGE",
-                f"{path.name}: expected at most {MAX_NODES} YAML nodes with aliases written out; "
-                "shorten the file",
-            )
-        data = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
-        what = getattr(error, "problem", None) or "not plain YAML"
-        raise ConfigurationError(
-            "SITE_UNREADABLE", f"{path.name}: expected plain YAML, found an error{where}: {what}"
-        ) from None
-    if not isinstance(data, dict):
-        raise ConfigurationError(
-            "SITE_UNREADABLE", f"{path.name}: expected a mapping of keys; see clustmix init"
-        )
-    return data
-
-
-def _written_out(node: yaml.Node, sizes: dict[int, int], above: set[int]) -> int:
-    """Count nodes with aliases written out; refuses loops and keys that are given twice."""
-    if id(node) in above:
-        raise yaml.MarkedYAMLError(
-            problem="an alias inside its own anchor", problem_mark=node.start_mark
-        )
-    if id(node) not in sizes:
-        children: list[yaml.Node] = []
-        if isinstance(node, yaml.MappingNode):
-            keys: set[str] = set()
-            for key, value in node.value:
-                if isinstance(key, yaml.ScalarNode) and key.value in keys:
-                    raise yaml.MarkedYAMLError(
-                        problem=f"the key {key.value!r} is given twice", problem_mark=key.start_mark
-                    )
-                keys.add(str(key.value))
-                children += [key, value]
-        elif isinstance(node, yaml.SequenceNode):
-            children = node.value
-        inside = above | {id(node)}
-        sizes[id(node)] = 1 + sum(_written_out(child, sizes, inside) for child in children)
-    return sizes[id(node)]
+        problem = _one_line(error, data)
+    raise refusal("SITE_INVALID", f"{path.name}: {problem}")
 
 
 def _placeholders(value: Any, above: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
@@ -409,7 +329,6 @@ def _in_our_words(message: str, context: dict[str, Any]) -> str:
     for theirs, ours in (
         ("Input should be ", "expected "),
         ("String should have ", "expected text with "),
-        (r"String should match pattern .*", "expected one line of text"),
         ("Tuple should have ", "expected a list with "),
         ("expected (greater|less) ", r"expected a number \1 "),
         ("a valid dictionary( or .*)?", "a mapping of keys"),

@@ -43,7 +43,8 @@ def clean_up(site: Site) -> None:
         root = site.private_root
         # Entries first: a run holds its workspace from before its reservation to after its last
         # transition, so an open entry that was seen here and has no live run is abandoned.
-        entries = [entry for entry in site.ledger.entries() if entry.owner == site.owner]
+        owner = site.owner
+        entries = [entry for entry in site.ledger.entries() if entry.owner == owner]
         live = live_run_ids(root)
         for entry in entries:
             if entry.release_id not in live:

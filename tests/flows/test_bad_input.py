@@ -381,7 +381,7 @@ def test_a_url_that_is_not_set(before_the_flow):
         ),
         ("method", {"kind": "naive_bayes", "slices": 2}, ".slices: unknown key"),
         ("method", "clustmix", "expected a mapping of keys"),
-        ("title", "a\nb", "expected one line of text"),
+        ("title", "a\nb", "expected one line of text with printable characters"),
         ("schema.columns", [], "expected a list with at least 1 item, not 0"),
     ],
 )

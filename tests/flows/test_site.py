@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 import yaml
 
-from flows.site import MAX_BYTES, PLACEHOLDER, SiteFile, load_site
+from flows.plain_yaml import MAX_BYTES
+from flows.site import PLACEHOLDER, SiteFile, load_site
 from privacy.errors import ConfigurationError, InputError
 from privacy.parameters import Adjacency, Analysis, PrivacyParameters, PrivacyUnit
 from storage.cohorts import CohortReader

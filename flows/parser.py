@@ -111,6 +111,17 @@ def build_parser() -> argparse.ArgumentParser:
         help="a declared level that every row has; may be given several times",
     )
 
+    publish = _command(
+        subparsers,
+        "publish",
+        "publish a sealed release whose run had ended",
+        "Publish a release whose run ended between its seal and its publication, without its "
+        "table and at no cost. The same request (clustmix release) does so too, as long as the "
+        "table and the program are the same. One that waits for an officer goes on waiting.",
+        publication_commands.publish,
+    )
+    publish.add_argument("release", metavar="RELEASE", help="id of the sealed release")
+
     for name, summary, description, run in (
         (
             "approve",

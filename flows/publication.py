@@ -119,6 +119,24 @@ def resume(site: Site, entry: LedgerEntry) -> ReleaseOutcome:
     return outcome.model_copy(update={"reused": True, "charged_rho": "0"})
 
 
+def publish(site: Site, release_id: str) -> ReleaseOutcome:
+    """Go on with a sealed release by its id, without its table: whose table or program changed.
+
+    Raises
+    ------
+    LedgerError
+        If no such release is sealed or approved.
+    """
+    entry = _entry_of(site, release_id)
+    if entry.state not in (EntryState.SEALED, EntryState.APPROVED):
+        raise LedgerError(
+            "NOTHING_TO_PUBLISH",
+            f"expected a sealed release that was not published, found {release_id} "
+            f"{entry.state.value}",
+        )
+    return resume(site, entry)
+
+
 def approve(site: Site, release_id: str, *, key: SigningKey, reason: str) -> ReleaseOutcome:
     """Publish a release that waits for an officer, with that officer's signature.
 

@@ -30,6 +30,13 @@ def resample(options: argparse.Namespace) -> int:
     return _answer(options, outcome)
 
 
+def publish(options: argparse.Namespace) -> int:
+    """Publish a release whose run ended after its seal."""
+    from flows.publication import publish as go_on
+
+    return _answer(options, go_on(_site(), options.release))
+
+
 def approve(options: argparse.Namespace) -> int:
     """Sign a release that waits, and publish it."""
     from flows.publication import approve as publish_signed

@@ -6,6 +6,7 @@ Progress goes to standard error, answers to standard output. All of it is public
 from __future__ import annotations
 
 import json
+import math
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping
@@ -166,9 +167,13 @@ def ledger(entries: Iterable[LedgerEntry], balances: Mapping[str, Balance]) -> N
         line(f"  {'release':<21}{'state':<11}{'epsilon':>8}{'delta':>9}{'rho':>16}")
         for entry in entries:
             if entry.cohort == cohort:
+                # An adjustment is no release and has no epsilon of its own.
+                stated = math.isfinite(entry.epsilon)
+                epsilon = f"{entry.epsilon:g}" if stated else "-"
+                delta = f"{entry.delta:g}" if stated else "-"
                 line(
-                    f"  {entry.release_id:<21}{entry.state.value:<11}{entry.epsilon:>8g}"
-                    f"{entry.delta:>9g}{entry.rho:>16f}"
+                    f"  {entry.release_id or '-':<21}{entry.state.value:<11}{epsilon:>8}"
+                    f"{delta:>9}{entry.rho:>16f}"
                 )
 
 
@@ -192,7 +197,7 @@ def ledger_as_json(
 def ledger_row(entry: LedgerEntry) -> dict[str, Any]:
     """Return a row of the ledger for a program."""
     return {
-        name: value if value is None or isinstance(value, bool | int | float) else _plain(value)
+        name: value if value is None or isinstance(value, bool | int) else _plain(value)
         for name, value in asdict(entry).items()
     }
 
@@ -201,6 +206,8 @@ def _plain(value: object) -> Any:
     """Return a value of a row as JSON: amounts as exact decimals in text."""
     if isinstance(value, Decimal):
         return f"{value:f}"
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None  # JSON has no infinity
     if isinstance(value, Mapping):
         return {key: inner if inner is None else _plain(inner) for key, inner in value.items()}
     if isinstance(value, tuple):

@@ -4,8 +4,7 @@ An event holds no data and no result. A release lists its events in the manifest
 can compute the guarantee again without the data and without this software.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from privacy.errors import ConfigurationError
@@ -30,11 +29,9 @@ MAX_REPETITIONS = 10**12
 _LEAST, _LARGEST = 1e-100, 1e100
 """Range in which squares and their ratio neither overflow nor vanish."""
 
-_MAX_DEPTH = 32
-"""Deepest nesting that is read from a file; a deeper one would exhaust the stack."""
 
-
-def _invalid(message: str) -> ConfigurationError:
+def event_invalid(message: str) -> ConfigurationError:
+    """Return the error for what is no event."""
     return ConfigurationError("EVENT_INVALID", message)
 
 
@@ -46,8 +43,8 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 2**63
 
 
-def _shown(value: object) -> str:
-    """Return a value of a file as it may be quoted: repr has limits for huge and deep values."""
+def shown(value: object) -> str:
+    """Return a value as an error may quote it: repr has limits for huge and deep values."""
     if isinstance(value, int) and abs(value) >= 2**64:
         return "an integer beyond 64 bits"
     if value is None or isinstance(value, bool | int | float):
@@ -60,18 +57,20 @@ def _shown(value: object) -> str:
 def _check_draw(event: Any) -> None:
     """Check the fields that every draw has."""
     if not isinstance(event.statistic, str) or not event.statistic:
-        raise _invalid(f"expected the name of a statistic, found {_shown(event.statistic)}")
+        raise event_invalid(f"expected the name of a statistic, found {shown(event.statistic)}")
     if not _is_count(event.n_values):
-        raise _invalid(f"expected n_values to be an integer from 1, found {_shown(event.n_values)}")
+        raise event_invalid(
+            f"expected n_values to be an integer from 1, found {shown(event.n_values)}"
+        )
     if not isinstance(event.adjacency, Adjacency):
-        raise _invalid(f"expected an Adjacency, found {_shown(event.adjacency)}")
+        raise event_invalid(f"expected an Adjacency, found {shown(event.adjacency)}")
 
 
 def _check_noise_multiplier(value: object) -> None:
     if not (_is_number(value) and MIN_NOISE_MULTIPLIER <= value <= MAX_NOISE_MULTIPLIER):  # type: ignore[operator]
-        raise _invalid(
+        raise event_invalid(
             f"expected noise_multiplier to be a number from {MIN_NOISE_MULTIPLIER} to "
-            f"{MAX_NOISE_MULTIPLIER}, found {_shown(value)}"
+            f"{MAX_NOISE_MULTIPLIER}, found {shown(value)}"
         )
 
 
@@ -111,11 +110,13 @@ class GaussianEvent:
         for name in ("l2_sensitivity", "noise_stddev"):
             value = getattr(self, name)
             if not (_is_number(value) and _LEAST <= value <= _LARGEST):
-                raise _invalid(
-                    f"expected {name} to be a number from 1e-100 to 1e100, found {_shown(value)}"
+                raise event_invalid(
+                    f"expected {name} to be a number from 1e-100 to 1e100, found {shown(value)}"
                 )
         if self.l2_sensitivity / self.noise_stddev > _LARGEST:
-            raise _invalid("expected a sensitivity of at most 1e100 times the noise, found more")
+            raise event_invalid(
+                "expected a sensitivity of at most 1e100 times the noise, found more"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +138,7 @@ class DiscreteGaussianEvent(GaussianEvent):
         # A zero-argument super() does not work in a slotted dataclass, which is a new class.
         GaussianEvent.__post_init__(self)
         if not MIN_DISCRETE_NOISE_STDDEV <= self.noise_stddev <= MAX_NOISE_STDDEV:
-            raise _invalid(
+            raise event_invalid(
                 f"expected noise_stddev from {MIN_DISCRETE_NOISE_STDDEV} to {MAX_NOISE_STDDEV} "
                 f"grid units, found {self.noise_stddev!r}; change the scale of the grid"
             )
@@ -184,12 +185,12 @@ class PoissonSampledGaussianEvent:
         _check_noise_multiplier(self.noise_multiplier)
         probability = self.sampling_probability
         if not (_is_number(probability) and _LEAST <= probability <= 1):
-            raise _invalid(
+            raise event_invalid(
                 "expected sampling_probability to be a number above 0 and at most 1, "
-                f"found {_shown(probability)}"
+                f"found {shown(probability)}"
             )
         if self.adjacency is not Adjacency.ADD_REMOVE:
-            raise _invalid("expected add_remove for a Poisson sample, found replace_one")
+            raise event_invalid("expected add_remove for a Poisson sample, found replace_one")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,13 +232,13 @@ class SampledWithoutReplacementGaussianEvent:
         _check_noise_multiplier(self.noise_multiplier)
         for name in ("sample_size", "population_size"):
             if not _is_count(getattr(self, name)):
-                raise _invalid(
-                    f"expected {name} to be an integer from 1, found {_shown(getattr(self, name))}"
+                raise event_invalid(
+                    f"expected {name} to be an integer from 1, found {shown(getattr(self, name))}"
                 )
         if self.sample_size > self.population_size:
-            raise _invalid("expected sample_size of at most population_size, found more")
+            raise event_invalid("expected sample_size of at most population_size, found more")
         if self.adjacency is not Adjacency.REPLACE_ONE:
-            raise _invalid("expected replace_one for a sample of fixed size, found add_remove")
+            raise event_invalid("expected replace_one for a sample of fixed size, found add_remove")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,7 +283,7 @@ class ParallelEvent:
         """Refuse parts whose adjacency does not allow parallel composition."""
         _check_members(self.events)
         if any(leaf.adjacency is not Adjacency.ADD_REMOVE for leaf in leaves(self)):
-            raise _invalid("expected events for add_remove inside a ParallelEvent")
+            raise event_invalid("expected events for add_remove inside a ParallelEvent")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,11 +304,15 @@ class RepeatedEvent:
     def __post_init__(self) -> None:
         """Refuse a repetition that cannot be counted."""
         if not isinstance(self.event, Event):
-            raise _invalid("expected an event to repeat")
+            raise event_invalid("expected an event to repeat")
         if not _is_count(self.count):
-            raise _invalid(f"expected count to be an integer from 1, found {_shown(self.count)}")
+            raise event_invalid(
+                f"expected count to be an integer from 1, found {shown(self.count)}"
+            )
         if _repetitions(self) > MAX_REPETITIONS:
-            raise _invalid(f"expected at most {MAX_REPETITIONS} repetitions in all, found more")
+            raise event_invalid(
+                f"expected at most {MAX_REPETITIONS} repetitions in all, found more"
+            )
 
 
 GaussianDraw = GaussianEvent | DiscreteGaussianEvent
@@ -315,20 +320,10 @@ SampledDraw = PoissonSampledGaussianEvent | SampledWithoutReplacementGaussianEve
 Draw = GaussianDraw | SampledDraw
 Event = Draw | ComposedEvent | ParallelEvent | RepeatedEvent
 
-_KINDS: Mapping[str, type[Any]] = {
-    "discrete_gaussian": DiscreteGaussianEvent,
-    "gaussian": GaussianEvent,
-    "poisson_sampled_gaussian": PoissonSampledGaussianEvent,
-    "sampled_without_replacement_gaussian": SampledWithoutReplacementGaussianEvent,
-    "composed": ComposedEvent,
-    "parallel": ParallelEvent,
-    "repeated": RepeatedEvent,
-}
-
 
 def _check_members(events: object) -> None:
     if not isinstance(events, tuple) or not all(isinstance(event, Event) for event in events):
-        raise _invalid("expected a tuple of events")
+        raise event_invalid("expected a tuple of events")
 
 
 def _members(event: ComposedEvent | ParallelEvent | RepeatedEvent) -> tuple[Event, ...]:
@@ -359,85 +354,3 @@ def leaves(event: Event) -> tuple[Draw, ...]:
     if isinstance(event, Draw):
         return (event,)
     return tuple(leaf for member in _members(event) for leaf in leaves(member))
-
-
-def event_to_dict(event: Event) -> dict[str, Any]:
-    """Return an event as JSON-ready values, with its kind.
-
-    Parameters
-    ----------
-    event : Event
-        Any event.
-
-    Returns
-    -------
-    dict
-        ``kind`` and the fields of the event. Containers hold a list under ``events``, a repeated
-        event holds one under ``event``.
-    """
-    kind = next(name for name, known in _KINDS.items() if type(event) is known)
-    return {"kind": kind, **{f.name: _to_json(getattr(event, f.name)) for f in fields(event)}}
-
-
-def _to_json(value: Any) -> Any:
-    if isinstance(value, Adjacency):
-        return value.value
-    if isinstance(value, tuple):
-        return [event_to_dict(member) for member in value]
-    return event_to_dict(value) if isinstance(value, Event) else value
-
-
-def event_from_dict(values: object) -> Event:
-    """Return the event that `event_to_dict` wrote.
-
-    Parameters
-    ----------
-    values : object
-        Parsed JSON.
-
-    Returns
-    -------
-    Event
-        The event, with all its checks passed.
-
-    Raises
-    ------
-    ConfigurationError
-        If the kind is unknown, a key is unknown or missing, a value is not acceptable, or events
-        are nested too deep. Nothing else is raised, whatever the file holds.
-    """
-    return _from_json(values, _MAX_DEPTH)
-
-
-def _from_json(values: object, depth: int) -> Event:
-    if depth < 0:
-        raise _invalid(f"expected events nested at most {_MAX_DEPTH} deep, found more")
-    if not isinstance(values, Mapping):
-        raise _invalid("expected an event to be an object with a kind")
-    kind = values.get("kind")
-    if not isinstance(kind, str) or kind not in _KINDS:
-        raise _invalid(
-            f"expected the kind of an event to be one of {', '.join(_KINDS)}, found {_shown(kind)}"
-        )
-    names = [field.name for field in fields(_KINDS[kind])]
-    if set(values) != {"kind", *names}:
-        raise _invalid(
-            f"expected a {kind} event to have the keys {', '.join(sorted(['kind', *names]))}, "
-            f"found {', '.join(sorted(map(_shown, values)))}"
-        )
-    given = {name: values[name] for name in names}
-    if "events" in given:
-        if not isinstance(given["events"], list):
-            raise _invalid(f"expected the events of a {kind} event to be a list")
-        given["events"] = tuple(_from_json(member, depth - 1) for member in given["events"])
-    if "event" in given:
-        given["event"] = _from_json(given["event"], depth - 1)
-    if "adjacency" in given:
-        adjacency = given["adjacency"]
-        if not isinstance(adjacency, str) or adjacency not in set(Adjacency):
-            raise _invalid(
-                f"expected adjacency to be one of {', '.join(Adjacency)}, found {_shown(adjacency)}"
-            )
-        given["adjacency"] = Adjacency(adjacency)
-    event: Event = _KINDS[kind](**given)
-    return event

@@ -4,7 +4,7 @@ import math
 
 from privacy.accountants.gaussian import GaussianAccountant
 from privacy.errors import ClustMixError, IntegrityError, Withheld
-from privacy.events import event_from_dict
+from privacy.event_records import event_from_dict
 from privacy.parameters import Adjacency
 from storage.manifest import MANIFEST_FILE, Manifest
 

@@ -6,7 +6,7 @@ transaction. Nothing is written before the whole journal and its exported head h
 """
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -33,8 +33,6 @@ _T = TypeVar("_T")
 
 _SAME = ("cohort", "dataset", "rho", "adjacency", "unit", "partition")
 """What two requests with one key agree in."""
-
-_ABANDONED = {EntryState.EXECUTING: EntryState.BURNED, EntryState.RESERVED: EntryState.VOID}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,44 +203,6 @@ class LedgerDatabase:
             check_signers(entry, to_state, signers)
             return pen.append(
                 journal_rows.following(entry, to_state, digest=digest, note=note, signers=signers)
-            )
-
-        return self._write(work)
-
-    def burn_abandoned(
-        self, live_release_ids: Collection[str], *, owner: str
-    ) -> tuple[LedgerEntry, ...]:
-        """Close the entries of runs that died: EXECUTING becomes BURNED, RESERVED becomes VOID.
-
-        A run that starts between the listing and this call may lose its entry; its next
-        transition then fails before anything is drawn or published.
-
-        Parameters
-        ----------
-        live_release_ids : collection of str
-            Releases whose run is alive.
-        owner : str
-            Id of the installation that can tell which of its runs are alive; entries of others are
-            left alone.
-
-        Returns
-        -------
-        tuple of LedgerEntry
-            The new rows.
-        """
-        live = frozenset(live_release_ids)
-
-        def work(pen: _Pen) -> tuple[LedgerEntry, ...]:
-            return tuple(
-                pen.append(
-                    journal_rows.following(
-                        entry, _ABANDONED[entry.state], digest=None, note="ABANDONED", signers=()
-                    )
-                )
-                for entry in latest_entries(pen.rows).values()
-                if entry.owner == owner
-                and entry.state in _ABANDONED
-                and entry.release_id not in live
             )
 
         return self._write(work)

@@ -162,7 +162,7 @@ class Manifest(Document):
     code_version : str
         Version of the program.
     events : tuple of dict
-        Uses of mechanisms in the form of `privacy.events.event_to_dict`.
+        Uses of mechanisms in the form of `privacy.event_records.event_to_dict`.
     accountant : str
         ``gaussian``.
     mu, rho : float

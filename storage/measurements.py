@@ -42,7 +42,7 @@ class MeasurementRecord(BaseModel):
     site : dict
         The site file, as JSON.
     events : tuple of dict
-        Draws in order, as `privacy.events.event_to_dict` writes them.
+        Draws in order, as `privacy.event_records.event_to_dict` writes them.
     tainted : bool
         Whether the noise can be drawn again.
     requester : str or None

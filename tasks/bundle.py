@@ -16,7 +16,8 @@ from typing import Any
 import pandas as pd
 
 from privacy.accountants.gaussian import GaussianAccountant
-from privacy.events import Event, event_to_dict
+from privacy.event_records import event_to_dict
+from privacy.events import Event
 from privacy.ledger import Balance
 from privacy.parameters import Adjacency, Analysis
 from storage.digests import FileDigest

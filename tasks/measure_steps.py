@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.errors import IntegrityError
-from privacy.events import event_to_dict
+from privacy.event_records import event_to_dict
 from privacy.ledger import EntryState, LedgerEntry
 from privacy.mechanisms import NoisyStatistic
 from storage.measurements import RELEASED_FILE, MeasurementRecord, arrays_to_bytes

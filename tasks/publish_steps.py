@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from privacy.errors import ConfigurationError, IntegrityError, Withheld
-from privacy.events import event_from_dict
+from privacy.event_records import event_from_dict
 from privacy.ledger import EntryState, LedgerEntry
 from storage.measurements import Measurement
 from storage.schema import NumericColumn

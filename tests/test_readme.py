@@ -1,4 +1,4 @@
-"""Every command of the documents exists and parses, every link leads somewhere."""
+"""Every command of the documents exists, parses and, where it can, runs; links lead somewhere."""
 
 import json
 import re
@@ -8,20 +8,24 @@ import subprocess
 import sys
 import tomllib
 import xml.etree.ElementTree as ET
-from decimal import Decimal
-from itertools import pairwise
 from pathlib import Path
 
+import made_up_release as made
+import postgres_server
+import psycopg
 import pytest
+from distributed.cli import dask_scheduler, dask_worker
 
-from flows import cli, terminal
-from privacy.ledger import EntryState
-from privacy.parameters import Adjacency
+from flows import cli, parser, terminal
+from storage.keys import SigningKey
 from storage.ledger_db import LedgerDatabase
+from storage.settings import load_settings
+from tasks.run import Site
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
 
 
@@ -47,15 +51,29 @@ def python_blocks():
     ]
 
 
+def leaves(command, above=""):
+    """Names of all commands, those below ``ledger`` with it."""
+    if command._subparsers is None:
+        return {above.strip()}
+    choices = command._subparsers._group_actions[0].choices
+    return set().union(*(leaves(below, f"{above} {name}") for name, below in choices.items()))
+
+
+COMMANDS = leaves(parser.build_parser())
+DASK = {"scheduler": dask_scheduler.main, "worker": dask_worker.main}
+
+
 @pytest.mark.parametrize("line", sh_lines())
 def test_every_command_exists_and_parses(line):
     words = shlex.split(line)
     if words[0] == "clustmix":
-        cli.build_parser().parse_args(words[1:])
+        parser.build_parser().parse_args(words[1:])
     elif words[0] == "make":
         assert set(words[1:]) <= TARGETS
+    elif words[0] == "dask":
+        DASK[words[1]].make_context(words[1], words[2:])
     elif words[0] == "export":
-        assert re.fullmatch(r"DASK_[A-Z_]+=\S+", words[1])
+        assert re.fullmatch(r"(DASK|CLUSTMIX)_[A-Z_]+=\S+", words[1])
     else:
         assert line == ". .venv/bin/activate"
 
@@ -63,18 +81,20 @@ def test_every_command_exists_and_parses(line):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_command_in_the_text_exists(page):
     text = page.read_text(encoding="utf-8")
-    actions = set(cli.build_parser()._subparsers._group_actions[0].choices)
+    actions = {command.split()[0] for command in COMMANDS}
     assert set(re.findall(r"`clustmix ([a-z]+)", text)) <= actions
+    ledger_actions = {command.split()[1] for command in COMMANDS if command.startswith("ledger ")}
+    assert set(re.findall(r"`(?:clustmix )?ledger ([a-z]+)", text)) <= ledger_actions
     assert set(re.findall(r"`make ([a-z]+)", text)) <= TARGETS
 
 
 def test_every_command_is_in_the_table_of_the_readme():
-    actions = set(cli.build_parser()._subparsers._group_actions[0].choices)
-    assert set(re.findall(r"^\| `clustmix ([a-z]+)", README, flags=re.M)) == actions
+    documented = re.findall(r"^\| `clustmix ([a-z]+(?: [a-z]+)?)", README, flags=re.M)
+    assert sorted(documented) == sorted(COMMANDS)
 
 
 def test_exit_codes_are_those_of_the_command_line():
-    for code, meaning in re.findall(r"^  (\d)  (.+)$", cli.EXIT_CODES, flags=re.M):
+    for code, meaning in re.findall(r"^  (\d)  (.+)$", parser.EXIT_CODES, flags=re.M):
         assert re.search(rf"\b{code} {meaning}", " ".join(README.split()))
 
 
@@ -87,10 +107,7 @@ def test_stages_of_the_printed_release_are_those_of_the_program():
     assert set(known) - {name for name, _ in stages} <= {"histograms", "published-clustmix"}
 
 
-@pytest.mark.parametrize(
-    "action",
-    ["release", "benchmark", "verify", "ledger show", "ledger verify", "doctor", "init"],
-)
+@pytest.mark.parametrize("action", sorted(COMMANDS))
 def test_help_of_every_command(action, capsys):
     with pytest.raises(SystemExit) as stopped:
         cli.main([*action.split(), "--help"])
@@ -98,53 +115,336 @@ def test_help_of_every_command(action, capsys):
     assert "exit codes:" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("target", ["release", "test", "bench"])
+WANTED = {
+    "release": "clustmix release",
+    "test": "pytest",
+    "bench": "python -m benchmarks",
+    "audit": "-m audit",
+    "soak": "-m soak",
+}
+
+
+@pytest.mark.parametrize("target", WANTED)
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 def test_targets_of_the_readme_would_run(target):
     make = [shutil.which("make"), "-n", target]
     done = subprocess.run(make, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    wanted = {"release": "clustmix release", "test": "pytest", "bench": "python -m benchmarks"}
-    assert wanted[target] in done.stdout
+    assert WANTED[target] in done.stdout
 
 
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    """A home with one published entry in its ledger."""
-    folder = tmp_path / "home"
-    folder.mkdir(mode=0o700)
-    monkeypatch.setenv("CLUSTMIX_HOME", str(folder))
-    monkeypatch.chdir(tmp_path)
-    ledger = LedgerDatabase(folder / "ledger.sqlite")
-    entry = ledger.reserve(
-        dataset="admissions",
-        release_id="r-20260101-00000000",
-        rho=Decimal("0.03"),
-        epsilon=1.0,
-        delta=1e-6,
-        adjacency=Adjacency.ADD_REMOVE,
-        unit="one patient",
-        lifetime_cap_rho=Decimal("0.3"),
-    )
-    states = (
-        EntryState.RESERVED,
-        EntryState.EXECUTING,
-        EntryState.SEALED,
-        EntryState.APPROVED,
-        EntryState.PUBLISHED,
-    )
-    for before, after in pairwise(states):
-        ledger.transition(entry.entry_id, after, expected_from=before, digest="0" * 64)
+@pytest.fixture(scope="module")
+def released_once(tmp_path_factory):
+    """A folder with a table, its site file, an installation, and one release."""
+    folder = tmp_path_factory.mktemp("released")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in made.environment_of(folder).items():
+            patch.setenv(name, value)
+        made.release_without_engine(made.write_site(folder, dataset="admissions"))
     return folder
 
 
-def test_ledger_commands_run(home, capsys):
-    assert cli.main(["ledger", "show"]) == 0
-    shown = capsys.readouterr().out
-    assert "0.030000000000" in shown
-    assert "0.270000000000" in shown
-    assert cli.main(["ledger", "verify", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["rows"] == 5
+@pytest.fixture
+def folder(released_once, tmp_path, monkeypatch):
+    """A copy of that folder to work in; releases run without the orchestrator."""
+    copy = shutil.copytree(released_once, tmp_path / "hospital")
+    for name, value in made.environment_of(copy).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(copy)
+    made.write_site(copy, dataset="admissions").rename(copy / "admissions.yaml")
+    monkeypatch.setattr("tasks.runtime.configure_prefect", lambda settings: None)
+
+    def run_release(request):
+        from flows import release
+
+        with made.without_engine():
+            outcome = release._run_with_private_log(request)
+        if hasattr(outcome, "error"):
+            raise outcome.error()
+        return outcome
+
+    monkeypatch.setattr("flows.release.run_release", run_release)
+    return copy
+
+
+def site():
+    return Site(settings=load_settings())
+
+
+def states():
+    return [entry.state.value for entry in site().ledger.entries()]
+
+
+class Documented:
+    """Runs lines of the documents as they are written there, with names of this installation."""
+
+    def __init__(self, capsys):
+        self._capsys = capsys
+
+    def __call__(self, line, **names):
+        assert line in README + OPERATIONS, line
+        for written, meant in {"r-20260131-0a1b2c3d": names.pop("release", ""), **names}.items():
+            line = line.replace(written, str(meant)) if meant else line
+        code = cli.main(shlex.split(line)[1:])
+        shown = self._capsys.readouterr()
+        return code, shown.out, shown.err
+
+
+@pytest.fixture
+def documented(capsys):
+    return Documented(capsys)
+
+
+def make_officers(*names):
+    officers = load_settings().key_folder / "officers"
+    officers.mkdir(mode=0o700, exist_ok=True)
+    for name in names:
+        SigningKey.read(Path(f"{name}.key")).public.write(officers / f"{name}.pub")
+
+
+def test_asking_again_and_asking_for_new_noise(folder, documented):
+    [first] = site().ledger.entries()
+    code, shown, _ = documented("clustmix release admissions.yaml")
+    assert code == 0
+    assert first.release_id in shown
+    assert "nothing charged" in shown
+    assert len(states()) == 1
+    code, shown, _ = documented("clustmix release admissions.yaml --new-draw")
+    assert code == 0
+    assert "charged rho" in shown
+    assert states() == ["published", "published"]
+
+
+def test_other_rows_of_a_release(folder, documented):
+    [entry] = site().ledger.entries()
+    shown = ""
+    for line in (
+        "clustmix resample r-20260131-0a1b2c3d --rows 100000",
+        "clustmix resample r-20260131-0a1b2c3d --rows 5000 --where ward=icu --where died=yes",
+    ):
+        code, shown, _ = documented(line, release=entry.release_id)
+        assert code == 0
+        assert "nothing charged" in shown
+    assert states() == ["published"]
+    [bundle] = re.findall(r"^Bundle: +(.+)$", shown, flags=re.M)
+    manifest = json.loads((Path(bundle) / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["resampled_from"] == entry.release_id
+    # Step 2 of the auditor: the row that sealed the measurement has its digest.
+    sealed = [row for row in site().ledger.history() if row.state == "sealed"]
+    assert [row.digest for row in sealed] == [manifest["measurement_sha256"]]
+
+
+def test_approval_and_verification_as_documented(folder, documented):
+    assert documented("clustmix keygen ada.key")[0] == 0
+    assert (folder / "ada.key").stat().st_mode & 0o777 == 0o600
+    SigningKey.create(folder / "engineer.key")
+    make_officers("ada")
+    made.write_site(folder, dataset="admissions", approval="officer").rename("admissions.yaml")
+    release = "clustmix release admissions.yaml --key engineer.key"
+    # The measurement of the first release needed nobody: this is asked for with new noise.
+    assert cli.main([*shlex.split(release)[1:], "--new-draw"]) == 0
+    assert states() == ["published", "sealed"]
+    waiting = site().ledger.entries()[-1].release_id
+    code, shown, _ = documented(release)
+    assert f"clustmix approve {waiting} --key FILE --reason TEXT" in shown
+    approve = 'clustmix approve r-20260131-0a1b2c3d --key ada.key --reason "within the protocol"'
+    assert documented(approve, release=waiting)[0] == 0
+    assert states() == ["published", "published"]
+
+    keys = load_settings().key_folder
+    shutil.copy(keys / "pipeline.pub", "pipeline.pub")
+    shutil.copytree(keys / "officers", "officers")
+    [verify] = re.findall(r"^clustmix verify .+ --officer officers$", OPERATIONS, flags=re.M)
+    code, shown, _ = documented(verify, release=waiting)
+    assert code == 0
+    assert "within the protocol" in " ".join(shown.split())
+    Path("officers", "ada.pub").unlink()
+    SigningKey.create(folder / "officers" / "somebody.key")
+    assert documented(verify, release=waiting)[0] == 1
+
+    assert cli.main([*shlex.split(release)[1:], "--new-draw"]) == 0
+    rejected = site().ledger.entries()[-1].release_id
+    reject = 'clustmix reject r-20260131-0a1b2c3d --key ada.key --reason "cohort too narrow"'
+    assert documented(reject, release=rejected)[0] == 0
+    assert states()[-1] == "withheld"
+    code, _, problem = documented(release)
+    assert code == 4
+    assert "MEASUREMENT_WITHHELD" in problem
+
+
+def test_a_reader_verifies_without_an_installation(folder, documented, monkeypatch):
+    [entry] = site().ledger.entries()
+    shutil.copy(load_settings().key_folder / "pipeline.pub", "pipeline.pub")
+    monkeypatch.setenv("CLUSTMIX_HOME", str(folder / "none"))
+    named = {"RELEASE": entry.release_id, "release": entry.release_id}
+    verify = "clustmix verify releases/admissions/RELEASE --key pipeline.pub"
+    assert documented(verify, **named)[0] == 0
+    same = "clustmix verify releases/admissions/r-20260131-0a1b2c3d --key pipeline.pub"
+    assert documented(same, **named)[0] == 0
+    table = folder / "releases" / "admissions" / entry.release_id / "synthetic.csv"
+    content = bytearray(table.read_bytes())
+    content[100] ^= 1
+    table.write_bytes(content)
+    code, _, problem = documented(verify, **named)
+    assert code == 1
+    assert "FILE_CHANGED" in problem
+    assert "byte 100" in problem
+    assert not (folder / "none").exists()
+
+
+def test_the_ledger_as_documented(folder, documented, capsys):
+    assert documented("clustmix ledger show")[0] == 0
+    code, shown, _ = documented("clustmix ledger verify")
+    [head] = re.findall(r"^Head: +(\d+:[0-9a-f]{64})$", shown, flags=re.M)
+    [line] = re.findall(r"^clustmix ledger verify --head \S+$", OPERATIONS, flags=re.M)
+    assert documented(line, **{line.split()[-1]: head})[0] == 0
+    code, _, problem = documented(line)
+    assert code == 1
+    assert "LEDGER_ROLLED_BACK" in problem
+    assert documented("clustmix ledger export ledger.jsonl")[0] == 0
+    rows = [json.loads(row) for row in Path("ledger.jsonl").read_text("utf-8").splitlines()]
+    assert f"{len(rows)}:{rows[-1]['hash']}" == head
+    bundle = folder / "releases" / "admissions" / rows[-1]["release_id"]
+    assert cli.main(["verify", str(bundle), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["manifest_sha256"] == rows[-1]["digest"]
+    for name in ("ada", "ben"):
+        SigningKey.create(folder / f"{name}.key")
+    make_officers("ada", "ben")
+    [line] = re.findall(r"^clustmix ledger adjust .+$", OPERATIONS, flags=re.M)
+    assert documented(line)[0] == 0
+    assert states() == ["published", "adjusted"]
+    assert str(site().ledger.balance("heart-failure").spent_rho) in line
+    assert documented("clustmix doctor")[0] == 0
+
+
+def test_certificates_as_documented(tmp_path, documented):
+    [line] = re.findall(r"^ +(clustmix certificates .+)$", OPERATIONS, flags=re.M)
+    target = tmp_path / "cluster"
+    assert documented(line, **{line.split()[-1]: target})[0] == 0
+    roles = {path.name for path in target.iterdir()}
+    named = re.findall(r"DASK_CONFIG=/srv/clustmix/cluster/(\w+)/dask.yaml", OPERATIONS)
+    assert sorted(named) == sorted(roles)
+    assert all((target / role / "dask.yaml").is_file() for role in roles)
+
+
+def test_every_documented_command_is_run_by_a_test():
+    """Each line of a shell block stands here, is found by a pattern, or is run elsewhere."""
+    here = Path(__file__).read_text(encoding="utf-8")
+    patterns = ("ledger adjust ", "ledger verify --head ", "certificates ", "verify .+ --officer ")
+    elsewhere = {
+        "clustmix init admissions.csv --output admissions.yaml": "test_init_and_release",
+        "clustmix audit naive_bayes": "tests/flows/test_audit_command.py",
+    }
+    lines = {mark.values[0] for mark in sh_lines() if mark.values[0].startswith("clustmix ")}
+    for line in lines - elsewhere.keys():
+        by_pattern = any(re.match(f"clustmix {pattern}", line) for pattern in patterns)
+        assert by_pattern or f'"{line}"' in here or f"'{line}'" in here, line
+
+
+def test_a_ledger_that_was_set_back_is_refused_until_it_is_put_right(folder):
+    settings = load_settings()
+    [block] = [part.values[0] for part in python_blocks() if ".backup(" in part.values[0]]
+    subprocess.run([sys.executable, "-c", block], check=True)
+    release = ["release", "admissions.yaml", "--new-draw", "--json"]
+    assert cli.main(release) == 0
+    for left in folder.glob("home/ledger.sqlite*"):
+        left.unlink()
+    Path("ledger-backup.sqlite").rename(settings.ledger_path)
+    for command in (release, ["ledger", "verify"], ["ledger", "show"], ["doctor"]):
+        assert cli.main(command) == 1
+    # The way out that the page describes.
+    settings.ledger_head_path.rename(folder / "evidence")
+    for name in ("ada", "ben"):
+        SigningKey.create(folder / f"{name}.key")
+    make_officers("ada", "ben")
+    charged = site().ledger.entries()[0]
+    adjust = ["ledger", "adjust", "admissions", "--rho", str(charged.rho), "--reason", "restored"]
+    assert cli.main([*adjust, "--key", "ada.key", "--key", "ben.key"]) == 0
+    assert site().ledger.balance("admissions").spent_rho == 2 * charged.rho
+    assert cli.main(["doctor"]) == 0
+
+
+def test_what_losing_a_key_means(folder, capsys):
+    keys, [entry] = load_settings().key_folder, site().ledger.entries()
+    release = ["release", "admissions.yaml", "--json"]
+    (keys / "pipeline.key").rename(folder / "old.key")
+    assert cli.main([*release, "--new-draw"]) == 2
+    assert "KEY_LOST" in capsys.readouterr().err
+    assert states() == ["published"]
+    (keys / "pipeline.pub").rename(folder / "old.pub")
+    assert cli.main(release) == 1
+    assert "SIGNER_UNKNOWN" in capsys.readouterr().err
+    assert cli.main(["resample", entry.release_id]) == 0
+    bundle = f"releases/admissions/{entry.release_id}"
+    assert cli.main(["verify", bundle, "--key", "old.pub"]) == 0
+    capsys.readouterr()
+    (keys / "ledger.key").unlink()
+    assert cli.main(release) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["reused"], states()) == (False, ["published", "published"])
+    shutil.rmtree(load_settings().measurements)
+    assert cli.main(["resample", answer["release_id"]]) == 1
+    assert "MEASUREMENT_DAMAGED" in capsys.readouterr().err
+
+
+def test_every_place_of_an_installation_is_in_the_table(folder):
+    SigningKey.create(folder / "ada.key")
+    make_officers("ada")
+    named = re.findall(r"^\| `([^`]+)`", OPERATIONS.split("## Where things lie")[1], flags=re.M)
+    places = {place.removeprefix("$CLUSTMIX_HOME/").split("/")[0] for place in named}
+    home, releases = load_settings().home, load_settings().releases
+    hidden = {path.name for path in releases.iterdir() if path.name.startswith(".")}
+    assert {path.name for path in home.iterdir()} <= places
+    assert {name for name in hidden if not name.endswith(".lock")} == {".ledger-head"}
+    for name in ("pipeline.key", "pipeline.pub", "ledger.key"):
+        assert (home / "keys" / name).exists()
+        assert f"| `{name}` |" in OPERATIONS
+
+
+def test_roles_of_the_ledger_in_postgresql_are_as_documented(folder, documented, monkeypatch):
+    server = postgres_server.server()
+    administrator, owner = blocks(OPERATIONS, "sql")
+    passwords = {"ledger_owner": "owner word", "pipeline": "pipeline word"}
+
+    def address(role):
+        return server.url("ledger", user=role, password=passwords[role])
+
+    def run(url, *statements):
+        with psycopg.connect(url, autocommit=True) as connection:
+            for statement in statements:
+                connection.execute(statement)
+
+    try:
+        run(server.url("postgres"), *filter(str.strip, administrator.split(";")))
+        for role, word in passwords.items():
+            run(server.url("postgres"), f"ALTER ROLE {role} PASSWORD '{word}'")
+        # The head in the release store is that of the file.
+        load_settings().ledger_head_path.rename(folder / "head-of-the-file")
+        monkeypatch.setenv("CLUSTMIX_LEDGER_URL", address("ledger_owner"))
+        assert documented("clustmix ledger verify")[0] == 0
+        run(address("ledger_owner"), *filter(str.strip, owner.split(";")))
+        monkeypatch.setenv("CLUSTMIX_LEDGER_URL", address("pipeline"))
+        assert documented("clustmix doctor")[0] == 0
+        assert cli.main(["release", "admissions.yaml", "--json"]) == 0
+        assert states() == ["published"]
+        for statement in (
+            "UPDATE clustmix_ledger.journal SET rho = '0'",
+            "DELETE FROM clustmix_ledger.journal",
+            "TRUNCATE clustmix_ledger.journal",
+            "ALTER TABLE clustmix_ledger.journal DISABLE TRIGGER ALL",
+            "CREATE TABLE clustmix_ledger.other (a int)",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                run(address("pipeline"), statement)
+        with pytest.raises(psycopg.errors.RestrictViolation):
+            run(address("ledger_owner"), "DELETE FROM clustmix_ledger.journal")
+    finally:
+        run(
+            server.url("postgres"),
+            "DROP DATABASE IF EXISTS ledger WITH (FORCE)",
+            "DROP ROLE IF EXISTS ledger_owner",
+            "DROP ROLE IF EXISTS pipeline",
+        )
 
 
 def test_doctor_runs_without_a_home(tmp_path, monkeypatch, capsys):
@@ -167,23 +467,34 @@ def test_init_and_release_of_the_five_steps(tmp_path, monkeypatch, capsys):
 
 
 def test_verify_refuses_what_is_no_bundle(tmp_path, capsys):
-    assert cli.main(["verify", str(tmp_path / "RELEASE")]) == 1
+    SigningKey.create(tmp_path / "reader.key")
+    bundle, key = str(tmp_path / "RELEASE"), str(tmp_path / "reader.pub")
+    assert cli.main(["verify", bundle, "--key", key]) == 1
     assert "BUNDLE_MISSING" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("block", python_blocks())
-def test_every_python_block_runs(block, home):
+def test_every_python_block_runs(block, folder):
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", block], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
 
 
-def test_backup_of_the_ledger_verifies(home, tmp_path):
+def test_backup_of_the_ledger_verifies(folder):
     [block] = [part.values[0] for part in python_blocks() if ".backup(" in part.values[0]]
     subprocess.run([sys.executable, "-c", block], check=True)
-    copy = LedgerDatabase(tmp_path / "ledger-backup.sqlite")
-    copy.verify(expected_head=LedgerDatabase(home / "ledger.sqlite").head())
+    copy = LedgerDatabase(folder / "ledger-backup.sqlite")
+    copy.verify(expected_head=site().ledger.head())
+
+
+def test_a_release_is_taken_back_as_documented(folder, capsys):
+    [block] = [part.values[0] for part in python_blocks() if "REVOKED" in part.values[0]]
+    subprocess.run([sys.executable, "-c", block], check=True)
+    assert states() == ["revoked"]
+    assert cli.main(["ledger", "verify"]) == 0
+    assert cli.main(["release", "admissions.yaml"]) == 4
+    assert "MEASUREMENT_WITHHELD" in capsys.readouterr().err
 
 
 def anchors(page):
@@ -208,7 +519,8 @@ def test_links_resolve(page):
 def test_no_place_of_a_machine_and_no_registry(page):
     text = page.read_text(encoding="utf-8")
     assert not re.search(r"(?<![\w.$>])/(home|root|tmp|work|usr|var|opt|Users)/", text)
-    assert not re.search(r"pypi|pythonhosted|artifactory|nexus|index-url|localhost|127\.0", text)
+    assert not re.search(r"pypi|pythonhosted|artifactory|nexus|index-url|localhost", text)
+    assert set(re.findall(r"127\.\S+", text)) <= {"127.0.0.1:0"}
     hosts = set(re.findall(r"https://([^/)\s]+)", text))
     assert hosts <= {"keepachangelog.com", "semver.org"}
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from privacy.event_records import event_from_dict
 from privacy.events import (
     DiscreteGaussianEvent,
     Draw,
@@ -15,7 +16,6 @@ from privacy.events import (
     GaussianEvent,
     ParallelEvent,
     RepeatedEvent,
-    event_from_dict,
 )
 from privacy.ledger import Balance, charged_rho
 from privacy.parameters import Analysis

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from privacy.accountants.gaussian import GaussianAccountant
-from privacy.events import event_from_dict
+from privacy.event_records import event_from_dict
 from privacy.parameters import Adjacency
 from storage.keys import KeyStore
 from storage.ledger_db import LedgerDatabase

@@ -31,6 +31,7 @@ SITES = Path(__file__).parents[2] / "deployments" / "sites"
 COMMANDS = (
     "release",
     "resample",
+    "publish",
     "approve",
     "reject",
     "keygen",

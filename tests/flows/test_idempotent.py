@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from flows.cli import main
 from privacy.errors import ClustMixError, Withheld
 from storage.ledger_db import LedgerDatabase
 from tasks import ledger_steps, publish_steps, request_key
@@ -150,6 +151,25 @@ def test_a_withheld_measurement_is_not_measured_again_unasked(installation):
         "measurement with new noise is possible (--new-draw) and is charged again"
     )
     assert len(ledger_of(installation).entries()) == 1
+
+
+def test_a_sealed_release_is_published_without_its_table(installation, capsys):
+    site = made.write_site(installation)
+    with (
+        mock.patch.object(publish_steps, "sample_rows", side_effect=RuntimeError),
+        pytest.raises(ClustMixError, match="prepare:RuntimeError"),
+    ):
+        made.release_without_engine(site)
+    (installation / "cohort.csv").unlink()
+    (entry,) = ledger_of(installation).entries()
+    assert main(["publish", entry.release_id, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["state"], answer["charged_rho"]) == ("published", "0")
+    assert main(["publish", entry.release_id]) == 1
+    assert (
+        f"NOTHING_TO_PUBLISH: expected a sealed release that was not published, found "
+        f"{entry.release_id} published"
+    ) in capsys.readouterr().err
 
 
 def test_a_gate_that_fails_where_a_release_goes_on_withholds_it(installation):

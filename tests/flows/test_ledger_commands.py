@@ -100,7 +100,11 @@ def test_two_officers_add_a_charge(installation, officers, capsys):
     assert entry.signers == tuple(SigningKey.read(path).key_id for path in officers)
     ledger.verify()
     assert main(["ledger", "show"]) == 0
-    assert "adjusted" in capsys.readouterr().out
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert line.split() == ["-", "adjusted", "-", "-", "0.250000000000"]
+    assert main(["ledger", "show", "--json"]) == 0
+    row = json.loads(capsys.readouterr().out)["entries"][-1]
+    assert (row["state"], row["epsilon"], row["rho"]) == ("adjusted", None, "0.250000000000")
 
 
 @pytest.mark.parametrize("who", ["one", "the same twice", "a stranger"])

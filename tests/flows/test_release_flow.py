@@ -13,7 +13,8 @@ from flows.release import release_cohort, run_release
 from flows.request import ReleaseRequest, load_job
 from privacy.accountants.gaussian import GaussianAccountant
 from privacy.errors import BudgetRefused, ClustMixError, ConfigurationError
-from privacy.events import ComposedEvent, event_to_dict
+from privacy.event_records import event_to_dict
+from privacy.events import ComposedEvent
 from privacy.parameters import Adjacency
 from storage.keys import KeyStore
 from storage.ledger_db import LedgerDatabase

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privacy.errors import ConfigurationError
+from privacy.event_records import event_from_dict, event_to_dict
 from privacy.events import (
     MAX_REPETITIONS,
     ComposedEvent,
@@ -18,8 +19,6 @@ from privacy.events import (
     PoissonSampledGaussianEvent,
     RepeatedEvent,
     SampledWithoutReplacementGaussianEvent,
-    event_from_dict,
-    event_to_dict,
     leaves,
 )
 from privacy.parameters import Adjacency

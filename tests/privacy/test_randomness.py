@@ -49,7 +49,7 @@ POWER_LOSS = 1e-6
 
 
 def distribution_function(z: NDArray[np.int64], noise_stddev: float) -> NDArray[np.float64]:
-    """Discrete Gaussian at integers; from sigma = 50 the rounded normal to 1e-15 times sigma."""
+    """Discrete Gaussian at integers, by the normal law: off by about 0.01 / noise_stddev**2."""
     return np.asarray(ndtr((z + 0.5) / noise_stddev))
 
 

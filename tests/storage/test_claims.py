@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from privacy.accountants.gaussian import GaussianAccountant
 from privacy.errors import IntegrityError, Withheld
-from privacy.events import DiscreteGaussianEvent, event_to_dict
+from privacy.event_records import event_to_dict
+from privacy.events import DiscreteGaussianEvent
 from privacy.parameters import Adjacency
 from storage.claims import require_publishable, verify_claims
 from storage.digests import digest_of

@@ -325,7 +325,6 @@ def test_two_people_enter_what_was_spent_elsewhere(ledger: LedgerDatabase) -> No
     ledger.adjust(**given, signers=OFFICERS[::-1])
     balance = ledger.balance("adult")
     assert (balance.spent_rho, balance.remaining_rho) == (Decimal("0.5"), 0)
-    assert [row.entry_id for row in ledger.burn_abandoned((), owner="")] == []
     ledger.verify()
 
 
@@ -352,36 +351,6 @@ def test_an_adjustment_outside_its_range_is_refused(
     with pytest.raises(error, match=message):
         ledger.adjust(**{**given, **changes})
     assert ledger.history() == ()
-
-
-def test_entries_of_dead_runs_of_this_installation_are_closed(ledger: LedgerDatabase) -> None:
-    def one(number: int, name: str, owner: str = "site-1") -> LedgerEntry:
-        return reserve(ledger, number, rho=Decimal("0.01"), release_id=name, owner=owner)
-
-    move(ledger, one(1, "dead-1"), "executing")
-    one(2, "dead-2")
-    move(ledger, one(3, "live-1"), "executing")
-    one(4, "live-2")
-    move(ledger, one(5, "done"), "executing", "sealed")
-    move(ledger, one(6, "elsewhere-1", "site-2"), "executing")
-    one(7, "elsewhere-2", "site-2")
-    closed = ledger.burn_abandoned({"live-1", "live-2"}, owner="site-1")
-    assert [(row.release_id, row.state, row.note) for row in closed] == [
-        ("dead-1", "burned", "ABANDONED"),
-        ("dead-2", "void", "ABANDONED"),
-    ]
-    assert {row.release_id: row.state.value for row in ledger.entries()} == {
-        "dead-1": "burned",
-        "dead-2": "void",
-        "live-1": "executing",
-        "live-2": "reserved",
-        "done": "sealed",
-        "elsewhere-1": "executing",
-        "elsewhere-2": "reserved",
-    }
-    assert ledger.balance("adult").spent_rho == Decimal("0.06")
-    assert ledger.burn_abandoned({"live-1", "live-2"}, owner="site-1") == ()
-    ledger.verify()
 
 
 def test_texts_of_any_script_are_kept(ledger: LedgerDatabase) -> None:

@@ -373,7 +373,6 @@ def test_a_rollback_is_found_by_the_head_file(backend: Backend, tmp_path: Path) 
         lambda: ledger.transition(
             entry.entry_id, EntryState.EXECUTING, expected_from=EntryState.RESERVED
         ),
-        lambda: ledger.burn_abandoned((), owner="site-1"),
         lambda: ledger.adjust(cohort="adult", rho=Decimal(1), reason="x", signers=OFFICERS),
     )
     for write in writes:

@@ -14,7 +14,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from privacy.accountants.gaussian import GaussianAccountant
 from privacy.errors import ConfigurationError, InputError, IntegrityError, Withheld
-from privacy.events import DiscreteGaussianEvent, event_to_dict
+from privacy.event_records import event_to_dict
+from privacy.events import DiscreteGaussianEvent
 from privacy.parameters import Adjacency
 from storage import releases
 from storage.keys import SigningKey

@@ -27,7 +27,7 @@ import pandas as pd
 
 from privacy.accountants.gaussian import GaussianAccountant
 from privacy.errors import ClustMixError
-from privacy.events import event_from_dict
+from privacy.event_records import event_from_dict
 from privacy.ledger import EntryState, LedgerEntry
 from privacy.parameters import Adjacency
 from storage.installation import installation_id
@@ -169,7 +169,10 @@ def run_and_say(
     shard: DyingShard | None,
 ) -> None:
     """Body of a process: release, and say where it is and how it ends."""
+    from flows import release
+    from flows.request import ReleaseRequest
     from tasks import measure_steps
+    from tasks.runtime import Failed, guarded_call
 
     os.environ.update(environment)
     times: Counter[str] = Counter()
@@ -186,12 +189,14 @@ def run_and_say(
         patches.enter_context(announcing(say))
         if shard is not None:
             patches.enter_context(mock.patch.object(measure_steps, "contribution_of_shard", shard))
-        try:
-            outcome = made.release_without_engine(Path(request.pop("site")), **request)
-        except ClustMixError as error:
-            pipe.send({"code": error.code, "message": error.message})
-        else:
-            pipe.send(outcome.model_dump())
+        patches.enter_context(made.without_engine())
+        # As `flows.release.release_cohort` does it.
+        asked = ReleaseRequest.model_validate(request)
+        outcome = guarded_call("release", release._run_with_private_log, asked)
+    if isinstance(outcome, Failed):
+        pipe.send({"code": outcome.code, "message": outcome.message})
+    else:
+        pipe.send(outcome.model_dump())
 
 
 def command_that_records(site_file: str, draws: str) -> None:
@@ -321,7 +326,12 @@ class Installation:
             target=run_and_say,
             args=(
                 self.environment,
-                {"site": str(site), "release_id": release_id, **request},
+                {
+                    "site_file": str(site),
+                    "dataset": DATASET,
+                    "release_id": release_id,
+                    **request,
+                },
                 str(self.draws / f"{release_id}.jsonl"),
                 said,
                 disturbance,

@@ -215,7 +215,7 @@ def renaming(into_the_store: Callable[..., Any]) -> Callable[..., Any]:
 
 def record_draws(path: Path) -> Any:
     """Patch the mechanism: every draw is on disk before anybody sees it."""
-    from privacy.events import event_to_dict
+    from privacy.event_records import event_to_dict
     from privacy.mechanisms import discrete_gaussian_mechanism
     from tasks.synthesizers import curator
 

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from privacy.events import ComposedEvent, DiscreteGaussianEvent, event_to_dict
+from privacy.event_records import event_to_dict
+from privacy.events import ComposedEvent, DiscreteGaussianEvent
 from privacy.ledger import Balance
 from storage.manifest import GateRecord, Manifest, MethodRecord, file_digests
 from storage.schema import CategoricalColumn, Label, NumericColumn, TableSchema

@@ -1,0 +1,116 @@
+"""Cleaning up after dead runs: each entry by how far its run came, and nobody else's."""
+
+import dataclasses
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from flows.request import job_of
+from flows.site import load_site
+from privacy.errors import LedgerError, Withheld
+from privacy.ledger import EntryState
+from storage.settings import load_settings
+from storage.workspace import PrivateWorkspace
+from tasks import ledger_steps
+from tasks.run import Site
+
+SITE_FILE = Path(__file__).parents[2] / "deployments" / "sites" / "breast-cancer.yaml"
+STATES = ("reserved", "executing", "sealed", "approved", "published")
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    monkeypatch.setenv("CLUSTMIX_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("CLUSTMIX_RELEASES", str(tmp_path / "releases"))
+    return Site(settings=load_settings())
+
+
+def job(number):
+    base = job_of(load_site(SITE_FILE), f"r-20260101-{number:08x}")
+    return dataclasses.replace(base, lifetime_epsilon=50.0)
+
+
+def entry_in(site, number, state):
+    """Reserve an entry and move it to a state, as a run would."""
+    entry = ledger_steps.reserve(job(number), site, f"{number:064x}").entry
+    for following in STATES[1 : STATES.index(state) + 1]:
+        digest = "0" * 64 if following in ("sealed", "published") else None
+        ledger_steps.advance(site, entry, EntryState(following), digest=digest)
+    return entry
+
+
+def states(site):
+    return {entry.release_id[-1]: entry.state.value for entry in site.ledger.entries()}
+
+
+def test_dead_runs_are_closed_by_how_far_they_came(site):
+    for number, state in enumerate(STATES):
+        entry_in(site, number, state)
+    ledger_steps.clean_up(site)
+    assert states(site) == {
+        "0": "void",
+        "1": "burned",
+        "2": "sealed",
+        "3": "approved",
+        "4": "published",
+    }
+    notes = {entry.release_id[-1]: entry.note for entry in site.ledger.entries()}
+    assert (notes["0"], notes["1"]) == ("ABANDONED", "ABANDONED")
+    charge = job(0).charge_rho
+    assert site.ledger.balance(job(0).cohort).spent_rho == 4 * charge
+
+
+def test_live_runs_are_not_touched(site):
+    with PrivateWorkspace.create(site.private_root, job(1).ref.release_id):
+        entry_in(site, 1, "executing")
+        ledger_steps.clean_up(site)
+        assert states(site) == {"1": "executing"}
+    ledger_steps.clean_up(site)
+    assert states(site) == {"1": "burned"}
+
+
+def test_runs_of_another_installation_are_not_touched(site, tmp_path, monkeypatch):
+    # Whether they are alive can be seen there alone.
+    entry_in(site, 1, "executing")
+    (tmp_path / "home" / "installation").unlink()
+    ledger_steps.clean_up(site)
+    assert states(site) == {"1": "executing"}
+
+
+def test_same_request_waits_for_a_run_of_another_installation(site, tmp_path, monkeypatch):
+    monkeypatch.setattr(ledger_steps, "WAIT_SECONDS", 0.0)
+    entry_in(site, 1, "executing")
+    (tmp_path / "home" / "installation").unlink()
+    with pytest.raises(LedgerError, match="RELEASE_RUNNING: expected release r-20260101-00000001"):
+        ledger_steps.reserve(job(2), site, f"{1:064x}")
+    assert len(site.ledger.entries()) == 1
+
+
+@pytest.mark.parametrize("state", ["executing", "reserved"])
+def test_same_request_after_a_dead_run_is_a_new_charge(site, state):
+    entry_in(site, 1, state)
+    reservation = ledger_steps.reserve(job(2), site, f"{1:064x}")
+    assert reservation.created
+    assert states(site) == {"1": "burned" if state == "executing" else "void", "2": "reserved"}
+
+
+@pytest.mark.parametrize(
+    ("state", "error", "after"),
+    [
+        ("reserved", LedgerError("ANY", "x"), "void"),
+        ("executing", LedgerError("ANY", "x"), "burned"),
+        ("executing", Withheld("GATE", "x"), "burned"),
+        ("sealed", LedgerError("ANY", "x"), "sealed"),
+        ("sealed", Withheld("GATE", "x"), "withheld"),
+        ("approved", LedgerError("ANY", "x"), "approved"),
+        ("approved", Withheld("GATE", "x"), "withheld"),
+        ("published", Withheld("GATE", "x"), "published"),
+    ],
+)
+def test_a_run_that_stops_closes_its_entry(site, state, error, after):
+    entry = entry_in(site, 1, state)
+    ledger_steps.close_failed(site, entry, error)
+    assert states(site) == {"1": after}
+    spent = site.ledger.balance(job(1).cohort).spent_rho
+    assert spent == (Decimal(0) if after == "void" else job(1).charge_rho)

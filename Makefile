@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 CODE := flows tasks privacy storage
 
-.PHONY: help install release test lint types bench lock clean
+.PHONY: help install release test audit soak lint types bench lock clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -40,7 +40,14 @@ release: $(STAMP) ## Make a synthetic release of a public hospital table, end to
 	  --fallback deployments/sites/breast-cancer.yaml
 
 test: $(STAMP) ## Run every test
-	@$(BIN)/python -m pytest -q
+	@$(BIN)/python -m pytest -q -n auto --dist loadfile
+
+audit: $(STAMP) ## Attack every method for about ten minutes; numbers and plot in audit-output
+	@$(BIN)/python -m pytest -q -m audit tests/audit
+	@$(BIN)/python -m benchmarks.audit audit-output
+
+soak: $(STAMP) ## Kill, crowd and starve releases for about twenty minutes (SQLite and PostgreSQL)
+	@$(BIN)/python -m pytest -q -m soak tests/soak
 
 lint: $(STAMP) ## Check format and style
 	@$(BIN)/ruff format --check .

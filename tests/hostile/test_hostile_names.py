@@ -186,7 +186,8 @@ def test_diagnostics_file_is_in_its_folder(root, name) -> None:
     except (ConfigurationError, ValueError) as error:
         # ValueError: no path of the operating system has a null character.
         assert isinstance(error, ConfigurationError) or "\0" in name
-    assert not (root / name.replace("\0", "")).is_file()
+    # Not Path.is_file, which raises for a name that is too long.
+    assert not os.path.isfile(root / name.replace("\0", ""))
 
 
 @pytest.mark.parametrize("place", ["store", "dataset", "release"])

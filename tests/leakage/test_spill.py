@@ -5,7 +5,6 @@ the same arrays on a usual worker reach its disk, which shows that the search wo
 """
 
 import os
-import resource
 import signal
 import stat
 import subprocess
@@ -149,12 +148,18 @@ os.abort()
 """
 
 
+ALLOW_CORE_DUMPS = """
+import resource
+hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+"""
+
+
 def crash(folder: Path, *arguments: str) -> tuple[str, list[str]]:
     """Let a process with a workspace crash; return its child's limits and the cores it left."""
     process = subprocess.run(
-        [sys.executable, "-c", CRASH, *arguments],
+        [sys.executable, "-c", ALLOW_CORE_DUMPS + CRASH, *arguments],
         cwd=folder,
-        preexec_fn=_allow_core_dumps,
         capture_output=True,
         text=True,
         check=False,
@@ -162,11 +167,6 @@ def crash(folder: Path, *arguments: str) -> tuple[str, list[str]]:
     )
     assert process.returncode == -signal.SIGABRT, process.stderr
     return process.stdout.strip(), [path.name for path in folder.glob("core*")]
-
-
-def _allow_core_dumps() -> None:
-    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
-    resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
 
 
 def test_crash_of_a_process_with_private_rows_leaves_no_core(tmp_path) -> None:

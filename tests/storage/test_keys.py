@@ -278,7 +278,8 @@ def test_keys_are_made_once(store, tmp_path):
 
 
 def test_an_open_folder_is_refused(tmp_path):
-    (tmp_path / "keys").mkdir(mode=0o755)
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "keys").chmod(0o755)
     for make in (KeyStore(tmp_path / "keys").pipeline, KeyStore(tmp_path / "keys").ledger_secret):
         with pytest.raises(ConfigurationError, match="DIRECTORY_MODE"):
             make()
@@ -303,6 +304,21 @@ def test_a_lost_or_replaced_key_is_noticed(store, tmp_path):
     ):
         store.pipeline()
     assert names(folder) == ["pipeline.pub"]
+
+
+def test_an_officer_is_who_has_a_key_among_theirs(store, tmp_path):
+    store.pipeline()
+    (tmp_path / "keys" / "officers").mkdir()
+    anna, bert = (SigningKey.create(tmp_path / f"{name}.key") for name in ("anna", "bert"))
+    (tmp_path / "anna.pub").rename(tmp_path / "keys" / "officers" / "anna.pub")
+    store.require_officer(anna.key_id)
+    for stranger in (bert.key_id, store.pipeline().key_id):
+        with pytest.raises(ConfigurationError) as caught:
+            store.require_officer(stranger)
+        assert str(caught.value) == (
+            f"NOT_AN_OFFICER: expected a key whose public half is in {tmp_path}/keys/officers, "
+            f"found {stranger}; its administrator can put it there"
+        )
 
 
 def test_a_damaged_secret_is_refused_and_not_repeated(store, tmp_path):
@@ -346,6 +362,48 @@ def test_the_folder_of_officers_is_a_folder(store, tmp_path):
         ConfigurationError, match="NOT_A_DIRECTORY: expected a folder of public key"
     ):
         store.officers()
+
+
+def test_retired_keys_follow_the_present_one(store, tmp_path):
+    folder = tmp_path / "keys"
+    first = store.pipeline().public
+    retired = folder / "retired"
+    for name in ("2024", "2025"):
+        before = store.pipeline().public
+        retired.mkdir(exist_ok=True)
+        (folder / "pipeline.key").rename(tmp_path / f"{name}.key")
+        (folder / "pipeline.pub").rename(retired / f"{name}.pub")
+        assert store.pipeline_public()[-1] == before
+    second = PublicKey.read(retired / "2025.pub")
+    third = store.pipeline().public
+    assert store.pipeline_public() == store.trusted() == (third, first, second)
+    assert len({first, second, third}) == 3
+    # The present key among them is no second key.
+    (retired / "2026.pub").write_bytes(third.to_pem())
+    assert store.pipeline_public() == (third, first, second)
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "old.key"])
+def test_the_folder_of_retired_keys_holds_public_keys_alone(store, tmp_path, name):
+    store.pipeline()
+    retired = tmp_path / "keys" / "retired"
+    retired.mkdir()
+    (retired / name).touch()
+    with pytest.raises(ConfigurationError, match=r"KEY_INVALID: expected only public keys NAME\.p"):
+        store.pipeline_public()
+    (retired / name).unlink()
+    (retired / "old.pub").write_bytes(pkcs8(ED))
+    with pytest.raises(ConfigurationError, match=r"KEY_INVALID: expected one Ed25519 public key"):
+        store.pipeline_public()
+    (retired / "old.pub").unlink()
+    (retired / "old.pub").symlink_to(tmp_path / "keys" / "pipeline.pub")
+    with pytest.raises(ConfigurationError, match="KEY_NOT_REGULAR"):
+        store.pipeline_public()
+    (retired / "old.pub").unlink()
+    retired.rmdir()
+    retired.symlink_to(tmp_path)
+    with pytest.raises(ConfigurationError, match="NOT_A_DIRECTORY: expected a folder of public ke"):
+        store.trusted()
 
 
 def test_first_use_by_many_threads_makes_one_key(store, tmp_path):

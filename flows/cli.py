@@ -16,7 +16,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = build_parser().parse_args(arguments)
     as_json = getattr(options, "json", False)
     try:
-        return int(options.run(options))
+        code = int(options.run(options))
+        sys.stdout.flush()  # a reader that is gone is noticed here, not while Python ends
+        return code
     except ClustMixError as error:
         failed = error
     except BrokenPipeError:

@@ -113,15 +113,21 @@ def verify(options: argparse.Namespace) -> int:
     """Check a published bundle."""
     from storage.keys import KeyStore, read_public_keys
     from storage.releases import verify_bundle
+    from storage.revocations import list_beside, read_revocations
     from storage.settings import load_settings
     from tasks.reporting.guarantee import Claim, guarantee_statement
 
     keys = KeyStore(load_settings().key_folder)
+    trusted = read_public_keys(options.key) if options.key else keys.pipeline_public()
     verified = verify_bundle(
         options.bundle,
-        trusted=read_public_keys(options.key) if options.key else keys.pipeline_public(),
+        trusted=trusted,
         officers=read_public_keys(options.officer) if options.officer else keys.officers(),
     )
+    place = options.revoked or list_beside(options.bundle)
+    revoked = None if place is None else read_revocations(place, trusted=trusted)
+    if revoked is not None:
+        revoked.require_not_revoked(verified)
     manifest = verified.manifest
     if options.json:
         terminal.print_json(
@@ -136,6 +142,7 @@ def verify(options: argparse.Namespace) -> int:
                 "signed_by": verified.signer,
                 "approved_by": verified.approved_by,
                 "reason": verified.reason,
+                "revocations_checked": revoked is not None,
             }
         )
         return 0
@@ -150,6 +157,13 @@ def verify(options: argparse.Namespace) -> int:
         terminal.paragraph(
             "Approved", f"by the officer with key {verified.approved_by}: {verified.reason}"
         )
+    if revoked is None:
+        terminal.paragraph(
+            "Revoked", "not checked, no list of revocations is here (--revoked names one)"
+        )
+    else:
+        last = revoked.revocations[-1].revoked_on
+        terminal.paragraph("Revoked", f"not by {place}, whose last entry is of {last}")
     terminal.paragraph("Guarantee", guarantee_statement(Claim.of(manifest)))
     return 0
 

@@ -1,4 +1,4 @@
-"""Examine an installation: packages, folders, keys, ledger and its head, noise, public data."""
+"""Examine an installation: packages, folders, keys, ledger, revocations, noise, public data."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from importlib.metadata import distribution, packages_distributions, version
 from pathlib import Path
 
 from privacy.errors import ClustMixError, ConfigurationError, IntegrityError
+from privacy.ledger import EntryState
 from privacy.randomness import OperatingSystemNoise
 from storage import datasets
+from storage.installation import installation_id
 from storage.keys import KeyStore, SigningKey
 from storage.ledger_db import LedgerDatabase
 from storage.ledger_head import HeadFile
 from storage.releases import ReleaseStore
+from storage.revocations import REVOKED_FILE, read_revocations
 from storage.settings import Settings, ensure_private_directory
 
 PACKAGES = ("flows", "privacy", "storage", "tasks")
@@ -51,6 +54,7 @@ def examine(settings: Settings) -> list[Finding]:
         ("measurements", _measurements),
         ("ledger", _ledger),
         ("ledger head", _ledger_head),
+        ("revocations", _revocations),
         ("noise", _noise),
         ("orchestrator", _orchestrator),
     )
@@ -107,7 +111,9 @@ def _keys(settings: Settings) -> str:
     if not any(pair):
         return f"{folder}, closed to others; the first release makes the pipeline's key"
     key = store.pipeline() if pair != [True, False] else SigningKey.read(folder / "pipeline.key")
-    return f"pipeline key {key.key_id}, closed to others"
+    retired = sum(public != key.public for public in store.pipeline_public())
+    before = f" and {retired} retired" if retired else ""
+    return f"pipeline key {key.key_id}{before}, closed to others"
 
 
 def _refuse_lost_ledger_key(settings: Settings) -> None:
@@ -176,6 +182,29 @@ def _ledger_head(settings: Settings) -> str:
         )
     ledger.verify(expected_head=head)
     return f"row {head[0]} is in the ledger"
+
+
+def _revocations(settings: Settings) -> str:
+    """Check that readers are told of every release that this installation has taken back."""
+    path = settings.releases / REVOKED_FILE
+    listed: set[str] = set()
+    if os.path.lexists(path):
+        trusted = KeyStore(settings.key_folder).pipeline_public()
+        revocations = read_revocations(path, trusted=trusted).revocations
+        listed = {revocation.release_id for revocation in revocations}
+    # Asked only for what is there, as it would be made. Other installations have other stores.
+    there = os.path.lexists(settings.home / "installation")
+    owner = installation_id(settings.home) if there else None
+    ledger = _open_ledger(settings) if there else None
+    for entry in () if ledger is None else ledger.entries():
+        revoked = entry.state is EntryState.REVOKED and entry.owner == owner
+        if revoked and entry.release_id not in listed:
+            raise IntegrityError(
+                "REVOCATION_UNLISTED",
+                f"expected release {entry.release_id} in {path}, found it revoked in the ledger "
+                "alone; run clustmix revoke for it again",
+            )
+    return f"{len(listed)} listed, signature verified" if listed else "none"
 
 
 def _noise(settings: Settings) -> str:

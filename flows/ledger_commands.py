@@ -62,28 +62,37 @@ def export(options: argparse.Namespace) -> int:
 
 def adjust(options: argparse.Namespace) -> int:
     """Add a charge that two officers sign."""
+    from storage.adjustments import AdjustmentStore, sign_adjustment
     from storage.keys import KeyStore, SigningKey
+    from storage.ledger_db import new_entry_id
 
     settings = _settings()
-    officers = {key.key_id for key in KeyStore(settings.key_folder).officers()}
-    signers = [SigningKey.read(path).key_id for path in options.key]
-    for signer in signers:
-        if signer not in officers:
-            raise ConfigurationError(
-                "NOT_AN_OFFICER",
-                f"expected a key whose public half is in {settings.key_folder / 'officers'}, found "
-                f"{signer}; its administrator can put it there",
-            )
-    entry = _verified_ledger().adjust(
+    officers = KeyStore(settings.key_folder)
+    keys = [SigningKey.read(path) for path in options.key]
+    for key in keys:
+        officers.require_officer(key.key_id)
+    ledger = _verified_ledger()
+    adjustment = sign_adjustment(
+        entry_id=new_entry_id(),
         cohort=options.cohort,
         rho=_rho(options.rho),
         reason=options.reason,
-        signers=tuple(signers),
+        keys=keys,
+    )
+    # What was signed is on the disk before the ledger says who signed.
+    file = AdjustmentStore(settings.adjustments).write(adjustment)
+    entry = ledger.adjust(
+        cohort=options.cohort,
+        rho=_rho(options.rho),
+        reason=options.reason,
+        signers=adjustment.signers,
+        entry_id=adjustment.statement.entry_id,
     )
     if options.json:
         terminal.print_json(terminal.ledger_row(entry))
     else:
         terminal.line(f"charged rho {entry.rho:f} to {entry.cohort}: entry {entry.entry_id}")
+        terminal.line(f"what was signed: {file}")
     return 0
 
 

@@ -137,9 +137,18 @@ def build_parser() -> argparse.ArgumentParser:
             "Withhold a sealed release that waits for an officer. Its charge stands.",
             publication_commands.reject,
         ),
+        (
+            "revoke",
+            "take a published release back",
+            "Add a published release to the signed list of revocations in the release store, with "
+            "every resample of it, and say so in the ledger. clustmix verify refuses what is "
+            "listed. A resample can be revoked by itself. No file is removed and nothing is given "
+            "back. An officer decides; the reason is published.",
+            publication_commands.revoke,
+        ),
     ):
         decision = _command(subparsers, name, summary, description, run)
-        decision.add_argument("release", metavar="RELEASE", help="id of the release that waits")
+        decision.add_argument("release", metavar="RELEASE", help="id of the release")
         decision.add_argument(
             "--key", type=Path, required=True, metavar="FILE", help="private key of the officer"
         )
@@ -210,6 +219,14 @@ def build_parser() -> argparse.ArgumentParser:
             help=f"public key, or folder of public keys, of the {whom} (default: those of this "
             "installation)",
         )
+
+    verify.add_argument(
+        "--revoked",
+        type=Path,
+        metavar="FILE",
+        help="list of revoked releases (default: revoked.json of the store that the bundle is in, "
+        "if it is there)",
+    )
 
     ledger = subparsers.add_parser(
         "ledger",

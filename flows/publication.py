@@ -312,13 +312,7 @@ def _decision(site: Site, release_id: str, key: SigningKey) -> Iterator[LedgerEn
             "expected the key of an officer other than the person who asked for the release; a "
             "second person has to decide",
         )
-    if key.key_id not in {officer.key_id for officer in site.keys.officers()}:
-        raise ConfigurationError(
-            "NOT_AN_OFFICER",
-            "expected a key whose public half is in "
-            f"{site.settings.key_folder / 'officers'}, found {key.key_id}; its administrator can "
-            "put it there",
-        )
+    site.keys.require_officer(key.key_id)
     with _workspace(site, release_id), _withholding(site, entry):
         entry = site.ledger.entry(entry.entry_id)
         if entry.state is not EntryState.SEALED or not entry.needs_approval:

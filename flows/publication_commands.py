@@ -61,6 +61,26 @@ def reject(options: argparse.Namespace) -> int:
     return 0
 
 
+def revoke(options: argparse.Namespace) -> int:
+    """Take a published release back."""
+    from flows.revocation import revoke as take_back
+    from storage.keys import SigningKey
+
+    key = SigningKey.read(options.key)
+    outcome = take_back(_site(), options.release, key=key, reason=options.reason)
+    if options.json:
+        terminal.print_json(outcome.model_dump(mode="json"))
+        return 0
+    for release in outcome.listed:
+        terminal.line(f"revoked {release}")
+    for release in outcome.listed_before:
+        terminal.line(f"was revoked before: {release}")
+    terminal.line(f"{'List:':<12}{outcome.list_file}")
+    for bundle in outcome.bundles:
+        terminal.line(f"{'Remove:':<12}{bundle}")
+    return 0
+
+
 def keygen(options: argparse.Namespace) -> int:
     """Make a pair of keys."""
     from storage.keys import SigningKey

@@ -229,7 +229,8 @@ class KeyStore:
     """The keys of an installation.
 
     ``pipeline.key`` and ``pipeline.pub`` sign releases; ``ledger.key`` holds 32 random bytes, the
-    key of request digests; ``officers/NAME.pub`` are put there by people.
+    key of request digests; ``officers/NAME.pub`` and ``retired/NAME.pub``, which were
+    ``pipeline.pub`` before, are put there by people.
 
     Parameters
     ----------
@@ -261,7 +262,8 @@ class KeyStore:
             raise ConfigurationError(
                 "KEY_LOST",
                 f"expected the private key of {public_path} in {path}, found none; restore it, or "
-                "move the public key away to begin with a new key that readers have to be told of",
+                "move the public key away, to the folder 'retired' beside it, to begin with a new "
+                "key that readers have to be told of",
             )
         if not os.path.lexists(path):
             write_if_first(SigningKey(private=Ed25519PrivateKey.generate())._write, path)
@@ -299,9 +301,19 @@ class KeyStore:
         return secret
 
     def pipeline_public(self) -> tuple[PublicKey, ...]:
-        """Return the public key of the pipeline, or an empty tuple before its first use."""
+        """Return the public keys of the pipeline: the present one, then those that were retired.
+
+        Empty before the first use. A retired key signs nothing new; bundles that it signed go on
+        being read.
+
+        Raises
+        ------
+        ConfigurationError
+            As `officers`, about the folder of retired keys.
+        """
         path = self._folder / "pipeline.pub"
-        return (PublicKey.read(path),) if os.path.lexists(path) else ()
+        present = (PublicKey.read(path),) if os.path.lexists(path) else ()
+        return _without_repeats((*present, *_keys_in(self._folder / "retired")))
 
     def officers(self) -> tuple[PublicKey, ...]:
         """Return the keys of those who may approve, in the order of their file names.
@@ -312,20 +324,22 @@ class KeyStore:
             If the folder is a link or a file, holds a file that is not ``NAME.pub``, or a file
             does not hold a public key.
         """
-        folder = self._folder / "officers"
-        if not os.path.lexists(folder):
-            return ()
-        if folder.is_symlink() or not folder.is_dir():
+        return _keys_in(self._folder / "officers")
+
+    def require_officer(self, key_id: str) -> None:
+        """Refuse a key that is none of an officer.
+
+        Raises
+        ------
+        ConfigurationError
+            ``NOT_AN_OFFICER``, or as `officers`.
+        """
+        if key_id not in {officer.key_id for officer in self.officers()}:
             raise ConfigurationError(
-                "NOT_A_DIRECTORY",
-                f"expected a folder of public keys at {folder}, found a file or a symbolic link; "
-                "remove it",
+                "NOT_AN_OFFICER",
+                f"expected a key whose public half is in {self._folder / 'officers'}, found "
+                f"{key_id}; its administrator can put it there",
             )
-        paths = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-        for path in paths:
-            if path.suffix != PUBLIC_SUFFIX:
-                raise key_invalid(path, f"only public keys NAME{PUBLIC_SUFFIX} in this folder")
-        return _without_repeats(PublicKey.read(path) for path in paths)
 
     def trusted(self) -> tuple[PublicKey, ...]:
         """Return the public keys of the pipeline and of the officers; makes nothing."""
@@ -361,6 +375,23 @@ def read_public_keys(paths: Iterable[Path]) -> tuple[PublicKey, ...]:
             )
         keys += map(PublicKey.read, files)
     return _without_repeats(keys)
+
+
+def _keys_in(folder: Path) -> tuple[PublicKey, ...]:
+    """Return the public keys that people put into a folder; nothing else may be in it."""
+    if not os.path.lexists(folder):
+        return ()
+    if folder.is_symlink() or not folder.is_dir():
+        raise ConfigurationError(
+            "NOT_A_DIRECTORY",
+            f"expected a folder of public keys at {folder}, found a file or a symbolic link; "
+            "remove it",
+        )
+    paths = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    for path in paths:
+        if path.suffix != PUBLIC_SUFFIX:
+            raise key_invalid(path, f"only public keys NAME{PUBLIC_SUFFIX} in this folder")
+    return _without_repeats(PublicKey.read(path) for path in paths)
 
 
 def _without_repeats(keys: Iterable[PublicKey]) -> tuple[PublicKey, ...]:

@@ -139,7 +139,7 @@ class LedgerDatabase:
                     "start a new release, which is a new charge",
                 )
             pen.books.check_caps(charge, now=pen.now)
-            entry = pen.append(journal_rows.reservation(charge, _new_entry_id()))
+            entry = pen.append(journal_rows.reservation(charge, new_entry_id()))
             return Reservation(entry=entry, created=True)
 
         return self._write(work)
@@ -208,7 +208,13 @@ class LedgerDatabase:
         return self._write(work)
 
     def adjust(
-        self, *, cohort: str, rho: Decimal, reason: str, signers: Sequence[str]
+        self,
+        *,
+        cohort: str,
+        rho: Decimal,
+        reason: str,
+        signers: Sequence[str],
+        entry_id: str | None = None,
     ) -> LedgerEntry:
         """Enter a charge by hand, for what was spent without this ledger.
 
@@ -226,6 +232,8 @@ class LedgerDatabase:
             Why, one line; public.
         signers : sequence of str
             Key ids of two people; their signatures were verified by the caller.
+        entry_id : str, optional
+            Id from `new_entry_id` that they signed; a new one if None.
 
         Returns
         -------
@@ -235,7 +243,8 @@ class LedgerDatabase:
         Raises
         ------
         LedgerError
-            If it is not signed with two different keys, or the ledger cannot be used.
+            If it is not signed with two different keys, the entry exists, or the ledger cannot be
+            used.
         IntegrityError
             If the journal does not verify or was rolled back.
         ConfigurationError
@@ -245,13 +254,24 @@ class LedgerDatabase:
         for name, text in (("cohort", cohort), ("reason", reason)):
             check_text(name, text)
         check_signers(None, EntryState.ADJUSTED, signers)
-        return self._write(
-            lambda pen: pen.append(
-                journal_rows.adjustment(
-                    cohort=cohort, rho=rho, reason=reason, signers=signers, entry_id=_new_entry_id()
-                )
-            )
+        columns = journal_rows.adjustment(
+            cohort=cohort,
+            rho=rho,
+            reason=reason,
+            signers=signers,
+            entry_id=new_entry_id() if entry_id is None else entry_id,
         )
+
+        def work(pen: _Pen) -> LedgerEntry:
+            if columns["entry_id"] in latest_entries(pen.rows):
+                raise LedgerError(
+                    "ENTRY_EXISTS",
+                    f"expected a new entry, found {columns['entry_id']}; an adjustment that was "
+                    "signed once is entered once",
+                )
+            return pen.append(columns)
+
+        return self._write(work)
 
     def entry(self, entry_id: str) -> LedgerEntry:
         """Return the latest row of an entry.
@@ -423,5 +443,6 @@ def _paid(rows: Sequence[LedgerEntry], charge: Charge) -> LedgerEntry | None:
     return entries[-1]
 
 
-def _new_entry_id() -> str:
+def new_entry_id() -> str:
+    """Make the id of an entry: 64 bits from the operating system."""
     return f"e-{os.urandom(8).hex()}"

@@ -98,6 +98,8 @@ class HeadFile:
         with os.fdopen(os.open(new, flags, 0o644), "w", encoding="ascii") as file:
             file.write(line)
             file.flush()
+            # Auditors read it, whatever the umask of the run.
+            os.fchmod(file.fileno(), 0o644)
             os.fsync(file.fileno())
         new.replace(self._path)
         folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)

@@ -56,6 +56,9 @@ class Document(Record):
     CODE: ClassVar[str]
     """Code of the error for a malformed file."""
 
+    REMEDY: ClassVar[str] = "get the release again from its store"
+    """What the reader of a bad file should do."""
+
     def to_bytes(self) -> bytes:
         """Return the canonical JSON of the document.
 
@@ -102,9 +105,7 @@ class Document(Record):
                 problem = f"field {field[:200]!r}: {first['msg']}"
             except ConfigurationError as error:
                 problem = error.message
-        raise IntegrityError(
-            cls.CODE, f"file {cls.FILE} {problem}; get the release again from its store"
-        )
+        raise IntegrityError(cls.CODE, f"file {cls.FILE} {problem}; {cls.REMEDY}")
 
 
 class MethodRecord(Record):

@@ -143,6 +143,11 @@ class ReleaseStore:
             self._root.mkdir(parents=True, exist_ok=True)
             self._root.chmod(0o755)
 
+    @property
+    def root(self) -> Path:
+        """Folder of the store."""
+        return self._root
+
     def find(self, release_id: str) -> ReleaseRef | None:
         """Return the address of the release with this id, in whatever dataset it is, or None.
 
@@ -226,7 +231,7 @@ class ReleaseStore:
         if approval is not None:
             documents[APPROVAL_FILE] = approval.to_bytes()
         target = self.path(ref)
-        with self._locked():
+        with self.locked():
             if os.path.lexists(target):
                 raise IntegrityError(
                     "RELEASE_EXISTS",
@@ -264,7 +269,7 @@ class ReleaseStore:
         """
         if not self._root.is_dir():
             return ()
-        with self._locked():
+        with self.locked():
             left = sorted(
                 entry.name
                 for entry in os.scandir(self._root)
@@ -275,8 +280,8 @@ class ReleaseStore:
         return tuple(name.removeprefix(_STAGING_PREFIX) for name in left)
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Let one process publish or clean, so that cleaning never meets a live publication."""
+    def locked(self) -> Iterator[None]:
+        """Let one process publish, clean or revoke, so that none meets another halfway."""
         self.make_root()
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(self._root / _LOCK_FILE, flags, 0o600)

@@ -88,6 +88,11 @@ class Settings(BaseSettings):
         return self.home / "pending"
 
     @property
+    def adjustments(self) -> Path:
+        """Folder of what officers signed when they entered a charge by hand."""
+        return self.home / "adjustments"
+
+    @property
     def private_root(self) -> Path:
         """Parent of the private workspaces."""
         return self.home / "private"

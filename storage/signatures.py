@@ -9,9 +9,9 @@ import base64
 import binascii
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import StringConstraints, field_validator
+from pydantic import AfterValidator, StringConstraints, field_validator
 
 from privacy.errors import ConfigurationError, IntegrityError
 from storage.digests import FileDigest, Sha256, digest_of
@@ -91,12 +91,23 @@ class SignedDocument(Document):
         raise IntegrityError(
             "SIGNATURE_WRONG",
             f"file {self.FILE}: the signature of key {self.key_id} does not verify, the file was "
-            "changed after it was signed; get the release again from its store",
+            f"changed after it was signed; {self.REMEDY}",
         )
 
-    def _signed(self, key: SigningKey) -> Self:
-        signature = base64.b64encode(key.sign(self.message)).decode("ascii")
-        return self.model_copy(update={"signature": signature})
+    @classmethod
+    def signed(cls, key: SigningKey, **fields: Any) -> Self:
+        """Return the document with these fields, signed.
+
+        Parameters
+        ----------
+        key : SigningKey
+            Who signs.
+        **fields
+            All fields but `key_id` and `signature`.
+        """
+        unsigned = cls(key_id=key.key_id, signature=_UNSIGNED, **fields)
+        signature = base64.b64encode(key.sign(unsigned.message)).decode("ascii")
+        return unsigned.model_copy(update={"signature": signature})
 
 
 _UNSIGNED = "A" * 86 + "=="
@@ -121,6 +132,37 @@ class Signature(SignedDocument):
 
     format_version: Literal[1] = 1
     manifest: FileDigest
+
+
+def is_reason(text: str) -> bool:
+    """Return whether a text is one line of 1 to 200 printable characters, no blank at its ends."""
+    return 0 < len(text) <= MAX_REASON_CHARACTERS and text.isprintable() and text == text.strip()
+
+
+def require_reason(text: str) -> None:
+    """Refuse a reason that is not one line of 1 to 200 printable characters.
+
+    Raises
+    ------
+    ConfigurationError
+        ``REASON_INVALID``.
+    """
+    if not is_reason(text):
+        raise ConfigurationError(
+            "REASON_INVALID",
+            f"expected a reason of 1 to {MAX_REASON_CHARACTERS} printable characters on one "
+            "line, found something else; write why, for anybody to read",
+        )
+
+
+def _one_line(text: str) -> str:
+    if not is_reason(text):
+        raise ValueError("expected one line of 1 to 200 printable characters")
+    return text
+
+
+Reason = Annotated[str, AfterValidator(_one_line)]
+"""Text for which `is_reason` holds."""
 
 
 class ApprovalStatement(Record):
@@ -152,15 +194,8 @@ class ApprovalStatement(Record):
     guarantee: Text
     requester: KeyId
     decision: Literal["approve", "reject"]
-    reason: str
+    reason: Reason
     decided_on: date
-
-    @field_validator("reason")
-    @classmethod
-    def _one_line(cls, reason: str) -> str:
-        if not is_reason(reason):
-            raise ValueError("expected one line of 1 to 200 printable characters")
-        return reason
 
     @classmethod
     def of(cls, manifest: Manifest, *, decision: Literal["approve", "reject"], reason: str) -> Self:
@@ -180,12 +215,7 @@ class ApprovalStatement(Record):
         ConfigurationError
             If the reason is not such a line, or the manifest needs no approval.
         """
-        if not is_reason(reason):
-            raise ConfigurationError(
-                "REASON_INVALID",
-                f"expected a reason of 1 to {MAX_REASON_CHARACTERS} printable characters on one "
-                "line, found something else; write why, for anybody to read",
-            )
+        require_reason(reason)
         if not manifest.needs_approval or manifest.requester is None:
             raise ConfigurationError(
                 "APPROVAL_UNEXPECTED",
@@ -223,11 +253,6 @@ class Approval(SignedDocument):
     statement: ApprovalStatement
 
 
-def is_reason(text: str) -> bool:
-    """Return whether a text is one line of 1 to 200 printable characters, no blank at its ends."""
-    return 0 < len(text) <= MAX_REASON_CHARACTERS and text.isprintable() and text == text.strip()
-
-
 def sign_manifest(content: bytes, signer: SigningKey) -> Signature:
     """Sign a manifest.
 
@@ -243,8 +268,7 @@ def sign_manifest(content: bytes, signer: SigningKey) -> Signature:
     Signature
         To be stored as `SIGNATURE_FILE` beside the manifest.
     """
-    unsigned = Signature(manifest=digest_of(content), key_id=signer.key_id, signature=_UNSIGNED)
-    return unsigned._signed(signer)
+    return Signature.signed(signer, manifest=digest_of(content))
 
 
 def parse_signature(content: bytes) -> Signature:
@@ -284,8 +308,7 @@ def sign_approval(statement: ApprovalStatement, officer: SigningKey) -> Approval
             f"expected the key of another person than the one who asked, found {officer.key_id} "
             "for both; let an officer decide",
         )
-    unsigned = Approval(statement=statement, key_id=officer.key_id, signature=_UNSIGNED)
-    return unsigned._signed(officer)
+    return Approval.signed(officer, statement=statement)
 
 
 def parse_approval(content: bytes) -> Approval:

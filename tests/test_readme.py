@@ -330,7 +330,14 @@ def test_certificates_as_documented(tmp_path, documented):
 def test_every_documented_command_is_run_by_a_test():
     """Each line of a shell block stands here, is found by a pattern, or is run elsewhere."""
     here = Path(__file__).read_text(encoding="utf-8")
-    patterns = ("ledger adjust ", "ledger verify --head ", "certificates ", "verify .+ --officer ")
+    patterns = (
+        "ledger adjust ",
+        "ledger verify --head ",
+        "certificates ",
+        "verify .+ --officer ",
+        "verify .+ --revoked ",
+        "revoke ",
+    )
     elsewhere = {
         "clustmix init admissions.csv --output admissions.yaml": "test_init_and_release",
         "clustmix audit naive_bayes": "tests/flows/test_audit_command.py",
@@ -372,9 +379,16 @@ def test_what_losing_a_key_means(folder, capsys):
     assert "KEY_LOST" in capsys.readouterr().err
     assert states() == ["published"]
     (keys / "pipeline.pub").rename(folder / "old.pub")
+    # As after a theft: the old key is no longer trusted here.
     assert cli.main(release) == 1
     assert "SIGNER_UNKNOWN" in capsys.readouterr().err
     assert cli.main(["resample", entry.release_id]) == 0
+    (keys / "retired").mkdir()
+    shutil.copy(folder / "old.pub", keys / "retired" / "2026.pub")
+    capsys.readouterr()
+    assert cli.main(release) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["release_id"], answer["reused"]) == (entry.release_id, True)
     bundle = f"releases/admissions/{entry.release_id}"
     assert cli.main(["verify", bundle, "--key", "old.pub"]) == 0
     capsys.readouterr()
@@ -488,11 +502,22 @@ def test_backup_of_the_ledger_verifies(folder):
     copy.verify(expected_head=site().ledger.head())
 
 
-def test_a_release_is_taken_back_as_documented(folder, capsys):
-    [block] = [part.values[0] for part in python_blocks() if "REVOKED" in part.values[0]]
-    subprocess.run([sys.executable, "-c", block], check=True)
+def test_a_release_is_taken_back_as_documented(folder, documented, capsys):
+    release = site().ledger.entries()[0].release_id
+    SigningKey.create(folder / "ada.key")
+    make_officers("ada")
+    revoke = (
+        'clustmix revoke r-20260131-0a1b2c3d --key ada.key --reason "wrong extract of the table"'
+    )
+    assert documented(revoke, release=release)[0] == 0
     assert states() == ["revoked"]
     assert cli.main(["ledger", "verify"]) == 0
+    shutil.copy(load_settings().key_folder / "pipeline.pub", "pipeline.pub")
+    shutil.copy(load_settings().releases / "revoked.json", "revoked.json")
+    [verify] = re.findall(r"^clustmix verify .+ --revoked revoked.json$", OPERATIONS, flags=re.M)
+    code, _, problem = documented(verify, release=release)
+    assert code == 1
+    assert "RELEASE_REVOKED" in problem
     assert cli.main(["release", "admissions.yaml"]) == 4
     assert "MEASUREMENT_WITHHELD" in capsys.readouterr().err
 

@@ -34,6 +34,7 @@ COMMANDS = (
     "publish",
     "approve",
     "reject",
+    "revoke",
     "keygen",
     "certificates",
     "benchmark",

@@ -10,10 +10,12 @@ import pytest
 from flows import doctor
 from flows.cli import main
 from flows.doctor import examine
+from flows.revocation import revoke
 from privacy.randomness import OperatingSystemNoise
 from storage.keys import KeyStore, SigningKey
 from storage.ledger_db import LedgerDatabase
 from storage.settings import Settings, ensure_private_directory, load_settings
+from tasks.run import Site
 
 NAMES = [
     "packages",
@@ -24,6 +26,7 @@ NAMES = [
     "measurements",
     "ledger",
     "ledger head",
+    "revocations",
     "noise",
     "orchestrator",
     "data: adult",
@@ -112,6 +115,34 @@ def test_keys_that_are_lost_or_exchanged_are_found(released):
     assert "found another; restore the one that was replaced" in refused(released, "keys")
     (folder / "pipeline.key").unlink()
     assert "found none; restore it, or move the public key away" in refused(released, "keys")
+
+
+def test_retired_keys_are_counted(released):
+    folder = released.key_folder
+    (folder / "retired").mkdir()
+    (folder / "pipeline.key").rename(folder.parent / "old.key")
+    (folder / "pipeline.pub").rename(folder / "retired" / "2025.pub")
+    key = KeyStore(folder).pipeline()
+    assert (
+        found(released, "keys").text == f"pipeline key {key.key_id} and 1 retired, closed to others"
+    )
+
+
+def test_a_release_that_is_revoked_in_the_ledger_alone_is_found(released):
+    assert found(released, "revocations").text == "none"
+    site = Site(settings=released)
+    [entry] = site.ledger.entries()
+    key = SigningKey.read(released.home.parent / "ada.key")
+    revoke(site, entry.release_id, key=key, reason="wrong table")
+    assert found(released, "revocations").text == "1 listed, signature verified"
+    path = released.releases / "revoked.json"
+    path.rename(released.home / "kept.json")
+    assert refused(released, "revocations") == (
+        f"expected release {entry.release_id} in {path}, found it revoked in the ledger alone; run "
+        "clustmix revoke for it again"
+    )
+    path.write_bytes(b"{}")
+    assert "file revoked.json field" in refused(released, "revocations")
 
 
 def test_a_lost_key_of_requests_is_found(released):

@@ -3,6 +3,7 @@
 import json
 import shutil
 from decimal import Decimal
+from unittest import mock
 
 import made_up_release as made
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from flows.cli import main
 from privacy.errors import IntegrityError
 from privacy.ledger import GENESIS_HASH
+from storage.adjustments import Adjustment
 from storage.keys import SigningKey
 from storage.ledger_db import LedgerDatabase
 from storage.settings import load_settings
@@ -92,8 +94,17 @@ def test_two_officers_add_a_charge(installation, officers, capsys):
     arguments = ["made-up", "--rho", "0.25", "--reason", "a table left on paper"]
     keys = [part for path in officers for part in ("--key", str(path))]
     assert main(["ledger", "adjust", *arguments, *keys]) == 0
-    assert capsys.readouterr().out.startswith("charged rho 0.250000000000 to made-up: entry e-")
+    charged, signed = capsys.readouterr().out.splitlines()
+    assert charged.startswith("charged rho 0.250000000000 to made-up: entry e-")
     ledger = ledger_of(installation)
+    # What they signed is kept for an auditor, and says what the row says.
+    [file] = (installation / "home" / "adjustments").iterdir()
+    assert signed == f"what was signed: {file}"
+    assert file.stat().st_mode & 0o777 == 0o600
+    adjustment = Adjustment.from_bytes(file.read_bytes())
+    assert file.name == f"{ledger.entries()[-1].entry_id}.json"
+    keys_of_officers = [SigningKey.read(path).public for path in officers]
+    adjustment.verify(ledger.entries()[-1], officers=keys_of_officers)
     assert ledger.balance("made-up").spent_rho == before + Decimal("0.25")
     entry = ledger.entries()[-1]
     assert (entry.state, entry.note) == ("adjusted", "a table left on paper")
@@ -124,6 +135,24 @@ def test_one_person_cannot_adjust(installation, officers, capsys, who):
     line = "NOT_AN_OFFICER" if who == "a stranger" else "TWO_PEOPLE"
     assert line in capsys.readouterr().err
     assert ledger_of(installation).history() == rows
+    assert not (installation / "home" / "adjustments").exists()
+
+
+def test_crash_after_the_signatures_charges_nothing(installation, officers, capsys):
+    keys = [part for path in officers for part in ("--key", str(path))]
+    arguments = ["ledger", "adjust", "made-up", "--rho", "0.1", "--reason", "why", *keys]
+    rows = ledger_of(installation).history()
+    stopped = mock.patch.object(LedgerDatabase, "adjust", side_effect=OSError(28, "full"))
+    with stopped:
+        assert main(arguments) == 1
+    assert ledger_of(installation).history() == rows
+    assert main(arguments) == 0
+    # The first file has no entry of the ledger.
+    files = {path.stem for path in (installation / "home" / "adjustments").iterdir()}
+    assert len(files) == 2
+    assert files & {entry.entry_id for entry in ledger_of(installation).entries()} == {
+        ledger_of(installation).entries()[-1].entry_id
+    }
 
 
 @pytest.mark.parametrize("rho", ["-0.1", "0", "NaN", "Infinity", "much", "0.0000000000001", "1e9"])
@@ -133,6 +162,7 @@ def test_amounts_that_are_none(installation, officers, capsys, rho):
     assert main(["ledger", "adjust", "made-up", f"--rho={rho}", "--reason", "why", *keys]) == 2
     assert "RHO_INVALID" in capsys.readouterr().err
     assert ledger_of(installation).history() == rows
+    assert not (installation / "home" / "adjustments").exists()
 
 
 def test_certificates_are_made_once(installation, capsys):

@@ -1,4 +1,5 @@
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -29,6 +30,17 @@ def test_a_head_is_one_line_of_json(path: Path) -> None:
         ".ledger-head.lock",
     ]
     assert repr(head) == "HeadFile('.ledger-head')"
+
+
+@pytest.mark.parametrize("umask", [0, 0o027, 0o077])
+def test_a_head_can_be_read_by_an_auditor(path: Path, umask: int) -> None:
+    path.parent.mkdir()
+    before = os.umask(umask)
+    try:
+        HeadFile(path).write(7, HASH)
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o644
 
 
 def test_a_head_never_goes_back(path: Path) -> None:

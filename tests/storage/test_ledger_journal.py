@@ -428,7 +428,7 @@ def test_the_journal_is_json_ready_text(backend: Backend) -> None:
 def test_both_databases_write_the_same_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("storage.ledger_db._new_entry_id", lambda: "e-1")
+    monkeypatch.setattr("storage.ledger_db.new_entry_id", lambda: "e-1")
     written = []
     for name in ledger_backends.BOTH:
         backend = ledger_backends.backend(name, tmp_path)

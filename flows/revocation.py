@@ -1,0 +1,170 @@
+"""Take a published release back: on the list that readers check, then in the ledger.
+
+The list is written first. A run that dies in between leaves a release that readers refuse and that
+the ledger still has as published; the same command again finishes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+
+from pydantic import BaseModel, ConfigDict
+
+from privacy.errors import LedgerError
+from privacy.ledger import EntryState, LedgerEntry
+from storage.keys import SigningKey
+from storage.manifest import Manifest
+from storage.refs import ReleaseRef
+from storage.revocations import REVOKED_FILE, Revocation, list_revocations, manifests_in
+from storage.signatures import require_reason
+from tasks import ledger_steps
+from tasks.run import Site
+
+
+class RevocationOutcome(BaseModel):
+    """What was taken back; every field is public.
+
+    Attributes
+    ----------
+    listed : tuple of str
+        Addresses that this call has put on the list.
+    listed_before : tuple of str
+        Addresses that were on it.
+    ledger_entry : str
+        Id of the entry that paid.
+    ledger_state : str
+        State of the entry that paid: ``revoked``, or ``published`` if a resample alone was revoked.
+    list_file : str
+        Where the list is.
+    bundles : tuple of str
+        Folders of these releases that are still in the store, for an operator to remove.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    listed: tuple[str, ...]
+    listed_before: tuple[str, ...]
+    ledger_entry: str
+    ledger_state: str
+    list_file: str
+    bundles: tuple[str, ...]
+
+
+def revoke(site: Site, release_id: str, *, key: SigningKey, reason: str) -> RevocationOutcome:
+    """Take back a release, with every resample of it that is in the store, or a resample alone.
+
+    What was revoked before keeps its date and its reason. No bundle is removed.
+
+    Parameters
+    ----------
+    site
+        The installation.
+    release_id
+        A published release.
+    key
+        Private key of an officer. The person who asked for the release may hold it: nothing is
+        gained by taking one's own release back.
+    reason
+        One line of 1 to 200 printable characters; published with the list.
+
+    Raises
+    ------
+    ConfigurationError
+        If the key is not an officer's, or the reason is not such a line.
+    LedgerError
+        If there is no such release, or it was not published.
+    IntegrityError
+        If the list that is there does not verify.
+    """
+    site.keys.require_officer(key.key_id)
+    require_reason(reason)
+    entry, pays, releases = _found(site, release_id)
+    today = datetime.now(UTC).date()
+    revocations = [
+        Revocation(
+            dataset=ref.dataset,
+            release_id=ref.release_id,
+            ledger_entry=entry.entry_id,
+            manifest_sha256=manifest_sha256,
+            reason=reason,
+            revoked_by=key.key_id,
+            revoked_on=today,
+        )
+        for ref, manifest_sha256 in releases.items()
+    ]
+    added = list_revocations(
+        site.releases,
+        revocations,
+        signer=site.keys.pipeline(),
+        trusted=site.keys.pipeline_public(),
+    )
+    if pays and entry.state is EntryState.PUBLISHED:
+        entry = site.ledger.transition(
+            entry.entry_id,
+            EntryState.REVOKED,
+            expected_from=EntryState.PUBLISHED,
+            note=reason,
+            signers=(key.key_id,),
+        )
+    folders = [site.releases.path(ref) for ref in releases]
+    new = {item.release_id for item in added}
+    return RevocationOutcome(
+        listed=tuple(str(ref) for ref in releases if ref.release_id in new),
+        listed_before=tuple(str(ref) for ref in releases if ref.release_id not in new),
+        ledger_entry=entry.entry_id,
+        ledger_state=entry.state.value,
+        list_file=str(site.releases.root / REVOKED_FILE),
+        bundles=tuple(str(folder) for folder in folders if folder.is_dir()),
+    )
+
+
+def _found(site: Site, release_id: str) -> tuple[LedgerEntry, bool, dict[ReleaseRef, str]]:
+    """Find what is to be taken back.
+
+    Returns
+    -------
+    entry : LedgerEntry
+        The entry that paid.
+    pays : bool
+        Whether the release is the one that paid; else it is a resample.
+    releases : dict of ReleaseRef to str
+        What is to be listed, the release itself first, with the digest of each manifest.
+    """
+    entry = _entry_of(site, release_id)
+    if entry is not None and entry.state is EntryState.APPROVED:
+        # Its run may have died between the store and the ledger.
+        ledger_steps.clean_up(site)
+        entry = _entry_of(site, release_id)
+    if entry is not None:
+        if entry.state not in (EntryState.PUBLISHED, EntryState.REVOKED) or entry.digest is None:
+            raise LedgerError(
+                "NOTHING_TO_REVOKE",
+                f"expected a published release, found {release_id} {entry.state.value}; nobody "
+                "was given it",
+            )
+        releases = {ReleaseRef(dataset=entry.dataset, release_id=release_id): entry.digest}
+        for manifest in manifests_in(site.releases):
+            if manifest.ledger_entry == entry.entry_id and manifest.release_id != release_id:
+                releases[manifest.ref] = _digest_of(manifest)
+        return entry, True, releases
+    for manifest in manifests_in(site.releases):
+        if manifest.release_id == release_id and manifest.resampled_from is not None:
+            paid = site.ledger.entry(manifest.ledger_entry)
+            return paid, False, {manifest.ref: _digest_of(manifest)}
+    raise LedgerError(
+        "RELEASE_UNKNOWN",
+        f"expected a release of the ledger or a resample in the store, found no "
+        f"{release_id[:80]!r}; clustmix ledger show lists the releases",
+    )
+
+
+def _entry_of(site: Site, release_id: str) -> LedgerEntry | None:
+    """Return the entry that paid for a release; None of a resample, which pays for nothing."""
+    entries = (entry for entry in site.ledger.entries() if entry.release_id == release_id)
+    # An adjustment has no release.
+    return next(entries, None) if release_id else None
+
+
+def _digest_of(manifest: Manifest) -> str:
+    return hashlib.sha256(manifest.to_bytes()).hexdigest()

@@ -1,0 +1,358 @@
+"""The list of revoked releases: signed, strict, and never shorter."""
+
+import hashlib
+import json
+import multiprocessing
+import os
+import stat
+from datetime import date
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from privacy.errors import ConfigurationError, IntegrityError
+from storage import revocations
+from storage.keys import SigningKey
+from storage.manifest import GateRecord, Manifest, MethodRecord, canonical_json, file_digests
+from storage.releases import ReleaseStore, VerifiedBundle
+from storage.revocations import (
+    REVOKED_FILE,
+    Revocation,
+    RevocationList,
+    list_beside,
+    list_revocations,
+    manifests_in,
+    read_revocations,
+)
+
+
+def key_of(number):
+    return SigningKey(private=Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32))
+
+
+PIPELINE, ANNA, STRANGER = (key_of(number) for number in range(1, 4))
+TRUSTED = [PIPELINE.public]
+
+
+def revocation(number, **changes):
+    fields = {
+        "dataset": "adult",
+        "release_id": f"r-20250131-{number:08x}",
+        "ledger_entry": "e-0123456789abcdef",
+        "manifest_sha256": f"{number:064x}",
+        "reason": "Bounds were taken from the rows.",
+        "revoked_by": ANNA.key_id,
+        "revoked_on": date(2025, 2, 1),
+    }
+    return Revocation(**{**fields, **changes})
+
+
+LISTED = RevocationList.signed(PIPELINE, revocations=(revocation(1), revocation(2)))
+
+
+def bundle_of(number, *, manifest_sha256=None, resampled_from=None):
+    manifest = Manifest(
+        dataset="adult",
+        release_id=f"r-20250131-{number:08x}",
+        created_on=date(2025, 1, 31),
+        analysis="proven",
+        guarantee="One sentence.",
+        method=MethodRecord(name="clustmix", settings={}),
+        request={},
+        code_version="0.1.0",
+        events=({"kind": "gaussian"},),
+        mu=0.3,
+        rho=0.045,
+        epsilon=1.0,
+        delta=1e-6,
+        replace_one_epsilon=2.2,
+        adjacency="add_remove",
+        privacy_unit="patient",
+        max_rows_per_patient=5,
+        ledger_entry="e-0123456789abcdef",
+        gate=(GateRecord(check="schema", passed=True),),
+        rows=10,
+        tainted=False,
+        measurement_sha256="0" * 64,
+        code_sha256="1" * 64,
+        needs_approval=False,
+        requester=None,
+        resampled_from=resampled_from,
+        files=file_digests({"synthetic.csv": b"a"}),
+    )
+    return VerifiedBundle(
+        path=Path("adult"),
+        manifest=manifest,
+        manifest_sha256=manifest_sha256 or f"{number:064x}",
+        signer=PIPELINE.key_id,
+        approved_by=None,
+        reason=None,
+    )
+
+
+@pytest.fixture
+def store(tmp_path):
+    return ReleaseStore(tmp_path / "releases")
+
+
+def add(store, *numbers, signer=PIPELINE, trusted=TRUSTED, **changes):
+    items = [revocation(number, **changes) for number in numbers]
+    return list_revocations(store, items, signer=signer, trusted=trusted)
+
+
+def numbers_in(store):
+    listed = read_revocations(store.root / REVOKED_FILE, trusted=TRUSTED)
+    return [int(item.release_id[-8:], 16) for item in listed.revocations]
+
+
+# --- the document
+
+
+def test_what_is_signed():
+    rows = [item.model_dump(mode="json") for item in LISTED.revocations]
+    message = canonical_json(
+        {"format_version": 1, "key_id": PIPELINE.key_id, "revocations": rows},
+    )
+    assert LISTED.message == b"clustmix-revoked-v1\0" + message
+    assert rows[0] == {
+        "dataset": "adult",
+        "ledger_entry": "e-0123456789abcdef",
+        "manifest_sha256": f"{1:064x}",
+        "reason": "Bounds were taken from the rows.",
+        "release_id": "r-20250131-00000001",
+        "revoked_by": ANNA.key_id,
+        "revoked_on": "2025-02-01",
+    }
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("dataset", "../x"),
+        ("release_id", "r-1"),
+        ("ledger_entry", ""),
+        ("manifest_sha256", "ab"),
+        ("reason", ""),
+        ("reason", "two\nlines"),
+        ("reason", "x" * 201),
+        ("revoked_by", "anna"),
+        ("revoked_on", "today"),
+        ("rows", 5),
+    ],
+)
+def test_an_entry_is_strict(field, value):
+    with pytest.raises((ValidationError, ConfigurationError)):
+        revocation(1, **{field: value})
+
+
+def test_no_release_is_listed_twice():
+    with pytest.raises(ValidationError, match="a release is listed twice"):
+        RevocationList.signed(PIPELINE, revocations=(revocation(1), revocation(1, dataset="b")))
+    with pytest.raises(ValidationError, match="at least 1"):
+        RevocationList.signed(PIPELINE, revocations=())
+
+
+@given(st.data())
+def test_no_changed_byte_is_accepted(tmp_path_factory, data):
+    content = LISTED.to_bytes()
+    position = data.draw(st.integers(0, len(content) - 1))
+    byte = data.draw(st.integers(0, 255).filter(lambda byte: byte != content[position]))
+    folder = tmp_path_factory.getbasetemp() / "changed"
+    folder.mkdir(exist_ok=True)
+    path = folder / REVOKED_FILE
+    path.write_bytes(content[:position] + bytes([byte]) + content[position + 1 :])
+    with pytest.raises(IntegrityError) as caught:
+        read_revocations(path, trusted=TRUSTED)
+    assert caught.value.code in ("REVOKED_INVALID", "SIGNATURE_WRONG", "SIGNER_UNKNOWN")
+    assert caught.value.message.isprintable()
+
+
+def test_a_bad_list_is_refused(tmp_path):
+    path = tmp_path / REVOKED_FILE
+    with pytest.raises(IntegrityError, match=r"FILE_MISSING: file revoked\.json is missing"):
+        read_revocations(path, trusted=TRUSTED)
+    shorter = json.loads(LISTED.to_bytes())
+    del shorter["revocations"][1]
+    cases = [
+        (b"", "REVOKED_INVALID: file revoked.json field '': Invalid JSON: .*; get the list again"),
+        (LISTED.to_bytes() + b"\n", "REVOKED_INVALID: .* is not in canonical form; get the list "),
+        (
+            canonical_json(shorter),
+            "SIGNATURE_WRONG: file revoked.json: the signature of key .* changed after it was "
+            "signed; get the list again from the publisher",
+        ),
+        (
+            RevocationList.signed(STRANGER, revocations=(revocation(1),)).to_bytes(),
+            f"SIGNER_UNKNOWN: file revoked.json is signed by key {STRANGER.key_id}, expected one "
+            f"of {PIPELINE.key_id}; ask the publisher",
+        ),
+        (b" " * (RevocationList.MAX_BYTES + 1), "REVOKED_INVALID: .* is larger than 16,000,000"),
+    ]
+    for content, message in cases:
+        path.write_bytes(content)
+        with pytest.raises(IntegrityError, match=message):
+            read_revocations(path, trusted=TRUSTED)
+    path.unlink()
+    (tmp_path / "elsewhere").write_bytes(LISTED.to_bytes())
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(IntegrityError, match="FILE_NOT_REGULAR"):
+        read_revocations(path, trusted=TRUSTED)
+
+
+# --- what it says about a bundle
+
+
+def test_listed_bundles_are_refused_with_date_and_reason():
+    LISTED.require_not_revoked(bundle_of(3))
+    LISTED.require_not_revoked(bundle_of(3, resampled_from="r-20250131-00000004"))
+    own = (
+        "RELEASE_REVOKED: release r-20250131-00000001 was revoked on 2025-02-01: Bounds were taken "
+        "from the rows.; do not use it, and delete your copies"
+    )
+    with pytest.raises(IntegrityError) as caught:
+        LISTED.require_not_revoked(bundle_of(1))
+    assert str(caught.value) == own
+    # Under its own id with other bytes, and its bytes under another id.
+    for bundle in (
+        bundle_of(2, manifest_sha256="f" * 64),
+        bundle_of(3, manifest_sha256=f"{2:064x}"),
+    ):
+        with pytest.raises(IntegrityError, match="RELEASE_REVOKED"):
+            LISTED.require_not_revoked(bundle)
+
+
+def test_a_resample_falls_with_its_origin_though_it_is_not_listed():
+    with pytest.raises(IntegrityError) as caught:
+        LISTED.require_not_revoked(bundle_of(9, resampled_from="r-20250131-00000002"))
+    assert str(caught.value) == (
+        "RELEASE_REVOKED: release r-20250131-00000002, which r-20250131-00000009 was sampled from, "
+        "was revoked on 2025-02-01: Bounds were taken from the rows.; do not use it, and delete "
+        "your copies"
+    )
+
+
+# --- the file
+
+
+def test_the_list_only_grows(store):
+    assert [item.release_id[-1] for item in add(store, 1, 2)] == ["1", "2"]
+    path = store.root / REVOKED_FILE
+    before = path.read_bytes()
+    assert add(store, 2, 1, reason="another") == ()
+    assert add(store) == ()
+    assert path.read_bytes() == before
+    assert [item.release_id[-1] for item in add(store, 2, 3, 3, reason="another")] == ["3"]
+    assert numbers_in(store) == [1, 2, 3]
+    kept = read_revocations(path, trusted=TRUSTED).revocations
+    assert [item.reason for item in kept] == [*2 * [revocation(1).reason], "another"]
+    assert sorted(entry.name for entry in store.root.iterdir()) == [".lock", REVOKED_FILE]
+
+
+def test_nothing_is_written_for_nothing(store):
+    assert add(store) == ()
+    assert not (store.root / REVOKED_FILE).exists()
+
+
+@pytest.mark.parametrize("umask", [0, 0o077])
+def test_everybody_may_read_the_list(store, umask):
+    before = os.umask(umask)
+    try:
+        add(store, 1)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((store.root / REVOKED_FILE).stat().st_mode) == 0o644
+
+
+def test_a_list_that_does_not_verify_is_not_written_over(store):
+    add(store, 1)
+    path = store.root / REVOKED_FILE
+    path.write_bytes(path.read_bytes()[:-1])
+    before = path.read_bytes()
+    with pytest.raises(IntegrityError, match="REVOKED_INVALID"):
+        add(store, 2)
+    path.write_bytes(RevocationList.signed(STRANGER, revocations=(revocation(1),)).to_bytes())
+    with pytest.raises(IntegrityError, match="SIGNER_UNKNOWN"):
+        add(store, 2)
+    path.write_bytes(before)
+    assert path.read_bytes() == before
+
+
+def test_a_new_key_signs_the_whole_list(store):
+    add(store, 1)
+    new = key_of(7)
+    add(store, 2, signer=new, trusted=[new.public, PIPELINE.public])
+    listed = read_revocations(store.root / REVOKED_FILE, trusted=[new.public])
+    assert [item.release_id[-1] for item in listed.revocations] == ["1", "2"]
+
+
+def test_a_crash_leaves_the_old_list_or_the_new_one(store, monkeypatch):
+    add(store, 1)
+    for name in ("fsync", "fchmod"):
+        with monkeypatch.context() as patch:
+
+            def stop(*_):
+                raise OSError(28, "No space left on device")
+
+            patch.setattr(revocations.os, name, stop)
+            with pytest.raises(OSError, match="No space"):
+                add(store, 2)
+        assert numbers_in(store) == [1]
+    # What it left beside the list is replaced.
+    assert (store.root / f".{REVOKED_FILE}.new").exists()
+    add(store, 2)
+    assert numbers_in(store) == [1, 2]
+    assert not (store.root / f".{REVOKED_FILE}.new").exists()
+
+
+def _add_some(root, first):
+    for number in range(first, first + 5):
+        add(ReleaseStore(root), number)
+
+
+def test_of_revocations_at_once_none_is_lost(store):
+    context = multiprocessing.get_context("fork")
+    children = [
+        context.Process(target=_add_some, args=(store.root, first)) for first in (10, 20, 30, 40)
+    ]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    assert sorted(numbers_in(store)) == [
+        first + step for first in (10, 20, 30, 40) for step in range(5)
+    ]
+
+
+def test_the_list_is_looked_for_in_the_store_of_a_bundle(store, monkeypatch):
+    bundle = store.root / "adult" / "r-20250131-00000001"
+    bundle.mkdir(parents=True)
+    assert list_beside(bundle) is None
+    add(store, 1)
+    assert list_beside(bundle) == store.root / REVOKED_FILE
+    monkeypatch.chdir(bundle)
+    assert list_beside(Path()) == store.root / REVOKED_FILE
+    assert list_beside(Path("../r-20250131-00000001")) == store.root / REVOKED_FILE
+    assert list_beside(bundle.parent) is None
+
+
+def test_manifests_are_found_and_what_is_none_is_passed_over(store):
+    assert list(manifests_in(store)) == []
+    for number in (2, 1):
+        manifest = bundle_of(number).manifest
+        folder = store.root / "adult" / manifest.release_id
+        folder.mkdir(parents=True)
+        (folder / "manifest.json").write_bytes(manifest.to_bytes())
+    damaged = store.root / "adult" / "r-20250131-0000000f"
+    damaged.mkdir()
+    (damaged / "manifest.json").write_bytes(b"{}")
+    (store.root / ".staging-r-1" / "x").mkdir(parents=True)
+    (store.root / ".staging-r-1" / "x" / "manifest.json").write_bytes(manifest.to_bytes())
+    add(store, 9)
+    found = list(manifests_in(store))
+    assert [manifest.release_id[-1] for manifest in found] == ["1", "2"]
+    digest = hashlib.sha256((folder / "manifest.json").read_bytes()).hexdigest()
+    assert digest == hashlib.sha256(found[0].to_bytes()).hexdigest()

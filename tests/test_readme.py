@@ -215,6 +215,22 @@ def test_asking_again_and_asking_for_new_noise(folder, documented):
     assert states() == ["published", "published"]
 
 
+def test_a_sealed_release_is_published_by_its_id(folder, documented, monkeypatch):
+    def stopped(*arguments):
+        raise ClustMixError("STOPPED", "before the bundle was made")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tasks.publish_steps.sample_rows", stopped)
+        with pytest.raises(ClustMixError, match="STOPPED"):
+            made.release_without_engine(Path("admissions.yaml"), new_draw=True)
+    waiting = site().ledger.entries()[-1]
+    assert waiting.state == "sealed"
+    code, shown, _ = documented("clustmix publish r-20260131-0a1b2c3d", release=waiting.release_id)
+    assert code == 0
+    assert "nothing charged" in shown
+    assert states() == ["published", "published"]
+
+
 def test_other_rows_of_a_release(folder, documented):
     [entry] = site().ledger.entries()
     shown = ""

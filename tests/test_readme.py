@@ -17,6 +17,7 @@ import pytest
 from distributed.cli import dask_scheduler, dask_worker
 
 from flows import cli, parser, terminal
+from privacy.errors import ClustMixError
 from storage.keys import SigningKey
 from storage.ledger_db import LedgerDatabase
 from storage.settings import load_settings

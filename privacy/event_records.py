@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import fields
+from enum import StrEnum
 from typing import Any
 
 from privacy.events import (
@@ -16,7 +17,7 @@ from privacy.events import (
     event_invalid,
     shown,
 )
-from privacy.parameters import Adjacency
+from privacy.parameters import Adjacency, ProtectedUnit
 
 _MAX_DEPTH = 32
 """Deepest nesting that is read from a file; a deeper one would exhaust the stack."""
@@ -30,6 +31,10 @@ _KINDS: Mapping[str, type[Any]] = {
     "parallel": ParallelEvent,
     "repeated": RepeatedEvent,
 }
+
+
+_WORDS: Mapping[str, type[StrEnum]] = {"adjacency": Adjacency, "unit": ProtectedUnit}
+"""Fields that are one of a few words."""
 
 
 def event_to_dict(event: Event) -> dict[str, Any]:
@@ -51,7 +56,7 @@ def event_to_dict(event: Event) -> dict[str, Any]:
 
 
 def _to_json(value: Any) -> Any:
-    if isinstance(value, Adjacency):
+    if isinstance(value, StrEnum):
         return value.value
     if isinstance(value, tuple):
         return [event_to_dict(member) for member in value]
@@ -103,12 +108,16 @@ def _from_json(values: object, depth: int) -> Event:
         given["events"] = tuple(_from_json(member, depth - 1) for member in given["events"])
     if "event" in given:
         given["event"] = _from_json(given["event"], depth - 1)
-    if "adjacency" in given:
-        adjacency = given["adjacency"]
-        if not isinstance(adjacency, str) or adjacency not in set(Adjacency):
-            raise event_invalid(
-                f"expected adjacency to be one of {', '.join(Adjacency)}, found {shown(adjacency)}"
-            )
-        given["adjacency"] = Adjacency(adjacency)
+    for name, words in _WORDS.items():
+        if name in given:
+            given[name] = _word(name, given[name], words)
     event: Event = _KINDS[kind](**given)
     return event
+
+
+def _word(name: str, value: object, words: type[StrEnum]) -> StrEnum:
+    if not isinstance(value, str) or value not in set(words):
+        raise event_invalid(
+            f"expected {name} to be one of {', '.join(words)}, found {shown(value)}"
+        )
+    return words(value)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from privacy.errors import ConfigurationError
-from privacy.parameters import Adjacency
+from privacy.parameters import Adjacency, ProtectedUnit
 
 MIN_DISCRETE_NOISE_STDDEV = 50.0
 """Least standard deviation of discrete Gaussian noise, in grid units.
@@ -64,6 +64,8 @@ def _check_draw(event: Any) -> None:
         )
     if not isinstance(event.adjacency, Adjacency):
         raise event_invalid(f"expected an Adjacency, found {shown(event.adjacency)}")
+    if not isinstance(event.unit, ProtectedUnit):
+        raise event_invalid(f"expected a ProtectedUnit, found {shown(event.unit)}")
 
 
 def _check_noise_multiplier(value: object) -> None:
@@ -91,6 +93,8 @@ class GaussianEvent:
         Number of coordinates, at least 1.
     adjacency : Adjacency
         The neighbours for which the sensitivity was proven.
+    unit : ProtectedUnit
+        What neighbours differ in.
 
     Raises
     ------
@@ -103,6 +107,7 @@ class GaussianEvent:
     noise_stddev: float
     n_values: int
     adjacency: Adjacency = Adjacency.ADD_REMOVE
+    unit: ProtectedUnit = ProtectedUnit.PATIENT
 
     def __post_init__(self) -> None:
         """Refuse what is not a draw; events are also built from files."""
@@ -166,6 +171,8 @@ class PoissonSampledGaussianEvent:
     adjacency : Adjacency
         `ADD_REMOVE` only: what is known of sampled draws is proven for it, and accountants
         derive the value for replacement.
+    unit : ProtectedUnit
+        What neighbours differ in.
 
     Raises
     ------
@@ -178,6 +185,7 @@ class PoissonSampledGaussianEvent:
     sampling_probability: float
     n_values: int
     adjacency: Adjacency = Adjacency.ADD_REMOVE
+    unit: ProtectedUnit = ProtectedUnit.PATIENT
 
     def __post_init__(self) -> None:
         """Refuse what is not a sampled draw."""
@@ -212,6 +220,8 @@ class SampledWithoutReplacementGaussianEvent:
         Number of coordinates, at least 1.
     adjacency : Adjacency
         `REPLACE_ONE` only: neighbours have the same, public number of patients.
+    unit : ProtectedUnit
+        What neighbours differ in.
 
     Raises
     ------
@@ -225,6 +235,7 @@ class SampledWithoutReplacementGaussianEvent:
     population_size: int
     n_values: int
     adjacency: Adjacency = Adjacency.REPLACE_ONE
+    unit: ProtectedUnit = ProtectedUnit.PATIENT
 
     def __post_init__(self) -> None:
         """Refuse what is not a sampled draw."""
@@ -324,6 +335,11 @@ Event = Draw | ComposedEvent | ParallelEvent | RepeatedEvent
 def _check_members(events: object) -> None:
     if not isinstance(events, tuple) or not all(isinstance(event, Event) for event in events):
         raise event_invalid("expected a tuple of events")
+    units = {leaf.unit for event in events for leaf in leaves(event)}
+    if len(units) > 1:
+        raise event_invalid(
+            f"expected events that protect one unit, found {' and '.join(sorted(units))}"
+        )
 
 
 def _members(event: ComposedEvent | ParallelEvent | RepeatedEvent) -> tuple[Event, ...]:

@@ -25,6 +25,21 @@ class Adjacency(StrEnum):
     REPLACE_ONE = "replace_one"
 
 
+class ProtectedUnit(StrEnum):
+    """What one neighbour adds, removes or replaces.
+
+    Attributes
+    ----------
+    PATIENT
+        One patient with all their rows; the unit of every release.
+    ROW
+        One row. An epsilon per row says little about a patient with many, so no release has it.
+    """
+
+    PATIENT = "patient"
+    ROW = "row"
+
+
 class Analysis(StrEnum):
     """Which analysis of a method is run: the proven one, or the published algorithm as printed."""
 

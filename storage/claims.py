@@ -5,7 +5,8 @@ import math
 from privacy.accountants.gaussian import GaussianAccountant
 from privacy.errors import ClustMixError, IntegrityError, Withheld
 from privacy.event_records import event_from_dict
-from privacy.parameters import Adjacency
+from privacy.events import leaves
+from privacy.parameters import Adjacency, ProtectedUnit
 from storage.manifest import MANIFEST_FILE, Manifest
 
 _RELATIVE_TOLERANCE = 1e-6
@@ -57,6 +58,10 @@ def verify_claims(manifest: Manifest) -> None:
     try:
         require_publishable(manifest)
         events = [event_from_dict(event) for event in manifest.events]
+        if any(
+            leaf.unit is not ProtectedUnit.PATIENT for event in events for leaf in leaves(event)
+        ):
+            problem = "field 'events' protects rows, expected events that protect patients"
         totals = {}
         for adjacency in (Adjacency(manifest.adjacency), Adjacency.REPLACE_ONE):
             accountant = GaussianAccountant(adjacency=adjacency)

@@ -21,7 +21,7 @@ from privacy.events import (
     SampledWithoutReplacementGaussianEvent,
     leaves,
 )
-from privacy.parameters import Adjacency
+from privacy.parameters import Adjacency, ProtectedUnit
 
 
 def discrete_draw(**changes: Any) -> DiscreteGaussianEvent:
@@ -97,6 +97,7 @@ def test_the_written_form_is_fixed() -> None:
                         "noise_stddev": 100.0,
                         "n_values": 3,
                         "adjacency": "add_remove",
+                        "unit": "patient",
                     }
                 ],
             }
@@ -287,6 +288,7 @@ def test_the_written_form_of_sampled_and_repeated_events_is_fixed() -> None:
             "sampling_probability": 0.1,
             "n_values": 2,
             "adjacency": "add_remove",
+            "unit": "patient",
         },
         "count": 7,
     }
@@ -298,6 +300,7 @@ def test_the_written_form_of_sampled_and_repeated_events_is_fixed() -> None:
         "population_size": 50,
         "n_values": 2,
         "adjacency": "replace_one",
+        "unit": "patient",
     }
 
 
@@ -358,3 +361,38 @@ def test_a_repetition_that_cannot_be_counted_is_refused(
 ) -> None:
     with pytest.raises(ConfigurationError, match=f"EVENT_INVALID: {message}"):
         RepeatedEvent(event=event, count=count)
+
+
+def test_events_about_other_units_do_not_compose() -> None:
+    def draw(unit: ProtectedUnit) -> GaussianEvent:
+        return GaussianEvent(
+            statistic="s", l2_sensitivity=1.0, noise_stddev=2.0, n_values=1, unit=unit
+        )
+
+    both = (draw(ProtectedUnit.PATIENT), draw(ProtectedUnit.ROW))
+    for container in (ComposedEvent, ParallelEvent):
+        with pytest.raises(
+            ConfigurationError, match="expected events that protect one unit, found patient and row"
+        ):
+            container(events=both)
+        inner = container(events=both[:1])
+        with pytest.raises(ConfigurationError, match="expected events that protect one unit"):
+            ComposedEvent(events=(RepeatedEvent(event=inner, count=2), both[1]))
+    assert event_from_dict(event_to_dict(both[1])) == both[1]
+
+
+@pytest.mark.parametrize("unit", ["encounter", None, 1, ["patient"]])
+def test_a_unit_is_one_of_two_words(unit: object) -> None:
+    values = event_to_dict(
+        GaussianEvent(statistic="s", l2_sensitivity=1.0, noise_stddev=2.0, n_values=1)
+    )
+    with pytest.raises(ConfigurationError, match="expected unit to be one of patient, row, found"):
+        event_from_dict({**values, "unit": unit})
+    with pytest.raises(ConfigurationError, match="expected a ProtectedUnit, found"):
+        GaussianEvent(
+            statistic="s",
+            l2_sensitivity=1.0,
+            noise_stddev=2.0,
+            n_values=1,
+            unit=unit,  # type: ignore[arg-type]
+        )

@@ -43,6 +43,8 @@ DOES_NOT_PROTECT = (
     "Several people together, such as the members of a family: the bound weakens with each of "
     "them.",
     "Other releases from the same patients: their losses add up, here and at other institutions.",
+    "Whether the table changed between two releases: an unchanged one is not measured again unless "
+    "new noise is asked for.",
     "Data outside the release: the hospital systems, their backups, and who may read them.",
 )
 

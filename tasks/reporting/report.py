@@ -149,7 +149,7 @@ def _masthead(manifest: Manifest, heading: str, claim: Claim) -> Markup:
             [element("li", f"{name} ", element("b", value)) for name, value in facts_shown],
             class_="facts",
         ),
-        None if origin is None else element("p", origin),
+        None if origin is None else element("p", origin, class_="origin"),
         alarms,
         element("nav", element("ul", links), aria_label="Contents"),
         class_="masthead",

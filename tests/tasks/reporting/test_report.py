@@ -163,6 +163,22 @@ def test_failed_checks_are_named(
     assert "No check was recorded." in page.text
 
 
+def test_a_resample_says_where_its_rows_come_from(
+    make_manifest: MakeManifest, rows: pd.DataFrame, schema: TableSchema
+) -> None:
+    paid = "r-20261101-0a1b2c3d"
+    plain = make_manifest()
+    again = make_manifest(resampled_from=paid, conditions={"ward": "icu"})
+    for render in (
+        lambda manifest: render_data_card(manifest, schema),
+        lambda manifest: render_report(manifest, rows, schema),
+    ):
+        assert "sampled again" not in render(plain)
+        text = render(again).replace("\\", "")
+        assert f"The rows were sampled again from the measurement of release {paid}" in text
+        assert "All rows were chosen to have ward = icu" in text
+
+
 def test_an_unknown_method_gets_the_general_description(
     make_manifest: MakeManifest, rows: pd.DataFrame, schema: TableSchema
 ) -> None:

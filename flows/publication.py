@@ -17,11 +17,13 @@ from flows.request import job_of
 from flows.site import SiteFile
 from privacy.errors import ConfigurationError, IntegrityError, LedgerError, Withheld
 from privacy.ledger import EntryState, LedgerEntry
+from storage.catalogue import manifests_in
 from storage.keys import SigningKey
 from storage.manifest import Manifest
 from storage.measurements import Measurement
 from storage.refs import ReleaseRef, new_release_id
 from storage.releases import verify_bundle
+from storage.revocations import list_beside, read_revocations
 from storage.signatures import (
     APPROVAL_FILE,
     Approval,
@@ -99,14 +101,29 @@ def reuse(job: ReleaseJob, site: Site, entry: LedgerEntry) -> ReleaseOutcome:
         outcome = resume(site, entry)
         if outcome.state == "sealed":
             return outcome
-    bundle = site.releases.path(ReleaseRef(dataset=entry.dataset, release_id=entry.release_id))
-    if bundle.is_dir():
-        manifest = verify_bundle(
-            bundle, trusted=site.keys.pipeline_public(), officers=site.keys.officers()
-        ).manifest
-        if manifest.rows == job.rows:
-            return published_outcome(job, site, bundle, reused=True)
+    for manifest in manifests_in(site.releases):
+        as_asked = manifest.rows == job.rows and not manifest.conditions
+        if as_asked and manifest.ledger_entry == entry.entry_id:
+            bundle = site.releases.path(manifest.ref)
+            if not _is_revoked(site, bundle):
+                return published_outcome(job, site, bundle, reused=True)
     return resample(site, entry.release_id, rows=job.rows)
+
+
+def _is_revoked(site: Site, bundle: Path) -> bool:
+    """Whether a bundle was taken back by itself, while its measurement was not."""
+    revoked = list_beside(bundle)
+    if revoked is None:
+        return False
+    trusted = site.keys.pipeline_public()
+    verified = verify_bundle(bundle, trusted=trusted, officers=site.keys.officers())
+    try:
+        read_revocations(revoked, trusted=trusted).require_not_revoked(verified)
+    except IntegrityError as error:
+        if error.code == "RELEASE_REVOKED":
+            return True
+        raise
+    return False
 
 
 def resume(site: Site, entry: LedgerEntry) -> ReleaseOutcome:

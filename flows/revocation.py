@@ -13,10 +13,11 @@ from pydantic import BaseModel, ConfigDict
 
 from privacy.errors import LedgerError
 from privacy.ledger import EntryState, LedgerEntry
+from storage.catalogue import manifests_in
 from storage.keys import SigningKey
 from storage.manifest import Manifest
 from storage.refs import ReleaseRef
-from storage.revocations import REVOKED_FILE, Revocation, list_revocations, manifests_in
+from storage.revocations import REVOKED_FILE, Revocation, list_revocations
 from storage.signatures import require_reason
 from tasks import ledger_steps
 from tasks.run import Site

@@ -5,7 +5,7 @@ only grows, and a reader needs a fresh copy: an old one is signed as well and kn
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import ClassVar, Literal, Self
@@ -16,13 +16,9 @@ from privacy.errors import IntegrityError
 from storage.digests import Sha256, open_regular
 from storage.keys import KeyId, PublicKey, SigningKey
 from storage.manifest import (
-    MANIFEST_FILE,
-    MAX_MANIFEST_BYTES,
-    Manifest,
     Record,
     ReleaseId,
     Text,
-    parse_manifest,
 )
 from storage.refs import check_name
 from storage.releases import ReleaseStore, VerifiedBundle
@@ -196,26 +192,6 @@ def list_revocations(
             RevocationList.from_bytes(content)
             _replace(path, content)
     return added
-
-
-def manifests_in(store: ReleaseStore) -> Iterator[Manifest]:
-    """Yield the manifest of each bundle in a store, by dataset and release.
-
-    Nothing is verified: a bundle that was damaged is revoked like any other. What has no readable
-    manifest is passed over, as no reader accepts it.
-
-    Parameters
-    ----------
-    store : ReleaseStore
-        The store.
-    """
-    for path in sorted(store.root.glob(f"[!.]*/[!.]*/{MANIFEST_FILE}")):
-        try:
-            with os.fdopen(open_regular(path), "rb") as handle:
-                manifest = parse_manifest(handle.read(MAX_MANIFEST_BYTES + 1))
-        except IntegrityError:
-            continue
-        yield manifest
 
 
 def list_beside(bundle: Path) -> Path | None:

@@ -91,6 +91,10 @@ def test_other_numbers_of_rows_and_titles_cost_nothing(installation):
     assert len(pd.read_parquet(f"{more.bundle}/synthetic.parquet")) == 450
     manifest = json.loads((installation / more.bundle / "manifest.json").read_text())
     assert manifest["resampled_from"] == first.release_id
+    again = made.release_without_engine(made.write_site(installation, rows=450))
+    assert again.release_id == more.release_id
+    usual = made.release_without_engine(made.write_site(installation))
+    assert usual.release_id == first.release_id
     assert len(ledger_of(installation).entries()) == 1
 
 

@@ -2,8 +2,9 @@
 
 import hashlib
 import json
-import os
+import multiprocessing
 import shutil
+import signal
 from pathlib import Path
 from unittest import mock
 
@@ -183,17 +184,33 @@ def test_crash_between_list_and_ledger_is_finished_by_the_next_call(site, entry,
     assert states(site) == ["revoked"]
 
 
-def test_killed_in_every_place_no_entry_is_revoked_and_unlisted(site, entry, officer):
-    places = [(os, "replace"), (LedgerDatabase, "transition"), (os, "fsync")]
-    for target, name in places:
-        child = os.fork()
-        if child == 0:
-            with mock.patch.object(target, name, made.die):
-                revoke(site, entry.release_id, key=officer, reason="wrong table")
-            os._exit(0)
-        os.waitpid(child, 0)
-        if states(site) == ["revoked"]:
-            assert [item.release_id for item in listed(site)] == [entry.release_id]
+@pytest.fixture(scope="module")
+def forkserver():
+    """Processes that start with everything imported and nothing begun."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["flows.release", "flows.revocation", "great_expectations"])
+    return context
+
+
+def in_a_process(forkserver, target, *arguments):
+    process = forkserver.Process(target=target, args=arguments)
+    process.start()
+    process.join(120)
+    return process.exitcode
+
+
+@pytest.mark.parametrize("place", ["replace", "transition", "fsync"])
+def test_killed_in_any_place_no_entry_is_revoked_and_unlisted(
+    forkserver, installation, site, entry, officer, place
+):
+    environment = made.environment_of(installation)
+    key_file = str(installation / "officer" / "ada.key")
+    code = in_a_process(
+        forkserver, made.revoke_and_die, environment, entry.release_id, key_file, place
+    )
+    assert code == -signal.SIGKILL
+    if states(site) == ["revoked"]:
+        assert [item.release_id for item in listed(site)] == [entry.release_id]
     revoke(site, entry.release_id, key=officer, reason="wrong table")
     assert states(site) == ["revoked"]
     assert [item.release_id for item in listed(site)] == [entry.release_id]
@@ -256,14 +273,16 @@ def test_what_was_not_published_is_not_revoked(installation, site, officer):
     assert not (site.settings.releases / REVOKED_FILE).exists()
 
 
-def test_published_by_a_run_that_died_before_it_said_so(installation, site, officer, capsys):
-    path = made.write_site(installation)
-    child = os.fork()
-    if child == 0:
-        with made.killer_at("after rename"):
-            made.release_without_engine(path, new_draw=True)
-        os._exit(0)
-    os.waitpid(child, 0)
+def test_published_by_a_run_that_died_before_it_said_so(
+    forkserver, installation, site, officer, capsys
+):
+    # Another table, as the first one was measured.
+    path = made.write_site(installation, cohort=made.made_up_cohort().head(-1))
+    arguments = (made.environment_of(installation), str(path), "r-20260131-0badcafe")
+    code = in_a_process(
+        forkserver, made.release_and_die, *arguments, "after rename", str(installation / "draws")
+    )
+    assert code == -signal.SIGKILL
     assert states(site) == ["published", "approved"]
     release_id = site.ledger.entries()[1].release_id
     revoke(site, release_id, key=officer, reason="wrong table")

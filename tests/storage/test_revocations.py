@@ -2,9 +2,9 @@
 
 import hashlib
 import json
-import multiprocessing
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from privacy.errors import ConfigurationError, IntegrityError
 from storage import revocations
+from storage.catalogue import manifests_in
 from storage.keys import SigningKey
 from storage.manifest import GateRecord, Manifest, MethodRecord, canonical_json, file_digests
 from storage.releases import ReleaseStore, VerifiedBundle
@@ -25,7 +26,6 @@ from storage.revocations import (
     RevocationList,
     list_beside,
     list_revocations,
-    manifests_in,
     read_revocations,
 )
 
@@ -314,14 +314,9 @@ def _add_some(root, first):
 
 
 def test_of_revocations_at_once_none_is_lost(store):
-    context = multiprocessing.get_context("fork")
-    children = [
-        context.Process(target=_add_some, args=(store.root, first)) for first in (10, 20, 30, 40)
-    ]
-    for child in children:
-        child.start()
-    for child in children:
-        child.join()
+    # The lock belongs to an open file, so threads exclude each other as processes do.
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda first: _add_some(store.root, first), (10, 20, 30, 40)))
     assert sorted(numbers_in(store)) == [
         first + step for first in (10, 20, 30, 40) for step in range(5)
     ]

@@ -289,6 +289,21 @@ def release_and_pause(
         release_without_engine(Path(site_file), release_id=release_id)
 
 
+def revoke_and_die(environment: dict[str, str], release_id: str, key_file: str, place: str) -> None:
+    """Body of a process: revoke a release and die where the list or the ledger is written."""
+    from flows.revocation import revoke
+    from storage.keys import SigningKey
+    from storage.ledger_db import LedgerDatabase
+    from storage.settings import load_settings
+    from tasks.run import Site
+
+    os.environ.update(environment)
+    target: Any = LedgerDatabase if place == "transition" else os
+    key = SigningKey.read(Path(key_file))
+    with mock.patch.object(target, place, die):
+        revoke(Site(settings=load_settings()), release_id, key=key, reason="wrong table")
+
+
 def command_that_dies_at(method_stage: str, site_file: str) -> None:
     """Body of a subprocess: the command itself, with engine and workers, dies at a stage."""
     from flows.cli import main

@@ -1,8 +1,11 @@
-"""The same request from eight processes at once: one measures, the others get its release."""
+"""The same request from several processes at once: one measures, the others get its release."""
 
+import time
 from collections import Counter
 
-import forced_release as forced
+import forced_installation as forced
+import psutil
+from forced_release import Pause
 
 
 def test_eight_identical_requests_draw_each_statistic_once(tmp_path):
@@ -23,5 +26,30 @@ def test_eight_identical_requests_draw_each_statistic_once(tmp_path):
     charged = {answer["charged_rho"] for answer in answers}
     assert charged == {"0", f"{entry.rho:f}"}
     assert installation.ledger.balance(entry.cohort).spent_rho == entry.rho
+    assert installation.damages() == []
+    assert installation.leftovers() == []
+
+
+def test_two_that_wait_for_a_run_finish_it_when_it_dies(tmp_path):
+    installation = forced.Installation(tmp_path / "installation")
+    site = forced.Tables(tmp_path)(0)
+    first = installation.start(site, disturbance=Pause(place="stage report"))
+    try:
+        assert first.reach(forced.Moment(place="stage decode", time=1, seconds=0.0))
+        others = [installation.start(site) for _ in range(2)]
+        waits = forced.Moment(place="after LedgerDatabase.reserve", time=1, seconds=0.0)
+        assert all(other.reach(waits) for other in others)
+        while psutil.Process(first.process.pid).status() != psutil.STATUS_STOPPED:
+            time.sleep(0.02)
+    finally:
+        assert first.end()
+    assert installation.state(first.release_id) == "sealed"
+    assert installation.damages() == []
+
+    answers = [other.answer() for other in others]
+    assert [answer.get("state") for answer in answers] == ["published"] * 2, answers
+    assert {answer["release_id"] for answer in answers} == {first.release_id}
+    assert all(answer["reused"] for answer in answers)
+    assert list(installation.drawn()) == [first.release_id]
     assert installation.damages() == []
     assert installation.leftovers() == []

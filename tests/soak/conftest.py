@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import forced_release as forced
+import forced_installation as forced
 import numpy as np
 import postgres_server
 import pytest
@@ -36,9 +36,8 @@ def install(request, tmp_path) -> Callable[[str], forced.Installation]:
     """Return a maker of installations with a ledger in a file, or in a database of its own."""
     server = postgres_server.server() if request.param == "postgres" else None
 
-    def make(name: str, folder: Path | None = None, **options: int) -> forced.Installation:
+    def make(name: str, *, draws: Path | None = None) -> forced.Installation:
         url = None if server is None else server.url(server.new_database())
-        where = (folder or tmp_path) / name
-        return forced.Installation(where, ledger_url=url, **options)
+        return forced.Installation(tmp_path / name, ledger_url=url, draws=draws)
 
     return make

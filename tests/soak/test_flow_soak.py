@@ -7,33 +7,31 @@ prints their figures.
 
 import json
 import os
+import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import forced_release as forced
+import forced_installation as forced
 import made_up_release as made
 import numpy as np
-import postgres_server
 import psutil
 import pytest
-from forced_release import Undisturbed
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1_800)]
 
 N_KILLS = int(os.environ.get("SOAK_KILLS", "200"))
 """Random moments for each ledger; fewer for a try."""
 
+N_SLOW_KILLS, N_COMMANDS = N_KILLS // 10, N_KILLS // 20
+"""Of a method of several draws, and of the command with engine and workers."""
+
 KILLS_PER_INSTALLATION = 25
-SHARE_OF_CLUSTMIX = 10
-"""Each tenth installation or so runs a method of several draws, which takes longer."""
 
 
 @dataclass
@@ -132,14 +130,11 @@ def all_at_once(jobs: list[Callable[[], Tally]]) -> Tally:
 def test_killed_at_random_moments(install, rng, say, tmp_path):
     started = time.monotonic()
     # As busy as the runs that are killed: two at a time.
-    calibrate = forced.Tables(tmp_path / "calibration")
+    calibrate, whole = forced.Tables(tmp_path / "calibration"), install("calibration")
+    forced.Undisturbed.of(whole, calibrate(0))
     with ThreadPoolExecutor(2) as pool:
-        whole = install("calibration")
-        Undisturbed.of(whole, calibrate(0))
-        undisturbed = max(
-            pool.map(lambda n: Undisturbed.of(whole, calibrate(n)), (1, 2)),
-            key=lambda run: run.seconds,
-        )
+        both = list(pool.map(lambda n: forced.Undisturbed.of(whole, calibrate(n)), (1, 2)))
+    undisturbed = max(both, key=lambda run: run.seconds)
 
     def series(number: int) -> Callable[[], Tally]:
         own = np.random.default_rng(rng.integers(2**63, size=4))
@@ -157,3 +152,101 @@ def test_killed_at_random_moments(install, rng, say, tmp_path):
     )
     assert tally.kills == N_KILLS
     assert tally.wrong == []
+
+
+def test_killed_between_several_draws(rng, say, tmp_path):
+    started = time.monotonic()
+    installation = forced.Installation(tmp_path / "installation")
+    tables = forced.Tables(tmp_path, method=made.SMALL_CLUSTMIX)
+    undisturbed = forced.Undisturbed.of(installation, tables(-1))
+    # Most of the time is spent on released values: these are the places where something changes.
+    places = [p for p in undisturbed.places if "curator" in p or "Seals" in p or "Store.seal" in p]
+
+    def moment() -> forced.Moment:
+        place = str(rng.choice(places))
+        nth = int(rng.integers(1, places.count(place) + 1))
+        return forced.Moment(place=place, time=nth, seconds=float(rng.uniform(0, 0.02)))
+
+    tally = kill_and_go_on(installation, tables, N_SLOW_KILLS, moment, rng)
+    drawn = Counter(sum(names.values()) for names in installation.drawn().values())
+    say(
+        f"{tally}; runs by draws: {dict(sorted(drawn.items()))}; {time.monotonic() - started:.0f} s"
+    )
+    assert tally.kills == N_SLOW_KILLS
+    assert len(drawn) > 1
+    assert tally.wrong == []
+
+
+def command(installation: forced.Installation, site: Path, name: str) -> subprocess.Popen[str]:
+    """Start the command, with engine and workers."""
+    inherited = {name: text for name, text in os.environ.items() if not name.startswith("PREFECT")}
+    draws = str(installation.draws / f"command-{name}.jsonl")
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-c"),
+            "from forced_release import command_that_records as run; "
+            f"run({str(site)!r}, {draws!r})",
+        ],
+        env={
+            **inherited,
+            **installation.environment,
+            "PYTHONPATH": os.pathsep.join([str(Path(made.__file__).parent), *sys.path[:1]]),
+        },
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+def test_killed_command_with_engine_and_workers(rng, say, tmp_path):
+    started = time.monotonic()
+    installation = forced.Installation(tmp_path / "installation", dask_workers=1)
+    tables, tally = forced.Tables(tmp_path), Tally()
+    seconds, body_seconds, number, alive = 0.0, 0.0, 0, 0
+    while tally.kills < N_COMMANDS:
+        site, known = tables(number), set(installation.entries())
+        begun = time.monotonic()
+        process = command(installation, site, str(number))
+        if number < 2:  # undisturbed; the first one makes the engine's database
+            body_seconds = -wait_for_workspace(installation, process)
+            answer = json.loads(process.communicate(timeout=240)[0])
+            assert (process.returncode, answer["state"]) == (0, "published")
+            seconds = time.monotonic() - begun
+            body_seconds += time.monotonic()
+            number += 1
+            continue
+        if number % 4:  # most of the time nothing but Python and the engine start
+            wait_for_workspace(installation, process)
+            wait = rng.uniform(0, body_seconds)
+        else:
+            wait = rng.uniform(0, seconds)
+        number += 1
+        time.sleep(wait)
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.kill()
+        killed = process.wait(60) == -signal.SIGKILL
+        process.communicate()
+        alive += len(psutil.wait_procs(children, timeout=30)[1])
+        runs = sorted(set(installation.entries()) - known)
+        if killed:
+            tally.kills += 1
+            tally.states[installation.state(runs[0]) if runs else "none"] += 1
+        tally.wrong += [f"{text} [after {wait:.3f} s]" for text in installation.damages()]
+        measured = [release for release in runs if installation.is_measured(release)]
+        following = installation.start(site)
+        tally.wrong += finished(installation, following, runs, measured, tally.endings)
+    say(
+        f"{tally}; {alive} processes survived their command; {time.monotonic() - started:.0f} s, "
+        f"a command takes {seconds:.1f} s, {body_seconds:.1f} s of them in the flow"
+    )
+    assert alive == 0
+    assert tally.wrong == []
+
+
+def wait_for_workspace(installation: forced.Installation, process: subprocess.Popen[str]) -> float:
+    """Return the time when the run has made its workspace."""
+    root = installation.home / "private"
+    while process.poll() is None and not any(path.is_dir() for path in root.glob("r-*")):
+        time.sleep(0.01)
+    return time.monotonic()

@@ -6,6 +6,7 @@ Each test says how much it did and how much was lost, which must be nothing.
 import json
 import os
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -32,9 +33,12 @@ Report = Callable[[str], None]
 
 
 @pytest.fixture
-def report(request: pytest.FixtureRequest) -> Report:
-    terminal = request.config.pluginmanager.get_plugin("terminalreporter")
-    return lambda text: terminal.write_line(f"\n{request.node.name}: {text}")
+def report(request: pytest.FixtureRequest, capfd: pytest.CaptureFixture[str]) -> Report:
+    def say(text: str) -> None:
+        with capfd.disabled():
+            sys.stdout.write(f"\n{request.node.name}: {text}\n")
+
+    return say
 
 
 def fresh(name: str, folder: Path) -> Backend:

@@ -1,0 +1,145 @@
+"""A full disk, a clock that is set back, a worker that dies: the flow under small misfortunes.
+
+The same and worse, at random and with PostgreSQL, is in tests/soak.
+"""
+
+import errno
+import os
+import signal
+from collections import Counter
+
+import forced_installation as forced
+import made_up_release as made
+import pytest
+from forced_release import Death, DyingShard, FullDisk, approve_and_die
+
+from flows import publication
+from privacy.errors import BudgetRefused
+from storage import journal
+from storage.keys import SigningKey
+from storage.settings import load_settings
+from tasks.run import Site
+from tasks.runtime import Failed, guarded_call, private_log_directory
+
+
+@pytest.mark.parametrize(
+    ("place", "state"),
+    [
+        ("before Seals.__call__", "executing"),
+        ("before MeasurementStore.seal", "executing"),
+        ("before ReleaseStore.publish", "approved"),
+    ],
+)
+def test_run_without_space_ends_with_one_line_and_its_charge(tmp_path, place, state):
+    installation, tables = forced.Installation(tmp_path / "installation"), forced.Tables(tmp_path)
+    run = installation.start(tables(0), disturbance=FullDisk(place=place))
+    answer = run.answer()
+    assert answer["code"] == "LEDGER_UNAVAILABLE"  # which could not be told of the failure either
+    assert "\n" not in answer["message"]
+    assert installation.state(run.release_id) == state
+    assert installation.damages() == []
+    assert sum(installation.drawn()[run.release_id].values()) == 1
+
+    again = installation.start(tmp_path / "table-0" / "site.yaml").answer()
+    assert again["state"] == "published"
+    assert again["reused"] == (state == "approved")
+    assert installation.damages() == []
+    assert installation.leftovers() == []
+
+
+def test_failure_stays_behind_the_guard_where_its_log_cannot_be_written(tmp_path, monkeypatch):
+    def no_space(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "no space")
+
+    with private_log_directory(tmp_path / "log"):
+        monkeypatch.setattr(os, "write", no_space)
+        result = guarded_call("step", made.raise_private, "step")
+        monkeypatch.undo()
+    assert isinstance(result, Failed)
+    assert result.code == "step:ValueError"
+
+
+def test_what_dead_runs_left_goes_although_a_clean_up_dies_too(tmp_path):
+    installation, site = forced.Installation(tmp_path / "installation"), forced.Tables(tmp_path)(0)
+    for place, time in (("before os.rename", 1), ("after ledger_steps.purge_abandoned", 1)):
+        run = installation.start(site, disturbance=Death(place=place, time=time))
+        assert run.answer() == {}
+    assert any((installation.home / "measurements").iterdir())
+    assert installation.start(site).answer()["state"] == "published"
+    assert installation.leftovers() == []
+
+
+@pytest.mark.parametrize(
+    ("place", "state"), [("stage commit", "sealed"), ("stage publish", "approved")]
+)
+def test_decision_that_died_is_finished(tmp_path, monkeypatch, place, state):
+    installation = forced.Installation(tmp_path / "installation")
+    for name, value in installation.environment.items():
+        monkeypatch.setenv(name, value)
+    site, people = Site(settings=load_settings()), tmp_path / "people"
+    people.mkdir(mode=0o700)
+    requester, officer = (SigningKey.create(people / f"{name}.key") for name in ("one", "other"))
+    site.keys.pipeline()
+    (site.settings.key_folder / "officers").mkdir(mode=0o700)
+    officer.public.write(site.settings.key_folder / "officers" / "other.pub")
+    run = installation.start(
+        forced.Tables(tmp_path, approval="officer")(0), requester=requester.key_id
+    )
+    assert run.answer()["state"] == "sealed"
+
+    arguments = (installation.environment, run.release_id, str(people / "other.key"))
+    decision = forced.processes().Process(
+        target=approve_and_die, args=(*arguments, Death(place=place))
+    )
+    decision.start()
+    decision.join(60)
+    assert decision.exitcode == -signal.SIGKILL
+    assert installation.state(run.release_id) == state
+    assert installation.damages() == []
+
+    if state == "sealed":
+        outcome = publication.approve(site, run.release_id, key=officer, reason="as agreed")
+    else:
+        outcome = publication.publish(site, run.release_id)
+    assert outcome.state == "published"
+    assert installation.damages() == []
+    assert installation.leftovers() == []
+
+
+def test_window_holds_where_the_clock_is_set_back(tmp_path, monkeypatch):
+    for name, value in made.environment_of(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    # One release in 30 days.
+    tables = forced.Tables(
+        tmp_path, lifetime_epsilon=50.0, budget={"window": {"days": 30, "epsilon": 1.0}}
+    )
+
+    def release_at(now: str, number: int) -> None:
+        monkeypatch.setattr(journal, "read_clock", lambda _: now)
+        made.release_without_engine(tables(number))
+
+    release_at("2026-03-01T12:00:00.000Z", 0)
+    for number, now in enumerate(
+        ("2026-03-30T12:00:00.000Z", "2026-01-01T12:00:00.000Z", "1999-01-01T12:00:00.000Z"), 1
+    ):
+        with pytest.raises(BudgetRefused, match="window cap"):
+            release_at(now, number)
+    # The window does end, and a clock set back to its begin does not open it again.
+    release_at("2026-04-01T12:00:00.000Z", 4)
+    with pytest.raises(BudgetRefused, match="window cap"):
+        release_at("2026-02-28T12:00:00.000Z", 5)
+
+
+def test_statistic_is_not_drawn_again_where_a_worker_died(tmp_path):
+    installation = forced.Installation(tmp_path / "installation", dask_workers=1)
+    run = installation.start(
+        forced.Tables(tmp_path)(0),
+        shard=DyingShard("cell_histograms", str(tmp_path / "died")),
+    )
+    answer = run.answer()
+    assert (tmp_path / "died").exists()
+    assert answer["code"] == "sum:WorkerLost"
+    assert installation.state(run.release_id) == "burned"
+    # It died before the sum was known, so there was nothing to add noise to.
+    assert installation.drawn() == {} or installation.drawn() == {run.release_id: Counter()}
+    assert installation.damages() == []

@@ -5,6 +5,7 @@ None of this reads the table or draws noise, and none of it costs budget.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -35,6 +36,9 @@ from storage.workspace import PrivateWorkspace
 from tasks import ledger_steps, publish_steps
 from tasks.reporting.guarantee import Claim, guarantee_statement
 from tasks.run import ReleaseJob, Site, randomness_of_run
+
+_AFTER_SEAL = (EntryState.SEALED, EntryState.APPROVED)
+_POLL_SECONDS = 0.5
 
 
 class ReleaseOutcome(BaseModel):
@@ -91,16 +95,17 @@ def reuse(job: ReleaseJob, site: Site, entry: LedgerEntry) -> ReleaseOutcome:
     Withheld
         If its measurement was withheld or revoked.
     """
+    if entry.state in _AFTER_SEAL:
+        outcome = resume(site, entry)
+        if outcome is not None and outcome.state == "sealed":
+            return outcome
+        entry = site.ledger.entry(entry.entry_id)
     if entry.state in (EntryState.WITHHELD, EntryState.REVOKED):
         raise Withheld(
             "MEASUREMENT_WITHHELD",
             f"release {entry.release_id} of the same table was {entry.state.value}; a measurement "
             "with new noise is possible (--new-draw) and is charged again",
         )
-    if entry.state in (EntryState.SEALED, EntryState.APPROVED):
-        outcome = resume(site, entry)
-        if outcome.state == "sealed":
-            return outcome
     for manifest in manifests_in(site.releases):
         as_asked = manifest.rows == job.rows and not manifest.conditions
         if as_asked and manifest.ledger_entry == entry.entry_id:
@@ -126,10 +131,18 @@ def _is_revoked(site: Site, bundle: Path) -> bool:
     return False
 
 
-def resume(site: Site, entry: LedgerEntry) -> ReleaseOutcome:
-    """Go on with a release whose run ended between its seal and its publication."""
-    with _workspace(site, entry.release_id), _withholding(site, entry):
+def resume(site: Site, entry: LedgerEntry) -> ReleaseOutcome | None:
+    """Go on with a release whose run ended between its seal and its publication.
+
+    Where another process does so, wait for its end; return None if nothing is left to do then.
+    """
+    with (
+        _workspace(site, entry.release_id, wait_seconds=ledger_steps.WAIT_SECONDS),
+        _withholding(site, entry),
+    ):
         entry = site.ledger.entry(entry.entry_id)
+        if entry.state not in _AFTER_SEAL:
+            return None
         _pending_manifest(site, entry)
         job = _job_of_measurement(_measurement(site, entry), entry.release_id)
         outcome = publish_sealed(job, site, entry)
@@ -145,13 +158,14 @@ def publish(site: Site, release_id: str) -> ReleaseOutcome:
         If no such release is sealed or approved.
     """
     entry = _entry_of(site, release_id)
-    if entry.state not in (EntryState.SEALED, EntryState.APPROVED):
+    outcome = resume(site, entry) if entry.state in _AFTER_SEAL else None
+    if outcome is None:
+        state = site.ledger.entry(entry.entry_id).state.value
         raise LedgerError(
             "NOTHING_TO_PUBLISH",
-            f"expected a sealed release that was not published, found {release_id} "
-            f"{entry.state.value}",
+            f"expected a sealed release that was not published, found {release_id} {state}",
         )
-    return resume(site, entry)
+    return outcome
 
 
 def approve(site: Site, release_id: str, *, key: SigningKey, reason: str) -> ReleaseOutcome:
@@ -303,9 +317,22 @@ def _outcome(
 
 
 @contextmanager
-def _workspace(site: Site, release_id: str) -> Iterator[None]:
-    """Hold the lock of a release, so that one process at a time works on it."""
-    with PrivateWorkspace.create(site.private_root, release_id):
+def _workspace(site: Site, release_id: str, *, wait_seconds: float = 0.0) -> Iterator[None]:
+    """Hold the lock of a release, so that one process at a time works on it.
+
+    What a dead process has left of it is cleaned up; a live one is waited for.
+    """
+    give_up = time.monotonic() + wait_seconds
+    workspace = None
+    while workspace is None:
+        ledger_steps.clean_up(site)
+        try:
+            workspace = PrivateWorkspace.create(site.private_root, release_id)
+        except IntegrityError as error:
+            if error.code != "WORKSPACE_EXISTS" or time.monotonic() >= give_up:
+                raise
+            time.sleep(_POLL_SECONDS)
+    with workspace:
         yield
 
 

@@ -1,8 +1,10 @@
 """Private folders that appear whole: written beside their place, forced to the disk, renamed."""
 
+import fcntl
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from privacy.errors import IntegrityError
@@ -71,6 +73,23 @@ def write_durably(path: Path, content: bytes) -> None:
         handle.write(content)
         handle.flush()
         os.fsync(handle.fileno())
+
+
+@contextmanager
+def folder_locked(folder: Path) -> Iterator[None]:
+    """Let one process at a time make the files of a folder that are made once."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def staged(parent: Path) -> frozenset[str]:
+    """Return the names of the folders that are being written below a folder."""
+    found = parent.glob(f"{_STAGING_PREFIX}*-*")
+    return frozenset(path.name.removeprefix(_STAGING_PREFIX).rpartition("-")[0] for path in found)
 
 
 def remove_staging(parent: Path, name: str) -> None:

@@ -5,8 +5,9 @@ import re
 from pathlib import Path
 
 from privacy.errors import IntegrityError
-from storage.folders import write_durably
+from storage.folders import folder_locked, write_durably
 from storage.settings import ensure_private_directory
+from storage.workspace import fsync_directory
 
 _FILE = "installation"
 
@@ -33,15 +34,14 @@ def installation_id(home: Path) -> str:
         If the file holds something else.
     """
     path = ensure_private_directory(home) / _FILE
-    staged = home / f".{_FILE}-{os.urandom(4).hex()}"
     if not path.exists():
-        write_durably(staged, f"i-{os.urandom(8).hex()}\n".encode("ascii"))
-        try:
-            os.link(staged, path)  # fails if another process was first
-        except FileExistsError:
-            pass
-        finally:
-            staged.unlink()
+        staged = home / f".{_FILE}.new"
+        with folder_locked(home):
+            staged.unlink(missing_ok=True)  # of a process that died here
+            if not path.exists():
+                write_durably(staged, f"i-{os.urandom(8).hex()}\n".encode("ascii"))
+                os.rename(staged, path)
+                fsync_directory(home)
     text = path.read_text("ascii", errors="replace").strip()
     if re.fullmatch(r"i-[0-9a-f]{16}", text) is None:
         raise IntegrityError(

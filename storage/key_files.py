@@ -10,6 +10,7 @@ from pathlib import Path
 
 from privacy.errors import ConfigurationError, IntegrityError
 from storage.digests import open_regular
+from storage.folders import folder_locked
 from storage.workspace import fsync_directory
 
 _MAX_KEY_BYTES = 10_000
@@ -81,20 +82,24 @@ def write_key_file(path: Path, content: bytes, *, mode: int) -> None:
     ConfigurationError
         ``KEY_EXISTS`` or ``KEY_UNWRITABLE``.
     """
-    staged = path.with_name(f".{path.name}-{os.urandom(8).hex()}")
+    staged = path.with_name(f".{path.name}.new")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     problem = None
     try:
-        with os.fdopen(os.open(staged, flags, 0o600), "wb") as handle:
+        with folder_locked(path.parent):
+            staged.unlink(missing_ok=True)  # of a process that died here
+            if os.path.lexists(path):
+                raise FileExistsError
             try:
-                handle.write(content)
-                handle.flush()
-                os.fchmod(handle.fileno(), mode)
-                os.fsync(handle.fileno())
-                # A hard link fails if the target exists, like O_EXCL, and appears all at once.
-                os.link(staged, path)
+                with os.fdopen(os.open(staged, flags, 0o600), "wb") as handle:
+                    handle.write(content)
+                    handle.flush()
+                    os.fchmod(handle.fileno(), mode)
+                    os.fsync(handle.fileno())
+                # Appears all at once and leaves no second name of a key behind, as a link would.
+                os.rename(staged, path)
             finally:
-                staged.unlink()
+                staged.unlink(missing_ok=True)
     except OSError as error:
         problem = error
     if isinstance(problem, FileExistsError):

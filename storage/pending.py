@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from privacy.errors import IntegrityError
-from storage.folders import write_durably, write_folder
+from storage.folders import staged, write_durably, write_folder
 from storage.manifest import MANIFEST_FILE, Manifest, parse_manifest
 from storage.signatures import APPROVAL_FILE, Approval, parse_approval
 
@@ -89,6 +89,13 @@ class PendingBundles:
             if hashlib.sha256(content).hexdigest() != manifest.files[name].sha256:
                 raise _damaged(release_id)
         return PendingBundle(files=files, manifest=manifest, approval=signed)
+
+    def release_ids(self) -> frozenset[str]:
+        """Return the releases that have a bundle, or one that is being written."""
+        if not self._root.is_dir():
+            return frozenset()
+        whole = {path.name for path in self._root.iterdir() if not path.name.startswith(".")}
+        return staged(self._root) | whole
 
     def remove(self, release_id: str) -> None:
         """Delete a bundle that was published or rejected; nothing if there is none."""

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from privacy.errors import ClustMixError, IntegrityError, LedgerError, Withheld
 from privacy.ledger import Balance, Charge, EntryState, LedgerEntry
 from storage.cohorts import CohortReader
-from storage.folders import remove_staging
+from storage.folders import remove_staging, staged
 from storage.ledger_db import Reservation
 from storage.releases import verify_bundle
 from storage.schema import TableSchema
@@ -45,12 +45,16 @@ def clean_up(site: Site) -> None:
         # transition, so an open entry that was seen here and has no live run is abandoned.
         owner = site.owner
         entries = [entry for entry in site.ledger.entries() if entry.owner == owner]
+        # The same holds for the folders that it writes. They are listed here and not taken from the
+        # workspaces that are purged, since a clean-up may die too.
+        written = staged(site.settings.measurements) | site.pending.release_ids()
         live = live_run_ids(root)
         for entry in entries:
             if entry.release_id not in live:
                 _close_dead(site, entry)
         waiting = {e.release_id for e in site.ledger.entries() if e.state in _AFTER_SEAL}
-        for release_id in purge_abandoned(root):
+        purge_abandoned(root)
+        for release_id in written - live:
             remove_staging(site.settings.measurements, release_id)
             remove_staging(site.settings.pending, release_id)
             if release_id not in waiting:

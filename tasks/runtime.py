@@ -12,7 +12,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -290,10 +290,10 @@ def _guard(step: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwarg
         try:
             return function(*args, **kwargs)
         except ClustMixError as error:
-            private_log(step, traceback.format_exc())
+            _note(step, traceback.format_exc())
             return Failed(error_class=type(error), code=error.code, message=error.message)
         except Exception as error:
-            private_log(step, traceback.format_exc())
+            _note(step, traceback.format_exc())
             return Failed(
                 error_class=PipelineError,
                 code=f"{step}:{type(error).__name__}",
@@ -301,7 +301,13 @@ def _guard(step: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwarg
             )
         finally:
             for warning in caught:
-                private_log(step, f"{warning.category.__name__}: {warning.message}")
+                _note(step, f"{warning.category.__name__}: {warning.message}")
+
+
+def _note(step: str, text: str) -> None:
+    """Log, or lose the text where the disk is full: an error would take along what it hides."""
+    with suppress(OSError):
+        private_log(step, text)
 
 
 def _step_name(function: Callable[..., object]) -> str:

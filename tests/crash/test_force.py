@@ -60,12 +60,24 @@ def test_failure_stays_behind_the_guard_where_its_log_cannot_be_written(tmp_path
 
 
 def test_what_dead_runs_left_goes_although_a_clean_up_dies_too(tmp_path):
-    installation, site = forced.Installation(tmp_path / "installation"), forced.Tables(tmp_path)(0)
-    for place, time in (("before os.rename", 1), ("after ledger_steps.purge_abandoned", 1)):
-        run = installation.start(site, disturbance=Death(place=place, time=time))
-        assert run.answer() == {}
-    assert any((installation.home / "measurements").iterdir())
+    installation, tables = forced.Installation(tmp_path / "installation"), forced.Tables(tmp_path)
+    assert installation.start(tables(0)).answer()["state"] == "published"
+    site = tables(1)
+    # In the middle of the sealed measurement, then in the clean-up after that.
+    for place in ("before os.rename", "after ledger_steps.purge_abandoned"):
+        assert installation.start(site, disturbance=Death(place=place)).answer() == {}
+    assert len(list((installation.home / "measurements").iterdir())) == 2
     assert installation.start(site).answer()["state"] == "published"
+    assert installation.leftovers() == []
+
+
+@pytest.mark.parametrize("place", ["before os.rename", "after os.rename"])
+@pytest.mark.parametrize("time", [1, 2, 4])
+def test_run_that_dies_in_a_new_installation_leaves_nothing(tmp_path, place, time):
+    installation, site = forced.Installation(tmp_path / "installation"), forced.Tables(tmp_path)(0)
+    installation.start(site, disturbance=Death(place=place, time=time)).answer()
+    assert installation.start(site).answer()["state"] == "published"
+    assert installation.damages() == []
     assert installation.leftovers() == []
 
 

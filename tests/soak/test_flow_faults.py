@@ -62,7 +62,7 @@ def test_eight_identical_requests_of_which_one_is_killed(install, rng, say, tmp_
     last = installation.start(tables(ROUNDS)).answer()
     wrong += installation.leftovers() + ([str(last)] if "code" in last else [])
     say(f"{ROUNDS} times one of eight killed; its entry: {dict(states)}; faults {len(wrong)}")
-    assert wrong == []
+    assert not wrong, "\n".join(wrong)
 
 
 def test_cap_for_ten_grants_ten_of_thirty_two(install, say, tmp_path):
@@ -104,8 +104,10 @@ def test_ledger_server_stops_at_once_in_the_middle(rng, say, tmp_path):
         run = installation.start(site)
         run.reach(moment)
         server.stop("immediate")
-        time.sleep(1.0)
-        server.start()
+        try:
+            time.sleep(1.0)
+        finally:
+            server.start()
         answer = run.answer()
         ends[answer.get("code", answer.get("state"))] += 1
         faults = installation.damages()
@@ -118,7 +120,7 @@ def test_ledger_server_stops_at_once_in_the_middle(rng, say, tmp_path):
         faults += installation.damages() + installation.leftovers()
         wrong += [f"{moment}: {fault}" for fault in faults]
     say(f"{N_RESTARTS} crashes of the server: {dict(ends)}; faults {len(wrong)}")
-    assert wrong == []
+    assert not wrong, "\n".join(wrong)
 
 
 def test_window_holds_where_the_clock_of_the_ledger_is_set_back(install, monkeypatch, tmp_path):
@@ -209,7 +211,7 @@ def test_disk_is_full_from_some_place_on(install, say, tmp_path):
             faults += installation.damages() + installation.leftovers()
             wrong += [f"{full} {place} {nth}: {fault}" for fault in faults]
     say(f"{len(FULL)} places where a disk was full: {dict(ends)}; faults {len(wrong)}")
-    assert wrong == []
+    assert not wrong, "\n".join(wrong)
 
 
 def is_one_public_line(answer):
@@ -242,4 +244,4 @@ def test_workers_are_killed_at_random_moments(rng, say, tmp_path):
             faults.append(f"{answer}, entry {state}")
         wrong += [f"{moment}: {fault}" for fault in faults]
     say(f"{N_LOST_WORKERS} workers killed: {dict(ends)}; faults {len(wrong)}")
-    assert wrong == []
+    assert not wrong, "\n".join(wrong)

@@ -151,7 +151,7 @@ def test_killed_at_random_moments(install, rng, say, tmp_path):
         f"and comes to {len(set(undisturbed.places))} places"
     )
     assert tally.kills == N_KILLS
-    assert tally.wrong == []
+    assert not tally.wrong, "\n".join(tally.wrong)
 
 
 def test_killed_between_several_draws(rng, say, tmp_path):
@@ -174,7 +174,7 @@ def test_killed_between_several_draws(rng, say, tmp_path):
     )
     assert tally.kills == N_SLOW_KILLS
     assert len(drawn) > 1
-    assert tally.wrong == []
+    assert not tally.wrong, "\n".join(tally.wrong)
 
 
 def command(installation: forced.Installation, site: Path, name: str) -> subprocess.Popen[str]:
@@ -241,7 +241,7 @@ def test_killed_command_with_engine_and_workers(rng, say, tmp_path):
         f"a command takes {seconds:.1f} s, {body_seconds:.1f} s of them in the flow"
     )
     assert alive == 0
-    assert tally.wrong == []
+    assert not tally.wrong, "\n".join(tally.wrong)
 
 
 def wait_for_workspace(installation: forced.Installation, process: subprocess.Popen[str]) -> float:

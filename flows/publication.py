@@ -106,7 +106,9 @@ def reuse(job: ReleaseJob, site: Site, entry: LedgerEntry) -> ReleaseOutcome:
             f"release {entry.release_id} of the same table was {entry.state.value}; a measurement "
             "with new noise is possible (--new-draw) and is charged again",
         )
-    for manifest in manifests_in(site.releases):
+    # The release that paid comes before those that were sampled from it.
+    bundles = sorted(manifests_in(site.releases), key=lambda m: m.release_id != entry.release_id)
+    for manifest in bundles:
         as_asked = manifest.rows == job.rows and not manifest.conditions
         if as_asked and manifest.ledger_entry == entry.entry_id:
             bundle = site.releases.path(manifest.ref)

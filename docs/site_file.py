@@ -50,9 +50,9 @@ SECTIONS: dict[type[BaseModel], tuple[str, str]] = {
     PartitionSection: (
         "privacy_unit.partition",
         "Releases of different parts of one scheme fall on different patients, so the ledger "
-        "counts the largest sum of a part and not the sum over all parts. Different schemes, and "
-        "another number of parts, cut the same patients anew and add up. Only with "
-        "`adjacency: add_remove`.",
+        "counts the largest sum of a part and not the sum over all parts. Different schemes, "
+        "numbers of parts, datasets and patient columns cut the same patients anew and add up. Only "
+        "with `adjacency: add_remove`.",
     ),
     PrivacySection: ("privacy", ""),
     BudgetSection: ("budget", ""),

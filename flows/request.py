@@ -43,7 +43,7 @@ class ReleaseRequest(BaseModel):
 
 def job_of(site: SiteFile, release_id: str, *, requester: str | None = None) -> ReleaseJob:
     """Return the public facts of a release from its site file."""
-    partition, window = site.privacy_unit.partition, site.budget.window
+    window = site.budget.window
     return ReleaseJob(
         ref=ReleaseRef(dataset=site.dataset, release_id=release_id),
         title=site.title,
@@ -58,13 +58,26 @@ def job_of(site: SiteFile, release_id: str, *, requester: str | None = None) -> 
         dataset_epsilon=site.budget.dataset_epsilon,
         window_epsilon=None if window is None else window.epsilon,
         window_days=None if window is None else window.days,
-        partition=None if partition is None else Partition(**partition.model_dump()),
+        partition=_partition_of(site),
         needs_approval=site.approval is Approval.OFFICER,
         requester=requester,
         method=site.method,
         rows=site.rows,
         site=site.model_dump(mode="json", by_alias=True),
     )
+
+
+def _partition_of(site: SiteFile) -> Partition | None:
+    """Return the part of the patients that a site file reads.
+
+    The scheme holds the dataset and the patient column: another table may name the same patients by
+    other numbers, and then its parts are not disjoint from those of this one.
+    """
+    declared = site.privacy_unit.partition
+    if declared is None:
+        return None
+    scheme = f"{declared.scheme} of {site.dataset} by {site.privacy_unit.column}"
+    return Partition(scheme=scheme, parts=declared.parts, part=declared.part)
 
 
 def load_job(request: ReleaseRequest) -> ReleaseJob:

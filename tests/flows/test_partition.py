@@ -1,6 +1,7 @@
 """Releases about disjoint patients: the parts hold nobody twice and pay once."""
 
 import json
+from decimal import Decimal
 from pathlib import Path
 
 import made_up_release as made
@@ -63,6 +64,22 @@ def test_parts_pay_side_by_side_and_other_splits_add_up(installation):
     ledger.verify()
 
 
+@pytest.mark.parametrize("other", ["dataset", "column"])
+def test_parts_by_other_identifiers_add_up(installation, other):
+    """Another table may name the same patients by other numbers: its parts may meet these."""
+    made.release_without_engine(made.write_site(installation, privacy_unit=part(0)))
+    unit, budget = part(1), {"cohort": "made-up"}
+    if other == "dataset":
+        site = made.write_site(installation, dataset="second", privacy_unit=unit, budget=budget)
+    else:
+        cohort = made.made_up_cohort().rename(columns={"patient": "episode"})
+        unit["column"] = "episode"
+        site = made.write_site(installation, privacy_unit=unit, cohort=cohort)
+    outcome = made.release_without_engine(site)
+    ledger = LedgerDatabase(installation / "home" / "ledger.sqlite")
+    assert ledger.balance("made-up").spent_rho == 2 * Decimal(outcome.charged_rho)
+
+
 def test_cap_of_one_release_pays_for_one_of_each_part(installation):
     for number in range(2):
         site = made.write_site(installation, privacy_unit=part(number), lifetime_epsilon=1.0)
@@ -78,15 +95,16 @@ def test_the_bundle_says_which_part(installation):
     outcome = made.release_without_engine(made.write_site(installation, privacy_unit=part(1)))
     manifest = json.loads((Path(outcome.bundle) / "manifest.json").read_text())
     assert manifest["privacy_unit"] == (
-        "one patient, named by column patient, in part 1 of 2 of the split by-hash"
+        "one patient, named by column patient, in part 1 of 2 of the split by-hash of "
+        "made-up by patient"
     )
-    assert "in part 1 of 2 of the split by-hash" in outcome.guarantee
+    assert "in part 1 of 2 of the split by-hash of made-up by patient" in outcome.guarantee
 
 
 def test_a_patient_of_another_part_changes_nothing(installation, monkeypatch):
     """A broken row of another part neither stops a release nor is encoded."""
     cohort = made.made_up_cohort()
-    parts = part_of_patients(cohort["patient"], scheme="by-hash", parts=2)
+    parts = part_of_patients(cohort["patient"], scheme="by-hash of made-up by patient", parts=2)
     broken = cohort.astype({"age": object})
     broken.loc[np.flatnonzero(parts == 1)[0], "died"] = "neither"
     site = made.write_site(installation, privacy_unit=part(0), cohort=broken)

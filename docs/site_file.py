@@ -51,8 +51,8 @@ SECTIONS: dict[type[BaseModel], tuple[str, str]] = {
         "privacy_unit.partition",
         "Releases of different parts of one scheme fall on different patients, so the ledger "
         "counts the largest sum of a part and not the sum over all parts. Different schemes, "
-        "numbers of parts, datasets and patient columns cut the same patients anew and add up. Only "
-        "with `adjacency: add_remove`.",
+        "numbers of parts, datasets and patient columns cut the same patients anew and add up. "
+        "Only with `adjacency: add_remove`.",
     ),
     PrivacySection: ("privacy", ""),
     BudgetSection: ("budget", ""),

@@ -8,6 +8,8 @@ import os
 import signal
 import sqlite3
 import struct
+import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -317,6 +319,23 @@ def command_that_dies_at(method_stage: str, site_file: str) -> None:
 
     with mock.patch.object(measure_steps, "stage", stage):
         main(["release", site_file])
+
+
+def command_that_waits_at(method_stage: str, site_file: str, until: str) -> None:
+    """Body of a subprocess: the command itself, which waits at a stage until a file appears."""
+    from flows.cli import main
+    from tasks import measure_steps
+
+    entered = measure_steps.stage
+
+    def stage(name: str) -> Any:
+        give_up = time.monotonic() + 60
+        while name == method_stage and not os.path.exists(until) and time.monotonic() < give_up:
+            time.sleep(0.05)
+        return entered(name)
+
+    with mock.patch.object(measure_steps, "stage", stage):
+        sys.exit(main(["release", site_file]))
 
 
 # --- breaking --------------------------------------------------------------------------------

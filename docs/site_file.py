@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from flows.site import (
+    ArrivalSection,
     BudgetSection,
     PartitionSection,
     PrivacySection,
@@ -57,6 +58,11 @@ SECTIONS: dict[type[BaseModel], tuple[str, str]] = {
     PrivacySection: ("privacy", ""),
     BudgetSection: ("budget", ""),
     WindowSection: ("budget.window", ""),
+    ArrivalSection: (
+        "arrival",
+        "How a table is announced is in [operate.md](operate.md#new-tables-arrive). The key may be "
+        "empty (`arrival: {}`).",
+    ),
     ClustMixConfig: (
         "method, kind clustmix",
         "Except `published`, every setting belongs to the proven analysis.",

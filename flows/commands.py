@@ -15,7 +15,7 @@ from flows import terminal
 from privacy.errors import ConfigurationError, InputError
 
 if TYPE_CHECKING:
-    from flows.request import ReleaseRequest
+    from flows.request import SiteRequest
     from flows.site import SiteFile
     from storage.settings import Settings
 
@@ -61,9 +61,9 @@ def release(options: argparse.Namespace) -> int:
 
 def _checked_request(
     path: Path, site: SiteFile, settings: Settings, options: argparse.Namespace
-) -> ReleaseRequest:
+) -> SiteRequest:
     """Check the request, the folders and the header of the source; no row is read."""
-    from flows.request import ReleaseRequest, load_job
+    from flows.request import SiteRequest, load_job
     from storage.cohorts import CohortReader
     from storage.releases import ReleaseStore
     from storage.settings import ensure_private_directory
@@ -74,13 +74,13 @@ def _checked_request(
         from storage.keys import SigningKey
 
         requester = SigningKey.read(options.key).key_id
-    request = ReleaseRequest(
+    request = SiteRequest(
         site_file=str(path),
         dataset=site.dataset,
         new_draw=options.new_draw,
         requester=requester,
     )
-    job = load_job(request)
+    job = load_job(request, settings)
     ensure_private_directory(settings.home)
     ReleaseStore(settings.releases).check_usable(site.dataset)
     check_source(job, CohortReader(job.source, settings=settings))

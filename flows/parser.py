@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import textwrap
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
-from flows import audit, commands, ledger_commands, publication_commands, terminal
-
-EXIT_CODES = """\
-exit codes:
-  0  done
-  2  bad configuration or input
-  3  refused by the budget
-  4  withheld by a gate
-  1  anything else"""
+from flows import audit, commands, publication_commands
+from flows.command_words import EXIT_CODES, Help, command, filled
+from flows.ledger_parser import add_ledger_commands
+from flows.operation_parser import add_operation_commands
 
 ENVIRONMENT = """\
 environment:
@@ -29,6 +22,14 @@ environment:
   CLUSTMIX_DASK_ADDRESS  Dask scheduler to use instead of local workers
   CLUSTMIX_LEDGER_URL    postgresql:// address of a ledger that several
                          installations share (default: a file in CLUSTMIX_HOME)
+  CLUSTMIX_SITES         folder of site files, DATASET.yaml, for releases that
+                         the orchestrator starts (default deployments/sites)
+  CLUSTMIX_LANDING       folder or s3:// address where tables arrive
+                         (default landing)
+  CLUSTMIX_REQUESTER     key id in whose name the orchestrator asks
+  CLUSTMIX_RELEASES_URL  address at which readers find the release store
+  CLUSTMIX_NOTIFY_URL    webhook that is told of refused, withheld and burned
+                         releases
   PREFECT_API_URL        Prefect server to report to instead of a private one"""
 
 EXAMPLES = """\
@@ -46,20 +47,20 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
     parser = argparse.ArgumentParser(
         prog="clustmix",
-        description=_filled(
+        description=filled(
             "Make synthetic training tables from private tables under differential privacy: a "
             "site file (YAML) declares the table and the guarantee, a release publishes a bundle "
             "of synthetic rows, and a ledger keeps what each dataset has spent of its budget."
         ),
         epilog="\n\n".join((EXAMPLES, EXIT_CODES, ENVIRONMENT)),
-        formatter_class=_Help,
+        formatter_class=Help,
     )
     parser.add_argument(
         "-V", "--version", action="version", version=f"clustmix {version('clustmix')}"
     )
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    release = _command(
+    release = command(
         subparsers,
         "release",
         "make and publish one release of a dataset",
@@ -91,7 +92,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="private key of the person who asks, where an officer has to approve",
     )
 
-    resample = _command(
+    resample = command(
         subparsers,
         "resample",
         "publish other rows of a release, at no cost",
@@ -111,7 +112,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="a declared level that every row has; may be given several times",
     )
 
-    publish = _command(
+    publish = command(
         subparsers,
         "publish",
         "publish a sealed release whose run had ended",
@@ -147,7 +148,7 @@ def build_parser() -> argparse.ArgumentParser:
             publication_commands.revoke,
         ),
     ):
-        decision = _command(subparsers, name, summary, description, run)
+        decision = command(subparsers, name, summary, description, run)
         decision.add_argument("release", metavar="RELEASE", help="id of the release")
         decision.add_argument(
             "--key", type=Path, required=True, metavar="FILE", help="private key of the officer"
@@ -156,7 +157,29 @@ def build_parser() -> argparse.ArgumentParser:
             "--reason", required=True, metavar="TEXT", help="why, in one line of 200 characters"
         )
 
-    keygen = _command(
+    sign = command(
+        subparsers,
+        "sign",
+        "sign a decision to be carried out elsewhere",
+        "Sign the approval or the rejection of a release that waits, with nothing but a copy of "
+        "its folder and the officer's key, and print it. It is carried out by the form of the "
+        "deployment publish/on-demand, on the page of the orchestrator.",
+        publication_commands.sign,
+    )
+    sign.add_argument(
+        "bundle", type=Path, metavar="BUNDLE", help="folder of the release, with manifest.json"
+    )
+    sign.add_argument(
+        "--decision", choices=("approve", "reject"), required=True, help="what was decided"
+    )
+    sign.add_argument(
+        "--key", type=Path, required=True, metavar="FILE", help="private key of the officer"
+    )
+    sign.add_argument(
+        "--reason", required=True, metavar="TEXT", help="why, in one line of 200 characters"
+    )
+
+    keygen = command(
         subparsers,
         "keygen",
         "make a pair of keys",
@@ -166,7 +189,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     keygen.add_argument("file", type=Path, metavar="FILE", help="private key to write")
 
-    certificates = _command(
+    certificates = command(
         subparsers,
         "certificates",
         "make TLS certificates for a Dask cluster",
@@ -178,7 +201,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--output", type=Path, required=True, metavar="FOLDER", help="new folder for the files"
     )
 
-    benchmark = _command(
+    benchmark = command(
         subparsers,
         "benchmark",
         "run the published analysis on public data",
@@ -197,7 +220,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="folder for the files (default benchmark-output)",
     )
 
-    verify = _command(
+    verify = command(
         subparsers,
         "verify",
         "check a published bundle",
@@ -228,68 +251,10 @@ def build_parser() -> argparse.ArgumentParser:
         "if it is there)",
     )
 
-    ledger = subparsers.add_parser(
-        "ledger",
-        help="show or verify the budget ledger",
-        description=_filled(
-            "Show what each dataset has spent of its budget, or verify the ledger. Amounts are "
-            "in rho, which adds up over releases; epsilon does not."
-        ),
-        formatter_class=_Help,
-    )
-    actions = ledger.add_subparsers(dest="action", required=True, metavar="ACTION")
-    show = _command(
-        actions,
-        "show",
-        "list releases, spent and remaining budget",
-        "Verify the ledger and list, by cohort, its lifetime cap, what is spent and left (in "
-        "rho), and every release with its state. All states but void count as spent.",
-        ledger_commands.show,
-    )
-    show.add_argument("--cohort", metavar="NAME", help="show this cohort only")
-    check = _command(
-        actions,
-        "verify",
-        "check the hash chain, every state and every amount",
-        "Check the hash chain of the whole ledger, every change of state, every amount and every "
-        "cap, and that it holds the head that was exported last. Prints the number of rows and "
-        "the hash of the last one: keep it on another machine.",
-        ledger_commands.verify,
-    )
-    check.add_argument(
-        "--head",
-        metavar="ROWS:HASH",
-        help="head that was kept before: the ledger must hold it",
-    )
-    export = _command(
-        actions,
-        "export",
-        "write every row for an auditor",
-        "Verify the ledger and write every row as one line of JSON, with its hash.",
-        ledger_commands.export,
-    )
-    export.add_argument("output", type=Path, metavar="FILE", help="file to write, not there yet")
-    adjust = _command(
-        actions,
-        "adjust",
-        "add a charge by hand, by two people",
-        "Charge a cohort for something that no release of this ledger was, such as a table that "
-        "left by another way. Two officers sign; nothing is ever given back.",
-        ledger_commands.adjust,
-    )
-    adjust.add_argument("cohort", metavar="COHORT", help="cohort that is charged")
-    adjust.add_argument("--rho", required=True, metavar="RHO", help="amount, at most 12 decimals")
-    adjust.add_argument("--reason", required=True, metavar="TEXT", help="why, in one line")
-    adjust.add_argument(
-        "--key",
-        type=Path,
-        action="append",
-        required=True,
-        metavar="FILE",
-        help="private key of an officer; give it twice, for two officers",
-    )
+    add_ledger_commands(subparsers)
+    add_operation_commands(subparsers)
 
-    audit_parser = _command(
+    audit_parser = command(
         subparsers,
         "audit",
         "attack a method and bound epsilon from below",
@@ -300,7 +265,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     audit.add_arguments(audit_parser)
 
-    _command(
+    command(
         subparsers,
         "doctor",
         "check this installation",
@@ -309,7 +274,7 @@ def build_parser() -> argparse.ArgumentParser:
         commands.doctor,
     )
 
-    init = _command(
+    init = command(
         subparsers,
         "init",
         "write a site file to fill in",
@@ -340,31 +305,3 @@ def _row_count(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= MAX_ROWS:
         raise argparse.ArgumentTypeError(f"expected a number from 1 to {MAX_ROWS:,}")
     return int(text)
-
-
-class _Help(argparse.RawDescriptionHelpFormatter):
-    """Help whose columns leave room for the longest command."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=24, width=terminal.WIDTH)
-
-
-def _filled(text: str) -> str:
-    return textwrap.fill(text, terminal.WIDTH)
-
-
-def _command(
-    subparsers: Any, name: str, summary: str, description: str, run: Any
-) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        name,
-        help=summary,
-        description=_filled(description),
-        epilog=EXIT_CODES,
-        formatter_class=_Help,
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="write the answer, or the failure, as JSON to stdout"
-    )
-    parser.set_defaults(run=run)
-    return parser

@@ -1,4 +1,4 @@
-"""From a sealed measurement to a published bundle: resume, approve, reject, resample.
+"""From a sealed measurement to a published bundle: publish, resume, resample.
 
 None of this reads the table or draws noise, and none of it costs budget.
 """
@@ -16,10 +16,9 @@ from pydantic import BaseModel, ConfigDict
 
 from flows.request import job_of
 from flows.site import SiteFile
-from privacy.errors import ConfigurationError, IntegrityError, LedgerError, Withheld
+from privacy.errors import IntegrityError, LedgerError, Withheld
 from privacy.ledger import EntryState, LedgerEntry
 from storage.catalogue import manifests_in
-from storage.keys import SigningKey
 from storage.manifest import Manifest
 from storage.measurements import Measurement
 from storage.refs import ReleaseRef, new_release_id
@@ -28,9 +27,7 @@ from storage.revocations import list_beside, read_revocations
 from storage.signatures import (
     APPROVAL_FILE,
     Approval,
-    ApprovalStatement,
     parse_approval,
-    sign_approval,
 )
 from storage.workspace import PrivateWorkspace
 from tasks import ledger_steps, publish_steps
@@ -87,8 +84,8 @@ def publish_sealed(job: ReleaseJob, site: Site, entry: LedgerEntry) -> ReleaseOu
     return published_outcome(job, site, bundle)
 
 
-def reuse(job: ReleaseJob, site: Site, entry: LedgerEntry) -> ReleaseOutcome:
-    """Answer a request whose measurement has been paid for: finish, repeat or resample it.
+def answer(job: ReleaseJob, site: Site, entry: LedgerEntry) -> ReleaseOutcome:
+    """Answer a request whose measurement has been paid for: publish, repeat or resample it.
 
     Raises
     ------
@@ -139,14 +136,14 @@ def resume(site: Site, entry: LedgerEntry) -> ReleaseOutcome | None:
     Where another process does so, wait for its end; return None if nothing is left to do then.
     """
     with (
-        _workspace(site, entry.release_id, wait_seconds=ledger_steps.WAIT_SECONDS),
-        _withholding(site, entry),
+        release_locked(site, entry.release_id, wait_seconds=ledger_steps.WAIT_SECONDS),
+        withholding(site, entry),
     ):
         entry = site.ledger.entry(entry.entry_id)
         if entry.state not in _AFTER_SEAL:
             return None
-        _pending_manifest(site, entry)
-        job = _job_of_measurement(_measurement(site, entry), entry.release_id)
+        pending_manifest(site, entry)
+        job = job_of_measurement(measurement_of(site, entry), entry.release_id)
         outcome = publish_sealed(job, site, entry)
     return outcome.model_copy(update={"reused": True, "charged_rho": "0"})
 
@@ -159,7 +156,7 @@ def publish(site: Site, release_id: str) -> ReleaseOutcome:
     LedgerError
         If no such release is sealed or approved.
     """
-    entry = _entry_of(site, release_id)
+    entry = entry_of(site, release_id)
     outcome = resume(site, entry) if entry.state in _AFTER_SEAL else None
     if outcome is None:
         state = site.ledger.entry(entry.entry_id).state.value
@@ -168,56 +165,6 @@ def publish(site: Site, release_id: str) -> ReleaseOutcome:
             f"expected a sealed release that was not published, found {release_id} {state}",
         )
     return outcome
-
-
-def approve(site: Site, release_id: str, *, key: SigningKey, reason: str) -> ReleaseOutcome:
-    """Publish a release that waits for an officer, with that officer's signature.
-
-    Parameters
-    ----------
-    site
-        The installation.
-    release_id
-        The release that waits.
-    key
-        The officer's private key; its public half is among the officers' keys.
-    reason
-        One line for the signed statement.
-
-    Raises
-    ------
-    ConfigurationError
-        If the key is not an officer's, or the person who asked holds it.
-    LedgerError
-        If no such release waits.
-    """
-    with _decision(site, release_id, key) as entry:
-        job = _job_of_measurement(_measurement(site, entry), release_id)
-        manifest = _pending_manifest(site, entry)
-        statement = ApprovalStatement.of(manifest, decision="approve", reason=reason)
-        approval = sign_approval(statement, key)
-        approved = publish_steps.approve(site, entry, approval)
-        return publish_sealed(job, site, approved)
-
-
-def reject(site: Site, release_id: str, *, key: SigningKey, reason: str) -> LedgerEntry:
-    """Withhold a release that waits for an officer. Its charge stands.
-
-    Parameters and errors are those of `approve`.
-    """
-    with _decision(site, release_id, key) as entry:
-        manifest = _pending_manifest(site, entry)
-        statement = ApprovalStatement.of(manifest, decision="reject", reason=reason)
-        rejection = sign_approval(statement, key)
-        closed = ledger_steps.advance(
-            site,
-            entry,
-            EntryState.WITHHELD,
-            note=statement.reason,
-            signers=(rejection.key_id,),
-        )
-        site.pending.remove(release_id)
-        return closed
 
 
 def resample(
@@ -249,19 +196,19 @@ def resample(
     ConfigurationError
         If a condition is on no declared level.
     """
-    entry = _entry_of(site, release_id)
+    entry = entry_of(site, release_id)
     if entry.state is not EntryState.PUBLISHED:
         raise Withheld(
             "NOT_PUBLISHED",
             f"expected a published release, found {release_id} {entry.state.value}; only what was "
             "published once is sampled again",
         )
-    measurement = _measurement(site, entry)
-    job = _job_of_measurement(measurement, new_release_id())
+    measurement = measurement_of(site, entry)
+    job = job_of_measurement(measurement, new_release_id())
     job = replace(job, rows=job.rows if rows is None else rows)
     publish_steps.check_conditions(job, conditions or {})
     approval = _approval_of(site, entry) if entry.needs_approval else None
-    with _workspace(site, job.ref.release_id):
+    with release_locked(site, job.ref.release_id):
         publish_steps.prepare(
             job, site, entry, measurement, randomness_of_run().sampling, conditions
         )
@@ -319,7 +266,7 @@ def _outcome(
 
 
 @contextmanager
-def _workspace(site: Site, release_id: str, *, wait_seconds: float = 0.0) -> Iterator[None]:
+def release_locked(site: Site, release_id: str, *, wait_seconds: float = 0.0) -> Iterator[None]:
     """Hold the lock of a release, so that one process at a time works on it.
 
     What a dead process has left of it is cleaned up; a live one is waited for.
@@ -339,7 +286,7 @@ def _workspace(site: Site, release_id: str, *, wait_seconds: float = 0.0) -> Ite
 
 
 @contextmanager
-def _withholding(site: Site, entry: LedgerEntry) -> Iterator[None]:
+def withholding(site: Site, entry: LedgerEntry) -> Iterator[None]:
     """Say in the ledger that a gate has stopped a release."""
     try:
         yield
@@ -348,33 +295,11 @@ def _withholding(site: Site, entry: LedgerEntry) -> Iterator[None]:
         raise
 
 
-@contextmanager
-def _decision(site: Site, release_id: str, key: SigningKey) -> Iterator[LedgerEntry]:
-    """Give an officer the entry that waits, after checking who the officer is."""
-    entry = _entry_of(site, release_id)
-    if key.key_id == entry.requester:
-        raise ConfigurationError(
-            "APPROVER_IS_REQUESTER",
-            "expected the key of an officer other than the person who asked for the release; a "
-            "second person has to decide",
-        )
-    site.keys.require_officer(key.key_id)
-    with _workspace(site, release_id), _withholding(site, entry):
-        entry = site.ledger.entry(entry.entry_id)
-        if entry.state is not EntryState.SEALED or not entry.needs_approval:
-            raise LedgerError(
-                "NOTHING_TO_DECIDE",
-                f"expected a release that waits for an officer, found {release_id} "
-                f"{entry.state.value}",
-            )
-        yield entry
-
-
-def _pending_manifest(site: Site, entry: LedgerEntry) -> Manifest:
+def pending_manifest(site: Site, entry: LedgerEntry) -> Manifest:
     """Return the manifest that waits; its bundle is made again where it was lost."""
     if site.pending.find(entry.release_id) is None:
-        measurement = _measurement(site, entry)
-        job = _job_of_measurement(measurement, entry.release_id)
+        measurement = measurement_of(site, entry)
+        job = job_of_measurement(measurement, entry.release_id)
         publish_steps.prepare(job, site, entry, measurement, randomness_of_run().sampling)
     pending = site.pending.find(entry.release_id)
     if pending is None:
@@ -396,7 +321,14 @@ def _approval_of(site: Site, entry: LedgerEntry) -> Approval:
     return parse_approval((bundle / APPROVAL_FILE).read_bytes())
 
 
-def _entry_of(site: Site, release_id: str) -> LedgerEntry:
+def entry_of(site: Site, release_id: str) -> LedgerEntry:
+    """Return the entry that has paid for a release.
+
+    Raises
+    ------
+    LedgerError
+        If no such release has paid.
+    """
     for entry in site.ledger.entries():
         if entry.release_id == release_id:
             return entry
@@ -407,7 +339,7 @@ def _entry_of(site: Site, release_id: str) -> LedgerEntry:
     )
 
 
-def _measurement(site: Site, entry: LedgerEntry) -> Measurement:
+def measurement_of(site: Site, entry: LedgerEntry) -> Measurement:
     """Open the sealed measurement of an entry; a row after SEALED may hold another digest."""
     sealed = next(
         row.digest
@@ -417,7 +349,8 @@ def _measurement(site: Site, entry: LedgerEntry) -> Measurement:
     return site.measurements.open(entry.release_id, expected_sha256=sealed)
 
 
-def _job_of_measurement(measurement: Measurement, release_id: str) -> ReleaseJob:
+def job_of_measurement(measurement: Measurement, release_id: str) -> ReleaseJob:
+    """Return the job that a measurement was made for, by the site file that it keeps."""
     record = measurement.record
     site_file = SiteFile.model_validate(record.site, by_name=False, by_alias=True)
     return job_of(site_file, release_id, requester=record.requester)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING
 
 from flows import terminal
@@ -39,7 +40,7 @@ def publish(options: argparse.Namespace) -> int:
 
 def approve(options: argparse.Namespace) -> int:
     """Sign a release that waits, and publish it."""
-    from flows.publication import approve as publish_signed
+    from flows.approval import approve as publish_signed
     from storage.keys import SigningKey
 
     key = SigningKey.read(options.key)
@@ -49,7 +50,7 @@ def approve(options: argparse.Namespace) -> int:
 
 def reject(options: argparse.Namespace) -> int:
     """Withhold a release that waits."""
-    from flows.publication import reject as withhold
+    from flows.approval import reject as withhold
     from storage.keys import SigningKey
 
     key = SigningKey.read(options.key)
@@ -58,6 +59,19 @@ def reject(options: argparse.Namespace) -> int:
         terminal.print_json(terminal.ledger_row(entry))
     else:
         terminal.line(f"withheld {entry.dataset}/{entry.release_id}; its charge stands")
+    return 0
+
+
+def sign(options: argparse.Namespace) -> int:
+    """Sign a decision about a bundle that waits, to be carried out elsewhere."""
+    from flows.approval import sign as sign_decision
+    from storage.keys import SigningKey
+
+    key = SigningKey.read(options.key)
+    signed = sign_decision(
+        options.bundle, key=key, decision=options.decision, reason=options.reason
+    )
+    sys.stdout.write(signed.to_bytes().decode("utf-8"))
     return 0
 
 

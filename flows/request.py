@@ -11,33 +11,107 @@ from privacy.errors import ConfigurationError
 from privacy.ledger import Partition
 from privacy.parameters import Analysis
 from storage.refs import ReleaseRef, new_release_id
+from storage.settings import Settings
 from tasks.run import ReleaseJob
+
+_RELEASE_ID = r"^r-[0-9]{8}-[0-9a-f]{8}$"  # names a folder before anything else is checked
+_ARRIVAL_ID = r"^a-[0-9]{8}-[0-9a-f]{8}$"
+_NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"
 
 
 class ReleaseRequest(BaseModel):
-    """Release a synthetic table of one dataset.
+    """Make a synthetic release of one dataset.
 
-    The site file says everything else. A request never holds a value of the table, a secret or a
-    seed, because the orchestrator stores and shows it.
+    What is read, what is guaranteed and who has to agree is written in the dataset's site file. A
+    request never holds a value of the table, a secret or a seed, because the orchestrator stores
+    and shows it.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    site_file: str = Field(description="Site file of the dataset (YAML).", min_length=1)
-    dataset: str = Field(description="Dataset that the site file must be about.", min_length=1)
+    dataset: str = Field(
+        title="Dataset",
+        description="Name of the dataset. Its site file says everything else about the release.",
+        pattern=_NAME,
+        max_length=63,
+    )
+    arrival: str | None = Field(
+        default=None,
+        title="Arrival",
+        description="Id of the table that has arrived and is to be read, as clustmix status lists "
+        "it. Left out: the source that the site file names.",
+        pattern=_ARRIVAL_ID,
+    )
     release_id: str = Field(
         default_factory=new_release_id,
-        description="Id of the release; made anew if left out.",
-        pattern=r"^r-[0-9]{8}-[0-9a-f]{8}$",  # names a folder before anything else is checked
+        title="Release id",
+        description="Id of the release. Leave it out: it is made anew.",
+        pattern=_RELEASE_ID,
     )
     new_draw: bool = Field(
         default=False,
-        description="Draw new noise, and pay again, where this table was measured before.",
+        title="New draw",
+        description="Draw new noise, and pay again, where this table was measured before. "
+        "Otherwise an unchanged table costs nothing and gives the same release.",
     )
-    requester: str | None = Field(
+
+    def site_path(self, settings: Settings) -> Path:
+        """Return where the site file of the dataset is."""
+        return settings.sites / f"{self.dataset}.yaml"
+
+    def requester_of(self, settings: Settings) -> str | None:
+        """Return the key id of the person in whose name the release is asked for.
+
+        The page of the orchestrator knows nobody, so a page cannot say who asks.
+        """
+        return settings.requester
+
+
+class SiteRequest(ReleaseRequest):
+    """The same from the command line: with a site file of any place, asked by the holder of a key.
+
+    Parameters
+    ----------
+    site_file
+        Site file of the dataset.
+    requester
+        Key id of the person who asks; needed where an officer has to approve.
+    """
+
+    site_file: str = Field(min_length=1)
+    requester: str | None = Field(default=None, pattern=r"^[0-9a-f]{16}$")
+
+    def site_path(self, settings: Settings) -> Path:
+        """Return the place of the site file."""
+        return Path(self.site_file)
+
+    def requester_of(self, settings: Settings) -> str | None:
+        """Return the key id of the person who asks."""
+        return self.requester
+
+
+class PublishRequest(BaseModel):
+    """Publish a sealed measurement, with an officer's decision where one is needed.
+
+    The decision proves itself: it is signed with the officer's own key, whoever pastes it here.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    dataset: str = Field(
+        title="Dataset", description="Name of the dataset.", pattern=_NAME, max_length=63
+    )
+    release_id: str = Field(
+        title="Release id",
+        description="Id of the release whose measurement is sealed, r-YYYYMMDD-xxxxxxxx.",
+        pattern=_RELEASE_ID,
+    )
+    decision: str | None = Field(
         default=None,
-        description="Key id of the person who asks; needed where an officer has to approve.",
-        pattern=r"^[0-9a-f]{16}$",
+        title="Signed decision",
+        description="What clustmix sign has printed for the officer, approving or rejecting. "
+        "Leave it out where no officer has to agree.",
+        max_length=20_000,
     )
 
 
@@ -80,7 +154,7 @@ def _partition_of(site: SiteFile) -> Partition | None:
     return Partition(scheme=scheme, parts=declared.parts, part=declared.part)
 
 
-def load_job(request: ReleaseRequest) -> ReleaseJob:
+def load_job(request: ReleaseRequest, settings: Settings) -> ReleaseJob:
     """Read the site file of a request.
 
     Raises
@@ -89,7 +163,7 @@ def load_job(request: ReleaseRequest) -> ReleaseJob:
         If the file is not a valid site file, is about another dataset, asks for an analysis
         that cannot be published, or needs an approval and nobody signs the request.
     """
-    site = load_site(Path(request.site_file))
+    site = load_site(request.site_path(settings))
     if site.dataset != request.dataset:
         raise ConfigurationError(
             "OTHER_DATASET",
@@ -101,10 +175,12 @@ def load_job(request: ReleaseRequest) -> ReleaseJob:
             "expected analysis: proven, found published: its epsilon is claimed by the paper, not "
             "proven, so it can be compared (clustmix benchmark) but not released",
         )
-    if site.approval is Approval.OFFICER and request.requester is None:
+    requester = request.requester_of(settings)
+    if site.approval is Approval.OFFICER and requester is None:
         raise ConfigurationError(
             "REQUESTER_MISSING",
             "expected the key of the person who asks, because an officer other than that person "
-            "has to approve; give --key (clustmix keygen makes one)",
+            "has to approve; give --key (clustmix keygen makes one), or CLUSTMIX_REQUESTER where "
+            "the orchestrator asks",
         )
-    return job_of(site, request.release_id, requester=request.requester)
+    return job_of(site, request.release_id, requester=requester)

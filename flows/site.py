@@ -139,6 +139,18 @@ class BudgetSection(_Section):
     window: WindowSection | None = None
 
 
+class ArrivalSection(_Section):
+    """What a table that arrives in the landing folder has to keep to.
+
+    Parameters
+    ----------
+    max_age_hours
+        Oldest announcement that is accepted, from the moment it was signed.
+    """
+
+    max_age_hours: Annotated[StrictInt, Field(ge=1, le=720)] = 24
+
+
 class Approval(StrEnum):
     """Who has to agree before a release is published."""
 
@@ -173,6 +185,9 @@ class SiteFile(_Section):
     approval
         ``officer`` if a second person has to sign each release before it is published. Once a
         cohort was released under it, no site file can turn it off.
+    arrival
+        Lets a table that arrives in the landing folder take the place of ``source.path`` and
+        start a release; arrivals are refused if left out.
     """
 
     dataset: Annotated[str, AfterValidator(check_name)]
@@ -187,6 +202,7 @@ class SiteFile(_Section):
     rows: Annotated[StrictInt, Field(ge=1, le=10_000_000)]
     public_benchmark_data: StrictBool = False
     approval: Approval = Approval.NONE
+    arrival: ArrivalSection | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -221,6 +237,10 @@ class SiteFile(_Section):
             raise ValueError(
                 "privacy_unit.partition: expected adjacency add_remove; a patient who is replaced "
                 "may move from one part to another, so the parts do not protect each other"
+            )
+        if self.arrival is not None and self.source.kind not in ("csv", "parquet"):
+            raise ValueError(
+                "arrival: expected a source of kind csv or parquet, since what arrives is a file"
             )
         if self.analysis is not Analysis.PROVEN and not self.public_benchmark_data:
             raise ValueError(

@@ -14,6 +14,7 @@ from dataclasses import asdict
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from flows.stages import STAGES
 from privacy.errors import ClustMixError
 from privacy.parameters import Adjacency
 
@@ -30,32 +31,6 @@ _INDENT = 12
 _ADJACENCY_TEXTS = {
     Adjacency.ADD_REMOVE: "add or remove one patient",
     Adjacency.REPLACE_ONE: "replace one patient",
-}
-
-_STAGE_TEXTS = {
-    "clean-up": "close and delete what dead runs left",
-    "check-source": "compare the header with the schema",
-    "plan": "calibrate every noise scale",
-    "identify": "look whether this was measured before",
-    "reserve": "charge the budget",
-    "ingest": "read, check and encode the table",
-    "input-gate": "hold the table against the declared rules",
-    "bound-contributions": "bound what each patient contributes",
-    "cluster": "start the workers",
-    "partition": "cut the domain into public slices",
-    "constrained-gmm": "place mixture components (noise)",
-    "kip": "adapt a support set to noisy moments (noise)",
-    "noise-calibration": "hold the draws against the plan",
-    "mixing": "release mixture and label model (noise)",
-    "histograms": "release feature-by-label histograms (noise)",
-    "seal": "keep the noisy measurement for good",
-    "decode": "sample records and decode them",
-    "output-gate": "check the synthetic rows",
-    "commit": "approve in the ledger",
-    "report": "write the report, the card and the manifest",
-    "published-clustmix": "run Algorithm 2 of the paper as printed",
-    "publish": "publish all files at once",
-    "purge": "delete the private workspace",
 }
 
 
@@ -103,7 +78,7 @@ class Progress:
 
     def __call__(self, name: str, seconds: float | None) -> None:
         """Take note of a stage that starts (None) or ends."""
-        text = _STAGE_TEXTS.get(name, "")
+        text = STAGES.get(name, "")
         if seconds is None:
             self.waiting(f"{name:<19}  {text:<46}     ")
             return

@@ -32,6 +32,18 @@ class Settings(BaseSettings):
     ledger_url : SecretStr or None
         ``postgresql://`` address of a ledger that several installations share; None keeps it in
         a file below `home`. It may hold a password and is never shown.
+    sites : Path
+        Folder with the site file of each dataset, ``<dataset>.yaml``, for releases that the
+        orchestrator starts.
+    landing : str
+        Where new tables arrive: a folder, or an address that fsspec knows (``s3://bucket/prefix``).
+    requester : str or None
+        Key id of the person in whose name the orchestrator asks for releases.
+    releases_url : str or None
+        Address at which readers find the release store; None links to files.
+    notify_url : SecretStr or None
+        Address that is told of refused, withheld and burned releases; None tells nobody. It may
+        hold a token and is never shown.
     """
 
     model_config = SettingsConfigDict(
@@ -45,6 +57,11 @@ class Settings(BaseSettings):
     dask_workers: int = Field(default=2, ge=0, le=256)
     dask_address: str | None = None
     ledger_url: SecretStr | None = None
+    sites: Path = Field(default=Path("deployments/sites"), validate_default=True)
+    landing: str = Field(default="landing", min_length=1, validate_default=True)
+    requester: str | None = Field(default=None, pattern=r"^[0-9a-f]{16}$")
+    releases_url: str | None = Field(default=None, pattern=r"^https?://")
+    notify_url: SecretStr | None = None
 
     @field_validator("ledger_url")
     @classmethod
@@ -53,7 +70,19 @@ class Settings(BaseSettings):
             raise ValueError("expected an address that begins with postgresql://")
         return url
 
-    @field_validator("home", "releases", "data_dir")
+    @field_validator("notify_url")
+    @classmethod
+    def _web(cls, url: SecretStr | None) -> SecretStr | None:
+        if url is not None and not url.get_secret_value().startswith(("http://", "https://")):
+            raise ValueError("expected an address that begins with http:// or https://")
+        return url
+
+    @field_validator("landing")
+    @classmethod
+    def _absolute_unless_remote(cls, place: str) -> str:
+        return place if "://" in place else str(Path(place).expanduser().absolute())
+
+    @field_validator("home", "releases", "data_dir", "sites")
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
         # Worker processes may have another current directory.
@@ -91,6 +120,19 @@ class Settings(BaseSettings):
     def adjustments(self) -> Path:
         """Folder of what officers signed when they entered a charge by hand."""
         return self.home / "adjustments"
+
+    @property
+    def arrivals(self) -> Path:
+        """Folder of the tables that arrived and are not released yet, and of what is known of them.
+
+        Holds rows.
+        """
+        return self.home / "arrivals"
+
+    @property
+    def server_home(self) -> Path:
+        """State of the parts that run beside the orchestrator on this machine."""
+        return self.home / "server"
 
     @property
     def private_root(self) -> Path:

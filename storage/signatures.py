@@ -325,7 +325,28 @@ def parse_approval(content: bytes) -> Approval:
 def require_approval(
     approval: Approval, manifest: Manifest, *, signer: PublicKey, officers: Sequence[PublicKey]
 ) -> PublicKey:
-    """Check that an approval is one of this release by somebody who may give it.
+    """Check that a decision about this release is an approval by somebody who may give it.
+
+    Parameters, result and errors are those of `require_decision`.
+
+    Raises
+    ------
+    IntegrityError
+        Also if the decision is a rejection.
+    """
+    officer = require_decision(approval, manifest, signer=signer, officers=officers)
+    if approval.statement.decision != "approve":
+        raise IntegrityError(
+            "APPROVAL_REJECTED",
+            f"file {APPROVAL_FILE} rejects the release; do not use it and ask who published it",
+        )
+    return officer
+
+
+def require_decision(
+    approval: Approval, manifest: Manifest, *, signer: PublicKey, officers: Sequence[PublicKey]
+) -> PublicKey:
+    """Check that a decision is one about this release, by somebody who may decide.
 
     Parameters
     ----------
@@ -347,9 +368,9 @@ def require_approval(
     Raises
     ------
     IntegrityError
-        If the signature is wrong or of an unknown key; if the decision is a rejection; if it is
-        about another charge, release, measurement, guarantee or requester; if the officer is the
-        requester or the pipeline.
+        If the signature is wrong or of an unknown key; if the decision is about another charge,
+        release, measurement, guarantee or requester; if the officer is the requester or the
+        pipeline.
     """
     officer = approval.verify(officers)
     statement = approval.statement
@@ -364,11 +385,6 @@ def require_approval(
             "APPROVER_IS_PIPELINE",
             f"file {APPROVAL_FILE} is signed by key {officer.key_id}, which signed the manifest; "
             "expected a person to approve it",
-        )
-    if statement.decision != "approve":
-        raise IntegrityError(
-            "APPROVAL_REJECTED",
-            f"file {APPROVAL_FILE} rejects the release; do not use it and ask who published it",
         )
     approved = {
         "ledger_entry": manifest.ledger_entry,

@@ -39,27 +39,26 @@ def clean_up(site: Site) -> None:
     approved entry stays as it is, to be published by the next run of the same request, unless its
     bundle is in the store already.
     """
-    with stage("clean-up"):
-        root = site.private_root
-        # Entries first: a run holds its workspace from before its reservation to after its last
-        # transition, so an open entry that was seen here and has no live run is abandoned.
-        owner = site.owner
-        entries = [entry for entry in site.ledger.entries() if entry.owner == owner]
-        # The same holds for the folders that it writes. They are listed here and not taken from the
-        # workspaces that are purged, since a clean-up may die too.
-        written = staged(site.settings.measurements) | site.pending.release_ids()
-        live = live_run_ids(root)
-        for entry in entries:
-            if entry.release_id not in live:
-                _close_dead(site, entry)
-        waiting = {e.release_id for e in site.ledger.entries() if e.state in _AFTER_SEAL}
-        purge_abandoned(root)
-        for release_id in written - live:
-            remove_staging(site.settings.measurements, release_id)
-            remove_staging(site.settings.pending, release_id)
-            if release_id not in waiting:
-                site.pending.remove(release_id)
-        site.releases.clean_staging()
+    root = site.private_root
+    # Entries first: a run holds its workspace from before its reservation to after its last
+    # transition, so an open entry that was seen here and has no live run is abandoned.
+    owner = site.owner
+    entries = [entry for entry in site.ledger.entries() if entry.owner == owner]
+    # The same holds for the folders that it writes. They are listed here and not taken from the
+    # workspaces that are purged, since a clean-up may die too.
+    written = staged(site.settings.measurements) | site.pending.release_ids()
+    live = live_run_ids(root)
+    for entry in entries:
+        if entry.release_id not in live:
+            _close_dead(site, entry)
+    waiting = {e.release_id for e in site.ledger.entries() if e.state in _AFTER_SEAL}
+    purge_abandoned(root)
+    for release_id in written - live:
+        remove_staging(site.settings.measurements, release_id)
+        remove_staging(site.settings.pending, release_id)
+        if release_id not in waiting:
+            site.pending.remove(release_id)
+    site.releases.clean_staging()
 
 
 def _close_dead(site: Site, entry: LedgerEntry, *, note: str = "ABANDONED") -> None:

@@ -14,6 +14,8 @@ import sys
 import threading
 from typing import Any
 
+from privacy.errors import ConfigurationError
+
 GRACE_SECONDS = 5.0
 """How long the server may take to stop by itself."""
 
@@ -25,6 +27,35 @@ def end_server_with_this_process() -> None:
     # The class has no setting for how it starts its process. Prefect is pinned, and a test kills a
     # run and looks for its server.
     SubprocessASGIServer._run_uvicorn_command = _start  # type: ignore[assignment, method-assign]
+
+
+def refuse_unsafe_orchestrator() -> None:
+    """Refuse to run where Prefect would keep results or what is printed.
+
+    Whoever starts a worker decides about its settings; a run that is about to read private rows
+    looks at them itself.
+
+    Raises
+    ------
+    ConfigurationError
+        Naming the variable.
+    """
+    from prefect.settings import get_current_settings
+
+    settings = get_current_settings()
+    kept = {
+        "PREFECT_RESULTS_PERSIST_BY_DEFAULT": settings.results.persist_by_default,
+        "PREFECT_TASKS_DEFAULT_PERSIST_RESULT": bool(settings.tasks.default_persist_result),
+        "PREFECT_LOGGING_LOG_PRINTS": settings.logging.log_prints,
+        "PREFECT_DEBUG_MODE": settings.debug_mode,
+    }
+    for variable, found in kept.items():
+        if found:
+            raise ConfigurationError(
+                "ORCHESTRATOR_UNSAFE",
+                f"expected {variable}=false in the environment of the worker, found true: Prefect "
+                "would keep what private steps return or print; start the worker anew without it",
+            )
 
 
 def _start(server: Any) -> subprocess.Popen[bytes]:

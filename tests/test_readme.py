@@ -156,10 +156,8 @@ def folder(released_once, tmp_path, monkeypatch):
     monkeypatch.setattr("tasks.runtime.configure_prefect", lambda settings: None)
 
     def run_release(request):
-        from flows import release
-
         with made.without_engine():
-            outcome = release._run_with_private_log(request)
+            outcome = made.body_of_release(request)
         if hasattr(outcome, "error"):
             raise outcome.error()
         return outcome

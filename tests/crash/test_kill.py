@@ -43,6 +43,7 @@ POINTS = {
     "after a seal": ("executing", "burned"),
     "seal": ("executing", "burned"),
     "before the SEALED row": ("executing", "published"),
+    "purge": ("sealed", "published"),
     "decode": ("sealed", "published"),
     "output-gate": ("sealed", "published"),
     "report": ("sealed", "published"),
@@ -52,7 +53,6 @@ POINTS = {
     "before rename": ("approved", "published"),
     "after rename": ("approved", "published"),
     "before the PUBLISHED row": ("approved", "published"),
-    "purge": ("published", "published"),
 }
 METHOD_POINTS = dict.fromkeys(made.STAGES_OF_CLUSTMIX, ("executing", "burned"))
 

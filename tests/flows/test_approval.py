@@ -9,7 +9,8 @@ import made_up_release as made
 import pytest
 
 from flows.cli import main
-from flows.publication import approve, reject, resample
+from flows.approval import approve, reject
+from flows.publication import resample
 from privacy.errors import ClustMixError, ConfigurationError, IntegrityError, LedgerError
 from storage.keys import SigningKey, read_public_keys
 from storage.releases import verify_bundle
@@ -125,7 +126,8 @@ def test_request_is_signed_too(installation):
         made.release_without_engine(path)
     assert str(caught.value) == (
         "REQUESTER_MISSING: expected the key of the person who asks, because an officer other "
-        "than that person has to approve; give --key (clustmix keygen makes one)"
+        "than that person has to approve; give --key (clustmix keygen makes one), or "
+        "CLUSTMIX_REQUESTER where the orchestrator asks"
     )
     assert not (installation / "home" / "ledger.sqlite").exists()
 

@@ -134,7 +134,7 @@ def test_a_release_that_failed_after_its_seal_goes_on_from_there(installation):
     site = made.write_site(installation)
     with (
         mock.patch.object(publish_steps, "sample_rows", side_effect=RuntimeError),
-        pytest.raises(ClustMixError, match="prepare:RuntimeError"),
+        pytest.raises(ClustMixError, match="publish:RuntimeError"),
     ):
         made.release_without_engine(site)
     (entry,) = ledger_of(installation).entries()
@@ -167,7 +167,7 @@ def test_a_sealed_release_is_published_without_its_table(installation, capsys):
     site = made.write_site(installation)
     with (
         mock.patch.object(publish_steps, "sample_rows", side_effect=RuntimeError),
-        pytest.raises(ClustMixError, match="prepare:RuntimeError"),
+        pytest.raises(ClustMixError, match="publish:RuntimeError"),
     ):
         made.release_without_engine(site)
     (installation / "cohort.csv").unlink()
@@ -186,7 +186,7 @@ def test_a_gate_that_fails_where_a_release_goes_on_withholds_it(installation):
     site = made.write_site(installation)
     with (
         mock.patch.object(publish_steps, "sample_rows", side_effect=RuntimeError),
-        pytest.raises(ClustMixError, match="prepare:RuntimeError"),
+        pytest.raises(ClustMixError, match="publish:RuntimeError"),
     ):
         made.release_without_engine(site)
     failed = Withheld("OUTPUT_GATE", "the synthetic rows break these rules: made up")

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from flows.release import release_cohort, run_release
-from flows.request import ReleaseRequest, load_job
+from flows.request import SiteRequest, load_job
 from privacy.accountants.gaussian import GaussianAccountant
 from privacy.errors import BudgetRefused, ClustMixError, ConfigurationError
 from privacy.event_records import event_to_dict
@@ -19,6 +19,7 @@ from privacy.parameters import Adjacency
 from storage.keys import KeyStore
 from storage.ledger_db import LedgerDatabase
 from storage.releases import verify_bundle
+from storage.settings import load_settings
 from storage.workspace import PrivateWorkspace
 from tasks import ingest_steps
 from tasks.encoding import encode_chunk
@@ -39,7 +40,7 @@ def stored_by_orchestrator():
 
 
 def ask(site, *, new_draw=False):
-    return ReleaseRequest(site_file=str(site), dataset="made-up", new_draw=new_draw)
+    return SiteRequest(site_file=str(site), dataset="made-up", new_draw=new_draw)
 
 
 def trusted(installation):
@@ -50,7 +51,7 @@ def test_release_is_published_and_adds_up(installation):
     site = made.write_site(installation, method=made.SMALL_CLUSTMIX)
     stored, request = stored_by_orchestrator(), ask(site)
     outcome = run_release(request)
-    job = load_job(request)
+    job = load_job(request, load_settings())
 
     assert outcome.release_id == request.release_id
     bundle = installation / "releases" / "made-up" / request.release_id
@@ -152,7 +153,7 @@ def test_nothing_escapes_the_flow_before_the_run_begins(installation, monkeypatc
 def test_release_id_names_a_folder_and_nothing_else():
     # It is part of a path before the body of the flow has run.
     with pytest.raises(ValueError, match="release_id"):
-        ReleaseRequest(site_file="site.yaml", dataset="made-up", release_id="../../elsewhere")
+        SiteRequest(site_file="site.yaml", dataset="made-up", release_id="../../elsewhere")
 
 
 @pytest.mark.parametrize("spelling", ["same", "mixed"])
@@ -179,7 +180,7 @@ def test_patient_spelled_in_two_ways_is_one_patient(installation, monkeypatch, s
 
 def test_patient_stored_as_two_types_is_one_patient(installation):
     site = made.write_site(installation)
-    job = load_job(ask(site))
+    job = load_job(ask(site), load_settings())
     frame = made.made_up_cohort().head(100).astype({"age": str, "lactate": str})
     whole, real = frame.assign(patient=range(100)), frame.assign(patient=range(100))
     real["patient"] = real["patient"].astype(float)

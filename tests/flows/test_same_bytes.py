@@ -8,7 +8,7 @@ import made_up_release as made
 import numpy as np
 import pytest
 
-from flows.request import ReleaseRequest, load_job
+from flows.request import SiteRequest, load_job
 from privacy.errors import Withheld
 from privacy.randomness import SeededNoise
 from storage import ledger_db
@@ -17,6 +17,7 @@ from storage.ledger_db import LedgerDatabase
 from storage.manifest import MANIFEST_FILE
 from storage.measurements import MeasurementStore
 from storage.releases import ReleaseStore
+from storage.settings import load_settings
 from tasks import ingest_steps
 from tasks.run import Randomness, fixed_randomness
 from tasks.shards import load_shard
@@ -112,7 +113,7 @@ def test_other_randomness_gives_other_files(run_with):
 @pytest.mark.parametrize("dask_workers", [0, 2])
 def test_released_arrays_are_those_of_the_serial_reference(run_with, site, dask_workers):
     kept = run_with(dask_workers=dask_workers)
-    job = load_job(ReleaseRequest(site_file=str(site), dataset="made-up"))
+    job = load_job(SiteRequest(site_file=str(site), dataset="made-up"), load_settings())
     curator = Curator(
         plan=job.synthesizer.plan(mu=job.mu),
         compute=InProcessCompute(kept.shards),

@@ -160,8 +160,7 @@ def run_and_say(
     shard: DyingShard | None,
 ) -> None:
     """Body of a process: release, and say where it is and how it ends."""
-    from flows import release
-    from flows.request import ReleaseRequest
+    from flows.request import SiteRequest
     from tasks import measure_steps
     from tasks.runtime import Failed, guarded_call
 
@@ -182,8 +181,8 @@ def run_and_say(
             patches.enter_context(mock.patch.object(measure_steps, "contribution_of_shard", shard))
         patches.enter_context(made.without_engine())
         # As `flows.release.release_cohort` does it.
-        asked = ReleaseRequest.model_validate(request)
-        outcome = guarded_call("release", release._run_with_private_log, asked)
+        asked = SiteRequest.model_validate(request)
+        outcome = guarded_call("release", made.body_of_release, asked)
     if isinstance(outcome, Failed):
         pipe.send({"code": outcome.code, "message": outcome.message})
     else:
@@ -194,7 +193,7 @@ def approve_and_die(
     environment: dict[str, str], release_id: str, key_file: str, death: Death
 ) -> None:
     """Body of a process: the decision of an officer, which does not come to its end."""
-    from flows.publication import approve
+    from flows.approval import approve
     from storage.keys import SigningKey
     from storage.settings import load_settings
     from tasks.run import Site

@@ -152,35 +152,42 @@ def without_engine() -> Iterator[None]:
     """Run the steps of the release flow as they are, guarded but without task runs."""
     from prefect import Task
 
-    from flows import release
+    from flows import measure, release
 
-    tasks = {name: value for name, value in vars(release).items() if isinstance(value, Task)}
-    assert len(tasks) >= 9
-    make = release.guarded_task
+    make = measure.guarded_task
     with ExitStack() as stack:
-        for name, task in tasks.items():
-            stack.enter_context(mock.patch.object(release, name, _body(task)))
+        n_tasks = 0
+        for module in (measure, release):
+            tasks = {name: value for name, value in vars(module).items() if isinstance(value, Task)}
+            n_tasks += len(tasks)
+            for name, task in tasks.items():
+                stack.enter_context(mock.patch.object(module, name, _body(task)))
+        assert n_tasks >= 8
         # The method's stages become tasks during the run.
         stack.enter_context(
             mock.patch.object(
-                release, "guarded_task", lambda **options: lambda f: _body(make(**options)(f))
+                measure, "guarded_task", lambda **options: lambda f: _body(make(**options)(f))
             )
         )
         yield
 
 
+def body_of_release(asked: Any) -> Any:
+    """Run the body of the release flow, as the flow does, without an engine."""
+    from flows import release, serving
+
+    return serving.with_private_log("release", asked, release._release)
+
+
 def release_without_engine(site_file: Path, **request: Any) -> Any:
     """Run the body of the release flow and return its outcome, or raise as `run_release` does."""
-    from flows import release
-    from flows.request import ReleaseRequest
+    from flows.request import SiteRequest
     from flows.site import load_site
     from tasks.runtime import Failed
 
-    asked = ReleaseRequest(
-        site_file=str(site_file), dataset=load_site(site_file).dataset, **request
-    )
+    asked = SiteRequest(site_file=str(site_file), dataset=load_site(site_file).dataset, **request)
     with without_engine():
-        outcome = release._run_with_private_log(asked)
+        outcome = body_of_release(asked)
     if isinstance(outcome, Failed):
         raise outcome.error()
     return outcome
@@ -266,14 +273,11 @@ def release_and_die(
     """Body of a forked process: release without an engine and die at a point."""
     os.environ.update(environment)
     with record_draws(Path(draws)), without_engine(), killer_at(point):
-        from flows import release
-        from flows.request import ReleaseRequest
+        from flows.request import SiteRequest
         from flows.site import load_site
 
         dataset = load_site(Path(site_file)).dataset
-        release._run_with_private_log(
-            ReleaseRequest(site_file=site_file, dataset=dataset, release_id=release_id)
-        )
+        body_of_release(SiteRequest(site_file=site_file, dataset=dataset, release_id=release_id))
 
 
 def release_and_pause(
@@ -519,12 +523,12 @@ STAGES_OF_NAIVE_BAYES = (
     "bound-contributions",
     "histograms",
     "seal",
+    "purge",
     "decode",
     "output-gate",
     "report",
     "commit",
     "publish",
-    "purge",
 )
 STAGES_OF_CLUSTMIX = ("partition", "constrained-gmm", "kip", "noise-calibration", "mixing")
 CONTRIBUTIONS = ("cell_histograms", "second_moments", "feature_label_sums", "residual_moments")
@@ -532,14 +536,14 @@ CONTRIBUTIONS = ("cell_histograms", "second_moments", "feature_label_sums", "res
 
 def _failure(name: str, site_file: Path, patch: Any) -> dict[str, Any]:
     from flows.release import run_release
-    from flows.request import ReleaseRequest
+    from flows.request import SiteRequest
     from flows.site import load_site
     from storage.ledger_db import LedgerDatabase
     from storage.settings import load_settings
 
     settings = load_settings()
     # Each failure begins with a table that was never measured.
-    request = ReleaseRequest(
+    request = SiteRequest(
         site_file=str(site_file), dataset=load_site(site_file).dataset, new_draw=True
     )
     caught: BaseException | None = None

@@ -1,0 +1,202 @@
+"""The measurement of a cohort: from a request to a sealed entry of the ledger.
+
+Order is everything here. The plan is calibrated and the budget charged before a private byte is
+read; noise is drawn in this process, once, after aggregation, and sealed before it is used; the
+private workspace is gone at the end, however the run ends. No step is cached or tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from prefect import flow
+from prefect.client.schemas.objects import State
+
+from flows import serving
+from flows.request import ReleaseRequest
+from flows.serving import Ending
+from privacy.errors import ClustMixError
+from privacy.ledger import EntryState, LedgerEntry
+from storage.cohorts import CohortReader
+from storage.diagnostics import DiagnosticsFile
+from storage.settings import Settings
+from storage.workspace import PrivateWorkspace
+from tasks import ingest_steps, ledger_steps, measure_steps
+from tasks.cluster import connect, local_cluster
+from tasks.compute import DaskExecutor, Executor, LocalExecutor
+from tasks.run import ReleaseJob, Site, randomness_of_run, stage
+from tasks.runtime import PipelineError, guarded_task
+from tasks.synthesizers.curator import Curator
+from tasks.synthesizers.plan import MeasurementPlan
+
+check_source = guarded_task(name="check-source")(ledger_steps.check_source)
+plan_measurement = guarded_task(name="plan")(measure_steps.plan_measurement)
+identify = guarded_task(name="identify")(ledger_steps.identify)
+reserve = guarded_task(name="reserve")(ledger_steps.reserve)
+ingest = guarded_task(name="ingest")(ingest_steps.ingest)
+seal = guarded_task(name="seal")(measure_steps.seal)
+
+
+@guarded_task(name="clean-up")
+def clean_up(site: Site) -> None:
+    """Close and delete what dead runs have left."""
+    with stage("clean-up"):
+        ledger_steps.clean_up(site)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """The entry that has paid for a measurement.
+
+    Parameters
+    ----------
+    entry
+        The entry, sealed or further.
+    created
+        Whether this run has made it; otherwise the same table was measured before.
+    """
+
+    entry: LedgerEntry
+    created: bool
+
+
+@flow(
+    name="measure",
+    flow_run_name="{request.dataset}/{request.release_id}",
+    log_prints=False,
+    persist_result=False,
+    retries=0,
+    validate_parameters=True,
+)
+def measure_cohort(request: ReleaseRequest) -> State[None]:
+    """Measure a dataset under differential privacy and seal what was measured.
+
+    The run ends with the private rows deleted. What it has sealed is published by another run, of
+    the flow "publish", which reads no row.
+
+    Returns
+    -------
+    State
+        Completed; Refused or Withheld, which are ordinary ends; or Failed. Its message is public.
+        No exception leaves the flow, because the orchestrator would pickle it to disk.
+    """
+    return serving.run("measure", request, _measure_for_page)
+
+
+def _measure_for_page(request: ReleaseRequest, settings: Settings) -> Ending:
+    """Measure, and tell the page of the orchestrator what came of it."""
+    site = Site(settings=settings)
+    with serving.arrival_of(request, settings) as job:
+        measured = measure(job, site, new_draw=request.new_draw)
+        entry = measured.entry
+        serving.show_budget(job, site)
+        if measured.created:
+            return Ending(text=f"sealed {job.ref}")
+        if entry.state is not EntryState.PUBLISHED:
+            text = f"{job.ref}: this table was measured before, as {entry.release_id}"
+            return Ending(text=f"{text}, which is {entry.state.value}; nothing is charged")
+        serving.ask_for_publication(entry)
+        text = f"{job.ref}: this table was released before, as {entry.release_id}"
+        return Ending(text=f"{text}; nothing is charged")
+
+
+def measure(job: ReleaseJob, site: Site, *, new_draw: bool = False) -> Measured:
+    """Measure a cohort, or find the measurement of the same table that was paid for before.
+
+    Raises
+    ------
+    ClustMixError
+        With a public code and message; its class says how the run ended.
+
+    Privacy
+    -------
+    After it returns, nothing of this run holds a private row but the source itself.
+    """
+    with _private_run(site, job) as workspace:
+        clean_up(site)
+        reader = CohortReader(job.source, settings=site.settings)
+        check_source(job, reader)
+        plan = plan_measurement(job)
+        with _executor(job, site, workspace) as executor:
+            key = identify(job, site, reader)
+            reservation = reserve(job, site, key, new_draw=new_draw)
+            if reservation.created:
+                with _closing(site, reservation.entry):
+                    _draw(job, site, workspace, reader, plan, reservation.entry, executor)
+    entry = site.ledger.entry(reservation.entry.entry_id)
+    return Measured(entry=entry, created=reservation.created)
+
+
+def _draw(
+    job: ReleaseJob,
+    site: Site,
+    workspace: PrivateWorkspace,
+    reader: CohortReader,
+    plan: MeasurementPlan,
+    entry: LedgerEntry,
+    executor: Executor,
+) -> None:
+    """Read the cohort, run the method's stages, seal; nothing after this reads private rows."""
+    ledger_steps.begin(site, entry)
+    diagnostics = DiagnosticsFile(site.settings.diagnostics / f"{job.ref.release_id}.jsonl")
+    shards = ingest(job, reader, workspace, diagnostics)
+    seals = measure_steps.Seals(workspace)
+    curator = Curator(
+        plan=plan,
+        compute=measure_steps.ShardCompute(executor, shards),
+        noise_source=randomness_of_run().noise_source,
+        seal=seals,
+    )
+    released: dict[str, Any] = {}
+    for method_stage in job.synthesizer.stages(mu=job.mu):
+        run_stage = guarded_task(name=method_stage.name)(measure_steps.run_stage)
+        released = run_stage(method_stage, curator, released)
+    measure_steps.check_draws(plan, curator)
+    for shard in shards:
+        shard.unlink()
+    seal(job, site, entry, curator, seals, released)
+
+
+@contextmanager
+def _private_run(site: Site, job: ReleaseJob) -> Iterator[PrivateWorkspace]:
+    """Give a run its private workspace, purged at the end however the run ends."""
+    with PrivateWorkspace.create(site.private_root, job.ref.release_id) as workspace:
+        yield workspace
+        with stage("purge"):
+            workspace.purge()
+
+
+@contextmanager
+def _closing(site: Site, entry: LedgerEntry) -> Iterator[None]:
+    """Close the ledger entry of a run that stops; never give a charge back once data were read."""
+    try:
+        yield
+    except BaseException as error:
+        public = error if isinstance(error, ClustMixError) else _unnamed(error)
+        ledger_steps.close_failed(site, entry, public)
+        raise
+
+
+def _unnamed(error: BaseException) -> ClustMixError:
+    return PipelineError(f"measure:{type(error).__name__}", "the run stopped")
+
+
+@contextmanager
+def _executor(job: ReleaseJob, site: Site, workspace: PrivateWorkspace) -> Iterator[Executor]:
+    """Run sums on the configured Dask cluster, a local one, or in this process."""
+    settings = site.settings
+    if settings.dask_address is not None:
+        with connect(settings.dask_address) as client:
+            yield DaskExecutor(client, job.ref.release_id)
+    elif settings.dask_workers == 0:
+        yield LocalExecutor()
+    else:
+        with ExitStack() as cluster:
+            with stage("cluster"):
+                client = cluster.enter_context(
+                    local_cluster(settings.dask_workers, workspace.path("dask"))
+                )
+            yield DaskExecutor(client, job.ref.release_id)

@@ -1,0 +1,92 @@
+"""The publication of a sealed measurement, as a run of its own. No table is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from prefect import flow
+from prefect.client.schemas.objects import State
+
+from flows import serving
+from flows.approval import decide
+from flows.publication import ReleaseOutcome, answer, entry_of, job_of_measurement, measurement_of
+from flows.request import PublishRequest, ReleaseRequest, load_job
+from flows.serving import Ending
+from privacy.errors import LedgerError
+from privacy.ledger import EntryState, LedgerEntry
+from storage.manifest import MANIFEST_FILE, parse_manifest
+from storage.settings import Settings
+from storage.signatures import parse_approval
+from tasks.run import ReleaseJob, Site
+from tasks.runtime import guarded_task
+
+_UNSEALED = (EntryState.RESERVED, EntryState.EXECUTING, EntryState.VOID, EntryState.BURNED)
+
+publish = guarded_task(name="publish")(answer)
+carry_out = guarded_task(name="carry-out-decision")(decide)
+
+
+@flow(
+    name="publish",
+    flow_run_name="{request.dataset}/{request.release_id}",
+    log_prints=False,
+    persist_result=False,
+    retries=0,
+    validate_parameters=True,
+)
+def publish_measurement(request: PublishRequest) -> State[None]:
+    """Publish a sealed measurement; where an officer has to agree, only with a signed decision.
+
+    Returns
+    -------
+    State
+        Completed; Waiting, where an officer has to decide; Withheld, also where one has rejected;
+        or Failed. Its message is public.
+    """
+    return serving.run("publish", request, _publish_for_page)
+
+
+def _publish_for_page(request: PublishRequest, settings: Settings) -> Ending:
+    """Publish, or carry out a decision, and tell the page what came of it."""
+    site = Site(settings=settings)
+    entry = entry_of(site, request.release_id)
+    if entry.dataset != request.dataset:
+        raise LedgerError(
+            "OTHER_DATASET",
+            f"expected a release of dataset {request.dataset!r}, found {entry.release_id} of "
+            f"{entry.dataset!r}",
+        )
+    if request.decision is None:
+        outcome = publish(_job(request, site, entry), site, entry)
+    else:
+        decided = carry_out(
+            site, request.release_id, parse_approval(request.decision.strip().encode("utf-8"))
+        )
+        if not isinstance(decided, ReleaseOutcome):
+            return Ending(name="Withheld", text=f"{decided.release_id}: rejected by an officer")
+        outcome = decided
+    return _shown(outcome, site)
+
+
+def _job(request: PublishRequest, site: Site, entry: LedgerEntry) -> ReleaseJob:
+    """Return what is asked for: as sealed, or as the site file asks of a published one by now."""
+    if entry.state in _UNSEALED:
+        raise LedgerError(
+            "NOTHING_TO_PUBLISH",
+            f"expected a sealed measurement, found {entry.release_id} {entry.state.value}",
+        )
+    if entry.state is not EntryState.PUBLISHED:
+        return job_of_measurement(measurement_of(site, entry), entry.release_id)
+    asked = ReleaseRequest(dataset=request.dataset, release_id=request.release_id)
+    return load_job(asked, site.settings)
+
+
+def _shown(outcome: ReleaseOutcome, site: Site) -> Ending:
+    """Show the bundle on the page and say how the run ends."""
+    bundle = Path(outcome.bundle)
+    manifest = parse_manifest((bundle / MANIFEST_FILE).read_bytes())
+    if outcome.state == "sealed":
+        serving.show_waiting(manifest, bundle)
+        return Ending(name="Waiting", text=f"{manifest.ref} waits for an officer")
+    serving.show_release(manifest, bundle, site.settings)
+    return Ending(text=f"published {manifest.ref}")

@@ -1,0 +1,259 @@
+"""A flow run that an orchestrator has started: how it ends, and what its page shows.
+
+Everything here is public: ids, states, names of stages, guarantees, budgets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Protocol, TypeVar
+from uuid import UUID
+
+from prefect.artifacts import (
+    create_link_artifact,
+    create_markdown_artifact,
+    create_progress_artifact,
+    update_progress_artifact,
+)
+from prefect.client.schemas.objects import State, StateType
+from prefect.logging import get_run_logger
+from prefect.states import Completed
+from prefect.states import Failed as FailedState
+
+from flows.request import ReleaseRequest, load_job
+from flows.stages import MEASURE, PUBLISH
+from privacy.errors import BudgetRefused, ClustMixError, Withheld
+from privacy.ledger import LedgerEntry
+from storage.manifest import Manifest
+from storage.settings import Settings, load_settings
+from tasks import ledger_steps
+from tasks.bundle import REPORT_FILE
+from tasks.events import PublicEvent, emit
+from tasks.orchestrator import refuse_unsafe_orchestrator
+from tasks.reporting import page
+from tasks.run import ReleaseJob, Site, listen_to_stages
+from tasks.runtime import Failed, guarded_call, private_log_directory
+
+T = TypeVar("T")
+
+_STAGES = MappingProxyType({"measure": MEASURE, "publish": PUBLISH})
+
+_ORDINARY_ENDS = {BudgetRefused: "Refused", Withheld: "Withheld"}
+
+
+class Request(Protocol):
+    """What every request names."""
+
+    @property
+    def dataset(self) -> str:
+        """Name of the dataset."""
+
+    @property
+    def release_id(self) -> str:
+        """Id of the release."""
+
+
+R = TypeVar("R", bound=Request)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a run ended that did not fail.
+
+    Parameters
+    ----------
+    text
+        One public line.
+    name
+        Name of the state; Completed if left out.
+    """
+
+    text: str
+    name: str | None = None
+
+
+def run(step: str, request: R, body: Callable[[R, Settings], Ending]) -> State[None]:
+    """Run the body of a flow and return the state in which it ends; nothing is raised.
+
+    Parameters
+    ----------
+    step
+        ``measure`` or ``publish``.
+    request
+        The request, in which nothing is private.
+    body
+        What the flow does.
+
+    Notes
+    -----
+    A budget that does not allow a release, and a gate that withholds one, are ordinary ends: their
+    state has a name of its own and does not count as a failure.
+    """
+    ending = guarded_call(step, with_private_log, step, request, _showing_stages(step, body))
+    if isinstance(ending, Failed):
+        _tell_refused(request, ending)
+        return ended(ending)
+    return Completed(name=ending.name, message=ending.text)
+
+
+def ended(failed: Failed) -> State[None]:
+    """Return the state of a run that stopped."""
+    message = f"{failed.code}: {failed.message}"
+    name = _ORDINARY_ENDS.get(failed.error_class)
+    if name is None:
+        return FailedState(message=message)
+    return State(type=StateType.CANCELLED, name=name, message=message)
+
+
+def with_private_log(step: str, request: R, body: Callable[[R, Settings], T]) -> T | Failed:
+    """Run with a private log for what may not leave; settings are read inside of the guard too."""
+    settings = load_settings()
+    log_directory = settings.diagnostics / request.release_id
+    with private_log_directory(log_directory):
+        outcome = guarded_call(step, body, request, settings)
+    with suppress(OSError):
+        log_directory.rmdir()  # only if nothing was logged
+    return outcome
+
+
+@contextmanager
+def arrival_of(request: ReleaseRequest, settings: Settings) -> Iterator[ReleaseJob]:
+    """Give the job of a request; where it names an arrival, that table is read.
+
+    The arrival is begun here and ended with the block, whatever happens in it.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no such arrival of the dataset, or it was released already.
+    """
+    job = load_job(request, settings)
+    if request.arrival is None:
+        yield job
+        return
+    from storage.arrivals import ArrivalStore
+
+    with ArrivalStore(settings.arrivals).released_as(
+        request.arrival, dataset=request.dataset, release_id=request.release_id
+    ) as content:
+        yield replace(job, source=job.source.model_copy(update={"path": content, "data": None}))
+
+
+def show_budget(job: ReleaseJob, site: Site) -> None:
+    """Show what the patients have spent; tell of a budget that comes to its end."""
+    balance = ledger_steps.balance_after(job, site)
+    _try(
+        create_markdown_artifact,
+        page.budget_page(job.ref.dataset, balance, release_rho=job.charge_rho),
+        key=f"budget-{job.ref.dataset}",
+        description=f"Privacy budget of {job.ref.dataset}",
+    )
+
+
+def show_release(manifest: Manifest, bundle: Path, settings: Settings) -> None:
+    """Show the guarantee, the gate and the report of a published release."""
+    _show_claims(manifest)
+    report = f"{manifest.dataset}/{manifest.release_id}/{REPORT_FILE}"
+    base = settings.releases_url
+    _try(
+        create_link_artifact,
+        (bundle / REPORT_FILE).as_uri() if base is None else f"{base.rstrip('/')}/{report}",
+        link_text=f"Report of {manifest.ref}",
+        key=f"report-{manifest.dataset}",
+        description=f"Report of {manifest.ref}",
+    )
+
+
+def show_waiting(manifest: Manifest, folder: Path) -> None:
+    """Show an officer what to decide."""
+    _show_claims(manifest)
+    _try(
+        create_markdown_artifact,
+        page.waiting_page(manifest, str(folder)),
+        key=f"decision-{manifest.dataset}",
+        description=f"{manifest.ref} waits for an officer",
+    )
+
+
+def ask_for_publication(entry: LedgerEntry) -> None:
+    """Ask for a publication from a measurement that was sealed in an earlier run."""
+    emit([event_about(entry.dataset, entry.release_id, "measurement.sealed")])
+
+
+def event_about(dataset: str, release_id: str, name: str, **more: str) -> PublicEvent:
+    """Return an event about a release."""
+    return PublicEvent(
+        name=name,
+        resource_id=f"clustmix.release.{release_id}",
+        payload={"dataset": dataset, "release_id": release_id, **more},
+    )
+
+
+def _show_claims(manifest: Manifest) -> None:
+    for name, text in (
+        ("guarantee", page.guarantee_page(manifest)),
+        ("gate", page.gate_page(manifest)),
+    ):
+        _try(
+            create_markdown_artifact,
+            text,
+            key=f"{name}-{manifest.dataset}",
+            description=f"{name.title()} of {manifest.ref}",
+        )
+
+
+def _tell_refused(request: Request, failed: Failed) -> None:
+    """Tell of a refusal, of which the ledger knows nothing: it has no entry."""
+    if failed.error_class is not BudgetRefused:
+        return
+    event = event_about(request.dataset, request.release_id, "release.refused", reason=failed.code)
+    with suppress(ClustMixError):  # the state of the run says the same
+        emit([event])
+
+
+def _showing_stages(
+    step: str, body: Callable[[R, Settings], Ending]
+) -> Callable[[R, Settings], Ending]:
+    def run_body(request: R, settings: Settings) -> Ending:
+        refuse_unsafe_orchestrator()
+        with listen_to_stages(_PageProgress(request, _STAGES[step])):
+            return body(request, settings)
+
+    return run_body
+
+
+class _PageProgress:
+    """Shows on the page how far a run is: a bar, and a line of the log for each stage."""
+
+    def __init__(self, request: Request, stages: Mapping[str, str]) -> None:
+        self._log = get_run_logger()
+        self._stages = stages
+        self._places = {name: place for place, name in enumerate(stages, start=1)}
+        self._bar = _try(
+            create_progress_artifact,
+            0.0,
+            key=f"progress-{request.dataset}",
+            description=f"Progress of {request.dataset}/{request.release_id}",
+        )
+
+    def __call__(self, name: str, seconds: float | None) -> None:
+        """Take note of a stage that starts (None) or ends."""
+        if seconds is None or name not in self._stages:
+            return
+        self._log.info("%s: %s", name, self._stages[name])
+        if self._bar is not None:
+            percent = 100.0 * self._places[name] / len(self._places)
+            # A bar that cannot be moved is given up: each try waits for the server.
+            self._bar = _try(update_progress_artifact, self._bar, progress=percent)
+
+
+def _try(show: Callable[..., Any], *arguments: Any, **options: Any) -> UUID | None:
+    """Show something, or go without: a page that cannot be reached must not end a paid run."""
+    with suppress(Exception):
+        shown = show(*arguments, **options)
+        return shown if isinstance(shown, UUID) else None
+    return None

@@ -1,0 +1,183 @@
+"""Events for the orchestrator: ids, states and codes of what has happened, and nothing else.
+
+`emit` returns once the server has answered. Prefect's own ``emit_event`` hands an event to a
+thread and drops it without a word where the server is away.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from uuid import UUID, uuid4
+
+from privacy.errors import ClustMixError, ConfigurationError
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+
+TIMEOUT_SECONDS = 10.0
+"""How long the server may take for one answer."""
+
+_BATCH = 100
+_NAME = re.compile(r"[a-z]{1,30}(\.[a-z]{1,30}){1,3}")
+_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+/-]{0,199}")
+_KEYS = frozenset(
+    {
+        "arrival",
+        "dataset",
+        "deployment",
+        "expected_at",
+        "percent_left",
+        "reason",
+        "release_id",
+        "releases_left",
+    }
+)
+
+
+class OrchestratorError(ClustMixError):
+    """The orchestrator did not answer, or refused (exit code 1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublicEvent:
+    """One event.
+
+    Parameters
+    ----------
+    name : str
+        What has happened, ``release.published`` for example.
+    resource_id : str
+        To what, ``clustmix.release.<release id>`` for example.
+    payload : dict of str to str or int
+        Ids, states and codes.
+    event_id : UUID, optional
+        Same id for the same event when it is sent again: the server takes note of it once. Made
+        when it is sent if left out.
+
+    Raises
+    ------
+    ConfigurationError
+        If a key is none of the known ones, or a value is neither a number nor a word such as ids
+        and codes are. The message holds no value.
+
+    Privacy
+    -------
+    The server keeps and shows an event. A sentence, which could quote something, is no word.
+    """
+
+    name: str
+    resource_id: str
+    payload: dict[str, str | int]
+    event_id: UUID | None = None
+
+    def __post_init__(self) -> None:
+        wrong = next((key for key, value in self.payload.items() if not _is_public(value)), None)
+        if not _NAME.fullmatch(self.name) or not _WORD.fullmatch(self.resource_id):
+            wrong = "name or resource_id"
+        if unknown := sorted(set(self.payload) - _KEYS):
+            raise ConfigurationError(
+                "EVENT_REFUSED",
+                f"expected a payload of {', '.join(sorted(_KEYS))}, found the key {unknown[0]!r}",
+            )
+        if wrong is not None:
+            raise ConfigurationError(
+                "EVENT_REFUSED",
+                f"expected ids, states and codes in an event, found another text in {wrong}",
+            )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the event as the server takes it."""
+        return {
+            "id": str(self.event_id or uuid4()),
+            "occurred": datetime.now(UTC).isoformat(),
+            "event": self.name,
+            "resource": {
+                "prefect.resource.id": self.resource_id,
+                "prefect.resource.name": self.resource_id.rpartition(".")[2],
+            },
+            "payload": self.payload,
+        }
+
+
+def orchestrator_is_served() -> bool:
+    """Return whether a server is named, by ``PREFECT_API_URL``, that outlives this process."""
+    return bool(os.environ.get("PREFECT_API_URL"))
+
+
+def emit(events: Sequence[PublicEvent]) -> None:
+    """Send events in their order, and return when the server has taken note of all.
+
+    An event that has an id may be sent again, after a failure in the middle for example.
+
+    Raises
+    ------
+    OrchestratorError
+        If no server is named, it does not answer, or it refuses.
+    """
+    if not events:
+        return
+    with orchestrator() as client:
+        for start in range(0, len(events), _BATCH):
+            batch = [event.as_json() for event in events[start : start + _BATCH]]
+            client._client.post("/events", json=batch)
+
+
+@contextmanager
+def orchestrator() -> Iterator[SyncPrefectClient]:
+    """Give a client of the server that the environment names; nothing is tried twice.
+
+    Raises
+    ------
+    OrchestratorError
+        If no server is named, it does not answer, or it refuses. Address and password stay unsaid.
+    """
+    if not orchestrator_is_served():
+        raise OrchestratorError(
+            "ORCHESTRATOR_UNREACHABLE",
+            "expected PREFECT_API_URL, the address of a Prefect server, found none; clustmix "
+            "server start starts one",
+        )
+    import httpx
+    from prefect.client.orchestration import SyncPrefectClient
+    from prefect.exceptions import ObjectNotFound
+    from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+
+    status: int | None = None
+    try:
+        # Whoever calls has a pace of its own for what it tries again.
+        with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
+            # Not `get_client`, which within a flow gives a client that somebody else closes.
+            with SyncPrefectClient(
+                os.environ["PREFECT_API_URL"],
+                auth_string=os.environ.get("PREFECT_API_AUTH_STRING"),
+                httpx_settings={"timeout": TIMEOUT_SECONDS},
+            ) as client:
+                yield client
+                return
+    except httpx.HTTPStatusError as error:
+        status = error.response.status_code
+    except ObjectNotFound:
+        status = 404
+    except (httpx.HTTPError, httpx.InvalidURL):
+        pass
+    if status is not None and status < 500:
+        raise OrchestratorError(
+            "ORCHESTRATOR_REFUSED",
+            f"expected the Prefect server to accept a request, found HTTP status {status}; compare "
+            "PREFECT_API_URL and PREFECT_API_AUTH_STRING with those of the server",
+        )
+    raise OrchestratorError(
+        "ORCHESTRATOR_UNREACHABLE",
+        "expected an answer of the Prefect server at the address of PREFECT_API_URL, found none; "
+        "start it, or correct the address",
+    )
+
+
+def _is_public(value: object) -> bool:
+    return type(value) is int or (isinstance(value, str) and _WORD.fullmatch(value) is not None)

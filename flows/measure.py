@@ -16,6 +16,7 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 
 from flows import serving
+from flows.publication import published_as_asked
 from flows.request import ReleaseRequest
 from flows.serving import Ending
 from privacy.errors import ClustMixError
@@ -98,7 +99,8 @@ def _measure_for_page(request: ReleaseRequest, settings: Settings) -> Ending:
         if entry.state is not EntryState.PUBLISHED:
             text = f"{job.ref}: this table was measured before, as {entry.release_id}"
             return Ending(text=f"{text}, which is {entry.state.value}; nothing is charged")
-        serving.ask_for_publication(entry)
+        if published_as_asked(job, site, entry) is None:
+            serving.ask_for_publication(entry)
         text = f"{job.ref}: this table was released before, as {entry.release_id}"
         return Ending(text=f"{text}; nothing is charged")
 

@@ -103,6 +103,14 @@ def answer(job: ReleaseJob, site: Site, entry: LedgerEntry) -> ReleaseOutcome:
             f"release {entry.release_id} of the same table was {entry.state.value}; a measurement "
             "with new noise is possible (--new-draw) and is charged again",
         )
+    bundle = published_as_asked(job, site, entry)
+    if bundle is not None:
+        return published_outcome(job, site, bundle, reused=True)
+    return resample(site, entry.release_id, rows=job.rows)
+
+
+def published_as_asked(job: ReleaseJob, site: Site, entry: LedgerEntry) -> Path | None:
+    """Return a bundle of a measurement that is what a request asks for, or None."""
     # The release that paid comes before those that were sampled from it.
     bundles = sorted(manifests_in(site.releases), key=lambda m: m.release_id != entry.release_id)
     for manifest in bundles:
@@ -110,8 +118,8 @@ def answer(job: ReleaseJob, site: Site, entry: LedgerEntry) -> ReleaseOutcome:
         if as_asked and manifest.ledger_entry == entry.entry_id:
             bundle = site.releases.path(manifest.ref)
             if not _is_revoked(site, bundle):
-                return published_outcome(job, site, bundle, reused=True)
-    return resample(site, entry.release_id, rows=job.rows)
+                return bundle
+    return None
 
 
 def _is_revoked(site: Site, bundle: Path) -> bool:

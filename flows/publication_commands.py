@@ -120,7 +120,7 @@ def certificates(options: argparse.Namespace) -> int:
         terminal.print_json({"output": str(options.output)})
     else:
         terminal.line(
-            f"wrote certificates to {options.output}; docs/operations.md says where each goes"
+            f"wrote certificates to {options.output}; docs/operate.md says where each goes"
         )
     return 0
 

@@ -28,7 +28,7 @@ from tasks.synthesizers.encoded import EncodingDomain
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 METHODS = (DOCS / "methods.md").read_text(encoding="utf-8")
-OPERATIONS = (DOCS / "operations.md").read_text(encoding="utf-8")
+OPERATE = (DOCS / "operate.md").read_text(encoding="utf-8")
 
 
 def script(name):
@@ -197,7 +197,7 @@ def test_table_of_repeated_releases(row):
 def test_every_state_of_the_ledger_is_explained_with_what_may_follow():
     documented = {
         row[0].strip("`"): set(re.findall(r"`(\w+)`", row[3]))
-        for row in table_after(OPERATIONS, "## The states of an entry")
+        for row in table_after(OPERATE, "## The states of an entry")
     }
     assert documented == {
         state.name: {following.name for following in TRANSITIONS[state]} for state in EntryState
@@ -205,19 +205,19 @@ def test_every_state_of_the_ledger_is_explained_with_what_may_follow():
 
 
 def test_every_environment_variable_is_explained():
-    documented = set(re.findall(r"^\| `CLUSTMIX_(\w+)`", OPERATIONS, flags=re.M))
+    documented = set(re.findall(r"^\| `CLUSTMIX_(\w+)`", OPERATE, flags=re.M))
     assert documented == {name.upper() for name in Settings.model_fields}
 
 
 def test_every_cap_of_the_site_file_is_explained():
-    documented = [row[0] for row in table_after(OPERATIONS, "### Caps")]
+    documented = [row[0] for row in table_after(OPERATE, "### Caps")]
     caps = [name for name in BudgetSection.model_fields if name != "cohort"]
     assert [re.match(r"`(\w+)", cell)[1] for cell in documented] == caps
     assert documented[-1] == f"`window: {{{', '.join(WindowSection.model_fields)}}}`"
 
 
 def test_every_exit_code_is_explained():
-    documented = {int(row[0]) for row in table_after(OPERATIONS, "## Commands and exit codes")}
+    documented = {int(row[0]) for row in table_after(OPERATE, "## Commands and exit codes")}
     codes = {error.exit_code for error in vars(errors).values() if hasattr(error, "exit_code")}
     assert documented == {0, *codes}
 
@@ -225,7 +225,7 @@ def test_every_exit_code_is_explained():
 def test_every_code_of_an_error_is_one_of_the_program():
     states = {state.name for state in EntryState}
     variables = {f"CLUSTMIX_{name.upper()}" for name in Settings.model_fields}
-    named = set(re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`", OPERATIONS)) - states - variables
+    named = set(re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`", OPERATE)) - states - variables
     source = "".join(
         path.read_text(encoding="utf-8")
         for package in ("flows", "privacy", "storage", "tasks")
@@ -236,7 +236,7 @@ def test_every_code_of_an_error_is_one_of_the_program():
 
 
 def test_numbers_in_the_text_are_those_of_the_program():
-    text = " ".join(OPERATIONS.split())
+    text = " ".join(OPERATE.split())
     days = inspect.signature(make_certificates).parameters["days"].default
     for sentence in (
         f"the command waits for that run, up to {WAIT_SECONDS / 60:.0f} minutes",
@@ -249,7 +249,7 @@ def test_numbers_in_the_text_are_those_of_the_program():
 def test_clean_up_is_explained_for_every_state_of_an_open_run():
     documented = {
         (re.match(r"`(\w+)`", row[0])[1], row[1].strip("`"))
-        for row in table_after(OPERATIONS, "### Clean-up")
+        for row in table_after(OPERATE, "### Clean-up")
     }
     assert documented == {
         ("RESERVED", "VOID"),

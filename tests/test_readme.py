@@ -16,7 +16,8 @@ import psycopg
 import pytest
 from distributed.cli import dask_scheduler, dask_worker
 
-from flows import cli, parser, terminal
+from flows import cli, parser
+from flows.stages import STAGES
 from privacy.errors import ClustMixError
 from storage.keys import SigningKey
 from storage.ledger_db import LedgerDatabase
@@ -26,7 +27,7 @@ from tasks.run import Site
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+OPERATE = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
 TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
 
 
@@ -102,7 +103,7 @@ def test_exit_codes_are_those_of_the_command_line():
 def test_stages_of_the_printed_release_are_those_of_the_program():
     [printed] = blocks(README, "text")
     stages = re.findall(r"^  (\S+) +(.+?) +[\d.]+ s$", printed, flags=re.M)
-    known = dict(terminal._STAGE_TEXTS)
+    known = dict(STAGES)
     assert set(stages) <= set(known.items())
     # Stages of the two other methods.
     assert set(known) - {name for name, _ in stages} <= {"histograms", "published-clustmix"}
@@ -181,7 +182,7 @@ class Documented:
         self._capsys = capsys
 
     def __call__(self, line, **names):
-        assert line in README + OPERATIONS, line
+        assert line in README + OPERATE, line
         for written, meant in {"r-20260131-0a1b2c3d": names.pop("release", ""), **names}.items():
             line = line.replace(written, str(meant)) if meant else line
         code = cli.main(shlex.split(line)[1:])
@@ -269,7 +270,7 @@ def test_approval_and_verification_as_documented(folder, documented):
     keys = load_settings().key_folder
     shutil.copy(keys / "pipeline.pub", "pipeline.pub")
     shutil.copytree(keys / "officers", "officers")
-    [verify] = re.findall(r"^clustmix verify .+ --officer officers$", OPERATIONS, flags=re.M)
+    [verify] = re.findall(r"^clustmix verify .+ --officer officers$", OPERATE, flags=re.M)
     code, shown, _ = documented(verify, release=waiting)
     assert code == 0
     assert "within the protocol" in " ".join(shown.split())
@@ -311,7 +312,7 @@ def test_the_ledger_as_documented(folder, documented, capsys):
     assert documented("clustmix ledger show")[0] == 0
     code, shown, _ = documented("clustmix ledger verify")
     [head] = re.findall(r"^Head: +(\d+:[0-9a-f]{64})$", shown, flags=re.M)
-    [line] = re.findall(r"^clustmix ledger verify --head \S+$", OPERATIONS, flags=re.M)
+    [line] = re.findall(r"^clustmix ledger verify --head \S+$", OPERATE, flags=re.M)
     assert documented(line, **{line.split()[-1]: head})[0] == 0
     code, _, problem = documented(line)
     assert code == 1
@@ -325,7 +326,7 @@ def test_the_ledger_as_documented(folder, documented, capsys):
     for name in ("ada", "ben"):
         SigningKey.create(folder / f"{name}.key")
     make_officers("ada", "ben")
-    [line] = re.findall(r"^clustmix ledger adjust .+$", OPERATIONS, flags=re.M)
+    [line] = re.findall(r"^clustmix ledger adjust .+$", OPERATE, flags=re.M)
     assert documented(line)[0] == 0
     assert states() == ["published", "adjusted"]
     assert str(site().ledger.balance("heart-failure").spent_rho) in line
@@ -333,11 +334,11 @@ def test_the_ledger_as_documented(folder, documented, capsys):
 
 
 def test_certificates_as_documented(tmp_path, documented):
-    [line] = re.findall(r"^ +(clustmix certificates .+)$", OPERATIONS, flags=re.M)
+    [line] = re.findall(r"^ +(clustmix certificates .+)$", OPERATE, flags=re.M)
     target = tmp_path / "cluster"
     assert documented(line, **{line.split()[-1]: target})[0] == 0
     roles = {path.name for path in target.iterdir()}
-    named = re.findall(r"DASK_CONFIG=/srv/clustmix/cluster/(\w+)/dask.yaml", OPERATIONS)
+    named = re.findall(r"DASK_CONFIG=/srv/clustmix/cluster/(\w+)/dask.yaml", OPERATE)
     assert sorted(named) == sorted(roles)
     assert all((target / role / "dask.yaml").is_file() for role in roles)
 
@@ -419,7 +420,7 @@ def test_what_losing_a_key_means(folder, capsys):
 def test_every_place_of_an_installation_is_in_the_table(folder):
     SigningKey.create(folder / "ada.key")
     make_officers("ada")
-    named = re.findall(r"^\| `([^`]+)`", OPERATIONS.split("## Where things lie")[1], flags=re.M)
+    named = re.findall(r"^\| `([^`]+)`", OPERATE.split("## Where things lie")[1], flags=re.M)
     places = {place.removeprefix("$CLUSTMIX_HOME/").split("/")[0] for place in named}
     home, releases = load_settings().home, load_settings().releases
     hidden = {path.name for path in releases.iterdir() if path.name.startswith(".")}
@@ -427,12 +428,12 @@ def test_every_place_of_an_installation_is_in_the_table(folder):
     assert {name for name in hidden if not name.endswith(".lock")} == {".ledger-head"}
     for name in ("pipeline.key", "pipeline.pub", "ledger.key"):
         assert (home / "keys" / name).exists()
-        assert f"| `{name}` |" in OPERATIONS
+        assert f"| `{name}` |" in OPERATE
 
 
 def test_roles_of_the_ledger_in_postgresql_are_as_documented(folder, documented, monkeypatch):
     server = postgres_server.server()
-    administrator, owner = blocks(OPERATIONS, "sql")
+    administrator, owner = blocks(OPERATE, "sql")
     passwords = {"ledger_owner": "owner word", "pipeline": "pipeline word"}
 
     def address(role):
@@ -529,7 +530,7 @@ def test_a_release_is_taken_back_as_documented(folder, documented, capsys):
     assert cli.main(["ledger", "verify"]) == 0
     shutil.copy(load_settings().key_folder / "pipeline.pub", "pipeline.pub")
     shutil.copy(load_settings().releases / "revoked.json", "revoked.json")
-    [verify] = re.findall(r"^clustmix verify .+ --revoked revoked.json$", OPERATIONS, flags=re.M)
+    [verify] = re.findall(r"^clustmix verify .+ --revoked revoked.json$", OPERATE, flags=re.M)
     code, _, problem = documented(verify, release=release)
     assert code == 1
     assert "RELEASE_REVOKED" in problem

@@ -8,8 +8,8 @@ from unittest import mock
 import made_up_release as made
 import pytest
 
-from flows.cli import main
 from flows.approval import approve, reject
+from flows.cli import main
 from flows.publication import resample
 from privacy.errors import ClustMixError, ConfigurationError, IntegrityError, LedgerError
 from storage.keys import SigningKey, read_public_keys

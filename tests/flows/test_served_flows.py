@@ -1,0 +1,407 @@
+"""The two flows that an orchestrator starts: how their runs end, and what their pages show."""
+
+import os
+import shutil
+from pathlib import Path
+from unittest import mock
+
+import made_up_release as made
+import pytest
+import yaml
+from prefect.client.orchestration import get_client
+
+from flows import serving
+from flows.approval import sign
+from flows.cli import main
+from flows.measure import measure_cohort
+from flows.publish import publish_measurement
+from flows.request import PublishRequest, ReleaseRequest
+from privacy.errors import ConfigurationError
+from storage.keys import SigningKey
+from storage.releases import verify_bundle
+from storage.settings import load_settings
+from tasks import publish_steps
+from tasks.orchestrator import refuse_unsafe_orchestrator
+from tasks.run import Site
+
+
+@pytest.fixture
+def installation(tmp_path, monkeypatch):
+    """Return an installation whose site files are found by the name of the dataset."""
+    for name, value in made.environment_of(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("CLUSTMIX_SITES", str(tmp_path / "sites"))
+    monkeypatch.setenv("CLUSTMIX_RELEASES_URL", "http://127.0.0.1:9/releases/")
+    (tmp_path / "sites").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def emitted(monkeypatch):
+    """Return the events that a run has sent to the server."""
+    events = []
+    monkeypatch.setattr(serving, "emit", events.extend)
+    return events
+
+
+def declare(installation, **changes):
+    made.write_site(installation, **changes).rename(installation / "sites" / "made-up.yaml")
+
+
+def change_site(installation, **changes):
+    path = installation / "sites" / "made-up.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | changes))
+
+
+def measured(**request):
+    asked = ReleaseRequest(dataset="made-up", **request)
+    return asked.release_id, measure_cohort(asked, return_state=True)
+
+
+def published(release_id, decision=None, dataset="made-up"):
+    asked = PublishRequest(dataset=dataset, release_id=release_id, decision=decision)
+    return publish_measurement(asked, return_state=True)
+
+
+def site_of_installation():
+    return Site(settings=load_settings())
+
+
+def end(state):
+    return state.type.value, state.name, state.message
+
+
+def artifacts():
+    """Return the newest artifact of each key."""
+    with get_client(sync_client=True) as client:
+        found = sorted(client.read_artifacts(), key=lambda artifact: artifact.created)
+    return {artifact.key: artifact for artifact in found}
+
+
+def test_measure_ends_with_the_seal_and_publish_needs_no_table(installation, emitted):
+    declare(installation)
+    release_id, state = measured()
+    assert end(state) == ("COMPLETED", "Completed", f"sealed made-up/{release_id}")
+    site = site_of_installation()
+    assert [entry.state.value for entry in site.ledger.entries()] == ["sealed"]
+    assert not (site.settings.releases / "made-up").exists()
+    assert [path.name for path in site.private_root.iterdir()] == [".lock"]
+    assert "| left | " in artifacts()["budget-made-up"].data
+
+    (installation / "cohort.csv").unlink()
+    shutil.rmtree(installation / "sites")
+    state = published(release_id)
+    assert end(state) == ("COMPLETED", "Completed", f"published made-up/{release_id}")
+    bundle = site.settings.releases / "made-up" / release_id
+    verified = verify_bundle(bundle, trusted=site.keys.trusted())
+    shown = artifacts()
+    assert "at most a factor of" in shown["guarantee-made-up"].data
+    assert f"| epsilon | {verified.manifest.epsilon:.6g} |" in shown["guarantee-made-up"].data
+    assert shown["gate-made-up"].data.count("| passed |") == len(verified.manifest.gate)
+    address = f"http://127.0.0.1:9/releases/made-up/{release_id}/report.html"
+    assert f"({address})" in shown["report-made-up"].data
+    assert shown["progress-made-up"].data == 100.0
+    assert emitted == []
+
+
+def test_runs_are_named_by_dataset_and_release(installation, emitted):
+    declare(installation)
+    release_id, state = measured()
+    with get_client(sync_client=True) as client:
+        run = client.read_flow_run(state.state_details.flow_run_id)
+        assert run.name == f"made-up/{release_id}"
+        # What the server keeps of the request: ids.
+        assert run.parameters == {
+            "request": {
+                "dataset": "made-up",
+                "arrival": None,
+                "release_id": release_id,
+                "new_draw": False,
+            }
+        }
+
+
+def test_same_table_is_measured_once_and_published_once(installation, emitted):
+    declare(installation)
+    first, _ = measured()
+    again, state = measured()
+    assert end(state) == (
+        "COMPLETED",
+        "Completed",
+        f"made-up/{again}: this table was measured before, as {first}, which is sealed; "
+        "nothing is charged",
+    )
+    published(first)
+    again, state = measured()
+    assert end(state) == (
+        "COMPLETED",
+        "Completed",
+        f"made-up/{again}: this table was released before, as {first}; nothing is charged",
+    )
+    assert emitted == []
+    site = site_of_installation()
+    assert len(site.ledger.entries()) == 1
+    # A site file that asks for other rows gets them from the same measurement.
+    change_site(installation, rows=123)
+    measured()
+    assert [(event.name, event.payload) for event in emitted] == [
+        ("measurement.sealed", {"dataset": "made-up", "release_id": first})
+    ]
+    assert published(first).name == "Completed"
+    bundles = list((site.settings.releases / "made-up").iterdir())
+    assert len(bundles) == 2
+    assert len(site.ledger.entries()) == 1
+
+
+def test_refused_is_an_ordinary_end(installation, emitted):
+    declare(installation, lifetime_epsilon=1.0)
+    measured()
+    release_id, state = measured(new_draw=True)
+    assert end(state)[:2] == ("CANCELLED", "Refused")
+    assert state.message.startswith("BUDGET_EXCEEDED: ")
+    (event,) = emitted
+    assert (event.name, event.resource_id) == (
+        "release.refused",
+        f"clustmix.release.{release_id}",
+    )
+    assert event.payload == {
+        "dataset": "made-up",
+        "release_id": release_id,
+        "reason": "BUDGET_EXCEEDED",
+    }
+
+
+def test_withheld_is_an_ordinary_end(installation, emitted):
+    from privacy.errors import Withheld
+
+    declare(installation)
+    release_id, _ = measured()
+    gate = mock.Mock(side_effect=Withheld("OUTPUT_GATE", "the synthetic rows break these rules"))
+    with mock.patch.object(publish_steps, "output_gate", gate):
+        state = published(release_id)
+    assert end(state) == (
+        "CANCELLED",
+        "Withheld",
+        "OUTPUT_GATE: the synthetic rows break these rules",
+    )
+    assert [entry.state.value for entry in site_of_installation().ledger.entries()] == ["withheld"]
+
+
+def test_failure_says_what_to_do(installation, emitted):
+    state = measured()[1]
+    path = installation / "sites" / "made-up.yaml"
+    assert end(state) == (
+        "FAILED",
+        "Failed",
+        f"SITE_MISSING: expected a site file at {path}; check the path, or run clustmix init",
+    )
+    declare(installation)
+    state = published("r-20200101-00000000")
+    assert state.name == "Failed"
+    assert state.message.startswith("RELEASE_UNKNOWN: ")
+    release_id, _ = measured()
+    state = published(release_id, dataset="made-down")
+    assert end(state)[2] == (
+        f"OTHER_DATASET: expected a release of dataset 'made-down', found {release_id} of 'made-up'"
+    )
+
+
+def test_entry_without_measurement_is_not_published(installation, emitted):
+    declare(installation)
+    (installation / "cohort.csv").write_text("patient,age,lactate,ward,smoker,died,note\n")
+    release_id, state = measured()
+    assert state.message == "EMPTY_TABLE: expected rows in the source, found an empty table"
+    state = published(release_id)
+    assert state.message == (
+        f"NOTHING_TO_PUBLISH: expected a sealed measurement, found {release_id} burned"
+    )
+
+
+# --- an officer -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def people(installation, monkeypatch):
+    """Return the keys of the person in whose name runs are asked for, and of an officer."""
+    keys = {}
+    for name in ("engineer", "officer"):
+        folder = installation / name
+        folder.mkdir(mode=0o700)
+        keys[name] = SigningKey.create(folder / f"{name}.key")
+    site = site_of_installation()
+    site.keys.pipeline()
+    officers = site.settings.key_folder / "officers"
+    officers.mkdir(mode=0o700)
+    for name, key in keys.items():
+        key.public.write(officers / f"{name}.pub")
+    monkeypatch.setenv("CLUSTMIX_REQUESTER", keys["engineer"].key_id)
+    return keys
+
+
+@pytest.fixture
+def waiting(installation, emitted, people):
+    declare(installation, approval="officer")
+    release_id, _ = measured()
+    state = published(release_id)
+    assert end(state) == (
+        "COMPLETED",
+        "Waiting",
+        f"made-up/{release_id} waits for an officer",
+    )
+    return release_id
+
+
+def signed(installation, release_id, key, decision="approve"):
+    """Return a decision that was signed with nothing but a copy of the folder."""
+    folder = site_of_installation().settings.pending / release_id
+    copy = shutil.copytree(folder, installation / "at-the-officer", dirs_exist_ok=True)
+    return sign(copy, key=key, decision=decision, reason="as agreed").to_bytes().decode()
+
+
+def test_page_tells_an_officer_what_to_do(installation, waiting):
+    page = artifacts()["decision-made-up"].data
+    assert f"clustmix approve {waiting} --key officer.key" in page
+    assert str(site_of_installation().settings.pending / waiting) in page
+    assert "epsilon" in artifacts()["guarantee-made-up"].data
+
+
+def test_officer_approves_through_the_form(installation, waiting, people):
+    decision = signed(installation, waiting, people["officer"])
+    assert end(published(waiting, decision)) == (
+        "COMPLETED",
+        "Completed",
+        f"published made-up/{waiting}",
+    )
+    site = site_of_installation()
+    bundle = site.settings.releases / "made-up" / waiting
+    assert verify_bundle(bundle, trusted=site.keys.trusted()).approved_by == (
+        people["officer"].key_id
+    )
+
+
+def test_officer_rejects_through_the_form(installation, waiting, people):
+    decision = signed(installation, waiting, people["officer"], "reject")
+    assert end(published(waiting, decision)) == (
+        "COMPLETED",
+        "Withheld",
+        f"{waiting}: rejected by an officer",
+    )
+    (entry,) = site_of_installation().ledger.entries()
+    assert (entry.state.value, entry.signers) == ("withheld", (people["officer"].key_id,))
+    assert published(waiting).name == "Withheld"
+
+
+def test_requester_cannot_approve_through_the_form(installation, waiting, people):
+    with pytest.raises(ConfigurationError, match=r"^APPROVER_IS_REQUESTER: "):
+        signed(installation, waiting, people["engineer"])
+    # Nor with a signature that this program would not have made.
+    from storage.signatures import Approval, parse_approval
+
+    statement = parse_approval(signed(installation, waiting, people["officer"]).encode()).statement
+    forged = Approval.signed(people["engineer"], statement=statement).to_bytes().decode()
+    state = published(waiting, forged)
+    assert state.name == "Failed"
+    assert state.message.startswith("APPROVER_IS_REQUESTER: ")
+    assert [e.state.value for e in site_of_installation().ledger.entries()] == ["sealed"]
+
+
+def test_decision_about_another_release_counts_for_nothing(installation, waiting, people):
+    decision = signed(installation, waiting, people["officer"])
+    declare(installation, approval="officer", rows=100)
+    other, _ = measured(new_draw=True)
+    published(other)
+    state = published(other, decision)
+    assert state.message.startswith("APPROVAL_MISMATCH: ")
+    state = published(other, "yes")
+    assert state.message.startswith("APPROVAL_INVALID: ")
+    stranger = SigningKey.create(installation / "officer" / "stranger.key")
+    state = published(waiting, signed(installation, waiting, stranger))
+    assert state.message.startswith("SIGNER_UNKNOWN: ")
+    assert {e.state.value for e in site_of_installation().ledger.entries()} == {"sealed"}
+
+
+def test_command_prints_what_the_form_takes(installation, waiting, people, capsys):
+    folder = site_of_installation().settings.pending / waiting
+    options = ["--decision", "approve", "--reason", "as agreed"]
+    key = installation / "officer" / "officer.key"
+    assert main(["sign", str(folder), "--key", str(key), *options]) == 0
+    assert published(waiting, capsys.readouterr().out).name == "Completed"
+    key = installation / "engineer" / "engineer.key"
+    assert main(["sign", str(installation), "--key", str(key), *options]) == 2
+
+
+# --- the orchestrator -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("variable", "change"),
+    [
+        ("PREFECT_RESULTS_PERSIST_BY_DEFAULT", "results.persist_by_default"),
+        ("PREFECT_TASKS_DEFAULT_PERSIST_RESULT", "tasks.default_persist_result"),
+        ("PREFECT_LOGGING_LOG_PRINTS", "logging.log_prints"),
+        ("PREFECT_DEBUG_MODE", "debug_mode"),
+    ],
+)
+def test_orchestrator_that_keeps_results_is_refused(variable, change, monkeypatch):
+    from prefect.settings import get_current_settings
+
+    settings = get_current_settings().model_copy(deep=True)
+    *above, name = change.split(".")
+    target = settings
+    for part in above:
+        target = getattr(target, part)
+    monkeypatch.setattr(target, name, True)
+    monkeypatch.setattr("prefect.settings.get_current_settings", lambda: settings)
+    with pytest.raises(ConfigurationError) as caught:
+        refuse_unsafe_orchestrator()
+    assert str(caught.value) == (
+        f"ORCHESTRATOR_UNSAFE: expected {variable}=false in the environment of the worker, found "
+        "true: Prefect would keep what private steps return or print; start the worker anew "
+        "without it"
+    )
+
+
+def test_page_that_cannot_be_reached_ends_no_run(installation, emitted, monkeypatch):
+    def unreachable(*arguments, **options):
+        raise ConnectionError
+
+    for name in ("create_markdown_artifact", "create_link_artifact", "create_progress_artifact"):
+        monkeypatch.setattr(serving, name, unreachable)
+    declare(installation)
+    release_id, state = measured()
+    assert state.name == "Completed"
+    assert published(release_id).name == "Completed"
+
+
+def test_bar_that_cannot_be_moved_is_given_up(installation, emitted, monkeypatch):
+    tries = []
+
+    def unreachable(*arguments, **options):
+        tries.append(arguments)
+        raise ConnectionError
+
+    monkeypatch.setattr(serving, "update_progress_artifact", unreachable)
+    declare(installation)
+    assert measured()[1].name == "Completed"
+    assert len(tries) == 1
+
+
+def test_form_describes_every_field_and_its_limits():
+    for flow, request in ((measure_cohort, ReleaseRequest), (publish_measurement, PublishRequest)):
+        schema = flow.parameters.model_dump()["definitions"][request.__name__]
+        for name, field in schema["properties"].items():
+            assert field["title"], name
+            assert field["description"], name
+            limits = [field, *field.get("anyOf", [])]
+            assert any({"pattern", "maxLength"} & part.keys() for part in limits) or (
+                field["type"] == "boolean"
+            )
+
+
+def test_nothing_is_stored_by_the_orchestrator(installation, emitted):
+    storage = Path(os.environ["PREFECT_HOME"], "storage")
+    before = sorted(storage.glob("**/*"))
+    declare(installation)
+    release_id, _ = measured()
+    published(release_id)
+    assert sorted(storage.glob("**/*")) == before

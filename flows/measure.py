@@ -90,7 +90,7 @@ def measure_cohort(request: ReleaseRequest) -> State[None]:
 def _measure_for_page(request: ReleaseRequest, settings: Settings) -> Ending:
     """Measure, and tell the page of the orchestrator what came of it."""
     site = Site(settings=settings)
-    with serving.arrival_of(request, settings) as job:
+    with serving.arrival_of(request, site) as job:
         measured = measure(job, site, new_draw=request.new_draw)
         entry = measured.entry
         serving.show_budget(job, site)

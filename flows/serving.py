@@ -27,7 +27,8 @@ from prefect.states import Failed as FailedState
 from flows.request import ReleaseRequest, load_job
 from flows.stages import MEASURE, PUBLISH
 from privacy.errors import BudgetRefused, ClustMixError, Withheld
-from privacy.ledger import LedgerEntry
+from privacy.ledger import EntryState, LedgerEntry
+from storage.arrivals import ArrivalStore
 from storage.manifest import Manifest
 from storage.settings import Settings, load_settings
 from tasks import ledger_steps
@@ -121,7 +122,7 @@ def with_private_log(step: str, request: R, body: Callable[[R, Settings], T]) ->
 
 
 @contextmanager
-def arrival_of(request: ReleaseRequest, settings: Settings) -> Iterator[ReleaseJob]:
+def arrival_of(request: ReleaseRequest, site: Site) -> Iterator[ReleaseJob]:
     """Give the job of a request; where it names an arrival, that table is read.
 
     The arrival is begun here and ended with the block, whatever happens in it.
@@ -130,17 +131,33 @@ def arrival_of(request: ReleaseRequest, settings: Settings) -> Iterator[ReleaseJ
     ------
     ConfigurationError
         If there is no such arrival of the dataset, or it was released already.
+    Withheld
+        If an earlier run of it was charged and stopped. Nobody but a person decides to pay again.
     """
-    job = load_job(request, settings)
+    job = load_job(request, site.settings)
     if request.arrival is None:
         yield job
         return
-    from storage.arrivals import ArrivalStore
-
-    with ArrivalStore(settings.arrivals).released_as(
+    store = ArrivalStore(site.settings.arrivals)
+    earlier = store.find(request.arrival)
+    with store.released_as(
         request.arrival, dataset=request.dataset, release_id=request.release_id
     ) as content:
+        if earlier is not None and _is_burned(site, earlier.release_id):
+            raise Withheld(
+                "ARRIVAL_BURNED",
+                f"release {earlier.release_id} of arrival {request.arrival} was charged and "
+                "stopped; once its cause is mended, have the table delivered anew, which is "
+                "charged again",
+            )
         yield replace(job, source=job.source.model_copy(update={"path": content, "data": None}))
+
+
+def _is_burned(site: Site, release_id: str | None) -> bool:
+    return any(
+        entry.release_id == release_id and entry.state is EntryState.BURNED
+        for entry in site.ledger.entries()
+    )
 
 
 def show_budget(job: ReleaseJob, site: Site) -> None:

@@ -13,6 +13,9 @@ from storage.digests import open_regular
 from storage.folders import folder_locked
 from storage.workspace import fsync_directory
 
+SECRET_BYTES = 32
+"""Length of a secret that keys a digest."""
+
 _MAX_KEY_BYTES = 10_000
 
 
@@ -111,6 +114,57 @@ def write_key_file(path: Path, content: bytes, *, mode: int) -> None:
             "folder that you may write to",
         )
     fsync_directory(path.parent)
+
+
+def read_secret(path: Path) -> bytes:
+    """Read a file of 32 random bytes.
+
+    Parameters
+    ----------
+    path : Path
+        A regular file of this user, not a link, with mode 0600 or 0400.
+
+    Returns
+    -------
+    bytes
+        The 32 bytes.
+
+    Raises
+    ------
+    ConfigurationError
+        As `read_key_file`; ``KEY_INVALID`` if there are not 32 bytes.
+    """
+    secret = read_key_file(path, private=True)
+    if len(secret) != SECRET_BYTES:
+        raise key_invalid(path, f"{SECRET_BYTES} bytes")
+    return secret
+
+
+def make_secret(path: Path) -> bytes:
+    """Return the 32 bytes of a file, which is made at the first use.
+
+    Any number of processes may call it for the first time at once: all get the same bytes.
+
+    Parameters
+    ----------
+    path : Path
+        The file, in an existing private folder.
+
+    Returns
+    -------
+    bytes
+        The 32 bytes, made by the operating system. No seed is taken.
+
+    Raises
+    ------
+    ConfigurationError
+        As `read_secret` and `write_key_file`.
+    """
+    if not os.path.lexists(path):
+        write_if_first(
+            lambda place: write_key_file(place, os.urandom(SECRET_BYTES), mode=0o600), path
+        )
+    return read_secret(path)
 
 
 def write_if_first(write: Callable[[Path], None], path: Path) -> None:

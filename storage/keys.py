@@ -20,6 +20,7 @@ from privacy.errors import ConfigurationError
 from storage.key_files import (
     key_exists,
     key_invalid,
+    make_secret,
     read_key_file,
     write_if_first,
     write_key_file,
@@ -27,7 +28,6 @@ from storage.key_files import (
 from storage.settings import ensure_private_directory
 
 PUBLIC_SUFFIX = ".pub"
-_SECRET_BYTES = 32
 
 KeyId = Annotated[str, StringConstraints(pattern="^[0-9a-f]{16}$")]
 """First 16 hexadecimal digits of the SHA-256 of the 32 bytes of a public key."""
@@ -228,9 +228,9 @@ class SigningKey:
 class KeyStore:
     """The keys of an installation.
 
-    ``pipeline.key`` and ``pipeline.pub`` sign releases; ``ledger.key`` holds 32 random bytes, the
-    key of request digests; ``officers/NAME.pub`` and ``retired/NAME.pub``, which were
-    ``pipeline.pub`` before, are put there by people.
+    ``pipeline.key`` and ``pipeline.pub`` sign releases; ``ledger.key`` and ``landing.key`` hold 32
+    random bytes each, the keys of request digests and of arrivals; ``officers/NAME.pub`` and
+    ``retired/NAME.pub``, which were ``pipeline.pub`` before, are put there by people.
 
     Parameters
     ----------
@@ -290,15 +290,22 @@ class KeyStore:
         -------
         Whoever has them can test guesses of the content of a small source.
         """
-        path = ensure_private_directory(self._folder) / "ledger.key"
-        if not os.path.lexists(path):
-            write_if_first(
-                lambda place: write_key_file(place, os.urandom(_SECRET_BYTES), mode=0o600), path
-            )
-        secret = read_key_file(path, private=True)
-        if len(secret) != _SECRET_BYTES:
-            raise key_invalid(path, f"{_SECRET_BYTES} bytes")
-        return secret
+        return make_secret(ensure_private_directory(self._folder) / "ledger.key")
+
+    def landing_secret(self) -> bytes:
+        """Return the 32 bytes that key the announcements of arrivals, made at the first use.
+
+        Raises
+        ------
+        ConfigurationError
+            If the file does not hold 32 bytes, or is open to others.
+
+        Privacy
+        -------
+        Whoever has them can start releases of a table of their own, within the budget. They are
+        given to the feeder of the landing place and to nobody else.
+        """
+        return make_secret(ensure_private_directory(self._folder) / "landing.key")
 
     def pipeline_public(self) -> tuple[PublicKey, ...]:
         """Return the public keys of the pipeline: the present one, then those that were retired.

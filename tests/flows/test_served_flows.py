@@ -12,12 +12,14 @@ from prefect.client.orchestration import get_client
 
 from flows import serving
 from flows.approval import sign
+from flows.arrivals import scan
 from flows.cli import main
 from flows.measure import measure_cohort
 from flows.publish import publish_measurement
 from flows.request import PublishRequest, ReleaseRequest
 from privacy.errors import ConfigurationError
 from storage.keys import SigningKey
+from storage.ready_files import build_ready_file, write_ready_file
 from storage.releases import verify_bundle
 from storage.settings import load_settings
 from tasks import publish_steps
@@ -215,6 +217,91 @@ def test_entry_without_measurement_is_not_published(installation, emitted):
     assert state.message == (
         f"NOTHING_TO_PUBLISH: expected a sealed measurement, found {release_id} burned"
     )
+
+
+# --- an arrival -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def landing(installation, monkeypatch):
+    """Return the landing folder of an installation whose source is not there: tables arrive."""
+    folder = installation / "landing"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setenv("CLUSTMIX_LANDING", str(folder))
+    declare(installation, arrival={"max_age_hours": 24})
+    return folder
+
+
+def arrive(landing, content=None):
+    """Deliver a table, announced and accepted; return the id of its arrival."""
+    table = landing / "cohort.csv"
+    if content is None:
+        made.made_up_cohort().to_csv(table, index=False)
+    else:
+        table.write_text(content)
+    secret = site_of_installation().keys.landing_secret()
+    write_ready_file(table, build_ready_file(table, dataset="made-up", secret=secret))
+    (arrival,) = scan(load_settings()).accepted
+    return arrival.arrival_id
+
+
+def left_of_arrivals():
+    folder = load_settings().arrivals
+    return sorted(path.name for path in folder.iterdir() if path.is_dir())
+
+
+def test_arrival_takes_the_place_of_the_source(installation, landing, emitted):
+    (installation / "cohort.csv").unlink()
+    first = arrive(landing)
+    release_id, state = measured(arrival=first)
+    assert end(state) == ("COMPLETED", "Completed", f"sealed made-up/{release_id}")
+    assert left_of_arrivals() == []
+    assert published(release_id).name == "Completed"
+    # The same content again is another arrival, and the same measurement.
+    _, state = measured(arrival=arrive(landing))
+    assert state.message.endswith(
+        f"this table was released before, as {release_id}; nothing is charged"
+    )
+    assert left_of_arrivals() == []
+    assert len(site_of_installation().ledger.entries()) == 1
+    # Taken twice, or of nobody.
+    assert measured(arrival=first)[1].message.startswith("ARRIVAL_ENDED: ")
+    assert measured(arrival="a-20200101-00000000")[1].message.startswith("ARRIVAL_UNKNOWN: ")
+
+
+def test_table_that_breaks_the_rules_is_refused_once(installation, landing, emitted):
+    arrival = arrive(landing, "patient,age,lactate,ward,smoker,died,note\n")
+    assert measured(arrival=arrival)[1].message.startswith("EMPTY_TABLE: ")
+    assert left_of_arrivals() == []
+    assert measured(arrival=arrival)[1].message.startswith("ARRIVAL_ENDED: ")
+
+
+def test_arrival_that_burned_a_charge_is_not_charged_again_by_itself(
+    installation, landing, emitted
+):
+    arrival = arrive(landing)
+    with mock.patch("tasks.measure_steps.run_stage", mock.Mock(side_effect=MemoryError)):
+        burned, state = measured(arrival=arrival)
+    assert state.name == "Failed"
+    assert left_of_arrivals() == [arrival]
+    _, state = measured(arrival=arrival)
+    assert end(state) == (
+        "CANCELLED",
+        "Withheld",
+        f"ARRIVAL_BURNED: release {burned} of arrival {arrival} was charged and stopped; once its "
+        "cause is mended, have the table delivered anew, which is charged again",
+    )
+    assert left_of_arrivals() == []
+    states = [entry.state.value for entry in site_of_installation().ledger.entries()]
+    assert states == ["burned"]
+
+
+def test_run_that_stopped_before_it_was_charged_is_tried_again(installation, landing, emitted):
+    arrival = arrive(landing)
+    with mock.patch("storage.cohorts.CohortReader.header", mock.Mock(side_effect=MemoryError)):
+        assert measured(arrival=arrival)[1].name == "Failed"
+    release_id, state = measured(arrival=arrival)
+    assert state.message == f"sealed made-up/{release_id}"
 
 
 # --- an officer -------------------------------------------------------------------------------

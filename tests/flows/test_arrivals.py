@@ -1,0 +1,499 @@
+"""What lies in the landing place is accepted once, or refused and put aside; nothing is lost."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from landed_tables import ROWS, Installation, announce, write_site
+from s3_server import s3_server
+
+from flows import arrivals as module
+from flows import cli
+from flows.arrivals import arrived, scan
+from privacy.errors import ClustMixError, ConfigurationError
+from storage.arrivals import ArrivalStore
+from storage.cohorts import CohortReader, CsvSource, ParquetSource
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def place(tmp_path):
+    return Installation(tmp_path / "place")
+
+
+def names(folder):
+    return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+
+
+def contents(place):
+    store = ArrivalStore(place.settings.arrivals)
+    return sorted(store.path(arrival.arrival_id).read_bytes() for arrival in store.waiting())
+
+
+def test_an_announced_table_is_accepted_and_leaves_the_landing_folder(place):
+    place.deliver()
+    report = scan(place.settings)
+    (arrival,) = report.accepted
+    assert (report.refused, report.problems) == ((), ())
+    assert re.fullmatch(r"a-[0-9]{8}-[0-9a-f]{8}", arrival.arrival_id)
+    assert list(place.landing.iterdir()) == []
+    (event,) = report.events
+    assert event.name == "cohort.arrived"
+    assert event.resource_id == f"clustmix.arrival.{arrival.arrival_id}"
+    assert event.payload == {"dataset": "wards", "arrival": arrival.arrival_id}
+    assert event.event_id == arrived(arrival).event_id
+    again = scan(place.settings)
+    assert (again.accepted, again.refused, again.events) == ((), (), ())
+    path = ArrivalStore(place.settings.arrivals).path(arrival.arrival_id)
+    reader = CohortReader(CsvSource(kind="csv", path=path), settings=place.settings)
+    assert reader.header() == ("patient", "age")
+
+
+def test_a_folder_of_parquet_files_keeps_its_partitions(place, tmp_path):
+    import pandas as pd
+
+    pd.DataFrame({"age": [1, 2]}).to_parquet(tmp_path / "x.parquet")
+    content = (tmp_path / "x.parquet").read_bytes()
+    files = {"ward=icu/x.parquet": content, "ward=er/x.parquet": content, "_SUCCESS": b""}
+    place.deliver_folder("export-2026", files)
+    (arrival,) = scan(place.settings).accepted
+    path = ArrivalStore(place.settings.arrivals).path(arrival.arrival_id)
+    reader = CohortReader(ParquetSource(kind="parquet", path=path), settings=place.settings)
+    frame = next(iter(reader.chunks(["age", "ward"])))
+    assert sorted(frame["ward"].unique()) == ["er", "icu"]
+    assert list(place.landing.iterdir()) == []
+
+
+def test_a_table_that_is_not_announced_yet_is_left_alone(place):
+    (place.landing / "a.csv.part").write_bytes(ROWS)
+    (place.landing / "b.csv").write_bytes(ROWS)
+    (place.landing / "b.csv.ready.part").write_bytes(b"{")
+    assert scan(place.settings).events == ()
+    assert len(names(place.landing)) == 3
+
+
+def outside(place):
+    (place.landing.parent / "outside").mkdir()
+    (place.landing.parent / "outside" / "x").write_bytes(ROWS)
+    return place.landing.parent / "outside"
+
+
+def forged(place):
+    place.deliver(mac="0" * 64)
+
+
+def changed_dataset(place):
+    ready = place.deliver()
+    ready.write_text(ready.read_text().replace('"wards"', '"parts"'))
+
+
+def stale(place):
+    place.deliver(age=timedelta(hours=24, minutes=1))
+
+
+def ahead(place):
+    place.deliver(age=-timedelta(minutes=6))
+
+
+def half_written(place):
+    place.deliver(content=ROWS)
+    (place.landing / "wards.csv").write_bytes(ROWS[:-1])
+
+
+def absent(place):
+    place.deliver()
+    (place.landing / "wards.csv").unlink()
+
+
+def not_json(place):
+    (place.landing / "wards.csv.ready.json").write_bytes(b"{")
+
+
+def too_large(place):
+    (place.landing / "wards.csv.ready.json").write_bytes(b" " * 3_000_000)
+
+
+def no_section(place):
+    place.deliver(dataset="quiet")
+
+
+def no_site(place):
+    place.deliver(dataset="zebra")
+
+
+def folder_for_csv(place):
+    place.deliver_folder("b", {"x.csv": ROWS}, dataset="wards")
+
+
+def traversal(place):
+    outside(place)
+    content = announce({"../outside/x": ROWS}, "wards", place.secret)
+    (place.landing / "wards.csv.ready.json").write_bytes(content)
+
+
+def absolute(place):
+    path = outside(place) / "x"
+    content = announce({str(path): ROWS}, "wards", place.secret)
+    (place.landing / "wards.csv.ready.json").write_bytes(content)
+
+
+def link(place):
+    place.deliver()
+    (place.landing / "wards.csv").unlink()
+    (place.landing / "wards.csv").symlink_to(outside(place) / "x")
+
+
+def linked_folder(place):
+    (place.landing / "b").symlink_to(outside(place))
+    content = announce({"b/x": ROWS}, "parts", place.secret)
+    (place.landing / "b.ready.json").write_bytes(content)
+
+
+def linked_ready_file(place):
+    ready = place.deliver()
+    ready.rename(place.landing.parent / "elsewhere")
+    ready.symlink_to(place.landing.parent / "elsewhere")
+
+
+def other_name(place):
+    place.deliver().rename(place.landing / "other.csv.ready.json")
+
+
+REFUSALS = {
+    forged: ("ARRIVAL_FORGED", "wards"),
+    changed_dataset: ("ARRIVAL_FORGED", "parts"),
+    stale: ("ARRIVAL_STALE", "wards"),
+    ahead: ("ARRIVAL_STALE", "wards"),
+    half_written: ("ARRIVAL_INCOMPLETE", "wards"),
+    absent: ("ARRIVAL_INCOMPLETE", "wards"),
+    not_json: ("ARRIVAL_MALFORMED", None),
+    too_large: ("ARRIVAL_MALFORMED", None),
+    no_section: ("ARRIVAL_NOT_EXPECTED", "quiet"),
+    no_site: ("ARRIVAL_NOT_EXPECTED", "zebra"),
+    folder_for_csv: ("ARRIVAL_NOT_EXPECTED", "wards"),
+    traversal: ("ARRIVAL_NAME", "wards"),
+    absolute: ("ARRIVAL_NAME", "wards"),
+    link: ("ARRIVAL_NAME", "wards"),
+    linked_folder: ("ARRIVAL_NAME", "parts"),
+    linked_ready_file: ("ARRIVAL_NAME", None),
+    other_name: ("ARRIVAL_NAME", "wards"),
+}
+
+
+@pytest.mark.parametrize("deliver", REFUSALS, ids=lambda function: function.__name__)
+def test_what_is_wrong_is_refused_logged_and_put_aside(place, deliver):
+    code, dataset = REFUSALS[deliver]
+    deliver(place)
+    before = names(place.landing.parent)
+    report = scan(place.settings)
+    assert report.accepted == ()
+    public = dataset if dataset not in (None, "zebra") else "unknown"
+    assert [(r.reason, r.dataset) for r in report.refused] == [(code, public)]
+    (event,) = report.events
+    assert (event.name, event.resource_id) == ("arrival.refused", f"clustmix.dataset.{public}")
+    assert event.payload == {"dataset": public, "reason": code}
+    (entry,) = place.refusals()
+    assert (entry["code"], entry["dataset"]) == (code, dataset)
+    assert entry["ready_file"].endswith(".ready.json")
+    log = place.settings.arrivals / "refused.log"
+    assert log.stat().st_mode & 0o777 == 0o600
+    # Nothing is lost but the name of the ready file.
+    after = [name for name in names(place.landing.parent) if "arrivals/" not in name]
+    renamed = [re.sub(r"(landing/.*\.ready\.json)$", r"\1.refused", name) for name in before]
+    assert after == sorted({*renamed, "home/keys/landing.key"})
+    assert place.kept() == []
+    again = scan(place.settings)
+    assert (again.refused, again.accepted, again.problems) == ((), (), ())
+    assert len(place.refusals()) == 1
+
+
+def test_a_replayed_announcement_is_refused(place):
+    ready = place.deliver()
+    content = ready.read_bytes()
+    assert len(scan(place.settings).accepted) == 1
+    (place.landing / "wards.csv").write_bytes(ROWS)
+    ready.write_bytes(content)
+    report = scan(place.settings)
+    assert [refusal.reason for refusal in report.refused] == ["ARRIVAL_REPLAYED"]
+    assert names(place.landing) == ["wards.csv", "wards.csv.ready.json.refused"]
+    assert len(contents(place)) == 1
+
+
+def test_the_same_content_announced_anew_is_another_arrival(place):
+    for _ in range(3):
+        place.deliver()
+        assert len(scan(place.settings).accepted) == 1
+    assert contents(place) == [ROWS] * 3
+
+
+def test_the_clocks_may_differ_a_little(place):
+    place.deliver("a.csv", age=timedelta(hours=23, minutes=59))
+    place.deliver("b.csv", age=-timedelta(minutes=4))
+    assert len(scan(place.settings).accepted) == 2
+
+
+def test_what_a_refused_ready_file_says_is_escaped_in_the_log(place):
+    name = 'x\n{"code": "zebra"}\udcff.ready.json'
+    with open(os.path.join(os.fsencode(place.landing), os.fsencode(name)), "wb"):
+        pass
+    scan(place.settings)
+    (entry,) = place.refusals()
+    assert (entry["code"], entry["ready_file"]) == ("ARRIVAL_MALFORMED", name)
+
+
+def test_a_burst_of_arrivals_is_accepted_in_one_scan(place):
+    for n in range(100):
+        place.deliver(f"t{n:03d}.csv", ROWS + b"%d" % n)
+    report = scan(place.settings)
+    assert len(report.accepted) == len({event.event_id for event in report.events}) == 100
+    assert contents(place) == sorted(ROWS + b"%d" % n for n in range(100))
+    assert list(place.landing.iterdir()) == []
+
+
+def test_one_bad_arrival_keeps_no_other_back(place):
+    place.deliver("a.csv", mac="0" * 64)
+    (place.landing / "b.csv.ready.json").mkdir()
+    place.deliver("c.csv")
+    os.mkfifo(place.landing / "d.csv.ready.json")
+    report = scan(place.settings)
+    assert len(report.accepted) == 1
+    assert len(report.refused) == 3
+
+
+def test_a_broken_site_file_is_a_problem_and_not_a_refusal(place):
+    place.deliver("a.csv")
+    place.deliver_folder("b", {"x": b"x"})
+    (place.settings.sites / "wards.yaml").write_text("zebra: 1\n")
+    report = scan(place.settings)
+    assert [arrival.dataset for arrival in report.accepted] == ["parts"]
+    assert [problem.code for problem in report.problems] == ["SITE_INVALID"]
+    assert report.refused == ()
+    write_site(place.settings.sites, "wards", "csv", arrival={})
+    assert len(scan(place.settings).accepted) == 1
+
+
+def test_a_site_file_of_another_dataset_expects_nothing(place):
+    write_site(place.settings.sites, "other", "csv", arrival={})
+    (place.settings.sites / "other.yaml").rename(place.settings.sites / "wards.yaml")
+    place.deliver()
+    assert scan(place.settings).refused[0].reason == "ARRIVAL_NOT_EXPECTED"
+
+
+def test_an_unusable_landing_place_is_one_clear_error(place):
+    place.landing.chmod(0o755)
+    with pytest.raises(ConfigurationError, match="LANDING_OPEN"):
+        scan(place.settings)
+    place.landing.rmdir()
+    place.landing.write_bytes(b"")
+    with pytest.raises(ConfigurationError, match="LANDING_UNREADABLE"):
+        scan(place.settings)
+    for landing, code in (("s3::memory://x", "LANDING_UNSUPPORTED"), ("/none/x", "LANDING_UNREAD")):
+        with pytest.raises(ClustMixError, match=code):
+            scan(place.settings.model_copy(update={"landing": landing}))
+
+
+def test_a_landing_place_that_fails_in_the_middle_keeps_what_was_accepted(place, monkeypatch):
+    for name in ("a.csv", "b.csv", "c.csv"):
+        place.deliver(name)
+    real = module.LandingFolder.chunks
+
+    def chunks(self, name):
+        if name == "b.csv":
+            raise ConfigurationError("LANDING_UNREADABLE", "x")
+        return real(self, name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module.LandingFolder, "chunks", chunks)
+        report = scan(place.settings)
+    assert len(report.accepted) == 1
+    assert [problem.code for problem in report.problems] == ["LANDING_UNREADABLE"]
+    assert len(scan(place.settings).accepted) == 2
+
+
+def test_a_log_that_cannot_be_written_refuses_nothing(place):
+    place.deliver(mac="0" * 64)
+    place.settings.arrivals.mkdir(mode=0o700)
+    (place.settings.arrivals / "refused.log").symlink_to(place.landing.parent / "elsewhere")
+    report = scan(place.settings)
+    assert [problem.code for problem in report.problems] == ["ARRIVALS_UNWRITABLE"]
+    assert (place.landing / "wards.csv.ready.json").exists()
+    assert not (place.landing.parent / "elsewhere").exists()
+
+
+def test_two_watchers_accept_each_table_once(place):
+    for n in range(20):
+        place.deliver(f"t{n:03d}.csv", ROWS + b"%d" % n)
+    program = (
+        "import sys; from storage.settings import load_settings; from flows.arrivals import scan\n"
+        "sys.stdout.write('ready\\n'); sys.stdout.flush(); sys.stdin.read()\n"
+        "report = scan(load_settings())\n"
+        "sys.stdout.write(f'{len(report.accepted)} {len(report.refused)} {len(report.problems)}')\n"
+    )
+    watchers = [
+        subprocess.Popen(
+            [sys.executable, "-c", program],
+            cwd=REPOSITORY,
+            env={**os.environ, **environment_of(place.settings)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    for watcher in watchers:
+        assert watcher.stdout.readline() == "ready\n"
+    for watcher in watchers:
+        watcher.stdin.close()
+    found = []
+    for watcher in watchers:
+        found.append([int(number) for number in watcher.stdout.read().split()])
+        watcher.stdout.close()
+        assert watcher.wait() == 0
+    assert [sum(numbers) for numbers in zip(*found, strict=True)] == [20, 0, 0]
+    assert len(contents(place)) == 20
+
+
+def environment_of(settings):
+    return {
+        "CLUSTMIX_HOME": str(settings.home),
+        "CLUSTMIX_SITES": str(settings.sites),
+        "CLUSTMIX_RELEASES": str(settings.releases),
+        "CLUSTMIX_LANDING": settings.landing,
+    }
+
+
+@pytest.mark.slow
+def test_a_scan_that_stops_anywhere_loses_nothing_and_accepts_nothing_twice(tmp_path):
+    """A scan of two tables and a forgery dies, or finds the disk full, before each of its steps."""
+    program = REPOSITORY / "tests" / "tasks" / "importable" / "landed_tables.py"
+    done = subprocess.run(
+        [sys.executable, program, tmp_path],
+        check=True,
+        capture_output=True,
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+    )
+    findings = json.loads(done.stdout)
+    for how, statuses in (("kill", {0, 9}), ("disk full", {0, 7, 8})):
+        found = [finding for finding in findings if finding["how"] == how]
+        assert len(found) > 25
+        assert {finding["status"] for finding in found} == statuses
+    for finding in findings:
+        where = f"{finding['how']} before step {finding['step']}"
+        assert finding["accepted"] == ["parts", "wards"], where
+        assert finding["contents"] == [True] * 3, where
+        assert finding["folders"] == 2, where
+        # A folder that could not be removed when it was empty stays.
+        left = set(finding["left"]) - ({"b"} if finding["how"] == "disk full" else set())
+        assert left == {"c.csv", "c.csv.ready.json.refused"}, where
+        assert finding["codes"] == ["ARRIVAL_FORGED"], where
+        assert finding["again"] == 0, where
+
+
+# --- a store
+
+
+def test_tables_arrive_in_an_s3_store(tmp_path, monkeypatch):
+    with s3_server() as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        import fsspec
+
+        store = fsspec.filesystem("s3", use_listings_cache=False, skip_instance_cache=True)
+        store.mkdir("hospital")
+        place = Installation(tmp_path / "place", landing="s3://hospital/in")
+
+        def upload(name, files, dataset, **changes):
+            for file, content in files.items():
+                store.pipe_file(f"hospital/in/{file}", content)
+            ready = announce(files, dataset, place.secret, **changes)
+            store.pipe_file(f"hospital/in/{name}.ready.json", ready)
+            return ready
+
+        assert scan(place.settings).events == ()
+        large = ROWS * 500_000
+        first = upload("a.csv", {"a.csv": large}, "wards")
+        upload("b", {"b/k=1/x.parquet": b"x", "b/y.parquet": b"y"}, "parts")
+        upload("c.csv", {"c.csv": ROWS}, "wards", mac="0" * 64)
+        upload("d.csv", {"d.csv": ROWS}, "wards")
+        store.pipe_file("hospital/in/d.csv", ROWS[:-1])
+        report = scan(place.settings)
+        assert [arrival.dataset for arrival in report.accepted] == ["wards", "parts"]
+        reasons = [refusal.reason for refusal in report.refused]
+        assert reasons == ["ARRIVAL_FORGED", "ARRIVAL_INCOMPLETE"]
+        left = ["c.csv", "c.csv.ready.json.refused", "d.csv", "d.csv.ready.json.refused"]
+        assert store.find("hospital") == [f"hospital/in/{name}" for name in left]
+        kept = ArrivalStore(place.settings.arrivals)
+        wards, parts = (kept.path(arrival.arrival_id) for arrival in report.accepted)
+        assert wards.read_bytes() == large
+        assert (parts / "k=1" / "x.parquet").read_bytes() == b"x"
+        store.pipe_file("hospital/in/a.csv", large)
+        store.pipe_file("hospital/in/a.csv.ready.json", first)
+        assert scan(place.settings).refused[0].reason == "ARRIVAL_REPLAYED"
+        assert store.exists("hospital/in/a.csv")
+        assert scan(place.settings).events == ()
+
+
+# --- clustmix ready
+
+
+@pytest.fixture
+def commanded(place, monkeypatch):
+    for name, value in environment_of(place.settings).items():
+        monkeypatch.setenv(name, value)
+    return place
+
+
+def test_ready_announces_a_table_that_is_then_accepted(commanded, capsys):
+    table = commanded.landing / "wards.csv"
+    table.write_bytes(ROWS)
+    assert cli.main(["ready", str(table), "--dataset", "wards"]) == 0
+    assert capsys.readouterr().out == (
+        f"announced wards.csv for dataset wards: {table}.ready.json\n"
+    )
+    assert len(scan(commanded.settings).accepted) == 1
+    (commanded.landing / "b").mkdir()
+    (commanded.landing / "b" / "x.parquet").write_bytes(b"x")
+    folder = str(commanded.landing / "b")
+    assert cli.main(["ready", folder, "--dataset", "parts", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "dataset": "parts",
+        "ready_file": f"{folder}.ready.json",
+    }
+    assert len(scan(commanded.settings).accepted) == 1
+
+
+def test_a_feeder_has_a_copy_of_the_key_and_no_installation(commanded, monkeypatch, capsys):
+    key = commanded.landing.parent / "landing.key"
+    key.write_bytes(commanded.secret)
+    key.chmod(0o600)
+    monkeypatch.setenv("CLUSTMIX_HOME", str(commanded.landing.parent / "none"))
+    table = commanded.landing / "wards.csv"
+    table.write_bytes(ROWS)
+    command = ["ready", str(table), "--dataset", "wards", "--key", str(key)]
+    assert cli.main(command) == 0
+    assert not (commanded.landing.parent / "none").exists()
+    assert len(scan(commanded.settings).accepted) == 1
+    key.write_bytes(b"zebra")
+    assert cli.main(command) == 2
+    key.chmod(0o644)
+    assert cli.main(command) == 2
+    errors = capsys.readouterr().err
+    assert "KEY_INVALID: expected 32 bytes" in errors
+    assert "KEY_MODE" in errors
+    assert "zebra" not in errors
+
+
+def test_ready_refuses_what_would_be_refused(commanded, capsys):
+    table = commanded.landing / "wards.csv.part"
+    table.write_bytes(ROWS)
+    assert cli.main(["ready", str(table), "--dataset", "wards"]) == 2
+    assert "TABLE_NOT_READY" in capsys.readouterr().err
+    assert cli.main(["ready", str(commanded.landing / "x"), "--dataset", "wards"]) == 2
+    assert names(commanded.landing) == ["wards.csv.part"]

@@ -1,0 +1,420 @@
+"""Tables that arrived: accepted once, taken by one run at a time, deleted at the end."""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+import pytest
+from landed_tables import ROWS, Installation, announce
+
+from privacy.errors import (
+    BudgetRefused,
+    ConfigurationError,
+    InputError,
+    IntegrityError,
+    LedgerError,
+    Withheld,
+)
+from storage import arrival_copies, arrivals
+from storage.arrivals import ArrivalState, ArrivalStore, Outcome
+from storage.landing import LandingFolder
+from storage.ready_files import parse_ready_file
+
+R1, R2 = "r-20261121-00000001", "r-20261121-00000002"
+
+
+@pytest.fixture
+def place(tmp_path):
+    return Installation(tmp_path / "place")
+
+
+@pytest.fixture
+def store(place):
+    return ArrivalStore(place.settings.arrivals)
+
+
+def accept(place, store, files=None, **changes):
+    """Accept a table that lies in the landing folder."""
+    files = {"a.csv": ROWS} if files is None else files
+    for name, content in files.items():
+        (place.landing / name).parent.mkdir(parents=True, exist_ok=True)
+        (place.landing / name).write_bytes(content)
+    ready = parse_ready_file(announce(files, "wards", place.secret, **changes))
+    name = f"{next(iter(files)).split('/')[0]}.ready.json"
+    with store.scanning():
+        return store.accept(ready, LandingFolder(str(place.landing)), name=name, sha256="0" * 64)
+
+
+def mode_of(path):
+    return path.lstat().st_mode & 0o777
+
+
+def test_an_accepted_table_is_ours_alone(place, store):
+    before = os.umask(0)
+    try:
+        files = {"b/k=1/x.parquet": b"x" * 3_000_000, "b/y.parquet": b""}
+        arrival = accept(place, store, files)
+    finally:
+        os.umask(before)
+    assert arrival.state is ArrivalState.ACCEPTED
+    assert (arrival.dataset, arrival.failures, arrival.outcome) == ("wards", 0, None)
+    assert abs(arrival.accepted_at - datetime.now(UTC)) < timedelta(minutes=1)
+    path = store.path(arrival.arrival_id)
+    assert path == place.settings.arrivals / arrival.arrival_id / "table"
+    assert (path / "k=1" / "x.parquet").read_bytes() == b"x" * 3_000_000
+    for inner in (place.settings.arrivals, *place.settings.arrivals.rglob("*")):
+        assert mode_of(inner) == (0o700 if inner.is_dir() else 0o600), inner
+    assert store.find(arrival.arrival_id) == arrival
+    assert store.waiting() == store.unfinished() == (arrival,)
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"), [("zebra.csv", "table"), ("zebra.CSV.GZ", "table.gz"), ("x.parquet", "table")]
+)
+def test_the_name_of_the_feeder_is_not_kept(place, store, name, kept):
+    arrival = accept(place, store, {name: ROWS})
+    assert store.path(arrival.arrival_id).name == kept
+    assert "zebra" not in str(store.path(arrival.arrival_id))
+
+
+@pytest.mark.parametrize(
+    "found", [b"", ROWS[:-1], ROWS + b"x", ROWS[:-1] + b"x", b"x" * 3_000_000, None]
+)
+def test_what_is_not_as_announced_is_refused_and_nothing_is_kept(place, store, found):
+    ready = parse_ready_file(announce({"a.csv": ROWS}, "wards", place.secret))
+    if found is not None:
+        (place.landing / "a.csv").write_bytes(found)
+    with store.scanning(), pytest.raises(InputError) as caught:
+        store.accept(ready, LandingFolder(str(place.landing)), name="a.ready.json", sha256="")
+    assert caught.value.code == "ARRIVAL_INCOMPLETE"
+    if found is not None:
+        assert str(caught.value) == (
+            "ARRIVAL_INCOMPLETE: expected files of the announced size and digest, found another; "
+            "write the table whole, then announce it anew (clustmix ready)"
+        )
+        assert (place.landing / "a.csv").read_bytes() == found
+    assert place.kept() == []
+    assert store.unfinished() == ()
+    # The announcement was not used up.
+    (place.landing / "a.csv").write_bytes(ROWS)
+    with store.scanning():
+        store.accept(ready, LandingFolder(str(place.landing)), name="a.ready.json", sha256="")
+    assert len(place.kept()) == 1
+
+
+def test_a_nonce_is_seen_for_good(place, store):
+    nonce = "0" * 32
+    arrival = accept(place, store, nonce=nonce, signed_at="2001-01-01T00:00:00Z")
+    store.begin(arrival.arrival_id)
+    store.end(arrival.arrival_id, "sealed")
+    for again in (store, ArrivalStore(place.settings.arrivals)):
+        with pytest.raises(InputError) as caught:
+            accept(place, again, {"b.csv": b"other"}, nonce=nonce)
+        assert str(caught.value) == (
+            "ARRIVAL_REPLAYED: expected a new announcement, found one that was accepted before; "
+            "announce the table anew (clustmix ready)"
+        )
+    assert (place.landing / "b.csv").read_bytes() == b"other"
+    assert place.kept() == []
+
+
+def test_what_was_accepted_is_cleared_from_landing_unless_it_was_written_anew(place, store):
+    landing = LandingFolder(str(place.landing))
+    arrival = accept(place, store, {"b/x": b"x", "b/y": b"y"})
+    (place.landing / "b" / "x").write_bytes(b"new")
+    (place.landing / "b.ready.json").write_bytes(b"new")
+    with store.scanning():
+        (cleared,) = store.clear(landing)
+        assert cleared.arrival_id == arrival.arrival_id
+        assert store.clear(landing) == ()
+    found = sorted(path.name for path in place.landing.rglob("*") if path.is_file())
+    assert found == ["b.ready.json", "x"]
+
+
+def test_no_disk_is_filled(place, store, monkeypatch):
+    monkeypatch.setattr(
+        arrival_copies.shutil, "disk_usage", lambda _: SimpleNamespace(free=256 * 2**20)
+    )
+    with pytest.raises(ConfigurationError) as caught:
+        accept(place, store)
+    assert str(caught.value) == (
+        "ARRIVALS_FULL: expected room below CLUSTMIX_HOME for a table that has arrived, found too "
+        "little; make room, the table waits in the landing place"
+    )
+    assert place.kept() == []
+
+
+def test_a_disk_that_fails_keeps_nothing(place, store, monkeypatch):
+    def full(_folder):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(arrival_copies, "fsync_directory", full)
+        with pytest.raises(ConfigurationError) as caught:
+            accept(place, store)
+    assert str(caught.value) == (
+        "ARRIVALS_UNWRITABLE: expected to keep a table that has arrived below CLUSTMIX_HOME, found"
+        ": No space left on device; mend the disk, the table waits in the landing place"
+    )
+    assert place.kept() == []
+    assert accept(place, store).state is ArrivalState.ACCEPTED
+
+
+# --- runs
+
+
+@pytest.mark.parametrize("outcome", [o for o in Outcome if o is not Outcome.FAILED])
+def test_an_arrival_is_taken_once_and_deleted_at_its_end(place, store, outcome):
+    arrival_id = accept(place, store).arrival_id
+    taken = store.begin(arrival_id, dataset="wards", release_id=R1)
+    assert (taken.state, taken.release_id) == (ArrivalState.TAKEN, R1)
+    assert store.waiting() == ()
+    assert store.unfinished() == (taken,)
+    other = ArrivalStore(place.settings.arrivals)
+    with pytest.raises(ConfigurationError) as caught:
+        other.begin(arrival_id)
+    assert str(caught.value) == (
+        "ARRIVAL_TAKEN: expected an arrival that no run has taken, found one that is being "
+        "released; wait for the end of that run"
+    )
+    assert store.path(arrival_id).read_bytes() == ROWS
+    store.end(arrival_id, outcome)
+    assert place.kept() == []
+    done = store.find(arrival_id)
+    assert (done.state, done.outcome, done.release_id) == (ArrivalState.DONE, outcome, R1)
+    for use in (other.begin, other.path):
+        with pytest.raises(ConfigurationError) as caught:
+            use(arrival_id)
+        assert str(caught.value) == (
+            f"ARRIVAL_ENDED: expected an arrival that was not released yet, found {arrival_id}, "
+            f"which has ended ({outcome}); the feeder can deliver the table anew"
+        )
+    assert store.waiting() == store.unfinished() == ()
+
+
+def test_only_what_this_process_has_begun_is_ended(place, store):
+    arrival_id = accept(place, store).arrival_id
+    for other in (arrival_id, "a-20261121-00000000"):
+        with pytest.raises(ConfigurationError) as caught:
+            store.end(other, "sealed")
+        assert str(caught.value) == (
+            "ARRIVAL_NOT_TAKEN: expected an arrival that this run has begun, found another; begin "
+            "it first"
+        )
+    store.begin(arrival_id)
+    with pytest.raises(ValueError, match="zebra"):
+        store.end(arrival_id, "zebra")
+    store.end(arrival_id, "sealed")
+
+
+def test_what_is_not_an_arrival_is_refused(place, store):
+    arrival_id = accept(place, store).arrival_id
+    for unknown in ("a-20261121-00000000", "../..", ""):
+        assert store.find(unknown) is None
+        for use in (store.begin, store.path):
+            with pytest.raises(ConfigurationError) as caught:
+                use(unknown)
+            assert str(caught.value) == (
+                "ARRIVAL_UNKNOWN: expected the id of a table that has arrived, found another; "
+                "clustmix status lists them"
+            )
+    with pytest.raises(ConfigurationError) as caught:
+        store.begin(arrival_id, dataset="parts")
+    assert str(caught.value) == (
+        "ARRIVAL_OTHER_DATASET: expected an arrival of dataset parts, found one of wards; name the "
+        "arrival of the dataset that is released"
+    )
+    shutil.rmtree(place.settings.arrivals / arrival_id)
+    with pytest.raises(ConfigurationError) as caught:
+        store.begin(arrival_id)
+    assert str(caught.value) == (
+        f"ARRIVAL_LOST: expected the table of arrival {arrival_id}, found none; the feeder can "
+        "deliver it anew"
+    )
+
+
+def test_a_failed_arrival_is_tried_again_later_and_not_for_ever(place, store, monkeypatch):
+    arrival_id = accept(place, store).arrival_id
+    now = datetime.now(UTC)
+    clock = SimpleNamespace(now=lambda _zone: now)
+    monkeypatch.setattr(arrivals, "datetime", clock)
+    for failures, delay in ((1, timedelta(minutes=10)), (2, timedelta(hours=1))):
+        store.begin(arrival_id, release_id=R1)
+        store.end(arrival_id, Outcome.FAILED)
+        failed = store.find(arrival_id)
+        assert (failed.state, failed.outcome) == (ArrivalState.ACCEPTED, Outcome.FAILED)
+        assert failed.failures == failures
+        assert store.unfinished() == (failed,)
+        assert store.waiting() == ()
+        now += delay - timedelta(seconds=1)
+        assert store.waiting() == ()
+        now += timedelta(seconds=2)
+        assert store.waiting() == (failed,)
+        assert store.path(arrival_id).read_bytes() == ROWS
+    store.begin(arrival_id)
+    store.end(arrival_id, Outcome.FAILED)
+    assert store.find(arrival_id).state is ArrivalState.DONE
+    assert store.find(arrival_id).failures == 3
+    assert place.kept() == []
+    with pytest.raises(ConfigurationError, match=r"ARRIVAL_ENDED: .* has ended \(failed\)"):
+        store.begin(arrival_id)
+
+
+def test_a_failed_arrival_may_be_tried_at_once_by_a_person(place, store):
+    arrival_id = accept(place, store).arrival_id
+    store.begin(arrival_id)
+    store.end(arrival_id, Outcome.FAILED)
+    assert store.waiting() == ()
+    assert store.begin(arrival_id, release_id=R2).release_id == R2
+    store.end(arrival_id, Outcome.SEALED)
+
+
+def dead_run(place, *arrival_ids):
+    """Begin arrivals in a process that dies."""
+    program = (
+        "import os, sys; from pathlib import Path; from storage.arrivals import ArrivalStore\n"
+        "for arrival in sys.argv[2:]: ArrivalStore(Path(sys.argv[1])).begin(arrival)\n"
+        "os._exit(9)\n"
+    )
+    command = [sys.executable, "-c", program, str(place.settings.arrivals), *arrival_ids]
+    assert subprocess.run(command, check=False, cwd=os.getcwd()).returncode == 9
+
+
+def test_an_arrival_whose_run_died_waits_again_at_once(place, store):
+    arrival_id = accept(place, store).arrival_id
+    dead_run(place, arrival_id)
+    assert store.find(arrival_id).state is ArrivalState.TAKEN
+    (waiting,) = store.waiting()
+    assert (waiting.state, waiting.failures) == (ArrivalState.ACCEPTED, 1)
+    dead_run(place, arrival_id)
+    # Another run takes it before anybody has looked.
+    assert store.begin(arrival_id, release_id=R2).failures == 2
+    store.end(arrival_id, Outcome.SEALED)
+    assert store.find(arrival_id).outcome is Outcome.SEALED
+
+
+def test_an_arrival_whose_runs_died_three_times_ends(place, store):
+    one, two = (accept(place, store, {name: ROWS}).arrival_id for name in ("a.csv", "b.csv"))
+    for _ in range(3):
+        dead_run(place, one, two)
+    with pytest.raises(ConfigurationError, match="ARRIVAL_ENDED"):
+        store.begin(one)
+    assert store.waiting() == ()
+    assert {store.find(i).outcome for i in (one, two)} == {Outcome.FAILED}
+    assert place.kept() == []
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome", "state"),
+    [
+        (None, "sealed", "done"),
+        (BudgetRefused("X", "x"), "refused", "done"),
+        (InputError("X", "x"), "refused", "done"),
+        (Withheld("X", "x"), "withheld", "done"),
+        (LedgerError("X", "x"), "failed", "accepted"),
+        (KeyboardInterrupt(), "failed", "accepted"),
+    ],
+    ids=str,
+)
+def test_the_end_of_a_block_is_the_end_of_its_arrival(place, store, error, outcome, state):
+    arrival_id = accept(place, store).arrival_id
+    caught = None
+    try:
+        with store.released_as(arrival_id, dataset="wards", release_id=R1) as path:
+            assert path.read_bytes() == ROWS
+            if error is not None:
+                raise error
+    except BaseException as raised:
+        caught = raised
+    assert caught is error
+    arrival = store.find(arrival_id)
+    assert (arrival.outcome, arrival.state, arrival.release_id) == (outcome, state, R1)
+    assert len(place.kept()) == (1 if state == "accepted" else 0)
+
+
+def test_a_run_that_may_not_begin_ends_nothing(place, store):
+    arrival_id = accept(place, store).arrival_id
+    store.begin(arrival_id)
+    for dataset, code in (("parts", "ARRIVAL_OTHER_DATASET"), ("wards", "ARRIVAL_TAKEN")):
+        with (
+            pytest.raises(ConfigurationError, match=code),
+            store.released_as(arrival_id, dataset=dataset, release_id=R2),
+        ):
+            raise AssertionError
+    assert store.find(arrival_id).state is ArrivalState.TAKEN
+    store.end(arrival_id, "sealed")
+
+
+# --- the folder
+
+
+def test_what_dead_processes_left_is_deleted_and_nothing_else(place, store):
+    kept = accept(place, store).arrival_id
+    root = place.settings.arrivals
+    for name in ("a-20261121-00000001", ".staging-a-20261121-00000002", "notes"):
+        (root / name / "table").mkdir(parents=True)
+    with store.scanning():
+        assert sorted(path.name for path in place.kept()) == [kept, "notes"]
+
+
+def test_tables_without_their_list_are_not_deleted(place, store):
+    accept(place, store)
+    (place.settings.arrivals / "arrivals.sqlite").unlink()
+    with pytest.raises(IntegrityError) as caught, store.scanning():
+        raise AssertionError
+    assert str(caught.value) == (
+        "ARRIVALS_DAMAGED: expected the list of arrivals (arrivals.sqlite below CLUSTMIX_HOME) "
+        "beside the tables that have arrived, found none; restore it from a backup"
+    )
+    assert len(place.kept()) == 1
+
+
+def test_a_damaged_list_is_refused(place, store):
+    accept(place, store)
+    path = place.settings.arrivals / "arrivals.sqlite"
+    path.write_bytes(b"zebra" * 1_000)
+    with pytest.raises(IntegrityError) as caught:
+        store.waiting()
+    assert str(caught.value) == (
+        "ARRIVALS_DAMAGED: the list of arrivals (arrivals.sqlite below CLUSTMIX_HOME) is damaged; "
+        "restore it from a backup, or move the folder away and announce what is in it anew"
+    )
+    path.unlink()
+    path.symlink_to(place.settings.home / "elsewhere")
+    with pytest.raises(ConfigurationError) as caught:
+        store.waiting()
+    assert str(caught.value) == (
+        "ARRIVALS_UNAVAILABLE: expected to write the list of arrivals (arrivals.sqlite below "
+        "CLUSTMIX_HOME), found it busy, or its disk full or read-only; make room and mend its "
+        "permissions"
+    )
+    assert not (place.settings.home / "elsewhere").exists()
+
+
+def test_a_folder_that_is_open_is_refused(place, store):
+    accept(place, store)
+    place.settings.arrivals.chmod(0o750)
+    for use in (store.waiting, store.unfinished, lambda: store.find("x")):
+        with pytest.raises(ConfigurationError, match="DIRECTORY_MODE"):
+            use()
+
+
+def test_a_commit_is_on_the_disk(place, store):
+    accept(place, store)
+    statements = []
+    real = sqlite3.connect
+
+    def connect(*arguments, **options):
+        connection = real(*arguments, **options)
+        connection.set_trace_callback(statements.append)
+        return connection
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sqlite3, "connect", connect)
+        store.unfinished()
+    assert statements[:2] == ["PRAGMA synchronous = EXTRA", "BEGIN IMMEDIATE"]
+    assert statements[-1] == "COMMIT"

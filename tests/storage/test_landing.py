@@ -1,0 +1,360 @@
+"""The landing place, in a folder and in an S3 store."""
+
+import hashlib
+import os
+import socket
+
+import pytest
+from s3_server import s3_server
+
+from privacy.errors import ConfigurationError, InputError
+from storage import landing_local
+from storage.landing import LandingFolder
+
+UNREADABLE = (
+    "LANDING_UNREADABLE: expected to list, read and change the landing place that CLUSTMIX_LANDING "
+    "names, found no such place, no answer, or no right to; look after its address, its "
+    "credentials and the network"
+)
+NOT_REGULAR = (
+    "ARRIVAL_NAME: expected regular files in folders of the landing place, found a link or "
+    "something else; write the files themselves"
+)
+
+
+def read(landing, name):
+    return b"".join(landing.chunks(name))
+
+
+@pytest.fixture(scope="module")
+def s3():
+    with s3_server() as environment, pytest.MonkeyPatch.context() as patched:
+        for name, value in environment.items():
+            patched.setenv(name, value)
+        import fsspec
+
+        store = fsspec.filesystem("s3", use_listings_cache=False)
+        store.mkdir("hospital")
+        yield store
+
+
+@pytest.fixture(params=["local", "memory", "s3"])
+def place(request, tmp_path):
+    """Give a landing place of each kind, a function that writes to it and one that lists it."""
+    if request.param == "local":
+        root = tmp_path / "landing"
+        landing = LandingFolder(str(root))
+        assert landing.ready_names() == []  # makes the folder
+
+        def put(name, content):
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_bytes(content)
+
+        def names():
+            return sorted(p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file())
+
+        return landing, put, names
+    prefix = f"hospital/{tmp_path.name}"
+    if request.param == "memory":
+        import fsspec
+
+        store, prefix = fsspec.filesystem("memory"), f"/{prefix}"
+        store.makedirs("/hospital", exist_ok=True)
+    else:
+        store = request.getfixturevalue("s3")
+
+    def put_object(name, content):
+        store.pipe_file(f"{prefix}/{name}", content)
+
+    def object_names():
+        found = store.find(prefix) if store.exists(prefix) else []
+        return sorted(name.removeprefix(f"{prefix}/") for name in found)
+
+    return LandingFolder(f"{request.param}://{prefix.lstrip('/')}"), put_object, object_names
+
+
+def test_ready_files_are_found_in_order(place):
+    landing, put, _ = place
+    assert landing.ready_names() == []
+    for name in ("b.ready.json", "a.csv.ready.json", "a.csv", "c.ready.json.refused", "c/d"):
+        put(name, b"x")
+    put("c/e.ready.json", b"x")
+    put("d.ready.json.part", b"x")
+    assert landing.ready_names() == ["a.csv.ready.json", "b.ready.json"]
+    put("aa.ready.json", b"x")
+    assert landing.ready_names() == ["a.csv.ready.json", "aa.ready.json", "b.ready.json"]
+
+
+def test_content_is_read_and_removed_as_long_as_it_is_what_was_read(place):
+    landing, put, names = place
+    content = os.urandom(3 * 2**20 + 17)
+    put("a/k=1/x.parquet", content)
+    put("a/y.parquet", b"y")
+    version = landing.version("a/k=1/x.parquet")
+    assert landing.version("a/k=1/x.parquet") == version is not None
+    assert landing.version("a/none") is None
+    assert landing.version("none/none") is None
+    assert read(landing, "a/k=1/x.parquet") == content
+    put("a/k=1/x.parquet", b"new")
+    landing.remove("a/k=1/x.parquet", version)
+    assert names() == ["a/k=1/x.parquet", "a/y.parquet"]
+    landing.remove("a/k=1/x.parquet", None)
+    landing.remove("a/none", None)
+    landing.remove("a/k=1/x.parquet", landing.version("a/k=1/x.parquet"))
+    assert names() == ["a/y.parquet"]
+    landing.remove("a/k=1/x.parquet", version)
+
+
+def test_a_ready_file_is_removed_as_long_as_it_is_what_was_read(place):
+    landing, put, names = place
+    put("a.ready.json", b"first")
+    digest = hashlib.sha256(b"first").hexdigest()
+    assert landing.read_ready("a.ready.json") == b"first"
+    landing.remove_ready("a.ready.json", "0" * 64)
+    assert names() == ["a.ready.json"]
+    landing.remove_ready("a.ready.json", digest)
+    assert names() == []
+    landing.remove_ready("a.ready.json", digest)
+
+
+def test_a_refused_ready_file_is_put_aside_and_never_replaced(place):
+    landing, put, names = place
+    put("a.csv", b"content")
+    for n in range(3):
+        put("a.csv.ready.json", b"%d" % n)
+        landing.refuse("a.csv.ready.json")
+        assert landing.ready_names() == []
+    assert len(names()) == 4
+    assert {"a.csv", "a.csv.ready.json.refused"} < set(names())
+    assert read(landing, "a.csv.ready.json.refused") == b"0"
+
+
+def test_an_absent_file_is_an_incomplete_arrival(place):
+    landing, put, _ = place
+    put("a.csv", b"content")
+    for name in ("b.csv", "none/b.csv"):
+        with pytest.raises(InputError) as caught:
+            read(landing, name)
+        assert caught.value.code == "ARRIVAL_INCOMPLETE"
+        assert "found one" in str(caught.value)
+        assert "b.csv" not in str(caught.value)
+
+
+def test_of_a_large_ready_file_only_enough_is_read(place):
+    landing, put, _ = place
+    put("a.ready.json", b" " * 30_000_000)
+    assert 2_000_000 < len(landing.read_ready("a.ready.json")) < 12_000_000
+
+
+# --- a folder of this machine
+
+
+def test_a_landing_folder_is_made_for_its_owner_alone(tmp_path):
+    before = os.umask(0)
+    try:
+        assert LandingFolder(f"file://{tmp_path}/landing").ready_names() == []
+    finally:
+        os.umask(before)
+    assert (tmp_path / "landing").stat().st_mode & 0o777 == 0o700
+    (tmp_path / "landing").chmod(0o770)
+    assert LandingFolder(str(tmp_path / "landing")).ready_names() == []
+
+
+@pytest.mark.parametrize("mode", [0o701, 0o702, 0o704, 0o777])
+def test_a_landing_folder_that_others_can_enter_is_refused(tmp_path, mode):
+    (tmp_path / "landing").mkdir()
+    (tmp_path / "landing").chmod(mode)
+    with pytest.raises(ConfigurationError) as caught:
+        LandingFolder(str(tmp_path / "landing")).ready_names()
+    assert str(caught.value) == (
+        f"LANDING_OPEN: expected a landing folder that others cannot enter, found mode {mode:04o}; "
+        "run: chmod o-rwx on the folder that CLUSTMIX_LANDING names"
+    )
+
+
+def test_an_unusable_landing_folder_is_one_clear_error(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path)
+    for name, reason in {
+        "none/landing": "No such file or directory",
+        "file": "Not a directory",
+        "link": "Not a directory",
+    }.items():
+        with pytest.raises(ConfigurationError) as caught:
+            LandingFolder(str(tmp_path / name)).ready_names()
+        assert str(caught.value) == (
+            "LANDING_UNREADABLE: expected a folder at the place that CLUSTMIX_LANDING names, "
+            f"found: {reason}; make it, or mend its permissions"
+        )
+    monkeypatch.setattr(landing_local.os, "access", lambda *_: False)
+    with pytest.raises(ConfigurationError) as caught:
+        LandingFolder(str(tmp_path / "landing")).ready_names()
+    assert str(caught.value) == (
+        "LANDING_UNWRITABLE: expected to read, rename and remove files in the landing place, "
+        "found: Permission denied; give this user the right to write there"
+    )
+
+
+def test_what_cannot_be_renamed_or_removed_is_one_clear_error(tmp_path, monkeypatch):
+    def refuse(*_arguments, **_options):
+        raise OSError(30, "Read-only file system")
+
+    landing = LandingFolder(str(tmp_path))
+    tmp_path.chmod(0o700)
+    (tmp_path / "a.ready.json").write_bytes(b"x")
+    for function in ("rename", "unlink"):
+        monkeypatch.setattr(landing_local.os, function, refuse)
+    version = landing.version("a.ready.json")
+    for change in (
+        lambda: landing.refuse("a.ready.json"),
+        lambda: landing.remove("a.ready.json", version),
+    ):
+        with pytest.raises(
+            ConfigurationError, match=r"LANDING_UNWRITABLE: .* found: Read-only file system; give"
+        ):
+            change()
+
+
+def test_a_disk_that_cannot_be_read_is_no_fault_of_the_arrival(tmp_path, monkeypatch):
+    tmp_path.chmod(0o700)
+    landing = LandingFolder(str(tmp_path))
+    (tmp_path / "a.csv").write_bytes(b"x")
+    real = os.open
+
+    def fail(path, *arguments, **options):
+        if path == "a.csv":
+            raise OSError(5, "Input/output error")
+        return real(path, *arguments, **options)
+
+    monkeypatch.setattr(landing_local.os, "open", fail)
+    with pytest.raises(ConfigurationError) as caught:
+        read(landing, "a.csv")
+    assert str(caught.value) == (
+        "LANDING_UNREADABLE: expected to read the landing folder, found: Input/output error; look "
+        "after its disk"
+    )
+
+
+def test_no_link_is_followed_and_nothing_waits_for_a_pipe(tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_bytes(b"zebra")
+    root = tmp_path / "landing"
+    root.mkdir(mode=0o700)
+    (root / "link").symlink_to(outside / "secret")
+    (root / "folder").symlink_to(outside)
+    (root / "inner").mkdir()
+    (root / "inner" / "up").symlink_to("../../outside")
+    os.mkfifo(root / "pipe")
+    (root / "plain").write_bytes(b"x")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(root / "socket"))
+        landing = LandingFolder(str(root))
+        for name in (
+            "link",
+            "folder/secret",
+            "inner/up/secret",
+            "pipe",
+            "inner",
+            "plain/x",
+            "socket",
+        ):
+            with pytest.raises(InputError) as caught:
+                read(landing, name)
+            assert str(caught.value) == NOT_REGULAR
+        landing.remove("folder/secret", "anything")
+        assert landing.version("folder/secret") is None
+        assert (outside / "secret").exists()
+
+
+def test_a_ready_file_of_any_name_can_be_put_aside(tmp_path):
+    tmp_path.chmod(0o700)
+    landing = LandingFolder(str(tmp_path))
+    long = "a" * 244 + ".ready.json"
+    raw = b"\xff\n.ready.json"
+    for name in (os.fsencode(long), raw, b"taken.ready.json"):
+        with open(os.path.join(os.fsencode(tmp_path), name), "wb"):
+            pass
+    (tmp_path / "taken.ready.json.refused").mkdir()
+    (tmp_path / "folder.ready.json").mkdir()
+    (tmp_path / "link.ready.json").symlink_to("/etc/passwd")
+    found = landing.ready_names()
+    assert len(found) == 5
+    for name in found:
+        landing.refuse(name)
+    assert landing.ready_names() == []
+    assert len(list(tmp_path.iterdir())) == 6
+    landing.refuse("gone.ready.json")
+
+
+def test_what_was_not_announced_stays(tmp_path):
+    tmp_path.chmod(0o700)
+    landing = LandingFolder(str(tmp_path))
+    for name in ("a/k=1/x", "a/k=2/_SUCCESS", "a/k=3/x"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_bytes(b"x")
+    (tmp_path / "a.ready.json").write_bytes(b"r")
+    for name in ("a/k=1/x", "a/k=3/x"):
+        landing.remove(name, landing.version(name))
+    landing.remove_ready("a.ready.json", hashlib.sha256(b"r").hexdigest())
+    assert sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*")) == [
+        "a",
+        "a/k=2",
+        "a/k=2/_SUCCESS",
+    ]
+
+
+# --- stores
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["zebra://user:zebra-password@host/x", "filecache::s3://bucket", "s3::memory://x"],
+)
+def test_a_place_of_another_kind_is_refused(place):
+    with pytest.raises(ConfigurationError) as caught:
+        LandingFolder(place)
+    assert caught.value.code == "LANDING_UNSUPPORTED"
+    assert "expected a landing place of a kind that is installed, found " in str(caught.value)
+    assert str(caught.value).endswith("for s3:// install s3fs (pip install 'clustmix[s3]')")
+    assert "zebra-password" not in str(caught.value)
+
+
+def test_a_package_that_is_absent_is_named(monkeypatch):
+    import fsspec.core
+
+    monkeypatch.setattr(fsspec.core, "get_filesystem_class", _absent)
+    with pytest.raises(ConfigurationError) as caught:
+        LandingFolder("s3://hospital/x")
+    assert str(caught.value) == (
+        "LANDING_UNSUPPORTED: expected a landing place of a kind that is installed, found 's3'; "
+        "for s3:// install s3fs (pip install 'clustmix[s3]')"
+    )
+
+
+def _absent(_protocol):
+    raise ImportError("Install s3fs to access S3")
+
+
+def test_an_absent_bucket_is_one_clear_error(s3):
+    with pytest.raises(ConfigurationError) as caught:
+        LandingFolder("s3://none/x").ready_names()
+    assert str(caught.value) == UNREADABLE
+
+
+def test_a_store_that_does_not_answer_is_one_clear_error(s3, monkeypatch):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{taken.getsockname()[1]}")
+        s3.clear_instance_cache()
+        landing = LandingFolder("s3://hospital/zebra")
+        for call in (
+            landing.ready_names,
+            lambda: landing.refuse("a.ready.json"),
+            lambda: landing.version("a"),
+        ):
+            with pytest.raises(ConfigurationError) as caught:
+                call()
+            assert str(caught.value) == UNREADABLE
+            assert caught.value.__suppress_context__
+    s3.clear_instance_cache()

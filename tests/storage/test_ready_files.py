@@ -1,0 +1,275 @@
+"""The signed announcement of a table."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime
+
+import pytest
+from landed_tables import announce
+
+from privacy.errors import ConfigurationError, InputError
+from storage import ready_files
+from storage.ready_files import (
+    MAX_READY_BYTES,
+    build_ready_file,
+    parse_ready_file,
+    write_ready_file,
+)
+
+SECRET = bytes(range(32))
+FILES = {"a.csv": b"abc"}
+JSON = "the documented fields, in JSON in UTF-8 that names every key once"
+
+
+def changed(**changes):
+    body = json.loads(announce(FILES, "wards", SECRET))
+    body.update(changes)
+    return json.dumps(body).encode()
+
+
+def file_of(**changes):
+    return {"a.csv": {"sha256": "0" * 64, "size": 3, **changes}}
+
+
+def test_what_a_feeder_writes_by_hand_is_parsed_and_verified():
+    ready = parse_ready_file(announce(FILES, "wards", SECRET, signed_at="2026-11-21T17:00:00Z"))
+    ready.verify(SECRET)
+    ready.check_names("a.csv.ready.json")
+    assert (ready.dataset, ready.size_bytes, ready.is_folder) == ("wards", 3, False)
+    assert ready.signed == datetime(2026, 11, 21, 17, tzinfo=UTC)
+
+
+def test_what_we_write_is_what_a_feeder_would_write(tmp_path):
+    table = tmp_path / "b"
+    (table / "k=1").mkdir(parents=True)
+    (table / "k=1" / "y.parquet").write_bytes(b"y")
+    (table / "x.parquet").write_bytes(b"xx")
+    (table / ".x.parquet.crc").write_bytes(b"hidden")
+    ours = json.loads(build_ready_file(table, dataset="wards", secret=SECRET))
+    theirs = announce(
+        {"b/k=1/y.parquet": b"y", "b/x.parquet": b"xx"},
+        "wards",
+        SECRET,
+        signed_at=ours["signed_at"],
+        nonce=ours["nonce"],
+    )
+    assert ours == json.loads(theirs)
+    again = json.loads(build_ready_file(table, dataset="wards", secret=SECRET))
+    assert again["nonce"] != ours["nonce"]
+
+
+def test_the_lines_of_the_documentation_write_a_ready_file(tmp_path):
+    lines = re.search(r"KEY_FILE::\n\n((?:    .*\n)+)", ready_files.__doc__)[1]
+    program = re.sub("^    ", "", lines, flags=re.MULTILINE)
+    assert len(program.splitlines()) <= 20
+    (tmp_path / "key").write_bytes(SECRET)
+    (tmp_path / "wards.csv").write_bytes(b"rows")
+    (tmp_path / "parts" / "k=1").mkdir(parents=True)
+    (tmp_path / "parts" / "k=1" / "x.parquet").write_bytes(b"x")
+    (tmp_path / "parts" / "._SUCCESS.crc").write_bytes(b"")
+    for name, files in (("wards.csv", {"wards.csv"}), ("parts", {"parts/k=1/x.parquet"})):
+        subprocess.run(
+            [sys.executable, "-I", "-c", program, tmp_path / name, "wards", tmp_path / "key"],
+            check=True,
+            cwd="/",
+        )
+        ready = parse_ready_file((tmp_path / f"{name}.ready.json").read_bytes())
+        ready.verify(SECRET)
+        ready.check_names(f"{name}.ready.json")
+        assert set(ready.files) == files
+    assert not list(tmp_path.glob("*.part"))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"dataset": "parts"},
+        {"nonce": "0" * 32},
+        {"signed_at": "2026-11-21T17:00:00Z"},
+        {"files": file_of()},
+        {"mac": "0" * 64},
+    ],
+)
+def test_a_change_of_anything_is_a_forgery(changes):
+    ready = parse_ready_file(changed(**changes))
+    with pytest.raises(InputError) as caught:
+        ready.verify(SECRET)
+    assert str(caught.value) == (
+        "ARRIVAL_FORGED: expected a ready file signed with the key of this landing place, found "
+        "another signature; sign with keys/landing.key of the installation (clustmix ready --key)"
+    )
+
+
+def test_another_key_is_a_forgery():
+    with pytest.raises(InputError, match="ARRIVAL_FORGED"):
+        parse_ready_file(announce(FILES, "wards", SECRET)).verify(bytes(32))
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"", JSON),
+        (b"\xff\xfe", JSON),
+        (b"[" * 100_000, JSON),
+        (changed()[:-30], JSON),
+        (changed()[:-1] + b', "nonce": "0"}', JSON),
+        (b"1" * 5_000, JSON),
+        (b" " * (MAX_READY_BYTES + 1), "at most 2,000,000 bytes"),
+        (b'"zebra"', JSON),
+        (changed(zebra=1), JSON),
+        (changed(format_version=2), "the documented fields, 'format_version' in its range"),
+        (changed(dataset="Zebra"), "the documented fields, 'dataset' in its range"),
+        (changed(dataset="../x"), "the documented fields, 'dataset' in its range"),
+        (changed(dataset="x\n"), "the documented fields, 'dataset' in its range"),
+        (changed(nonce="0"), "the documented fields, 'nonce' in its range"),
+        (changed(mac="A" * 64), "the documented fields, 'mac' in its range"),
+        (
+            changed(signed_at="2026-02-31T00:00:00Z"),
+            "the documented fields, 'signed_at' in its range",
+        ),
+        (
+            changed(signed_at="2026-11-21T17:00:00+00:00"),
+            "the documented fields, 'signed_at' in its range",
+        ),
+        (changed(signed_at=1), "the documented fields, 'signed_at' in its range"),
+        (changed(files={}), "the documented fields, 'files' in its range"),
+        (changed(files=["a.csv"]), "the documented fields, 'files' in its range"),
+        (changed(files=file_of(size=-1)), "the documented fields, 'files' in its range"),
+        (changed(files=file_of(size="3")), "the documented fields, 'files' in its range"),
+        (changed(files=file_of(size=3.0)), "the documented fields, 'files' in its range"),
+        (changed(files=file_of(size=2**53)), "the documented fields, 'files' in its range"),
+        (changed(files=file_of(zebra=1)), "the documented fields, 'files' in its range"),
+        (
+            changed(files={"\ud800": {"sha256": "0" * 64, "size": 1}}),
+            "the documented fields, 'files' in its range",
+        ),
+        (
+            changed(files={str(n): {"sha256": "0" * 64, "size": 1} for n in range(10_001)}),
+            "the documented fields, 'files' in its range",
+        ),
+    ],
+    ids=str,
+)
+def test_what_is_not_a_ready_file_is_refused_and_not_repeated(content, what):
+    with pytest.raises(InputError) as caught:
+        parse_ready_file(content)
+    assert str(caught.value) == (
+        f"ARRIVAL_MALFORMED: expected a ready file with {what}, found another; write it with "
+        "clustmix ready, or as storage/ready_files.py shows"
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../a.csv",
+        "/etc/passwd",
+        "a/../../b",
+        "a//b",
+        "a/./b",
+        "a/.hidden",
+        ".a.csv",
+        "a b.csv",
+        "a\n.csv",
+        "a\\b.csv",
+        "a\0.csv",
+        "é.csv",
+        "a.csv.part",
+        "a.csv.ready.json",
+        "a.csv.refused",
+        "a/" * 8 + "a",
+        "a" * 129,
+    ],
+)
+def test_names_that_reach_out_are_refused_and_not_repeated(name):
+    for table in (name, "a"):
+        ready = parse_ready_file(announce({name: b"x"}, "wards", SECRET))
+        ready.verify(SECRET)
+        with pytest.raises(InputError, match=r"^ARRIVAL_NAME: expected ") as caught:
+            ready.check_names(f"{table}.ready.json")
+        assert "passwd" not in str(caught.value)
+        assert "hidden" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["b.csv"], ["a.csv", "b.csv"], ["a.csv/x", "b/x"], ["a.csv", "a.csv/x"], ["a.csvx/y"]],
+    ids=str,
+)
+def test_a_ready_file_announces_the_table_of_its_name(names):
+    ready = parse_ready_file(announce(dict.fromkeys(names, b""), "wards", SECRET))
+    with pytest.raises(InputError) as caught:
+        ready.check_names("a.csv.ready.json")
+    assert str(caught.value) == (
+        "ARRIVAL_NAME: expected NAME.ready.json to announce the file NAME or the files of the "
+        "folder NAME, found another name; name the ready file after its table"
+    )
+
+
+def test_no_name_is_both_a_file_and_a_folder():
+    ready = parse_ready_file(announce({"a/x": b"", "a/x/y": b""}, "wards", SECRET))
+    with pytest.raises(InputError) as caught:
+        ready.check_names("a.ready.json")
+    assert str(caught.value) == (
+        "ARRIVAL_NAME: expected every name to be a file or a folder, found one that is both; "
+        "announce the files alone"
+    )
+
+
+def test_ten_thousand_files_can_be_announced(tmp_path):
+    table = tmp_path / "parts"
+    files = {f"parts/part-{n:05d}-c000.snappy.parquet": b"" for n in range(10_000)}
+    content = announce(files, "wards", SECRET)
+    assert len(content) < MAX_READY_BYTES
+    ready = parse_ready_file(content)
+    ready.verify(SECRET)
+    ready.check_names(f"{table.name}.ready.json")
+
+
+def test_a_table_that_cannot_be_announced_is_refused(tmp_path):
+    (tmp_path / "a.csv.part").write_bytes(b"x")
+    (tmp_path / "link.csv").symlink_to(tmp_path / "a.csv.part")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "x").symlink_to(tmp_path / "a.csv.part")
+    (tmp_path / "piped").mkdir()
+    os.mkfifo(tmp_path / "piped" / "x")
+    regular = "expected regular files that can be read, found something else"
+    for name, problem in {
+        "gone.csv": regular,
+        "link.csv": regular,
+        "linked": regular,
+        "piped": regular,
+        "empty": "expected 1 to 10,000 files, found none or more",
+        "a.csv.part": "expected no name that ends in .part, .ready.json or .refused, found one; "
+        "rename the table when it is complete",
+    }.items():
+        with pytest.raises(ConfigurationError) as caught:
+            build_ready_file(tmp_path / name, dataset="wards", secret=SECRET)
+        assert str(caught.value) == f"TABLE_NOT_READY: {tmp_path / name}: {problem}"
+    with pytest.raises(ConfigurationError, match="INVALID_NAME"):
+        build_ready_file(tmp_path / "a", dataset="../x", secret=SECRET)
+
+
+def test_a_ready_file_appears_at_once_and_is_not_for_everybody(tmp_path, monkeypatch):
+    target = write_ready_file(tmp_path / "a.csv", b"first")
+    assert target == tmp_path / "a.csv.ready.json"
+    assert target.stat().st_mode & 0o777 == 0o640
+
+    def full(_descriptor):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ready_files.os, "fsync", full)
+        with pytest.raises(ConfigurationError) as caught:
+            write_ready_file(tmp_path / "a.csv", b"second")
+    assert str(caught.value) == (
+        f"READY_UNWRITABLE: expected to write {target}, found: No space left on device; run as a "
+        "user who may write to the landing folder"
+    )
+    assert target.read_bytes() == b"first"
+    assert write_ready_file(tmp_path / "a.csv", b"third").read_bytes() == b"third"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv.ready.json"]

@@ -1,0 +1,227 @@
+"""An installation with a landing place, and a feeder that puts tables into it.
+
+Run as a program it kills scans: ``python landed_tables.py FOLDER`` writes its findings as JSON.
+"""
+
+import hashlib
+import hmac
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import yaml
+from made_up_release import NAIVE_BAYES, SCHEMA
+
+from storage.settings import Settings
+
+ROWS = b"patient,age\nP00001,64\n"
+
+
+class Installation:
+    """A home, a folder of site files and a landing folder of its own.
+
+    Dataset ``wards`` expects CSV files, ``parts`` Parquet; ``quiet`` expects nothing.
+    """
+
+    def __init__(self, folder: Path, landing: str | None = None) -> None:
+        self.landing = folder / "landing"
+        (folder / "sites").mkdir(parents=True)
+        (folder / "releases").mkdir()
+        self.settings = Settings(
+            home=folder / "home",
+            releases=folder / "releases",
+            sites=folder / "sites",
+            landing=landing or str(self.landing),
+        )
+        write_site(folder / "sites", "wards", "csv", arrival={"max_age_hours": 24})
+        write_site(folder / "sites", "parts", "parquet", arrival={"max_age_hours": 24})
+        write_site(folder / "sites", "quiet", "csv")
+        if landing is None:
+            self.landing.mkdir(mode=0o700)
+
+    @property
+    def secret(self) -> bytes:
+        """The key that the feeder was given."""
+        from storage.keys import KeyStore
+
+        return KeyStore(self.settings.key_folder).landing_secret()
+
+    def deliver(
+        self, name: str = "wards.csv", content: bytes = ROWS, dataset: str = "wards", **changes: Any
+    ) -> Path:
+        """Put a file and its ready file into the landing folder; return the ready file."""
+        (self.landing / name).write_bytes(content)
+        announced = announce({name: content}, dataset, self.secret, **changes)
+        path = self.landing / f"{name}.ready.json"
+        path.write_bytes(announced)
+        return path
+
+    def deliver_folder(
+        self, name: str, files: dict[str, bytes], dataset: str = "parts", **changes: Any
+    ) -> Path:
+        """Put a folder of files and its ready file into the landing folder."""
+        for inner, content in files.items():
+            (self.landing / name / inner).parent.mkdir(parents=True, exist_ok=True)
+            (self.landing / name / inner).write_bytes(content)
+        named = {f"{name}/{inner}": content for inner, content in files.items()}
+        path = self.landing / f"{name}.ready.json"
+        path.write_bytes(announce(named, dataset, self.secret, **changes))
+        return path
+
+    def refusals(self) -> list[dict[str, str]]:
+        """Return what is in the log of refusals."""
+        log = self.settings.arrivals / "refused.log"
+        return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+    def kept(self) -> list[Path]:
+        """Return the folders of arrivals, half-written ones too."""
+        return sorted(path for path in self.settings.arrivals.iterdir() if path.is_dir())
+
+
+def write_site(folder: Path, dataset: str, kind: str, **more: Any) -> None:
+    """Write a small site file."""
+    site = {
+        "dataset": dataset,
+        "title": "Made-up wards",
+        "source": {"kind": kind, "path": "nowhere"},
+        "privacy_unit": {"column": "patient", "max_rows_per_patient": 3},
+        "privacy": {"epsilon": 1.0, "delta": 1.0e-5},
+        "budget": {"lifetime_epsilon": 5.0},
+        "method": dict(NAIVE_BAYES),
+        "rows": 300,
+        "schema": SCHEMA,
+        **more,
+    }
+    (folder / f"{dataset}.yaml").write_text(yaml.safe_dump(site))
+
+
+def announce(
+    files: dict[str, bytes],
+    dataset: str,
+    secret: bytes,
+    *,
+    age: timedelta = timedelta(),
+    mac: str | None = None,
+    **changes: Any,
+) -> bytes:
+    """Write a ready file by hand, independently of the code under test."""
+    body: dict[str, Any] = {
+        "format_version": 1,
+        "dataset": dataset,
+        "files": {
+            name: {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
+            for name, content in files.items()
+        },
+        "signed_at": (datetime.now(UTC) - age).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "nonce": os.urandom(16).hex(),
+        **changes,
+    }
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    signed = hmac.new(secret, b"clustmix-arrival-v1\0" + text.encode(), "sha256").hexdigest()
+    return json.dumps({**body, "mac": mac or signed}).encode()
+
+
+# --- scans that stop in the middle
+
+STEPS = ("fsync", "rename", "unlink", "rmdir", "mkdir", "COMMIT")
+
+
+def stop_at(step: int, stop: Callable[[], None]) -> Callable[[], int]:
+    """Call `stop` before the step of this number; return what counts the steps.
+
+    A step is a call that changes the disk, or a commit.
+    """
+    import sqlite3
+
+    count = 0
+
+    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            nonlocal count
+            if count == step:
+                count += 1
+                stop()
+            count += 1
+            return function(*arguments, **options)
+
+        return call
+
+    class Connection(sqlite3.Connection):
+        def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
+            run = super().execute
+            return (counted(run) if sql == "COMMIT" else run)(sql, *arguments)
+
+    for name in STEPS[:-1]:
+        setattr(os, name, counted(getattr(os, name)))
+    connect = sqlite3.connect
+    sqlite3.connect = lambda *a, **o: connect(*a, **{"factory": Connection, **o})  # type: ignore[assignment,misc]
+    return lambda: count
+
+
+def stopped_scan(settings: Settings, step: int, how: str) -> int:
+    """Scan in a child that stops at a step; return its exit status, 0 if it never came to it."""
+    from flows.arrivals import scan
+
+    child = os.fork()
+    if child == 0:
+        try:
+            steps = stop_at(step, _disk_full if how == "disk full" else lambda: os._exit(9))
+            report = scan(settings)
+            os._exit(8 if report.problems or steps() > step else 0)
+        except BaseException:
+            os._exit(7)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def _disk_full() -> None:
+    raise OSError(28, "No space left on device")
+
+
+def main(folder: Path) -> None:
+    """Stop a scan of two tables and a forgery at every step, then look once more."""
+    from flows.arrivals import scan
+    from storage.arrivals import ArrivalStore
+
+    findings = []
+    for how in ("kill", "disk full"):
+        for step in range(1_000):
+            place = Installation(folder / f"{how}-{step}".replace(" ", "-"))
+            place.deliver("a.csv", ROWS + b"a")
+            place.deliver_folder("b", {"x.parquet": b"b1", "k=1/y.parquet": b"b2"})
+            place.deliver("c.csv", ROWS, mac="0" * 64)
+            status = stopped_scan(place.settings, step, how)
+            for _ in range(2):
+                report = scan(place.settings)
+            store = ArrivalStore(place.settings.arrivals)
+            waiting = store.waiting()
+            paths = {arrival.dataset: store.path(arrival.arrival_id) for arrival in waiting}
+            findings.append(
+                {
+                    "how": how,
+                    "step": step,
+                    "status": status,
+                    "accepted": sorted(arrival.dataset for arrival in waiting),
+                    "contents": [
+                        paths["wards"].read_bytes() == ROWS + b"a",
+                        (paths["parts"] / "k=1/y.parquet").read_bytes() == b"b2",
+                        (paths["parts"] / "x.parquet").read_bytes() == b"b1",
+                    ],
+                    "folders": len(place.kept()),
+                    "left": sorted(path.name for path in place.landing.iterdir()),
+                    "again": len(report.accepted) + len(report.refused) + len(report.problems),
+                    "codes": sorted({entry["code"] for entry in place.refusals()}),
+                }
+            )
+            shutil.rmtree(place.settings.home.parent)
+            if status == 0:
+                break
+    sys.stdout.write(json.dumps(findings))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -141,7 +141,7 @@ class Books:
         BudgetRefused
             Naming the cap that leaves least.
         """
-        limits = self._limits(
+        limits = self.limits(
             charge.cohort, charge.dataset, charge.partition, caps=charge.caps, now=now
         )
         # Of equal ones the first: a lifetime cap tells more than a window that will pass.
@@ -180,7 +180,7 @@ class Books:
         now : str
             Time at which windows end.
         """
-        limits = self._limits(cohort, dataset, partition, caps=caps, now=now)
+        limits = self.limits(cohort, dataset, partition, caps=caps, now=now)
         lifetime = next((limit for limit in limits if limit.name == "lifetime"), None)
         if lifetime is None:
             spent, _ = self._spent(cohort, partition)
@@ -196,7 +196,7 @@ class Books:
         rows = self._charges.get(cohort, {}).values()
         return {row.adjacency for row in rows if row.state is EntryState.RESERVED}
 
-    def _limits(
+    def limits(
         self,
         cohort: str,
         dataset: str | None,
@@ -205,6 +205,7 @@ class Books:
         caps: Caps | None,
         now: str,
     ) -> list[Limit]:
+        """Return every cap that holds and what it leaves; see `balance` for the parameters."""
         named = f"cohort {cohort!r}"
         limits = []
         lifetime = _smaller(

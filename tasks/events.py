@@ -57,8 +57,8 @@ class PublicEvent:
     payload : dict of str to str or int
         Ids, states and codes.
     event_id : UUID, optional
-        Same id for the same event when it is sent again: the server takes note of it once. Made
-        when it is sent if left out.
+        Same id for the same event when it is sent again: Prefect keeps it once and, within five
+        minutes of one life of its server, acts on it once. Made when it is sent if left out.
 
     Raises
     ------

@@ -321,17 +321,31 @@ def test_an_officer_is_who_has_a_key_among_theirs(store, tmp_path):
         )
 
 
-def test_a_damaged_secret_is_refused_and_not_repeated(store, tmp_path):
-    store.ledger_secret()
-    private_file(tmp_path / "keys" / "ledger.key", b"hunter2")
+@pytest.mark.parametrize("name", ["ledger", "landing"])
+def test_a_damaged_secret_is_refused_and_not_repeated(store, tmp_path, name):
+    secret = getattr(store, f"{name}_secret")
+    secret()
+    path = tmp_path / "keys" / f"{name}.key"
+    private_file(path, b"hunter2")
     with pytest.raises(
         ConfigurationError, match="KEY_INVALID: expected 32 bytes, found someth"
     ) as e:
-        store.ledger_secret()
+        secret()
     assert "hunter2" not in str(e.value)
-    (tmp_path / "keys" / "ledger.key").chmod(0o644)
+    path.chmod(0o644)
     with pytest.raises(ConfigurationError, match="KEY_MODE"):
-        store.ledger_secret()
+        secret()
+
+
+def test_the_secret_of_the_landing_place_is_its_own(store, tmp_path):
+    secret = store.landing_secret()
+    assert names(tmp_path / "keys") == ["landing.key"]
+    assert mode_of(tmp_path / "keys" / "landing.key") == 0o600
+    assert len(secret) == 32
+    assert secret == KeyStore(tmp_path / "keys").landing_secret() != store.ledger_secret()
+    assert key_files.read_secret(tmp_path / "keys" / "landing.key") == secret
+    with pytest.raises(ConfigurationError, match="KEY_MISSING"):
+        key_files.read_secret(tmp_path / "gone")
 
 
 def test_trusted_keys_are_those_of_the_pipeline_and_of_the_officers(store, tmp_path):

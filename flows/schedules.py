@@ -1,0 +1,178 @@
+"""Runs that a schedule of the orchestrator announces: which did not happen, and which come next.
+
+The orchestrator itself does not say so. A schedule that it fails to work off creates no run, and no
+run is what no automation can see.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+    from prefect.client.schemas.objects import DeploymentSchedule
+    from prefect.client.schemas.responses import DeploymentResponse
+
+TAG = "clustmix"
+"""Tag of our deployments; others of the same server are none of our business."""
+
+GRACE = timedelta(minutes=15)
+"""How long after its time a run may start."""
+
+_WINDOWS = (
+    timedelta(minutes=10),
+    timedelta(hours=1),
+    timedelta(days=1),
+    timedelta(days=8),
+    timedelta(days=32),
+    timedelta(days=400),
+)
+"""How far back an occurrence is looked for; frequent schedules are found in the first ones."""
+
+_TOLERANCE = timedelta(milliseconds=500)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissedRun:
+    """A run that was not there in time.
+
+    Parameters
+    ----------
+    deployment
+        "flow/deployment".
+    schedule_id
+        Which of its schedules.
+    expected_at
+        When it was to start.
+    """
+
+    deployment: str
+    schedule_id: str
+    expected_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleReview:
+    """What has become of the last occurrence of each schedule.
+
+    Parameters
+    ----------
+    missed
+        Runs that were not there in time and are not known to be missed.
+    known
+        Last occurrence that needs no further look, by schedule id.
+    """
+
+    missed: tuple[MissedRun, ...]
+    known: dict[str, datetime]
+
+
+def review_schedules(
+    client: SyncPrefectClient, known: Mapping[str, datetime], *, now: datetime
+) -> ScheduleReview:
+    """Look whether the last due run of each schedule has started.
+
+    A run that has not started `GRACE` after its time, or was never created, is missed; one that
+    started later has happened. While a schedule is paused nothing of it is due.
+
+    Parameters
+    ----------
+    client
+        Client of the orchestrator.
+    known
+        `ScheduleReview.known` of the last time.
+    now
+        The time.
+
+    Raises
+    ------
+    httpx.HTTPError
+        As the client does.
+    """
+    missed: list[MissedRun] = []
+    told: dict[str, datetime] = {}
+    for deployment in our_deployments(client):
+        for schedule in deployment.schedules:
+            paused = deployment.paused or not schedule.active
+            key = str(schedule.id)
+            last = last_occurrence(schedule.schedule, before=now if paused else now - GRACE)
+            before = known.get(key)
+            if last is None or (before is not None and last <= before):
+                told |= {} if before is None else {key: before}
+                continue
+            told[key] = last
+            if not (paused or _is_newer(schedule, last) or _has_started(client, deployment, last)):
+                name = f"{client.read_flow(deployment.flow_id).name}/{deployment.name}"
+                missed.append(MissedRun(deployment=name, schedule_id=key, expected_at=last))
+    return ScheduleReview(missed=tuple(missed), known=told)
+
+
+def our_deployments(client: SyncPrefectClient) -> list[DeploymentResponse]:
+    """Return the deployments that are ours."""
+    from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterTags
+
+    ours = DeploymentFilter(tags=DeploymentFilterTags(all_=[TAG]))
+    return list(client.read_deployments(deployment_filter=ours))
+
+
+def last_occurrence(schedule: Any, *, before: datetime) -> datetime | None:
+    """Return the last time that a schedule names up to a moment, as the scheduler computes it.
+
+    Parameters
+    ----------
+    schedule
+        Schedule of a deployment: cron, interval or recurrence rule.
+    before
+        The moment.
+
+    Returns
+    -------
+    datetime or None
+        In UTC; None if there is none within 400 days.
+    """
+    from prefect.server.schemas.schedules import SCHEDULE_TYPES
+    from pydantic import TypeAdapter
+
+    adapter: TypeAdapter[Any] = TypeAdapter(SCHEDULE_TYPES)
+    theirs = adapter.validate_python(schedule.model_dump())
+    for window in _WINDOWS:
+        dates = asyncio.run(theirs.get_dates(start=before - window, end=before))
+        past = [date for date in dates if date <= before]
+        if past:
+            last = max(past)
+            return datetime.fromtimestamp(last.timestamp(), UTC)
+    return None
+
+
+def _is_newer(schedule: DeploymentSchedule, occurrence: datetime) -> bool:
+    """Whether a schedule was made or changed after an occurrence, which it then did not announce.
+
+    Prefect creates no run for a time that is past.
+    """
+    changed = schedule.updated or schedule.created
+    return changed is not None and changed > occurrence
+
+
+def _has_started(
+    client: SyncPrefectClient, deployment: DeploymentResponse, occurrence: datetime
+) -> bool:
+    from prefect.client.schemas.filters import (
+        DeploymentFilter,
+        DeploymentFilterId,
+        FlowRunFilter,
+        FlowRunFilterExpectedStartTime,
+    )
+
+    runs = client.read_flow_runs(
+        deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[deployment.id])),
+        flow_run_filter=FlowRunFilter(
+            expected_start_time=FlowRunFilterExpectedStartTime(
+                after_=occurrence - _TOLERANCE, before_=occurrence + _TOLERANCE
+            )
+        ),
+    )
+    return any(run.start_time is not None for run in runs)

@@ -1,0 +1,148 @@
+"""The ledger is the outbox: every row that somebody waits for is told, at least once."""
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import made_up_release as made
+import pytest
+from made_up_entries import enter, move
+
+from flows.notices import FIRST_LOOK_BACK, Memory, MemoryFile, Repetition, notices
+from privacy.errors import IntegrityError
+from privacy.ledger import EntryState
+from privacy.spending import moment
+from storage.settings import load_settings
+from tasks.run import Site
+
+NOTHING = Memory()
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    for name, value in made.environment_of(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    return Site(settings=load_settings())
+
+
+def told(site, memory=NOTHING):
+    events = notices(site.ledger.history(), memory, owner=site.owner)
+    return [(event.name, event.payload.get("reason")) for event in events]
+
+
+def after(site):
+    sequence, row_hash = site.ledger.head()
+    return Memory(sequence=sequence, row_hash=row_hash)
+
+
+@pytest.mark.parametrize(
+    ("state", "note", "expected"),
+    [
+        ("reserved", None, []),
+        ("executing", None, []),
+        ("void", "ABANDONED", [("release.refused", "ABANDONED")]),
+        ("burned", "ABANDONED", [("release.burned", "ABANDONED")]),
+        ("burned", "ingest:ValueError", [("release.burned", "ingest:ValueError")]),
+        ("sealed", None, [("measurement.sealed", None)]),
+        ("approved", None, [("measurement.sealed", None)]),
+        ("withheld", "OUTPUT_GATE", [("release.withheld", "OUTPUT_GATE")]),
+        ("published", None, [("release.published", "PUBLISHED")]),
+        ("revoked", None, [("release.published", "PUBLISHED"), ("release.revoked", "REVOKED")]),
+    ],
+)
+def test_each_state_has_its_event(site, state, note, expected):
+    enter(site, EntryState(state), note=note)
+    assert told(site) == expected
+
+
+def test_an_event_holds_ids_and_a_code(site):
+    entry = enter(site, EntryState.BURNED, note="ABANDONED")
+    [event] = notices(site.ledger.history(), NOTHING, owner=site.owner)
+    assert event.resource_id == f"clustmix.release.{entry.release_id}"
+    assert event.payload == {
+        "dataset": "wards",
+        "release_id": entry.release_id,
+        "reason": "ABANDONED",
+    }
+
+
+def test_an_officer_is_told_that_a_release_waits(site):
+    entry = enter(site, EntryState.SEALED, needs_approval=True)
+    assert told(site) == [("measurement.sealed", None), ("release.waiting", "SEALED")]
+    place = after(site)
+    move(site, entry, EntryState.APPROVED, note="looks good")
+    assert told(site, place) == []
+    # Told late, there is still something to publish and nobody to wait for.
+    assert told(site) == [("measurement.sealed", None)]
+
+
+def test_what_an_officer_writes_is_not_repeated(site):
+    entry = enter(site, EntryState.SEALED, needs_approval=True)
+    place = after(site)
+    move(site, entry, EntryState.WITHHELD, note="secret", signers=("b" * 16,))
+    assert told(site, place) == [("release.withheld", "BY_OFFICER")]
+    place = after(site)
+    enter(site, EntryState.WITHHELD, note="two words, and more", cohort="others")
+    assert told(site, place) == [("release.withheld", "WITHHELD")]
+
+
+def test_ids_of_events_are_those_of_the_rows(site):
+    enter(site, EntryState.PUBLISHED)
+    enter(site, EntryState.SEALED, needs_approval=True)
+    ids = [event.event_id for event in notices(site.ledger.history(), NOTHING, owner=site.owner)]
+    again = [event.event_id for event in notices(site.ledger.history(), NOTHING, owner=site.owner)]
+    assert ids == again
+    assert len(set(ids)) == 3
+
+
+def test_other_installations_tell_of_their_own(site):
+    enter(site, EntryState.BURNED, owner="f" * 16)
+    assert told(site) == []
+
+
+def test_a_ledger_from_an_older_copy_is_refused(site):
+    enter(site, EntryState.SEALED)
+    place = after(site)
+    rows = site.ledger.history()
+    for others in (rows[:-1], ()):
+        with pytest.raises(IntegrityError, match=r"^LEDGER_ROLLED_BACK: sequence 3: expected"):
+            notices(others, place, owner=site.owner)
+
+
+def test_the_memory_is_kept(tmp_path):
+    file = MemoryFile(tmp_path / "server")
+    assert file.read() is None
+    memory = Memory(
+        sequence=3,
+        row_hash="a" * 64,
+        low=("wards",),
+        missed={"schedule": datetime(2026, 11, 21, tzinfo=UTC)},
+        repeated={"arrival": Repetition(times=2, not_before=datetime(2026, 11, 22, tzinfo=UTC))},
+    )
+    file.write(Memory())
+    (tmp_path / "server" / ".watcher.json.new").write_text("of a watcher that died")
+    file.write(memory)
+    assert file.read() == memory
+    assert [path.name for path in (tmp_path / "server").iterdir()] == ["watcher.json"]
+    assert (tmp_path / "server" / "watcher.json").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"sequence": -1}', '{"secret": 1}'])
+def test_a_damaged_memory_is_refused(tmp_path, content):
+    (tmp_path / "watcher.json").write_text(content)
+    message = (
+        "WATCHER_MEMORY_DAMAGED: expected the memory of the watcher in watcher.json, found "
+        "something else; remove the file, and what happened since yesterday is told again"
+    )
+    with pytest.raises(IntegrityError, match=f"^{re.escape(message)}$"):
+        MemoryFile(tmp_path).read()
+
+
+def test_the_first_watcher_tells_of_yesterday_and_not_of_history(site):
+    enter(site, EntryState.BURNED)
+    enter(site, EntryState.WITHHELD)
+    rows = site.ledger.history()
+    last_of_first = moment(rows[2].recorded_at)
+    assert Memory.at_first((), now=last_of_first) == Memory()
+    assert Memory.at_first(rows, now=last_of_first + timedelta(hours=1)) == Memory()
+    late = Memory.at_first(rows, now=moment(rows[-1].recorded_at) + FIRST_LOOK_BACK * 2)
+    assert late == after(site)

@@ -1,0 +1,269 @@
+"""What an operator sees in a terminal: parts, runs, what waits, what is left, what comes next."""
+
+import json
+import socket
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from types import SimpleNamespace
+
+import made_up_release as made
+import pytest
+from made_up_entries import enter
+from served_prefect import free_port, served_prefect
+
+from flows import status as status_module
+from flows.cli import main
+from flows.status import look
+from flows.watch_commands import _only_watcher
+from privacy.ledger import Caps, EntryState
+from storage.settings import load_settings
+from tasks.events import orchestrator
+from tasks.run import Site
+from tasks.server_processes import Part
+from tasks.server_record import ServerRecord, write_record
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    for name, value in made.environment_of(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("CLUSTMIX_SITES", str(tmp_path / "sites"))
+    monkeypatch.setenv("TZ", "UTC")
+    return Site(settings=load_settings())
+
+
+def shown(capsys):
+    """Return the lines below each heading."""
+    assert main(["status"]) == 0
+    sections = {}
+    for line in capsys.readouterr().out.splitlines():
+        assert len(line) <= 80
+        if not line.startswith(" "):
+            below = sections.setdefault(line, [])
+        else:
+            below.append(line[2:])
+    return sections
+
+
+def as_json(capsys):
+    assert main(["status", "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_nothing_is_there_and_nothing_is_made(site, tmp_path, capsys):
+    before = sorted(path.name for path in tmp_path.iterdir())
+    assert shown(capsys) == {
+        "Parts": [
+            "FAIL  orchestrator       ORCHESTRATOR_UNREACHABLE: expected PREFECT_API_URL,",
+            "                         the address of a Prefect server, found none; clustmix",
+            "                         server start starts one",
+            "FAIL  watcher            none runs; clustmix watch is one",
+            "ok    ledger             none yet; the first release makes it",
+        ],
+        "Last entries of the ledger": ["none"],
+        "Waiting for an officer": ["none"],
+        "Arrivals that are not released yet": ["none"],
+        "Datasets": ["none"],
+        "Next scheduled runs": ["none"],
+    }
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_without_a_server_the_ledger_speaks(site, tmp_path, capsys):
+    (tmp_path / "sites").mkdir()
+    made.write_site(tmp_path).rename(tmp_path / "sites" / "made-up.yaml")
+    caps = Caps(lifetime_rho=Decimal(1))
+    published = enter(site, EntryState.PUBLISHED, caps=caps, rho=Decimal("0.85"))
+    burned = enter(site, EntryState.BURNED, note="ABANDONED", cohort="x", dataset="w" * 60)
+    waiting = enter(site, EntryState.SEALED, needs_approval=True, cohort="y", dataset="births")
+    sections = shown(capsys)
+    assert sections["Parts"][-1] == "ok    ledger             11 rows, verified"
+    assert [line[18:] for line in sections["Last entries of the ledger"]] == [
+        f"sealed      births/{waiting.release_id}",
+        f"burned      ...{'w' * 25}/{burned.release_id}",
+        "ABANDONED",
+        f"published   wards/{published.release_id}",
+    ]
+    assert sections["Waiting for an officer"] == [
+        f"{waiting.release_id}  births",
+        "clustmix approve RELEASE --key FILE --reason TEXT, or reject",
+    ]
+    table = [line.split() for line in sections["Datasets"]]
+    assert table[0] == ["dataset", "left", "releases", "left", "last", "release"]
+    assert table[1][:4] == ["births", "99", "%", "9999"]
+    assert table[2] == ["made-up", "100", "%", "620", "none", "yet"]
+    assert table[3] == ["wards", "15", "%", "0", published.release_id]
+    assert len(table) == 5
+    found = as_json(capsys)
+    assert found["waiting"] == [
+        {
+            "dataset": "births",
+            "release_id": waiting.release_id,
+            "state": "sealed",
+            "reason": "",
+            "since": waiting.recorded_at[:19] + "Z",
+        }
+    ]
+    assert found["datasets"][2] == {
+        "dataset": "wards",
+        "last_release": published.release_id,
+        "percent_left": 15,
+        "releases_left": 0,
+    }
+    assert set(found) == {
+        "parts", "runs", "waiting", "entries", "arrivals", "refused_arrivals", "datasets",
+        "next_runs",
+    }  # fmt: skip
+
+
+def test_arrivals_are_shown_by_id_and_code(site, monkeypatch, capsys):
+    site.settings.arrivals.mkdir(parents=True, mode=0o700)
+    now = datetime.now(UTC).replace(microsecond=0)
+    waiting = SimpleNamespace(
+        arrival_id="a-20261121-0f3a9c21",
+        dataset="wards",
+        state=SimpleNamespace(value="accepted"),
+        failures=1,
+        accepted_at=now,
+    )
+    monkeypatch.setattr(status_module.ArrivalStore, "unfinished", lambda self: (waiting,))
+    entry = {"at": now.isoformat(), "code": "ARRIVAL_FORGED", "dataset": "x", "ready_file": "Z!"}
+    log = site.settings.arrivals / "refused.log"
+    log.write_text(20 * (json.dumps({**entry, "code": "EARLIER"}) + "\n") + json.dumps(entry))
+    sections = shown(capsys)
+    [line] = sections["Arrivals that are not released yet"]
+    assert line.split()[2:] == ["a-20261121-0f3a9c21", "accepted", "wards"]
+    refused = sections["Refused arrivals"]
+    assert len(refused) == 10
+    assert refused[0].split()[2:] == ["ARRIVAL_FORGED"]
+    found = as_json(capsys)
+    assert found["arrivals"][0]["failures"] == 1
+    assert found["refused_arrivals"][0] == {
+        "reason": "ARRIVAL_FORGED",
+        "at": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    assert "Z!" not in json.dumps(found)
+
+
+def parts(settings):
+    return {part.name: (part.answers, part.text) for part in look(settings).parts}
+
+
+def test_parts_that_are_there_and_parts_that_ended(site, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"tls://127.0.0.1:{listener.getsockname()[1]}"
+        settings = site.settings.model_copy(update={"dask_address": address})
+        with _only_watcher(settings):
+            found = parts(settings)
+    assert found["watcher"] == (True, "at work")
+    assert found["cluster"] == (True, "its scheduler answers")
+    assert parts(settings)["cluster"] == (False, "its scheduler does not answer")
+    for address in ("nonsense", "tcp://host:port"):
+        settings = site.settings.model_copy(update={"dask_address": address})
+        assert parts(settings)["cluster"] == (False, "its scheduler does not answer")
+
+    folder = site.settings.server_home
+    ended = Part(
+        name="public-worker", pid=2**22 + 1, created=1.0, address="", log=folder / "a.log", mark="m"
+    )
+    write_record(folder, ServerRecord(mark="m", parts=(ended,), ready=True))
+    assert parts(site.settings)["public-worker"] == (False, f"ended; a.log in {folder} says why")
+
+
+def test_a_ledger_that_does_not_verify_is_named(site, monkeypatch):
+    enter(site, EntryState.PUBLISHED)
+    site.settings.ledger_head_path.write_text('{"sequence": 99, "hash": "' + "a" * 64 + '"}')
+    found = look(site.settings)
+    [ledger] = [part for part in found.parts if part.name == "ledger"]
+    assert not ledger.answers
+    assert ledger.text.startswith("LEDGER_ROLLED_BACK: ")
+    assert found.entries == []
+
+
+def test_a_broken_site_file_is_named(site, tmp_path):
+    (tmp_path / "sites").mkdir()
+    (tmp_path / "sites" / "broken.yaml").write_text("dataset: [")
+    assert parts(site.settings)["site file broken.yaml"][0] is False
+
+
+def test_what_stops_a_source_is_named_by_its_type(site, monkeypatch):
+    @contextmanager
+    def of_another_version():
+        made.raise_private("client")
+        yield
+
+    monkeypatch.setattr(status_module, "orchestrator", of_another_version)
+    assert parts(site.settings)["orchestrator"] == (False, "stopped by ValueError")
+
+
+def test_a_server_that_is_away_is_named(site, monkeypatch):
+    monkeypatch.setenv("PREFECT_API_URL", f"http://127.0.0.1:{free_port()}/api")
+    answers, text = parts(site.settings)["orchestrator"]
+    assert not answers
+    assert text.startswith("ORCHESTRATOR_UNREACHABLE: expected an answer of the Prefect server")
+
+
+@pytest.mark.slow
+def test_with_a_real_server_the_runs_are_shown(site, tmp_path, monkeypatch, capsys):
+    from prefect.client.schemas.actions import DeploymentScheduleCreate, WorkPoolCreate
+    from prefect.client.schemas.objects import State, StateType
+    from prefect.client.schemas.schedules import CronSchedule
+    from prefect.states import Completed, Failed, Running, Scheduled
+
+    with served_prefect(tmp_path / "prefect") as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        soon = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=3)
+        with orchestrator() as client:
+            client.create_work_pool(WorkPoolCreate(name="private", type="process"))
+            measure = client.create_flow_from_name("measure")
+            weekly = client.create_deployment(
+                measure,
+                "weekly-wards",
+                tags=["clustmix"],
+                paused=False,
+                schedules=[DeploymentScheduleCreate(schedule=CronSchedule(cron="0 2 * * 0"))],
+            )
+            client.create_flow_run_from_deployment(weekly, state=Scheduled(scheduled_time=soon))
+
+            def add(name, state):
+                run = client.create_flow_run_from_deployment(weekly, name=name)
+                client.set_flow_run_state(run.id, Running(), force=True)
+                if state is not None:
+                    client.set_flow_run_state(run.id, state, force=True)
+
+            add("wards/r-20261121-00000001", Completed(message="sealed wards/r"))
+            refused = State(
+                type=StateType.CANCELLED,
+                name="Refused",
+                message="BUDGET_EXCEEDED: expected at most rho 0.1",
+            )
+            add("wards/r-20261121-00000002", refused)
+            add("wards/r-20261121-00000003", Failed(message="ingest:ValueError: the step stopped"))
+            add("wards/r-20261121-00000004", Failed(message=f"Flow died: {made.CANARY_PATIENT}"))
+            add("wards/r-20261121-00000005", None)
+            request = {"request": {"dataset": "wards", "arrival": "a-20261121-0f3a9c21"}}
+            client.create_flow_run_from_deployment(weekly, name="any", parameters=request)
+        sections = shown(capsys)
+        found = as_json(capsys)
+    assert sections["Parts"][0] == "ok    orchestrator       answers"
+    assert "FAIL  pool private       not ready" in sections["Parts"]
+    words = [line.split()[2:] or line.split() for line in sections["Last runs"]]
+    assert words == [
+        ["measure", "Scheduled", "wards/a-20261121-0f3a9c21"],
+        ["measure", "Running", "wards/r-20261121-00000005"],
+        ["measure", "Failed", "wards/r-20261121-00000004"],
+        ["measure", "Failed", "wards/r-20261121-00000003"],
+        ["ingest:ValueError"],
+        ["measure", "Refused", "wards/r-20261121-00000002"],
+        ["BUDGET_EXCEEDED"],
+        ["measure", "Completed", "wards/r-20261121-00000001"],
+    ]
+    assert made.CANARY_PATIENT not in json.dumps(found)
+    [following] = sections["Next scheduled runs"]
+    assert following.split()[2] == "measure/weekly-wards"
+    assert found["next_runs"] == [
+        {"deployment": "measure/weekly-wards", "at": soon.strftime("%Y-%m-%dT%H:%M:%SZ")}
+    ]

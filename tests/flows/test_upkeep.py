@@ -1,0 +1,315 @@
+"""What is looked after every minute: what nobody took, missed runs, low budgets."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+from uuid import uuid4
+
+import made_up_release as made
+import pytest
+from made_up_entries import enter, move
+from prefect.client.schemas.objects import State, StateType
+from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule, RRuleSchedule
+from served_prefect import served_prefect
+
+from flows import upkeep
+from flows.budgets import DatasetBudget, SiteFolder, budgets
+from flows.notices import Memory
+from flows.schedules import GRACE, last_occurrence, review_schedules
+from flows.upkeep import MOST_PATIENCE, PATIENCE, low_budgets, missed_runs, retell
+from privacy.ledger import Caps, EntryState
+from storage.settings import load_settings
+from storage.workspace import PrivateWorkspace
+from tasks.events import orchestrator
+from tasks.run import Site
+
+NOW = datetime(2026, 11, 21, 17, 0, tzinfo=UTC)
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    for name, value in made.environment_of(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    return Site(settings=load_settings())
+
+
+@dataclass
+class Server:
+    """The runs of a server, as its client gives them."""
+
+    runs: list[Any] = field(default_factory=list)
+    questions: int = 0
+
+    def read_flow_runs(self, *, limit, offset, **_: Any) -> list[Any]:
+        self.questions += 1
+        return self.runs[offset : offset + limit]
+
+    def add(self, state: StateType, since: datetime, **request: str) -> None:
+        parameters = {"request": {"dataset": "wards", **request}}
+        self.runs.append(
+            SimpleNamespace(state=State(type=state, timestamp=since), parameters=parameters)
+        )
+
+
+def retold(site, memory, server, now):
+    news = retell(site, site.ledger.history(), memory, server, now=now)
+    return [event.resource_id for event in news.events], news.memory
+
+
+# --- what nobody took ------------------------------------------------------------------------
+
+
+def test_a_sealed_entry_that_nobody_publishes_is_told_again_with_growing_pauses(site):
+    entry = enter(site, EntryState.SEALED)
+    rows = site.ledger.history()
+    server, memory, times, ids = Server(), Memory(), [], set()
+    for minute in range(0, 60 * 24, 2):
+        now = NOW + timedelta(minutes=minute)
+        news = retell(site, rows, memory, server, now=now)
+        memory = news.memory
+        if news.events:
+            [event] = news.events
+            assert (event.name, event.payload["release_id"]) == (
+                "measurement.sealed",
+                entry.release_id,
+            )
+            ids.add(event.event_id)
+            times.append(minute)
+    pauses = [later - earlier for earlier, later in pairwise(times)]
+    assert times[0] == PATIENCE.total_seconds() / 60
+    assert pauses == [4, 8, 16, 32, 64, 128, 256, 360, 360]
+    assert max(pauses) == MOST_PATIENCE.total_seconds() / 60
+    assert len(ids) == len(times)
+    # Nothing is asked while nothing is due.
+    assert server.questions == len(times)
+
+
+def test_what_is_published_is_forgotten(site):
+    entry = enter(site, EntryState.SEALED)
+    _, memory = retold(site, Memory(), Server(), NOW)
+    assert list(memory.repeated) == [f"clustmix.release.{entry.release_id}"]
+    move(site, move(site, entry, EntryState.APPROVED), EntryState.PUBLISHED)
+    events, memory = retold(site, memory, Server(), NOW + PATIENCE)
+    assert (events, memory.repeated) == ([], {})
+
+
+@pytest.mark.parametrize("state", ["reserved", "executing", "burned", "withheld", "published"])
+def test_other_states_ask_for_nothing(site, state):
+    enter(site, EntryState(state))
+    assert retold(site, Memory(), Server(), NOW)[1].repeated == {}
+
+
+def test_other_installations_publish_their_own(site):
+    enter(site, EntryState.SEALED, owner="f" * 16)
+    assert retold(site, Memory(), Server(), NOW)[1].repeated == {}
+
+
+def test_a_run_that_lives_is_left_alone(site):
+    entry = enter(site, EntryState.SEALED)
+    with PrivateWorkspace.create(site.private_root, entry.release_id):
+        assert retold(site, Memory(), Server(), NOW)[1].repeated == {}
+    assert retold(site, Memory(), Server(), NOW)[1].repeated != {}
+
+
+def test_what_waits_for_an_officer_is_told_again_until_its_bundle_is_there(site):
+    entry = enter(site, EntryState.SEALED, needs_approval=True)
+    _, memory = retold(site, Memory(), Server(), NOW)
+    assert len(retold(site, memory, Server(), NOW + PATIENCE)[0]) == 1
+    site.pending.path(entry.release_id).mkdir(parents=True)
+    assert retold(site, memory, Server(), NOW + PATIENCE)[0] == []
+    move(site, entry, EntryState.APPROVED)
+    assert len(retold(site, memory, Server(), NOW + PATIENCE)[0]) == 1
+
+
+@pytest.mark.parametrize(
+    ("state", "age", "is_expected"),
+    [
+        (StateType.SCHEDULED, timedelta(days=3), True),
+        (StateType.PENDING, timedelta(minutes=1), True),
+        (StateType.RUNNING, timedelta(minutes=1), True),
+        (StateType.PENDING, timedelta(minutes=11), False),
+        (StateType.RUNNING, timedelta(minutes=11), False),
+    ],
+)
+def test_a_run_that_waits_or_starts_is_waited_for(site, state, age, is_expected):
+    entry = enter(site, EntryState.SEALED)
+    _, memory = retold(site, Memory(), Server(), NOW)
+    later = NOW + PATIENCE
+    server = Server()
+    for _ in range(250):  # more than one page
+        server.add(StateType.SCHEDULED, later, release_id="r-20260101-00000000")
+    server.add(state, later - age, release_id=entry.release_id)
+    events, memory = retold(site, memory, server, later)
+    assert events == ([] if is_expected else [f"clustmix.release.{entry.release_id}"])
+    server.runs.clear()
+    assert len(retold(site, memory, server, later)[0]) == int(is_expected)
+
+
+def test_an_arrival_that_nobody_took_is_told_again(site, monkeypatch):
+    site.settings.arrivals.mkdir(parents=True, mode=0o700)
+    waiting = [SimpleNamespace(arrival_id="a-20261121-0f3a9c21", dataset="wards", failures=0)]
+    monkeypatch.setattr(upkeep.ArrivalStore, "waiting", lambda self: tuple(waiting))
+    _, memory = retold(site, Memory(), Server(), NOW)
+    news = retell(site, (), memory, Server(), now=NOW + PATIENCE)
+    [event] = news.events
+    assert (event.name, event.resource_id) == (
+        "cohort.arrived",
+        "clustmix.arrival.a-20261121-0f3a9c21",
+    )
+    assert event.payload == {"dataset": "wards", "arrival": "a-20261121-0f3a9c21"}
+    server = Server()
+    server.add(StateType.SCHEDULED, NOW, arrival="a-20261121-0f3a9c21")
+    assert retold(site, memory, server, NOW + PATIENCE)[0] == []
+
+
+# --- budgets -----------------------------------------------------------------------------------
+
+
+def budget(percent):
+    return DatasetBudget(dataset="wards", percent_left=percent, releases_left=percent // 10)
+
+
+def test_a_low_budget_is_told_once_per_crossing():
+    memory, told = Memory(), []
+    for sequence, percent in enumerate((100, 20, 19, 19, 5, 0, 45, 21, 20, 12)):
+        news = low_budgets([budget(percent)], memory.model_copy(update={"sequence": sequence}))
+        memory = news.memory
+        told += [(event.payload, event.event_id) for event in news.events]
+    assert [payload for payload, _ in told] == [
+        {"dataset": "wards", "percent_left": 19, "releases_left": 1},
+        {"dataset": "wards", "percent_left": 12, "releases_left": 1},
+    ]
+    assert told[0][1] != told[1][1]
+
+
+def test_the_cap_that_leaves_least_in_proportion_counts(site):
+    caps = Caps(
+        lifetime_rho=Decimal(10), dataset_rho=Decimal(2), window_rho=Decimal(1), window_days=7
+    )
+    for _ in range(3):
+        enter(site, EntryState.PUBLISHED, caps=caps, rho=Decimal("0.3"))
+    assert budgets({}, site.ledger.history()) == [
+        DatasetBudget(dataset="wards", percent_left=10, releases_left=0)
+    ]
+    enter(site, EntryState.VOID, caps=caps, rho=Decimal("0.1"), dataset="others")
+    others, wards = budgets({}, site.ledger.history())
+    assert (others.dataset, others.percent_left) == ("others", 10)
+    assert wards.is_low
+
+
+def test_a_charge_by_hand_is_no_dataset(site):
+    site.ledger.adjust(cohort="wards", rho=Decimal(1), reason="why", signers=("a" * 16, "b" * 16))
+    assert budgets({}, site.ledger.history()) == []
+
+
+def test_site_files_are_read_again_when_they_change(site, tmp_path):
+    folder = tmp_path / "sites"
+    files = SiteFolder(folder)
+    assert (files.sites(), files.faults()) == ({}, {})
+    folder.mkdir()
+    path = made.write_site(tmp_path, lifetime_epsilon=2.0).rename(folder / "made-up.yaml")
+    [left] = budgets(files.sites(), ())
+    assert (left.dataset, left.percent_left, left.is_low) == ("made-up", 100, False)
+    assert files.sites()["made-up"] is files.sites()["made-up"]
+    path.write_text("dataset: [")
+    assert (files.sites(), list(files.faults())) == ({}, ["made-up.yaml"])
+    path.unlink()
+    assert (files.sites(), files.faults()) == ({}, {})
+
+
+# --- schedules ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        (CronSchedule(cron="* * * * *", timezone="UTC"), NOW),
+        (CronSchedule(cron="0 2 * * 0", timezone="Europe/Berlin"), datetime(2026, 11, 15, 1)),
+        (CronSchedule(cron="30 3 1 1 *", timezone="UTC"), datetime(2026, 1, 1, 3, 30)),
+        (CronSchedule(cron="0 0 29 2 *", timezone="UTC"), None),
+        (
+            IntervalSchedule(interval=timedelta(hours=6), anchor_date=NOW - timedelta(hours=1)),
+            datetime(2026, 11, 21, 16),
+        ),
+        (
+            RRuleSchedule(rrule="FREQ=DAILY;BYHOUR=4;BYMINUTE=0;BYSECOND=0"),
+            datetime(2026, 11, 21, 4),
+        ),
+    ],
+)
+def test_the_last_occurrence_of_a_schedule(schedule, expected):
+    expected = None if expected is None else expected.replace(tzinfo=UTC)
+    assert last_occurrence(schedule, before=NOW) == expected
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with served_prefect(tmp_path_factory.mktemp("prefect")) as environment:
+        yield environment
+
+
+def add_deployment(client, name, *, tags=("clustmix",), active=True):
+    from prefect.client.schemas.actions import DeploymentScheduleCreate
+
+    schedule = CronSchedule(cron="0 * * * *", timezone="UTC")
+    return client.create_deployment(
+        client.create_flow_from_name("measure"),
+        name,
+        tags=list(tags),
+        schedules=[DeploymentScheduleCreate(schedule=schedule, active=active)],
+    )
+
+
+@pytest.mark.slow
+def test_a_run_that_did_not_start_is_missed_once(server, monkeypatch):
+    from prefect.states import Running, Scheduled
+
+    for name, value in server.items():
+        monkeypatch.setenv(name, value)
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    due = (tomorrow - GRACE).replace(minute=0, second=0, microsecond=0)
+    with orchestrator() as client:
+        hourly = add_deployment(client, "hourly")
+        add_deployment(client, "paused", active=False)
+        add_deployment(client, "of-others", tags=())
+        # What was announced before there was a schedule was never due.
+        assert review_schedules(client, {}, now=datetime.now(UTC)).missed == ()
+
+        news = missed_runs(Memory(), client, now=tomorrow)
+        [event] = news.events
+        assert (event.name, event.resource_id) == (
+            "schedule.missed",
+            "clustmix.deployment.measure/hourly",
+        )
+        expected_at = due.strftime("%Y-%m-%dT%H:%M:%SZ")
+        assert event.payload == {"deployment": "measure/hourly", "expected_at": expected_at}
+        again = missed_runs(Memory(), client, now=tomorrow)
+        assert again.events[0].event_id == event.event_id
+        assert missed_runs(news.memory, client, now=tomorrow).events == ()
+        hour_later = missed_runs(news.memory, client, now=tomorrow + timedelta(hours=1))
+        assert len(hour_later.events) == 1
+
+        # A run that was created and waits is missed; once it has started, it is not.
+        run = client.create_flow_run_from_deployment(hourly, state=Scheduled(scheduled_time=due))
+        assert len(missed_runs(Memory(), client, now=tomorrow).events) == 1
+        client.set_flow_run_state(run.id, Running(), force=True)
+        assert missed_runs(Memory(), client, now=tomorrow).events == ()
+
+
+@pytest.mark.slow
+def test_the_server_knows_which_runs_wait(server, site, monkeypatch):
+    for name, value in server.items():
+        monkeypatch.setenv(name, value)
+    entry = enter(site, EntryState.SEALED)
+    _, memory = retold(site, Memory(), Server(), NOW)
+    with orchestrator() as client:
+        assert len(retold(site, memory, client, NOW + PATIENCE)[0]) == 1
+        deployment = client.create_deployment(
+            client.create_flow_from_name("publish"), f"on-seal-{uuid4()}", tags=["clustmix"]
+        )
+        request = {"dataset": entry.dataset, "release_id": entry.release_id}
+        client.create_flow_run_from_deployment(deployment, parameters={"request": request})
+        assert retold(site, memory, client, NOW + PATIENCE)[0] == []

@@ -1,0 +1,372 @@
+"""The watcher: one failure of a part ends nothing, and no event is lost or skipped."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from decimal import Decimal
+from itertools import pairwise
+from types import SimpleNamespace
+
+import made_up_release as made
+import pytest
+from made_up_entries import enter
+from served_prefect import free_port, served_prefect
+
+from flows import watcher as watcher_module
+from flows.cli import main
+from flows.notices import MemoryFile
+from flows.watch_commands import a_watcher_runs
+from flows.watcher import MOST_SECONDS, Part, Watcher
+from privacy.errors import ClustMixError
+from privacy.ledger import Caps, EntryState
+from storage.settings import load_settings
+from tasks.events import OrchestratorError
+from tasks.run import Site
+
+PARTS = ("arrivals", "news", "dead runs", "unfinished", "schedules", "budgets")
+
+
+@pytest.fixture
+def environment(tmp_path, monkeypatch):
+    (tmp_path / "landing").mkdir(mode=0o700)
+    variables = {
+        **made.environment_of(tmp_path),
+        "CLUSTMIX_SITES": str(tmp_path / "sites"),
+        "CLUSTMIX_LANDING": str(tmp_path / "landing"),
+    }
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    return variables
+
+
+@pytest.fixture
+def site(environment):
+    return Site(settings=load_settings())
+
+
+class Server:
+    """What the watcher calls of an orchestrator; it may be away."""
+
+    def __init__(self):
+        self.is_away = False
+        self.told = []
+
+    def emit(self, events):
+        self._answer()
+        self.told += events
+
+    @contextmanager
+    def client(self):
+        self._answer()
+        yield SimpleNamespace(
+            read_flow_runs=lambda **_: [],
+            read_deployments=lambda **_: [],
+            read_flows=lambda **_: [],
+        )
+
+    def names(self):
+        return [event.name for event in self.told]
+
+    def _answer(self):
+        if self.is_away:
+            raise OrchestratorError("ORCHESTRATOR_UNREACHABLE", "expected an answer, found none")
+
+
+@pytest.fixture
+def server(monkeypatch):
+    fake = Server()
+    monkeypatch.setattr(watcher_module, "emit", fake.emit)
+    monkeypatch.setattr(watcher_module, "orchestrator", fake.client)
+    return fake
+
+
+class Clock:
+    """The time of the watcher, which passes when a test says so."""
+
+    def __init__(self, monkeypatch):
+        self.seconds = 1_000.0
+        monkeypatch.setattr(watcher_module.time, "monotonic", lambda: self.seconds)
+
+
+def place_of(site):
+    memory = MemoryFile(site.settings.server_home).read()
+    return None if memory is None else memory.sequence
+
+
+# --- one look ----------------------------------------------------------------------------------
+
+
+def test_one_look_does_everything_once(site, server, capsys):
+    entry = enter(site, EntryState.BURNED, note="ABANDONED")
+    assert main(["watch", "--once"]) == 0
+    assert server.names() == ["release.burned"]
+    line = f"told: release.burned clustmix.release.{entry.release_id}\n"
+    assert capsys.readouterr().err.endswith(line)
+    assert place_of(site) == 3
+    assert main(["watch", "--once", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"parts": dict.fromkeys(PARTS)}
+    assert server.names() == ["release.burned"]
+
+
+def test_one_look_fails_with_its_part(site, server, capsys):
+    server.is_away = True
+    enter(site, EntryState.BURNED)
+    assert main(["watch", "--once", "--json"]) == 1
+    captured = capsys.readouterr()
+    away = "ORCHESTRATOR_UNREACHABLE"
+    assert json.loads(captured.out)["parts"] == {
+        **dict.fromkeys(PARTS),
+        "news": away,
+        "unfinished": away,
+        "schedules": away,
+    }
+    assert f"news: {away}: expected an answer, found none; tried again in 2 s\n" in captured.err
+    assert place_of(site) == 0
+
+
+def test_dead_runs_are_closed_and_told(site, server):
+    enter(site, EntryState.EXECUTING)
+    assert main(["watch", "--once"]) == 0
+    assert [entry.state for entry in site.ledger.entries()] == [EntryState.BURNED]
+    assert main(["watch", "--once"]) == 0
+    assert [(event.name, event.payload["reason"]) for event in server.told] == [
+        ("release.burned", "ABANDONED")
+    ]
+
+
+def test_a_broken_site_file_is_named_and_keeps_no_other_from_its_budget(site, server, capsys):
+    site.settings.sites.mkdir()
+    (site.settings.sites / "broken.yaml").write_text("dataset: [")
+    enter(site, EntryState.PUBLISHED, caps=Caps(lifetime_rho=Decimal("0.11")))
+    assert main(["watch", "--once"]) == 2
+    said = capsys.readouterr().err
+    assert "budgets: SITE_UNUSABLE: expected site files, found broken.yaml (SITE_" in said
+    assert "); their budgets are not looked at; tried again in 60 s\n" in said
+    assert server.names() == ["release.published", "budget.low"]
+
+
+# --- the loop ----------------------------------------------------------------------------------
+
+
+def test_the_place_stays_until_the_server_has_answered(site, server, monkeypatch, capsys):
+    clock = Clock(monkeypatch)
+    watcher = Watcher(site.settings)
+    enter(site, EntryState.PUBLISHED)
+    server.is_away = True
+    for _ in range(5):
+        watcher.tick()
+        enter(site, EntryState.BURNED)
+        clock.seconds += MOST_SECONDS
+    assert (server.names(), place_of(site)) == ([], 0)
+    # A watcher that starts anew goes on from there.
+    watcher = Watcher(site.settings)
+    server.is_away = False
+    watcher.tick()
+    assert server.names() == ["release.published", *["release.burned"] * 5]
+    assert place_of(site) == site.ledger.head()[0]
+    clock.seconds += 2
+    watcher.tick()
+    assert len(server.told) == 6
+
+
+def test_a_crash_before_the_place_is_kept_tells_again_with_the_same_ids(site, server, monkeypatch):
+    enter(site, EntryState.BURNED)
+    Watcher(site.settings).tick()  # there is a memory
+    enter(site, EntryState.PUBLISHED)
+
+    def die(*_):
+        raise SystemExit
+
+    watcher = Watcher(site.settings)
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryFile, "write", die)
+        with pytest.raises(SystemExit):
+            watcher.tick()
+    Watcher(site.settings).tick()
+    first, again = server.told[1:]
+    assert first.name == "release.published"
+    assert first.event_id == again.event_id
+
+
+def test_events_of_arrivals_wait_for_the_server(site, server, monkeypatch):
+    clock = Clock(monkeypatch)
+    events = ["cohort.arrived", "arrival.refused"]
+    found = [
+        SimpleNamespace(
+            events=tuple(SimpleNamespace(name=name, resource_id="x") for name in events),
+            problems=(),
+        )
+    ]
+    nothing = SimpleNamespace(events=(), problems=())
+    monkeypatch.setattr(watcher_module, "scan", lambda _: found.pop() if found else nothing)
+    watcher = Watcher(site.settings)
+    server.is_away = True
+    watcher.tick()
+    server.is_away = False
+    clock.seconds += 2
+    watcher.tick()
+    assert server.names() == events
+
+
+def test_a_table_that_is_left_for_later_is_named_once(site, server, monkeypatch, capsys):
+    clock = Clock(monkeypatch)
+    problem = ClustMixError("SITE_INVALID", "wards.yaml: rows: expected this key, found none")
+    report = SimpleNamespace(events=(), problems=(problem,))
+    monkeypatch.setattr(watcher_module, "scan", lambda _: report)
+    watcher = Watcher(site.settings)
+    for _ in range(3):
+        watcher.tick()
+        clock.seconds += 2
+    assert capsys.readouterr().err.count("arrivals: left for later: SITE_INVALID: wards.yaml") == 1
+
+
+def test_a_part_that_fails_is_tried_again_with_growing_pauses(tmp_path, monkeypatch, capsys):
+    clock = Clock(monkeypatch)
+    fails = True
+    tries = []
+
+    def work():
+        tries.append(clock.seconds)
+        if fails:
+            raise ClustMixError("LANDING_GONE", "expected a folder, found none")
+
+    part = Part("arrivals", 2.0, work)
+    while clock.seconds < 3_000:
+        if part.is_due:
+            part.attempt(tmp_path)
+        clock.seconds += 1
+    pauses = [int(later - earlier) for earlier, later in pairwise(tries)]
+    assert pauses == [2, 4, 8, 16, 32, 64, 128, 256, *[300] * (len(pauses) - 8)]
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].endswith(
+        "Z arrivals: LANDING_GONE: expected a folder, found none; tried again in 2 s"
+    )
+    assert len(lines) == len(tries)
+    fails = False
+    clock.seconds += 300
+    assert part.attempt(tmp_path) is None
+    assert capsys.readouterr().err.endswith("Z arrivals: works again\n")
+    clock.seconds += 2
+    assert part.is_due
+
+
+def test_an_unexpected_failure_stays_private_and_ends_nothing(site, server, monkeypatch, capsys):
+    monkeypatch.setattr(watcher_module, "scan", lambda _: made.raise_private("scan"))
+    enter(site, EntryState.BURNED)
+    done = Watcher(site.settings).tick()
+    log = site.settings.diagnostics / "failures.log"
+    assert str(done["arrivals"]) == f"UNEXPECTED: stopped by ValueError; {log} says where"
+    assert server.names() == ["release.burned"]
+    assert not [c for c in made.CANARIES if c in capsys.readouterr().err.encode()]
+    assert made.CANARY_RAISED in log.read_text()
+
+
+def test_the_ledger_is_read_only_when_its_head_has_moved(site, server, monkeypatch):
+    clock = Clock(monkeypatch)
+    watcher = Watcher(site.settings)
+    enter(site, EntryState.BURNED)
+    watcher.tick()
+    reads = []
+    history = type(site.ledger).history
+    monkeypatch.setattr(
+        type(site.ledger), "history", lambda self: (reads.append(1), history(self))[1]
+    )
+    for _ in range(10):
+        clock.seconds += 2
+        watcher.tick()
+    assert reads == []
+    enter(site, EntryState.BURNED)
+    clock.seconds += 2
+    watcher.tick()
+    assert server.names() == ["release.burned"] * 2
+
+
+def test_a_local_server_is_found_whenever_it_starts(site, server, monkeypatch):
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    started = [None, {"PREFECT_API_URL": "http://a"}, {"PREFECT_API_URL": "http://b"}]
+    addresses = []
+    monkeypatch.setattr(
+        watcher_module, "emit", lambda _: addresses.append(os.environ.get("PREFECT_API_URL"))
+    )
+    watcher = Watcher(site.settings)
+    for connected in started:
+        monkeypatch.setattr(watcher_module, "connection", lambda _, now=connected: now)
+        enter(site, EntryState.BURNED)
+        watcher._tell_news()
+    assert addresses == [None, "http://a", "http://b"]
+
+
+# --- the process -------------------------------------------------------------------------------
+
+
+@contextmanager
+def watching(environment, log, **more):
+    variables = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT")}
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "flows.cli", "watch"],
+            env={**variables, **environment, **more},
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        until(lambda: " watch: begins" in log.read_text())
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def until(condition, *, seconds=60):
+    give_up = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < give_up, "it did not happen"
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_between_two_looks(site, tmp_path, environment, number):
+    log = tmp_path / "log"
+    assert not a_watcher_runs(site.settings)
+    with watching(environment, log) as process:
+        assert a_watcher_runs(site.settings)
+        process.send_signal(number)
+        assert process.wait(30) == 0
+    assert log.read_text().endswith("Z watch: ends\n")
+    assert not a_watcher_runs(site.settings)
+
+
+def test_there_is_one_watcher(site, tmp_path, environment, capsys):
+    with watching(environment, tmp_path / "log"):
+        assert main(["watch", "--once"]) == 2
+    assert capsys.readouterr().err == (
+        "clustmix: WATCHER_RUNS: expected no other watcher of this installation, found one; "
+        "clustmix server start has started it, or end the one that you have started\n"
+    )
+
+
+@pytest.mark.slow
+def test_with_a_real_server_that_goes_and_comes_back(site, tmp_path, environment):
+    log, port, folder = tmp_path / "log", free_port(), tmp_path / "prefect"
+
+    def is_told(entry):
+        return f"told: release.burned clustmix.release.{entry.release_id}\n" in log.read_text()
+
+    first = enter(site, EntryState.BURNED)
+    with served_prefect(folder, port=port) as server, watching(environment, log, **server) as old:
+        until(lambda: is_told(first))
+        old.send_signal(signal.SIGKILL)
+        old.wait()
+    with watching(environment, log, **server) as process:
+        second = enter(site, EntryState.BURNED)
+        until(lambda: "news: ORCHESTRATOR_UNREACHABLE: " in log.read_text())
+        assert not is_told(second)
+        with served_prefect(folder, port=port):
+            until(lambda: is_told(second))
+            until(lambda: "news: works again" in log.read_text())
+        assert process.poll() is None
+    assert log.read_text().count(f"told: release.burned clustmix.release.{first.release_id}") == 1

@@ -1,0 +1,192 @@
+"""What the orchestrator is told: ids, states and codes, and nothing is lost without a word."""
+
+import re
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from uuid import uuid4
+
+import pytest
+from served_prefect import free_port, served_prefect
+
+from privacy.errors import ConfigurationError
+from tasks import events
+from tasks.events import OrchestratorError, PublicEvent, emit, orchestrator, orchestrator_is_served
+
+PUBLISHED = PublicEvent(
+    name="release.published",
+    resource_id="clustmix.release.r-20261121-0a1b2c3d",
+    payload={"dataset": "wards", "release_id": "r-20261121-0a1b2c3d", "reason": "PUBLISHED"},
+)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with served_prefect(tmp_path_factory.mktemp("prefect")) as environment:
+        yield environment
+
+
+@pytest.fixture
+def served(server, monkeypatch):
+    for name, value in server.items():
+        monkeypatch.setenv(name, value)
+
+
+def recorded(name):
+    with orchestrator() as client:
+        query = {"filter": {"event": {"name": [name]}}, "limit": 50}
+        return client._client.post("/events/filter", json=query).json()["events"]
+
+
+def until(condition, *, seconds=20):
+    give_up = time.monotonic() + seconds
+    while not condition() and time.monotonic() < give_up:
+        time.sleep(0.2)
+    return condition()
+
+
+@pytest.mark.slow
+def test_an_event_is_on_the_server_and_is_recorded_once(served):
+    assert orchestrator_is_served()
+    event = PublicEvent("release.published", PUBLISHED.resource_id, PUBLISHED.payload, uuid4())
+    emit([event])
+    emit([event, event])
+    [found] = until(lambda: recorded("release.published"))
+    assert found["id"] == str(event.event_id)
+    assert found["payload"] == PUBLISHED.payload
+    assert found["resource"]["prefect.resource.id"] == PUBLISHED.resource_id
+    assert found["resource"]["prefect.resource.name"] == "r-20261121-0a1b2c3d"
+
+
+@pytest.mark.slow
+def test_more_events_than_one_request_takes(served):
+    many = [PublicEvent("release.revoked", f"clustmix.release.r-{i}", {}) for i in range(130)]
+    emit(many)
+    with orchestrator() as client:
+        query = {"filter": {"event": {"name": ["release.revoked"]}}}
+
+        def count():
+            [counted] = client._client.post("/events/count-by/event", json=query).json()
+            return counted["count"]
+
+        assert until(lambda: count() == 130)
+
+
+@pytest.mark.slow
+def test_a_wrong_password_is_a_refusal(served, monkeypatch):
+    monkeypatch.setenv("PREFECT_API_AUTH_STRING", "operator:wrong")
+    with pytest.raises(OrchestratorError) as caught:
+        emit([PUBLISHED])
+    assert str(caught.value) == (
+        "ORCHESTRATOR_REFUSED: expected the Prefect server to accept a request, found HTTP status "
+        "401; compare PREFECT_API_URL and PREFECT_API_AUTH_STRING with those of the server"
+    )
+
+
+NO_ANSWER = (
+    "ORCHESTRATOR_UNREACHABLE: expected an answer of the Prefect server at the address of "
+    "PREFECT_API_URL, found none; start it, or correct the address"
+)
+
+
+def test_a_server_that_is_away_is_not_waited_for(monkeypatch):
+    monkeypatch.setenv("PREFECT_API_URL", f"http://127.0.0.1:{free_port()}/api")
+    started = time.monotonic()
+    with pytest.raises(OrchestratorError, match=f"^{re.escape(NO_ANSWER)}$") as caught:
+        emit([PUBLISHED])
+    assert time.monotonic() - started < 30
+    assert "127.0.0.1" not in str(caught.value)
+
+
+@pytest.mark.parametrize("status", [500, 503])
+def test_a_server_that_cannot_is_away_as_well(monkeypatch, status):
+    with silent_server(status) as address:
+        monkeypatch.setenv("PREFECT_API_URL", address)
+        with pytest.raises(OrchestratorError, match=r"^ORCHESTRATOR_UNREACHABLE: "):
+            emit([PUBLISHED])
+
+
+def test_a_server_that_never_answers_is_given_up(monkeypatch):
+    monkeypatch.setattr(events, "TIMEOUT_SECONDS", 0.5)
+    with silent_server(None) as address:
+        monkeypatch.setenv("PREFECT_API_URL", address)
+        with pytest.raises(OrchestratorError, match=r"^ORCHESTRATOR_UNREACHABLE: "):
+            emit([PUBLISHED])
+
+
+def test_without_a_server_nothing_is_sent(monkeypatch):
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    assert not orchestrator_is_served()
+    with pytest.raises(OrchestratorError) as caught:
+        emit([PUBLISHED])
+    assert str(caught.value) == (
+        "ORCHESTRATOR_UNREACHABLE: expected PREFECT_API_URL, the address of a Prefect server, "
+        "found none; clustmix server start starts one"
+    )
+    emit([])  # nothing to say needs no server
+
+
+@pytest.mark.parametrize(
+    "text", ["Zebra, Anna", "", "a\nb", "x" * 201, "expected 5, found 7", "é", "{{ payload }}"]
+)
+@pytest.mark.parametrize("place", ["name", "resource_id", "reason"])
+def test_sentences_and_values_are_refused(text, place):
+    fields = {"name": "release.burned", "resource_id": "clustmix.release.x", "payload": {}}
+    fields |= {"payload": {"reason": text}} if place == "reason" else {place: text}
+    where = "reason" if place == "reason" else "name or resource_id"
+    with pytest.raises(ConfigurationError) as caught:
+        PublicEvent(**fields)
+    assert str(caught.value) == (
+        f"EVENT_REFUSED: expected ids, states and codes in an event, found another text in {where}"
+    )
+
+
+@pytest.mark.parametrize("value", [1.5, True, None, ["a"], {"a": 1}])
+def test_other_values_are_refused(value):
+    with pytest.raises(
+        ConfigurationError, match=r"^EVENT_REFUSED: .* found another text in reason"
+    ):
+        PublicEvent("release.burned", "clustmix.release.x", {"reason": value})
+
+
+def test_other_keys_are_refused():
+    with pytest.raises(ConfigurationError) as caught:
+        PublicEvent("release.burned", "clustmix.release.x", {"patients": 3})
+    assert str(caught.value) == (
+        "EVENT_REFUSED: expected a payload of arrival, dataset, deployment, expected_at, "
+        "percent_left, reason, release_id, releases_left, found the key 'patients'"
+    )
+
+
+class silent_server:
+    """Answer every request with a status, or never."""
+
+    def __init__(self, status):
+        hold = self.hold = threading.Event()
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                if status is None:
+                    hold.wait(20)
+                    return
+                self.send_response(status)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            do_POST = do_GET
+
+            def log_message(self, *_):
+                pass
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+
+    def __enter__(self):
+        self.thread = threading.Thread(target=self.server.serve_forever)
+        self.thread.start()
+        return f"http://127.0.0.1:{self.server.server_port}/api"
+
+    def __exit__(self, *_):
+        self.hold.set()
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()

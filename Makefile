@@ -6,11 +6,11 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 CODE := flows tasks privacy storage
 
-.PHONY: help install release test audit soak lint types bench lock clean
+.PHONY: help install release server server-stop test audit soak e2e lint types bench lock clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## Create .venv and install the locked packages and this project (once)
 	@:
@@ -39,6 +39,12 @@ release: $(STAMP) ## Make a synthetic release of a public hospital table, end to
 	@$(BIN)/clustmix release deployments/sites/diabetes130-readmission.yaml \
 	  --fallback deployments/sites/breast-cancer.yaml
 
+server: $(STAMP) ## Start every part of an installation on this machine and print addresses
+	@$(BIN)/clustmix server start
+
+server-stop: $(STAMP) ## Stop what `make server` has started
+	@$(BIN)/clustmix server stop
+
 test: $(STAMP) ## Run every test
 	@$(BIN)/python -m pytest -q -n auto --dist loadfile
 
@@ -48,6 +54,9 @@ audit: $(STAMP) ## Attack every method for about ten minutes; numbers and plot i
 
 soak: $(STAMP) ## Kill, crowd and starve releases for about twenty minutes (SQLite and PostgreSQL)
 	@$(BIN)/python -m pytest -q -m soak tests/soak
+
+e2e: $(STAMP) ## Run whole installations, with server, browser and kills, for about 45 minutes
+	@$(BIN)/python -m pytest -q -m e2e tests/e2e
 
 lint: $(STAMP) ## Check format and style
 	@$(BIN)/ruff format --check .

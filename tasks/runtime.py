@@ -115,6 +115,11 @@ class GuardedItem:
             return _guard(_step_name(self.function), self.function, *args, **kwargs)
 
 
+def safe_environment() -> dict[str, str]:
+    """Return the variables that keep values and facts on this machine, for a process to start."""
+    return dict(_SAFETY)
+
+
 def configure_prefect(settings: Settings) -> None:
     """Set the environment for a silent, offline Prefect, before Prefect is imported.
 

@@ -1,0 +1,264 @@
+"""A whole local server: started, looked at, disturbed and stopped, by the commands of an operator.
+
+The tests run in this order, on one server; a second one stands beside it for a while.
+"""
+
+import argparse
+import contextlib
+import ipaddress
+import json
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from storage.installation import installation_id
+from storage.settings import Settings
+from tasks import server_environment
+from tasks.runtime import safe_environment
+from tasks.server_database import PostgresServer, find_postgres, postgres_server
+from tasks.server_parts import connection
+from tasks.server_processes import MARK
+from tasks.server_record import ServerRecord, read_record
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def processes_of(home: Path) -> list[psutil.Process]:
+    """Return all processes that belong to the server of an installation."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            environment = process.environ()
+            if MARK in environment and environment.get("CLUSTMIX_HOME") == str(home):
+                found.append(process)
+    return found
+
+
+@dataclass(frozen=True)
+class Installation:
+    """A home of its own, and the commands of an operator."""
+
+    folder: Path
+    database: str
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(
+            home=self.folder / "home",
+            releases=self.folder / "releases",
+            landing=str(self.folder / "landing"),
+        )
+
+    def run(self, action: str, *, json_wanted: bool = False) -> subprocess.CompletedProcess[str]:
+        options = argparse.Namespace(port=None, workers=1, json=json_wanted)
+        program = (
+            "import argparse\nfrom flows import server_commands\nfrom tasks import server_parts\n"
+        )
+        if self.database == "SQLite":
+            program += "server_parts.find_postgres = lambda: 'none here for this test'\n"
+        program += f"raise SystemExit(server_commands.{action}(argparse.{options!r}))\n"
+        return subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=ROOT,
+            env={
+                **{k: v for k, v in os.environ.items() if not k.startswith(("PREFECT", "CLUST"))},
+                "CLUSTMIX_HOME": str(self.settings.home),
+                "CLUSTMIX_RELEASES": str(self.settings.releases),
+                "CLUSTMIX_LANDING": self.settings.landing,
+            },
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=400,
+        )
+
+    def record(self) -> ServerRecord:
+        record = read_record(self.settings.server_home)
+        assert record is not None
+        return record
+
+    def processes(self) -> list[psutil.Process]:
+        """Return all processes, those of PostgreSQL included."""
+        found = processes_of(self.settings.home)
+        server = self.postgres()
+        return found if server is None else [*found, *server._processes()]
+
+    def postgres(self) -> PostgresServer | None:
+        programs = find_postgres()
+        if self.database == "SQLite" or isinstance(programs, str):
+            return None
+        home = self.settings.home
+        return postgres_server(programs, home / "server", installation_id(home))
+
+    def status(self, path: str = "/api/flows/count", **options: object) -> int:
+        address = f"http://127.0.0.1:{self.record().port}{path}"
+        return httpx.get(address, **options).status_code
+
+
+@contextlib.contextmanager
+def installation(folder: Path, database: str) -> Iterator[Installation]:
+    folder.chmod(0o755)
+    made = Installation(folder=folder, database=database)
+    (folder / "home").mkdir(mode=0o700)
+    try:
+        yield made
+    finally:
+        made.run("stop")
+        if (server := made.postgres()) is not None:
+            shutil.rmtree(server.folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    with installation(tmp_path_factory.mktemp("first"), "PostgreSQL") as made:
+        done = made.run("start")
+        assert done.returncode == 0, done.stderr
+        (made.folder / "said").write_text(done.stdout + done.stderr)
+        yield made
+
+
+def test_start_says_where_everything_is(served) -> None:
+    said = (served.folder / "said").read_text()
+    record = served.record()
+    assert record.ready
+    names = [part.name for part in record.parts]
+    assert names[:3] == ["scheduler", "cpu-workers", "pages"]
+    assert names[-4:] == ["orchestrator", "private-worker", "public-worker", "watcher"]
+    for part in record.parts:
+        assert f"{part.name:<16}{part.pid:>8}" in said
+        assert part.address in said
+    home = served.settings.server_home
+    assert f"Page:       http://127.0.0.1:{record.port}\n" in said
+    assert f"Password:   {home / 'page-password'} (all of its one line)\n" in said
+    assert server_environment.page_password(home) not in said
+    assert ("database" in names) == (served.postgres() is not None)
+
+
+def test_what_is_kept_is_private_and_no_password_is_shown(served) -> None:
+    home = served.settings.server_home
+    for path in (home, *home.rglob("*")):
+        with contextlib.suppress(FileNotFoundError):
+            assert stat.S_IMODE(path.lstat().st_mode) & 0o077 == 0, path
+    secrets = (
+        server_environment.page_password(home).split(":")[1],
+        server_environment.database_password(home),
+    )
+    shown = str([process.cmdline() for process in served.processes()])
+    logs = "".join(path.read_text(errors="replace") for path in home.glob("*.log"))
+    assert not any(secret in shown + logs for secret in secrets)
+
+
+def test_every_listener_is_on_loopback(served) -> None:
+    found = set()
+    for process in served.processes():
+        with contextlib.suppress(psutil.Error):
+            for one in process.net_connections(kind="inet"):
+                datagrams = one.type == socket.SOCK_DGRAM and not one.raddr
+                if one.status == psutil.CONN_LISTEN or datagrams:
+                    found.add(one.laddr)
+    assert len(found) >= 5
+    assert [a for a in found if not ipaddress.ip_address(a[0]).is_loopback] == []
+
+
+def test_the_api_asks_for_the_password_and_a_token(served) -> None:
+    auth = tuple(server_environment.page_password(served.settings.server_home).split(":"))
+    assert served.status("/api/health") == 200  # says nothing
+    assert served.status("/api/work_pools/private") == 401
+    assert served.status("/api/work_pools/private", auth=auth) == 200
+    url = f"http://127.0.0.1:{served.record().port}/api/flows/filter"
+    assert httpx.post(url, json={}).status_code == 403
+    assert httpx.post(url, json={}, auth=auth).status_code == 403
+    page = httpx.get(f"http://127.0.0.1:{served.record().port}/", follow_redirects=True)
+    assert page.status_code == 200
+    assert "connect-src 'self'" in page.headers["content-security-policy"]
+    shown = httpx.get(f"http://127.0.0.1:{served.record().port}/ui-settings").json()
+    assert (shown["api_url"], shown["csrf_enabled"], shown["auth"]) == ("/api", True, "BASIC")
+
+
+def test_workers_keep_no_results(served) -> None:
+    for pool in ("private", "public"):
+        part = served.record().part(f"{pool}-worker")
+        environment = psutil.Process(part.pid).environ()
+        assert safe_environment().items() <= environment.items()
+        assert environment["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"] == "30"
+        code = "from tasks.orchestrator import refuse_unsafe_orchestrator as look; look()"
+        looked = subprocess.run([sys.executable, "-c", code], env=environment, check=False)
+        assert looked.returncode == 0
+
+
+def test_releases_are_shown(served) -> None:
+    bundle = served.settings.releases / "cohort"
+    bundle.mkdir(parents=True)
+    (bundle / "report.html").write_text("a report")
+    assert httpx.get(f"{served.record().pages}/cohort/report.html").text == "a report"
+
+
+def test_a_second_start_changes_nothing(served) -> None:
+    before = served.record()
+    done = served.run("start", json_wanted=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["started"] is False
+    assert served.record() == before
+
+
+def test_another_installation_runs_beside_it_and_survives_a_crash(served, tmp_path_factory) -> None:
+    with installation(tmp_path_factory.mktemp("second"), "SQLite") as second:
+        done = second.run("start")
+        assert done.returncode == 0, done.stderr
+        assert "keeps its runs in SQLite: none here for this test" in done.stderr
+        database = second.settings.server_home / "prefect" / "prefect.db"
+        assert stat.S_IMODE(database.stat().st_mode) == 0o600
+        record = second.record()
+        assert record.port != served.record().port
+        assert second.status("/api/health") == served.status("/api/health") == 200
+        # As after a crash of the machine: what is written down is gone.
+        for process in second.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        while second.processes():
+            time.sleep(0.1)
+        assert connection(second.settings) is None
+        done = second.run("start")
+        assert done.returncode == 0, done.stderr
+        assert second.record().mark != record.mark
+        done = second.run("stop")
+        assert done.stdout.startswith("stopped: scheduler, cpu-workers, pages, orchestrator")
+        assert second.processes() == []
+    assert served.status("/api/health") == 200
+
+
+def test_a_part_that_died_is_told(served) -> None:
+    psutil.Process(served.record().part("watcher").pid).kill()
+    time.sleep(1)
+    done = served.run("start")
+    assert done.returncode == 1
+    assert "SERVER_INCOMPLETE" in done.stderr
+    assert "watcher ended" in done.stderr
+
+
+def test_stop_leaves_nothing(served) -> None:
+    assert len(served.processes()) >= 8
+    done = served.run("stop")
+    assert done.returncode == 0, done.stderr
+    assert "orchestrator" in done.stdout
+    assert "watcher" not in done.stdout
+    assert served.processes() == []
+    assert not (served.settings.server_home / "parts.json").exists()
+    assert connection(served.settings) is None
+    assert served.run("stop").stdout == "no part of the server was running\n"

@@ -1,0 +1,92 @@
+"""What the commands of the local server say."""
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from flows import server_commands
+from tasks import server_parts
+from tasks.server_processes import Part
+from tasks.server_record import ServerRecord
+
+
+def record_of(folder: Path, pages: str = "http://127.0.0.1:5001") -> ServerRecord:
+    addresses = {"scheduler": "tls://127.0.0.1:5000", "orchestrator": "http://127.0.0.1:4200"}
+    parts = [
+        Part(name=name, pid=100, created=1.0, address=address, log=folder / "log", mark=f"m/{name}")
+        for name, address in (addresses | {"watcher": ""}).items()
+    ]
+    return ServerRecord(mark="m", parts=tuple(parts), ready=True, port=4200, pages=pages)
+
+
+@pytest.fixture
+def asked(tmp_path, monkeypatch) -> list[dict[str, object]]:
+    monkeypatch.setenv("CLUSTMIX_HOME", str(tmp_path))
+    monkeypatch.setenv("CLUSTMIX_LANDING", "/srv/landing")
+    calls: list[dict[str, object]] = []
+
+    def start(settings: object, **options: object) -> tuple[ServerRecord, bool]:
+        options.pop("tell")("waiting for the watcher")
+        calls.append(options)
+        return record_of(tmp_path), len(calls) == 1
+
+    monkeypatch.setattr(server_parts, "start_server", start)
+    return calls
+
+
+def options(**values: object) -> argparse.Namespace:
+    return argparse.Namespace(**{"port": None, "workers": None, "json": False, **values})
+
+
+def test_start_says_where_everything_is_and_what_comes_next(asked, tmp_path, capsys) -> None:
+    assert server_commands.start(options(port=4300, workers=3)) == 0
+    assert asked == [{"port": 4300, "n_workers": 3}]
+    said = capsys.readouterr()
+    assert said.err == "  waiting for the watcher\n"
+    assert said.out.splitlines() == [
+        "the server runs",
+        "  scheduler            100  tls://127.0.0.1:5000",
+        "  orchestrator         100  http://127.0.0.1:4200",
+        "  watcher              100",
+        "Page:       http://127.0.0.1:4200",
+        f"Password:   {tmp_path}/server/page-password (all of its one line)",
+        "Releases:   http://127.0.0.1:5001",
+        f"Logs:       {tmp_path}/server",
+        "Next:       put a table into /srv/landing, then",
+        "            clustmix ready /srv/landing/TABLE --dataset NAME",
+        "            clustmix status shows what goes on, clustmix server stop ends it",
+    ]
+    assert server_commands.start(options()) == 0
+    assert capsys.readouterr().out.startswith("the server runs already\n")
+
+
+def test_start_answers_a_program(asked, tmp_path, capsys) -> None:
+    assert server_commands.start(options(json=True)) == 0
+    answer = json.loads(capsys.readouterr().out)
+    parts = answer.pop("parts")
+    assert answer == {
+        "started": True,
+        "page": "http://127.0.0.1:4200",
+        "password_file": str(tmp_path / "server" / "page-password"),
+        "landing": "/srv/landing",
+        "releases": "http://127.0.0.1:5001",
+    }
+    assert parts[0] == {
+        "name": "scheduler",
+        "pid": 100,
+        "address": "tls://127.0.0.1:5000",
+        "log": str(tmp_path / "log"),
+    }
+
+
+def test_stop_names_what_ran(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("CLUSTMIX_HOME", str(tmp_path))
+    assert server_commands.stop(options()) == 0
+    assert capsys.readouterr().out == "no part of the server was running\n"
+    monkeypatch.setattr(server_parts, "stop_server", lambda settings: ("pages", "watcher"))
+    assert server_commands.stop(options()) == 0
+    assert capsys.readouterr().out == "stopped: pages, watcher\n"
+    assert server_commands.stop(options(json=True)) == 0
+    assert json.loads(capsys.readouterr().out) == {"stopped": ["pages", "watcher"]}

@@ -1,0 +1,124 @@
+"""The parts of a running server, killed one by one and started again as a service manager does."""
+
+import json
+import subprocess
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from served_installation import ServedInstallation
+
+from tasks.server_processes import MARK
+
+RUN = "run"
+"""A flow run: a process that a worker has started."""
+
+DASK = "dask-worker"
+"""A process that computes sums; its nanny starts another one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """How a part was started."""
+
+    arguments: list[str]
+    environment: dict[str, str]
+    folder: Path
+    log: Path
+
+
+class SupervisedParts:
+    """The long-lived processes of an installation's server."""
+
+    def __init__(self, installation: ServedInstallation) -> None:
+        self._installation = installation
+        record = json.loads((installation.home / "server" / "parts.json").read_text())
+        self._pids: dict[str, int] = {}
+        self._commands: dict[str, Command] = {}
+        self._children: list[subprocess.Popen[bytes]] = []
+        for part in record["parts"]:
+            if part["name"] == "database":
+                continue
+            process = psutil.Process(part["pid"])
+            self._pids[part["name"]] = process.pid
+            self._commands[part["name"]] = Command(
+                arguments=process.cmdline(),
+                environment=process.environ(),
+                folder=Path(process.cwd()),
+                log=Path(part["log"]),
+            )
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the parts."""
+        return list(self._pids)
+
+    def runs(self) -> list[psutil.Process]:
+        """Return the flow runs that are at work."""
+        return [
+            process
+            for process in self._installation.processes("prefect")
+            if _mark_of(process).endswith("-worker") and process.pid not in self._pids.values()
+            if "resource_tracker" not in " ".join(_command_of(process))
+        ]
+
+    def dask_workers(self) -> list[psutil.Process]:
+        """Return the processes that compute."""
+        return [
+            process
+            for process in self._installation.processes("spawn_main")
+            if _mark_of(process).endswith("cpu-workers")
+        ]
+
+    def kill(self, name: str) -> None:
+        """Kill the first process of a part, with nothing said before."""
+        with suppress(psutil.Error):
+            process = psutil.Process(self._pids[name])
+            process.kill()
+            process.wait(30)
+
+    def revive(self) -> list[str]:
+        """Start every part again that has ended; return their names."""
+        revived = []
+        for name, pid in list(self._pids.items()):
+            if _lives(pid):
+                continue
+            command = self._commands[name]
+            with command.log.open("ab") as log:
+                child = subprocess.Popen(
+                    command.arguments,
+                    env=command.environment,
+                    cwd=command.folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            self._children.append(child)
+            self._pids[name] = child.pid
+            revived.append(name)
+        return revived
+
+    def forget(self) -> None:
+        """Take note of the ends of what was started here."""
+        for child in self._children:
+            child.wait(60)
+
+
+def _lives(pid: int) -> bool:
+    with suppress(psutil.Error):
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    return False
+
+
+def _mark_of(process: psutil.Process) -> str:
+    with suppress(psutil.Error):
+        return str(process.environ().get(MARK, ""))
+    return ""
+
+
+def _command_of(process: psutil.Process) -> list[str]:
+    with suppress(psutil.Error):
+        return list(process.cmdline())
+    return []

@@ -1,0 +1,100 @@
+"""The pages of the release store: published files and nothing else."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tasks.orchestrator_page import CONTENT_POLICY, OwnContentOnly
+from tasks.release_pages import release_pages
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    bundle = tmp_path / "releases" / "cohort" / "r-20260131-0a1b2c3d"
+    bundle.mkdir(parents=True)
+    (bundle / "report.html").write_text("<p>a report</p>")
+    (tmp_path / "releases" / ".ledger-head").write_text("CANARY")
+    (tmp_path / "releases" / ".staging-x").mkdir()
+    (tmp_path / "releases" / ".staging-x" / "report.html").write_text("CANARY")
+    (tmp_path / "secret.html").write_text("CANARY")
+    (bundle / "link.html").symlink_to(bundle / "report.html")
+    (bundle / "outside.html").symlink_to(tmp_path / "secret.html")
+    (tmp_path / "releases" / "other").symlink_to(tmp_path)
+    return tmp_path / "releases"
+
+
+def ask(app: object, path: str, *, host: str = "127.0.0.1", method: str = "GET") -> httpx.Response:
+    async def answer() -> httpx.Response:
+        transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]
+        async with httpx.AsyncClient(transport=transport, base_url=f"http://{host}") as client:
+            return await client.request(method, path)
+
+    return asyncio.run(answer())
+
+
+def test_a_report_is_shown_and_loads_nothing_else(store) -> None:
+    answer = ask(release_pages(store), "/cohort/r-20260131-0a1b2c3d/report.html")
+    assert (answer.status_code, answer.text) == (200, "<p>a report</p>")
+    assert answer.headers["content-type"].startswith("text/html")
+    assert answer.headers["content-security-policy"].startswith("default-src 'none'; ")
+    assert "script-src" not in answer.headers["content-security-policy"]
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/cohort",
+        "/cohort/",
+        "/cohort/r-20260131-0a1b2c3d/",
+        "/.ledger-head",
+        "/.staging-x/report.html",
+        "/%2eledger-head",
+        "/cohort/r-20260131-0a1b2c3d/link.html",
+        "/cohort/r-20260131-0a1b2c3d/outside.html",
+        "/other/secret.html",
+        "/cohort/%2e%2e/%2e%2e/secret.html",
+        "/..%2fsecret.html",
+        "//etc/passwd",
+        "/%2fetc/passwd",
+        "/cohort/%00",
+    ],
+)
+def test_lists_hidden_files_links_and_other_folders_are_not_there(store, path) -> None:
+    answer = ask(release_pages(store), path)
+    assert answer.status_code == 404
+    assert "CANARY" not in answer.text
+
+
+def test_nothing_can_be_written(store) -> None:
+    for method in ("PUT", "POST", "DELETE"):
+        path = "/cohort/r-20260131-0a1b2c3d/report.html"
+        assert ask(release_pages(store), path, method=method).status_code == 405
+
+
+def test_a_strange_name_for_this_machine_is_refused(store) -> None:
+    path = "/cohort/r-20260131-0a1b2c3d/report.html"
+    assert ask(release_pages(store), path, host="attacker.example").status_code == 400
+    assert ask(release_pages(store), path, host="localhost:8080").status_code == 200
+
+
+def test_a_store_may_be_made_later(tmp_path) -> None:
+    app = release_pages(tmp_path / "releases")
+    assert ask(app, "/").status_code == 404
+    (tmp_path / "releases").mkdir()
+    (tmp_path / "releases" / "REVOKED.json").write_text("{}")
+    os.utime(tmp_path / "releases" / "REVOKED.json")
+    assert ask(app, "/REVOKED.json").status_code == 200
+
+
+def test_the_page_of_the_orchestrator_may_call_its_own_server_alone(store) -> None:
+    answer = ask(OwnContentOnly(release_pages(store)), "/nothing")
+    policies = answer.headers.get_list("content-security-policy")
+    assert policies[-1] == CONTENT_POLICY
+    directives = dict(part.split(" ", 1) for part in CONTENT_POLICY.split("; "))
+    assert directives["connect-src"] == directives["default-src"] == "'self'"
+    assert not any("http" in sources or "*" in sources for sources in directives.values())

@@ -1,0 +1,286 @@
+"""The parts of a local server: their settings, what is written down, and what is refused."""
+
+import contextlib
+import os
+import socket
+import stat
+from pathlib import Path
+
+import psutil
+import pytest
+
+from privacy.errors import ConfigurationError
+from storage.settings import Settings
+from tasks import server_cluster, server_environment, server_parts
+from tasks.runtime import safe_environment
+from tasks.server_caller import ServerCaller
+from tasks.server_parts import connection, join_server, start_server, stop_server
+from tasks.server_ports import DEFAULT_PAGE_PORT, HOST, ask, free_port, page_port
+from tasks.server_processes import MARK, Part, ServerError
+from tasks.server_record import ServerRecord, read_record, write_record
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    (tmp_path / "home" / "server").mkdir(parents=True, mode=0o700)
+    (tmp_path / "home").chmod(0o700)
+    return Settings(home=tmp_path / "home", releases=tmp_path / "releases")
+
+
+def dead_part(folder: Path, name: str = "orchestrator") -> Part:
+    return Part(
+        name=name, pid=2**22 + 1, created=1.0, address="", log=folder / "log", mark=f"gone/{name}"
+    )
+
+
+def test_parts_inherit_our_settings_as_absolute_and_nobody_elses(monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("PREFECT_SERVER_API_HOST", "192.0.2.1")
+    monkeypatch.setenv("DASK_DISTRIBUTED__DASHBOARD__LINK", "x")
+    monkeypatch.setenv("CLUSTMIX_LEDGER_URL", "postgresql://stale")
+    monkeypatch.setenv("LANG", "C.UTF-8")
+    monkeypatch.setenv("PREFECT_DEBUG_MODE", "true")
+    settings = Settings(home=Path("here"), ledger_url="postgresql://name:word@db/l", offline=True)
+    environment = server_environment.inherited_environment(settings)
+    assert environment["LANG"] == "C.UTF-8"
+    assert environment["CLUSTMIX_HOME"] == str(Path.cwd() / "here")
+    assert environment["CLUSTMIX_LEDGER_URL"] == "postgresql://name:word@db/l"
+    assert environment["CLUSTMIX_OFFLINE"] == "True"
+    assert "CLUSTMIX_REQUESTER" not in environment
+    foreign = {k for k in environment if k.startswith(("PREFECT", "DASK"))}
+    assert foreign == {k for k in safe_environment() if k.startswith("PREFECT")}
+    assert environment["PREFECT_DEBUG_MODE"] == "false"
+    # What a part reads is what the command has read.
+    monkeypatch.undo()
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert Settings() == settings
+
+
+def test_certificates_of_a_foreign_cluster_are_handed_on(monkeypatch) -> None:
+    monkeypatch.setenv("DASK_CONFIG", "/etc/cluster.yaml")
+    settings = Settings(dask_address="tls://cluster:8786")
+    assert server_environment.inherited_environment(settings)["DASK_CONFIG"] == "/etc/cluster.yaml"
+
+
+def test_the_orchestrator_listens_here_and_asks_for_a_password(tmp_path) -> None:
+    found = server_environment.orchestrator_environment(
+        home=tmp_path,
+        port=4321,
+        password="clustmix:CANARY",  # noqa: S106 -- of no server
+        database=None,
+    )
+    assert found["PREFECT_SERVER_API_HOST"] == "127.0.0.1"
+    assert found["PREFECT_SERVER_API_AUTH_STRING"] == "clustmix:CANARY"
+    assert found["PREFECT_SERVER_CSRF_PROTECTION_ENABLED"] == "true"
+    assert found["PREFECT_SERVER_UI_API_URL"] == "/api"
+    assert "*" not in found["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"]
+    assert found["PREFECT_SERVER_DATABASE_CONNECTION_URL"] == (
+        f"sqlite+aiosqlite:///{tmp_path / 'prefect.db'}"
+    )
+
+
+def test_passwords_are_random_kept_and_private(tmp_path) -> None:
+    tmp_path.chmod(0o700)
+    first = server_environment.page_password(tmp_path)
+    assert first == server_environment.page_password(tmp_path)
+    assert first.startswith("clustmix:")
+    other = tmp_path / "other"
+    other.mkdir(mode=0o700)
+    assert server_environment.page_password(other) != first
+    assert server_environment.database_password(tmp_path) not in first
+    for path in (p for p in tmp_path.iterdir() if p.is_file()):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert first.split(":")[1] not in repr(ServerCaller(port=1, password=first))
+
+
+def test_the_page_takes_its_usual_port_or_a_free_one() -> None:
+    with socket.socket() as taken:
+        with contextlib.suppress(OSError):
+            taken.bind((HOST, DEFAULT_PAGE_PORT))
+            taken.listen()
+        port = page_port(None)
+        assert port not in (0, DEFAULT_PAGE_PORT)
+    port = free_port()
+    assert page_port(port) == port
+
+
+def test_a_port_that_was_asked_for_is_taken_or_refused() -> None:
+    with socket.socket() as taken:
+        taken.bind((HOST, 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ServerError) as caught:
+            page_port(port)
+    assert caught.value.code == "SERVER_PORT_TAKEN"
+    assert caught.value.message == (
+        f"expected port {port} of 127.0.0.1 to be free, found that it cannot be used; choose "
+        "another one, or none to be given one"
+    )
+    with pytest.raises(ServerError):
+        page_port(70_000)
+
+
+def test_something_else_than_a_web_server_is_no_answer() -> None:
+    with socket.socket() as silent:
+        silent.bind((HOST, 0))
+        port = silent.getsockname()[1]
+        with pytest.raises(ConnectionRefusedError):
+            ask(port, "/")
+
+
+def test_gpus_get_a_worker_each_where_jax_can_use_them(monkeypatch, tmp_path) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho GPU-a\necho GPU-b\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.defpath}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    told: list[str] = []
+    monkeypatch.setattr(server_cluster, "_CUDA_PLUGINS", ("json",))
+    assert server_cluster.find_gpus(told.append) == ["GPU-a", "GPU-b"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1, ")
+    assert server_cluster.find_gpus(told.append) == ["1"]
+    monkeypatch.setattr(server_cluster, "_CUDA_PLUGINS", ("no_such_plugin",))
+    assert told == []
+    assert server_cluster.find_gpus(told.append) == []
+    assert told == ["no GPU worker: a GPU is here, but jax has no CUDA plugin"]
+    program.write_text("#!/bin/sh\necho No devices; exit 9\n")
+    assert server_cluster.find_gpus(told.append) == []
+    assert len(told) == 1
+
+
+def test_workers_offer_what_they_have_and_nothing_else(tmp_path) -> None:
+    tmp_path.chmod(0o700)
+    address = "tls://127.0.0.1:8786"
+    for _ in range(2):  # certificates are made anew
+        parts = server_cluster.cluster_parts(tmp_path, address, n_workers=2, gpus=["GPU-a"])
+    assert [part.name for part in parts] == ["scheduler", "cpu-workers", "gpu-worker-0"]
+    scheduler, cpu, gpu = parts
+    assert cpu.arguments[-4:] == ("--nworkers", "2", "--resources", "CPU=1")
+    assert cpu.environment["JAX_PLATFORMS"] == "cpu"
+    assert cpu.environment["CUDA_VISIBLE_DEVICES"] == ""
+    assert gpu.arguments[-2:] == ("--resources", "GPU=1")
+    assert gpu.environment["CUDA_VISIBLE_DEVICES"] == "GPU-a"
+    assert "JAX_PLATFORMS" not in gpu.environment
+    for part, role in ((scheduler, "scheduler"), (cpu, "worker"), (gpu, "worker")):
+        assert part.arguments[part.arguments.index("--host") + 1] == "127.0.0.1"
+        assert part.arguments[part.arguments.index("--dashboard-address") + 1] == "127.0.0.1:0"
+        assert part.environment["DASK_CONFIG"].endswith(f"{role}/dask.yaml")
+    assert server_cluster.client_config(tmp_path).exists()
+
+
+def test_without_a_server_there_is_no_connection(settings, monkeypatch) -> None:
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    assert connection(settings) is None
+    write_record(
+        settings.server_home,
+        ServerRecord(mark="gone", parts=(dead_part(settings.home),), ready=True, port=4200),
+    )
+    assert connection(settings) is None
+    assert not join_server(settings)
+    assert stop_server(settings) == ()
+    assert read_record(settings.server_home) is None
+    assert stop_server(settings) == ()
+    assert stop_server(Settings(home=settings.home / "never")) == ()
+
+
+def test_a_running_orchestrator_is_found_by_other_commands(settings, monkeypatch) -> None:
+    me = psutil.Process()
+    part = dead_part(settings.home).model_copy(update={"pid": me.pid, "created": me.create_time()})
+    write_record(
+        settings.server_home,
+        ServerRecord(
+            mark="mine",
+            parts=(part,),
+            port=4321,
+            scheduler="tls://127.0.0.1:1",
+            pages="http://127.0.0.1:2",
+        ),
+    )
+    password = server_environment.page_password(settings.server_home)
+    expected = {
+        "PREFECT_API_URL": "http://127.0.0.1:4321/api",
+        "PREFECT_API_AUTH_STRING": password,
+        "PREFECT_UI_URL": "http://127.0.0.1:4321",
+        "PREFECT_HOME": str(settings.server_home / "client"),
+        "CLUSTMIX_DASK_ADDRESS": "tls://127.0.0.1:1",
+        "CLUSTMIX_RELEASES_URL": "http://127.0.0.1:2",
+        "DASK_CONFIG": str(settings.server_home / "certificates" / "client" / "dask.yaml"),
+    }
+    assert connection(settings) == expected
+    with monkeypatch.context() as patched:
+        for name in expected:
+            patched.delenv(name, raising=False)
+            patched.setenv(name, "")  # taken back at the end of the block
+            del os.environ[name]
+        assert join_server(settings)
+        assert {name: os.environ[name] for name in expected} == expected
+        patched.setenv("PREFECT_API_URL", "http://elsewhere/api")
+        assert join_server(settings)
+        assert os.environ["PREFECT_API_URL"] == "http://elsewhere/api"
+
+
+def test_a_server_without_one_part_is_not_taken_for_whole(settings) -> None:
+    me = psutil.Process()
+    lives = dead_part(settings.home, "pages").model_copy(
+        update={"pid": me.pid, "created": me.create_time()}
+    )
+    parts = (lives, dead_part(settings.home, "watcher"))
+    write_record(settings.server_home, ServerRecord(mark="mine", parts=parts, ready=True))
+    with pytest.raises(ServerError) as caught:
+        start_server(settings)
+    assert caught.value.code == "SERVER_INCOMPLETE"
+    assert caught.value.message == (
+        "expected all parts of the server to run, found that watcher ended; the logs in "
+        f"{settings.server_home} say why: stop the server, then start it again"
+    )
+
+
+def test_a_damaged_record_is_refused(settings) -> None:
+    record = settings.server_home / "parts.json"
+    record.write_text("{}")
+    for call in (start_server, stop_server, connection):
+        with pytest.raises(ServerError) as caught:
+            call(settings)
+        assert caught.value.code == "SERVER_RECORD_INVALID"
+        assert caught.value.message == (
+            f"expected the record of the started parts in {record}, found something else; end "
+            "the processes of the server by hand and delete the file"
+        )
+
+
+def test_an_open_folder_is_refused(settings) -> None:
+    settings.server_home.chmod(0o755)
+    for call in (start_server, stop_server):
+        with pytest.raises(ConfigurationError) as caught:
+            call(settings)
+        assert caught.value.code == "DIRECTORY_MODE"
+
+
+def test_a_start_that_fails_leaves_nothing(settings, monkeypatch) -> None:
+    """The pages start; what comes next does not."""
+
+    def fail(self: object) -> None:
+        raise ServerError("SERVER_DEPLOY_FAILED", "for this test")
+
+    monkeypatch.setattr(server_parts._Start, "_start_database", fail)
+    monkeypatch.setattr(server_parts._Start, "_start_cluster", lambda self, n_workers: None)
+    told: list[str] = []
+    with pytest.raises(ServerError, match="for this test"):
+        start_server(settings, port=free_port(), tell=told.append)
+    assert told == ["ending what was started"]
+    assert processes_of(settings.home) == []
+    assert read_record(settings.server_home) is None
+    assert (settings.server_home / "pages.log").exists()
+
+
+def processes_of(home: Path) -> list[psutil.Process]:
+    """Return all processes that belong to the server of an installation."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            environment = process.environ()
+            if MARK in environment and environment.get("CLUSTMIX_HOME") == str(home):
+                found.append(process)
+    return found

@@ -148,6 +148,9 @@ knowledge, never from the records.
 `clustmix init TABLE` writes a template from the column names and, for Parquet, the column types.
 The folder [deployments/sites](../deployments/sites) has complete files for public tables.
 
+A release that is started by hand names its site file. One that the orchestrator starts, by a
+schedule, an arrival or its page, reads `DATASET.yaml` in the folder `CLUSTMIX_SITES`.
+
 This page is written by [site_file.py](site_file.py) from the models that read the file.
 
 ## Rules of the file

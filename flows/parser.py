@@ -28,8 +28,7 @@ environment:
                          (default landing)
   CLUSTMIX_REQUESTER     key id in whose name the orchestrator asks
   CLUSTMIX_RELEASES_URL  address at which readers find the release store
-  CLUSTMIX_NOTIFY_URL    webhook that is told of refused, withheld and burned
-                         releases
+  CLUSTMIX_NOTIFY_URL    webhook that is told of what a person should know
   PREFECT_API_URL        Prefect server to report to instead of a private one"""
 
 EXAMPLES = """\
@@ -199,6 +198,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     certificates.add_argument(
         "--output", type=Path, required=True, metavar="FOLDER", help="new folder for the files"
+    )
+    certificates.add_argument(
+        "--days", type=int, default=30, metavar="N", help="days that they last (default 30)"
     )
 
     benchmark = command(

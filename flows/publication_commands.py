@@ -115,7 +115,7 @@ def certificates(options: argparse.Namespace) -> int:
     """Make the certificates of a Dask cluster."""
     from tasks.cluster_certificates import make_certificates
 
-    make_certificates(options.output)
+    make_certificates(options.output, days=options.days)
     if options.json:
         terminal.print_json({"output": str(options.output)})
     else:

@@ -30,7 +30,7 @@ from privacy.errors import BudgetRefused, ClustMixError, Withheld
 from privacy.ledger import EntryState, LedgerEntry
 from storage.arrivals import ArrivalStore
 from storage.manifest import Manifest
-from storage.settings import Settings, load_settings
+from storage.settings import Settings, load_settings, require_fixed_places
 from tasks import ledger_steps
 from tasks.bundle import REPORT_FILE
 from tasks.events import PublicEvent, emit
@@ -237,6 +237,7 @@ def _showing_stages(
 ) -> Callable[[R, Settings], Ending]:
     def run_body(request: R, settings: Settings) -> Ending:
         refuse_unsafe_orchestrator()
+        require_fixed_places()
         with listen_to_stages(_PageProgress(request, _STAGES[step])):
             return body(request, settings)
 

@@ -42,8 +42,8 @@ class Settings(BaseSettings):
     releases_url : str or None
         Address at which readers find the release store; None links to files.
     notify_url : SecretStr or None
-        Address that is told of refused, withheld and burned releases; None tells nobody. It may
-        hold a token and is never shown.
+        Address that is told of refused, withheld and burned releases, of missed runs, and of what
+        waits; None tells nobody. It may hold a token and is never shown.
     """
 
     model_config = SettingsConfigDict(
@@ -176,6 +176,26 @@ def load_settings() -> Settings:
         variable = "CLUSTMIX_" + "_".join(str(part) for part in first["loc"]).upper()
         problem = f"environment variable {variable}: {first['msg']}; correct or unset it"
     raise ConfigurationError("INVALID_SETTING", problem)
+
+
+def require_fixed_places() -> None:
+    """Refuse to go on unless the variables that name folders are set, to absolute paths.
+
+    For runs that a worker starts: each begins in a folder of its own that is deleted afterwards,
+    and a relative place in it would be a new ledger, in which nothing is spent, and then be gone.
+
+    Raises
+    ------
+    ConfigurationError
+        Naming the variable.
+    """
+    for variable in ("CLUSTMIX_HOME", "CLUSTMIX_RELEASES", "CLUSTMIX_SITES"):
+        if not Path(os.environ.get(variable, "")).is_absolute():
+            raise ConfigurationError(
+                "PLACE_NOT_FIXED",
+                f"expected an absolute path in {variable} of the worker, found none: a run would "
+                "begin with a ledger of its own; set it and start the worker anew",
+            )
 
 
 def ensure_private_directory(path: Path) -> Path:

@@ -1,5 +1,6 @@
 """The documents say what the code does: generated pages are fresh, tables are computed anew."""
 
+import ast
 import importlib.util
 import inspect
 import json
@@ -9,16 +10,27 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from scipy.stats import chi2, norm
 
+from flows.arrivals import _AHEAD
+from flows.budgets import LOW_PERCENT
+from flows.request import PublishRequest, ReleaseRequest
+from flows.schedules import GRACE
+from flows.serving import _ORDINARY_ENDS
 from flows.site import BudgetSection, SiteFile, WindowSection, load_site
+from flows.upkeep import PATIENCE
 from privacy import errors
 from privacy.accountants.gaussian import GaussianAccountant
 from privacy.calibration import gdp_mu
 from privacy.ledger import TRANSITIONS, EntryState
 from privacy.parameters import Adjacency
+from storage import ready_files
+from storage.arrivals import _RETRY_AFTER, MAX_FAILURES
 from storage.settings import Settings
+from tasks import server_cluster, server_parts
 from tasks.cluster_certificates import make_certificates
+from tasks.compute import TRIES, WORKER_WAIT_SECONDS
 from tasks.ledger_steps import WAIT_SECONDS
 from tasks.publish_steps import MAX_OVERSAMPLING
 from tasks.synthesizers.clustmix.config import ClustMixConfig
@@ -29,6 +41,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 METHODS = (DOCS / "methods.md").read_text(encoding="utf-8")
 OPERATE = (DOCS / "operate.md").read_text(encoding="utf-8")
+LEDGER = (DOCS / "ledger.md").read_text(encoding="utf-8")
 
 
 def script(name):
@@ -83,6 +96,11 @@ def test_figures_are_means_and_largest_peaks(tmp_path, monkeypatch):
     text = figures.figures()
     assert "| adult | ClustMix, proven | 1 | 1e-05 | 0.905 ± 0.007 | 2 |" in text
     assert "| adult, ClustMix, proven | 32,561 | 9.0 | 2.0 | 1,800 | 2 |" in text
+
+
+def test_picture_is_what_its_script_draws():
+    drawn = (DOCS / "flow.svg").read_text(encoding="utf-8")
+    assert script("flow_picture").picture() == drawn, "run: python docs/flow_picture.py"
 
 
 def constrained_halves(values, size):
@@ -197,7 +215,7 @@ def test_table_of_repeated_releases(row):
 def test_every_state_of_the_ledger_is_explained_with_what_may_follow():
     documented = {
         row[0].strip("`"): set(re.findall(r"`(\w+)`", row[3]))
-        for row in table_after(OPERATE, "## The states of an entry")
+        for row in table_after(LEDGER, "## The states of an entry")
     }
     assert documented == {
         state.name: {following.name for following in TRANSITIONS[state]} for state in EntryState
@@ -210,7 +228,7 @@ def test_every_environment_variable_is_explained():
 
 
 def test_every_cap_of_the_site_file_is_explained():
-    documented = [row[0] for row in table_after(OPERATE, "### Caps")]
+    documented = [row[0] for row in table_after(LEDGER, "## Caps")]
     caps = [name for name in BudgetSection.model_fields if name != "cohort"]
     assert [re.match(r"`(\w+)", cell)[1] for cell in documented] == caps
     assert documented[-1] == f"`window: {{{', '.join(WindowSection.model_fields)}}}`"
@@ -225,23 +243,39 @@ def test_every_exit_code_is_explained():
 def test_every_code_of_an_error_is_one_of_the_program():
     states = {state.name for state in EntryState}
     variables = {f"CLUSTMIX_{name.upper()}" for name in Settings.model_fields}
-    named = set(re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`", OPERATE)) - states - variables
+    named = set(re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`", OPERATE + LEDGER)) - states - variables
     source = "".join(
         path.read_text(encoding="utf-8")
         for package in ("flows", "privacy", "storage", "tasks")
         for path in (ROOT / package).rglob("*.py")
     )
-    assert {name for name in named if f'"{name}"' not in source} <= {"PREFECT_API_URL"}
+    # Those of Prefect and of clients of S3 are variables of theirs.
+    unknown = {name for name in named if f'"{name}"' not in source}
+    assert not [name for name in unknown if not name.startswith(("PREFECT_", "AWS_"))]
     assert {"LEDGER_ROLLED_BACK", "KEY_LOST", "FILE_CHANGED"} <= named
+
+
+def minutes(duration):
+    return int(duration.total_seconds() / 60)
 
 
 def test_numbers_in_the_text_are_those_of_the_program():
     text = " ".join(OPERATE.split())
+    again, once_more = _RETRY_AFTER
+    assert (minutes(once_more), MAX_FAILURES) == (60, 3)
+    assert (minutes(PATIENCE), WORKER_WAIT_SECONDS) == (2, 60.0)
     days = inspect.signature(make_certificates).parameters["days"].default
     for sentence in (
         f"the command waits for that run, up to {WAIT_SECONDS / 60:.0f} minutes",
         f"fewer than one of {MAX_OVERSAMPLING} sampled rows meets are refused",
         f"They are valid for {days} days",
+        f"had not started {minutes(GRACE)} minutes after its time",
+        f"less than {LOW_PERCENT} % of a budget is left",
+        f"the second time after {minutes(again)} minutes and the third time after one hour",
+        "it asks for the publication again after two minutes",
+        "come back within a minute",
+        f"where one item was lost {['', 'once', 'twice', 'three', 'four', 'five'][TRIES]} times",
+        f"or more than {minutes(_AHEAD)} minutes from the future",
     ):
         assert sentence in text, sentence
 
@@ -249,7 +283,7 @@ def test_numbers_in_the_text_are_those_of_the_program():
 def test_clean_up_is_explained_for_every_state_of_an_open_run():
     documented = {
         (re.match(r"`(\w+)`", row[0])[1], row[1].strip("`"))
-        for row in table_after(OPERATE, "### Clean-up")
+        for row in table_after(LEDGER, "## Clean-up")
     }
     assert documented == {
         ("RESERVED", "VOID"),
@@ -268,3 +302,72 @@ def test_clean_up_is_explained_for_every_state_of_an_open_run():
 def test_every_flaw_has_a_row():
     rows = [row[0] for row in table_after(METHODS, "## Why the published proof fails")]
     assert rows == [f"C{number}" for number in range(1, 13)]
+
+
+def first_cells(heading):
+    return [row[0].strip("`") for row in table_after(OPERATE, heading)]
+
+
+def test_every_part_of_the_server_is_explained():
+    parts = {f"{pool}-worker" for pool in server_parts.POOLS}
+    parts |= {server_parts.DATABASE, server_parts.ORCHESTRATOR, server_parts.PAGES}
+    parts |= {server_parts.WATCHER, server_cluster.SCHEDULER, server_cluster.CPU_WORKERS}
+    rows = [row[0] for row in table_after(OPERATE, "## Start and stop")]
+    assert {name for row in rows for name in re.findall(r"`([a-z-]+)`", row)} == parts
+
+
+def test_every_field_of_a_form_is_explained():
+    titles = [field.title for field in ReleaseRequest.model_fields.values()]
+    assert first_cells("## Release by hand") == titles
+    assert f"`{PublishRequest.model_fields['decision'].title}`" in OPERATE
+
+
+def test_every_refusal_of_an_arrival_is_explained():
+    source = "".join(
+        path.read_text(encoding="utf-8")
+        for path in (ROOT / "flows" / "arrivals.py", *(ROOT / "storage").glob("*.py"))
+    )
+    refusals = set(re.findall(r'InputError\(\s*"(ARRIVAL_[A-Z_]+)"', source))
+    assert set(first_cells("### Refused arrivals")) == refusals
+    for code in re.findall(r'ConfigurationError\(\s*"((?:LANDING|ARRIVALS)_[A-Z_]+)"', source):
+        assert f"`{code}`" in OPERATE, code
+
+
+def test_lines_for_a_feeder_are_those_of_the_program():
+    [block] = re.findall(r"```python\n(.*?)```", OPERATE, flags=re.S)
+    text = inspect.cleandoc(ready_files.__doc__).split("::\n\n")[1]
+    lines = re.match(r"(?: {4}.*\n)+", text).group()
+    # Ruff formats the block of the page.
+    assert ast.dump(ast.parse(block)) == ast.dump(ast.parse(inspect.cleandoc(lines)))
+
+
+def test_every_end_of_a_run_is_explained():
+    ends = first_cells("## What an operator sees")
+    assert {"Completed", "Waiting", "Failed", "Crashed", *_ORDINARY_ENDS.values()} == set(ends)
+    publish = (ROOT / "flows" / "publish.py").read_text(encoding="utf-8")
+    assert set(re.findall(r'Ending\(name="(\w+)"', publish)) <= set(ends)
+
+
+def test_every_artifact_of_a_run_is_explained():
+    text = OPERATE.split("## What an operator sees")[1].split("### What the orchestrator")[0]
+    documented = set(re.findall(r"^\| `([a-z]+)-DATASET`", text, flags=re.M))
+    serving = (ROOT / "flows" / "serving.py").read_text(encoding="utf-8")
+    shown = set(re.findall(r'key=f"([a-z]+)-\{', serving))
+    assert documented == {*shown, "guarantee", "gate"}
+
+
+def test_every_notification_is_explained():
+    path = ROOT / "deployments" / "automations.yaml"
+    automations = yaml.safe_load(path.read_text(encoding="utf-8"))["automations"]
+    told = {
+        event: action["payload"]
+        for automation in automations
+        for action in automation["actions"]
+        if action["type"] == "call-webhook"
+        for event in automation["trigger"].get("after", automation["trigger"]["expect"])
+    }
+    rows = {row[0].strip("`"): row[2] for row in table_after(OPERATE, "## Notifications")}
+    assert set(rows) == set(told)
+    for event, payload in told.items():
+        fields = set(re.findall(r'"(\w+)": ?', payload)) - {"event", "text"}
+        assert set(re.findall(r"`(\w+)`", rows[event])) == fields, event

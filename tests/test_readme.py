@@ -1,5 +1,6 @@
 """Every command of the documents exists, parses and, where it can, runs; links lead somewhere."""
 
+import ast
 import json
 import re
 import shlex
@@ -14,21 +15,32 @@ import made_up_release as made
 import postgres_server
 import psycopg
 import pytest
+import yaml
 from distributed.cli import dask_scheduler, dask_worker
 
 from flows import cli, parser
+from flows.approval import decide
+from flows.arrivals import scan
+from flows.deployment_file import DeploymentSection
 from flows.stages import STAGES
 from privacy.errors import ClustMixError
+from storage.arrivals import ArrivalStore
 from storage.keys import SigningKey
 from storage.ledger_db import LedgerDatabase
 from storage.settings import load_settings
+from storage.signatures import parse_approval
 from tasks.run import Site
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
+RUNBOOK = ROOT / "deployments" / "README.md"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-OPERATE = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
-TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+OPERATE = "\n".join(
+    (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("operate.md", "ledger.md")
+)
+TARGETS = set(
+    re.findall(r"^([a-z][a-z0-9-]*):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+)
 
 
 def blocks(text, language):
@@ -75,24 +87,33 @@ def test_every_command_exists_and_parses(line):
     elif words[0] == "dask":
         DASK[words[1]].make_context(words[1], words[2:])
     elif words[0] == "export":
-        assert re.fullmatch(r"(DASK|CLUSTMIX)_[A-Z_]+=\S+", words[1])
+        assert re.fullmatch(r"(DASK|CLUSTMIX|PREFECT|CUDA)_[A-Z_]+=.+", words[1])
+    elif words[0] in ("cp", "mv"):
+        assert all(re.fullmatch(r"(landing/)?[a-z_.]+", name) for name in words[1:])
     else:
         assert line == ". .venv/bin/activate"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, RUNBOOK], ids=lambda page: page.parent.name + page.name)
 def test_every_command_in_the_text_exists(page):
     text = page.read_text(encoding="utf-8")
     actions = {command.split()[0] for command in COMMANDS}
     assert set(re.findall(r"`clustmix ([a-z]+)", text)) <= actions
     ledger_actions = {command.split()[1] for command in COMMANDS if command.startswith("ledger ")}
     assert set(re.findall(r"`(?:clustmix )?ledger ([a-z]+)", text)) <= ledger_actions
-    assert set(re.findall(r"`make ([a-z]+)", text)) <= TARGETS
+    server_actions = {command.split()[1] for command in COMMANDS if command.startswith("server ")}
+    assert set(re.findall(r"`clustmix server ([a-z]+)", text)) <= server_actions
+    assert set(re.findall(r"`make ([a-z0-9-]+)", text)) <= TARGETS
 
 
 def test_every_command_is_in_the_table_of_the_readme():
     documented = re.findall(r"^\| `clustmix ([a-z]+(?: [a-z]+)?)", README, flags=re.M)
     assert sorted(documented) == sorted(COMMANDS)
+
+
+def test_every_target_is_in_the_table_of_the_readme():
+    documented = re.findall(r"^\| `make ([a-z0-9-]+)` \|", README, flags=re.M)
+    assert sorted(documented) == sorted(TARGETS - {"help"})
 
 
 def test_exit_codes_are_those_of_the_command_line():
@@ -105,6 +126,7 @@ def test_stages_of_the_printed_release_are_those_of_the_program():
     stages = re.findall(r"^  (\S+) +(.+?) +[\d.]+ s$", printed, flags=re.M)
     known = dict(STAGES)
     assert set(stages) <= set(known.items())
+    assert [name for name, _ in stages] == [name for name in known if name in dict(stages)]
     # Stages of the two other methods.
     assert set(known) - {name for name, _ in stages} <= {"histograms", "published-clustmix"}
 
@@ -119,7 +141,10 @@ def test_help_of_every_command(action, capsys):
 
 WANTED = {
     "release": "clustmix release",
+    "server": "clustmix server start",
+    "server-stop": "clustmix server stop",
     "test": "pytest",
+    "e2e": "-m e2e",
     "bench": "python -m benchmarks",
     "audit": "-m audit",
     "soak": "-m soak",
@@ -343,6 +368,35 @@ def test_certificates_as_documented(tmp_path, documented):
     assert all((target / role / "dask.yaml").is_file() for role in roles)
 
 
+SERVED = {
+    "clustmix server start": ("served_release", "a_table_that_arrives_becomes_a_signed_bundle"),
+    "clustmix server stop": ("served_release", "a_table_that_arrives_becomes_a_signed_bundle"),
+    "clustmix watch": ("served_release", "a_table_that_arrives_becomes_a_signed_bundle"),
+    "clustmix deploy": ("served_release", "a_schedule_comes_round"),
+    "clustmix status": ("served_release", "status_shows_the_same"),
+}
+"""Commands that need a whole server, and the tests of tests/e2e that run them (`make e2e`)."""
+
+
+@pytest.mark.parametrize("line", SERVED)
+def test_command_that_needs_a_server_is_run_by_a_test_of_whole_installations(line):
+    module, test = SERVED[line]
+    path = ROOT / "tests" / "e2e" / f"test_{module}.py"
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assert f"test_{test}" in {node.name for node in tree.body if hasattr(node, "name")}
+    # By the test itself, by what it calls, or by the server that it starts.
+    called = "".join(
+        place.read_text(encoding="utf-8")
+        for place in (
+            path,
+            ROOT / "tests" / "tasks" / "importable" / "served_installation.py",
+            ROOT / "tasks" / "server_parts.py",
+        )
+    )
+    words = ", ".join(f'"{word}"' for word in line.split()[1:])
+    assert re.search(rf'(command\(|"flows.cli", ){words}', called)
+
+
 def test_every_documented_command_is_run_by_a_test():
     """Each line of a shell block stands here, is found by a pattern, or is run elsewhere."""
     here = Path(__file__).read_text(encoding="utf-8")
@@ -353,10 +407,12 @@ def test_every_documented_command_is_run_by_a_test():
         "verify .+ --officer ",
         "verify .+ --revoked ",
         "revoke ",
+        "sign ",
     )
     elsewhere = {
         "clustmix init admissions.csv --output admissions.yaml": "test_init_and_release",
         "clustmix audit naive_bayes": "tests/flows/test_audit_command.py",
+        **dict.fromkeys(SERVED, "tests/e2e"),
     }
     lines = {mark.values[0] for mark in sh_lines() if mark.values[0].startswith("clustmix ")}
     for line in lines - elsewhere.keys():
@@ -417,7 +473,7 @@ def test_what_losing_a_key_means(folder, capsys):
     assert "MEASUREMENT_DAMAGED" in capsys.readouterr().err
 
 
-def test_every_place_of_an_installation_is_in_the_table(folder):
+def test_every_place_of_an_installation_is_in_the_table(folder, landing):
     SigningKey.create(folder / "ada.key")
     make_officers("ada")
     named = re.findall(r"^\| `([^`]+)`", OPERATE.split("## Where things lie")[1], flags=re.M)
@@ -426,7 +482,7 @@ def test_every_place_of_an_installation_is_in_the_table(folder):
     hidden = {path.name for path in releases.iterdir() if path.name.startswith(".")}
     assert {path.name for path in home.iterdir()} <= places
     assert {name for name in hidden if not name.endswith(".lock")} == {".ledger-head"}
-    for name in ("pipeline.key", "pipeline.pub", "ledger.key"):
+    for name in ("pipeline.key", "pipeline.pub", "ledger.key", "landing.key"):
         assert (home / "keys" / name).exists()
         assert f"| `{name}` |" in OPERATE
 
@@ -504,11 +560,92 @@ def test_verify_refuses_what_is_no_bundle(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("block", python_blocks())
-def test_every_python_block_runs(block, folder):
+def test_every_python_block_runs(block, landing):
+    arguments = ["landing/admissions.csv", "admissions", "landing.key"] * ("argv" in block)
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", block], capture_output=True, text=True, check=False
+        [sys.executable, "-W", "error", "-c", block, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
+    if arguments:
+        assert [arrival.dataset for arrival in scan(load_settings()).accepted] == ["admissions"]
+
+
+@pytest.fixture
+def landing(folder, monkeypatch):
+    """Let tables arrive in the installation: one lies there, and a feeder has the key."""
+    monkeypatch.setenv("CLUSTMIX_LANDING", str(folder / "landing"))
+    monkeypatch.setenv("CLUSTMIX_SITES", str(folder / "sites"))
+    (folder / "sites").mkdir()
+    shutil.copy("admissions.yaml", folder / "sites")
+    with (folder / "sites" / "admissions.yaml").open("a", encoding="utf-8") as site_file:
+        site_file.write("arrival: {}\n")
+    # Makes the folder and the key.
+    assert scan(load_settings()).accepted == ()
+    shutil.copy(folder / "cohort.csv", folder / "landing" / "admissions.csv")
+    shutil.copy(load_settings().key_folder / "landing.key", "landing.key")
+    return folder / "landing"
+
+
+@pytest.mark.parametrize(
+    "ready",
+    [
+        "clustmix ready landing/admissions.csv --dataset admissions",
+        "clustmix ready landing/admissions.csv --dataset admissions --key landing.key",
+    ],
+)
+def test_a_table_arrives_as_documented(landing, documented, ready):
+    shutil.move(landing / "admissions.csv", "admissions.csv")
+    for line in (
+        "cp admissions.csv landing/admissions.csv.part",
+        "mv landing/admissions.csv.part landing/admissions.csv",
+    ):
+        assert line in OPERATE
+        subprocess.run(shlex.split(line), check=True)
+    assert documented(ready)[0] == 0
+    [arrival] = scan(load_settings()).accepted
+    assert list(landing.iterdir()) == []
+    kept = ArrivalStore(load_settings().arrivals).path(arrival.arrival_id)
+    assert kept.read_bytes() == Path("admissions.csv").read_bytes()
+
+
+def test_the_table_of_the_readme_can_be_announced(landing, documented):
+    for line in re.findall(r"^(?:cp|mv) .+$", README, flags=re.M):
+        Path("diabetic_data.parquet").touch()
+        subprocess.run(shlex.split(line), check=True)
+    ready = "clustmix ready landing/diabetic_data.parquet --dataset diabetes130-readmission"
+    assert documented(ready)[0] == 0
+    assert (landing / "diabetic_data.parquet.ready.json").exists()
+
+
+def test_a_decision_is_signed_as_documented(folder, documented, capsys):
+    for name in ("ada", "engineer"):
+        SigningKey.create(folder / f"{name}.key")
+    make_officers("ada")
+    made.write_site(folder, dataset="admissions", approval="officer").rename("admissions.yaml")
+    for line in re.findall(r"^ +(clustmix sign .+)$", OPERATE, flags=re.M):
+        assert cli.main(["release", "admissions.yaml", "--key", "engineer.key", "--new-draw"]) == 0
+        waiting = site().ledger.entries()[-1].release_id
+        shutil.copytree(load_settings().pending / waiting, folder / waiting)
+        capsys.readouterr()
+        code, signed, _ = documented(line, release=waiting)
+        assert code == 0
+        # What the form of the page hands on.
+        decide(site(), waiting, parse_approval(signed.strip().encode()))
+    assert states() == ["published", "published", "withheld"]
+
+
+def test_the_documented_deployment_is_one():
+    [block] = blocks(OPERATE, "yaml")
+    [deployment] = yaml.safe_load(block)
+    section = DeploymentSection.model_validate(deployment)
+    shipped = yaml.safe_load((ROOT / "deployments" / "prefect.yaml").read_text("utf-8"))
+    weekly = DeploymentSection.model_validate(shipped["deployments"][0])
+    assert section.entrypoint == weekly.entrypoint
+    assert section.work_pool == weekly.work_pool
+    assert section.schedules == weekly.schedules
 
 
 def test_backup_of_the_ledger_verifies(folder):
@@ -543,7 +680,7 @@ def anchors(page):
     return {re.sub(r"[^a-z0-9 _-]", "", text.lower()).replace(" ", "-") for text in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, RUNBOOK], ids=lambda page: page.parent.name + page.name)
 def test_links_resolve(page):
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
         if target.startswith("https://"):
@@ -561,9 +698,9 @@ def test_no_place_of_a_machine_and_no_registry(page):
     text = page.read_text(encoding="utf-8")
     assert not re.search(r"(?<![\w.$>])/(home|root|tmp|work|usr|var|opt|Users)/", text)
     assert not re.search(r"pypi|pythonhosted|artifactory|nexus|index-url|localhost", text)
-    assert set(re.findall(r"127\.\S+", text)) <= {"127.0.0.1:0"}
+    assert set(re.findall(r"127\.\S+", text)) <= {"127.0.0.1:0", "127.0.0.1:4200/api"}
     hosts = set(re.findall(r"https://([^/)\s]+)", text))
-    assert hosts <= {"keepachangelog.com", "semver.org"}
+    assert hosts <= {"keepachangelog.com", "semver.org", "hooks.hospital.example"}
 
 
 def test_picture_is_one_file_for_light_and_dark():

@@ -448,6 +448,25 @@ def test_orchestrator_that_keeps_results_is_refused(variable, change, monkeypatc
     )
 
 
+@pytest.mark.parametrize("variable", ["CLUSTMIX_HOME", "CLUSTMIX_RELEASES", "CLUSTMIX_SITES"])
+@pytest.mark.parametrize("place", [None, "here"])
+def test_run_without_a_fixed_place_is_refused(variable, place, installation, monkeypatch, emitted):
+    declare(installation)
+    monkeypatch.chdir(installation)
+    if place is None:
+        monkeypatch.delenv(variable)
+    else:
+        monkeypatch.setenv(variable, place)
+    state = measured()[1]
+    assert end(state) == (
+        "FAILED",
+        "Failed",
+        f"PLACE_NOT_FIXED: expected an absolute path in {variable} of the worker, found none: a "
+        "run would begin with a ledger of its own; set it and start the worker anew",
+    )
+    assert not list(installation.rglob("ledger.sqlite"))
+
+
 def test_page_that_cannot_be_reached_ends_no_run(installation, emitted, monkeypatch):
     def unreachable(*arguments, **options):
         raise ConnectionError

@@ -1,0 +1,414 @@
+"""The deployments on a real Prefect server: registered, scheduled, started by events, notified."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+from zoneinfo import ZoneInfo
+
+import pytest
+import yaml
+from prefect.events.schemas.automations import AutomationCore
+from served_prefect import free_port, served_prefect
+from webhook_receiver import WebhookReceiver, listening
+
+from flows import deployment_file
+from flows.deploy import NOTIFY_BLOCK
+from tasks.events import PublicEvent, emit, orchestrator
+from tasks.runtime import safe_environment
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).resolve().parents[2]
+RELEASE, ARRIVAL = "r-20261121-0a1b2c3d", "a-20261121-0a1b2c3d"
+DATASET = "diabetes130-readmission"
+SCHEDULED = f"measure/weekly-{DATASET}"
+SERVED = {SCHEDULED, "measure/on-arrival", "measure/on-demand", "publish/on-seal"} | {
+    "publish/on-demand"
+}
+TELLERS = {
+    automation.name
+    for automation in deployment_file.read_automations(
+        ROOT / "deployments" / "automations.yaml"
+    ).automations
+}
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that holds the deployments, and what it has posted to a webhook."""
+
+    variables: dict[str, str]
+    files: Path
+    webhook: WebhookReceiver
+    first: dict[str, Any]
+
+    def deploy(self, file: Path | None = None, **changed: str) -> dict[str, Any]:
+        done = command(file or self.files / "prefect.yaml", {**self.variables, **changed})
+        assert done.returncode == 0, done.stderr
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
+
+
+def command(file: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT", "CLUSTMIX"))}
+    return subprocess.run(
+        [sys.executable, "-m", "flows.cli", "deploy", str(file), "--json"],
+        env={**inherited, **variables},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("deploy")
+    files = folder / "files"
+    shutil.copytree(ROOT / "deployments", files)
+    with served_prefect(folder / "prefect") as named, listening() as webhook:
+        variables = {
+            **named,
+            "CLUSTMIX_HOME": str(folder / "home"),
+            "CLUSTMIX_SITES": str(files / "sites"),
+            "CLUSTMIX_NOTIFY_URL": webhook.url,
+        }
+        done = command(files / "prefect.yaml", variables)
+        assert done.returncode == 0, done.stderr
+        yield Server(variables, files, webhook, json.loads(done.stdout))
+
+
+@pytest.fixture(autouse=True)
+def named(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING"):
+        monkeypatch.setenv(name, server.variables[name])
+
+
+def ask(path: str, body: dict[str, Any] | None = None) -> Any:
+    with orchestrator() as client:
+        if body is None:
+            return client._client.get(path).json()
+        return client._client.post(path, json=body).json()
+
+
+def wait_for(look: Callable[[], Any], what: str, seconds: float = 90.0) -> Any:
+    end = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < end, what
+        time.sleep(0.3)
+    return found
+
+
+def runs_with(**request: str) -> list[dict[str, Any]]:
+    return [
+        run
+        for run in ask("/flow_runs/filter", {"limit": 200})
+        if run["parameters"].get("request") == request
+    ]
+
+
+UNSTABLE = {"updated", "created", "last_polled", "status", "version", "version_id"}
+
+
+def everything() -> dict[str, list[Any]]:
+    """Return what the server holds, without times and without ids of what Prefect replaces."""
+    kept = {}
+    for kind in ("deployments", "work_pools", "work_queues", "automations", "block_documents"):
+        found = [stable(one) for one in ask(f"/{kind}/filter", {})]
+        for one in found:
+            if any(action["type"] == "run-deployment" for action in one.get("actions", [])):
+                one["id"] = one["trigger"] = "made anew"
+        kept[kind] = sorted(found, key=lambda one: (one["name"], str(one.get("flow_id"))))
+    return kept
+
+
+def stable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: stable(inner) for name, inner in value.items() if name not in UNSTABLE}
+    return [stable(inner) for inner in value] if isinstance(value, list) else value
+
+
+def test_everything_that_the_files_declare_is_registered(server: Server) -> None:
+    assert set(server.first["deployments"]) == SERVED
+    assert set(server.first["automations"]) == TELLERS
+    assert server.first["removed"] == []
+    assert server.first["notifies"] is True
+    flows = {flow["id"]: flow["name"] for flow in ask("/flows/filter", {})}
+    found = {f"{flows[d['flow_id']]}/{d['name']}": d for d in ask("/deployments/filter", {})}
+    assert found.keys() == SERVED
+    for name, deployment in found.items():
+        assert deployment["entrypoint"].startswith("flows."), name
+        assert deployment["pull_steps"] == [], name
+        assert deployment["path"] is None, name
+        assert deployment["enforce_parameter_schema"] is True, name
+        assert deployment["parameter_openapi_schema"]["properties"]["request"], name
+        assert str(ROOT) not in json.dumps(deployment), name
+    pools = {name: ask(f"/work_pools/{name}") for name in ("private", "public")}
+    for pool in pools.values():
+        environment = pool["base_job_template"]["variables"]["properties"]["env"]["default"]
+        assert safe_environment().items() <= environment.items()
+        assert pool["type"] == "process"
+        assert pool["concurrency_limit"] is None
+    queues = {q["name"]: q["priority"] for q in ask("/work_pools/private/queues/filter", {})}
+    assert queues["on-demand"] < queues["schedule"] < queues["arrivals"]
+
+
+def test_address_to_notify_is_not_readable_on_the_server(server: Server) -> None:
+    block = ask(f"/block_types/slug/webhook/block_documents/name/{NOTIFY_BLOCK}")
+    assert "CANARY" not in json.dumps(block)
+
+
+def test_cron_really_creates_runs_in_its_time_zone(server: Server) -> None:
+    # With sqlalchemy 2.1 everything looks well and no run ever comes.
+    runs = wait_for(lambda: runs_with(dataset=DATASET), "no scheduled run")
+    for run in runs:
+        begin = datetime.fromisoformat(run["expected_start_time"]).astimezone(
+            ZoneInfo("Europe/Berlin")
+        )
+        assert (begin.weekday(), begin.hour, begin.minute) == (6, 2, 0)
+        assert run["state_type"] == "SCHEDULED"
+
+
+def test_arrival_starts_one_run_with_ids_alone(server: Server) -> None:
+    event = PublicEvent(
+        "cohort.arrived",
+        f"clustmix.arrival.{ARRIVAL}",
+        {"dataset": DATASET, "arrival": ARRIVAL},
+        uuid4(),
+    )
+    emit([event])
+    emit([event])
+    runs = wait_for(lambda: runs_with(dataset=DATASET, arrival=ARRIVAL), "no run")
+    marker = str(uuid4().int)[:8]
+    other = PublicEvent(
+        "cohort.arrived",
+        f"clustmix.arrival.a-20261122-{marker}",
+        {"dataset": DATASET, "arrival": f"a-20261122-{marker}"},
+    )
+    emit([other])
+    wait_for(lambda: runs_with(dataset=DATASET, arrival=f"a-20261122-{marker}"), "no run")
+    runs = runs_with(dataset=DATASET, arrival=ARRIVAL)
+    assert len(runs) == 1, "the same event twice is one run"
+    assert runs[0]["work_queue_name"] == "arrivals"
+    assert runs[0]["work_pool_name"] == "private"
+
+
+def test_seal_starts_its_publication(server: Server) -> None:
+    payload: dict[str, str | int] = {"dataset": DATASET, "release_id": RELEASE}
+    emit([PublicEvent("measurement.sealed", f"clustmix.release.{RELEASE}", payload)])
+    (run,) = wait_for(lambda: runs_with(dataset=DATASET, release_id=RELEASE), "no run")
+    assert run["work_pool_name"] == "public"
+
+
+def test_event_with_other_than_ids_starts_nothing_and_is_reported(server: Server) -> None:
+    wrong = "../../CANARY"
+    with orchestrator() as client:
+        client._client.post(
+            "/events",
+            json=[
+                {
+                    "id": str(uuid4()),
+                    "occurred": datetime.now(tz=ZoneInfo("UTC")).isoformat(),
+                    "event": "cohort.arrived",
+                    "resource": {"prefect.resource.id": "clustmix.arrival.x"},
+                    "payload": {"dataset": wrong, "arrival": wrong},
+                }
+            ],
+        )
+    (told,) = server.webhook.wait_for(lambda body: "clustmix measures what arrives" in body)
+    assert runs_with(dataset=wrong, arrival=wrong) == []
+    assert "CANARY" not in told
+
+
+@pytest.mark.parametrize("state", ["refused", "withheld", "burned", "waiting"])
+def test_notification_of_a_release_holds_ids_and_states(server: Server, state: str) -> None:
+    release = f"r-20261121-{uuid4().hex[:8]}"
+    payload: dict[str, str | int] = {"dataset": DATASET, "release_id": release, "reason": "CAP"}
+    emit([PublicEvent(f"release.{state}", f"clustmix.release.{release}", payload)])
+    (body,) = server.webhook.wait_for(lambda body: release in body)
+    assert json.loads(body) == {
+        "event": f"release.{state}",
+        **payload,
+        "text": f"release.{state} {DATASET}/{release} CAP",
+    }
+
+
+def test_notification_of_a_release_without_a_reason(server: Server) -> None:
+    payload: dict[str, str | int] = {"dataset": DATASET, "release_id": "r-20261121-00000001"}
+    emit([PublicEvent("release.waiting", "clustmix.release.r-20261121-00000001", payload)])
+    (body,) = server.webhook.wait_for(lambda body: "r-20261121-00000001" in body)
+    assert json.loads(body)["text"] == f"release.waiting {DATASET}/r-20261121-00000001"
+
+
+def test_notification_of_budget_and_schedule(server: Server) -> None:
+    emit(
+        [
+            PublicEvent(
+                "budget.low",
+                f"clustmix.dataset.{DATASET}",
+                {"dataset": DATASET, "percent_left": 12, "releases_left": 3},
+            ),
+            PublicEvent(
+                "schedule.missed",
+                f"clustmix.deployment.{SCHEDULED}",
+                {"deployment": SCHEDULED, "expected_at": "2026-11-22T02:00:00Z"},
+            ),
+        ]
+    )
+    (budget,) = server.webhook.wait_for(lambda body: "budget.low" in body)
+    (missed,) = server.webhook.wait_for(lambda body: "schedule.missed" in body)
+    assert json.loads(budget)["text"] == f"budget.low {DATASET}: 12 % left, releases left: 3"
+    assert json.loads(missed)["text"] == f"schedule.missed {SCHEDULED} 2026-11-22T02:00:00Z"
+
+
+def test_run_that_falls_silent_is_crashed_and_one_that_does_not_start_is_reported(
+    server: Server,
+) -> None:
+    path = server.files / "automations.yaml"
+    declared = path.read_text(encoding="utf-8")
+    hurried = declared
+    for seconds in (300, 1800):
+        assert f"within: {seconds}}}" in declared
+        hurried = hurried.replace(f"within: {seconds}}}", "within: 10}")
+    path.write_text(hurried, encoding="utf-8")
+    try:
+        server.deploy()
+        silent, ended = running_run("silent"), running_run("ended")
+        tell("prefect.flow-run.heartbeat", silent, ended)
+        tell("prefect.flow-run.Late", late := uuid4())
+        set_state(ended, "CANCELLED", "Refused")
+        wait_for(
+            lambda: ask(f"/flow_runs/{silent}")["state_type"] == "CRASHED", "not taken to be dead"
+        )
+        server.webhook.wait_for(lambda body: "prefect.flow-run.Crashed silent" in body)
+        (body,) = server.webhook.wait_for(lambda body: str(late) in body)
+        assert json.loads(body)["text"] == "prefect.flow-run.Late admissions/r-x"
+        state = ask(f"/flow_runs/{ended}")
+        assert (state["state_type"], state["state_name"]) == ("CANCELLED", "Refused")
+    finally:
+        path.write_text(declared, encoding="utf-8")
+        server.deploy()
+
+
+def running_run(name: str) -> UUID:
+    found = ask("/deployments/name/measure/on-demand")
+    with orchestrator() as client:
+        run = client.create_flow_run_from_deployment(
+            found["id"], parameters={"request": {"dataset": DATASET}}, name=name
+        )
+    set_state(run.id, "PENDING", "Pending")
+    set_state(run.id, "RUNNING", "Running")
+    return run.id
+
+
+def set_state(run: UUID, kind: str, name: str) -> None:
+    body = {"state": {"type": kind, "name": name}, "force": True}
+    assert ask(f"/flow_runs/{run}/set_state", body)["status"] == "ACCEPT"
+
+
+def tell(event: str, *runs: UUID) -> None:
+    related = {"prefect.resource.id": "prefect.tag.clustmix", "prefect.resource.role": "tag"}
+    events = [
+        {
+            "id": str(uuid4()),
+            "occurred": datetime.now(tz=ZoneInfo("UTC")).isoformat(),
+            "event": event,
+            "resource": {
+                "prefect.resource.id": f"prefect.flow-run.{run}",
+                "prefect.resource.name": "admissions/r-x",
+            },
+            "related": [related],
+        }
+        for run in runs
+    ]
+    with orchestrator() as client:
+        client._client.post("/events", json=events)
+
+
+def test_deploying_twice_changes_nothing_and_what_is_paused_stays_so(server: Server) -> None:
+    with orchestrator() as client:
+        scheduled = client.read_deployment_by_name(SCHEDULED)
+        client.update_deployment_schedule(scheduled.id, scheduled.schedules[0].id, active=False)
+        arrival = client.read_deployment_by_name("measure/on-arrival")
+        client.pause_deployment(arrival.id)
+        client._client.patch("/work_pools/public", json={"is_paused": True})
+        (low,) = client.read_automations_by_name("clustmix budget low")
+        client.pause_automation(low.id)
+    before = everything()
+    answer = server.deploy()
+    assert answer == server.first
+    assert everything() == before
+    with orchestrator() as client:
+        client.update_deployment_schedule(scheduled.id, scheduled.schedules[0].id, active=True)
+        client.resume_deployment(arrival.id)
+        client._client.patch("/work_pools/public", json={"is_paused": False})
+        client.resume_automation(low.id)
+
+
+def test_what_the_files_no_longer_name_is_removed_and_what_is_not_ours_stays(
+    server: Server, tmp_path: Path
+) -> None:
+    files = tmp_path / "files"
+    shutil.copytree(server.files, files)
+    declared = yaml.safe_load((files / "prefect.yaml").read_text(encoding="utf-8"))
+    kept = [d for d in declared["deployments"] if d["name"] != "on-arrival"]
+    (files / "prefect.yaml").write_text(
+        yaml.safe_dump({**declared, "deployments": kept}), encoding="utf-8"
+    )
+    (files / "automations.yaml").write_text("automations: []\n", encoding="utf-8")
+    foreign_flow = ask("/flows/", {"name": "foreign"})["id"]
+    ask("/deployments/", {"name": "foreign", "flow_id": foreign_flow})
+    with orchestrator() as client:
+        (one,) = client.read_automations_by_name("clustmix budget low")
+        client.create_automation(AutomationCore(**{**one.model_dump(), "name": "foreign"}))
+    try:
+        answer = server.deploy(files / "prefect.yaml")
+        assert {"measure/on-arrival", "clustmix budget low"} <= set(answer["removed"])
+        assert answer["automations"] == []
+        assert {d["name"] for d in ask("/deployments/filter", {})} >= {"foreign", "on-seal"}
+        names = {a["name"] for a in ask("/automations/filter", {})}
+        assert names == {"foreign", "clustmix publishes what is sealed"}
+    finally:
+        again = server.deploy()
+    assert set(again["deployments"]) == SERVED
+
+
+def test_without_an_address_nobody_is_told_and_the_server_keeps_none(server: Server) -> None:
+    variables = {k: v for k, v in server.variables.items() if k != "CLUSTMIX_NOTIFY_URL"}
+    done = command(server.files / "prefect.yaml", variables)
+    try:
+        answer = json.loads(done.stdout)
+        assert answer["notifies"] is False
+        assert answer["automations"] == ["clustmix run is gone"]
+        assert ask("/block_documents/filter", {}) == []
+    finally:
+        assert set(server.deploy()["automations"]) == TELLERS
+
+
+@pytest.mark.parametrize(
+    ("changed", "line"),
+    [
+        ({"PREFECT_API_AUTH_STRING": "operator:wrong"}, "ORCHESTRATOR_REFUSED: expected the"),
+        ({"PREFECT_API_URL": "http://127.0.0.1:{port}/api"}, "ORCHESTRATOR_UNREACHABLE: expected"),
+        ({"PREFECT_API_URL": ""}, "ORCHESTRATOR_UNREACHABLE: expected PREFECT_API_URL"),
+    ],
+)
+def test_server_that_cannot_be_told_is_one_line(
+    server: Server, changed: dict[str, str], line: str
+) -> None:
+    port = free_port()
+    named = {name: value.format(port=port) for name, value in changed.items()}
+    done = command(server.files / "prefect.yaml", {**server.variables, **named})
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"clustmix: {line}")
+    assert done.stderr.count("\n") == 1
+    assert "wrong" not in done.stderr

@@ -1,0 +1,205 @@
+"""A wrong file is refused as a whole, with one line, before a server is asked."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from flows import cli
+from flows import deploy as deploy_module
+from flows.deploy import deploy
+from flows.deployment_file import read_automations, read_deployments
+from privacy.errors import ClustMixError, ConfigurationError
+from storage.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+USUAL = yaml.safe_load((ROOT / "deployments" / "prefect.yaml").read_text(encoding="utf-8"))
+WEEKLY = "weekly-diabetes130-readmission"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    shutil.copytree(ROOT / "deployments", tmp_path / "files")
+    return tmp_path / "files"
+
+
+def refused(folder: Path, change: Callable[[dict[str, Any]], object]) -> ClustMixError:
+    """Change the file of the deployments and return why it is refused."""
+    declared = yaml.safe_load((folder / "prefect.yaml").read_text(encoding="utf-8"))
+    change(declared)
+    (folder / "prefect.yaml").write_text(yaml.safe_dump(declared), encoding="utf-8")
+    with pytest.raises(ClustMixError) as caught:
+        deploy(Settings(home=folder / "home", sites=folder / "sites"), folder / "prefect.yaml")
+    assert "\n" not in caught.value.message
+    return caught.value
+
+
+def first(declared: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = declared["deployments"][0]
+    return found
+
+
+def test_usual_files_are_accepted() -> None:
+    assert len(read_deployments(ROOT / "deployments" / "prefect.yaml").deployments) == 5
+    assert read_automations(ROOT / "deployments" / "automations.yaml").automations
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (lambda d: d.pop("pull"), "pull: Field required"),
+        (
+            lambda d: d.update(pull=[{"prefect.deployments.steps.git_clone": {}}]),
+            "pull: Tuple should have at most 0 items after validation, not 1",
+        ),
+        (lambda d: d.update(build=[]), "build: Extra inputs are not permitted"),
+        (
+            lambda d: first(d).update(entrypoint="flows/measure.py:measure_cohort"),
+            "deployments.0.entrypoint: String should match pattern",
+        ),
+        (
+            lambda d: first(d).update(enforce_parameter_schema=False),
+            "deployments.0.enforce_parameter_schema: Input should be True",
+        ),
+        (lambda d: first(d).update(tags=[]), "deployments.0.tags.0: Field required"),
+        (
+            lambda d: first(d).update(concurrency_limit=1),
+            "deployments.0.concurrency_limit: Extra inputs are not permitted",
+        ),
+        (
+            lambda d: first(d)["schedules"][0].update(cron="0 25 * * *"),
+            "deployments.0.schedules.0.cron: Invalid cron",
+        ),
+        (
+            lambda d: first(d)["schedules"][0].update(timezone="Europe/Nowhere"),
+            "deployments.0.schedules.0.timezone: Invalid timezone",
+        ),
+        (
+            lambda d: first(d)["work_pool"].update(name="elsewhere"),
+            f"{WEEKLY}: expected a queue of work_pools, found elsewhere/schedule",
+        ),
+        (
+            lambda d: d["deployments"].append(first(d)),
+            f"{WEEKLY}: expected each deployment once",
+        ),
+        (
+            lambda d: d["deployments"][1]["triggers"][0].update(name="arrival"),
+            "deployments.1.triggers.0.name: String should match pattern",
+        ),
+    ],
+)
+def test_file_that_declares_what_is_not_acceptable(
+    folder: Path, change: Callable[[dict[str, Any]], object], line: str
+) -> None:
+    error = refused(folder, change)
+    assert error.code == "DEPLOYMENTS_INVALID"
+    assert error.message.startswith(f"prefect.yaml: {line}")
+
+
+def test_file_that_is_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "prefect.yaml"
+    with pytest.raises(ConfigurationError) as caught:
+        read_deployments(path)
+    assert caught.value.code == "DEPLOYMENTS_MISSING"
+    assert caught.value.message == (
+        f"expected the file {path}, found none; name the prefect.yaml of the deployments, with "
+        "automations.yaml beside it"
+    )
+
+
+def test_file_that_is_not_plain_yaml(tmp_path: Path) -> None:
+    path = tmp_path / "prefect.yaml"
+    path.write_text("name: !!python/object:os.system x\n", encoding="utf-8")
+    with pytest.raises(ConfigurationError) as caught:
+        read_deployments(path)
+    assert caught.value.code == "DEPLOYMENTS_INVALID"
+    assert caught.value.message.startswith("prefect.yaml: expected plain YAML, found an error")
+
+
+def test_automation_twice_or_under_a_foreign_name(tmp_path: Path) -> None:
+    one = {"name": "clustmix x", "description": "x", "trigger": {}, "actions": [{"type": "x"}]}
+    path = tmp_path / "automations.yaml"
+    for automations, line in (
+        ([one, one], "clustmix x: expected each automation once"),
+        ([{**one, "name": "x"}], "automations.0.name: String should match pattern"),
+    ):
+        path.write_text(yaml.safe_dump({"automations": automations}), encoding="utf-8")
+        with pytest.raises(ConfigurationError) as caught:
+            read_automations(path)
+        assert caught.value.message.startswith(f"automations.yaml: {line}")
+
+
+def test_automation_that_prefect_does_not_take(folder: Path) -> None:
+    path = folder / "automations.yaml"
+    declared = yaml.safe_load(path.read_text(encoding="utf-8"))
+    declared["automations"][0]["trigger"]["within"] = "soon"
+    path.write_text(yaml.safe_dump(declared), encoding="utf-8")
+    error = refused(folder, lambda d: None)
+    assert error.code == "DEPLOYMENTS_INVALID"
+    assert error.message.startswith(
+        "automations.yaml: clustmix release refused: trigger.event.within"
+    )
+
+
+def test_flow_that_is_not_there(folder: Path) -> None:
+    error = refused(folder, lambda d: first(d).update(entrypoint="flows.measure.nothing"))
+    assert (error.code, error.message) == (
+        "DEPLOYMENTS_INVALID",
+        f"{WEEKLY}: expected a flow at flows.measure.nothing, found none; correct the entrypoint",
+    )
+
+
+def test_schedule_with_parameters_that_its_flow_refuses(folder: Path) -> None:
+    error = refused(folder, lambda d: first(d)["parameters"]["request"].update(epsilon=9))
+    assert error.code == "DEPLOYMENTS_INVALID"
+    assert error.message.startswith(
+        f"measure/{WEEKLY}: expected parameters with which its schedule can run, found: Flow run "
+        "received invalid parameters: - request.epsilon: Extra inputs are not permitted"
+    )
+
+
+def test_schedule_of_a_dataset_without_site_file(folder: Path) -> None:
+    error = refused(folder, lambda d: first(d)["parameters"]["request"].update(dataset="unheard"))
+    assert (error.code, error.message) == (
+        "SCHEDULE_WITHOUT_SITE",
+        f"measure/{WEEKLY}: expected the site file unheard.yaml of its dataset in the folder that "
+        "CLUSTMIX_SITES names, found none; add it, or remove the schedule",
+    )
+
+
+def test_schedule_that_would_ask_for_approval_in_nobodys_name(folder: Path) -> None:
+    site = folder / "sites" / "diabetes130-readmission.yaml"
+    text = site.read_text(encoding="utf-8")
+    site.write_text(f"{text}\napproval: officer\n", encoding="utf-8")
+    assert refused(folder, lambda d: None).code == "REQUESTER_MISSING"
+
+
+def test_right_files_without_a_server(folder: Path) -> None:
+    error = refused(folder, lambda d: None)
+    assert error.code == "ORCHESTRATOR_UNREACHABLE"
+    assert error.message.startswith("expected PREFECT_API_URL, the address of a Prefect server")
+
+
+def test_command_says_what_the_server_holds(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held = deploy_module.Deployed(
+        deployments=("measure/on-arrival", "publish/on-seal"),
+        automations=("clustmix run is gone",),
+        removed=("measure/old",),
+        notifies=False,
+    )
+    monkeypatch.setenv("CLUSTMIX_HOME", str(folder / "home"))
+    monkeypatch.setattr("tasks.runtime.configure_prefect", lambda settings: None)
+    monkeypatch.setattr(deploy_module, "deploy", lambda settings, file: held)
+    assert cli.main(["deploy", str(folder / "prefect.yaml")]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "Serves:     measure/on-arrival, publish/on-seal",
+        "Watches:    clustmix run is gone",
+        "Removed:    measure/old",
+        "Nobody is notified: CLUSTMIX_NOTIFY_URL is not set.",
+    ]

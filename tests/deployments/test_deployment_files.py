@@ -1,0 +1,433 @@
+"""What is deployed without a container engine at hand: files that agree with the program."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import postgres_server
+import psycopg
+import pytest
+import yaml
+from distributed.cli import dask_scheduler, dask_worker
+from packaging.utils import canonicalize_name
+
+from flows import parser
+from storage.settings import Settings
+from tasks.cluster_certificates import ROLES
+from tasks.compute import CPU, GPU
+from tasks.runtime import safe_environment
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOYMENTS = ROOT / "deployments"
+COMPOSE_TEXT = (DEPLOYMENTS / "compose.yaml").read_text(encoding="utf-8")
+COMPOSE = yaml.safe_load(COMPOSE_TEXT)
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+EXAMPLE = (DEPLOYMENTS / "env.example").read_text(encoding="utf-8")
+DOCKERFILES = ("Dockerfile.cpu", "Dockerfile.gpu")
+OURS = sorted(SERVICES.keys() - {"database"})
+MAY_SEE = {
+    "cohorts": {"private-worker", "dask-worker", "dask-gpu-worker"},
+    "landing": {"watcher"},
+    "home": {"private-worker", "public-worker", "watcher", "dask-worker", "dask-gpu-worker"}
+    | {"ledger"},
+    "releases": {"private-worker", "public-worker", "watcher", "ledger", "pages"},
+    "made": {"private-worker", "dask-scheduler", "dask-worker", "dask-gpu-worker"}
+    | {"certificates"},
+}
+
+
+def mounts(service: str) -> dict[str, dict[str, Any]]:
+    """Return the mounts of a service by the folder that they show, without their place in it."""
+    found = {}
+    for mount in SERVICES[service].get("volumes", []):
+        target = Path(mount["target"])
+        inside = target.is_relative_to("/srv/clustmix")
+        found[target.relative_to("/srv/clustmix").parts[0] if inside else str(target)] = mount
+    return found
+
+
+def environment(service: str) -> dict[str, Any]:
+    return dict(SERVICES[service].get("environment", {}))
+
+
+@pytest.mark.parametrize("service", OURS)
+def test_part_has_no_more_rights_than_it_needs(service: str) -> None:
+    part = SERVICES[service]
+    assert part["read_only"] is True
+    assert part["cap_drop"] == ["ALL"]
+    assert part["security_opt"] == ["no-new-privileges:true"]
+    assert part["user"] == "10001:10001"
+    assert part["ulimits"] == {"core": 0}
+    assert "cap_add" not in part
+    assert "privileged" not in part
+    assert part["tmpfs"]
+
+
+def test_database_has_no_network_and_no_more_rights_than_it_needs() -> None:
+    part = SERVICES["database"]
+    assert part["network_mode"] == "none"
+    assert part["user"] == "postgres"
+    assert (part["read_only"], part["cap_drop"]) == (True, ["ALL"])
+    assert "listen_addresses=" in part["command"]
+
+
+def test_ports_are_those_of_the_loopback_interface() -> None:
+    published = {name: part["ports"] for name, part in SERVICES.items() if "ports" in part}
+    assert published.keys() == {"orchestrator", "pages"}
+    assert all(port.startswith("127.0.0.1:") for ports in published.values() for port in ports)
+
+
+def test_networks_of_private_parts_lead_nowhere() -> None:
+    assert COMPOSE["networks"]["orchestration"] == {"internal": True}
+    assert COMPOSE["networks"]["compute"] == {"internal": True}
+    outside = {name for name, part in SERVICES.items() if "outside" in part.get("networks", [])}
+    assert outside == {"orchestrator", "pages"}
+    assert all("networks" in p or p["network_mode"] == "none" for p in SERVICES.values())
+
+
+@pytest.mark.parametrize("folder", MAY_SEE)
+def test_folder_is_mounted_where_it_is_needed_and_nowhere_else(folder: str) -> None:
+    assert {name for name in SERVICES if folder in mounts(name)} == MAY_SEE[folder]
+
+
+def test_orchestrator_sees_its_database_and_no_folder() -> None:
+    assert set(mounts("orchestrator")) == {"/var/run/postgresql"}
+    assert not [name for name in environment("orchestrator") if name.startswith("CLUSTMIX_")]
+
+
+def test_what_is_only_read_is_mounted_so() -> None:
+    for service in SERVICES:
+        for folder, mount in mounts(service).items():
+            if folder in ("cohorts", "sites") or (service, folder) == ("pages", "releases"):
+                assert mount["read_only"] is True, (service, folder)
+            if folder == "made" and service != "certificates":
+                assert mount["read_only"] is True, (service, folder)
+                role = Path(mount["target"]).name
+                assert mount["volume"] == {"subpath": f"cluster/{role}"}
+                assert role in ROLES
+
+
+@pytest.mark.parametrize("service", OURS)
+def test_part_has_the_variables_that_keep_values_on_the_machine(service: str) -> None:
+    if service != "pages":
+        assert safe_environment().items() <= environment(service).items()
+
+
+@pytest.mark.parametrize("service", OURS)
+def test_variables_of_ours_are_settings_with_absolute_paths(service: str) -> None:
+    names = {f"CLUSTMIX_{name.upper()}" for name in Settings.model_fields}
+    for name, value in environment(service).items():
+        if name.startswith("CLUSTMIX_"):
+            assert name in names
+            # An empty text is no value: those that may be absent are passed on as they are.
+            assert value is None or value.startswith(("/", "postgresql:", "tls:", "true")), name
+    if "CLUSTMIX_HOME" in environment(service):
+        # The pool starts each run in a new folder; a home of its own there would hold a new ledger.
+        assert environment(service)["CLUSTMIX_HOME"] == "/srv/clustmix/home"
+
+
+@pytest.mark.parametrize(
+    "name",
+    sorted(
+        {
+            name
+            for service in OURS
+            for name in environment(service)
+            if name.startswith("PREFECT_") and name != "PREFECT_HOME"
+        }
+    ),
+)
+def test_variables_of_prefect_are_settings_of_prefect(name: str) -> None:
+    from prefect.settings.legacy import _get_settings_fields
+    from prefect.settings.models.root import Settings as PrefectSettings
+
+    assert name in _get_settings_fields(PrefectSettings)
+
+
+def test_example_of_the_environment_lists_what_is_used_and_nothing_else() -> None:
+    passed_on = {
+        name
+        for service in SERVICES
+        for name, value in environment(service).items()
+        if value is None
+    }
+    used = set(re.findall(r"\$\{(\w+)", COMPOSE_TEXT)) | passed_on
+    listed = re.findall(r"^#?([A-Z_]+)=", EXAMPLE, flags=re.MULTILINE)
+    assert sorted(used) == sorted(listed)
+    # Nothing starts with a forgotten password.
+    needed = set(re.findall(r"\$\{(\w+):\?\}", COMPOSE_TEXT))
+    assert used - passed_on == needed
+    assert {line[1:].split("=")[0] for line in re.findall(r"^#[A-Z_]+=", EXAMPLE, re.M)} == (
+        passed_on
+    )
+
+
+def test_example_of_the_environment_holds_no_secret() -> None:
+    for name, value in re.findall(r"^#?([A-Z_]+)=(.*)$", EXAMPLE, flags=re.MULTILINE):
+        assert value == "" or name.endswith("_FOLDER"), name
+
+
+@pytest.mark.parametrize("service", OURS)
+def test_command_is_understood_by_its_program(service: str) -> None:
+    program, *arguments = SERVICES[service]["command"]
+    if program == "clustmix":
+        parser.build_parser().parse_args(arguments)
+    elif program == "dask":
+        command = {"scheduler": dask_scheduler.main, "worker": dask_worker.main}[arguments[0]]
+        with command.make_context("dask", arguments[1:]):
+            pass
+    elif program == "prefect":
+        words = [word for word in arguments[:2] if not word.startswith("-")]
+        shown = subprocess.run(
+            [sys.executable, "-m", "prefect", *words, "--help"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+            env={**os.environ, "COLUMNS": "200"},
+        ).stdout
+        for option in (word for word in arguments if word.startswith("--")):
+            assert re.search(rf"{option}\b", shown), option
+    else:
+        assert (program, arguments[:2]) == ("python", ["-m", "http.server"])
+
+
+RUNBOOK = (DEPLOYMENTS / "README.md").read_text(encoding="utf-8")
+RUNBOOK_LINES = [
+    line.strip()
+    for block in re.findall(r"^ *```sh\n(.*?)^ *```$", RUNBOOK, flags=re.M | re.S)
+    for line in block.splitlines()
+]
+COMPOSE_ACTIONS = {"build", "up", "ps", "run", "exec", "cp", "stop"}
+
+
+@pytest.mark.parametrize("line", RUNBOOK_LINES)
+def test_command_of_the_runbook_exists(line: str) -> None:
+    words = shlex.split(line)
+    if words[:2] == ["docker", "compose"]:
+        assert words[2:4] == ["--file", "deployments/compose.yaml"]
+        rest = words[4:]
+        if rest[0] == "--profile":
+            assert rest[1] in {p for part in SERVICES.values() for p in part.get("profiles", [])}
+            rest = rest[2:]
+        action, *rest = [word for word in rest if not word.startswith("-")]
+        assert action in COMPOSE_ACTIONS
+        if action in ("run", "exec"):
+            service, *inside = rest
+            assert service in SERVICES
+            if inside[:1] == ["clustmix"]:
+                after = words[words.index("clustmix") + 1 :]
+                parser.build_parser().parse_args(after)
+        elif action == "cp":
+            assert {word.split(":")[0] for word in rest if ":" in word} <= SERVICES.keys()
+        else:
+            assert set(rest) <= SERVICES.keys()
+    elif words[0] == "clustmix":
+        parser.build_parser().parse_args(words[1:])
+    elif words[0] == "make":
+        makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+        assert all(re.search(rf"^{target}:", makefile, flags=re.M) for target in words[1:])
+    elif words[:4] == ["docker", "buildx", "imagetools", "inspect"]:
+        dockerfile = (DEPLOYMENTS / "Dockerfile.cpu").read_text(encoding="utf-8")
+        assert words[4] in {SERVICES["database"]["image"], *re.findall(r"FROM (\S+)", dockerfile)}
+    else:
+        assert words[0] in ("install", "openssl")
+
+
+def test_links_of_the_runbook_lead_somewhere() -> None:
+    for link in re.findall(r"\]\(([^)#]*)(#[^)]*)?\)", RUNBOOK):
+        path, anchor = link
+        target = (DEPLOYMENTS / path) if path else DEPLOYMENTS / "README.md"
+        assert target.exists(), link
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", target.read_text(encoding="utf-8"), flags=re.M)
+            assert anchor[1:] in {h.lower().replace(" ", "-") for h in headings}, link
+
+
+def test_runbook_says_what_to_do_at_each_end() -> None:
+    for word in ("REFUSED", "WITHHELD", "BURNED", "Waiting", "Failed", "Crashed"):
+        assert f"**{word}" in RUNBOOK
+
+
+def test_workers_offer_what_the_program_asks_for() -> None:
+    assert f"{CPU}=1" in SERVICES["dask-worker"]["command"]
+    gpu = SERVICES["dask-gpu-worker"]
+    assert f"{GPU}=1" in gpu["command"]
+    assert gpu["profiles"] == ["gpu"]
+    assert environment("dask-gpu-worker")["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
+    threads = gpu["command"].index("--nthreads")
+    assert gpu["command"][threads + 1] == "1"
+    devices = gpu["deploy"]["resources"]["reservations"]["devices"]
+    assert devices == [{"driver": "nvidia", "count": 1, "capabilities": ["gpu"]}]
+
+
+def test_worker_serves_each_pool_of_the_deployments() -> None:
+    declared = yaml.safe_load((DEPLOYMENTS / "prefect.yaml").read_text(encoding="utf-8"))
+    served = {
+        part["command"][part["command"].index("--pool") + 1]
+        for part in SERVICES.values()
+        if "--pool" in part["command"]
+    }
+    assert served == set(declared["work_pools"])
+
+
+@pytest.mark.parametrize("name", DOCKERFILES)
+def test_image_is_made_of_what_is_here_and_of_locked_packages(name: str) -> None:
+    text = (DEPLOYMENTS / name).read_text(encoding="utf-8").replace("\\\n", " ")
+    allowed = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    assert "*" in allowed
+    for line in re.findall(r"^COPY (?!--from)(.+)$", text, flags=re.MULTILINE):
+        *sources, _ = line.split()
+        for source in sources:
+            assert (ROOT / source).exists(), source
+            assert f"!{source}" in allowed, source
+    bases = re.findall(r"^FROM (\S+)", text, flags=re.MULTILINE)
+    assert all(re.fullmatch(r"python:3\.11\.\d+-slim-bookworm", base) for base in bases)
+    installs = re.findall(r"pip install ([^&\n]+)", text)
+    assert "--require-hashes" in installs[0]
+    assert all("--no-deps" in install for install in installs)
+    assert "--no-index" in installs[1]
+    assert re.search(r"^USER 10001:10001$", text, flags=re.MULTILINE)
+    assert "pip inspect --local > /opt/clustmix/packages.json" in text
+
+
+def test_image_folders_are_those_that_are_mounted() -> None:
+    text = (DEPLOYMENTS / "Dockerfile.cpu").read_text(encoding="utf-8")
+    for volume in ("home", "made"):
+        # A named volume takes owner and mode of the folder in the image.
+        assert f"/srv/clustmix/{volume}" in text
+    assert SERVICES["deploy"]["command"][-1] == "/srv/clustmix/deployments/prefect.yaml"
+    assert "automations.yaml /srv/clustmix/deployments/" in text
+
+
+def test_no_private_file_can_get_into_an_image() -> None:
+    allowed = re.findall(r"^!(.+)$", (ROOT / ".dockerignore").read_text(encoding="utf-8"), re.M)
+    tracked = {"flows", "tasks", "privacy", "storage", "pyproject.toml", "requirements.lock"} | {
+        "README.md",
+        "LICENSE",
+    }
+    assert {path for path in allowed if not path.startswith("deployments/")} == tracked
+
+
+def test_image_of_the_gpu_adds_cuda_for_the_same_jax() -> None:
+    locked = locked_in(ROOT / "requirements.lock")
+    added = locked_in(DEPLOYMENTS / "requirements-gpu.lock")
+    assert added["jax-cuda12-plugin"] == added["jax-cuda12-pjrt"] == locked["jax"]
+    assert not added.keys() & locked.keys()
+    text = (DEPLOYMENTS / "requirements-gpu.lock").read_text(encoding="utf-8")
+    assert text.count("--hash=sha256:") == len(added)
+    assert "://" not in text
+
+
+def locked_in(path: Path) -> dict[str, str]:
+    found = re.findall(
+        r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==(\S+)", path.read_text(encoding="utf-8"), re.M
+    )
+    return {canonicalize_name(name): version for name, version in found}
+
+
+def test_command_that_lists_the_packages_of_an_image_lists_the_locked_ones() -> None:
+    # What Dockerfile.cpu keeps in /opt/clustmix/packages.json.
+    shown = subprocess.run(
+        [sys.executable, "-m", "pip", "inspect", "--local"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    ).stdout
+    installed = {
+        canonicalize_name(one["metadata"]["name"]): one["metadata"]["version"]
+        for one in json.loads(shown)["installed"]
+    }
+    locked = locked_in(ROOT / "requirements.lock")
+    missing = {name for name, version in locked.items() if installed.get(name) != version}
+    assert missing <= {"async-timeout"}
+
+
+@pytest.mark.slow
+def test_databases_are_two_whose_roles_reach_no_further() -> None:
+    if reason := postgres_server._reason_to_skip():
+        pytest.skip(reason)
+    binaries = postgres_server._binaries()
+    assert binaries is not None
+    database = postgres_server.PostgresServer(binaries)
+    try:
+        check_databases(database)
+    finally:
+        database.close()
+
+
+def check_databases(database: postgres_server.PostgresServer) -> None:
+    folder = database.url("x").partition("host=")[2].replace("%2F", "/")
+    words = {"PREFECT_DB_PASSWORD": "p1", "LEDGER_OWNER_PASSWORD": "p2", "LEDGER_PASSWORD": "p3"}
+    subprocess.run(
+        ["/bin/sh", str(DEPLOYMENTS / "databases.sh")],
+        env={
+            **os.environ,
+            **words,
+            "POSTGRES_USER": postgres_server.OWNER,
+            "PGPASSWORD": postgres_server.PASSWORD,
+            "PGHOST": folder,
+        },
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
+    owner = database.url("ledger", user="ledger_owner", password=words["LEDGER_OWNER_PASSWORD"])
+    pipeline = database.url("ledger", user="pipeline", password=words["LEDGER_PASSWORD"])
+    make_journal(owner, Path(folder))
+    with psycopg.connect(pipeline) as connection:
+        rights = connection.execute(
+            "SELECT privilege FROM unnest(ARRAY['SELECT','INSERT','UPDATE','DELETE','TRUNCATE']) "
+            "AS privilege WHERE has_table_privilege('clustmix_ledger.journal', privilege)"
+        ).fetchall()
+        assert [right for (right,) in rights] == ["SELECT", "INSERT"]
+    for user, password, other in (("prefect", "p1", "ledger"), ("pipeline", "p3", "prefect")):
+        with pytest.raises(psycopg.OperationalError, match="permission denied for database"):
+            psycopg.connect(database.url(other, user=user, password=password))
+    prefect = database.url("prefect", user="prefect", password=words["PREFECT_DB_PASSWORD"])
+    with psycopg.connect(prefect) as connection:
+        found = connection.execute("SELECT extname FROM pg_extension ORDER BY 1").fetchall()
+        assert found == [("pg_trgm",), ("plpgsql",)]
+    answers_like_the_orchestrator(folder)
+
+
+def make_journal(url: str, folder: Path) -> None:
+    """Run the command of the service "ledger"."""
+    from storage.ledger_db import LedgerDatabase
+    from storage.settings import load_settings
+    from tasks.run import Site
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CLUSTMIX_HOME", str(folder / "home"))
+        patch.setenv("CLUSTMIX_RELEASES", str(folder / "releases"))
+        patch.setenv("CLUSTMIX_LEDGER_URL", url)
+        ledger = Site(settings=load_settings()).ledger
+    assert isinstance(ledger, LedgerDatabase)
+    ledger.verify()
+
+
+def answers_like_the_orchestrator(folder: str) -> None:
+    """Connect with the address of the service, in which a password and a folder are replaced."""
+    import asyncio
+
+    from sqlalchemy import text
+    from sqlalchemy.ext.asyncio import create_async_engine
+
+    url = environment("orchestrator")["PREFECT_SERVER_DATABASE_CONNECTION_URL"]
+    url = url.replace("${PREFECT_DB_PASSWORD:?}", "p1").replace("/var/run/postgresql", folder)
+
+    async def ask() -> object:
+        engine = create_async_engine(url)
+        try:
+            async with engine.connect() as connection:
+                return await connection.scalar(text("SELECT current_user"))
+        finally:
+            await engine.dispose()
+
+    assert asyncio.run(ask()) == "prefect"

@@ -123,7 +123,7 @@ def measure(job: ReleaseJob, site: Site, *, new_draw: bool = False) -> Measured:
         check_source(job, reader)
         plan = plan_measurement(job)
         with _executor(job, site, workspace) as executor:
-            key = identify(job, site, reader)
+            key = identify(job, site, reader, executor)
             reservation = reserve(job, site, key, new_draw=new_draw)
             if reservation.created:
                 with _closing(site, reservation.entry):
@@ -144,7 +144,7 @@ def _draw(
     """Read the cohort, run the method's stages, seal; nothing after this reads private rows."""
     ledger_steps.begin(site, entry)
     diagnostics = DiagnosticsFile(site.settings.diagnostics / f"{job.ref.release_id}.jsonl")
-    shards = ingest(job, reader, workspace, diagnostics)
+    shards = ingest(job, reader, workspace, diagnostics, executor)
     seals = measure_steps.Seals(workspace)
     curator = Curator(
         plan=plan,

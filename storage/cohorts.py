@@ -1,28 +1,20 @@
 """Reading a cohort: in chunks, the wanted columns only, and refused if it changes meanwhile."""
 
 import hashlib
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 
 import pandas as pd
 
-from privacy.errors import ClustMixError, ConfigurationError, InputError
+from privacy.errors import ConfigurationError, InputError
 from storage.datasets import find
-from storage.formats import (
-    ParquetFolder,
-    csv_batches,
-    csv_header,
-    executed,
-    files_of,
-    rechunk,
-    sklearn_frame,
-)
+from storage.fingerprints import FileState, Fingerprint, Mapper, fingerprint_of, states_of
+from storage.formats import csv_batches, csv_header, executed, rechunk, sklearn_frame
+from storage.parquet_files import ParquetFolder, files_of
+from storage.reading import Quiet, chosen, unreadable
 from storage.settings import Settings
 from storage.sources import CsvSource, ParquetSource, SklearnSource, Source, SqlSource
+from storage.stretches import Stretch
 
 __all__ = [
     "CohortReader",
@@ -32,22 +24,8 @@ __all__ = [
     "SklearnSource",
     "Source",
     "SqlSource",
+    "Stretch",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Fingerprint:
-    """What a source looked like at one moment; can be compared and does nothing else.
-
-    It covers the names, sizes, modification times, inodes and bytes of all files. Its content is
-    private, because the digest of a small file can be guessed, and therefore not in its repr.
-    """
-
-    _files: tuple[tuple[str, int, int, int, bytes], ...] = field(repr=False)
-
-    def content_sha256(self) -> str:
-        """Return a digest of the bytes of all files, in the order in which they are read."""
-        return hashlib.sha256(b"".join(digest for *_, digest in self._files)).hexdigest()
 
 
 class CohortReader:
@@ -95,10 +73,10 @@ class CohortReader:
         ConfigurationError
             If the environment variable with the database URL is not set.
         """
-        with _Quiet() as reading:
+        with Quiet() as reading:
             names = self._names()
         if reading.failed:
-            raise _unreadable(self._source)
+            raise unreadable(self._source.kind)
         # By place, not by name: a text file without a header has a patient in its first line.
         for place, name in enumerate(names, start=1):
             if not name.strip():
@@ -147,23 +125,85 @@ class CohortReader:
         ConfigurationError
             If `columns` or `chunk_rows` is wrong.
         """
-        if chunk_rows < 1 or len(set(columns)) != len(columns):
-            raise ConfigurationError(
-                "CHUNK_REQUEST", "chunk_rows must be at least 1 and no column may be named twice"
-            )
-        names = self.header()
-        needed = list(dict.fromkeys([*columns, *self._source.select]))
-        for column in needed:
-            if column not in names:
-                raise InputError(
-                    "COLUMN_MISSING",
-                    f"column {column!r} is declared and the source does not have it; correct the "
-                    "site file or the export (names are compared exactly, blanks included)",
-                )
+        if chunk_rows < 1:
+            raise _wrong_request()
+        names, needed = self._needed(columns)
         return self._stream(names, list(columns), needed, chunk_rows)
 
-    def fingerprint(self) -> Fingerprint | None:
+    def stretches(
+        self, columns: Sequence[str], n_stretches: int, *, map: Mapper | None = None
+    ) -> tuple[Stretch, ...] | None:
+        """Divide a Parquet source into stretches that workers can read side by side.
+
+        Call `check_unchanged` when they are read.
+
+        Parameters
+        ----------
+        columns : sequence of str
+            Wanted columns, as in `chunks`.
+        n_stretches : int
+            Number of stretches, at least 1. Let it not depend on the data: whoever sees the tasks
+            of a cluster can count them.
+        map : callable or None
+            Runs a function on each item, side by side, such as the method of an executor; None
+            runs one after the other.
+
+        Returns
+        -------
+        tuple of Stretch or None
+            In the order of the rows; None for a source that is no Parquet.
+
+        Raises
+        ------
+        InputError
+            If a column is absent, a file cannot be read, or the source changed since
+            `content_sha256`.
+        ConfigurationError
+            If `columns` or `n_stretches` is wrong.
+        """
+        if not isinstance(self._source, ParquetSource):
+            return None
+        if n_stretches < 1:
+            raise _wrong_request()
+        _, needed = self._needed(columns)
+        self._begin(map)
+        with Quiet() as reading:
+            found = ParquetFolder(self._require_path()).stretches(n_stretches)
+        if reading.failed:
+            raise unreadable(self._source.kind)
+        return tuple(
+            Stretch(
+                parts=parts,
+                columns=tuple(columns),
+                needed=tuple(needed),
+                select=dict(self._source.select),
+            )
+            for parts in found
+        )
+
+    def check_unchanged(self, *, map: Mapper | None = None) -> None:
+        """Hash the files again and refuse if they are not what was read.
+
+        Parameters
+        ----------
+        map : callable or None
+            As in `stretches`.
+
+        Raises
+        ------
+        InputError
+            With code ``SOURCE_CHANGED``: discard what was computed.
+        """
+        if self.fingerprint(map=map) != self._first:
+            raise _changed()
+
+    def fingerprint(self, *, map: Mapper | None = None) -> Fingerprint | None:
         """Return the state of the files; None for a source without files.
+
+        Parameters
+        ----------
+        map : callable or None
+            As in `stretches`: the bytes are read where it runs.
 
         Returns
         -------
@@ -175,25 +215,23 @@ class CohortReader:
         InputError
             If a file is missing.
         """
-        if self._path is None:
+        files = self._files()
+        if files is None:
             return None
-        states: list[tuple[str, int, int, int, bytes]] = []
-        with _Quiet() as reading:
-            for file in files_of(self._require_path()):
-                with file.open("rb") as handle:
-                    digest = hashlib.file_digest(handle, "sha256").digest()
-                    status = os.fstat(handle.fileno())
-                states.append(
-                    (str(file), status.st_size, status.st_mtime_ns, status.st_ino, digest)
-                )
-        if reading.failed:
-            raise _unreadable(self._source)
-        return Fingerprint(tuple(states))
+        found = fingerprint_of(files, map)
+        if found is None:
+            raise unreadable(self._source.kind)
+        return found
 
-    def content_sha256(self) -> str | None:
+    def content_sha256(self, *, map: Mapper | None = None) -> str | None:
         """Return a digest of the content of the files, whatever their names, places and times.
 
-        What `chunks` reads afterwards is checked against the same state.
+        What is read afterwards is checked against the same state.
+
+        Parameters
+        ----------
+        map : callable or None
+            As in `stretches`.
 
         Returns
         -------
@@ -212,11 +250,45 @@ class CohortReader:
         """
         if isinstance(self._source, SqlSource):
             return None
-        state = self.fingerprint()
+        state = self.fingerprint(map=map)
         if state is None:  # a dataset that comes with a library
             return hashlib.sha256(self._source.model_dump_json().encode()).hexdigest()
         self._first = state
         return state.content_sha256()
+
+    def _files(self) -> tuple[FileState, ...] | None:
+        if self._path is None:
+            return None
+        found: tuple[FileState, ...] = ()
+        with Quiet() as reading:
+            found = states_of(files_of(self._require_path()))
+        if reading.failed:
+            raise unreadable(self._source.kind)
+        return found
+
+    def _begin(self, map: Mapper | None = None) -> None:
+        """Remember what is going to be read, or compare it with what was read before."""
+        if self._first is None:
+            self._first = self.fingerprint(map=map)
+            return
+        files = self._files()
+        if files is None or not self._first.is_of(files):
+            raise _changed()
+
+    def _needed(self, columns: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
+        """Return the names of the source, and the columns to read with those selected on."""
+        if len(set(columns)) != len(columns):
+            raise _wrong_request()
+        names = self.header()
+        needed = list(dict.fromkeys([*columns, *self._source.select]))
+        for column in needed:
+            if column not in names:
+                raise InputError(
+                    "COLUMN_MISSING",
+                    f"column {column!r} is declared and the source does not have it; correct the "
+                    "site file or the export (names are compared exactly, blanks included)",
+                )
+        return names, needed
 
     def _names(self) -> tuple[str, ...]:
         source = self._source
@@ -232,23 +304,15 @@ class CohortReader:
     def _stream(
         self, names: tuple[str, ...], columns: list[str], needed: list[str], chunk_rows: int
     ) -> Iterator[pd.DataFrame]:
-        before = self.fingerprint()
-        if self._first is None:
-            self._first = before
-        if before != self._first:
-            raise _changed()
-        with _Quiet() as reading:
+        self._begin()
+        with Quiet() as reading:
             n_read = 0
             for frame in self._frames(names, needed, chunk_rows):
-                numbered = frame.set_axis(pd.RangeIndex(n_read, n_read + len(frame)))
+                yield from chosen(frame, n_read, columns, self._source.select)
                 n_read += len(frame)
-                selected = _select(numbered, self._source.select)
-                if len(selected):
-                    yield selected[columns]
-        if before != self.fingerprint():
-            raise _changed()
+        self.check_unchanged()
         if reading.failed:
-            raise _unreadable(self._source)
+            raise unreadable(self._source.kind)
 
     def _frames(
         self, names: tuple[str, ...], needed: list[str], chunk_rows: int
@@ -290,37 +354,6 @@ class CohortReader:
         return path
 
 
-class _Quiet(AbstractContextManager["_Quiet"]):
-    """Remembers that a block failed and drops the exception, whose text may quote the data.
-
-    The caller raises after the block, so that the new exception has no context.
-    """
-
-    failed = False
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool:
-        if isinstance(error, Exception) and not isinstance(error, ClustMixError):
-            self.failed = True
-        return self.failed
-
-
-def _unreadable(source: Source) -> InputError:
-    rule = {
-        "csv": "the file must have a header line, the declared encoding and delimiter, and as many "
-        "cells in every row as in the header; export it again or correct the site file",
-        "parquet": "every file must be Parquet with the same columns and types; write it again",
-        "sql": "the query could not be run or its result not be read; try the query, the address "
-        "and the driver with the database's own client",
-        "sklearn": "the dataset could not be loaded; install scikit-learn",
-    }[source.kind]
-    return InputError("SOURCE_UNREADABLE", rule)
-
-
 def _changed() -> InputError:
     return InputError(
         "SOURCE_CHANGED",
@@ -328,20 +361,7 @@ def _changed() -> InputError:
     )
 
 
-def _select(frame: pd.DataFrame, select: Mapping[str, str | int]) -> pd.DataFrame:
-    for column, value in select.items():
-        cells = frame[column]
-        if pd.api.types.is_numeric_dtype(cells) and not pd.api.types.is_bool_dtype(cells):
-            try:
-                keep = cells == int(value)
-            except ValueError:
-                keep = None
-            if keep is None:
-                raise InputError(
-                    "SELECT_TYPE",
-                    f"column {column!r} holds numbers; select an integer in the site file",
-                )
-        else:
-            keep = cells.notna() & (cells.astype(str) == str(value))
-        frame = frame[keep]
-    return frame
+def _wrong_request() -> ConfigurationError:
+    return ConfigurationError(
+        "CHUNK_REQUEST", "chunk_rows must be at least 1 and no column may be named twice"
+    )

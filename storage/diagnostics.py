@@ -2,9 +2,12 @@
 
 import json
 import os
+import shutil
 from collections.abc import Iterable
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
+from typing import IO
 
 from storage.refs import check_file_name
 from storage.settings import ensure_private_directory
@@ -80,10 +83,32 @@ class DiagnosticsFile:
             for row, value in islice(zip(row_numbers, values, strict=True), MAX_ROWS_PER_RULE)
         ]
         line = json.dumps({"column": column, "rule": rule, "rows": rows}) + "\n"
+        with self._open() as handle:
+            handle.write(line.encode("utf-8"))
+        return self.pointer
+
+    def take(self, path: Path) -> None:
+        """Append another file of diagnostics, if there is one, and delete it.
+
+        Parameters
+        ----------
+        path : Path
+            What a worker wrote about its rows.
+
+        Raises
+        ------
+        OSError
+            If either file is a symbolic link, or cannot be read or written.
+        """
+        with suppress(FileNotFoundError):
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with os.fdopen(descriptor, "rb") as source, self._open() as handle:
+                shutil.copyfileobj(source, handle)
+            path.unlink()
+
+    def _open(self) -> IO[bytes]:
         # O_NOFOLLOW: a planted link must not lead the values into a readable place.
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(self._path, flags, 0o600)
-        with os.fdopen(descriptor, "a", encoding="utf-8") as handle:
-            os.fchmod(handle.fileno(), 0o600)
-            handle.write(line)
-        return self.pointer
+        handle = os.fdopen(os.open(self._path, flags, 0o600), "ab")
+        os.fchmod(handle.fileno(), 0o600)
+        return handle

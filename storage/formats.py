@@ -1,4 +1,4 @@
-"""The file formats and the database: from a place to column names and batches of rows.
+"""Text files and the database: from a place to column names and batches of rows.
 
 Nothing here guards its exceptions, which may quote the data: `storage.cohorts` does.
 """
@@ -11,12 +11,10 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import unquote
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
 import sqlalchemy as sa
 
 from privacy.errors import ConfigurationError, InputError
@@ -25,7 +23,6 @@ from storage.sources import CsvSource, SqlSource
 _MAX_HEADER_CHARACTERS = 1_000_000
 # The parser reads ahead about forty blocks; a row must fit into one.
 _CSV_BLOCK_BYTES = 1 << 18
-_PARQUET_BUFFER_BYTES = 1 << 20
 _COMMON_DELIMITERS = ",;\t|"
 _SQLITE_READS = frozenset(
     {
@@ -36,7 +33,6 @@ _SQLITE_READS = frozenset(
     }
 )
 _SQLITE_REACHING = frozenset({"load_extension", "readfile", "writefile", "edit", "fts3_tokenizer"})
-_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def rechunk(batches: Iterable[pa.RecordBatch], chunk_rows: int) -> Iterator[pa.Table]:
@@ -158,138 +154,6 @@ def csv_batches(
     )
     with reader:
         yield from reader
-
-
-def files_of(path: Path) -> list[Path]:
-    """Return the file, or the Parquet files below a folder.
-
-    Parameters
-    ----------
-    path : Path
-        File or folder.
-
-    Returns
-    -------
-    list of Path
-        In sorted order, without hidden ones (a name on the way begins with a dot or ``_``).
-    """
-    if path.is_file():
-        return [path]
-    hidden = (".", "_")
-    return sorted(
-        file
-        for file in path.rglob("*.parquet")
-        if file.is_file()
-        and not any(part.startswith(hidden) for part in file.relative_to(path).parts)
-    )
-
-
-class ParquetFolder:
-    """The files of a Parquet source and their partition values.
-
-    Parameters
-    ----------
-    path : Path
-        File or folder.
-
-    Raises
-    ------
-    InputError
-        If there is no file, or two files differ in columns, types or partition keys: a key that
-        is an integer in one file and a floating-point number in the next has two spellings.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._files = files_of(path)
-        if not self._files:
-            raise InputError("SOURCE_MISSING", f"expected files '*.parquet' in folder {path}")
-        self._partitions = [_hive_values(file.relative_to(path)) for file in self._files]
-        keys = list(self._partitions[0])
-        schemas = [_decoded(pq.read_schema(file)) for file in self._files]
-        self._types = schemas[0]
-        self.names = (*(name for name, _ in self._types), *keys)
-        for schema, values in zip(schemas, self._partitions, strict=True):
-            if sorted(schema) != sorted(self._types) or list(values) != keys:
-                ours, theirs = set(self._types), set(schema)
-                differing = sorted({name for name, _ in ours ^ theirs})
-                raise InputError(
-                    "PARQUET_SCHEMA",
-                    "every file of the folder must have the same columns, types and partition "
-                    f"keys; they differ in: {', '.join(differing) or 'partition keys'}; write the "
-                    "folder again with one schema",
-                )
-        # A key such as 01 stays text; only if all values are plain integers are they integers.
-        self._integer_keys = {
-            key
-            for key in keys
-            if all(
-                value is None or (value.isdecimal() and str(int(value)) == value)
-                for value in (values[key] for values in self._partitions)
-            )
-        }
-
-    def batches(self, needed: list[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
-        """Read the wanted columns of all files in sorted order, dictionaries decoded.
-
-        Parameters
-        ----------
-        needed : list of str
-            Names of stored columns and partition keys.
-        chunk_rows : int
-            Most rows in a batch.
-
-        Yields
-        ------
-        pyarrow.RecordBatch
-            Batches with one schema.
-        """
-        for file, values in zip(self._files, self._partitions, strict=True):
-            stored = [name for name in needed if name not in values]
-            # A buffered reader decodes pages on demand; the dataset scanner of pyarrow would hold
-            # whole row groups, and a file may be one row group.
-            with pq.ParquetFile(
-                file, buffer_size=_PARQUET_BUFFER_BYTES, pre_buffer=False
-            ) as parquet:
-                for batch in parquet.iter_batches(batch_size=chunk_rows, columns=stored):
-                    yield pa.RecordBatch.from_arrays(
-                        [
-                            self._constant(name, values[name], batch.num_rows)
-                            if name in values
-                            else _decode(batch.column(name))
-                            for name in needed
-                        ],
-                        names=needed,
-                    )
-
-    def _constant(self, key: str, value: str | None, n_rows: int) -> pa.Array:
-        if key in self._integer_keys:
-            return pa.repeat(pa.scalar(None if value is None else int(value), pa.int64()), n_rows)
-        return pa.repeat(pa.scalar(value, pa.large_string()), n_rows)
-
-
-def _hive_values(relative: Path) -> dict[str, str | None]:
-    pairs = (part.split("=", maxsplit=1) for part in relative.parent.parts if "=" in part)
-    return {unquote(key): None if value == _HIVE_NULL else unquote(value) for key, value in pairs}
-
-
-def _decoded(schema: pa.Schema) -> list[tuple[str, str]]:
-    """Return names and type names with dictionaries decoded and both string widths alike."""
-    pairs = []
-    for item in schema:
-        plain = item.type.value_type if pa.types.is_dictionary(item.type) else item.type
-        pairs.append((item.name, "string" if _is_text(plain) else str(plain)))
-    return pairs
-
-
-def _decode(column: pa.Array) -> pa.Array:
-    plain = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-    return plain.cast(pa.large_string()) if _is_text(plain.type) else plain
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-    )
 
 
 @contextmanager

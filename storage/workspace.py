@@ -99,6 +99,11 @@ class PrivateWorkspace:
     def __repr__(self) -> str:
         return f"PrivateWorkspace(run_id={self.run_id!r})"
 
+    @property
+    def folder(self) -> Path:
+        """The directory itself, for workers that read and write in it."""
+        return self._directory
+
     def path(self, name: str) -> Path:
         """Return the path of a file or folder in the workspace, whether it exists or not.
 
@@ -139,22 +144,7 @@ class PrivateWorkspace:
         ConfigurationError
             If the name is malformed or an array holds Python objects.
         """
-        for key, array in arrays.items():
-            if array.dtype.hasobject:
-                raise ConfigurationError(
-                    "ARRAY_OF_OBJECTS",
-                    f"array {key!r} holds Python objects, which would be pickled; "
-                    "convert it to a numeric or text type",
-                )
-
-        def write(handle: IO[bytes]) -> None:
-            with zipfile.ZipFile(handle, "w", zipfile.ZIP_STORED) as archive:
-                for key, array in arrays.items():
-                    with archive.open(f"{key}.npy", "w", force_zip64=True) as member:
-                        np.lib.format.write_array(member, array, allow_pickle=False)
-
-        target = self.path(name)
-        self._stage(write, lambda staged: os.replace(staged, target), durable=False)
+        store_arrays(self.path(name), **arrays)
         return ArtifactRef(run_id=self.run_id, name=name)
 
     def read_arrays(self, name: str) -> dict[str, NDArray[Any]]:
@@ -211,7 +201,7 @@ class PrivateWorkspace:
         exists = False
         try:
             # A hard link fails if the target exists, like O_EXCL, and appears all at once.
-            self._stage(write, lambda staged: os.link(staged, target), durable=True)
+            _stage(self._directory, write, lambda staged: os.link(staged, target), durable=True)
         except FileExistsError:
             exists = True
         if exists:
@@ -229,22 +219,37 @@ class PrivateWorkspace:
             os.close(self._lock)
         self._lock = None
 
-    def _stage(
-        self, write: Callable[[IO[bytes]], None], move: Callable[[Path], None], *, durable: bool
-    ) -> None:
-        staged = self._directory / f".staged-{os.urandom(8).hex()}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        try:
-            with os.fdopen(os.open(staged, flags, 0o600), "wb") as handle:
-                write(handle)
-                if durable:
-                    handle.flush()
-                    os.fsync(handle.fileno())
-            move(staged)
-        finally:
-            staged.unlink(missing_ok=True)
-        if durable:
-            fsync_directory(self._directory)
+
+def store_arrays(path: Path, **arrays: NDArray[Any]) -> None:
+    """Write named arrays into the workspace of a run, for worker processes that know its path.
+
+    Parameters
+    ----------
+    path : Path
+        File directly in the workspace; replaced if it exists, all at once.
+    **arrays : ndarray
+        As in `PrivateWorkspace.write_arrays`.
+
+    Raises
+    ------
+    ConfigurationError
+        If an array holds Python objects.
+    """
+    for key, array in arrays.items():
+        if array.dtype.hasobject:
+            raise ConfigurationError(
+                "ARRAY_OF_OBJECTS",
+                f"array {key!r} holds Python objects, which would be pickled; "
+                "convert it to a numeric or text type",
+            )
+
+    def write(handle: IO[bytes]) -> None:
+        with zipfile.ZipFile(handle, "w", zipfile.ZIP_STORED) as archive:
+            for key, array in arrays.items():
+                with archive.open(f"{key}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
+
+    _stage(path.parent, write, lambda staged: os.replace(staged, path), durable=False)
 
 
 def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
@@ -347,6 +352,28 @@ def fsync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _stage(
+    directory: Path,
+    write: Callable[[IO[bytes]], None],
+    move: Callable[[Path], None],
+    *,
+    durable: bool,
+) -> None:
+    staged = directory / f".staged-{os.urandom(8).hex()}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        with os.fdopen(os.open(staged, flags, 0o600), "wb") as handle:
+            write(handle)
+            if durable:
+                handle.flush()
+                os.fsync(handle.fileno())
+        move(staged)
+    finally:
+        staged.unlink(missing_ok=True)
+    if durable:
+        fsync_directory(directory)
 
 
 def _run_ids(root: Path) -> list[str]:

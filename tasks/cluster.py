@@ -9,12 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from pathlib import Path
+from typing import cast
 from urllib.parse import urlsplit
 
 import dask
 import distributed
 import psutil
+from distributed.core import Status
 from distributed.security import Security
+from tornado.ioloop import IOLoop, PeriodicCallback
 
 from privacy.errors import ConfigurationError
 from storage.settings import ensure_private_directory
@@ -30,6 +33,8 @@ _WORKER_ENVIRONMENT = {
     "DO_NOT_TRACK": "1",
 }
 
+_LOOK_MILLISECONDS = 1_000
+
 CLUSTER_SETTINGS = {
     # Private arrays stay in memory: no spilling, whatever the memory.
     "distributed.worker.memory.target": False,
@@ -37,8 +42,10 @@ CLUSTER_SETTINGS = {
     "distributed.worker.memory.pause": False,
     "distributed.worker.memory.terminate": False,
     "distributed.nanny.pre-spawn-environ": _WORKER_ENVIRONMENT,
-    # A lost worker ends the run: what it worked on is not tried on the next one.
+    # What a lost worker was at is given out again by `tasks.compute`, which counts the tries.
     "distributed.scheduler.allowed-failures": 0,
+    # A worker may take long to start anew on a busy machine; its nanny is not given up meanwhile.
+    "distributed.deploy.lost-worker-timeout": "1 hour",
     # Scheduler and workers open an HTTP port even without a dashboard, and it asks for no
     # certificate: without routes it has nothing to tell.
     "distributed.scheduler.http.routes": [],
@@ -74,6 +81,10 @@ def local_cluster(n_workers: int, scratch_directory: Path) -> Iterator[distribut
     -------
     Loopback only, and with certificates made for this cluster: without them, every user of the
     machine could submit code to it. No dashboard, no spilling to disk, no logs.
+
+    Notes
+    -----
+    A worker that dies is started anew, as often as it does.
     """
     ensure_private_directory(scratch_directory)
     # silence_logs reaches the library's own handler, not that of an orchestrator that took over.
@@ -92,9 +103,33 @@ def local_cluster(n_workers: int, scratch_directory: Path) -> Iterator[distribut
             local_directory=os.fspath(scratch_directory),
             silence_logs="CRITICAL",
         ) as cluster,
+        _keeping_workers(cluster, n_workers),
         distributed.Client(cluster, set_as_default=False) as client,
     ):
         yield client
+
+
+@contextmanager
+def _keeping_workers(cluster: distributed.LocalCluster, n_workers: int) -> Iterator[None]:
+    """Replace nannies that ended: one does if the worker that it starts dies before it is ready."""
+
+    def replace_ended() -> None:
+        ended = [
+            name
+            for name, nanny in cluster.workers.items()
+            if nanny.status in (Status.closed, Status.failed)
+        ]
+        for name in ended:
+            del cluster.workers[name]
+        if ended:
+            cluster.scale(n_workers)
+
+    loop, look = cast(IOLoop, cluster.loop), PeriodicCallback(replace_ended, _LOOK_MILLISECONDS)
+    loop.add_callback(look.start)
+    try:
+        yield
+    finally:
+        loop.add_callback(look.stop)
 
 
 @contextmanager
@@ -124,8 +159,9 @@ def connect(address: str, *, timeout_seconds: float = 30.0) -> Iterator[distribu
     Privacy
     -------
     Scheduler and workers are asked before anything is sent to them, and core dumps of the workers
-    are turned off. A worker that joins later is not asked: only who holds a certificate of the
-    cluster's own authority can start one, see `tasks.cluster_certificates`.
+    are turned off, as by every item of `tasks.compute`. A worker that joins later is not asked:
+    only who holds a certificate of the cluster's own authority can start one, see
+    `tasks.cluster_certificates`, and what takes the place of a dead worker has its settings.
     """
     parts = urlsplit(address)
     if parts.scheme != "tls" and not (parts.scheme == "tcp" and _is_loopback(parts.hostname)):

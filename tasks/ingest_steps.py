@@ -1,38 +1,40 @@
 """Steps that read the cohort: input gate, encoding, contribution bounding. Private throughout.
 
-The table is read once, in chunks. Each chunk is checked, encoded by the schema alone and spread
-over shards by a hash of the patient, so that memory does not grow with the rows and a patient's
-rows meet in one shard, where their contribution is bounded.
+The table is read once. Its rows are checked, encoded by the schema alone and spread over shards
+by a hash of the patient, so that memory does not grow with the rows and a patient's rows meet in
+one shard, where their contribution is bounded. Parquet is read by the workers, in stretches; a
+text file, a query and a library's data set have no place to begin but the first row, and are read
+in this process, in chunks. See `tasks.ingest_pieces`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
 
 from privacy.errors import InputError
 from storage.cohorts import CohortReader
 from storage.diagnostics import DiagnosticsFile
-from storage.schema import raw_text
 from storage.workspace import PrivateWorkspace
-from tasks import expectations
-from tasks.contributions import (
-    bound_contributions,
-    fold_of,
-    hash_patients,
-    hash_records,
-    part_of_patients,
-    shard_of,
+from tasks import expectations, ingest_pieces
+from tasks.compute import Executor, LocalExecutor
+from tasks.ingest_pieces import (
+    N_SHARDS,
+    IngestRules,
+    ShardItem,
+    StretchItem,
+    StretchReport,
+    bound_shard,
+    read_stretch,
 )
-from tasks.encoding import EncodedChunk, encode_chunk
 from tasks.run import ReleaseJob, stage
-from tasks.violations import Rule, Violation, refuse_violations
+from tasks.violations import Violation, refuse_violations
 
-N_SHARDS = 16
-"""Shards of a table. A constant: the number of shards must not tell the number of rows."""
+N_STRETCHES = 64
+"""Stretches that a Parquet source is read in. A constant, as `ingest_pieces.N_SHARDS` is; more than
+there are workers, so that a lost one costs little."""
 
 
 def ingest(
@@ -40,8 +42,21 @@ def ingest(
     reader: CohortReader,
     workspace: PrivateWorkspace,
     diagnostics: DiagnosticsFile,
+    executor: Executor | None = None,
 ) -> tuple[Path, ...]:
     """Read, check and encode the cohort into shards.
+
+    Parameters
+    ----------
+    job, reader
+        What is released, and from where.
+    workspace
+        Where the shards go; the workers of the executor reach it under the same path.
+    diagnostics
+        Where broken rows go.
+    executor
+        Reads a Parquet source and bounds contributions; None does it in this process. The shards
+        are the same bytes on any.
 
     Returns
     -------
@@ -55,149 +70,102 @@ def ingest(
         rule of the schema. The message names column and rule; rows and values go to the
         diagnostics file.
     """
-    n_chunks = 0
-    # The first of each kind is enough to refuse: memory must not grow with the broken rows.
-    violations: dict[tuple[str, Rule], Violation] = {}
-    reports: list[expectations.GateReport] = []
+    executor = LocalExecutor() if executor is None else executor
     with stage("ingest"):
-        for whole_frame in reader.chunks(job.columns_to_read):
-            frame = _own_part(job, whole_frame)
-            if frame.empty:
-                continue
-            reports.append(
-                expectations.input_gate(frame, job.table_schema, patient_column=job.unit.column)
-            )
-            chunk = encode_chunk(frame, job.table_schema)
-            broken = (*chunk.violations, *_absent_patients(frame, job.unit.column))
-            _note_violations(diagnostics, frame, broken)
-            for violation in broken:
-                violations.setdefault((violation.column, violation.rule), violation)
-            if not broken:
-                _spread(job, workspace, frame, chunk, n_chunks)
-            n_chunks += 1
+        reports = _read(job, reader, workspace, diagnostics, executor)
     with stage("input-gate"):
-        if n_chunks == 0:
-            raise InputError("EMPTY_TABLE", "expected rows in the source, found an empty table")
-        refuse_violations(
-            list(violations.values()),
-            diagnostics=f"{diagnostics.pointer} (restricted; folder diagnostics of CLUSTMIX_HOME)",
-        )
-        report = expectations.merge(reports)
-        if not report.passed:
-            failed = "; ".join(check.title for check in report.failed_checks)
-            raise InputError(
-                "INPUT_GATE", f"the source breaks these declared rules: {failed}; correct the feed"
-            )
+        _refuse(reports, diagnostics)
     with stage("bound-contributions"):
-        return _bound(job, workspace, n_chunks)
+        return bound(job, workspace, len(reports), executor)
 
 
-def _own_part(job: ReleaseJob, frame: pd.DataFrame) -> pd.DataFrame:
-    """Keep the patients of the declared part; nothing else of this release sees the others.
-
-    Rows that name no patient are kept as well: they are refused, as in every release.
-    """
-    if job.partition is None:
-        return frame
-    named = np.ones(len(frame), dtype=np.bool_)
-    for violation in _absent_patients(frame, job.unit.column):
-        named[violation.rows] = False
-    keep = ~named
-    keep[named] = (
-        part_of_patients(
-            frame[job.unit.column][named],
-            scheme=job.partition.scheme,
-            parts=job.partition.parts,
-        )
-        == job.partition.part
-    )
-    return frame[keep]
+def rules_of(job: ReleaseJob) -> IngestRules:
+    """Return what is public of an ingest and all that a worker has to know."""
+    return IngestRules(schema=job.table_schema, unit=job.unit, partition=job.partition)
 
 
-def _spread(
+def _read(
     job: ReleaseJob,
+    reader: CohortReader,
     workspace: PrivateWorkspace,
-    frame: pd.DataFrame,
-    chunk: EncodedChunk,
-    number: int,
-) -> None:
-    """Write the rows of a chunk to one piece per shard, by a hash of the patient."""
-    codes, label = chunk.codes[chunk.valid], chunk.label[chunk.valid]
-    if job.unit.column is None:
-        hashes = hash_records(codes, label)
-        keys = np.zeros(len(label), dtype="U1")
-    else:
-        patients = frame[job.unit.column][chunk.valid]
-        hashes = hash_patients(patients)
-        # As the hash reads them: a patient must not become two where a source stores 5 and 5.0.
-        index, uniques = pd.factorize(patients)
-        names = [raw_text(value) for value in uniques.tolist()]
-        keys = np.array(names, dtype=np.str_)[index]
-    shards = shard_of(hashes, N_SHARDS)
-    for shard in range(N_SHARDS):
-        member = shards == shard
-        workspace.write_arrays(
-            _piece(shard, number),
-            codes=codes[member],
-            label=label[member],
-            fold=fold_of(hashes[member]),
-            keys=keys[member],
+    diagnostics: DiagnosticsFile,
+    executor: Executor,
+) -> Sequence[StretchReport]:
+    stretches = reader.stretches(job.columns_to_read, N_STRETCHES, map=executor.map)
+    if stretches is None:
+        report = ingest_pieces.spread_stretch(
+            reader.chunks(job.columns_to_read),
+            rules_of(job),
+            number=0,
+            workspace=workspace.folder,
+            diagnostics=diagnostics,
+        )
+        return [report]
+    items = [
+        StretchItem(stretch=stretch, number=number, workspace=workspace.folder, rules=rules_of(job))
+        for number, stretch in enumerate(stretches)
+    ]
+    reports: list[StretchReport] = []
+    unreadable: InputError | None = None
+    try:
+        reports = executor.map(read_stretch, items)
+    except InputError as error:
+        unreadable = error
+    # First of all: a change may be why a file could not be read, or why a rule is broken.
+    reader.check_unchanged(map=executor.map)
+    if unreadable is not None:
+        raise unreadable
+    for item in items:
+        diagnostics.take(ingest_pieces.diagnostics_of(workspace.folder, item.number))
+    return reports
+
+
+def _refuse(reports: Sequence[StretchReport], diagnostics: DiagnosticsFile) -> None:
+    """Refuse a table without rows, and one that breaks a rule."""
+    gates = [report.gate for report in reports if report.gate is not None]
+    if not gates:
+        raise InputError("EMPTY_TABLE", "expected rows in the source, found an empty table")
+    broken = dict.fromkeys(rule for report in reports for rule in report.broken)
+    no_rows = np.empty(0, dtype=np.intp)  # they are in the diagnostics
+    refuse_violations(
+        [Violation(rule=rule, column=column, rows=no_rows) for column, rule in broken],
+        diagnostics=f"{diagnostics.pointer} (restricted; folder diagnostics of CLUSTMIX_HOME)",
+    )
+    gate = expectations.merge(gates)
+    if not gate.passed:
+        failed = "; ".join(check.title for check in gate.failed_checks)
+        raise InputError(
+            "INPUT_GATE", f"the source breaks these declared rules: {failed}; correct the feed"
         )
 
 
-def _bound(job: ReleaseJob, workspace: PrivateWorkspace, n_chunks: int) -> tuple[Path, ...]:
-    """Join the pieces of each shard and bound what each patient contributes."""
-    paths, levels = [], set[int]()
-    for shard in range(N_SHARDS):
-        pieces = [workspace.read_arrays(_piece(shard, number)) for number in range(n_chunks)]
-        codes, label, fold = (
-            np.concatenate([piece[name] for piece in pieces]) for name in ("codes", "label", "fold")
+def bound(
+    job: ReleaseJob, workspace: PrivateWorkspace, n_stretches: int, executor: Executor
+) -> tuple[Path, ...]:
+    """Join the pieces of each shard and bound what each patient contributes.
+
+    Raises
+    ------
+    InputError
+        If no row has a label, or all have the same.
+    """
+    items = [
+        ShardItem(
+            shard=shard, n_stretches=n_stretches, workspace=workspace.folder, rules=rules_of(job)
         )
-        keep = np.ones(len(label), dtype=np.bool_)
-        weight: NDArray[np.float64] = np.ones(len(label))
-        if job.unit.column is not None:
-            keys = np.concatenate([piece["keys"] for piece in pieces])
-            keep, weight = bound_contributions(keys, job.unit.max_rows)
-        levels.update(np.unique(label[keep]).tolist())
-        name = f"shard-{shard:04d}.npz"
-        workspace.write_arrays(
-            name, codes=codes[keep], label=label[keep], weight=weight[keep], fold=fold[keep]
-        )
-        paths.append(workspace.path(name))
-        for number in range(n_chunks):
-            workspace.path(_piece(shard, number)).unlink()
-    if not levels:
+        for shard in range(N_SHARDS)
+    ]
+    levels = np.any(executor.map(bound_shard, items), axis=0)
+    ingest_pieces.remove_pieces(workspace.folder)
+    if not levels.any():
         raise InputError(
             "EMPTY_TABLE",
             f"column {job.table_schema.label.name}: expected rows with a label, found none",
         )
-    if len(levels) < 2:
+    if np.count_nonzero(levels) < 2:
         raise InputError(
             "ONE_LABEL_LEVEL",
             f"column {job.table_schema.label.name}: expected two or more label levels in the "
             "source, found one; a classifier cannot be trained on it",
         )
-    return tuple(paths)
-
-
-def _piece(shard: int, number: int) -> str:
-    return f"piece-{shard:04d}-{number:06d}.npz"
-
-
-def _absent_patients(frame: pd.DataFrame, column: str | None) -> tuple[Violation, ...]:
-    """Return the rows that name no patient, whose contribution could not be bounded."""
-    if column is None:
-        return ()
-    index, uniques = pd.factorize(frame[column], use_na_sentinel=True)
-    # The last entry serves index -1, a null.
-    empty = np.array([*(raw_text(value) == "" for value in uniques.tolist()), True])
-    rows = np.flatnonzero(empty[index])
-    return (Violation(rule=Rule.NOT_NULL, column=column, rows=rows),) if len(rows) else ()
-
-
-def _note_violations(
-    diagnostics: DiagnosticsFile, frame: pd.DataFrame, violations: tuple[Violation, ...]
-) -> None:
-    for violation in violations:
-        values = frame[violation.column].iloc[violation.rows]
-        diagnostics.add(violation.column, str(violation.rule), values.index, values)
+    return tuple(ingest_pieces.shard_path(workspace.folder, shard) for shard in range(N_SHARDS))

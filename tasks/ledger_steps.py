@@ -15,6 +15,7 @@ from storage.ledger_db import Reservation
 from storage.releases import verify_bundle
 from storage.schema import TableSchema
 from storage.workspace import live_run_ids, purge_abandoned
+from tasks.compute import Executor
 from tasks.request_key import request_key
 from tasks.run import ReleaseJob, Site, stage
 
@@ -96,15 +97,16 @@ def _beside(columns: tuple[str, ...], schema: TableSchema) -> tuple[str, ...]:
     return tuple(column for column in columns if column not in released)
 
 
-def identify(job: ReleaseJob, site: Site, reader: CohortReader) -> str:
+def identify(job: ReleaseJob, site: Site, reader: CohortReader, executor: Executor) -> str:
     """Return the key by which the same measurement is found again.
 
     The content of a database is not known before it is read, so each of its releases is new.
     """
     with stage("identify"):
+        content_sha256 = reader.content_sha256(map=executor.map)
         return request_key(
             site.keys.ledger_secret(),
-            content_sha256=reader.content_sha256() or os.urandom(32).hex(),
+            content_sha256=content_sha256 or os.urandom(32).hex(),
             settings=job.measurement_settings,
         )
 

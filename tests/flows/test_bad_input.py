@@ -28,7 +28,7 @@ from storage.diagnostics import DiagnosticsFile
 from storage.ledger_db import LedgerDatabase
 from storage.settings import Settings
 from storage.workspace import PrivateWorkspace
-from tasks import ingest_steps, runtime
+from tasks import ingest_pieces, runtime
 from tasks.ingest_steps import ingest
 from tasks.shards import load_shard
 
@@ -678,14 +678,14 @@ def test_rows_of_different_length(desk):
 
 
 def test_a_file_that_changes_while_it_is_read(desk, monkeypatch):
-    encode = ingest_steps.encode_chunk
+    encode = ingest_pieces.encode_chunk
 
     def meanwhile(frame, schema):
         with desk.table.open("a") as handle:
             handle.write("p99,50,1,f,icu,0,-\n")
         return encode(frame, schema)
 
-    monkeypatch.setattr(ingest_steps, "encode_chunk", meanwhile)
+    monkeypatch.setattr(ingest_pieces, "encode_chunk", meanwhile)
     refused(
         desk,
         "SOURCE_CHANGED: the source changed while it was read; wait until the export is complete "

@@ -13,7 +13,7 @@ import yaml
 from flows.site import load_site
 from privacy.errors import BudgetRefused, ConfigurationError, InputError
 from storage.ledger_db import LedgerDatabase
-from tasks import ingest_steps
+from tasks import ingest_pieces
 from tasks.contributions import part_of_patients
 
 
@@ -30,13 +30,13 @@ def part(number, parts=2, scheme="by-hash"):
 
 def patients_read(monkeypatch):
     """Return a list to which each run adds the patients it encoded."""
-    seen, spread = [], ingest_steps._spread
+    seen, spread = [], ingest_pieces.spread_rows
 
-    def keep(job, workspace, frame, chunk, number):
-        seen.append(set(frame[job.unit.column]))
-        spread(job, workspace, frame, chunk, number)
+    def keep(frame, chunk, rules, **where):
+        seen.append(set(frame[rules.unit.column]))
+        spread(frame, chunk, rules, **where)
 
-    monkeypatch.setattr(ingest_steps, "_spread", keep)
+    monkeypatch.setattr(ingest_pieces, "spread_rows", keep)
     return seen
 
 

@@ -16,13 +16,14 @@ from privacy.errors import BudgetRefused, ClustMixError, ConfigurationError
 from privacy.event_records import event_to_dict
 from privacy.events import ComposedEvent
 from privacy.parameters import Adjacency
+from storage.diagnostics import DiagnosticsFile
 from storage.keys import KeyStore
 from storage.ledger_db import LedgerDatabase
 from storage.releases import verify_bundle
 from storage.settings import load_settings
 from storage.workspace import PrivateWorkspace
-from tasks import ingest_steps
-from tasks.encoding import encode_chunk
+from tasks import ingest_pieces, ingest_steps
+from tasks.compute import LocalExecutor
 from tasks.reporting.guarantee import Claim, guarantee_statement
 from tasks.shards import load_shard
 
@@ -166,14 +167,14 @@ def test_patient_spelled_in_two_ways_is_one_patient(installation, monkeypatch, s
             name if row % 2 else f" {name} " for row, name in enumerate(cohort["patient"])
         ]
     site = made.write_site(installation, cohort=cohort)
-    totals, spread = [], ingest_steps._bound
+    totals, spread = [], ingest_steps.bound
 
     def bound(*arguments):
         paths = spread(*arguments)
         totals.append(sum(load_shard(path).weight.sum() for path in paths))
         return paths
 
-    monkeypatch.setattr(ingest_steps, "_bound", bound)
+    monkeypatch.setattr(ingest_steps, "bound", bound)
     made.release_without_engine(site)
     assert totals == [pytest.approx(50.0)]
 
@@ -186,9 +187,14 @@ def test_patient_stored_as_two_types_is_one_patient(installation):
     real["patient"] = real["patient"].astype(float)
     with PrivateWorkspace.create(installation / "home" / "private", "two-types") as workspace:
         for number, chunk in enumerate((whole, real)):
-            encoded = encode_chunk(chunk, job.table_schema)
-            ingest_steps._spread(job, workspace, chunk, encoded, number)
-        shards = ingest_steps._bound(job, workspace, 2)
+            ingest_pieces.spread_stretch(
+                [chunk],
+                ingest_steps.rules_of(job),
+                number=number,
+                workspace=workspace.folder,
+                diagnostics=DiagnosticsFile(workspace.path("broken.jsonl")),
+            )
+        shards = ingest_steps.bound(job, workspace, 2, LocalExecutor())
         weights = [load_shard(path).weight for path in shards]
     assert sum(len(weight) for weight in weights) == 200
     assert sum(weight.sum() for weight in weights) == pytest.approx(100.0)

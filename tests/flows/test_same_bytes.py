@@ -2,11 +2,17 @@
 
 import json
 import os
+from contextlib import ExitStack
 from types import SimpleNamespace
+from unittest import mock
 
 import made_up_release as made
 import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from forced_release import DyingAdaptation, DyingEverywhere
 
 from flows.request import SiteRequest, load_job
 from privacy.errors import Withheld
@@ -18,10 +24,11 @@ from storage.manifest import MANIFEST_FILE
 from storage.measurements import MeasurementStore
 from storage.releases import ReleaseStore
 from storage.settings import load_settings
-from tasks import ingest_steps
-from tasks.run import Randomness, fixed_randomness
+from tasks import ingest_steps, measure_steps
+from tasks.run import Randomness, fixed_randomness, listen_to_stages
 from tasks.shards import load_shard
 from tasks.synthesizers.base import measure
+from tasks.synthesizers.clustmix import adaptation
 from tasks.synthesizers.curator import Curator, InProcessCompute
 
 RELEASE_ID = "r-20250101-00c0ffee"
@@ -60,11 +67,11 @@ def run_with(tmp_path_factory, site):
     """Return a function that runs the flow's steps and keeps what would have been published."""
     runs = {}
 
-    def run(*, dask_workers, seed=1):
-        if (dask_workers, seed) in runs:
-            return runs[dask_workers, seed]
+    def run(*, dask_workers, seed=1, site=site, killing=None):
+        if (dask_workers, seed, site, killing) in runs:
+            return runs[dask_workers, seed, site, killing]
         kept = SimpleNamespace(folder=tmp_path_factory.mktemp("run"))
-        bound = ingest_steps._bound
+        bound = ingest_steps.bound
 
         def keep_shards(*arguments):
             paths = bound(*arguments)
@@ -75,22 +82,72 @@ def run_with(tmp_path_factory, site):
             kept.files = {**files, MANIFEST_FILE: manifest.to_bytes()}
             raise Withheld("KEPT", "kept by the test")
 
-        with pytest.MonkeyPatch.context() as patch, fixed_randomness(randomness(seed)):
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            fixed_randomness(randomness(seed)),
+            ExitStack() as disturbances,
+        ):
+            if killing is not None:
+                kill_workers(disturbances, killing)
             environment = made.environment_of(kept.folder, dask_workers=dask_workers)
             for name, value in environment.items():
                 patch.setenv(name, value)
             patch.setattr(ledger_db, "os", FixedEntryIds())
             patch.setattr(KeyStore, "ledger_secret", lambda store: bytes(32))
-            patch.setattr(ingest_steps, "_bound", keep_shards)
+            patch.setattr(ingest_steps, "bound", keep_shards)
             patch.setattr(ReleaseStore, "publish", keep_files)
             with pytest.raises(Withheld, match="KEPT"):
                 made.release_without_engine(site, release_id=RELEASE_ID)
         measurements = MeasurementStore(kept.folder / "home" / "measurements")
         kept.released = measurements.open(RELEASE_ID).released
-        runs[dask_workers, seed] = kept
+        runs[dask_workers, seed, site, killing] = kept
         return kept
 
     return run
+
+
+def kill_workers(stack, folder):
+    """Kill the worker of the first item of each statistic and map, and all where a stage begins."""
+
+    def kill_all(name, seconds):
+        if name != "constrained-gmm" or seconds is not None:
+            return
+        for child in psutil.Process().children(recursive=True):
+            if "spawn_main" in " ".join(child.cmdline()):
+                child.kill()
+                (folder / "all").touch()
+
+    dying = DyingEverywhere(str(folder)), DyingAdaptation(str(folder))
+    stack.enter_context(mock.patch.object(measure_steps, "contribution_of_shard", dying[0]))
+    stack.enter_context(mock.patch.object(adaptation, "adapt", dying[1]))
+    stack.enter_context(listen_to_stages(kill_all))
+
+
+@pytest.fixture(scope="module")
+def parquet_site(tmp_path_factory):
+    """Return a site of the same cohort in a folder of Parquet files."""
+    folder = tmp_path_factory.mktemp("parquet")
+    table = folder / "cohort"
+    table.mkdir()
+    cohort = pa.Table.from_pandas(made.made_up_cohort(), preserve_index=False)
+    for number in range(3):
+        rows = cohort.slice(700 * number, 700)
+        pq.write_table(rows, table / f"{number}.parquet", row_group_size=150)
+    source = {"kind": "parquet", "path": str(table)}
+    return made.write_site(folder, method=METHOD, source=source)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dask_workers", [1, 2])
+def test_files_are_the_same_bytes_where_workers_were_killed(
+    run_with, parquet_site, tmp_path, dask_workers
+):
+    """A second draw would fail, as a seal is written once, and change all noise after it."""
+    killed = run_with(dask_workers=dask_workers, site=parquet_site, killing=tmp_path)
+    died = {path.name for path in tmp_path.iterdir()}
+    assert died == {"all", "adapt", *made.CONTRIBUTIONS}
+    local = run_with(dask_workers=0, site=parquet_site)
+    assert [name for name in local.files if local.files[name] != killed.files[name]] == []
 
 
 @pytest.mark.parametrize("dask_workers", [1, 2, 4])

@@ -4,20 +4,31 @@ import asyncio
 import http.client
 import os
 import resource
+import signal
 import socket
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from unittest import mock
 
 import dask
 import distributed
+import numpy as np
 import psutil
 import pytest
-from shard_functions import kill_worker, square
+from shard_functions import (
+    core_limits,
+    kill_worker,
+    square,
+    square_after_death,
+    weighted_after_death,
+    weighted_shard,
+)
 
 from privacy.errors import ConfigurationError
 from tasks import cluster as cluster_module
+from tasks import compute
 from tasks.cluster import connect, local_cluster
 from tasks.compute import DaskExecutor
 from tasks.runtime import PipelineError
@@ -88,13 +99,72 @@ def test_cluster_listens_on_loopback_and_tells_nothing_over_http(listening_befor
     assert set(answers) == {404, None}
 
 
-def test_a_lost_worker_ends_the_run_without_a_trace_of_the_item(tmp_path) -> None:
+def test_a_lost_worker_ends_the_run_without_a_trace_of_the_item(tmp_path, monkeypatch) -> None:
+    """If it is lost with every try; see the tests below for one that is lost once."""
+    monkeypatch.setattr(compute, "TRIES", 2)
     with (
         local_cluster(1, tmp_path / "scratch") as client,
         pytest.raises(PipelineError, match=r"^map:WorkerLost: expected every worker to") as caught,
     ):
         DaskExecutor(client, "r-5").map(kill_worker, [1])
     assert caught.value.__context__ is None
+
+
+def test_the_run_ends_where_no_worker_is_left(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(compute, "WORKER_WAIT_SECONDS", 1.0)
+    with in_process() as running, connect(running.scheduler_address) as client:
+        executor = DaskExecutor(client, "r-7")
+        running.scale(0)
+        running.sync(running._correct_state)
+        with pytest.raises(PipelineError, match=r"^map:WorkerLost: .* one .NoWorker.; look"):
+            executor.map(square, [3])
+
+
+@pytest.mark.parametrize("n_workers", [1, 2])
+def test_what_a_killed_worker_was_at_is_computed_again(tmp_path, n_workers) -> None:
+    shards = [tmp_path / f"{number}.npy" for number in range(5)]
+    for number, shard in enumerate(shards):
+        np.save(shard, np.arange(4) * 10**number)
+    factor = np.array([1, -2, 3, 0])
+    with local_cluster(n_workers, tmp_path / "scratch") as client:
+        executor = DaskExecutor(client, "r-8")
+        # In the middle of a sum, twice.
+        total = executor.sum(weighted_after_death, shards, {"factor": factor})
+        assert total.tolist() == (np.arange(4) * 11_111 * factor).tolist()
+        assert len(list(tmp_path.glob("*.died"))) == 2
+        # Between sums, all of them.
+        for pid in client.run(os.getpid).values():
+            os.kill(pid, signal.SIGKILL)
+        total = executor.sum(weighted_shard, shards, {"factor": factor})
+        assert total.tolist() == (np.arange(4) * 11_111 * factor).tolist()
+        # In the middle of a map.
+        marker = os.fspath(tmp_path / "map")
+        squares = executor.map(square_after_death, [(n, marker) for n in range(4)], gpu=True)
+        assert squares == [0, 1, 4, 9]
+        # A worker that was started anew writes no core either.
+        assert set(executor.map(core_limits, range(4))) <= {(1, 1), (0, 0)}
+        # Nothing is left of the tries, of those that failed either; the scheduler takes its time.
+        give_up = time.monotonic() + 30
+        while client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.tasks)):
+            assert time.monotonic() < give_up
+            time.sleep(0.05)
+    assert (tmp_path / "map").exists()
+
+
+def test_worker_that_dies_while_it_starts_is_started_again(tmp_path) -> None:
+    others = set(psutil.Process().children(recursive=True))
+    with local_cluster(1, tmp_path / "scratch") as client:
+        killed = set[psutil.Process]()
+        give_up = time.monotonic() + 60
+        while len(killed) < 4 and time.monotonic() < give_up:
+            for child in set(psutil.Process().children(recursive=True)) - others - killed:
+                with suppress(psutil.Error):  # ended meanwhile
+                    if "spawn_main" in " ".join(child.cmdline()):
+                        child.kill()
+                        killed.add(child)
+            time.sleep(0.02)
+        assert len(killed) == 4
+        assert DaskExecutor(client, "r-9").map(square, [5]) == [25]
 
 
 @contextmanager

@@ -151,6 +151,35 @@ class DyingShard:
         return contribution_of_shard(path, contribution=contribution, public=public)
 
 
+@dataclass(frozen=True)
+class DyingEverywhere:
+    """Contribution of a shard whose worker dies the first time for each statistic."""
+
+    folder: str
+
+    def __call__(self, path: Path, *, contribution: Any, public: Any) -> Any:
+        """Die, or return the contribution."""
+        name = contribution.__name__
+        dying = DyingShard(name, os.path.join(self.folder, name))
+        return dying(path, contribution=contribution, public=public)
+
+
+@dataclass(frozen=True)
+class DyingAdaptation:
+    """Adaptation of a candidate whose worker dies the first time."""
+
+    folder: str
+
+    def __call__(self, candidate: Any) -> Any:
+        """Die, or adapt."""
+        from tasks.synthesizers.clustmix import adaptation
+
+        with suppress(FileExistsError):
+            os.close(os.open(os.path.join(self.folder, "adapt"), os.O_CREAT | os.O_EXCL))
+            made.die()
+        return adaptation.adapt(candidate)
+
+
 def run_and_say(
     environment: dict[str, str],
     request: dict[str, Any],

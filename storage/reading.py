@@ -1,0 +1,70 @@
+"""What all readers of private rows share: quiet failures, row numbers and selection."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
+
+import pandas as pd
+
+from privacy.errors import ClustMixError, InputError
+
+
+class Quiet(AbstractContextManager["Quiet"]):
+    """Remembers that a block failed and drops the exception, whose text may quote the data.
+
+    The caller raises after the block, so that the new exception has no context.
+    """
+
+    failed = False
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        if isinstance(error, Exception) and not isinstance(error, ClustMixError):
+            self.failed = True
+        return self.failed
+
+
+def unreadable(kind: str) -> InputError:
+    """Return the error for a source that cannot be read; it says what the source has to be."""
+    rule = {
+        "csv": "the file must have a header line, the declared encoding and delimiter, and as many "
+        "cells in every row as in the header; export it again or correct the site file",
+        "parquet": "every file must be Parquet with the same columns and types; write it again",
+        "sql": "the query could not be run or its result not be read; try the query, the address "
+        "and the driver with the database's own client",
+        "sklearn": "the dataset could not be loaded; install scikit-learn",
+    }[kind]
+    return InputError("SOURCE_UNREADABLE", rule)
+
+
+def chosen(
+    frame: pd.DataFrame, first_row: int, columns: Sequence[str], select: Mapping[str, str | int]
+) -> Iterator[pd.DataFrame]:
+    """Yield the wanted columns of the selected rows, numbered, unless no row is left."""
+    numbered = frame.set_axis(pd.RangeIndex(first_row, first_row + len(frame)))
+    selected = _select(numbered, select)
+    if len(selected):
+        yield selected[list(columns)]
+
+
+def _select(frame: pd.DataFrame, select: Mapping[str, str | int]) -> pd.DataFrame:
+    for column, value in select.items():
+        cells = frame[column]
+        if pd.api.types.is_numeric_dtype(cells) and not pd.api.types.is_bool_dtype(cells):
+            try:
+                keep = cells == int(value)
+            except ValueError:
+                keep = None
+            if keep is None:
+                raise InputError(
+                    "SELECT_TYPE",
+                    f"column {column!r} holds numbers; select an integer in the site file",
+                )
+        else:
+            keep = cells.notna() & (cells.astype(str) == str(value))
+        frame = frame[keep]
+    return frame

@@ -1,0 +1,136 @@
+"""Work lands on the workers that it is meant for, on a cluster as an operator starts it."""
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import distributed
+import numpy as np
+import psutil
+import pytest
+from dask_programs import running, using
+from shard_functions import worker_name, worker_number
+
+from tasks import compute
+from tasks.cluster import connect
+from tasks.cluster_certificates import make_certificates
+from tasks.compute import DaskExecutor
+
+pytestmark = pytest.mark.slow
+
+GPU = ("--resources", "GPU=1", "--nthreads", "2")
+CPU = ("--resources", "CPU=2", "--nthreads", "2")
+OWN = ("--dashboard-address", "127.0.0.1:0")
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("certificates") / "set"
+    make_certificates(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def mixed(
+    certificates: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[distributed.Client]:
+    """Two workers with a GPU (one per item, two threads each), two for other work, one for none."""
+    folder = tmp_path_factory.mktemp("mixed")
+    workers = ((*OWN, *GPU), (*OWN, *GPU), (*OWN, *CPU), (*OWN, *CPU), OWN)
+    named = tuple((*w, "--name", f"worker-{number}") for number, w in enumerate(workers))
+    with (
+        running(folder, certificates=certificates, workers=named) as address,
+        using(certificates),
+        connect(address) as client,
+    ):
+        client.wait_for_workers(len(workers), timeout=60)
+        yield client
+
+
+def process_of(client: distributed.Client, name: str) -> psutil.Process:
+    processes = client.run(lambda dask_worker: (dask_worker.name, os.getpid())).values()
+    return psutil.Process(dict(processes)[name])
+
+
+def where_sums_run(client: distributed.Client) -> list[int]:
+    shards = [Path(f"{number}.npy") for number in range(24)]
+    counts = DaskExecutor(client, "r-1").sum(worker_number, shards, {})
+    assert counts.sum() == len(shards)
+    return np.flatnonzero(counts).tolist()
+
+
+def where_items_run(
+    client: distributed.Client, folder: Path, *, gpu: bool, seconds: float = 0.1
+) -> Counter[str]:
+    items = [(seconds, os.fspath(folder))] * 12
+    return Counter(DaskExecutor(client, "r-2").map(worker_name, items, gpu=gpu))
+
+
+def test_gpu_items_run_on_gpu_workers_alone_one_at_a_time_each(mixed, tmp_path) -> None:
+    # An item that begins while another one runs on the same worker fails; see `worker_name`.
+    ran = where_items_run(mixed, tmp_path, gpu=True)
+    assert set(ran) == {"worker-0", "worker-1"}
+    assert ran.total() == 12
+
+
+def test_sums_and_other_items_run_on_workers_for_them_alone(mixed) -> None:
+    assert where_sums_run(mixed) == [2, 3]
+
+
+def test_sums_keep_off_gpu_workers_where_no_worker_is_marked_for_them(
+    certificates, tmp_path
+) -> None:
+    workers = tuple(
+        (*OWN, *options, "--name", f"worker-{number}")
+        for number, options in enumerate((GPU, (), ()))
+    )
+    with (
+        running(tmp_path, certificates=certificates, workers=workers) as address,
+        using(certificates),
+        connect(address) as client,
+    ):
+        client.wait_for_workers(3, timeout=60)
+        assert where_sums_run(client) == [1, 2]
+        assert set(where_items_run(client, tmp_path, gpu=False, seconds=0.01)) <= {
+            "worker-1",
+            "worker-2",
+        }
+        assert set(where_items_run(client, tmp_path, gpu=True, seconds=0.01)) == {"worker-0"}
+
+
+def test_sums_run_on_gpu_workers_where_there_are_no_others(certificates, tmp_path) -> None:
+    worker = (*OWN, *GPU, "--name", "worker-0")
+    with (
+        running(tmp_path, certificates=certificates, workers=(worker,)) as address,
+        using(certificates),
+        connect(address) as client,
+    ):
+        assert where_sums_run(client) == [0]
+
+
+def test_gpu_work_waits_for_a_gpu_worker_that_was_lost(certificates, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(compute, "WORKER_WAIT_SECONDS", 30.0)
+    workers = ((*OWN, *GPU, "--name", "worker-0"), (*OWN, "--name", "worker-1"))
+    with (
+        running(tmp_path, certificates=certificates, workers=workers) as address,
+        using(certificates),
+        connect(address) as client,
+    ):
+        client.wait_for_workers(2, timeout=60)
+        executor = DaskExecutor(client, "r-3")
+        items = [(0.1, os.fspath(tmp_path))] * 4
+        assert set(executor.map(worker_name, items, gpu=True)) == {"worker-0"}
+        gpu_worker = process_of(client, "worker-0")
+        nanny = gpu_worker.parent()
+        gpu_worker.kill()  # its nanny starts another one
+        assert set(executor.map(worker_name, items, gpu=True)) == {"worker-0"}
+        # Nobody brings this one back: what is left does the work, in the end.
+        monkeypatch.setattr(compute, "WORKER_WAIT_SECONDS", 2.0)
+        gpu_worker = process_of(client, "worker-0")
+        nanny.suspend()
+        try:
+            gpu_worker.kill()
+            assert set(executor.map(worker_name, items, gpu=True)) == {"worker-1"}
+        finally:
+            nanny.resume()

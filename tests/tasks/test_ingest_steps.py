@@ -1,0 +1,300 @@
+"""A Parquet source is read by the workers, and the shards are the same bytes whoever reads."""
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import distributed
+import made_up_release as made
+import numpy as np
+import pandas as pd
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from flows.request import job_of
+from flows.site import load_site
+from privacy.errors import ClustMixError, InputError, IntegrityError
+from storage import parquet_files
+from storage.cohorts import CohortReader
+from storage.diagnostics import DiagnosticsFile
+from storage.settings import Settings
+from storage.workspace import PrivateWorkspace
+from tasks import ingest_pieces
+from tasks.cluster import local_cluster
+from tasks.compute import DaskExecutor, Executor, LocalExecutor
+from tasks.ingest_steps import N_STRETCHES, ingest
+from tasks.run import ReleaseJob
+from tasks.shards import load_shard
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def small_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet_files, "ROWS_WORTH_A_STRETCH", 400)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[distributed.Client]:
+    with local_cluster(2, tmp_path_factory.mktemp("cluster") / "scratch") as client:
+        yield client
+
+
+@pytest.fixture(params=["local", "dask"])
+def executor(request: pytest.FixtureRequest) -> Executor:
+    if request.param == "local":
+        return LocalExecutor()
+    return DaskExecutor(request.getfixturevalue("cluster"), "r-1")
+
+
+def write_parquet(folder: Path, cohort: pd.DataFrame, *, n_files: int, group_rows: int) -> Path:
+    """Write the rows, in order, into folders of a hive partition; the key is no column."""
+    table = folder / "cohort"
+    for number, rows in enumerate(np.array_split(np.arange(len(cohort)), n_files)):
+        part = table / f"month={number:02d}"
+        part.mkdir(parents=True)
+        frame = cohort.iloc[rows].drop(columns="month", errors="ignore")
+        pq.write_table(
+            pa.Table.from_pandas(frame, preserve_index=False),
+            part / "part-0.parquet",
+            row_group_size=group_rows,
+        )
+    return table
+
+
+class Run:
+    """Ingests of one site, each in a workspace of its own."""
+
+    def __init__(self, folder: Path, cohort: pd.DataFrame, **changes: object) -> None:
+        self.folder, self.number = folder, 0
+        self.table = write_parquet(folder, cohort, n_files=4, group_rows=100)
+        source = {"kind": "parquet", "path": str(self.table)}
+        self.site = made.write_site(folder, **{"source": source, **changes})
+
+    @property
+    def job(self) -> ReleaseJob:
+        return job_of(load_site(self.site), "r-20260101-00000000")
+
+    @property
+    def diagnostics(self) -> Path:
+        return self.folder / f"private-{self.number}" / "d.jsonl"
+
+    def reader(self) -> CohortReader:
+        return CohortReader(self.job.source, settings=Settings(home=self.folder))
+
+    def ingest(self, executor: Executor | None, reader: CohortReader | None = None) -> list[bytes]:
+        """Return the shards, and leave nothing else."""
+        self.number += 1
+        root = self.diagnostics.parent
+        with PrivateWorkspace.create(root, "r-1") as workspace:
+            diagnostics = DiagnosticsFile(self.diagnostics)
+            paths = ingest(self.job, reader or self.reader(), workspace, diagnostics, executor)
+            left = {path.name for path in workspace.folder.iterdir()}
+            assert left == {".alive", *(path.name for path in paths)}
+            assert {path.stat().st_mode & 0o777 for path in paths} == {0o600}
+            self.rows = [load_shard(path) for path in paths]
+            return [path.read_bytes() for path in paths]
+
+    def refusal(self, executor: Executor, reader: CohortReader | None = None) -> str:
+        with pytest.raises(ClustMixError) as caught:
+            self.ingest(executor, reader)
+        assert caught.value.__context__ is None
+        assert caught.value.__cause__ is None
+        return str(caught.value)
+
+    def broken(self) -> list[dict[str, object]]:
+        assert self.diagnostics.stat().st_mode & 0o777 == 0o600
+        return [json.loads(line) for line in self.diagnostics.read_text().splitlines()]
+
+
+def whole(cohort: pd.DataFrame) -> pd.DataFrame:
+    return cohort.drop(index=1_234)  # the row with the canaries
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path, whole(made.made_up_cohort()))
+
+
+def test_shards_are_the_bytes_of_the_serial_reader(run, executor) -> None:
+    """Which rows of a patient are kept depends on the order of the source, not of the workers."""
+    shards = run.ingest(executor)
+    codes = np.concatenate([rows.codes for rows in run.rows])
+    assert 1_500 < len(codes) < len(made.made_up_cohort())  # some patients have more than three
+    # The same rows as text, read from the first to the last in this process.
+    csv = run.folder / "csv"
+    csv.mkdir()
+    text = made.write_site(csv, cohort=whole(made.made_up_cohort()))
+    run.site = text
+    assert run.ingest(None) == shards
+
+
+@pytest.mark.parametrize("n_stretches", [1, 3, 1_000])
+def test_stretches_leave_the_shards_as_they_are(run, monkeypatch, n_stretches) -> None:
+    expected = run.ingest(None)
+    monkeypatch.setattr("tasks.ingest_steps.N_STRETCHES", n_stretches)
+    assert run.ingest(None) == expected
+
+
+def test_part_and_selection_by_a_partition_key(run, executor) -> None:
+    source = {"kind": "parquet", "path": str(run.table), "select": {"month": "02"}}
+    split = {"partition": {"scheme": "half", "parts": 2, "part": 1}}
+    schema = {"ignore": ["note", "month"]}
+    run.site = made.write_site(run.folder, source=source, privacy_unit=split, schema=schema)
+    expected = run.ingest(None)
+    assert 100 < sum(len(rows.label) for rows in run.rows) < 400  # about half of a quarter
+    assert run.ingest(executor) == expected
+
+
+def test_broken_rows_have_the_numbers_of_the_whole_source(tmp_path, executor) -> None:
+    cohort = whole(made.made_up_cohort()).reset_index(drop=True)
+    rows = [3, 700, 701, 1_500, 1_985]
+    cohort.loc[rows, "smoker"] = made.CANARY_CATEGORY
+    cohort.loc[[900], "patient"] = " "
+    run = Run(tmp_path, cohort)
+    assert run.refusal(executor) == (
+        "INPUT_REFUSED: column patient: expected a value in every cell; column smoker: expected "
+        "declared levels only, as no level is declared for other values; correct the source or "
+        "the schema; the rows are in d.jsonl (restricted; folder diagnostics of CLUSTMIX_HOME)"
+    )
+    found = [row for line in run.broken() if line["column"] == "smoker" for row in line["rows"]]
+    assert found == [{"row": row, "value": made.CANARY_CATEGORY} for row in rows]
+    (line,) = (line for line in run.broken() if line["column"] == "patient")
+    assert line["rows"] == [{"row": 900, "value": " "}]
+
+
+def test_refusals_are_those_of_the_serial_reader(tmp_path, executor) -> None:
+    cohort = whole(made.made_up_cohort())
+    for number, (changed, text) in enumerate(
+        (
+            (cohort.iloc[:0], "EMPTY_TABLE: expected rows in the source, found an empty table"),
+            (cohort.assign(died="y"), "ONE_LABEL_LEVEL: column died: expected two or more label"),
+        )
+    ):
+        folder = tmp_path / f"{number}"
+        folder.mkdir()
+        assert Run(folder, changed).refusal(executor).startswith(text)
+
+
+def test_column_and_file_that_cannot_be_read(run, executor) -> None:
+    reader = run.reader()
+    with pytest.raises(InputError, match="COLUMN_MISSING: column 'absent' is declared"):
+        reader.stretches(["age", "absent"], 4)
+    (file, *_) = sorted(run.table.rglob("*.parquet"))
+    content = bytearray(file.read_bytes())
+    content[200:3_000] = os.urandom(2_800)  # pages, and not the footer
+    file.write_bytes(content)
+    assert run.refusal(executor).startswith(
+        "SOURCE_UNREADABLE: every file must be Parquet with the same columns and types; write it"
+    )
+
+
+@pytest.mark.parametrize("when", ["after the key was made", "while it was read"])
+def test_bytes_that_changed_are_refused_though_all_times_are_the_same(
+    run, executor, monkeypatch, when
+) -> None:
+    reader = run.reader()
+    key = reader.content_sha256(map=executor.map)
+    assert key == run.reader().content_sha256()
+
+    def change() -> None:
+        (file, *_) = sorted(run.table.rglob("*.parquet"))
+        status, content = file.stat(), bytearray(file.read_bytes())
+        content[content.rindex(b"parquet-cpp")] ^= 1  # the name of the program that wrote it
+        with file.open("r+b") as handle:
+            handle.write(content)
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    if when.startswith("after"):
+        change()
+    else:
+        stretches = CohortReader.stretches
+
+        def meanwhile(*arguments, **named):
+            found = stretches(*arguments, **named)
+            change()
+            return found
+
+        monkeypatch.setattr(CohortReader, "stretches", meanwhile)
+    assert run.refusal(executor, reader).startswith("SOURCE_CHANGED: the source changed while it")
+
+
+def test_touched_source_is_refused_before_it_is_read(run) -> None:
+    reader = run.reader()
+    reader.content_sha256()
+    next(run.table.rglob("*.parquet")).touch()
+    with pytest.raises(InputError, match="SOURCE_CHANGED"):
+        reader.stretches(["age"], 2)
+
+
+def test_source_is_hashed_twice_and_not_by_this_process(run, cluster, monkeypatch) -> None:
+    hashed = []
+
+    class Recording(DaskExecutor):
+        def map(self, function, items, **named):
+            items = list(items)
+            hashed.append((function.__name__, len(items)))
+            return super().map(function, items, **named)
+
+    def never(*_):
+        raise AssertionError("hashed here")
+
+    monkeypatch.setattr("storage.fingerprints._digest_of", never)
+    executor, reader = Recording(cluster, "r-2"), run.reader()
+    reader.content_sha256(map=executor.map)
+    run.ingest(executor, reader)
+    # The same numbers for every table.
+    assert hashed == [
+        ("digests_of", 16), ("read_stretch", N_STRETCHES), ("digests_of", 16), ("bound_shard", 16),
+    ]  # fmt: skip
+
+
+def test_worker_in_another_directory_reads_a_relative_path(run, cluster, monkeypatch) -> None:
+    expected = run.ingest(None)
+    monkeypatch.chdir(run.folder)
+    run.site = made.write_site(run.folder, source={"kind": "parquet", "path": "cohort"})
+    assert run.ingest(DaskExecutor(cluster, "r-3")) == expected
+
+
+def test_missing_piece_is_found(run, monkeypatch) -> None:
+    bound = ingest_pieces.bound_shard
+
+    def lose(item):
+        next(iter(sorted(item.workspace.glob("piece-*.npz")))).unlink(missing_ok=True)
+        return bound(item)
+
+    monkeypatch.setattr("tasks.ingest_steps.bound_shard", lose)
+    with pytest.raises(IntegrityError, match=r"ARTIFACT_UNREADABLE: file piece-0000-.* is missing"):
+        run.ingest(None)
+
+
+def test_killed_workers_leave_the_shards_as_they_are(tmp_path) -> None:
+    cohort = whole(made.made_up_cohort()).reset_index(drop=True)
+    run = Run(tmp_path, cohort)
+    expected = run.ingest(None)
+    with local_cluster(2, tmp_path / "scratch") as client:
+        killed = threading.Event()
+
+        def kill_all() -> None:
+            # As soon as pieces are there, and again later.
+            for wait in (0.2, 1.5):
+                while not list(tmp_path.glob("private-*/r-1/piece-*")) and not killed.is_set():
+                    time.sleep(0.01)
+                time.sleep(wait)
+                for child in psutil.Process().children(recursive=True):
+                    if "spawn_main" in " ".join(child.cmdline()):
+                        child.send_signal(signal.SIGKILL)
+            killed.set()
+
+        thread = threading.Thread(target=kill_all)
+        thread.start()
+        shards = run.ingest(DaskExecutor(client, "r-4"))
+        killed.set()
+        thread.join()
+    assert shards == expected

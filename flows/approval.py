@@ -18,7 +18,6 @@ from flows.publication import (
     pending_manifest,
     publish_sealed,
     release_locked,
-    withholding,
 )
 from privacy.errors import ConfigurationError, LedgerError
 from privacy.ledger import EntryState, LedgerEntry
@@ -120,7 +119,7 @@ def _withhold(site: Site, release_id: str, rejection: Approval) -> LedgerEntry:
 def _decided(site: Site, release_id: str, approval: Approval) -> Iterator[LedgerEntry]:
     """Give the entry that waits, locked, after checking that the decision is one about it."""
     entry = entry_of(site, release_id)
-    with release_locked(site, release_id), withholding(site, entry):
+    with release_locked(site, release_id), ledger_steps.closing(site, entry):
         entry = _waiting(site, entry)
         require_decision(
             approval,
@@ -143,7 +142,7 @@ def _signed_here(
             "second person has to decide",
         )
     site.keys.require_officer(key.key_id)
-    with release_locked(site, release_id), withholding(site, entry):
+    with release_locked(site, release_id), ledger_steps.closing(site, entry):
         return _signed(pending_manifest(site, _waiting(site, entry)), key, decision, reason)
 
 

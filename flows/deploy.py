@@ -43,6 +43,9 @@ NOTIFY_BLOCK = "clustmix-notify"
 HEARTBEAT_SECONDS = 30
 """How often a run says that it is alive; the least that Prefect accepts."""
 
+RETRIES = 5
+"""How often a busy server is asked again."""
+
 ANSWER_SECONDS = 60.0
 """How long the server may take for one answer: it is asked once, on a day of changes."""
 
@@ -101,8 +104,7 @@ def deploy(settings: Settings, file: Path) -> Deployed:
     names = tuple(_checked(deployment, settings) for deployment in declared.deployments)
     for automation in automations.automations:
         _as_prefect(automation, {})
-    with orchestrator() as client:
-        client._client.timeout = ANSWER_SECONDS
+    with orchestrator(timeout_seconds=ANSWER_SECONDS, retries=RETRIES) as client:
         for name, pool in declared.work_pools.items():
             _put_work_pool(client, name, pool)
         paused = [deployment.id for deployment in _our_deployments(client) if deployment.paused]

@@ -19,7 +19,6 @@ from flows import serving
 from flows.publication import published_as_asked
 from flows.request import ReleaseRequest
 from flows.serving import Ending
-from privacy.errors import ClustMixError
 from privacy.ledger import EntryState, LedgerEntry
 from storage.cohorts import CohortReader
 from storage.diagnostics import DiagnosticsFile
@@ -29,7 +28,7 @@ from tasks import ingest_steps, ledger_steps, measure_steps
 from tasks.cluster import connect, local_cluster
 from tasks.compute import DaskExecutor, Executor, LocalExecutor
 from tasks.run import ReleaseJob, Site, randomness_of_run, stage
-from tasks.runtime import PipelineError, guarded_task
+from tasks.runtime import guarded_task
 from tasks.synthesizers.curator import Curator
 from tasks.synthesizers.plan import MeasurementPlan
 
@@ -126,7 +125,7 @@ def measure(job: ReleaseJob, site: Site, *, new_draw: bool = False) -> Measured:
             key = identify(job, site, reader, executor)
             reservation = reserve(job, site, key, new_draw=new_draw)
             if reservation.created:
-                with _closing(site, reservation.entry):
+                with ledger_steps.closing(site, reservation.entry):
                     _draw(job, site, workspace, reader, plan, reservation.entry, executor)
     entry = site.ledger.entry(reservation.entry.entry_id)
     return Measured(entry=entry, created=reservation.created)
@@ -169,21 +168,6 @@ def _private_run(site: Site, job: ReleaseJob) -> Iterator[PrivateWorkspace]:
         yield workspace
         with stage("purge"):
             workspace.purge()
-
-
-@contextmanager
-def _closing(site: Site, entry: LedgerEntry) -> Iterator[None]:
-    """Close the ledger entry of a run that stops; never give a charge back once data were read."""
-    try:
-        yield
-    except BaseException as error:
-        public = error if isinstance(error, ClustMixError) else _unnamed(error)
-        ledger_steps.close_failed(site, entry, public)
-        raise
-
-
-def _unnamed(error: BaseException) -> ClustMixError:
-    return PipelineError(f"measure:{type(error).__name__}", "the run stopped")
 
 
 @contextmanager

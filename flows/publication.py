@@ -145,7 +145,7 @@ def resume(site: Site, entry: LedgerEntry) -> ReleaseOutcome | None:
     """
     with (
         release_locked(site, entry.release_id, wait_seconds=ledger_steps.WAIT_SECONDS),
-        withholding(site, entry),
+        ledger_steps.closing(site, entry),
     ):
         entry = site.ledger.entry(entry.entry_id)
         if entry.state not in _AFTER_SEAL:
@@ -291,16 +291,6 @@ def release_locked(site: Site, release_id: str, *, wait_seconds: float = 0.0) ->
             time.sleep(_POLL_SECONDS)
     with workspace:
         yield
-
-
-@contextmanager
-def withholding(site: Site, entry: LedgerEntry) -> Iterator[None]:
-    """Say in the ledger that a gate has stopped a release."""
-    try:
-        yield
-    except Withheld as error:
-        ledger_steps.close_failed(site, entry, error)
-        raise
 
 
 def pending_manifest(site: Site, entry: LedgerEntry) -> Manifest:

@@ -129,8 +129,17 @@ def emit(events: Sequence[PublicEvent]) -> None:
 
 
 @contextmanager
-def orchestrator() -> Iterator[SyncPrefectClient]:
-    """Give a client of the server that the environment names; nothing is tried twice.
+def orchestrator(
+    *, timeout_seconds: float = TIMEOUT_SECONDS, retries: int = 0
+) -> Iterator[SyncPrefectClient]:
+    """Give a client of the server that the environment names.
+
+    Parameters
+    ----------
+    timeout_seconds : float
+        How long the server may take for one answer.
+    retries : int
+        How often a busy server is asked again. Whoever has a pace of its own asks once.
 
     Raises
     ------
@@ -150,13 +159,12 @@ def orchestrator() -> Iterator[SyncPrefectClient]:
 
     status: int | None = None
     try:
-        # Whoever calls has a pace of its own for what it tries again.
-        with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
+        with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: retries}):
             # Not `get_client`, which within a flow gives a client that somebody else closes.
             with SyncPrefectClient(
                 os.environ["PREFECT_API_URL"],
                 auth_string=os.environ.get("PREFECT_API_AUTH_STRING"),
-                httpx_settings={"timeout": TIMEOUT_SECONDS},
+                httpx_settings={"timeout": timeout_seconds},
             ) as client:
                 yield client
                 return

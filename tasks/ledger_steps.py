@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from privacy.errors import ClustMixError, IntegrityError, LedgerError, Withheld
 from privacy.ledger import Balance, Charge, EntryState, LedgerEntry
@@ -15,9 +17,11 @@ from storage.ledger_db import Reservation
 from storage.releases import verify_bundle
 from storage.schema import TableSchema
 from storage.workspace import live_run_ids, purge_abandoned
-from tasks.compute import Executor
 from tasks.request_key import request_key
 from tasks.run import ReleaseJob, Site, stage
+
+if TYPE_CHECKING:
+    from tasks.compute import Executor  # which imports Dask: a bad request is answered without it
 
 WAIT_SECONDS = 1800.0
 """How long a request waits for another run of the same request."""
@@ -215,17 +219,29 @@ def advance(
     )
 
 
-def close_failed(site: Site, entry: LedgerEntry, error: ClustMixError) -> None:
-    """Close the entry of a run that stopped, by how far it came; nothing is given back once read.
+@contextmanager
+def closing(site: Site, entry: LedgerEntry) -> Iterator[None]:
+    """Close the entry of a run that stops, by how far it came; nothing is given back once read.
 
     A run that was stopped by a gate is withheld. One that failed after its measurement was sealed
-    leaves the entry open: the next run of the same request goes on from there.
+    leaves the entry open: the next run of the same request goes on from there. What cannot be
+    noted now, on a full disk for example, is noted by the next `clean_up`.
     """
+    try:
+        yield
+    except BaseException as error:
+        with suppress(Exception):
+            _close_failed(site, entry, error)
+        raise
+
+
+def _close_failed(site: Site, entry: LedgerEntry, error: BaseException) -> None:
     current = site.ledger.entry(entry.entry_id)
+    note = error.code if isinstance(error, ClustMixError) else f"run:{type(error).__name__}"
     if isinstance(error, Withheld) and current.state in _AFTER_SEAL:
-        _move(site, current, EntryState.WITHHELD, note=error.code)
+        _move(site, current, EntryState.WITHHELD, note=note)
     else:
-        _close_dead(site, current, note=error.code)
+        _close_dead(site, current, note=note)
 
 
 def _move(

@@ -4,8 +4,10 @@ import atexit
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
@@ -19,6 +21,17 @@ atexit.register(shutil.rmtree, _HOME, ignore_errors=True)
 # A server named by the developer's environment must not receive the runs of tests.
 os.environ.pop("PREFECT_API_URL", None)
 configure_prefect(Settings(home=_HOME))
+
+
+@pytest.fixture(autouse=True)
+def environment_as_it_was() -> Iterator[None]:
+    """Take back what a test sets: commands that find a server tell Prefect in the environment."""
+    before = dict(os.environ)
+    yield
+    for name in os.environ.keys() - before.keys():
+        del os.environ[name]
+    os.environ.update(before)
+
 
 # A test must not fail because the machine is busy: speed is measured by the benchmarks.
 hypothesis_settings.register_profile(

@@ -205,7 +205,7 @@ def test_a_run_of_the_same_request_that_does_not_end(installation, monkeypatch):
     monkeypatch.setattr(ledger_steps, "_POLL_SECONDS", 0.01)
     with (
         mock.patch.object(ledger_steps, "begin", side_effect=KeyboardInterrupt),
-        mock.patch.object(ledger_steps, "close_failed"),
+        mock.patch.object(ledger_steps, "_close_failed"),
         pytest.raises(KeyboardInterrupt),
     ):
         made.release_without_engine(site)

@@ -7,6 +7,7 @@ import pytest
 
 from flows import terminal
 from flows.doctor import Finding
+from flows.stages import STAGES
 from privacy.charges import Caps, Partition
 from privacy.errors import BudgetRefused
 from privacy.ledger import Balance, EntryState, LedgerEntry
@@ -62,11 +63,11 @@ def test_the_title_says_who_is_protected(capsys, adjacency, words):
 
 def test_every_stage_fits_into_a_line(capsys):
     progress = terminal.Progress(quiet=False)
-    for name in terminal._STAGE_TEXTS:
+    for name in STAGES:
         progress(name, None)
         progress(name, 1234.5)
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == len(terminal._STAGE_TEXTS)
+    assert len(lines) == len(STAGES)
     assert {len(line) for line in lines} == {78}
     assert lines[0] == (
         "  clean-up             close and delete what dead runs left           1234.5 s"

@@ -271,7 +271,7 @@ def test_a_run_that_did_not_start_is_missed_once(server, monkeypatch):
         monkeypatch.setenv(name, value)
     tomorrow = datetime.now(UTC) + timedelta(days=1)
     due = (tomorrow - GRACE).replace(minute=0, second=0, microsecond=0)
-    with orchestrator() as client:
+    with orchestrator(retries=5) as client:
         hourly = add_deployment(client, "hourly")
         add_deployment(client, "paused", active=False)
         add_deployment(client, "of-others", tags=())
@@ -305,7 +305,7 @@ def test_the_server_knows_which_runs_wait(server, site, monkeypatch):
         monkeypatch.setenv(name, value)
     entry = enter(site, EntryState.SEALED)
     _, memory = retold(site, Memory(), Server(), NOW)
-    with orchestrator() as client:
+    with orchestrator(retries=5) as client:
         assert len(retold(site, memory, client, NOW + PATIENCE)[0]) == 1
         deployment = client.create_deployment(
             client.create_flow_from_name("publish"), f"on-seal-{uuid4()}", tags=["clustmix"]

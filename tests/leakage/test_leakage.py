@@ -40,7 +40,7 @@ FAILURES = {
     "report": "sealed",
     "commit": "sealed",
     "publish": "approved",
-    "purge": "published",
+    "purge": "sealed",
     **dict.fromkeys(made.STAGES_OF_CLUSTMIX, "burned"),
     "end of publish": "published",
     "draw": "burned",
@@ -48,7 +48,7 @@ FAILURES = {
     "interrupt": "burned",
     **dict.fromkeys(made.CONTRIBUTIONS, "burned"),
     "adapt": "burned",
-    "cluster": "burned",
+    "cluster": None,
     "own workers": "burned",
 }
 

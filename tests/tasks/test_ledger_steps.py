@@ -3,6 +3,7 @@
 import dataclasses
 from decimal import Decimal
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -110,7 +111,17 @@ def test_same_request_after_a_dead_run_is_a_new_charge(site, state):
 )
 def test_a_run_that_stops_closes_its_entry(site, state, error, after):
     entry = entry_in(site, 1, state)
-    ledger_steps.close_failed(site, entry, error)
+    with pytest.raises(type(error)), ledger_steps.closing(site, entry):
+        raise error
     assert states(site) == {"1": after}
     spent = site.ledger.balance(job(1).cohort).spent_rho
     assert spent == (Decimal(0) if after == "void" else job(1).charge_rho)
+
+
+def test_what_cannot_be_closed_does_not_hide_why_the_run_stopped(site, monkeypatch):
+    entry = entry_in(site, 1, "executing")
+    full = LedgerError("LEDGER_UNAVAILABLE", "x")
+    monkeypatch.setattr(ledger_steps, "_close_failed", mock.Mock(side_effect=full))
+    with pytest.raises(OSError, match="No space"), ledger_steps.closing(site, entry):
+        raise OSError("No space left on device")
+    assert states(site) == {"1": "executing"}

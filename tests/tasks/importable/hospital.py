@@ -4,6 +4,7 @@ import made_up_release as made
 from served_installation import ServedInstallation
 
 from privacy.calibration import gdp_rho
+from tasks.server_database import find_postgres
 
 WARD, POOR, DECIDED, MIXED, FLOODED = "ward", "poor", "decided", "mixed", "flooded"
 """Datasets: one that arrives, one whose budget pays once, one that officers decide on, and one with
@@ -33,3 +34,14 @@ def cap_for(n_releases: int) -> float:
     while gdp_rho(epsilon=cap, delta=1e-5) < n_releases * charge:
         cap *= 1.001
     return cap
+
+
+def no_postgres() -> str | None:
+    """Return why a server has no PostgreSQL here, or None."""
+    found = find_postgres()
+    return found if isinstance(found, str) else None
+
+
+def usual_database() -> str:
+    """Return the database that a start of the server chooses here."""
+    return "sqlite" if no_postgres() else "postgres"

@@ -16,7 +16,7 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 
 from flows import serving
-from flows.publication import published_as_asked
+from flows.publication import published_as_asked, refuse_withheld
 from flows.request import ReleaseRequest
 from flows.serving import Ending
 from privacy.ledger import EntryState, LedgerEntry
@@ -95,6 +95,7 @@ def _measure_for_page(request: ReleaseRequest, settings: Settings) -> Ending:
         serving.show_budget(job, site)
         if measured.created:
             return Ending(text=f"sealed {job.ref}")
+        refuse_withheld(entry)
         if entry.state is not EntryState.PUBLISHED:
             text = f"{job.ref}: this table was measured before, as {entry.release_id}"
             return Ending(text=f"{text}, which is {entry.state.value}; nothing is charged")

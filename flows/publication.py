@@ -97,16 +97,26 @@ def answer(job: ReleaseJob, site: Site, entry: LedgerEntry) -> ReleaseOutcome:
         if outcome is not None and outcome.state == "sealed":
             return outcome
         entry = site.ledger.entry(entry.entry_id)
+    refuse_withheld(entry)
+    bundle = published_as_asked(job, site, entry)
+    if bundle is not None:
+        return published_outcome(job, site, bundle, reused=True)
+    return resample(site, entry.release_id, rows=job.rows)
+
+
+def refuse_withheld(entry: LedgerEntry) -> None:
+    """Refuse to go on with a measurement that was withheld, or taken back.
+
+    Raises
+    ------
+    Withheld
+    """
     if entry.state in (EntryState.WITHHELD, EntryState.REVOKED):
         raise Withheld(
             "MEASUREMENT_WITHHELD",
             f"release {entry.release_id} of the same table was {entry.state.value}; a measurement "
             "with new noise is possible (--new-draw) and is charged again",
         )
-    bundle = published_as_asked(job, site, entry)
-    if bundle is not None:
-        return published_outcome(job, site, bundle, reused=True)
-    return resample(site, entry.release_id, rows=job.rows)
 
 
 def published_as_asked(job: ReleaseJob, site: Site, entry: LedgerEntry) -> Path | None:

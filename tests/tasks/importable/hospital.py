@@ -6,12 +6,9 @@ from served_installation import ServedInstallation
 from privacy.calibration import gdp_rho
 from tasks.server_database import find_postgres
 
-WARD, POOR, DECIDED, MIXED, FLOODED = "ward", "poor", "decided", "mixed", "flooded"
+WARD, POOR, DECIDED, MIXED = "ward", "poor", "decided", "mixed"
 """Datasets: one that arrives, one whose budget pays once, one that officers decide on, and one with
-several draws, between which workers compute, and one that many tables arrive of."""
-
-N_GRANTED = 4
-"""Releases that the budget of the last one pays for."""
+several draws, between which workers compute."""
 
 
 def prepare(installation: ServedInstallation) -> None:
@@ -20,7 +17,6 @@ def prepare(installation: ServedInstallation) -> None:
     installation.add_site(POOR, lifetime_epsilon=1.0)
     installation.add_site(DECIDED, approval="officer")
     installation.add_site(MIXED, method=made.SMALL_CLUSTMIX)
-    installation.add_site(FLOODED, lifetime_epsilon=cap_for(N_GRANTED))
     # An officer as well: it is the person that matters, not the list.
     requester = installation.add_person("requester", is_officer=True)
     installation.add_person("officer", is_officer=True)

@@ -1,0 +1,138 @@
+"""Parts that end in the middle of a release: nothing is lost, nothing is drawn twice."""
+
+import time
+
+import psutil
+import pytest
+from hospital import MIXED, WARD, usual_database
+from served_installation import wait_until
+from supervised_parts import SupervisedParts
+
+from privacy.ledger import EntryState
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def contents():
+    return iter(range(300, 400))
+
+
+@pytest.fixture(scope="module")
+def parts(hospital):
+    installation = hospital(usual_database())
+    supervised = SupervisedParts(installation)
+    yield supervised
+    # The server knows its parts again, and all that it has kept.
+    installation.stop()
+    supervised.forget()
+    installation.start()
+
+
+def in_the_middle(usual, dataset, content):
+    """Begin a release of another table; return its run and its id once it has drawn."""
+    usual.change_source(dataset, content)
+    run_id = usual.request("measure", "on-demand", dataset=dataset)
+    name = wait_until(
+        lambda: next((r.name for r in usual.flow_runs() if r.id == run_id and "/" in r.name), ""),
+        lambda: usual.run(run_id),
+    )
+    return run_id, name.split("/")[1]
+
+
+def assert_drawn_once_and_published(usual, release_id):
+    usual.wait_for_release(release_id)
+    assert set(usual.drawn()[release_id].values()) == {1}
+    usual.verify(release_id)
+    usual.wait_until_quiet()
+    assert usual.damages() + usual.leftovers() == []
+
+
+def test_a_dask_worker_is_killed_between_two_draws(usual, parts, contents):
+    with usual.holding() as wait:
+        run_id, release_id = in_the_middle(usual, MIXED, next(contents))
+        wait(release_id)
+        killed = parts.dask_workers()
+        assert killed
+        for worker in killed:
+            worker.kill()
+    ended = usual.wait_for_run(run_id)
+    assert ended.state == "COMPLETED", ended
+    assert_drawn_once_and_published(usual, release_id)
+    # Others have taken their place.
+    wait_until(parts.dask_workers, lambda: "no worker")
+
+
+def test_the_orchestrator_is_restarted_after_a_draw(usual, parts, contents):
+    with usual.holding() as wait:
+        _, release_id = in_the_middle(usual, MIXED, next(contents))
+        wait(release_id)
+        parts.kill("orchestrator")
+    time.sleep(5)
+    parts.revive()
+    usual.wait_until_answers()
+    # Published by somebody, whatever the page says about the run.
+    assert_drawn_once_and_published(usual, release_id)
+
+
+def test_a_run_that_is_killed_after_its_draw_is_charged_once(usual, parts, told, contents):
+    content = next(contents)
+    known = set(usual.entries())
+    with usual.holding() as wait:
+        usual.arrive(WARD, content)
+        (release_id,) = wait_until(lambda: set(usual.entries()) - known, usual.states)
+        wait(release_id)
+        for process in parts.runs():
+            process.kill()
+    # The charge stands, the operator hears of it, and nobody pays again without a person.
+    told.wait_for(lambda body: "release.burned" in body and release_id in body, timeout_seconds=240)
+    assert usual.entries()[release_id].state is EntryState.BURNED
+    withheld = wait_until(
+        lambda: [r for r in usual.flow_runs() if "ARRIVAL_BURNED" in r.message],
+        lambda: usual.flow_runs()[:5],
+    )
+    assert withheld[0].state_name == "Withheld", withheld
+    usual.wait_until_quiet()
+    assert set(usual.entries()) == {*known, release_id}
+    assert usual.damages() + usual.leftovers() == []
+    # Delivered anew, it is.
+    usual.arrive(WARD, content)
+    (anew,) = wait_until(lambda: set(usual.entries()) - {*known, release_id}, usual.states)
+    assert_drawn_once_and_published(usual, anew)
+
+
+def test_the_watcher_is_killed_while_a_table_arrives(usual, parts, contents):
+    n_entries = len(usual.entries())
+    usual.arrive(WARD, next(contents))
+    parts.kill("watcher")
+    parts.revive()
+    wait_until(
+        lambda: [
+            e for e in list(usual.entries().values())[n_entries:] if e.state is EntryState.PUBLISHED
+        ],
+        usual.states,
+        seconds=240,
+    )
+    usual.wait_until_quiet()
+    # One table, one release, however often it was announced.
+    assert len(usual.entries()) == n_entries + 1
+    assert usual.damages() + usual.leftovers() == []
+
+
+def test_nothing_listens_beyond_this_machine(usual):
+    others = {
+        (process.name(), *one.laddr)
+        for process in usual.processes()
+        for one in _sockets(process)
+        if not one.laddr.ip.startswith("127.") and one.laddr.ip != "::1"
+    }
+    assert others == set()
+
+
+def _sockets(process):
+    try:
+        return [
+            one for one in process.net_connections(kind="inet") if one.status == psutil.CONN_LISTEN
+        ]
+    except psutil.Error:
+        return []

@@ -1,0 +1,119 @@
+"""An officer decides through the page; the signature proves who it was, not the page."""
+
+import browser
+import pytest
+from hospital import DECIDED
+
+from privacy.ledger import EntryState
+from storage.keys import SigningKey
+from storage.manifest import MANIFEST_FILE, parse_manifest
+from storage.signatures import Approval, ApprovalStatement
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def contents():
+    """Number tables: every release is of another one."""
+    return iter(range(100, 200))
+
+
+@pytest.fixture
+def waiting(usual, contents):
+    """Return a release that waits, with the run that says so."""
+    usual.change_source(DECIDED, next(contents))
+    measured = usual.wait_for_run(usual.request("measure", "on-demand", dataset=DECIDED))
+    assert measured.state == "COMPLETED", measured
+    usual.wait_until_quiet()
+    run = usual.latest_run("publish", "on-seal")
+    assert (run.state, run.state_name) == ("COMPLETED", "Waiting"), run
+    assert run.name == measured.name
+    return measured.name.split("/")[1]
+
+
+def decision_of(usual, release_id, person, *, decision="approve"):
+    """Return what a person's own program signs, which refuses nobody."""
+    manifest = parse_manifest((usual.home / "pending" / release_id / MANIFEST_FILE).read_bytes())
+    statement = ApprovalStatement.of(manifest, decision=decision, reason="as agreed")
+    key = SigningKey.read(usual.people / f"{person}.key")
+    return Approval.signed(key, statement=statement).to_bytes().decode()
+
+
+def sign(usual, release_id, person):
+    """Return how the command of a person ends that has a copy of the folder."""
+    return usual.try_command(
+        "sign", str(usual.home / "pending" / release_id), "--decision", "approve",
+        "--key", str(usual.people / f"{person}.key"), "--reason", "as agreed",
+    )  # fmt: skip
+
+
+def carry_out(usual, release_id, decision):
+    run_id = usual.request(
+        "publish", "on-demand", dataset=DECIDED, release_id=release_id, decision=decision
+    )
+    return usual.wait_for_run(run_id)
+
+
+@pytest.mark.parametrize("person", ["requester", "stranger"])
+def test_whoever_may_not_decide_is_refused(usual, waiting, person):
+    ended = carry_out(usual, waiting, decision_of(usual, waiting, person))
+    assert ended.state == "FAILED", ended
+    assert usual.entries()[waiting].state is EntryState.SEALED
+    assert not (usual.releases / DECIDED / waiting).exists()
+    # The command that signs refuses the requester by itself.
+    signed = sign(usual, waiting, "requester")
+    assert signed.returncode == 2
+    assert "APPROVER_IS_REQUESTER" in signed.stderr
+
+
+def test_a_decision_about_another_release_is_refused(usual, waiting, contents):
+    decision = decision_of(usual, waiting, "officer")
+    usual.change_source(DECIDED, next(contents))
+    usual.wait_for_run(usual.request("measure", "on-demand", dataset=DECIDED))
+    usual.wait_until_quiet()
+    other = usual.latest_run("publish", "on-seal").name.split("/")[1]
+    assert other != waiting
+    assert carry_out(usual, other, decision).state == "FAILED"
+    assert usual.entries()[other].state is EntryState.SEALED
+
+
+def test_an_officer_approves_through_the_form(usual, waiting, screenshots):
+    signed = sign(usual, waiting, "officer").stdout.strip()
+    deployment = usual.deployment("publish", "on-demand")
+    if browser.reason_to_skip():
+        ended = carry_out(usual, waiting, signed)
+    else:
+        before = {run.id for run in usual.flow_runs()}
+        with browser.start() as page:
+            page.log_in(usual.address, usual.password)
+            page.open(f"{usual.address}/artifacts")
+            page.wait_for(f"decision-{DECIDED}")
+            page.open(usual.artifact_page(f"decision-{DECIDED}"))
+            page.wait_for(waiting, "clustmix approve")
+            page.screenshot(screenshots / "decision.png")
+            page.open(f"{usual.address}/deployments/deployment/{deployment['id']}/run")
+            page.fill_parameter("Dataset", DECIDED)
+            page.fill_parameter("Release id", waiting)
+            page.fill_parameter("Signed decision", signed)
+            page.screenshot(screenshots / "decision-form.png")
+            page.click("Submit", "button")
+            ended = usual.wait_for_run(usual.wait_for_new_run(before).id)
+    assert ended.state == "COMPLETED", ended
+    assert usual.entries()[waiting].state is EntryState.PUBLISHED
+    assert SigningKey.read(usual.people / "officer.key").key_id in usual.verify(waiting)
+    # A decision is carried out once.
+    assert carry_out(usual, waiting, signed).state == "FAILED"
+    assert usual.damages() == []
+
+
+def test_an_officer_rejects(usual, waiting, told):
+    approval = decision_of(usual, waiting, "officer")
+    decision = decision_of(usual, waiting, "officer", decision="reject")
+    ended = carry_out(usual, waiting, decision)
+    assert ended.state_name == "Withheld", ended
+    assert usual.entries()[waiting].state is EntryState.WITHHELD
+    told.wait_for(lambda body: "release.withheld" in body and waiting in body)
+    # It is withheld for good.
+    assert carry_out(usual, waiting, approval).state == "FAILED"
+    assert usual.entries()[waiting].state is EntryState.WITHHELD
+    assert usual.damages() == []

@@ -1,0 +1,126 @@
+"""Releases that nobody starts: a table arrives, a schedule comes round; and how runs end."""
+
+import time
+
+import pytest
+from hospital import POOR, WARD
+from served_installation import wait_until
+
+from privacy.ledger import EntryState
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+RELEASE_SECONDS = 180.0
+"""From the ready file to the bundle, on two cores."""
+
+
+def test_a_table_that_arrives_becomes_a_signed_bundle(installation, say):
+    begin, known = time.monotonic(), set(installation.entries())
+    table = installation.arrive(WARD, content=1)
+    entry = installation.wait_for_new_release(known, seconds=RELEASE_SECONDS)
+    say(f"published {time.monotonic() - begin:.0f} s after the ready file")
+    assert "verified" in installation.verify(entry.release_id).lower()
+    installation.wait_until_quiet()
+
+    # Both runs are named by what they release, and ended well.
+    runs = installation.runs_of(f"{WARD}/{entry.release_id}")
+    assert {(run.flow, run.deployment) for run in runs} == {
+        ("measure", "on-arrival"),
+        ("publish", "on-seal"),
+    }
+    assert {run.state for run in runs} == {"COMPLETED"}, runs
+    # Parameters are ids.
+    measured = next(run for run in runs if run.flow == "measure")
+    assert set(measured.parameters["request"]) == {"dataset", "arrival"}
+    # Each statistic was drawn once, and the rows are gone.
+    assert set(installation.drawn()) == {*known, entry.release_id}
+    assert set(installation.drawn()[entry.release_id].values()) == {1}
+    assert not table.exists()
+    assert installation.damages() + installation.leftovers() == []
+
+
+def test_the_same_table_again_costs_nothing(installation):
+    entries, drawn = installation.entries(), installation.drawn()
+    installation.arrive(WARD, content=1, name="another-name")
+    installation.wait_until_quiet()
+    assert installation.entries() == entries
+    assert installation.drawn() == drawn
+    newest = installation.latest_run("measure", "on-arrival")
+    assert newest.state == "COMPLETED"
+    assert "nothing is charged" in newest.message
+    assert installation.damages() + installation.leftovers() == []
+
+
+def test_a_schedule_comes_round(installation):
+    installation.change_source(WARD, content=2)
+    n_before = len(installation.entries())
+    installation.deploy(**{WARD: "* * * * *"})
+    name = f"every-now-and-then-{WARD}"
+    try:
+        # It appears first, for a minute to come: nothing but Prefect's scheduler makes it.
+        coming = wait_until(
+            lambda: [r for r in installation.flow_runs() if r.deployment == name],
+            installation.flow_runs,
+        )
+        assert {run.created_by for run in coming} == {"SCHEDULE"}
+        ran = wait_until(
+            lambda: [r for r in installation.runs_of_deployment(name) if r.state == "COMPLETED"],
+            lambda: installation.runs_of_deployment(name),
+        )
+        assert ran[0].name.startswith(f"{WARD}/r-"), ran
+    finally:
+        installation.deploy()
+    installation.wait_until_quiet()
+    # However often it came round: one table, one draw.
+    entries = installation.entries()
+    assert len(entries) == n_before + 1
+    assert list(entries.values())[-1].state is EntryState.PUBLISHED
+    assert installation.damages() + installation.leftovers() == []
+    assert not [
+        r
+        for r in installation.flow_runs()
+        if r.deployment == name and r.state not in ("COMPLETED", "CANCELLED")
+    ]
+
+
+def test_a_budget_that_is_spent_is_an_ordinary_end(installation, told):
+    already_told = len(told.bodies)
+    first = installation.wait_for_run(installation.request("measure", "on-demand", dataset=POOR))
+    assert first.state == "COMPLETED", first
+    installation.change_source(POOR, content=3)
+    drawn = installation.drawn()
+    second = installation.wait_for_run(installation.request("measure", "on-demand", dataset=POOR))
+    assert (second.state, second.state_name) == ("CANCELLED", "Refused"), second
+    assert second.message.startswith("BUDGET_EXCEEDED: ")
+    # Nobody was measured, and somebody was told.
+    assert installation.drawn() == drawn
+
+    def says(*words):
+        return wait_until(
+            lambda: [b for b in told.bodies[already_told:] if all(word in b for word in words)],
+            lambda: told.bodies[already_told:],
+        )
+
+    says("release.refused", second.name, "BUDGET_EXCEEDED")
+    says("budget.low", POOR, '"percent_left": 0')
+    installation.wait_until_quiet()
+    assert installation.damages() + installation.leftovers() == []
+
+
+def test_parameters_that_no_request_has_are_refused_by_the_server(installation):
+    before = {run.id for run in installation.runs_of_deployment("on-demand")}
+    for wrong in (
+        {"dataset": "../ward"},
+        {"dataset": WARD, "seed": 1},
+        {"dataset": WARD, "rows": 9},
+    ):
+        with pytest.raises(AssertionError, match="409"):
+            installation.request("measure", "on-demand", **wrong)
+    assert {run.id for run in installation.runs_of_deployment("on-demand")} == before
+
+
+def test_status_shows_the_same(installation):
+    installation.wait_until_quiet()
+    shown = installation.command("status")
+    for word in (WARD, POOR, "Refused", "measure", "publish", "watcher"):
+        assert word in shown, shown

@@ -1,0 +1,281 @@
+"""A browser without a screen, to see what an operator sees.
+
+Chromium is driven through its DevTools protocol. It has a profile of its own, resolves no name and
+ends with the block that started it. ``start()`` skips the test, with the reason, where there is
+none.
+"""
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
+
+import psutil
+import pytest
+from websockets.sync.client import ClientConnection, connect
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+START_SECONDS = 60.0
+CALL_SECONDS = 60.0
+TEXT_SECONDS = 60.0
+"""For a page of a server that is busy with something else."""
+
+TAKEN_SECONDS = 1.0
+"""Until a form has taken what was written: it waits whether more is to come."""
+
+WIDTH, HEIGHT = 1400, 1100
+
+FIND = """
+(wanted, selector) => {
+  const seen = [...document.querySelectorAll(selector)].filter(e => e.getClientRects().length);
+  const text = e => (e.innerText || e.value || e.getAttribute("aria-label") || "").trim();
+  const found = seen.find(e => text(e) === wanted)
+    || seen.filter(e => text(e).includes(wanted)).pop();
+  if (!found) return null;
+  found.scrollIntoView({block: "center"});
+  const box = found.getBoundingClientRect();
+  return [box.x + box.width / 2, box.y + box.height / 2];
+}
+"""
+"""The middle of the element that shows a text: exactly, or the innermost that holds it."""
+
+PROPERTY = """
+(label) => {
+  const name = e => e.querySelector(".schema-form-property__label").innerText.trim();
+  const found = [...document.querySelectorAll(".schema-form-property")]
+    .find(e => [label, label + " (Optional)"].includes(name(e)));
+  if (!found) return false;
+  const text = [...found.querySelectorAll("button")].find(b => b.innerText.trim() === "str");
+  if (text && text.getAttribute("aria-selected") !== "true") text.click();
+  const field = found.querySelector("textarea, input");
+  if (!field) return false;
+  document.querySelectorAll("[data-wanted]").forEach(e => e.removeAttribute("data-wanted"));
+  field.setAttribute("data-wanted", "");
+  return true;
+}
+"""
+"""Marks the field of a parameter in Prefect's form, by the parameter's title."""
+
+
+class Browser:
+    """One page of a browser that runs.
+
+    Attributes
+    ----------
+    asked : list of str
+        Addresses that the page has asked for.
+    complaints : list of str
+        Errors of the page's scripts.
+    """
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self._connection, self._last_id = connection, 0
+        self.asked: list[str] = []
+        self.complaints: list[str] = []
+        for domain in ("Page", "Network", "Runtime"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Call a method of the DevTools protocol and return its result."""
+        self._last_id += 1
+        self._connection.send(
+            json.dumps({"id": self._last_id, "method": method, "params": parameters})
+        )
+        while True:
+            message = json.loads(self._connection.recv(timeout=CALL_SECONDS))
+            if message.get("id") == self._last_id:
+                break
+            self._hear(message.get("method"), message.get("params", {}))
+        assert "error" not in message, f"{method}: {message}"
+        result: dict[str, Any] = message["result"]
+        return result
+
+    def _hear(self, event: str, parameters: dict[str, Any]) -> None:
+        if event == "Network.requestWillBeSent":
+            self.asked.append(parameters["request"]["url"])
+        elif event == "Network.webSocketCreated":
+            self.asked.append(parameters["url"])
+        elif event == "Runtime.exceptionThrown":
+            self.complaints.append(json.dumps(parameters["exceptionDetails"]))
+
+    def hosts(self) -> set[str]:
+        """Return the hosts that the page has asked for anything."""
+        return {host for url in self.asked if (host := urlsplit(url).hostname)}
+
+    def evaluate(self, expression: str) -> Any:
+        """Return the value of a JavaScript expression."""
+        answer = self.call(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
+
+    def open(self, url: str) -> None:
+        """Go to an address and wait until its document is there."""
+        answer = self.call("Page.navigate", url=url)
+        assert "errorText" not in answer, f"{url}: {answer['errorText']}"
+        self._until(lambda: self.evaluate("document.readyState") == "complete", f"{url} loaded")
+
+    def text(self) -> str:
+        """Return the text that is visible now, and what the fields hold."""
+        return str(
+            self.evaluate(
+                "document.body.innerText + '\\n' + [...document.querySelectorAll("
+                "'input, textarea')].map(e => e.value).join('\\n')"
+            )
+        )
+
+    def address(self) -> str:
+        """Return the address of the page."""
+        return str(self.evaluate("location.href"))
+
+    def wait_for(self, *texts: str, timeout_seconds: float = TEXT_SECONDS) -> str:
+        """Wait until all texts are visible; return everything that is then."""
+        self._until(
+            lambda: all(text in self.text() for text in texts),
+            f"{texts} visible",
+            timeout_seconds=timeout_seconds,
+        )
+        return self.text()
+
+    def click(self, text: str, selector: str = "a, button, li, label") -> None:
+        """Press the mouse button on the element that shows a text."""
+        expression = f"({FIND})({json.dumps(text)}, {json.dumps(selector)})"
+        self._until(lambda: self.evaluate(expression) is not None, f"{text!r} to click on")
+        x, y = self.evaluate(expression)
+        for event in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=event, x=x, y=y, button="left", clickCount=1)
+
+    def fill(self, selector: str, text: str) -> None:
+        """Write a text into the first field that a selector finds, in place of what is there."""
+        field = f"document.querySelector({json.dumps(selector)})"
+        self._until(lambda: self.evaluate(f"!!{field}"), f"field {selector}")
+        self.evaluate(f"{field}.focus(), {field}.select && {field}.select(), true")
+        self.call("Input.insertText", text=text)
+        time.sleep(TAKEN_SECONDS)
+
+    def fill_parameter(self, title: str, text: str) -> None:
+        """Write a text into the field of a parameter, in Prefect's form."""
+        expression = f"({PROPERTY})({json.dumps(title)})"
+        self._until(lambda: self.evaluate(expression), f"parameter {title!r}")
+        self.fill("[data-wanted]", text)
+
+    def screenshot(self, path: Path) -> Path:
+        """Write what is visible into a PNG file."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
+        return path
+
+    def log_in(self, address: str, auth_string: str) -> None:
+        """Enter the password of Prefect's page, as its form asks for it."""
+        self.open(f"{address}/login")
+        self.fill("input[type=password]", auth_string)
+        self.click("Login", "button")
+        # The page keeps it here, and leaves the form when the server has taken it.
+        self._until(
+            lambda: (
+                self.evaluate("localStorage.getItem('prefect-password')") is not None
+                and not self.address().endswith("/login")
+            ),
+            "logged in",
+        )
+
+    def _until(self, holds: Any, what: str, *, timeout_seconds: float = TEXT_SECONDS) -> None:
+        end = time.monotonic() + timeout_seconds
+        while True:
+            # A page that is being replaced answers nothing.
+            with suppress(AssertionError):
+                if holds():
+                    return
+            if time.monotonic() > end:
+                shown = ""
+                with suppress(AssertionError):
+                    shown = f"{self.address()}: {self.text()}"
+                raise AssertionError(f"expected {what}, found {shown[:4_000]}")
+            time.sleep(0.2)
+
+
+def reason_to_skip() -> str | None:
+    """Return why there is no browser here, or None."""
+    if not any(map(shutil.which, NAMES)):
+        return f"no browser here: expected one of {', '.join(NAMES)} on the PATH"
+    return None
+
+
+@contextmanager
+def start() -> Iterator[Browser]:
+    """Start a browser with an empty page; end it with all its processes."""
+    if reason := reason_to_skip():
+        pytest.skip(reason)
+    program = next(path for name in NAMES if (path := shutil.which(name)))
+    profile = Path(tempfile.mkdtemp(prefix="browser-"))
+    flags = [
+        "--headless=new",
+        "--remote-debugging-address=127.0.0.1",
+        "--remote-debugging-port=0",
+        f"--user-data-dir={profile}",
+        f"--window-size={WIDTH},{HEIGHT}",
+        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
+        "--no-proxy-server",
+        "--no-first-run",
+        "--no-default-browser-check",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--disable-extensions",
+        "--disable-breakpad",
+        "--disable-dev-shm-usage",
+        "--hide-scrollbars",
+        "--force-prefers-reduced-motion",
+    ]
+    if os.geteuid() == 0:
+        flags.append("--no-sandbox")  # root has none
+    with (profile / "log").open("wb") as log:
+        process = psutil.Popen(
+            [program, *flags, "about:blank"],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=profile,
+            env={**os.environ, "HOME": str(profile), "DBUS_SESSION_BUS_ADDRESS": "disabled:"},
+        )
+    try:
+        with connect(_page(process, profile), max_size=None, proxy=None) as connection:
+            yield Browser(connection)
+    finally:
+        _end(process)
+        shutil.rmtree(profile, ignore_errors=True)
+
+
+def _page(process: psutil.Popen, profile: Path) -> str:
+    """Return the address at which a new page can be driven, once the browser is up."""
+    active, end = profile / "DevToolsActivePort", time.monotonic() + START_SECONDS
+    while not active.exists() or len(active.read_text().splitlines()) < 2:
+        said = (profile / "log").read_text(errors="replace")
+        assert process.poll() is None, f"the browser ended: {said}"
+        assert time.monotonic() < end, f"the browser does not answer: {said}"
+        time.sleep(0.1)
+    port = active.read_text().splitlines()[0]
+    request = Request(f"http://127.0.0.1:{port}/json/new?about:blank", method="PUT")
+    with urlopen(request, timeout=START_SECONDS) as answer:  # noqa: S310
+        return str(json.load(answer)["webSocketDebuggerUrl"])
+
+
+def _end(process: psutil.Popen) -> None:
+    family = [process]
+    with suppress(psutil.Error):
+        family += process.children(recursive=True)
+    for one in family:
+        with suppress(psutil.Error):
+            one.kill()
+    psutil.wait_procs(family, timeout=START_SECONDS)

@@ -1,0 +1,122 @@
+"""What the Python processes of a whole installation do differently in tests.
+
+They write down what they draw, before anybody sees it; they may be told to wait after a draw, and
+that there is no PostgreSQL; and they try an arrival again sooner whose run has failed. Python
+imports ``sitecustomize`` when it starts; `variables` writes one that imports this module, wherever
+a process was started from: by a worker, by the command, or by hand. Nothing but the standard
+library is imported here, since most processes draw nothing.
+"""
+
+import importlib.util
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+DRAWS = "E2E_DRAWS"
+"""Variable with the folder of the draws: ``<release>.jsonl``, a line for each."""
+
+NO_POSTGRES = "E2E_NO_POSTGRES"
+"""Variable that hides an installed PostgreSQL from the server of an installation."""
+
+HURRY = 60
+"""How much sooner than usual an arrival is tried again."""
+
+HOLD = "hold"
+"""While this file is beside the folder of the draws, every process waits after each draw."""
+
+HELD = "held"
+"""Folder beside it, with a file for each release that waits."""
+
+
+def variables(folder: Path) -> dict[str, str]:
+    """Return the variables that let every Python process record what it draws below a folder."""
+    place, draws = folder / "patches", folder / "draws"
+    for made in (place, draws):
+        made.mkdir(parents=True)
+    (place / "sitecustomize.py").write_text("import process_patches\n\nprocess_patches.install()\n")
+    places = [str(place), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    return {DRAWS: str(draws), "PYTHONPATH": os.pathsep.join(filter(None, places))}
+
+
+def install() -> None:
+    """Patch the modules in question when they are imported."""
+    if DRAWS in os.environ:
+        sys.meta_path.insert(0, _Finder())
+
+
+class _Finder(MetaPathFinder):
+    def __init__(self) -> None:
+        self._busy = False
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        patch = _PATCHES.get(name)
+        if patch is None or self._busy:
+            return None
+        self._busy = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._busy = False
+        assert spec is not None
+        assert spec.loader is not None
+        execute = spec.loader.exec_module
+
+        def execute_and_patch(module: ModuleType) -> None:
+            execute(module)
+            patch(module)
+
+        spec.loader.exec_module = execute_and_patch  # type: ignore[method-assign]
+        return spec
+
+
+def _record_draws(curator: Any) -> None:
+    from privacy.event_records import event_to_dict
+    from tasks.runtime import current_log_directory
+
+    mechanism, folder = curator.discrete_gaussian_mechanism, Path(os.environ[DRAWS])
+
+    def draw(*arguments: Any, **options: Any) -> Any:
+        noisy = mechanism(*arguments, **options)
+        log = current_log_directory()
+        name = f"process-{os.getpid()}" if log is None else log.name  # a run logs as its release
+        with (folder / f"{name}.jsonl").open("a") as handle:
+            handle.write(json.dumps(event_to_dict(noisy.event)) + "\n")
+            handle.flush()
+            os.fsync(handle.fileno())
+        _wait(folder.parent, name)
+        return noisy
+
+    curator.discrete_gaussian_mechanism = draw
+
+
+def _wait(folder: Path, name: str) -> None:
+    hold = folder / HOLD
+    if hold.exists():
+        (folder / HELD).mkdir(exist_ok=True)
+        (folder / HELD / name).touch()
+        while hold.exists():
+            time.sleep(0.05)
+
+
+def _hide_postgres(server_database: Any) -> None:
+    if NO_POSTGRES in os.environ:
+        server_database.find_postgres = lambda: "PostgreSQL is hidden"
+
+
+def _hurry(arrivals: Any) -> None:
+    """Let what is tried again after minutes and hours be tried after seconds and minutes."""
+    arrivals._RETRY_AFTER = tuple(delay / HURRY for delay in arrivals._RETRY_AFTER)
+
+
+_PATCHES: dict[str, Callable[[Any], None]] = {
+    "storage.arrivals": _hurry,
+    "tasks.synthesizers.curator": _record_draws,
+    "tasks.server_database": _hide_postgres,
+}

@@ -1,0 +1,622 @@
+"""A whole installation as a hospital runs it: server, page, workers, watcher, and a landing folder.
+
+Every process that belongs to it carries a mark in its environment, so that none is overlooked at
+the end, whoever started it. What is drawn is recorded by the processes themselves, beside the
+ledger and before anybody sees it.
+"""
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import forced_installation as forced
+import httpx
+import made_up_release as made
+import numpy as np
+import pandas as pd
+import process_patches
+import psutil
+import yaml
+
+from privacy.ledger import EntryState, LedgerEntry
+from storage.arrivals import ArrivalStore
+from storage.keys import KeyStore, SigningKey
+from storage.ledger_db import LedgerDatabase
+from storage.ready_files import build_ready_file, write_ready_file
+
+MARK = "E2E_INSTALLATION"
+"""Variable that all processes of an installation inherit."""
+
+DEPLOYMENTS = Path(__file__).parents[3] / "deployments"
+"""The deployments that the program comes with."""
+
+CLUSTMIX = Path(sys.executable).with_name("clustmix")
+
+START_SECONDS = 300.0
+RUN_SECONDS = 240.0
+"""For a run of a few seconds on a machine that does other things as well."""
+
+POLL_SECONDS = 1.0
+
+ENDED = ("COMPLETED", "FAILED", "CANCELLED", "CRASHED")
+
+
+def free_port() -> int:
+    """Return a port of the loopback interface that nobody listens at."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def wait_until(
+    holds: Callable[[], Any], what: Callable[[], object], *, seconds: float = RUN_SECONDS
+) -> Any:
+    """Wait until something holds and return it; otherwise say what is there instead."""
+    end = time.monotonic() + seconds
+    while True:
+        if found := holds():
+            return found
+        assert time.monotonic() < end, f"after {seconds:.0f} s: {what()}"
+        time.sleep(POLL_SECONDS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowRun:
+    """What the orchestrator says about a run."""
+
+    id: str
+    name: str
+    flow: str
+    deployment: str
+    state: str
+    """Type, of which there are few."""
+    state_name: str
+    message: str
+    parameters: dict[str, Any]
+    created_by: str
+    started: str
+    """Time of the start, or nothing."""
+
+
+class ServedInstallation:
+    """An installation below a folder; `running` starts it and ends it."""
+
+    def __init__(self, folder: Path, **settings: str) -> None:
+        self.folder = folder
+        self.home, self.releases = folder / "home", folder / "releases"
+        self.landing, self.sites = folder / "landing", folder / "sites"
+        self.tables, self.draws = folder / "tables", folder / "draws"
+        self.deployments, self.people = folder / "deployments", folder / "people"
+        for place in (self.sites, self.tables, self.deployments):
+            place.mkdir(parents=True)
+        for place in (self.home, self.landing):
+            place.mkdir(mode=0o700)
+        self.port = free_port()
+        self._token: dict[str, str] = {}
+        self._names: dict[str | None, str] = {}
+        own = {
+            **made.environment_of(folder),
+            "CLUSTMIX_LANDING": str(self.landing),
+            "CLUSTMIX_SITES": str(self.sites),
+            **process_patches.variables(folder),
+            MARK: str(folder),
+            **settings,
+        }
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("PREFECT", "DASK", "CLUSTMIX", "PYTEST"))
+        }
+        self.environment = {**inherited, **own}
+
+    # --- what a site has --------------------------------------------------------------------
+
+    def add_site(self, dataset: str, *, content: int = 0, **changes: Any) -> Path:
+        """Write the site file of a dataset with its table; return the site file."""
+        folder = self.tables / dataset
+        folder.mkdir(exist_ok=True)
+        written = made.write_site(
+            folder,
+            dataset=dataset,
+            cohort=made_up_table(content),
+            **{"arrival": {"max_age_hours": 24}, **changes},
+        )
+        return written.rename(self.sites / f"{dataset}.yaml")
+
+    def add_person(self, name: str, *, is_officer: bool) -> SigningKey:
+        """Make a person's key; return it."""
+        place = self.people / f"{name}.key"
+        place.parent.mkdir(mode=0o700, exist_ok=True)
+        key = SigningKey.create(place)
+        if is_officer:
+            officers = self.home / "keys" / "officers"
+            for folder in (officers.parent, officers):
+                folder.mkdir(mode=0o700, exist_ok=True)
+            key.public.write(officers / f"{name}.pub")
+        return key
+
+    def change_source(self, dataset: str, content: int) -> None:
+        """Put another table in the place of the one that a site file names."""
+        path = self.tables / dataset / "cohort.csv"
+        staged = path.with_name(".next.csv")
+        made_up_table(content).to_csv(staged, index=False)
+        staged.replace(path)
+
+    def arrive(self, dataset: str, content: int, *, name: str | None = None) -> Path:
+        """Put a table into the landing folder and announce it, as a feeder does."""
+        table = self.landing / f"{name or f'{dataset}-{content}'}.csv"
+        staged = table.with_name(f"{table.name}.part")
+        made_up_table(content).to_csv(staged, index=False)
+        staged.rename(table)
+        self.announce(table, dataset)
+        return table
+
+    def announce(self, table: Path, dataset: str) -> None:
+        """Write the ready file of a table, in this process: the command takes seconds."""
+        secret = KeyStore(self.home / "keys").landing_secret()
+        write_ready_file(table, build_ready_file(table, dataset=dataset, secret=secret))
+
+    def write_deployments(self, **crons: str) -> Path:
+        """Write the usual deployments, with a schedule for datasets alone; return the file."""
+        usual = yaml.safe_load((DEPLOYMENTS / "prefect.yaml").read_text())
+        scheduled, *rest = usual["deployments"]
+        usual["deployments"] = rest + [
+            {
+                **scheduled,
+                "name": f"every-now-and-then-{dataset}",
+                "parameters": {"request": {"dataset": dataset}},
+                "schedules": [{"slug": "often", "cron": cron, "timezone": "UTC"}],
+            }
+            for dataset, cron in crons.items()
+        ]
+        shutil.copy(DEPLOYMENTS / "automations.yaml", self.deployments)
+        path = self.deployments / "prefect.yaml"
+        path.write_text(yaml.safe_dump(usual))
+        return path
+
+    @contextmanager
+    def holding(self) -> Iterator[Callable[[str], Path]]:
+        """Let every run wait after each draw; the function waits until a release does."""
+        hold = self.folder / process_patches.HOLD
+        hold.touch()
+        held = self.folder / process_patches.HELD
+
+        def wait(release_id: str) -> Path:
+            path = held / release_id
+            wait_until(path.exists, lambda: (release_id, self.flow_runs()[:5]))
+            return path
+
+        try:
+            yield wait
+        finally:
+            hold.unlink(missing_ok=True)
+
+    # --- commands ---------------------------------------------------------------------------
+
+    def command(self, *arguments: str, seconds: float = START_SECONDS, served: bool = False) -> str:
+        """Run a command of this installation and return what it printed."""
+        done = self.try_command(*arguments, seconds=seconds, served=served)
+        assert done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def try_command(
+        self, *arguments: str, seconds: float = START_SECONDS, served: bool = False
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command of this installation, however it ends; served: it calls the server."""
+        called = self.client_environment if served else {}
+        # Not pipes: a process that stays would keep them open.
+        said, complained = (self.folder / f"command-{name}" for name in ("out", "err"))
+        with said.open("w") as out, complained.open("w") as err:
+            done = subprocess.run(
+                [str(CLUSTMIX), *arguments],
+                cwd=self.folder,
+                env={**self.environment, **called},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                check=False,
+                timeout=seconds,
+            )
+        return subprocess.CompletedProcess(
+            arguments, done.returncode, said.read_text(), complained.read_text()
+        )
+
+    # --- processes --------------------------------------------------------------------------
+
+    def start(self, *options: str) -> str:
+        """Start the server; return what it printed."""
+        return self.command("server", "start", "--port", str(self.port), *options)
+
+    def deploy(self, **crons: str) -> None:
+        """Let the orchestrator hold the usual deployments, with schedules for datasets alone."""
+        self.command("deploy", str(self.write_deployments(**crons)), served=True)
+
+    def verify(self, release_id: str) -> str:
+        """Verify the bundle of a release; return what the command printed."""
+        bundle = self.releases / self.entries()[release_id].dataset / release_id
+        return self.command("verify", str(bundle))
+
+    def stop(self) -> str:
+        """Stop the server; return what it printed."""
+        return self.command("server", "stop")
+
+    def wait_until_answers(self) -> None:
+        """Wait until the orchestrator does."""
+
+        def answers() -> bool:
+            with suppress(httpx.HTTPError, AssertionError):
+                self.ask("GET", "/health")
+                return True
+            return False
+
+        wait_until(answers, lambda: "no answer", seconds=START_SECONDS)
+
+    def processes(self, *words: str) -> list[psutil.Process]:
+        """Return the processes of this installation whose command has all words."""
+        found = {process.pid: process for process in psutil.process_iter() if self._owns(process)}
+        for process in list(found.values()):
+            with suppress(psutil.Error):
+                found |= {child.pid: child for child in process.children(recursive=True)}
+        return [p for p in found.values() if _is_alive(p) and _has(p, words)]
+
+    def _owns(self, process: psutil.Process) -> bool:
+        if process.pid == os.getpid():
+            return False
+        with suppress(psutil.Error):
+            # A database clears its environment, and is named by its folder.
+            return (
+                process.environ().get(MARK) == str(self.folder)
+                or str(self.folder) in " ".join(process.cmdline())
+                or any(process.cwd() == str(place) for place in self._database_folders())
+            )
+        return False
+
+    def _database_folders(self) -> list[Path]:
+        """Return where data of the server's database are that lie outside of the home."""
+        installation = self.home / "installation"
+        if os.geteuid() != 0 or not installation.exists():
+            return []
+        try:
+            home = Path(pwd.getpwnam("postgres").pw_dir)
+        except KeyError:
+            return []
+        folder = home / f"clustmix-{installation.read_text().strip()}"
+        return [folder / "data"] if folder.exists() else []
+
+    def end_everything(self) -> None:
+        """Kill what is left and delete what lies outside of the folder."""
+        left = self.processes()
+        for process in left:
+            with suppress(psutil.Error):
+                process.kill()
+        psutil.wait_procs(left, timeout=30)
+        for data in self._database_folders():
+            shutil.rmtree(data.parent, ignore_errors=True)
+
+    # --- the orchestrator -------------------------------------------------------------------
+
+    @property
+    def address(self) -> str:
+        """Where the page is."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def password(self) -> str:
+        """What the page asks for."""
+        return (self.home / "server" / "page-password").read_text().strip()
+
+    @property
+    def client_environment(self) -> dict[str, str]:
+        """Return the variables with which a command reaches the orchestrator."""
+        return {
+            "PREFECT_API_URL": f"{self.address}/api",
+            "PREFECT_API_AUTH_STRING": self.password,
+        }
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """Call the API of the orchestrator, as its page does."""
+        name, _, word = self.password.partition(":")
+        with httpx.Client(
+            base_url=f"{self.address}/api", auth=(name, word), timeout=60, trust_env=False
+        ) as client:
+            answer = client.request(method, path, json=body, headers=self._token)
+            if answer.status_code == 403:
+                # One for many calls: to make one is a write of the orchestrator's database.
+                made = client.get("/csrf-token", params={"client": "e2e"}).raise_for_status()
+                self._token = {
+                    "Prefect-Csrf-Client": "e2e",
+                    "Prefect-Csrf-Token": made.json()["token"],
+                }
+                answer = client.request(method, path, json=body, headers=self._token)
+        assert answer.is_success, f"{path}: {answer.status_code} {answer.text}"
+        return answer.json() if answer.content else None
+
+    def all_of(self, what: str, **query: Any) -> list[dict[str, Any]]:
+        """Return all objects of a kind that a filter finds."""
+        found: list[dict[str, Any]] = []
+        while page := self.ask(
+            "POST", f"/{what}/filter", {**query, "limit": 200, "offset": len(found)}
+        ):
+            found += page
+        return found
+
+    def flow_runs(self) -> list[FlowRun]:
+        """Return all runs, those to come included."""
+        runs = self.all_of("flow_runs")
+        if not {run["deployment_id"] for run in runs} <= set(self._names):
+            for kind in ("flows", "deployments"):
+                self._names |= {one["id"]: one["name"] for one in self.all_of(kind)}
+            # A run outlives its deployment.
+            self._names |= {run["deployment_id"]: "" for run in runs} | self._names
+        return [
+            FlowRun(
+                id=run["id"],
+                name=run["name"],
+                flow=self._names[run["flow_id"]],
+                deployment=self._names[run["deployment_id"]],
+                state=run["state_type"],
+                state_name=run["state_name"],
+                message=(run["state"] or {}).get("message") or "",
+                parameters=run["parameters"],
+                created_by=(run["created_by"] or {}).get("type") or "",
+                started=run["start_time"] or "",
+            )
+            for run in runs
+        ]
+
+    def run(self, run_id: str) -> FlowRun:
+        """Return a run."""
+        return next(run for run in self.flow_runs() if run.id == run_id)
+
+    def runs_of(self, name: str) -> list[FlowRun]:
+        """Return the runs of a name."""
+        return [run for run in self.flow_runs() if run.name == name]
+
+    def runs_of_deployment(self, name: str) -> list[FlowRun]:
+        """Return the runs of a deployment, those to come included."""
+        return [run for run in self.flow_runs() if run.deployment == name]
+
+    def latest_run(self, flow: str, deployment: str) -> FlowRun:
+        """Return the run of a deployment that has begun last."""
+        runs = [
+            run
+            for run in self.flow_runs()
+            if (run.flow, run.deployment) == (flow, deployment) and run.started
+        ]
+        return max(runs, key=lambda run: run.started)
+
+    def wait_for_new_run(self, known: set[str]) -> FlowRun:
+        """Wait until there is a run of none of the known ids; return it."""
+        found: list[FlowRun] = wait_until(
+            lambda: [run for run in self.flow_runs() if run.id not in known], self.flow_runs
+        )
+        return found[0]
+
+    def artifact_page(self, key: str) -> str:
+        """Return the address of the latest artifact of a key."""
+        of_key = self.all_of("artifacts", artifacts={"key": {"any_": [key]}}, sort="CREATED_DESC")
+        return f"{self.address}/artifacts/artifact/{of_key[0]['id']}"
+
+    def deployment(self, flow: str, name: str) -> dict[str, Any]:
+        """Return a deployment."""
+        found: dict[str, Any] = self.ask("GET", f"/deployments/name/{flow}/{name}")
+        return found
+
+    def request(self, flow: str, deployment: str, **request: Any) -> str:
+        """Ask for a run, as the form of the page does; return its id."""
+        found = self.deployment(flow, deployment)
+        body = {"parameters": {"request": request}}
+        created = self.ask("POST", f"/deployments/{found['id']}/create_flow_run", body)
+        return str(created["id"])
+
+    def wait_for_run(self, run_id: str, *, seconds: float = RUN_SECONDS) -> FlowRun:
+        """Wait until a run has ended and return it."""
+
+        def ended() -> FlowRun | None:
+            run = self.run(run_id)
+            return run if run.state in ENDED else None
+
+        found: FlowRun = wait_until(ended, lambda: self.run(run_id), seconds=seconds)
+        return found
+
+    def wait_until_quiet(self, *, seconds: float = RUN_SECONDS, still_seconds: float = 8.0) -> None:
+        """Wait until nothing runs or waits and nothing new has begun for some seconds."""
+        end, since = time.monotonic() + seconds, time.monotonic()
+        while time.monotonic() - since < still_seconds:
+            busy = [run for run in self.flow_runs() if run.state in _BUSY and not _is_future(run)]
+            if busy or any(self.landing.glob("*.ready.json")) or self._unfinished():
+                since = time.monotonic()
+            assert time.monotonic() < end, f"still at work after {seconds:.0f} s: {busy[:5]}"
+            time.sleep(POLL_SECONDS)
+
+    def _unfinished(self) -> bool:
+        """Whether an arrival or a sealed measurement is still to be taken by a run."""
+        arrivals = self.home / "arrivals"
+        return (arrivals.exists() and bool(ArrivalStore(arrivals).unfinished())) or any(
+            entry.state in (EntryState.SEALED, EntryState.APPROVED) and not entry.needs_approval
+            for entry in self.entries().values()
+        )
+
+    # --- what has to hold -------------------------------------------------------------------
+
+    @property
+    def ledger(self) -> LedgerDatabase:
+        """The ledger."""
+        return LedgerDatabase(
+            self.environment.get("CLUSTMIX_LEDGER_URL") or self.home / "ledger.sqlite",
+            head_file=self.releases / ".ledger-head",
+        )
+
+    def entries(self) -> dict[str, LedgerEntry]:
+        """Return the latest row of each release; makes no ledger."""
+        if not (self.home / "ledger.sqlite").exists():
+            return {}
+        return {entry.release_id: entry for entry in self.ledger.entries()}
+
+    def states(self) -> Counter[str]:
+        """Return how many entries are in each state."""
+        return Counter(entry.state.value for entry in self.entries().values())
+
+    def wait_for_state(
+        self, dataset: str, state: EntryState, *, n: int = 1, seconds: float = RUN_SECONDS
+    ) -> list[LedgerEntry]:
+        """Wait until a dataset has so many entries in a state; return them."""
+
+        def found() -> list[LedgerEntry] | None:
+            entries = [
+                entry
+                for entry in self.entries().values()
+                if (entry.dataset, entry.state) == (dataset, state)
+            ]
+            return entries if len(entries) >= n else None
+
+        result: list[LedgerEntry] = wait_until(
+            found,
+            lambda: (self.states(), [r for r in self.flow_runs() if not _is_future(r)][:10]),
+            seconds=seconds,
+        )
+        return result
+
+    def wait_for_release(self, release_id: str, *, seconds: float = RUN_SECONDS) -> None:
+        """Wait until a release is published."""
+
+        def is_published() -> bool:
+            entry = self.entries().get(release_id)
+            return entry is not None and entry.state is EntryState.PUBLISHED
+
+        wait_until(
+            is_published,
+            lambda: (self.entries().get(release_id), self.flow_runs()[:10]),
+            seconds=seconds,
+        )
+
+    def wait_for_new_release(self, known: set[str], *, seconds: float = RUN_SECONDS) -> LedgerEntry:
+        """Wait until a release of none of the known ids is published; return its entry."""
+        found: list[LedgerEntry] = wait_until(
+            lambda: [
+                entry
+                for release_id, entry in self.entries().items()
+                if release_id not in known and entry.state is EntryState.PUBLISHED
+            ],
+            lambda: (self.states(), self.flow_runs()[:10]),
+            seconds=seconds,
+        )
+        return found[0]
+
+    def damages(self) -> list[str]:
+        """Return everything that may never be: see `forced_installation.Installation`."""
+        return self._forced().damages()
+
+    def drawn(self) -> dict[str, Counter[str]]:
+        """Return how often each statistic was drawn, by release."""
+        return self._forced().drawn()
+
+    def _forced(self) -> forced.Installation:
+        return forced.Installation(
+            self.folder,
+            ledger_url=self.environment.get("CLUSTMIX_LEDGER_URL"),
+            draws=self.draws,
+        )
+
+    def leftovers(self) -> list[str]:
+        """Return files that nobody needs any more, and entries that nobody ends."""
+        entries = self.entries()
+        kept = {
+            e.release_id for e in entries.values() if e.state in (*forced.PAID, EntryState.WITHHELD)
+        }
+        waiting = {
+            e.release_id
+            for e in entries.values()
+            if e.state in forced.PAID and e.state is not EntryState.PUBLISHED
+        }
+        allowed = {
+            self.home / "private": {".lock"},
+            self.home / "pending": waiting,
+            self.home / "measurements": kept,
+            self.landing: {path.name for path in self.landing.glob("*.refused")},
+            self.releases: {
+                *(".ledger-head", ".ledger-head.lock", ".lock"),
+                *(entry.dataset for entry in entries.values()),
+            },
+        }
+        found = [
+            str(path.relative_to(self.folder))
+            for folder, names in allowed.items()
+            for path in (folder.iterdir() if folder.is_dir() else ())
+            if path.name not in names
+        ]
+        found += [
+            f"rows of {path.relative_to(self.folder)}"
+            for folder in (self.home, self.folder / "tmp")
+            for path in folder.rglob("*")
+            if path.suffix in (".csv", ".parquet", ".npy", ".npz")
+            and not any(path.is_relative_to(self.home / kept) for kept in ("pending",))
+            and not path.is_relative_to(self.home / "measurements")
+        ]
+        found += [
+            f"entry {entry.release_id} {entry.state.value}"
+            for entry in entries.values()
+            if entry.state in forced.OPEN
+        ]
+        return found
+
+
+def made_up_table(content: int) -> pd.DataFrame:
+    """Return the cohort with something in it that no other number has; no row is broken."""
+    cohort = made.made_up_cohort().drop(index=1_234)
+    rng = np.random.default_rng([5, content])
+    cohort["age"] = rng.permutation(cohort["age"].to_numpy())
+    return cohort
+
+
+_BUSY = ("SCHEDULED", "PENDING", "RUNNING", "CANCELLING", "PAUSED")
+
+
+def _is_future(run: FlowRun) -> bool:
+    """Return whether a run waits for the time of a schedule."""
+    return (run.state, run.state_name, run.created_by) == ("SCHEDULED", "Scheduled", "SCHEDULE")
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    return False
+
+
+def _has(process: psutil.Process, words: tuple[str, ...]) -> bool:
+    with suppress(psutil.Error):
+        command = " ".join(process.cmdline())
+        return all(word in command for word in words)
+    return False
+
+
+@contextmanager
+def running(
+    folder: Path, prepare: Callable[[ServedInstallation], object], *options: str, **settings: str
+) -> Iterator[ServedInstallation]:
+    """Give an installation that runs; afterwards none of its processes does.
+
+    ``prepare`` writes its site files before the start; ``options`` are those of the start.
+    """
+    installation = ServedInstallation(folder, **settings)
+    try:
+        installation.write_deployments()
+        prepare(installation)
+        installation.start(*options)
+        yield installation
+        installation.stop()
+        left = [" ".join(process.cmdline()) for process in installation.processes()]
+        assert left == [], left
+    finally:
+        installation.end_everything()

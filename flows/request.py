@@ -31,28 +31,33 @@ class ReleaseRequest(BaseModel):
 
     dataset: str = Field(
         title="Dataset",
-        description="Name of the dataset. Its site file says everything else about the release.",
+        description="Name of the dataset, in lower-case letters, digits and hyphens. Its site file "
+        "says everything else about the release.",
         pattern=_NAME,
         max_length=63,
+        json_schema_extra={"position": 0},
     )
     arrival: str | None = Field(
         default=None,
         title="Arrival",
-        description="Id of the table that has arrived and is to be read, as clustmix status lists "
-        "it. Left out: the source that the site file names.",
+        description="Id of the table that has arrived and is to be read, a-YYYYMMDD-xxxxxxxx, as "
+        "clustmix status lists it. Left out: the source that the site file names.",
         pattern=_ARRIVAL_ID,
+        json_schema_extra={"position": 1},
     )
     release_id: str = Field(
         default_factory=new_release_id,
         title="Release id",
-        description="Id of the release. Leave it out: it is made anew.",
+        description="Id of the release, r-YYYYMMDD-xxxxxxxx. Leave it out: it is made anew.",
         pattern=_RELEASE_ID,
+        json_schema_extra={"position": 3},
     )
     new_draw: bool = Field(
         default=False,
         title="New draw",
         description="Draw new noise, and pay again, where this table was measured before. "
         "Otherwise an unchanged table costs nothing and gives the same release.",
+        json_schema_extra={"position": 2},
     )
 
     def site_path(self, settings: Settings) -> Path:
@@ -99,12 +104,17 @@ class PublishRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     dataset: str = Field(
-        title="Dataset", description="Name of the dataset.", pattern=_NAME, max_length=63
+        title="Dataset",
+        description="Name of the dataset, in lower-case letters, digits and hyphens.",
+        pattern=_NAME,
+        max_length=63,
+        json_schema_extra={"position": 0},
     )
     release_id: str = Field(
         title="Release id",
         description="Id of the release whose measurement is sealed, r-YYYYMMDD-xxxxxxxx.",
         pattern=_RELEASE_ID,
+        json_schema_extra={"position": 1},
     )
     decision: str | None = Field(
         default=None,
@@ -112,6 +122,7 @@ class PublishRequest(BaseModel):
         description="What clustmix sign has printed for the officer, approving or rejecting. "
         "Leave it out where no officer has to agree.",
         max_length=20_000,
+        json_schema_extra={"position": 2},
     )
 
 

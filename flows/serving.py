@@ -143,6 +143,8 @@ def arrival_of(request: ReleaseRequest, site: Site) -> Iterator[ReleaseJob]:
     with store.released_as(
         request.arrival, dataset=request.dataset, release_id=request.release_id
     ) as content:
+        # A run that died while it drew is burned here at the latest.
+        ledger_steps.clean_up(site)
         if earlier is not None and _is_burned(site, earlier.release_id):
             raise Withheld(
                 "ARRIVAL_BURNED",

@@ -84,11 +84,11 @@ def waiting_page(manifest: Manifest, folder: str) -> str:
             f'clustmix reject {release_id} --key officer.key --reason "..."',
             "```",
             "",
-            "Elsewhere, with a copy of that folder, and then paste what it prints into the form of "
-            "the deployment publish/on-demand:",
+            "Elsewhere, with a copy of that folder (here `COPY`). What it prints is pasted into "
+            "the form of the deployment publish/on-demand:",
             "",
             "```sh",
-            f'clustmix sign {release_id} --decision approve --key officer.key --reason "..."',
+            'clustmix sign COPY --decision approve --key officer.key --reason "..."',
             "```",
         )
     )

@@ -304,6 +304,19 @@ def test_arrival_that_burned_a_charge_is_not_charged_again_by_itself(
     assert states == ["burned"]
 
 
+def test_arrival_whose_run_died_while_it_drew_is_not_charged_again(installation, landing, emitted):
+    arrival = arrive(landing)
+    with (
+        mock.patch("tasks.measure_steps.run_stage", mock.Mock(side_effect=MemoryError)),
+        mock.patch("tasks.ledger_steps._close_failed"),  # as where it was killed
+    ):
+        died, _ = measured(arrival=arrival)
+    assert [e.state.value for e in site_of_installation().ledger.entries()] == ["executing"]
+    _, state = measured(arrival=arrival)
+    assert state.message.startswith(f"ARRIVAL_BURNED: release {died} of arrival {arrival} ")
+    assert [e.state.value for e in site_of_installation().ledger.entries()] == ["burned"]
+
+
 def test_run_that_stopped_before_it_was_charged_is_tried_again(installation, landing, emitted):
     arrival = arrive(landing)
     with mock.patch("storage.cohorts.CohortReader.header", mock.Mock(side_effect=MemoryError)):
@@ -503,6 +516,8 @@ def test_bar_that_cannot_be_moved_is_given_up(installation, emitted, monkeypatch
 def test_form_describes_every_field_and_its_limits():
     for flow, request in ((measure_cohort, ReleaseRequest), (publish_measurement, PublishRequest)):
         schema = flow.parameters.model_dump()["definitions"][request.__name__]
+        positions = [field["position"] for field in schema["properties"].values()]
+        assert sorted(positions) == list(range(len(positions)))
         for name, field in schema["properties"].items():
             assert field["title"], name
             assert field["description"], name

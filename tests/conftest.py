@@ -25,10 +25,16 @@ configure_prefect(Settings(home=_HOME))
 
 @pytest.fixture(autouse=True)
 def environment_as_it_was() -> Iterator[None]:
-    """Take back what a test sets: commands that find a server tell Prefect in the environment."""
-    before = dict(os.environ)
+    """Take back what a command sets that finds a server, and tells Prefect and Dask of it."""
+
+    def ours() -> dict[str, str]:
+        return {
+            k: v for k, v in os.environ.items() if k.startswith(("PREFECT", "DASK", "CLUSTMIX"))
+        }
+
+    before = ours()
     yield
-    for name in os.environ.keys() - before.keys():
+    for name in ours().keys() - before.keys():
         del os.environ[name]
     os.environ.update(before)
 

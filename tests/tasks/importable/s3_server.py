@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
+from s3fs import S3FileSystem
+
 
 @contextmanager
 def s3_server() -> Iterator[dict[str, str]]:
@@ -19,6 +21,8 @@ def s3_server() -> Iterator[dict[str, str]]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
+    # fsspec keeps a client for each set of arguments, and the address is none of them.
+    S3FileSystem.clear_instance_cache()
     try:
         _wait_for(port, server)
         yield {
@@ -29,6 +33,7 @@ def s3_server() -> Iterator[dict[str, str]]:
             "AWS_EC2_METADATA_DISABLED": "true",
         }
     finally:
+        S3FileSystem.clear_instance_cache()
         server.kill()
         server.wait()
 

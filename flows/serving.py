@@ -163,7 +163,7 @@ def _is_burned(site: Site, release_id: str | None) -> bool:
 
 
 def show_budget(job: ReleaseJob, site: Site) -> None:
-    """Show what the patients have spent; tell of a budget that comes to its end."""
+    """Show what the patients have spent and what is left."""
     balance = ledger_steps.balance_after(job, site)
     _try(
         create_markdown_artifact,

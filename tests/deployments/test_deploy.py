@@ -94,7 +94,7 @@ def named(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ask(path: str, body: dict[str, Any] | None = None) -> Any:
-    with orchestrator() as client:
+    with orchestrator(retries=5) as client:
         if body is None:
             return client._client.get(path).json()
         return client._client.post(path, json=body).json()
@@ -211,7 +211,7 @@ def test_seal_starts_its_publication(server: Server) -> None:
 
 def test_event_with_other_than_ids_starts_nothing_and_is_reported(server: Server) -> None:
     wrong = "../../CANARY"
-    with orchestrator() as client:
+    with orchestrator(retries=5) as client:
         client._client.post(
             "/events",
             json=[
@@ -301,7 +301,7 @@ def test_run_that_falls_silent_is_crashed_and_one_that_does_not_start_is_reporte
 
 def running_run(name: str) -> UUID:
     found = ask("/deployments/name/measure/on-demand")
-    with orchestrator() as client:
+    with orchestrator(retries=5) as client:
         run = client.create_flow_run_from_deployment(
             found["id"], parameters={"request": {"dataset": DATASET}}, name=name
         )
@@ -330,12 +330,12 @@ def tell(event: str, *runs: UUID) -> None:
         }
         for run in runs
     ]
-    with orchestrator() as client:
+    with orchestrator(retries=5) as client:
         client._client.post("/events", json=events)
 
 
 def test_deploying_twice_changes_nothing_and_what_is_paused_stays_so(server: Server) -> None:
-    with orchestrator() as client:
+    with orchestrator(retries=5) as client:
         scheduled = client.read_deployment_by_name(SCHEDULED)
         client.update_deployment_schedule(scheduled.id, scheduled.schedules[0].id, active=False)
         arrival = client.read_deployment_by_name("measure/on-arrival")
@@ -347,7 +347,7 @@ def test_deploying_twice_changes_nothing_and_what_is_paused_stays_so(server: Ser
     answer = server.deploy()
     assert answer == server.first
     assert everything() == before
-    with orchestrator() as client:
+    with orchestrator(retries=5) as client:
         client.update_deployment_schedule(scheduled.id, scheduled.schedules[0].id, active=True)
         client.resume_deployment(arrival.id)
         client._client.patch("/work_pools/public", json={"is_paused": False})
@@ -367,7 +367,7 @@ def test_what_the_files_no_longer_name_is_removed_and_what_is_not_ours_stays(
     (files / "automations.yaml").write_text("automations: []\n", encoding="utf-8")
     foreign_flow = ask("/flows/", {"name": "foreign"})["id"]
     ask("/deployments/", {"name": "foreign", "flow_id": foreign_flow})
-    with orchestrator() as client:
+    with orchestrator(retries=5) as client:
         (one,) = client.read_automations_by_name("clustmix budget low")
         client.create_automation(AutomationCore(**{**one.model_dump(), "name": "foreign"}))
     try:

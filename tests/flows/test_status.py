@@ -216,7 +216,7 @@ def test_with_a_real_server_the_runs_are_shown(site, tmp_path, monkeypatch, caps
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
         soon = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=3)
-        with orchestrator() as client:
+        with orchestrator(retries=5) as client:
             client.create_work_pool(WorkPoolCreate(name="private", type="process"))
             measure = client.create_flow_from_name("measure")
             weekly = client.create_deployment(

@@ -33,7 +33,7 @@ def served(server, monkeypatch):
 
 
 def recorded(name):
-    with orchestrator() as client:
+    with orchestrator(retries=5) as client:
         query = {"filter": {"event": {"name": [name]}}, "limit": 50}
         return client._client.post("/events/filter", json=query).json()["events"]
 
@@ -62,7 +62,7 @@ def test_an_event_is_on_the_server_and_is_recorded_once(served):
 def test_more_events_than_one_request_takes(served):
     many = [PublicEvent("release.revoked", f"clustmix.release.r-{i}", {}) for i in range(130)]
     emit(many)
-    with orchestrator() as client:
+    with orchestrator(retries=5) as client:
         query = {"filter": {"event": {"name": ["release.revoked"]}}}
 
         def count():

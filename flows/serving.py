@@ -139,27 +139,29 @@ def arrival_of(request: ReleaseRequest, site: Site) -> Iterator[ReleaseJob]:
         yield job
         return
     store = ArrivalStore(site.settings.arrivals)
-    earlier = store.find(request.arrival)
     with store.released_as(
         request.arrival, dataset=request.dataset, release_id=request.release_id
     ) as content:
         # A run that died while it drew is burned here at the latest.
         ledger_steps.clean_up(site)
-        if earlier is not None and _is_burned(site, earlier.release_id):
+        # Every run of it, not the last alone: a run may die before it comes to this line.
+        burned = _burned_among(site, store.releases_of(request.arrival))
+        if burned is not None:
             raise Withheld(
                 "ARRIVAL_BURNED",
-                f"release {earlier.release_id} of arrival {request.arrival} was charged and "
+                f"release {burned} of arrival {request.arrival} was charged and "
                 "stopped; once its cause is mended, have the table delivered anew, which is "
                 "charged again",
             )
         yield replace(job, source=job.source.model_copy(update={"path": content, "data": None}))
 
 
-def _is_burned(site: Site, release_id: str | None) -> bool:
-    return any(
-        entry.release_id == release_id and entry.state is EntryState.BURNED
-        for entry in site.ledger.entries()
-    )
+def _burned_among(site: Site, release_ids: tuple[str, ...]) -> str | None:
+    """Return the first release of these that was charged and stopped, None if there is none."""
+    burned = {
+        entry.release_id for entry in site.ledger.entries() if entry.state is EntryState.BURNED
+    }
+    return next((release_id for release_id in release_ids if release_id in burned), None)
 
 
 def show_budget(job: ReleaseJob, site: Site) -> None:

@@ -31,6 +31,12 @@ _SCHEMA = """CREATE TABLE IF NOT EXISTS arrivals (
     landed TEXT
 ) STRICT"""
 
+_RUNS_SCHEMA = """CREATE TABLE IF NOT EXISTS runs (
+    arrival_id TEXT NOT NULL REFERENCES arrivals (arrival_id),
+    release_id TEXT NOT NULL,
+    PRIMARY KEY (arrival_id, release_id)
+) STRICT"""
+
 _COLUMNS = "arrival_id, dataset, content, accepted_at, state, outcome, failures, release_id, landed"
 
 
@@ -147,6 +153,16 @@ class ArrivalTransaction:
             "UPDATE arrivals SET state = 'taken', release_id = ? WHERE arrival_id = ?",
             (release_id, arrival_id),
         )
+        if release_id is not None:
+            self._connection.execute(
+                "INSERT OR IGNORE INTO runs (arrival_id, release_id) VALUES (?, ?)",
+                (arrival_id, release_id),
+            )
+
+    def releases_of(self, arrival_id: str) -> tuple[str, ...]:
+        """Return the releases that have ever taken an arrival, the first one first."""
+        query = "SELECT release_id FROM runs WHERE arrival_id = ? ORDER BY rowid"
+        return tuple(row[0] for row in self._connection.execute(query, (arrival_id,)))
 
     def close(self, arrival_id: str, outcome: Outcome, *, failures: int) -> None:
         """Note the end of an arrival."""
@@ -201,6 +217,7 @@ def arrival_transaction(path: Path) -> Iterator[ArrivalTransaction]:
             connection.execute("PRAGMA synchronous = EXTRA")
             connection.execute("BEGIN IMMEDIATE")
             connection.execute(_SCHEMA)
+            connection.execute(_RUNS_SCHEMA)
             yield ArrivalTransaction(connection)
             connection.execute("COMMIT")
     except (OSError, sqlite3.OperationalError) as error:

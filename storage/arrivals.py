@@ -200,6 +200,11 @@ class ArrivalStore:
             raise _ended(arrival)
         return self._root / arrival_id / arrival.content
 
+    def releases_of(self, arrival_id: str) -> tuple[str, ...]:
+        """Return the releases that have ever taken an arrival, the first one first."""
+        with self._transaction() as rows:
+            return rows.releases_of(arrival_id)
+
     def begin(
         self, arrival_id: str, *, dataset: str | None = None, release_id: str | None = None
     ) -> Arrival:

@@ -317,6 +317,21 @@ def test_arrival_whose_run_died_while_it_drew_is_not_charged_again(installation,
     assert [e.state.value for e in site_of_installation().ledger.entries()] == ["burned"]
 
 
+def test_every_run_of_an_arrival_is_remembered_not_the_last_alone(installation, landing, emitted):
+    arrival = arrive(landing)
+    with (
+        mock.patch("tasks.measure_steps.run_stage", mock.Mock(side_effect=MemoryError)),
+        mock.patch("tasks.ledger_steps._close_failed"),
+    ):
+        died, _ = measured(arrival=arrival)
+    # The second one dies after it has taken the arrival and before it looks at the first.
+    with mock.patch("tasks.ledger_steps.clean_up", mock.Mock(side_effect=MemoryError)):
+        assert measured(arrival=arrival)[1].name == "Failed"
+    _, state = measured(arrival=arrival)
+    assert state.message.startswith(f"ARRIVAL_BURNED: release {died} of arrival {arrival} ")
+    assert [e.state.value for e in site_of_installation().ledger.entries()] == ["burned"]
+
+
 def test_run_that_stopped_before_it_was_charged_is_tried_again(installation, landing, emitted):
     arrival = arrive(landing)
     with mock.patch("storage.cohorts.CohortReader.header", mock.Mock(side_effect=MemoryError)):

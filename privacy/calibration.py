@@ -6,10 +6,12 @@ and a lifetime cap equal to one release pays for exactly one release.
 """
 
 import math
+from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 
+from privacy.accountants.approximate_gaussian import ApproximateGaussianAccountant
 from privacy.accountants.gaussian import SMOOTHING_STDDEV, event_mu_squared, gaussian_delta
 from privacy.accountants.selection import Accountant, accountant_for
 from privacy.errors import ConfigurationError
@@ -29,6 +31,9 @@ from privacy.parameters import Adjacency, PrivacyParameters
 _NO_EVENT = ComposedEvent(events=())
 _MULTIPLIER_PRECISION = 1e-3
 """Relative width at which the search for a noise multiplier stops."""
+
+_ROOM = 1 - 2.0**-18
+"""The booked multiplier is checked a little lower, for roundings on the way to its event."""
 
 
 @lru_cache(maxsize=256)
@@ -180,18 +185,13 @@ def sampled_noise_multiplier(
     PrivacyParameters(epsilon=epsilon, delta=delta)
 
     def spent(noise_multiplier: float) -> Accountant:
-        step = PoissonSampledGaussianEvent(
-            statistic="calibration",
-            noise_multiplier=noise_multiplier,
-            sampling_probability=sampling_probability,
-            n_values=1,
-        )
-        schedule = ComposedEvent(events=(beside, RepeatedEvent(event=step, count=steps)))
+        series = _series(sampling_probability, noise_multiplier, steps)
+        schedule = ComposedEvent(events=(beside, series))
         return accountant_for(schedule, adjacency=adjacency)
 
-    def meets(noise_multiplier: float) -> bool:
+    def excess(noise_multiplier: float) -> float:
         # The same question as for epsilon at delta, and a much quicker one.
-        return spent(noise_multiplier).delta(epsilon=epsilon) <= delta
+        return _log_ratio(spent(noise_multiplier).delta(epsilon=epsilon), delta)
 
     unreachable = ConfigurationError(
         "CALIBRATION_UNREACHABLE",
@@ -201,24 +201,144 @@ def sampled_noise_multiplier(
     )
     if accountant_for(beside, adjacency=adjacency).epsilon(delta=delta) > epsilon:
         raise unreachable
-    # From 1 outwards: the ends of the range are slow to account for and seldom needed.
-    high = 1.0
-    while not meets(high):
+    _series(sampling_probability, 1.0, steps)
+    start = _limit_multiplier(sampling_probability, steps, gdp_mu(epsilon=epsilon, delta=delta))
+    found = _least_multiplier(excess, start=start)
+    if found is None:
+        raise unreachable
+    # Accountants work on grids and are not monotone to the last digit: what is returned meets the
+    # target by itself.
+    while spent(found).epsilon(delta=delta) > epsilon:
+        found *= 1 + 1e-6
+    return found
+
+
+@lru_cache(maxsize=256)
+def booked_noise_multiplier(*, sampling_probability: float, steps: int, mu: float) -> float:
+    """Noise multiplier with which a series of Poisson samples is booked at `mu`, rounded up.
+
+    Parameters
+    ----------
+    sampling_probability : float
+        Public probability with which a patient is in a sample, above 0 and at most 1.
+    steps : int
+        Public number of samples of the series, at least 1.
+    mu : float
+        Budget of the series, above 0.
+
+    Returns
+    -------
+    float
+        The upper end of a search to one part in 1,000, or ``sqrt(steps) / mu`` where everybody is
+        in each sample. `ApproximateGaussianAccountant` finds at most `mu` for it, for add or
+        remove, and still does for a multiplier that is smaller by a part in 300,000 or larger.
+
+    Raises
+    ------
+    ConfigurationError
+        If `mu` is not finite and above 0 (``CALIBRATION_ARGUMENT_INVALID``), another argument is
+        outside its range (``EVENT_INVALID``), or no multiplier up to `MAX_NOISE_MULTIPLIER` is
+        enough (``CALIBRATION_UNREACHABLE``).
+    """
+    if not (math.isfinite(mu) and mu > 0):
+        raise ConfigurationError(
+            "CALIBRATION_ARGUMENT_INVALID",
+            f"expected mu to be finite and above 0, found {mu!r}",
+        )
+    limit = mu * mu * (1 - 2.0**-48)
+
+    def spent(noise_multiplier: float) -> float:
+        series = _series(sampling_probability, noise_multiplier, steps)
+        accountant = ApproximateGaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
+        return accountant.compose(series).mu_squared
+
+    def excess(noise_multiplier: float) -> float:
+        return _log_ratio(spent(max(noise_multiplier * _ROOM, MIN_NOISE_MULTIPLIER)), limit)
+
+    _series(sampling_probability, 1.0, steps)
+    if sampling_probability == 1:
+        found: float | None = max(math.sqrt(steps) / mu, MIN_NOISE_MULTIPLIER)
+        while found is not None and found <= MAX_NOISE_MULTIPLIER and spent(found) > limit:
+            found *= 1 + 2.0**-50
+    else:
+        found = _least_multiplier(excess, start=_limit_multiplier(sampling_probability, steps, mu))
+    if found is None or found > MAX_NOISE_MULTIPLIER:
+        raise ConfigurationError(
+            "CALIBRATION_UNREACHABLE",
+            f"expected mu that some noise multiplier up to {MAX_NOISE_MULTIPLIER} meets, found "
+            f"{mu!r} for {steps} samples with probability {sampling_probability!r}: epsilon is too "
+            "small for the schedule; choose a larger epsilon or fewer and smaller samples",
+        )
+    return found
+
+
+def _series(sampling_probability: float, noise_multiplier: float, steps: int) -> Event:
+    step = PoissonSampledGaussianEvent(
+        statistic="calibration",
+        noise_multiplier=noise_multiplier,
+        sampling_probability=sampling_probability,
+        n_values=1,
+    )
+    return RepeatedEvent(event=step, count=steps)
+
+
+def _limit_multiplier(sampling_probability: float, steps: int, mu: float) -> float:
+    """Return the multiplier of the central limit, ``mu = q sqrt(T (exp(1/z**2) - 1))``.
+
+    A guess to start from (Bu, Dong, Long and Su, "Deep learning with Gaussian differential
+    privacy", Harvard Data Science Review 2020, Corollary 4).
+    """
+    guess = 1 / math.sqrt(math.log1p((mu / sampling_probability) ** 2 / steps))
+    return min(max(guess, MIN_NOISE_MULTIPLIER), MAX_NOISE_MULTIPLIER)
+
+
+def _log_ratio(found: float, wanted: float) -> float:
+    return math.log(found / wanted) if found > 0 else -math.inf
+
+
+def _least_multiplier(excess: Callable[[float], float], *, start: float) -> float | None:
+    """Return the least multiplier with an excess of at most 0, to `_MULTIPLIER_PRECISION`.
+
+    Parameters
+    ----------
+    excess : callable
+        Logarithm of what is spent over the target; falls with the multiplier.
+    start : float
+        A guess.
+
+    Returns
+    -------
+    float or None
+        A multiplier whose own excess is at most 0; None if there is none up to
+        `MAX_NOISE_MULTIPLIER`.
+    """
+    high, above = start, excess(start)
+    low, below = high, above
+    factor = 1.1
+    while above > 0:
         if high >= MAX_NOISE_MULTIPLIER:
-            raise unreachable
-        high = min(2 * high, MAX_NOISE_MULTIPLIER)
-    low = high / 2
-    while low > MIN_NOISE_MULTIPLIER and meets(low):
-        low, high = low / 2, low
-    low = max(low, MIN_NOISE_MULTIPLIER)
-    # Accountants work on grids and are not monotone to the last digit. So `high` is moved only to
-    # values that were accounted for, and what is returned meets the target by itself.
+            return None
+        low, below = high, above
+        high = min(high * factor, MAX_NOISE_MULTIPLIER)
+        above, factor = excess(high), factor * factor
+    while below <= 0 and low > MIN_NOISE_MULTIPLIER:
+        high, above = low, below
+        low = max(low / factor, MIN_NOISE_MULTIPLIER)
+        below, factor = excess(low), factor * factor
+    if below <= 0:
+        return low
+    steps = 0
     while high > low * (1 + _MULTIPLIER_PRECISION):
-        middle = math.sqrt(low * high)
-        if meets(middle):
-            high = middle
+        # By turns a little above and a little below where the line through both ends is 0, and
+        # every third time the middle, which ends the search whatever the curve is.
+        span = math.log(high / low)
+        part = below / (below - above) if math.isfinite(above) and steps % 3 < 2 else 0.5
+        aim = part * span + (0.3, -0.3, 0.0)[steps % 3] * _MULTIPLIER_PRECISION
+        middle = low * math.exp(min(max(aim, 0.01 * span), 0.99 * span))
+        found = excess(middle)
+        if found <= 0:
+            high, above = middle, found
         else:
-            low = middle
-    while spent(high).epsilon(delta=delta) > epsilon:
-        high *= 1 + 1e-6
+            low, below = middle, found
+        steps += 1
     return high

@@ -9,6 +9,7 @@ from privacy.events import (
     ComposedEvent,
     DiscreteGaussianEvent,
     Event,
+    ExponentialMechanismEvent,
     GaussianEvent,
     ParallelEvent,
     PoissonSampledGaussianEvent,
@@ -24,6 +25,7 @@ _MAX_DEPTH = 32
 
 _KINDS: Mapping[str, type[Any]] = {
     "discrete_gaussian": DiscreteGaussianEvent,
+    "exponential_mechanism": ExponentialMechanismEvent,
     "gaussian": GaussianEvent,
     "poisson_sampled_gaussian": PoissonSampledGaussianEvent,
     "sampled_without_replacement_gaussian": SampledWithoutReplacementGaussianEvent,

@@ -23,6 +23,9 @@ MAX_NOISE_STDDEV = 2.0**55
 MIN_NOISE_MULTIPLIER, MAX_NOISE_MULTIPLIER = 0.01, 1e6
 """Range of the noise multiplier of a sampled draw, in which its accountants were checked."""
 
+MIN_SELECTION_EPSILON, MAX_SELECTION_EPSILON = 1e-9, 100.0
+"""Range of epsilon of one private selection, in nats."""
+
 MAX_REPETITIONS = 10**12
 """Largest number of times that a draw happens inside one event."""
 
@@ -54,13 +57,13 @@ def shown(value: object) -> str:
     return f"a {type(value).__name__}"
 
 
-def _check_draw(event: Any) -> None:
-    """Check the fields that every draw has."""
+def _check_draw(event: Any, size: str = "n_values") -> None:
+    """Check the fields that every draw has, the one that counts its values among them."""
     if not isinstance(event.statistic, str) or not event.statistic:
         raise event_invalid(f"expected the name of a statistic, found {shown(event.statistic)}")
-    if not _is_count(event.n_values):
+    if not _is_count(getattr(event, size)):
         raise event_invalid(
-            f"expected n_values to be an integer from 1, found {shown(event.n_values)}"
+            f"expected {size} to be an integer from 1, found {shown(getattr(event, size))}"
         )
     if not isinstance(event.adjacency, Adjacency):
         raise event_invalid(f"expected an Adjacency, found {shown(event.adjacency)}")
@@ -146,6 +149,53 @@ class DiscreteGaussianEvent(GaussianEvent):
             raise event_invalid(
                 f"expected noise_stddev from {MIN_DISCRETE_NOISE_STDDEV} to {MAX_NOISE_STDDEV} "
                 f"grid units, found {self.noise_stddev!r}; change the scale of the grid"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExponentialMechanismEvent:
+    """One private selection: the index of one of several public candidates, and nothing else.
+
+    Candidate ``j`` is chosen with probability proportional to ``exp(epsilon u_j / (2 D))``, where
+    the score ``u_j`` of each candidate changes by at most ``D`` between neighbours. Such a draw is
+    (epsilon, 0)-DP and of range epsilon, see `privacy.accountants.bounded_range`; for a draw of
+    which only the first is known there is no event.
+
+    Parameters
+    ----------
+    statistic : str
+        Public name of the selection.
+    epsilon : float
+        In nats, from `MIN_SELECTION_EPSILON` to `MAX_SELECTION_EPSILON`.
+    n_candidates : int
+        Number of candidates, at least 1.
+    adjacency : Adjacency
+        The neighbours for which the sensitivity of the scores was proven.
+    unit : ProtectedUnit
+        What neighbours differ in.
+
+    Raises
+    ------
+    ConfigurationError
+        If a field is outside its range or of another type.
+    """
+
+    statistic: str
+    epsilon: float
+    n_candidates: int
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+    unit: ProtectedUnit = ProtectedUnit.PATIENT
+
+    def __post_init__(self) -> None:
+        """Refuse what is not a selection; events are also built from files."""
+        _check_draw(self, "n_candidates")
+        if not (
+            _is_number(self.epsilon)
+            and MIN_SELECTION_EPSILON <= self.epsilon <= MAX_SELECTION_EPSILON
+        ):
+            raise event_invalid(
+                f"expected epsilon of a selection to be a number from {MIN_SELECTION_EPSILON} to "
+                f"{MAX_SELECTION_EPSILON}, found {shown(self.epsilon)}"
             )
 
 
@@ -327,8 +377,11 @@ class RepeatedEvent:
 
 
 GaussianDraw = GaussianEvent | DiscreteGaussianEvent
+UnsampledDraw = GaussianDraw | ExponentialMechanismEvent
+"""Draws that read all patients: their cost is a number ``mu``."""
+
 SampledDraw = PoissonSampledGaussianEvent | SampledWithoutReplacementGaussianEvent
-Draw = GaussianDraw | SampledDraw
+Draw = UnsampledDraw | SampledDraw
 Event = Draw | ComposedEvent | ParallelEvent | RepeatedEvent
 
 
@@ -364,8 +417,8 @@ def leaves(event: Event) -> tuple[Draw, ...]:
     Returns
     -------
     tuple of Draw
-        Gaussian, discrete Gaussian and sampled events. The draws of a repeated event are listed
-        once.
+        Gaussian, discrete Gaussian and sampled events and selections. The draws of a repeated
+        event are listed once.
     """
     if isinstance(event, Draw):
         return (event,)

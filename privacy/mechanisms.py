@@ -1,12 +1,14 @@
-"""The discrete Gaussian mechanism: the only place where noise meets an exact statistic."""
+"""The two mechanisms: the only place where noise meets an exact statistic or private scores."""
 
+import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privacy.errors import ConfigurationError
-from privacy.events import DiscreteGaussianEvent
+from privacy.events import DiscreteGaussianEvent, ExponentialMechanismEvent
 from privacy.parameters import Adjacency
 from privacy.randomness import NoiseSource
 
@@ -99,3 +101,109 @@ def discrete_gaussian_mechanism(
     values = exact + noise_source.discrete_gaussian(exact.shape, noise_stddev=noise_stddev)
     values.setflags(write=False)
     return NoisyStatistic(values=values, event=event)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectedCandidate:
+    """A privately selected candidate with the event of its draw.
+
+    Parameters
+    ----------
+    index : int
+        Which of the public candidates; nothing of its score.
+    event : ExponentialMechanismEvent
+        What the draw costs.
+    """
+
+    index: int
+    event: ExponentialMechanismEvent
+
+
+def exponential_mechanism(
+    scores: NDArray[np.int64],
+    *,
+    statistic: str,
+    score_sensitivity: int,
+    epsilon: float,
+    adjacency: Adjacency,
+    noise_source: NoiseSource,
+) -> SelectedCandidate:
+    """Select one of several public candidates, more likely one with a high score.
+
+    Candidate ``j`` is drawn with probability proportional to ``exp(epsilon u_j / (2 D))`` (McSherry
+    and Talwar, "Mechanism design via differential privacy", FOCS 2007). Scores are integers and the
+    draw is exact: no probability is rounded.
+
+    Parameters
+    ----------
+    scores : int64 array of shape (n_candidates,), not empty
+        Private scores ``u_j``, in grid units.
+    statistic : str
+        Public name of the selection.
+    score_sensitivity : int
+        Proven largest change ``D`` of a single score between neighbours, in grid units, from 1 to
+        2**61. Scores may change in both directions and all at once.
+    epsilon : float
+        In nats, as in `privacy.events.ExponentialMechanismEvent`.
+    adjacency : Adjacency
+        The neighbours for which the sensitivity was proven.
+    noise_source : NoiseSource
+        Where the randomness comes from.
+
+    Returns
+    -------
+    SelectedCandidate
+        Public.
+
+    Raises
+    ------
+    ConfigurationError
+        If `scores` is not an int64 array of one dimension or is empty or too large, or the
+        sensitivity is not acceptable (``STATISTIC_INVALID``), or the event is not
+        (``EVENT_INVALID``). Nothing is drawn then.
+
+    Privacy
+    -------
+    Adjacency: as given. Sensitivity: as given, the caller has proven it. Event: one
+    `ExponentialMechanismEvent`; (epsilon, 0)-DP and of range epsilon, ``mu`` and proof in
+    `privacy.accountants.bounded_range`.
+    """
+    if (
+        not isinstance(scores, np.ndarray)
+        or scores.dtype != np.int64
+        or scores.ndim != 1
+        or scores.size == 0
+    ):
+        raise ConfigurationError(
+            "STATISTIC_INVALID",
+            f"expected the scores of {statistic!r} to be an int64 array of one dimension that is "
+            "not empty; put them on an integer grid first",
+        )
+    if (
+        not isinstance(score_sensitivity, int)
+        or isinstance(score_sensitivity, bool)
+        or not 1 <= score_sensitivity <= MAX_EXACT_VALUE
+    ):
+        raise ConfigurationError(
+            "STATISTIC_INVALID",
+            f"expected the sensitivity of the scores of {statistic!r} to be an integer from 1 to "
+            "2**61, in grid units",
+        )
+    event = ExponentialMechanismEvent(
+        statistic=statistic, epsilon=epsilon, n_candidates=scores.size, adjacency=adjacency
+    )
+    if scores.max() > MAX_EXACT_VALUE or scores.min() < -MAX_EXACT_VALUE:
+        raise ConfigurationError(
+            "STATISTIC_INVALID",
+            f"expected the scores of {statistic!r} to stay below 2**61 in magnitude; "
+            "use a coarser grid",
+        )
+    scale = _selection_scale(score_sensitivity, epsilon)
+    return SelectedCandidate(index=noise_source.select_max(scores, scale=scale), event=event)
+
+
+def _selection_scale(score_sensitivity: int, epsilon: float) -> float:
+    """Return ``2 D / epsilon`` rounded up, so that no rounding makes epsilon larger."""
+    exact = 2 * Fraction(score_sensitivity) / Fraction(epsilon)
+    scale = float(exact)
+    return scale if Fraction(scale) >= exact else math.nextafter(scale, math.inf)

@@ -6,12 +6,14 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Protocol
 
 import numpy as np
 import opendp.domains
 import opendp.measurements
+import opendp.measures
 import opendp.metrics
 import opendp.mod
 from numpy.typing import NDArray
@@ -29,8 +31,12 @@ _VALUES_AT_ONCE = 65_536
 _features_lock = threading.Lock()
 
 
+SECRET_KEY_BYTES = 32
+"""Length of a key for secret coins: 256 bits."""
+
+
 class NoiseSource(Protocol):
-    """A source of discrete Gaussian noise.
+    """A source of discrete Gaussian noise, of private choices and of keys for secret coins.
 
     Attributes
     ----------
@@ -44,6 +50,12 @@ class NoiseSource(Protocol):
         self, shape: tuple[int, ...], *, noise_stddev: float
     ) -> NDArray[np.int64]:
         """Draw independent values with weights ``exp(-z**2 / (2 noise_stddev**2))``."""
+
+    def select_max(self, scores: NDArray[np.int64], *, scale: float) -> int:
+        """Draw an index with weights ``exp(scores / scale)``."""
+
+    def secret_key(self) -> bytes:
+        """Draw a new key of `SECRET_KEY_BYTES` bytes."""
 
 
 class OperatingSystemNoise:
@@ -91,6 +103,39 @@ class OperatingSystemNoise:
                 noise[start : start + values.size] = values
                 start += values.size
         return noise.astype(np.int64, copy=False).reshape(shape)
+
+    def select_max(self, scores: NDArray[np.int64], *, scale: float) -> int:
+        """Draw an index: the largest of the scores with Gumbel noise, exactly.
+
+        Parameters
+        ----------
+        scores : int64 array of shape (n,)
+            Private scores, n at least 1.
+        scale : float
+            Of the noise, above 0; taken as the exact rational that the float is.
+
+        Returns
+        -------
+        int
+            Index ``j`` with probability proportional to ``exp(scores[j] / scale)``. OpenDP's
+            sampler refines bounds of the noise, in arithmetic of any precision, until they are
+            apart: it compares the real numbers, and no rounding enters. Some 5 microseconds per
+            score.
+        """
+        return int(_exact_selection(scale)([int(score) for score in scores]))
+
+    def secret_key(self) -> bytes:
+        """Draw a new key from the operating system.
+
+        Sampling coins that are expanded from it are as secret as the key: it stays in memory, and
+        goes into no log, no file and no manifest.
+
+        Returns
+        -------
+        bytes
+            `SECRET_KEY_BYTES` uniform bytes, another key at every call.
+        """
+        return os.urandom(SECRET_KEY_BYTES)
 
 
 def exact_discrete_gaussian(count: int, *, noise_stddev: float) -> Iterator[NDArray[np.int64]]:
@@ -191,24 +236,43 @@ def _failed(found: str) -> ClustMixError:
 
 def _exact_gaussian(noise_stddev: float) -> Any:
     """OpenDP's Gaussian mechanism for vectors of 64-bit integers."""
+    with _unreviewed_parts():
+        return opendp.measurements.make_gaussian(
+            opendp.domains.vector_domain(opendp.domains.atom_domain(T="i64")),
+            opendp.metrics.l2_distance(T="f64"),
+            scale=noise_stddev,
+        )
+
+
+def _exact_selection(scale: float) -> Any:
+    """OpenDP's report noisy max with Gumbel noise, which is the exponential mechanism."""
+    # The measure chooses the noise: for pure differential privacy it would be exponential noise,
+    # permute-and-flip, whose losses have twice the range.
+    with _unreviewed_parts():
+        return opendp.measurements.make_noisy_max(
+            opendp.domains.vector_domain(opendp.domains.atom_domain(T="i64")),
+            opendp.metrics.linf_distance(T="i64"),
+            opendp.measures.zero_concentrated_divergence(),
+            scale=scale,
+        )
+
+
+@contextmanager
+def _unreviewed_parts() -> Iterator[None]:
     # "contrib" marks parts of OpenDP without a completed review of their proof. The switch is for
-    # the whole process, so it is on for this one constructor only and then as it was.
+    # the whole process, so it is on for one constructor only and then as it was.
     with _features_lock:
         was_enabled = "contrib" in opendp.mod.GLOBAL_FEATURES
         opendp.mod.enable_features("contrib")
         try:
-            return opendp.measurements.make_gaussian(
-                opendp.domains.vector_domain(opendp.domains.atom_domain(T="i64")),
-                opendp.metrics.l2_distance(T="f64"),
-                scale=noise_stddev,
-            )
+            yield
         finally:
             if not was_enabled:
                 opendp.mod.disable_features("contrib")
 
 
 class SeededNoise:
-    """Reproducible noise for tests: a rounded normal. Whatever it touches is tainted.
+    """Reproducible draws for tests: a rounded normal, a Gumbel maximum. What they touch is tainted.
 
     Parameters
     ----------
@@ -220,6 +284,7 @@ class SeededNoise:
 
     def __init__(self, seed: int) -> None:
         self._generator = np.random.default_rng(seed)
+        self._keys = np.random.default_rng([seed, 1])
 
     def discrete_gaussian(
         self, shape: tuple[int, ...], *, noise_stddev: float
@@ -227,3 +292,16 @@ class SeededNoise:
         """Draw an int64 array of independent rounded normal values."""
         normal = self._generator.normal(0.0, noise_stddev, shape)
         return np.asarray(np.rint(normal), dtype=np.int64)
+
+    def select_max(self, scores: NDArray[np.int64], *, scale: float) -> int:
+        """Draw an index by Gumbel noise in double precision."""
+        noise = self._generator.gumbel(0.0, scale, len(scores))
+        return int(np.argmax((scores - scores.max()) + noise))
+
+    def secret_key(self) -> bytes:
+        """Draw the next key that follows from the seed: secret to nobody who knows the seed.
+
+        The keys of a source differ from each other, and have a stream of their own: drawing one
+        changes none of the noise.
+        """
+        return self._keys.bytes(SECRET_KEY_BYTES)

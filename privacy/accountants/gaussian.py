@@ -31,15 +31,18 @@ from dataclasses import dataclass, replace
 
 from scipy.special import erfcx, ndtr
 
+from privacy.accountants.bounded_range import selection_mu
 from privacy.errors import ConfigurationError
 from privacy.events import (
     ComposedEvent,
     DiscreteGaussianEvent,
     Event,
+    ExponentialMechanismEvent,
     GaussianEvent,
     ParallelEvent,
     RepeatedEvent,
     SampledDraw,
+    UnsampledDraw,
 )
 from privacy.parameters import Adjacency
 
@@ -153,19 +156,22 @@ def gaussian_epsilon(*, delta: float, mu: float) -> float:
             high = middle
 
 
-def event_mu_squared(event: GaussianEvent) -> float:
+def event_mu_squared(event: UnsampledDraw) -> float:
     """Square of the GDP parameter of one draw, for the adjacency of the event, rounded up.
 
     Parameters
     ----------
-    event : GaussianEvent or DiscreteGaussianEvent
+    event : GaussianEvent, DiscreteGaussianEvent or ExponentialMechanismEvent
         One draw.
 
     Returns
     -------
     float
-        ``S**2 / sigma**2``, or ``S**2 / (sigma**2 - SMOOTHING_STDDEV**2)`` for discrete noise.
+        ``S**2 / sigma**2``, or ``S**2 / (sigma**2 - SMOOTHING_STDDEV**2)`` for discrete noise;
+        for a selection the square of `privacy.accountants.bounded_range.selection_mu`.
     """
+    if isinstance(event, ExponentialMechanismEvent):
+        return selection_mu(event.epsilon) ** 2 * (1 + _ULP)
     variance = event.noise_stddev**2
     if isinstance(event, DiscreteGaussianEvent):
         variance -= SMOOTHING_STDDEV**2
@@ -237,6 +243,24 @@ def adjacency_factor(*, proven_for: Adjacency, asked: Adjacency, statistic: str)
     )
 
 
+def unsampled_draw(event: SampledDraw) -> GaussianEvent:
+    """Return the draw from all patients, which never costs less; proof in `selection`.
+
+    Parameters
+    ----------
+    event : PoissonSampledGaussianEvent or SampledWithoutReplacementGaussianEvent
+        One draw from a sample.
+    """
+    return GaussianEvent(
+        statistic=event.statistic,
+        l2_sensitivity=1.0,
+        noise_stddev=event.noise_multiplier,
+        n_values=event.n_values,
+        adjacency=event.adjacency,
+        unit=event.unit,
+    )
+
+
 def refuse_sampled(event: SampledDraw) -> ConfigurationError:
     """Return the error for a draw whose cost is not that of a Gaussian mechanism."""
     return ConfigurationError(
@@ -301,7 +325,7 @@ class GaussianAccountant:
         return replace(self, mu_squared=total)
 
     def _cost(self, event: Event) -> float:
-        if isinstance(event, GaussianEvent):
+        if isinstance(event, UnsampledDraw):
             return event_mu_squared(event) * adjacency_factor(
                 proven_for=event.adjacency, asked=self.adjacency, statistic=event.statistic
             )

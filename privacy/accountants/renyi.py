@@ -34,16 +34,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.accountants.bounded_range import selection_rho
 from privacy.accountants.gaussian import MIN_DELTA, adjacency_factor, event_mu_squared
 from privacy.errors import ConfigurationError
 from privacy.events import (
     ComposedEvent,
     Event,
-    GaussianEvent,
+    ExponentialMechanismEvent,
     ParallelEvent,
     PoissonSampledGaussianEvent,
     RepeatedEvent,
     SampledDraw,
+    UnsampledDraw,
 )
 from privacy.parameters import Adjacency
 
@@ -155,11 +157,17 @@ class RenyiAccountant:
 
     def _cost(self, event: Event) -> NDArray[np.float64]:
         orders = np.asarray(ORDERS, dtype=np.float64)
-        if isinstance(event, GaussianEvent):
+        if isinstance(event, UnsampledDraw):
             factor = adjacency_factor(
                 proven_for=event.adjacency, asked=self.adjacency, statistic=event.statistic
             )
-            return factor * event_mu_squared(event) / 2 * orders * (1 + 2.0**-50)
+            # zCDP is a bound at every order; for a selection it is below that of its mu.
+            rho = (
+                selection_rho(event.epsilon)
+                if isinstance(event, ExponentialMechanismEvent)
+                else event_mu_squared(event) / 2
+            )
+            return factor * rho * orders * (1 + 2.0**-50)
         if isinstance(event, RepeatedEvent):
             return event.count * self._cost(event.event) * (1 + 2.0**-50)
         if isinstance(event, ComposedEvent):

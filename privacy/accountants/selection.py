@@ -4,18 +4,18 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Protocol, Self
 
-from privacy.accountants.gaussian import GaussianAccountant
+from privacy.accountants.approximate_gaussian import ApproximateGaussianAccountant
+from privacy.accountants.gaussian import GaussianAccountant, unsampled_draw
 from privacy.accountants.loss_distribution import LossDistributionAccountant
 from privacy.accountants.renyi import RenyiAccountant
 from privacy.errors import ConfigurationError
 from privacy.events import (
     ComposedEvent,
     Event,
-    GaussianEvent,
     ParallelEvent,
-    PoissonSampledGaussianEvent,
     RepeatedEvent,
-    SampledWithoutReplacementGaussianEvent,
+    SampledDraw,
+    UnsampledDraw,
     leaves,
 )
 from privacy.ledger import charged_rho
@@ -63,7 +63,7 @@ def accountant_for(event: Event, *, adjacency: Adjacency) -> Accountant:
     ConfigurationError
         If the adjacency of a draw does not allow the question (code ``ADJACENCY_MISMATCH``).
     """
-    if all(isinstance(leaf, GaussianEvent) for leaf in leaves(event)):
+    if all(isinstance(leaf, UnsampledDraw) for leaf in leaves(event)):
         return GaussianAccountant(adjacency=adjacency).compose(event)
     try:
         return LossDistributionAccountant(adjacency=adjacency).compose(event)
@@ -94,16 +94,10 @@ def without_sampling(event: Event) -> Event:
     Event
         Of the same form, with `GaussianEvent` for each sampled draw.
     """
-    if isinstance(event, GaussianEvent):
+    if isinstance(event, UnsampledDraw):
         return event
-    if isinstance(event, PoissonSampledGaussianEvent | SampledWithoutReplacementGaussianEvent):
-        return GaussianEvent(
-            statistic=event.statistic,
-            l2_sensitivity=1.0,
-            noise_stddev=event.noise_multiplier,
-            n_values=event.n_values,
-            adjacency=event.adjacency,
-        )
+    if isinstance(event, SampledDraw):
+        return unsampled_draw(event)
     if isinstance(event, RepeatedEvent):
         return replace(event, event=without_sampling(event.event))
     members = tuple(map(without_sampling, event.events))
@@ -117,13 +111,14 @@ def ledger_rho(event: Event, *, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> 
 
     The sum of the ledger is valid for releases that are chosen in view of earlier ones because
     ``mu**2`` of Gaussian differential privacy adds up under a cap (see `privacy.ledger`). So the
-    amount is ``mu**2 / 2`` of a ``mu`` that is proven for the whole event: exact for Gaussian
-    draws, and for sampled draws the value of `without_sampling`.
+    amount is ``mu**2 / 2`` of a ``mu`` that is proven for the whole event: exact for draws from all
+    patients; for series of Poisson samples under add or remove that of
+    `privacy.accountants.approximate_gaussian`, which has the gain of sampling and whose slack is
+    to be added to the delta of all releases together; and for other samples, or where there are
+    too many series, that of `without_sampling`, without any slack.
 
-    The gain of sampling is not booked, because no smaller amount is proven: at large orders the
-    divergence of a sampled draw is that of the unsampled one, and a distribution, which does show
-    the gain, may not be added up in a ledger. The epsilon that is printed for the release itself
-    has the gain; only its share of the lifetime budget has not.
+    The epsilon that is printed for a schedule alone may be a little smaller than the booked one: a
+    distribution of the loss is tighter, and may not be added up in a ledger.
 
     Parameters
     ----------
@@ -143,4 +138,10 @@ def ledger_rho(event: Event, *, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> 
         If the adjacency of a draw does not allow it, nothing is drawn, or the amount is above
         `privacy.ledger.MAX_RHO`.
     """
-    return charged_rho(GaussianAccountant(adjacency=adjacency).compose(without_sampling(event)).rho)
+    try:
+        booked = ApproximateGaussianAccountant(adjacency=adjacency).compose(event).rho
+    except ConfigurationError as error:
+        if error.code != "ACCOUNTANT_UNSUITABLE":
+            raise
+        booked = GaussianAccountant(adjacency=adjacency).compose(without_sampling(event)).rho
+    return charged_rho(booked)

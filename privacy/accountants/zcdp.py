@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from privacy.accountants.bounded_range import selection_rho
 from privacy.accountants.gaussian import (
     MIN_DELTA,
     adjacency_factor,
@@ -23,7 +24,14 @@ from privacy.accountants.gaussian import (
     refuse_sampled,
 )
 from privacy.errors import ConfigurationError
-from privacy.events import ComposedEvent, Event, GaussianEvent, ParallelEvent, RepeatedEvent
+from privacy.events import (
+    ComposedEvent,
+    Event,
+    ExponentialMechanismEvent,
+    ParallelEvent,
+    RepeatedEvent,
+    UnsampledDraw,
+)
 from privacy.parameters import Adjacency
 
 _ULP = 2.0**-50
@@ -163,7 +171,7 @@ def zcdp_rho(*, epsilon: float, delta: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZCDPAccountant:
-    """Total of the Gaussian events so far; immutable, `compose` returns a new accountant.
+    """Total of the events so far; immutable, `compose` returns a new accountant.
 
     Parameters
     ----------
@@ -188,12 +196,14 @@ class ZCDPAccountant:
         return replace(self, rho=math.nextafter(self.rho + self._cost(event), math.inf))
 
     def _cost(self, event: Event) -> float:
-        if isinstance(event, GaussianEvent):
-            # The same for noise on the integers, without any loss for the grid.
-            ratio = event.l2_sensitivity / event.noise_stddev
+        if isinstance(event, UnsampledDraw):
             factor = adjacency_factor(
                 proven_for=event.adjacency, asked=self.adjacency, statistic=event.statistic
             )
+            if isinstance(event, ExponentialMechanismEvent):
+                return factor * selection_rho(event.epsilon) * (1 + _ULP)
+            # The same for noise on the integers, without any loss for the grid.
+            ratio = event.l2_sensitivity / event.noise_stddev
             return factor * ratio * ratio / 2 * (1 + _ULP)
         if isinstance(event, ComposedEvent):
             return math.fsum(map(self._cost, event.events)) * (1 + _ULP)

@@ -8,11 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privacy.accountants.gaussian import GaussianAccountant, gaussian_delta
+from privacy.accountants.approximate_gaussian import (
+    SLACK_DELTA,
+    ApproximateGaussianAccountant,
+)
+from privacy.accountants.gaussian import GaussianAccountant, gaussian_delta, gaussian_epsilon
 from privacy.accountants.loss_distribution import LossDistributionAccountant
 from privacy.accountants.renyi import RenyiAccountant
 from privacy.accountants.selection import accountant_for
 from privacy.calibration import (
+    booked_noise_multiplier,
     discrete_noise_stddev,
     gdp_mu,
     gdp_rho,
@@ -238,3 +243,103 @@ def test_a_schedule_that_cannot_be_calibrated_is_refused(
     }
     with pytest.raises(ConfigurationError, match=message):
         sampled_noise_multiplier(**{**arguments, **changes})
+
+
+def booked(probability: float, noise_multiplier: float, steps: int) -> float:
+    accountant = ApproximateGaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
+    return accountant.compose(schedule(probability, noise_multiplier, steps)).mu
+
+
+@pytest.mark.parametrize(
+    ("probability", "steps", "mu", "noise_multiplier"),
+    [
+        (0.01, 2000, 0.2681, 1.868),
+        (0.01, 2000, 1.1212, 0.791),
+        (0.5, 500, 0.2681, 41.82),
+        (0.02, 100, 0.1422, 1.820),
+    ],
+)
+def test_a_series_is_booked_at_its_budget_and_less_noise_would_not_do(
+    probability: float, steps: int, mu: float, noise_multiplier: float
+) -> None:
+    found = booked_noise_multiplier(sampling_probability=probability, steps=steps, mu=mu)
+    assert found == pytest.approx(noise_multiplier, rel=2e-3)
+    assert booked(probability, found, steps) <= mu
+    assert booked(probability, found * (1 - 2e-3), steps) > mu
+    # Roundings on the way to an event do no harm.
+    assert booked(probability, found * (1 - 2.0**-19), steps) <= mu
+
+
+@pytest.mark.parametrize("mu", [0.05, 0.4])
+def test_little_more_noise_than_the_tight_value_is_booked(mu: float) -> None:
+    # The price of a ledger that adds up: some percent of the noise where many samples are drawn.
+    target = gaussian_epsilon(delta=1e-5, mu=mu)
+    series: dict[str, Any] = {"sampling_probability": 0.05, "steps": 1000}
+    tight = sampled_noise_multiplier(
+        **series, epsilon=target, delta=1e-5, adjacency=Adjacency.ADD_REMOVE
+    )
+    found = booked_noise_multiplier(**series, mu=mu)
+    assert tight * (1 - 2e-3) <= found <= tight * 1.02
+
+
+@pytest.mark.parametrize("mu", [0.01, 0.3, 400.0])
+def test_a_series_of_everybody_has_the_plain_gaussian_noise(mu: float) -> None:
+    found = booked_noise_multiplier(sampling_probability=1.0, steps=7, mu=mu)
+    exact = max(math.sqrt(7) / mu, 0.01)
+    assert exact <= found <= exact * (1 + 1e-12)
+    accountant = ApproximateGaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
+    spent = accountant.compose(schedule(1.0, found, 7))
+    assert spent.mu <= mu
+    assert spent.slack_delta == 0
+
+
+def test_a_budget_beyond_any_need_takes_the_least_noise() -> None:
+    assert booked_noise_multiplier(sampling_probability=0.5, steps=1, mu=1e3) == 0.01
+
+
+def test_two_series_and_a_statistic_fit_the_budget_that_was_split_among_them() -> None:
+    mu = gdp_mu(epsilon=1.0, delta=1e-6) * (1 - 1e-4)
+    part = mu / math.sqrt(3) * (1 - 1e-12)
+    noise = booked_noise_multiplier(sampling_probability=0.05, steps=50, mu=part)
+    events = (
+        schedule(0.05, noise, 50),
+        GaussianEvent(statistic="a", l2_sensitivity=part, noise_stddev=1.0, n_values=1),
+        schedule(0.05, noise, 50),
+    )
+    accountant = ApproximateGaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
+    spent = accountant.compose(ComposedEvent(events=events))
+    assert spent.mu <= mu
+    assert spent.slack_delta == 2 * SLACK_DELTA
+    # A ten-thousandth of mu is more than what the slack of two series costs at delta = 1e-6.
+    assert spent.epsilon(delta=1e-6) <= 1.0 * (1 + 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"mu": 0.0},
+            r"CALIBRATION_ARGUMENT_INVALID: expected mu to be finite and above 0, found 0\.0",
+        ),
+        ({"mu": math.inf}, "CALIBRATION_ARGUMENT_INVALID: expected mu to be finite and above 0"),
+        ({"mu": math.nan}, "CALIBRATION_ARGUMENT_INVALID: expected mu to be finite and above 0"),
+        ({"steps": 0}, "EVENT_INVALID: expected count to be an integer from 1"),
+        ({"sampling_probability": 0.0}, "EVENT_INVALID: expected sampling_probability"),
+        ({"sampling_probability": 1.5}, "EVENT_INVALID: expected sampling_probability"),
+        (
+            {"sampling_probability": 1.0, "steps": 10**10, "mu": 0.01},
+            r"CALIBRATION_UNREACHABLE: expected mu that some noise multiplier up to 1000000\.0 "
+            r"meets, found 0\.01 for 10000000000 samples with probability 1\.0: epsilon is too "
+            "small for the schedule; choose a larger epsilon or fewer and smaller samples",
+        ),
+        (
+            {"sampling_probability": 0.9, "steps": 10**9, "mu": 1e-3},
+            r"CALIBRATION_UNREACHABLE: .* probability 0\.9: epsilon is too small for the schedule",
+        ),
+        ({"mu": 1e-7}, "CALIBRATION_UNREACHABLE: .*: epsilon is too small for the schedule"),
+    ],
+)
+def test_a_series_that_cannot_be_booked_is_refused(changes: dict[str, Any], message: str) -> None:
+    arguments: dict[str, Any] = {"sampling_probability": 0.1, "steps": 10, "mu": 0.1}
+    with pytest.raises(ConfigurationError, match=message):
+        booked_noise_multiplier(**{**arguments, **changes})

@@ -14,6 +14,7 @@ from privacy.events import (
     ComposedEvent,
     DiscreteGaussianEvent,
     Event,
+    ExponentialMechanismEvent,
     GaussianEvent,
     ParallelEvent,
     PoissonSampledGaussianEvent,
@@ -45,6 +46,11 @@ def fixed_size_draw(**changes: Any) -> SampledWithoutReplacementGaussianEvent:
     return SampledWithoutReplacementGaussianEvent(**{**fields, **changes})
 
 
+def selection_draw(**changes: Any) -> ExponentialMechanismEvent:
+    fields = {"statistic": "s", "epsilon": 0.5, "n_candidates": 12}
+    return ExponentialMechanismEvent(**{**fields, **changes})
+
+
 def draws(adjacency: st.SearchStrategy[Adjacency]) -> st.SearchStrategy[Event]:
     fields = {
         "statistic": st.text(min_size=1),
@@ -58,7 +64,14 @@ def draws(adjacency: st.SearchStrategy[Adjacency]) -> st.SearchStrategy[Event]:
         noise_multiplier=st.floats(0.01, 1e6),
         sampling_probability=st.floats(1e-9, 1),
     )
-    return st.builds(GaussianEvent, **fields) | st.builds(DiscreteGaussianEvent, **fields) | sampled
+    selected = st.builds(
+        selection_draw,
+        epsilon=st.floats(1e-9, 100),
+        n_candidates=st.integers(1, 2**62),
+        adjacency=adjacency,
+    )
+    gaussian = st.builds(GaussianEvent, **fields) | st.builds(DiscreteGaussianEvent, **fields)
+    return gaussian | selected | sampled
 
 
 def containers(members: st.SearchStrategy[Event]) -> st.SearchStrategy[Event]:
@@ -212,6 +225,7 @@ known = [
     discrete_draw(),
     poisson_draw(),
     fixed_size_draw(),
+    selection_draw(),
     ComposedEvent(events=(discrete_draw(),)),
     ParallelEvent(events=(poisson_draw(),)),
     RepeatedEvent(event=poisson_draw(), count=3),
@@ -302,6 +316,40 @@ def test_the_written_form_of_sampled_and_repeated_events_is_fixed() -> None:
         "adjacency": "replace_one",
         "unit": "patient",
     }
+
+
+def test_the_written_form_of_a_selection_is_fixed() -> None:
+    assert event_to_dict(selection_draw()) == {
+        "kind": "exponential_mechanism",
+        "statistic": "s",
+        "epsilon": 0.5,
+        "n_candidates": 12,
+        "adjacency": "add_remove",
+        "unit": "patient",
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"statistic": ""}, "expected the name of a statistic, found ''"),
+        (
+            {"epsilon": 0.0},
+            r"expected epsilon of a selection to be a number from 1e-09 to 100\.0, found 0\.0",
+        ),
+        ({"epsilon": math.nan}, "expected epsilon of a selection to be a number"),
+        ({"epsilon": 101}, "expected epsilon of a selection to be a number .* found 101"),
+        ({"epsilon": True}, "expected epsilon of a selection to be a number"),
+        ({"epsilon": HUGE}, "found an integer beyond 64 bits"),
+        ({"n_candidates": 0}, "expected n_candidates to be an integer from 1, found 0"),
+        ({"n_candidates": 2.0}, r"expected n_candidates to be an integer from 1, found 2\.0"),
+        ({"adjacency": "add_remove"}, "expected an Adjacency, found 'add_remove'"),
+        ({"unit": "row"}, "expected a ProtectedUnit, found 'row'"),
+    ],
+)
+def test_a_selection_outside_its_range_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"EVENT_INVALID: .*{message}"):
+        selection_draw(**changes)
 
 
 def test_the_draws_of_a_repeated_event_are_listed_once() -> None:

@@ -1,13 +1,25 @@
+import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.special import ndtr
+from scipy.stats import chi2, ncx2
 
 from privacy.errors import ConfigurationError
-from privacy.events import DiscreteGaussianEvent
-from privacy.mechanisms import MAX_EXACT_VALUE, NoisyStatistic, discrete_gaussian_mechanism
+from privacy.events import DiscreteGaussianEvent, ExponentialMechanismEvent
+from privacy.mechanisms import (
+    MAX_EXACT_VALUE,
+    NoisyStatistic,
+    SelectedCandidate,
+    _selection_scale,
+    discrete_gaussian_mechanism,
+    exponential_mechanism,
+)
 from privacy.parameters import Adjacency
 from privacy.randomness import OperatingSystemNoise, SeededNoise
 
@@ -25,6 +37,13 @@ class CountingNoise:
     ) -> NDArray[np.int64]:
         self.draws += 1
         return np.ones(shape, dtype=np.int64)
+
+    def select_max(self, scores: NDArray[np.int64], *, scale: float) -> int:
+        self.draws += 1
+        return int(np.argmax(scores))
+
+    def secret_key(self) -> bytes:
+        raise AssertionError
 
 
 def release(exact: Any, **changes: Any) -> NoisyStatistic:
@@ -128,4 +147,172 @@ def test_an_event_that_is_not_acceptable_is_refused_before_any_draw(
     source = CountingNoise()
     with pytest.raises(ConfigurationError, match=message):
         release(np.zeros(2, dtype=np.int64), **changes, noise_source=source)
+    assert source.draws == 0
+
+
+# --- selection ------------------------------------------------------------------------------------
+
+
+def select(scores: Any, **changes: Any) -> SelectedCandidate:
+    arguments: dict[str, Any] = {
+        "statistic": "worst",
+        "score_sensitivity": 3,
+        "epsilon": 0.5,
+        "adjacency": Adjacency.ADD_REMOVE,
+        "noise_source": CountingNoise(),
+    }
+    return exponential_mechanism(scores, **{**arguments, **changes})
+
+
+def test_a_candidate_is_selected_once_and_the_event_says_so() -> None:
+    source = CountingNoise()
+    found = select(np.array([4, 9, -2]), noise_source=source)
+    assert found.index == 1
+    assert source.draws == 1
+    assert found.event == ExponentialMechanismEvent(
+        statistic="worst", epsilon=0.5, n_candidates=3, adjacency=Adjacency.ADD_REMOVE
+    )
+
+
+# Pearson's statistic of the counts. It is about chi-square with the stated probabilities, and about
+# noncentral chi-square with others: false alarm 1e-9, power at least 1 - 1e-6 against every wrong
+# law below, `test_the_power_against_wrong_selections_is_what_is_stated`.
+SELECTIONS = 4_000
+SCORES = np.array([5, 0, 9, 3, -4], dtype=np.int64)
+LARGEST_STATISTIC = float(chi2.ppf(1 - 1e-9, df=SCORES.size - 1))
+
+
+def law(epsilon: float, sensitivity: float) -> NDArray[np.float64]:
+    weights = np.exp(epsilon * SCORES / (2 * sensitivity))
+    return np.asarray(weights / weights.sum())
+
+
+STATED = law(1.2, 3)
+
+
+def permute_and_flip() -> NDArray[np.float64]:
+    """The law of exponential noise of the same scale, by integration."""
+    x = np.linspace(0, 60, 60_001)
+    scale = 2 * 3 / 1.2
+    rest = SCORES - SCORES.min()
+    below = [np.where(x > s, -np.expm1(-np.maximum(x - s, 0) / scale), 0.0) for s in rest]
+    densities = [np.where(x > s, np.exp(-np.maximum(x - s, 0) / scale) / scale, 0) for s in rest]
+    products = [
+        densities[i] * np.prod([below[j] for j in range(len(rest)) if j != i], axis=0)
+        for i in range(len(rest))
+    ]
+    found = np.array([product.sum() * (x[1] - x[0]) for product in products])
+    return found / found.sum()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [law(2.4, 3), law(0.6, 3), np.full(5, 0.2), permute_and_flip()],
+    ids=["no factor of two", "twice the factor", "uniform", "exponential noise"],
+)
+def test_the_power_against_wrong_selections_is_what_is_stated(wrong: NDArray[np.float64]) -> None:
+    shift = SELECTIONS * np.sum((wrong - STATED) ** 2 / STATED)
+    # The statistic is at least as large as with the smallest of the variances.
+    smallest = float(np.min(wrong / STATED))
+    assert ncx2.cdf(LARGEST_STATISTIC / min(smallest, 1.0), 4, shift) <= 1e-6
+
+
+@pytest.mark.parametrize("shift", [0, 2**60])
+@pytest.mark.parametrize("stretch", [1, 2**40])
+def test_candidates_are_selected_with_the_stated_probabilities(shift: int, stretch: int) -> None:
+    scores = SCORES * stretch + shift
+    source = OperatingSystemNoise()
+    counts = np.bincount(
+        [
+            select(scores, epsilon=1.2, score_sensitivity=3 * stretch, noise_source=source).index
+            for _ in range(SELECTIONS // 4)
+        ],
+        minlength=5,
+    )
+    expected = STATED * counts.sum()
+    # A quarter of the draws for each of the four cases; together in the test below.
+    assert np.sum((counts - expected) ** 2 / expected) <= LARGEST_STATISTIC
+
+
+def test_the_sampler_of_selections_is_right_candidate_by_candidate() -> None:
+    source, scale = OperatingSystemNoise(), _selection_scale(3, 1.2)
+    drawn = [source.select_max(SCORES, scale=scale) for _ in range(SELECTIONS)]
+    counts = np.bincount(drawn, minlength=5)
+    assert np.sum((counts - STATED * SELECTIONS) ** 2 / (STATED * SELECTIONS)) <= LARGEST_STATISTIC
+
+
+def test_seeded_selections_follow_the_same_law_and_can_be_repeated() -> None:
+    first, second = SeededNoise(5), SeededNoise(5)
+    drawn = [first.select_max(SCORES, scale=5.0) for _ in range(SELECTIONS)]
+    assert drawn == [second.select_max(SCORES, scale=5.0) for _ in range(SELECTIONS)]
+    counts = np.bincount(drawn, minlength=5)
+    assert np.sum((counts - STATED * SELECTIONS) ** 2 / (STATED * SELECTIONS)) <= LARGEST_STATISTIC
+
+
+@pytest.mark.parametrize("source", [OperatingSystemNoise(), SeededNoise(1)])
+def test_extreme_scores_do_not_overflow(source: Any) -> None:
+    scores = np.array([-MAX_EXACT_VALUE, MAX_EXACT_VALUE, MAX_EXACT_VALUE - 1])
+    found = {select(scores, noise_source=source, epsilon=0.5).index for _ in range(40)}
+    # The last two differ by 1 at a scale of 12: both are found but for 2**-36.
+    assert found == {1, 2}
+    assert select(np.array([7]), noise_source=source).index == 0
+
+
+@given(sensitivity=st.integers(1, 2**61), epsilon=st.floats(1e-9, 100))
+def test_the_scale_never_makes_epsilon_larger(sensitivity: int, epsilon: float) -> None:
+    scale = _selection_scale(sensitivity, epsilon)
+    assert 2 * Fraction(sensitivity) / Fraction(scale) <= Fraction(epsilon)
+    less = math.nextafter(scale, 0.0)
+    assert 2 * Fraction(sensitivity) / Fraction(less) > Fraction(epsilon)
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        np.zeros(3),
+        np.zeros(3, dtype=np.int32),
+        np.zeros((2, 2), dtype=np.int64),
+        np.zeros(0, dtype=np.int64),
+        np.int64(3),
+        [1, 2],
+    ],
+)
+def test_what_are_no_integer_scores_is_refused(scores: Any) -> None:
+    with pytest.raises(
+        ConfigurationError,
+        match="STATISTIC_INVALID: expected the scores of 'worst' to be an int64 array of one "
+        "dimension that is not empty; put them on an integer grid first",
+    ):
+        select(scores)
+
+
+@pytest.mark.parametrize("value", [2**61 + 1, -(2**61) - 1, np.iinfo(np.int64).min])
+def test_scores_that_overflow_are_refused_without_naming_them(value: int) -> None:
+    source = CountingNoise()
+    with pytest.raises(
+        ConfigurationError, match=r"the scores of 'worst' to stay below 2\*\*61 in magnitude; use a"
+    ) as caught:
+        select(np.array([0, value], dtype=np.int64), noise_source=source)
+    assert str(abs(int(value))) not in str(caught.value)
+    assert source.draws == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"score_sensitivity": 0}, "STATISTIC_INVALID: expected the sensitivity of the scores of"),
+        ({"score_sensitivity": 1.0}, "to be an integer from 1 to 2\\*\\*61, in grid units"),
+        ({"score_sensitivity": True}, "expected the sensitivity of the scores of 'worst' to be an"),
+        ({"score_sensitivity": 2**61 + 1}, "expected the sensitivity of the scores of 'worst'"),
+        ({"epsilon": 0.0}, "EVENT_INVALID: expected epsilon of a selection to be a number"),
+        ({"epsilon": math.inf}, "EVENT_INVALID: expected epsilon of a selection to be a number"),
+        ({"statistic": ""}, "EVENT_INVALID: expected the name of a statistic"),
+    ],
+)
+def test_a_selection_that_is_not_acceptable_is_refused_before_any_draw(
+    changes: dict[str, Any], message: str
+) -> None:
+    source = CountingNoise()
+    with pytest.raises(ConfigurationError, match=message):
+        select(np.zeros(2, dtype=np.int64), **changes, noise_source=source)
     assert source.draws == 0

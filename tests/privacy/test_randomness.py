@@ -12,7 +12,12 @@ from scipy.stats import binom, chi2
 
 import privacy.randomness
 from privacy.errors import ClustMixError
-from privacy.randomness import OperatingSystemNoise, SeededNoise, exact_discrete_gaussian
+from privacy.randomness import (
+    SECRET_KEY_BYTES,
+    OperatingSystemNoise,
+    SeededNoise,
+    exact_discrete_gaussian,
+)
 
 DRAWS = 20_000
 # The noise comes from the operating system and cannot be seeded. A test that accepts fails by
@@ -296,6 +301,7 @@ def test_pieces_add_up_to_the_count(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_switch_of_the_library_is_left_as_it_was() -> None:
     before = set(opendp.mod.GLOBAL_FEATURES)
     OperatingSystemNoise().discrete_gaussian((1,), noise_stddev=50.0)
+    OperatingSystemNoise().select_max(np.array([1, 2]), scale=1.0)
     assert before == opendp.mod.GLOBAL_FEATURES
     opendp.mod.enable_features("contrib")
     try:
@@ -313,3 +319,25 @@ def test_seeded_noise_is_tainted_and_can_be_repeated() -> None:
     assert variance_is_plausible(noise, noise_stddev=300.0)
     assert SeededNoise(7).tainted
     assert not OperatingSystemNoise().tainted
+
+
+def test_secret_keys_come_from_the_operating_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {OperatingSystemNoise().secret_key() for _ in range(100)}
+    assert len(keys) == 100
+    assert {len(key) for key in keys} == {SECRET_KEY_BYTES} == {32}
+    # Bits of uniform keys: 25,600, six standard deviations.
+    ones = sum(int.from_bytes(key, "big").bit_count() for key in keys)
+    assert abs(ones - 12_800) < 6 * 80
+    monkeypatch.setattr("os.urandom", lambda size: b"k" * size)
+    assert OperatingSystemNoise().secret_key() == b"k" * 32
+
+
+def test_seeded_keys_follow_from_the_seed_and_change_no_noise() -> None:
+    first, second = SeededNoise(3), SeededNoise(3)
+    keys = [first.secret_key() for _ in range(3)]
+    noise = second.discrete_gaussian((4,), noise_stddev=60.0)
+    assert keys == [second.secret_key() for _ in range(3)]
+    assert len(set(keys)) == 3
+    assert {len(key) for key in keys} == {32}
+    assert np.array_equal(noise, first.discrete_gaussian((4,), noise_stddev=60.0))
+    assert SeededNoise(4).secret_key() not in keys

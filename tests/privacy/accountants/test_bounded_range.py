@@ -1,0 +1,213 @@
+import math
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+from dp_accounting.pld import privacy_loss_distribution
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from privacy.accountants.bounded_range import selection_epsilon, selection_mu, selection_rho
+from privacy.accountants.gaussian import GaussianAccountant, event_mu_squared, gaussian_delta
+from privacy.accountants.loss_distribution import LossDistributionAccountant
+from privacy.accountants.renyi import RenyiAccountant
+from privacy.accountants.selection import accountant_for
+from privacy.accountants.zcdp import ZCDPAccountant
+from privacy.errors import ConfigurationError
+from privacy.events import (
+    MAX_SELECTION_EPSILON,
+    MIN_SELECTION_EPSILON,
+    ComposedEvent,
+    ExponentialMechanismEvent,
+    GaussianEvent,
+    RepeatedEvent,
+)
+from privacy.parameters import Adjacency
+
+
+def selection(epsilon: float, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> Any:
+    return ExponentialMechanismEvent(
+        statistic="s", epsilon=epsilon, n_candidates=4, adjacency=adjacency
+    )
+
+
+def probabilities(scores: Any, epsilon: float, sensitivity: float) -> np.ndarray:
+    exponents = epsilon * np.asarray(scores, dtype=float) / (2 * sensitivity)
+    weights = np.exp(exponents - exponents.max())
+    return np.asarray(weights / weights.sum())
+
+
+def hockey_stick(p: np.ndarray, q: np.ndarray, epsilon: float) -> float:
+    return float(np.maximum(p - math.exp(epsilon) * q, 0.0).sum())
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "mu"), [(0.1, 0.0626629), (1.0, 0.6238926), (4.0, 2.3579615), (20.0, 7.8279144)]
+)
+def test_golden_values(epsilon: float, mu: float) -> None:
+    with mpmath.workdps(40):
+        exact = 2 * mpmath.sqrt(2) * mpmath.erfinv(mpmath.tanh(mpmath.mpf(epsilon) / 4))
+        assert exact <= selection_mu(epsilon) <= exact * (1 + 1e-11)
+    assert selection_mu(epsilon) == pytest.approx(mu, rel=1e-6)
+    assert selection_rho(epsilon) == pytest.approx(epsilon**2 / 8, rel=1e-11)
+
+
+@given(epsilon=st.floats(MIN_SELECTION_EPSILON, MAX_SELECTION_EPSILON))
+def test_mu_is_rounded_up_over_the_whole_range(epsilon: float) -> None:
+    with mpmath.workdps(60):
+        p = 1 / (1 + mpmath.exp(mpmath.mpf(epsilon) / 2))
+        mu = mpmath.mpf(selection_mu(epsilon))
+        # Phi(-mu/2) <= p: at least the exact mu; and hardly more.
+        assert mpmath.ncdf(-mu / 2) <= p
+        assert mpmath.ncdf(-mu * (1 - mpmath.mpf("1e-11")) / 2) >= p
+
+
+scores = st.lists(st.tuples(st.integers(-40, 40), st.integers(-7, 7)), min_size=1, max_size=6)
+
+
+@settings(max_examples=150)
+@given(pairs=scores, epsilon=st.floats(0.05, 12), at=st.floats(-12, 12))
+def test_no_pair_of_score_vectors_beats_the_stated_mu_and_rho(
+    pairs: list[tuple[int, int]], epsilon: float, at: float
+) -> None:
+    # Brute force: the exact probabilities of two neighbouring vectors, sensitivity 7.
+    here = probabilities([score for score, _ in pairs], epsilon, 7)
+    there = probabilities([score + change for score, change in pairs], epsilon, 7)
+    mu = selection_mu(epsilon)
+    for p, q in ((here, there), (there, here)):
+        loss = np.log(p / q)
+        assert np.max(np.abs(loss)) <= epsilon * (1 + 1e-9)
+        assert np.ptp(loss) <= epsilon * (1 + 1e-9)
+        allowed = gaussian_delta(epsilon=abs(at), mu=mu)
+        if at < 0:
+            allowed = 1 - math.exp(at) + math.exp(at) * allowed
+        assert hockey_stick(p, q, at) <= allowed + 1e-12
+        for order in (1.5, 2.0, 8.0, 40.0):
+            divergence = math.log(np.sum(q * np.exp(order * loss))) / (order - 1)
+            assert divergence <= selection_rho(epsilon) * order + 1e-9
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
+def test_two_candidates_that_exchange_their_scores_attain_mu(epsilon: float) -> None:
+    p, q = probabilities([7, 0], epsilon, 7), probabilities([0, 7], epsilon, 7)
+    assert hockey_stick(p, q, 0.0) == pytest.approx(
+        gaussian_delta(epsilon=0.0, mu=selection_mu(epsilon)), rel=1e-10
+    )
+    less = selection_mu(epsilon) * (1 - 1e-3)
+    assert hockey_stick(p, q, 0.0) > gaussian_delta(epsilon=0.0, mu=less)
+
+
+def test_any_draw_with_losses_of_both_signs_needs_twice_the_range() -> None:
+    # (epsilon, 0)-DP alone: randomised response with epsilon is worse than any selection.
+    p = np.array([math.e, 1.0]) / (1 + math.e)
+    assert hockey_stick(p, p[::-1], 0.0) > gaussian_delta(epsilon=0.0, mu=selection_mu(1.0))
+    assert hockey_stick(p, p[::-1], 0.0) <= gaussian_delta(epsilon=0.0, mu=selection_mu(2.0))
+
+
+def test_the_window_of_the_proof_is_widest_around_the_middle() -> None:
+    with mpmath.workdps(30):
+
+        def h(x: float) -> Any:
+            return mpmath.sqrt(2) * mpmath.erfinv(mpmath.tanh(mpmath.mpf(x) / 2))
+
+        for width in (0.2, 2.0, 10.0):
+            widths = [h(x) - h(x - width) for x in np.linspace(-5, 15, 81)]
+            assert max(widths) <= 2 * h(width / 2)
+        # K of the proof.
+        for z in np.linspace(0.01, 9, 200):
+            f, upper = mpmath.npdf(z), mpmath.ncdf(z)
+            assert f * (2 * upper - 1) - z * upper * (1 - upper) > 0
+
+
+@given(mu=st.floats(1e-8, 12))
+def test_epsilon_of_a_selection_undoes_its_mu(mu: float) -> None:
+    epsilon = selection_epsilon(mu=mu)
+    assert selection_mu(epsilon) <= mu
+    assert epsilon == MAX_SELECTION_EPSILON or selection_mu(epsilon * (1 + 1e-10)) > mu * (1 - 1e-9)
+
+
+def test_epsilon_of_a_selection_has_an_upper_end() -> None:
+    assert selection_epsilon(mu=100.0) == MAX_SELECTION_EPSILON
+
+
+@pytest.mark.parametrize(
+    ("mu", "message"),
+    [
+        (0.0, r"CALIBRATION_ARGUMENT_INVALID: expected mu to be finite and above 0, found 0\.0"),
+        (math.nan, "CALIBRATION_ARGUMENT_INVALID: expected mu to be finite and above 0"),
+        (math.inf, "CALIBRATION_ARGUMENT_INVALID: expected mu to be finite and above 0"),
+        (
+            1e-12,
+            "CALIBRATION_UNREACHABLE: expected mu that allows an epsilon of 1e-09 for a selection, "
+            "found 1e-12; choose a larger epsilon for the release or fewer selections",
+        ),
+    ],
+)
+def test_mu_without_an_epsilon_is_refused(mu: float, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        selection_epsilon(mu=mu)
+
+
+# --- accountants ----------------------------------------------------------------------------------
+
+
+def test_every_accountant_adds_selections_up() -> None:
+    event = RepeatedEvent(event=selection(0.5), count=12)
+    gaussian = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE).compose(event)
+    assert gaussian.mu == pytest.approx(math.sqrt(12) * selection_mu(0.5), rel=1e-12)
+    zcdp = ZCDPAccountant(adjacency=Adjacency.ADD_REMOVE).compose(event)
+    assert zcdp.rho == pytest.approx(12 * 0.25 / 8, rel=1e-11)
+    renyi = RenyiAccountant(adjacency=Adjacency.ADD_REMOVE).compose(event)
+    assert renyi.bounds[0] == pytest.approx(2 * zcdp.rho, rel=1e-11)
+    tight = LossDistributionAccountant(adjacency=Adjacency.ADD_REMOVE).compose(event)
+    assert tight.epsilon(delta=1e-6) == pytest.approx(gaussian.epsilon(delta=1e-6), rel=1e-12)
+    assert accountant_for(event, adjacency=Adjacency.ADD_REMOVE) == gaussian
+    assert event_mu_squared(selection(0.5)) == pytest.approx(selection_mu(0.5) ** 2, rel=1e-14)
+    # The exact delta of the worst twelve choices of two candidates, all exchanged.
+    p = 1 / (1 + math.exp(-0.25))
+    wins = np.arange(13)
+    there, back = binom.pmf(wins, 12, p), binom.pmf(wins, 12, 1 - p)
+    for epsilon in (0.0, 0.5, 1.0, 2.0):
+        exact = float(np.maximum(there - math.exp(epsilon) * back, 0).sum())
+        for accountant in (gaussian, zcdp, renyi, tight):
+            assert exact <= accountant.delta(epsilon=epsilon)
+
+
+def test_composition_agrees_with_privacy_loss_distributions() -> None:
+    # dp-accounting knows the pair that attains mu as randomised response with half the epsilon.
+    epsilon, count = 1.0, 30
+    noise = 2 / (1 + math.exp(epsilon / 2))
+    engine = privacy_loss_distribution.from_randomized_response(noise, 2).self_compose(count)
+    mu = math.sqrt(count) * selection_mu(epsilon)
+    for at in (0.5, 2.0, 5.0, 8.0):
+        found = engine.get_delta_for_epsilon(at)
+        stated = gaussian_delta(epsilon=at, mu=mu)
+        assert found <= stated
+        # mu is 25 percent above that of the central limit, epsilon / 2 per draw.
+        assert found >= gaussian_delta(epsilon=at, mu=0.95 * math.sqrt(count) * epsilon / 2)
+
+
+@pytest.mark.parametrize("kind", [GaussianAccountant, ZCDPAccountant, RenyiAccountant])
+def test_replacement_costs_four_times_and_is_no_answer_for_add_or_remove(kind: Any) -> None:
+    event = ComposedEvent(events=(selection(0.5),))
+    once = kind(adjacency=Adjacency.ADD_REMOVE).compose(event)
+    replaced = kind(adjacency=Adjacency.REPLACE_ONE).compose(event)
+    exact = kind(adjacency=Adjacency.REPLACE_ONE).compose(selection(0.5, Adjacency.REPLACE_ONE))
+    if kind is GaussianAccountant:
+        assert replaced.mu == pytest.approx(2 * once.mu, rel=1e-12)
+        # The two halves of a replacement together have a range of twice epsilon.
+        assert replaced.mu >= selection_mu(1.0)
+        assert exact.mu == pytest.approx(once.mu)
+    with pytest.raises(ConfigurationError, match="ADJACENCY_MISMATCH: expected the sensitivity of"):
+        kind(adjacency=Adjacency.ADD_REMOVE).compose(selection(0.5, Adjacency.REPLACE_ONE))
+    assert once.epsilon(delta=1e-6) < replaced.epsilon(delta=1e-6)
+
+
+def test_selections_and_gaussian_draws_compose() -> None:
+    gaussian = GaussianEvent(statistic="g", l2_sensitivity=0.3, noise_stddev=1.0, n_values=1)
+    event = ComposedEvent(events=(selection(0.5), gaussian))
+    total = accountant_for(event, adjacency=Adjacency.ADD_REMOVE)
+    assert isinstance(total, GaussianAccountant)
+    assert total.mu == pytest.approx(math.hypot(0.3, selection_mu(0.5)), rel=1e-12)

@@ -104,15 +104,18 @@ def encode(frame: pd.DataFrame, site: SiteFile) -> tuple[EncodedRows, pd.DataFra
     if site.unit.column is None:
         keep, weight = np.ones(len(frame), dtype=np.bool_), np.ones(len(frame))
         hashes = contributions.hash_records(chunk.codes, chunk.label)
+        patient = np.arange(len(frame))
     else:
         keys = frame[site.unit.column]
         keep, weight = contributions.bound_contributions(keys, site.unit.max_rows)
         hashes = contributions.hash_patients(keys)
+        patient = pd.factorize(keys)[0]
     rows = EncodedRows(
         codes=chunk.codes[keep],
         label=chunk.label[keep],
         weight=weight[keep],
         fold=contributions.fold_of(hashes)[keep],
+        patient=patient[keep].astype(np.uint32),
     )
     return rows, frame[keep].reset_index(drop=True)
 

@@ -23,9 +23,17 @@ from flows.site import (
     UnitSection,
     WindowSection,
 )
-from storage.datasets import DATASETS
-from storage.schema import Buckets, CategoricalColumn, Label, NumericColumn, TableSchema
-from storage.sources import CsvSource, ParquetSource, SklearnSource, SqlSource
+from storage.datasets import table_names
+from storage.image_datasets import IMAGE_DATASETS
+from storage.schema import (
+    Buckets,
+    CategoricalColumn,
+    ImageColumns,
+    Label,
+    NumericColumn,
+    TableSchema,
+)
+from storage.sources import CsvSource, IdxSource, ParquetSource, SklearnSource, SqlSource
 from tasks.synthesizers.clustmix.config import BudgetShares, ClustMixConfig, PublishedSettings
 from tasks.synthesizers.naive_bayes import NaiveBayesConfig
 
@@ -38,13 +46,16 @@ SECTIONS: dict[type[BaseModel], tuple[str, str]] = {
     ParquetSource: ("source, kind parquet", ""),
     SqlSource: ("source, kind sql", ""),
     SklearnSource: ("source, kind sklearn", ""),
+    IdxSource: ("source, kind idx", ""),
     TableSchema: (
         "schema",
         "Every column of the source is declared: in `columns`, as `label`, in `ignore`, or as the "
-        "column of `privacy_unit`. A source with another column is refused.",
+        "column of `privacy_unit`. A source with another column is refused. Hundreds of columns of one "
+        "kind are declared in one key, `image` or `items`.",
     ),
     NumericColumn: ("schema.columns, kind integer or real", ""),
     CategoricalColumn: ("schema.columns, kind categorical", ""),
+    ImageColumns: ("schema.image", ""),
     Label: ("schema.label", ""),
     Buckets: ("schema.label.buckets", ""),
     UnitSection: ("privacy_unit", ""),
@@ -74,6 +85,7 @@ SECTIONS: dict[type[BaseModel], tuple[str, str]] = {
 
 # What a docstring says in the words of the code, said in the words of the file.
 MEANINGS: dict[tuple[str, str], str] = {
+    ("IdxSource", "data"): f"Name of a public dataset: {', '.join(sorted(IMAGE_DATASETS))}.",
     ("SiteFile", "table_schema"): "The declared table.",
     ("SiteFile", "privacy_unit"): "Whom privacy protects.",
     ("SiteFile", "privacy"): "The guarantee of one release.",
@@ -109,7 +121,7 @@ MEANINGS: dict[tuple[str, str], str] = {
     ("ClustMixConfig", "shares"): "How the budget is split over the stages.",
     ("ClustMixConfig", "published"): "Parameters of the published analysis.",
 } | {
-    (model, "data"): f"Name of a public dataset: {', '.join(sorted(DATASETS))}."
+    (model, "data"): f"Name of a public dataset: {', '.join(table_names())}."
     for model in ("CsvSource", "ParquetSource")
 }
 

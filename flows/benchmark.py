@@ -1,4 +1,4 @@
-"""The benchmark flow: ClustMix exactly as published, on public data, for comparison only.
+"""The benchmark flow: a method exactly as published, on public data, for comparison only.
 
 Its epsilon is claimed by the paper and not proven, so there is no ledger entry, no release and no
 way from here into the release store. Every file that it writes carries that mark.
@@ -34,10 +34,7 @@ from tasks.orchestrator import end_server_with_this_process
 from tasks.reporting.guarantee import PUBLISHED_MARKER
 from tasks.run import ReleaseJob, stage
 from tasks.runtime import guarded_task
-from tasks.synthesizers.clustmix.config import ClustMixConfig, PublishedSettings
-from tasks.synthesizers.clustmix.published.clustmix import PublishedClustMix
-from tasks.synthesizers.clustmix.published.config import PublishedConfig
-from tasks.synthesizers.clustmix.published.scaling import ScalingKind
+from tasks.synthesizers.registry import build_published, method_entry, published_stage
 from tasks.violations import refuse_violations
 
 MARK_COLUMN = "not_proven"
@@ -45,12 +42,12 @@ MARK_COLUMN = "not_proven"
 
 
 def benchmark_published(site: SiteFile, settings: Settings, output: Path) -> dict[str, Any]:
-    """Run Algorithm 2 on public data and write its marked files.
+    """Run a published algorithm on public data and write its marked files.
 
     Parameters
     ----------
     site
-        Site file of public benchmark data, with method clustmix.
+        Site file of public benchmark data, with a method that has a published form.
     settings
         Installation settings.
     output
@@ -72,31 +69,28 @@ def benchmark_published(site: SiteFile, settings: Settings, output: Path) -> dic
             "expected public_benchmark_data: true, found a private table; the published analysis "
             "has no guarantee that holds and reads public data only",
         )
-    if not isinstance(site.method, ClustMixConfig):
+    if not method_entry(site.method.kind).has_published_form:
         raise ConfigurationError(
-            "NO_PUBLISHED_FORM", f"expected method clustmix, found {site.method.kind!r}"
+            "NO_PUBLISHED_FORM",
+            "expected a method with a published form (clustmix methods lists them), found "
+            f"{site.method.kind!r}",
         )
     end_server_with_this_process()
-    answer: dict[str, Any] = _flow(
-        site.dataset, _Benchmark(site, site.method.published, settings, output)
-    )
+    answer: dict[str, Any] = _flow(site.dataset, _Benchmark(site, settings, output))
     return answer
 
 
 class _Benchmark:
     """A benchmark run. A plain object: the orchestrator stores its type's name and no field."""
 
-    def __init__(
-        self, site: SiteFile, published: PublishedSettings, settings: Settings, output: Path
-    ) -> None:
+    def __init__(self, site: SiteFile, settings: Settings, output: Path) -> None:
         self.site = site
-        self._settings = published
         self.settings = settings
         self.job: ReleaseJob = job_of(site, new_release_id())
         self.folder = output / site.dataset / self.job.ref.release_id
 
-    def ingest(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Read and encode the public table: each column's codes, scaled to [0, 1]."""
+    def ingest(self) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+        """Read and encode the public table."""
         reader, codes, labels = CohortReader(self.job.source, settings=self.settings), [], []
         schema = self.job.table_schema
         with stage("ingest"):
@@ -108,44 +102,30 @@ class _Benchmark:
                 labels.append(chunk.label[chunk.valid])
             if not codes:
                 raise InputError("EMPTY_TABLE", "expected rows in the source, found none")
-            return np.concatenate(codes) / self._largest_code, np.concatenate(labels).astype(int)
+            return np.concatenate(codes), np.concatenate(labels)
 
-    def synthesize(self, features: NDArray[np.float64], labels: NDArray[np.int64]) -> pd.DataFrame:
-        """Run Algorithm 2, (class, slice) by (class, slice) on the workers, and decode."""
-        published, privacy = self._settings, self.site.privacy
-        method = PublishedClustMix(
-            config=PublishedConfig(
-                epsilon=privacy.epsilon,
-                delta=privacy.delta,
-                sigma_max=published.sigma_max,
-                alpha=published.alpha,
-                ridge=published.regularisation,
-                scaling=ScalingKind(published.scaling),
-            ),
-            clock=time.monotonic,
+    def synthesize(self, codes: NDArray[np.uint16], labels: NDArray[np.uint16]) -> pd.DataFrame:
+        """Run the algorithm, item by item on the workers where it has items, and decode."""
+        job = self.job
+        method = build_published(
+            job.method, domain_of(job.table_schema), job.parameters, clock=time.monotonic
         )
         rng = np.random.default_rng(list(os.urandom(32)))
         scratch = ensure_private_directory(self.settings.home / "benchmark")
         with (
-            stage("published-clustmix"),
+            stage(published_stage(job.method.kind)),
             local_cluster(max(self.settings.dask_workers, 1), scratch) as client,
         ):
-            executor = DaskExecutor(client, self.job.ref.release_id)
-            rows, levels = method.synthesize(features, labels, rng, executor.map)
-        if len(levels) == 0:
-            raise InputError(
-                "NOTHING_SYNTHESISED",
-                "expected a class with enough rows for one cluster, found none; raise sigma_max",
-            )
-        codes = np.rint(rows * self._largest_code).astype(np.uint16)
-        return decode(codes, levels.astype(np.uint16), self.job.table_schema, rng=rng)
+            executor = DaskExecutor(client, job.ref.release_id)
+            codes, labels = method.synthesize(codes, labels, rng, executor.map)
+        return decode(codes, labels, job.table_schema, rng=rng)
 
     def write(self, frame: pd.DataFrame) -> dict[str, Any]:
         """Write the marked files into a folder that is no release."""
         job, privacy = self.job, self.site.privacy
         report = expectations.output_gate(frame, job.table_schema, len(frame))
         claimed = GaussianEvent(
-            statistic="cluster means (claimed by the paper, not proven)",
+            statistic="everything released (claimed by the paper, not proven)",
             l2_sensitivity=job.mu,
             noise_stddev=1.0,
             n_values=frame.shape[0] * (frame.shape[1] - 1),
@@ -176,14 +156,9 @@ class _Benchmark:
             "delta": privacy.delta,
         }
 
-    @property
-    def _largest_code(self) -> NDArray[np.float64]:
-        n_codes = np.array(domain_of(self.job.table_schema).n_codes)
-        return np.maximum(n_codes - 1.0, 1.0)
-
 
 _ingest = guarded_task(name="ingest")(_Benchmark.ingest)
-_synthesize = guarded_task(name="published-clustmix")(_Benchmark.synthesize)
+_synthesize = guarded_task(name="published-method")(_Benchmark.synthesize)
 _write = guarded_task(name="report")(_Benchmark.write)
 
 
@@ -196,5 +171,5 @@ _write = guarded_task(name="report")(_Benchmark.write)
 )
 def _flow(dataset: str, benchmark: Any) -> dict[str, Any]:
     """Run the published analysis. ``dataset`` names the run."""
-    features, labels = _ingest(benchmark)
-    return _write(benchmark, _synthesize(benchmark, features, labels))
+    codes, labels = _ingest(benchmark)
+    return _write(benchmark, _synthesize(benchmark, codes, labels))

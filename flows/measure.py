@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from prefect import flow
@@ -22,6 +22,7 @@ from flows.serving import Ending
 from privacy.ledger import EntryState, LedgerEntry
 from storage.cohorts import CohortReader
 from storage.diagnostics import DiagnosticsFile
+from storage.refs import ReleaseRef
 from storage.settings import Settings
 from storage.workspace import PrivateWorkspace
 from tasks import ingest_steps, ledger_steps, measure_steps
@@ -127,7 +128,10 @@ def measure(job: ReleaseJob, site: Site, *, new_draw: bool = False) -> Measured:
             reservation = reserve(job, site, key, new_draw=new_draw)
             if reservation.created:
                 with ledger_steps.closing(site, reservation.entry):
+                    ledger_steps.begin(site, reservation.entry)
                     _draw(job, site, workspace, reader, plan, reservation.entry, executor)
+            elif reservation.entry.state is EntryState.EXECUTING:
+                _continue(job, site, reader, plan, reservation.entry, executor)
     entry = site.ledger.entry(reservation.entry.entry_id)
     return Measured(entry=entry, created=reservation.created)
 
@@ -142,24 +146,45 @@ def _draw(
     executor: Executor,
 ) -> None:
     """Read the cohort, run the method's stages, seal; nothing after this reads private rows."""
-    ledger_steps.begin(site, entry)
     diagnostics = DiagnosticsFile(site.settings.diagnostics / f"{job.ref.release_id}.jsonl")
     shards = ingest(job, reader, workspace, diagnostics, executor)
-    seals = measure_steps.Seals(workspace)
+    draws = measure_steps.draws_of(job, site, workspace, plan, entry)
     curator = Curator(
         plan=plan,
         compute=measure_steps.ShardCompute(executor, shards),
         noise_source=randomness_of_run().noise_source,
-        seal=seals,
+        seal=draws.seals,
+        announce=draws.announce,
+        drawn=draws.progress.drawn,
+        sealed=draws.sealed,
     )
-    released: dict[str, Any] = {}
-    for method_stage in job.synthesizer.stages(mu=job.mu):
-        run_stage = guarded_task(name=method_stage.name)(measure_steps.run_stage)
-        released = run_stage(method_stage, curator, released)
+    released: dict[str, Any] = draws.progress.released
+    stages = enumerate(job.synthesizer.stages(mu=job.mu), start=1)
+    for number, method_stage in stages:
+        if number > draws.progress.stages:
+            run_stage = guarded_task(name=method_stage.name)(measure_steps.run_stage)
+            released = run_stage(method_stage, curator, released)
+            draws.finish_stage(method_stage, number, released, curator)
     measure_steps.check_draws(plan, curator)
     for shard in shards:
         shard.unlink()
-    seal(job, site, entry, curator, seals, released)
+    seal(job, site, entry, curator, draws.seals, released)
+    site.checkpoints.remove(entry.release_id)
+
+
+def _continue(
+    job: ReleaseJob,
+    site: Site,
+    reader: CohortReader,
+    plan: MeasurementPlan,
+    entry: LedgerEntry,
+    executor: Executor,
+) -> None:
+    """Go on with a measurement whose run has died, under its own name and its own charge."""
+    continued = replace(job, ref=ReleaseRef(dataset=entry.dataset, release_id=entry.release_id))
+    # Its workspace is its lock: two runs cannot go on with it at once.
+    with _private_run(site, continued) as workspace, ledger_steps.closing(site, entry):
+        _draw(continued, site, workspace, reader, plan, entry, executor)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import argparse
 from importlib.metadata import version
 from pathlib import Path
 
-from flows import audit, commands, publication_commands
+from flows import audit, commands, method_commands, publication_commands
 from flows.command_words import EXIT_CODES, Help, command, filled
 from flows.ledger_parser import add_ledger_commands
 from flows.operation_parser import add_operation_commands
@@ -203,11 +203,20 @@ def build_parser() -> argparse.ArgumentParser:
         "--days", type=int, default=30, metavar="N", help="days that they last (default 30)"
     )
 
+    command(
+        subparsers,
+        "methods",
+        "list the methods that a site file can name",
+        "List every method with its paper, what it can guarantee, which data it is meant for and "
+        "its settings.",
+        method_commands.methods,
+    )
+
     benchmark = command(
         subparsers,
         "benchmark",
         "run the published analysis on public data",
-        "Run Algorithm 2 of the paper as printed, on public benchmark data only. Its epsilon is "
+        "Run a method as its paper prints it, on public benchmark data only. Its epsilon is "
         "claimed by the paper, not proven: every file says so, and nothing is published.",
         commands.benchmark,
     )

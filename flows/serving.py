@@ -5,7 +5,7 @@ Everything here is public: ids, states, names of stages, guarantees, budgets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from prefect.states import Completed
 from prefect.states import Failed as FailedState
 
 from flows.request import ReleaseRequest, load_job
-from flows.stages import MEASURE, PUBLISH
+from flows.stages import MEASURE, PUBLISH, place_of, text_of
 from privacy.errors import BudgetRefused, ClustMixError, Withheld
 from privacy.ledger import EntryState, LedgerEntry
 from storage.arrivals import ArrivalStore
@@ -251,10 +251,9 @@ def _showing_stages(
 class _PageProgress:
     """Shows on the page how far a run is: a bar, and a line of the log for each stage."""
 
-    def __init__(self, request: Request, stages: Mapping[str, str]) -> None:
+    def __init__(self, request: Request, stages: MappingProxyType[str, str]) -> None:
         self._log = get_run_logger()
         self._stages = stages
-        self._places = {name: place for place, name in enumerate(stages, start=1)}
         self._bar = _try(
             create_progress_artifact,
             0.0,
@@ -264,11 +263,11 @@ class _PageProgress:
 
     def __call__(self, name: str, seconds: float | None) -> None:
         """Take note of a stage that starts (None) or ends."""
-        if seconds is None or name not in self._stages:
+        percent = 100.0 * place_of(name, self._stages)
+        if seconds is None or percent == 0.0:
             return
-        self._log.info("%s: %s", name, self._stages[name])
+        self._log.info("%s: %s", name, text_of(name))
         if self._bar is not None:
-            percent = 100.0 * self._places[name] / len(self._places)
             # A bar that cannot be moved is given up: each try waits for the server.
             self._bar = _try(update_progress_artifact, self._bar, progress=percent)
 

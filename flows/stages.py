@@ -1,6 +1,12 @@
-"""The stages of a run and what each does, in words for people."""
+"""The stages of a run and what each does, in words for people.
 
+A method that trains has several stages of one kind, named as ``train-03-of-20``.
+"""
+
+import re
 from types import MappingProxyType
+
+from tasks.synthesizers.registry import METHODS, published_stage
 
 MEASURE = MappingProxyType(
     {
@@ -19,6 +25,13 @@ MEASURE = MappingProxyType(
         "noise-calibration": "hold the draws against the plan",
         "mixing": "release mixture and label model (noise)",
         "histograms": "release feature-by-label histograms (noise)",
+        "clustering": "place cluster centres (noise)",
+        "weights": "weigh the clusters",
+        "embedding": "release a mean embedding (noise)",
+        "count": "count the patients (noise)",
+        "mixtures": "release mixtures of records (noise)",
+        "rounds": "choose and answer queries (noise)",
+        "train": "train the generator",
         "seal": "keep the noisy measurement for good",
         "purge": "delete the private workspace",
     }
@@ -37,6 +50,36 @@ PUBLISH = MappingProxyType(
 """Stages of a publication, in their order."""
 
 STAGES = MappingProxyType(
-    {**MEASURE, **PUBLISH, "published-clustmix": "run Algorithm 2 of the paper as printed"}
+    {
+        **MEASURE,
+        **PUBLISH,
+        **{
+            published_stage(entry.kind): f"run {entry.title} as its paper prints it"
+            for entry in METHODS
+            if entry.has_published_form
+        },
+    }
 )
-"""All stages, that of the benchmark included."""
+"""All stages, those of the benchmark included."""
+
+_NUMBERED = re.compile(r"(?P<kind>.+)-(?P<number>[0-9]+)-of-(?P<total>[0-9]+)")
+
+
+def text_of(name: str) -> str:
+    """Return what a stage does in words; empty if it is not known."""
+    numbered = _NUMBERED.fullmatch(name)
+    if numbered is None:
+        return STAGES.get(name, "")
+    text = STAGES.get(numbered["kind"], "")
+    return f"{text}, {int(numbered['number'])} of {int(numbered['total'])}" if text else ""
+
+
+def place_of(name: str, stages: MappingProxyType[str, str]) -> float:
+    """Return how far a run is when a stage ends, from 0 to 1; 0 if the stage is not known."""
+    numbered = _NUMBERED.fullmatch(name)
+    kind, done = name, 1.0
+    if numbered is not None:
+        kind, done = numbered["kind"], int(numbered["number"]) / int(numbered["total"])
+    if kind not in stages:
+        return 0.0
+    return (list(stages).index(kind) + done) / len(stages)

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from flows.stages import STAGES
+from flows.stages import text_of
 from privacy.errors import ClustMixError
 from privacy.parameters import Adjacency
 
@@ -78,7 +78,7 @@ class Progress:
 
     def __call__(self, name: str, seconds: float | None) -> None:
         """Take note of a stage that starts (None) or ends."""
-        text = STAGES.get(name, "")
+        text = text_of(name)
         if seconds is None:
             self.waiting(f"{name:<19}  {text:<46}     ")
             return

@@ -1,15 +1,75 @@
 """What a manifest claims, held against its own events."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal
 
-from privacy.accountants.gaussian import GaussianAccountant
+from privacy.accountants.approximate_gaussian import ApproximateGaussianAccountant
+from privacy.accountants.selection import accountant_for
 from privacy.errors import ClustMixError, IntegrityError, Withheld
 from privacy.event_records import event_from_dict
-from privacy.events import leaves
+from privacy.events import ComposedEvent, Event, leaves
 from privacy.parameters import Adjacency, ProtectedUnit
 from storage.manifest import MANIFEST_FILE, Manifest
 
 _RELATIVE_TOLERANCE = 1e-6
+
+
+AccountantName = Literal["gaussian", "approximate_gaussian"]
+"""How the events of a release were added up: exactly, or with the slack of sampled draws."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """What the events of a release amount to.
+
+    Attributes
+    ----------
+    accountant : str
+        ``gaussian``, or ``approximate_gaussian`` where draws read samples of the patients.
+    mu, rho : float
+        Total of Gaussian differential privacy, ``rho = mu**2 / 2``.
+    epsilon : float
+        At the delta and under the adjacency that were asked about.
+    replace_one_epsilon : float
+        At the same delta, for one patient who is replaced.
+    """
+
+    accountant: AccountantName
+    mu: float
+    rho: float
+    epsilon: float
+    replace_one_epsilon: float
+
+
+def totals_of(events: Sequence[Event], *, adjacency: Adjacency, delta: float) -> Totals:
+    """Add up the events of a release.
+
+    Parameters
+    ----------
+    events : sequence of Event
+        What happened, in order.
+    adjacency : Adjacency
+        Neighbours of the guarantee.
+    delta : float
+        Delta of the guarantee.
+
+    Raises
+    ------
+    ConfigurationError
+        If the events do not allow the question.
+    """
+    composed = ComposedEvent(events=tuple(events))
+    accountant = ApproximateGaussianAccountant(adjacency=adjacency).compose(composed)
+    replaced = accountant_for(composed, adjacency=Adjacency.REPLACE_ONE)
+    return Totals(
+        accountant="approximate_gaussian" if accountant.slack_delta > 0 else "gaussian",
+        mu=accountant.mu,
+        rho=accountant.rho,
+        epsilon=accountant.epsilon(delta=delta),
+        replace_one_epsilon=replaced.epsilon(delta=delta),
+    )
 
 
 def require_publishable(manifest: Manifest) -> None:
@@ -62,25 +122,20 @@ def verify_claims(manifest: Manifest) -> None:
             leaf.unit is not ProtectedUnit.PATIENT for event in events for leaf in leaves(event)
         ):
             problem = "field 'events' protects rows, expected events that protect patients"
-        totals = {}
-        for adjacency in (Adjacency(manifest.adjacency), Adjacency.REPLACE_ONE):
-            accountant = GaussianAccountant(adjacency=adjacency)
-            for event in events:
-                accountant = accountant.compose(event)
-            totals[adjacency] = accountant
-        stated = totals[Adjacency(manifest.adjacency)]
-        expected = {
-            "mu": stated.mu,
-            "rho": stated.rho,
-            "epsilon": stated.epsilon(delta=manifest.delta),
-            "replace_one_epsilon": totals[Adjacency.REPLACE_ONE].epsilon(delta=manifest.delta),
-        }
+        expected = asdict(
+            totals_of(events, adjacency=Adjacency(manifest.adjacency), delta=manifest.delta)
+        )
     except ClustMixError as error:
         problem = error.message
     except (ArithmeticError, TypeError, ValueError):
         problem = "field 'events' holds a value that no mechanism has"
     if problem:
         raise IntegrityError("MANIFEST_CLAIM", f"file {MANIFEST_FILE}: {problem}")
+    if expected.pop("accountant") != manifest.accountant:
+        raise IntegrityError(
+            "MANIFEST_CLAIM",
+            f"file {MANIFEST_FILE}: field 'accountant' is not the one that its events need",
+        )
     for name, value in expected.items():
         if not math.isclose(getattr(manifest, name), value, rel_tol=_RELATIVE_TOLERANCE):
             raise IntegrityError(

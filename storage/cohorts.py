@@ -10,16 +10,19 @@ from privacy.errors import ConfigurationError, InputError
 from storage.datasets import find
 from storage.fingerprints import FileState, Fingerprint, Mapper, fingerprint_of, states_of
 from storage.formats import csv_batches, csv_header, executed, rechunk, sklearn_frame
+from storage.idx_files import IdxTable
+from storage.image_datasets import find_images
 from storage.parquet_files import ParquetFolder, files_of
 from storage.reading import Quiet, chosen, unreadable
 from storage.settings import Settings
-from storage.sources import CsvSource, ParquetSource, SklearnSource, Source, SqlSource
-from storage.stretches import Stretch
+from storage.sources import CsvSource, IdxSource, ParquetSource, SklearnSource, Source, SqlSource
+from storage.stretches import Part, Stretch
 
 __all__ = [
     "CohortReader",
     "CsvSource",
     "Fingerprint",
+    "IdxSource",
     "ParquetSource",
     "SklearnSource",
     "Source",
@@ -33,7 +36,7 @@ class CohortReader:
 
     Parameters
     ----------
-    source : CsvSource or ParquetSource or SqlSource or SklearnSource
+    source : CsvSource or ParquetSource or SqlSource or SklearnSource or IdxSource
         Where the cohort is.
     settings : Settings or None
         Used to find a public dataset by name; None reads the environment.
@@ -55,6 +58,14 @@ class CohortReader:
         self._first: Fingerprint | None = None
         if isinstance(source, CsvSource | ParquetSource):
             self._path = source.path or find(str(source.data), settings=settings)
+        self._images: tuple[Path, Path] | None = None
+        if isinstance(source, IdxSource):
+            own = source.images, source.labels
+            self._images = (
+                (own[0], own[1])
+                if own[0] is not None and own[1] is not None
+                else find_images(str(source.data), source.split, settings=settings)
+            )
 
     def header(self) -> tuple[str, ...]:
         """Return the column names of the source without fetching a row.
@@ -133,7 +144,7 @@ class CohortReader:
     def stretches(
         self, columns: Sequence[str], n_stretches: int, *, map: Mapper | None = None
     ) -> tuple[Stretch, ...] | None:
-        """Divide a Parquet source into stretches that workers can read side by side.
+        """Divide a Parquet or idx source into stretches that workers can read side by side.
 
         Call `check_unchanged` when they are read.
 
@@ -151,7 +162,7 @@ class CohortReader:
         Returns
         -------
         tuple of Stretch or None
-            In the order of the rows; None for a source that is no Parquet.
+            In the order of the rows; None for a source of another kind.
 
         Raises
         ------
@@ -161,18 +172,20 @@ class CohortReader:
         ConfigurationError
             If `columns` or `n_stretches` is wrong.
         """
-        if not isinstance(self._source, ParquetSource):
+        if not isinstance(self._source, ParquetSource | IdxSource):
             return None
         if n_stretches < 1:
             raise _wrong_request()
         _, needed = self._needed(columns)
         self._begin(map)
+        found: Sequence[tuple[Part, ...]] = ()
         with Quiet() as reading:
-            found = ParquetFolder(self._require_path()).stretches(n_stretches)
+            found = self._divisible().stretches(n_stretches)
         if reading.failed:
             raise unreadable(self._source.kind)
         return tuple(
             Stretch(
+                kind=self._source.kind,
                 parts=parts,
                 columns=tuple(columns),
                 needed=tuple(needed),
@@ -257,11 +270,11 @@ class CohortReader:
         return state.content_sha256()
 
     def _files(self) -> tuple[FileState, ...] | None:
-        if self._path is None:
+        if self._path is None and self._images is None:
             return None
         found: tuple[FileState, ...] = ()
         with Quiet() as reading:
-            found = states_of(files_of(self._require_path()))
+            found = states_of(self._images or files_of(self._require_path()))
         if reading.failed:
             raise unreadable(self._source.kind)
         return found
@@ -294,8 +307,8 @@ class CohortReader:
         source = self._source
         if isinstance(source, CsvSource):
             return csv_header(self._require_file(), source)
-        if isinstance(source, ParquetSource):
-            return ParquetFolder(self._require_path()).names
+        if isinstance(source, ParquetSource | IdxSource):
+            return self._divisible().names
         if isinstance(source, SqlSource):
             with executed(source) as rows:
                 return tuple(rows.keys())
@@ -335,9 +348,14 @@ class CohortReader:
         if isinstance(source, CsvSource):
             batches = csv_batches(self._require_file(), source, names, needed)
         else:
-            batches = ParquetFolder(self._require_path()).batches(needed, chunk_rows)
+            batches = self._divisible().batches(needed, chunk_rows)
         for table in rechunk(batches, chunk_rows):
             yield table.to_pandas(integer_object_nulls=True)
+
+    def _divisible(self) -> ParquetFolder | IdxTable:
+        if self._images is not None:
+            return IdxTable(*self._images)
+        return ParquetFolder(self._require_path())
 
     def _require_path(self) -> Path:
         if self._path is None or not (self._path.is_file() or self._path.is_dir()):

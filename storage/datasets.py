@@ -16,6 +16,7 @@ from pathlib import Path
 import pandas as pd
 
 from privacy.errors import InputError
+from storage.diabetes_items import items_parquet, items_sha256
 from storage.settings import Settings, ensure_private_directory, load_settings
 
 MAX_DOWNLOAD_BYTES = 200_000_000
@@ -152,16 +153,57 @@ DATASETS: Mapping[str, PublicDataset] = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DerivedDataset:
+    """A table that is made of a public dataset by public rules.
+
+    Attributes
+    ----------
+    name : str
+        Name used in a site file.
+    origin : str
+        One of `DATASETS`.
+    file_name : str
+        Name of the file that `build` makes.
+    build : callable
+        From the bytes of the origin to those of the file.
+    digest : callable
+        From the bytes of the file to a digest of the table in it.
+    sha256 : str
+        What `digest` returns.
+    """
+
+    name: str
+    origin: str
+    file_name: str
+    build: Callable[[bytes], bytes]
+    digest: Callable[[bytes], str]
+    sha256: str
+
+
+DERIVED: Mapping[str, DerivedDataset] = {
+    "diabetes130_items": DerivedDataset(
+        name="diabetes130_items",
+        origin="diabetes130",
+        file_name="diabetic_items.parquet",
+        build=items_parquet,
+        digest=items_sha256,
+        sha256="0127a967279020e85f41a546c9981997f9a7619d15cd05008705c96c969a1aa2",
+    )
+}
+
+
 def find(name: str, *, settings: Settings | None = None) -> Path:
     """Return the file of a public dataset.
 
     The places are tried in this order: the folder of ``CLUSTMIX_DATA_DIR``; the folder
-    ``shared/data`` beside the repository; an earlier download; the publisher.
+    ``shared/data`` beside the repository; an earlier download; the publisher. A derived dataset is
+    made of its origin and kept among the downloads.
 
     Parameters
     ----------
     name : str
-        One of `DATASETS`.
+        One of `DATASETS` or of `DERIVED`.
     settings : Settings or None
         None reads the environment.
 
@@ -176,16 +218,17 @@ def find(name: str, *, settings: Settings | None = None) -> Path:
     InputError
         If the name is unknown, a file differs from the publisher's, or the dataset cannot be had.
     """
+    if name in DERIVED:
+        return _derive(DERIVED[name], load_settings() if settings is None else settings)
     dataset = DATASETS.get(name)
     if dataset is None:
         raise InputError(
             "DATA_UNKNOWN",
-            f"expected one of {', '.join(sorted(DATASETS))}; found {name[:80]!r}; "
+            f"expected one of {', '.join(table_names())}; found {name[:80]!r}; "
             "give a path for a dataset of your own",
         )
     settings = load_settings() if settings is None else settings
-    folders = [_SHARED_DATA] if settings.data_dir is None else [settings.data_dir, _SHARED_DATA]
-    for folder in folders:
+    for folder in data_folders(settings):
         path = folder / dataset.relative_path
         if path.is_file():
             _check_file(path, dataset)
@@ -202,6 +245,16 @@ def find(name: str, *, settings: Settings | None = None) -> Path:
         f"'{dataset.publisher}' into a folder and set CLUSTMIX_DATA_DIR to that folder"
         + (", or unset CLUSTMIX_OFFLINE" if dataset.download is not None else ""),
     )
+
+
+def table_names() -> list[str]:
+    """Return the names that `find` knows, sorted."""
+    return sorted([*DATASETS, *DERIVED])
+
+
+def data_folders(settings: Settings) -> list[Path]:
+    """Return the folders where public datasets are looked for, the first one first."""
+    return [_SHARED_DATA] if settings.data_dir is None else [settings.data_dir, _SHARED_DATA]
 
 
 def fetch(dataset: PublicDataset, target: Path) -> Path:
@@ -229,7 +282,7 @@ def fetch(dataset: PublicDataset, target: Path) -> Path:
         raise InputError("DATA_UNAVAILABLE", f"dataset {dataset.name} has no download")
     members = None
     for url in download.urls:
-        archive = _get(url)
+        archive = get(url)
         members = None if archive is None else _verified_members(archive, download.members)
         if members is not None:
             break
@@ -240,10 +293,37 @@ def fetch(dataset: PublicDataset, target: Path) -> Path:
             f"the expected SHA-256; get it by hand, put {dataset.relative_path} into a folder and "
             "set CLUSTMIX_DATA_DIR to that folder",
         )
+    return keep(download.build(members), target)
+
+
+def _derive(derived: DerivedDataset, settings: Settings) -> Path:
+    """Return the file of a derived dataset; make it if it is absent, or not what it should be."""
+    target = settings.downloads / derived.name / derived.file_name
+    if target.is_file() and _digest_of_table(derived, target.read_bytes()) == derived.sha256:
+        return target
+    content = derived.build(find(derived.origin, settings=settings).read_bytes())
+    if derived.digest(content) != derived.sha256:
+        raise InputError(
+            "DATA_CHANGED",
+            f"dataset {derived.name} made of {derived.origin} is not the expected table; use the "
+            "library versions of the lock file",
+        )
+    return keep(content, target)
+
+
+def _digest_of_table(derived: DerivedDataset, content: bytes) -> str | None:
+    try:
+        return derived.digest(content)
+    except (OSError, ValueError, TypeError):  # pyarrow's errors are among these
+        return None
+
+
+def keep(content: bytes, target: Path) -> Path:
+    """Write a file that appears complete or not at all, and return its place."""
     ensure_private_directory(target.parent)
     staged = target.with_name(f"{target.name}.{os.urandom(8).hex()}")
     try:
-        staged.write_bytes(download.build(members))
+        staged.write_bytes(content)
         os.replace(staged, target)
     finally:
         staged.unlink(missing_ok=True)
@@ -261,7 +341,14 @@ def _check_file(path: Path, dataset: PublicDataset) -> None:
         )
 
 
-def _get(url: str) -> bytes | None:
+def get(url: str) -> bytes | None:
+    """Return what is at an address, or None if it cannot be had or is too long.
+
+    Raises
+    ------
+    InputError
+        If the address is not https.
+    """
     parts = urllib.parse.urlsplit(url)
     # Plain http is allowed for this machine alone. The checksum decides in every case.
     if parts.scheme != "https" and not (

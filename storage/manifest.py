@@ -165,7 +165,7 @@ class Manifest(Document):
     events : tuple of dict
         Uses of mechanisms in the form of `privacy.event_records.event_to_dict`.
     accountant : str
-        ``gaussian``.
+        ``gaussian``, or ``approximate_gaussian`` where draws read secret samples of the patients.
     mu, rho : float
         Total of the events under Gaussian differential privacy; ``rho = mu**2 / 2``.
     epsilon : float
@@ -225,7 +225,7 @@ class Manifest(Document):
     request: dict[str, JsonValue]
     code_version: Text
     events: tuple[dict[str, JsonValue], ...] = Field(min_length=1)
-    accountant: Literal["gaussian"] = "gaussian"
+    accountant: Literal["gaussian", "approximate_gaussian"] = "gaussian"
     mu: _Positive
     rho: _Positive
     epsilon: _Positive

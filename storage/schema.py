@@ -7,254 +7,50 @@ whatever is derived from a schema alone costs no privacy budget.
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from privacy.errors import InputError
+from storage.column_blocks import ImageColumns, item_columns
+from storage.columns import (
+    MAX_CODES,
+    CategoricalColumn,
+    Column,
+    Declaration,
+    Finite,
+    Level,
+    Name,
+    NumericColumn,
+    PrintableText,
+    RawValue,
+    number_of,
+    raw_text,
+    refuse_duplicates,
+)
 
-MAX_CODES = 4096
-MAX_DECIMALS = 6
-
-# A level such as "+" or "-ve" is common; a formula calls a function or another program.
-_FORMULA = re.compile(r"[=@]|[+-].*[(|!]")
-
-
-def raw_text(value: object) -> str:
-    """Write a raw value as the text that codes and levels are compared with.
-
-    Text loses its outer blanks, and a whole number has one form however it was stored
-    (``3``, ``3.0`` and ``"3"`` are all ``"3"``).
-    """
-    if isinstance(value, str):
-        return value.strip()
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    if not isinstance(value, bool) and hasattr(value, "__float__"):
-        number = float(value)
-        if math.isfinite(number) and number.is_integer() and abs(number) < 2**53:
-            return str(int(number))
-    return str(value)
-
-
-def number_of(text: str) -> float | None:
-    """Return the finite number that a text spells, or None."""
-    if "_" in text:
-        return None
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
+__all__ = [
+    "MAX_CODES",
+    "Buckets",
+    "CategoricalColumn",
+    "Column",
+    "ImageColumns",
+    "Label",
+    "NumericColumn",
+    "PrintableText",
+    "TableSchema",
+    "number_of",
+    "raw_text",
+]
 
 
-def _declared_text(value: object) -> str:
-    # YAML 1.1 reads an unquoted No or Yes as a boolean: silently turning it into 0 or "False"
-    # would make a level that no record has.
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError('expected text or a number; write No, Yes, On, Off in quotes, as "No"')
-    return raw_text(value)
+MAX_LISTED_NAMES = 20
+"""Column names that a message lists."""
 
 
-def _printable(text: str) -> str:
-    # What is released is read in terminals, browsers and spreadsheets: no control character, no
-    # mark that turns the direction of text, no half of a character.
-    if not text.isprintable():
-        raise ValueError("expected one line of text with printable characters")
-    return text
-
-
-def _no_formula(text: str) -> str:
-    if number_of(text) is None and _FORMULA.match(text):
-        raise ValueError(
-            "expected text that no spreadsheet runs as a formula; put a letter before it"
-        )
-    return text
-
-
-PrintableText = Annotated[str, AfterValidator(_printable)]
-"""One line of text that may be shown anywhere."""
-
-_Released = Annotated[PrintableText, AfterValidator(_no_formula)]
-
-Name = Annotated[_Released, Field(min_length=1, max_length=128)]
-RawValue = Annotated[str, BeforeValidator(_declared_text)]
-Level = Annotated[_Released, BeforeValidator(_declared_text), Field(min_length=1, max_length=200)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-
-
-class _Declaration(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class _Column(_Declaration):
-    name: Name
-    missing: tuple[RawValue, ...] = ()
-    nullable: bool = False
-
-    @property
-    def has_missing(self) -> bool:
-        """Whether the column has a missing code (it is then the last of its codes)."""
-        return self.nullable or bool(self.missing)
-
-
-class NumericColumn(_Column):
-    """A numeric column with public bounds and public bins.
-
-    Parameters
-    ----------
-    kind
-        ``"integer"`` or ``"real"``.
-    lower, upper
-        Public bounds, both included. A value outside is clipped.
-    bins
-        Either a number of bins of equal width, or the edges from ``lower`` to ``upper``. Bins
-        are half open, ``[edge, next edge)``; the last one includes ``upper``. The edges of an
-        integer column may also end at ``upper + 1``, so that the last bin can hold one value.
-    decimals
-        Decimals that a released value has; 0 for integers. Bounds and edges lie on this grid.
-    missing
-        Raw codes that mean "missing", such as ``?`` or ``-1``; a number among them lies outside
-        the bounds.
-    nullable
-        Whether an empty cell is allowed and means "missing".
-    """
-
-    kind: Literal["integer", "real"]
-    lower: Finite
-    upper: Finite
-    bins: Annotated[int, Field(ge=1, lt=MAX_CODES)] | tuple[Finite, ...]
-    decimals: Annotated[int, Field(ge=0, le=MAX_DECIMALS)] | None = None
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.lower >= self.upper:
-            raise ValueError("expected lower below upper")
-        if self.kind == "integer" and self.decimals not in (None, 0):
-            raise ValueError("expected no decimals for an integer column; use kind: real")
-        if max(abs(self.lower), abs(self.upper)) * 10**self.grid_decimals >= 2**53:
-            raise ValueError("expected bounds below 2^53 on the grid of the declared decimals")
-        edges = (self.lower, self.upper) if isinstance(self.bins, int) else self.bins
-        if any(round(value, self.grid_decimals) != value for value in (*edges, self.lower)):
-            raise ValueError(
-                f"expected bounds and edges with at most {self.grid_decimals} decimals"
-            )
-        if not isinstance(self.bins, int):
-            last = (self.upper, self.upper + 1) if self.kind == "integer" else (self.upper,)
-            if len(edges) < 2 or edges[0] != self.lower or edges[-1] not in last:
-                raise ValueError("expected the edges of bins to run from lower to upper")
-        starts = self.bin_starts if isinstance(self.bins, int) else edges
-        if any(a >= b for a, b in pairwise(starts)):
-            raise ValueError(
-                "expected bins that each hold at least one value; declare fewer bins, "
-                "or more decimals, and edges in increasing order"
-            )
-        if self.n_codes > MAX_CODES:
-            raise ValueError(f"expected at most {MAX_CODES} codes")
-        if any(self.lower <= number <= self.upper for number in self.missing_numbers):
-            raise ValueError("expected missing codes outside lower and upper")
-        return self
-
-    @property
-    def grid_decimals(self) -> int:
-        """Decimals of a released value."""
-        if self.kind == "integer":
-            return 0
-        return 2 if self.decimals is None else self.decimals
-
-    @property
-    def bin_starts(self) -> tuple[float, ...]:
-        """Lower end of each bin, increasing; the last bin ends at ``upper``, included."""
-        if not isinstance(self.bins, int):
-            return self.bins[:-1]
-        # On the grid there are upper - lower + 1 step values to share out, so that integers
-        # fall into groups as equal as can be.
-        scale = 10**self.grid_decimals
-        first, last = round(self.lower * scale), round(self.upper * scale)
-        n_values = last - first + 1
-        return tuple((first + k * n_values // self.bins) / scale for k in range(self.bins))
-
-    @property
-    def missing_numbers(self) -> tuple[float, ...]:
-        """The missing codes that are numbers."""
-        numbers = (number_of(code) for code in self.missing)
-        return tuple(number for number in numbers if number is not None)
-
-    @property
-    def n_bins(self) -> int:
-        """Number of bins."""
-        return self.bins if isinstance(self.bins, int) else len(self.bins) - 1
-
-    @property
-    def n_codes(self) -> int:
-        """Number of codes: bins, plus one where the column has a missing code."""
-        return self.n_bins + self.has_missing
-
-
-class CategoricalColumn(_Column):
-    """A categorical column with public levels.
-
-    A raw value is looked up in this order: missing codes, a level's own name, ``groups``,
-    ``prefixes``, ``numeric_ranges``, ``other``. What none of them knows is refused.
-
-    Parameters
-    ----------
-    levels
-        The levels of the released column.
-    other
-        The level that takes every value which is not declared; None to refuse such values.
-    groups
-        Raw values that belong to a level, by level.
-    prefixes
-        Beginnings of raw values that belong to a level, by level.
-    numeric_ranges
-        Half-open ranges ``[lower, upper)`` of raw values that are numbers, by level.
-    missing
-        Raw codes that mean "missing".
-    nullable
-        Whether an empty cell is allowed and means "missing".
-    """
-
-    kind: Literal["categorical"]
-    levels: Annotated[tuple[Level, ...], Field(min_length=1, max_length=MAX_CODES - 1)]
-    other: Level | None = None
-    groups: dict[Level, tuple[RawValue, ...]] = {}
-    prefixes: dict[Level, tuple[RawValue, ...]] = {}
-    numeric_ranges: dict[Level, tuple[tuple[Finite, Finite], ...]] = {}
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        named = {*self.groups, *self.prefixes, *self.numeric_ranges}
-        if self.other is not None:
-            named.add(self.other)
-        if not named <= set(self.levels):
-            raise ValueError("expected other, groups, prefixes, numeric_ranges to name levels")
-        raw = [value for values in self.groups.values() for value in values]
-        _refuse_duplicates((*self.levels, *raw, *self.missing))
-        starts = sorted(text for texts in self.prefixes.values() for text in texts)
-        if "" in starts or any(b.startswith(a) for a, b in pairwise(starts)):
-            raise ValueError("expected prefixes of which none begins another")
-        ranges = sorted(pair for pairs in self.numeric_ranges.values() for pair in pairs)
-        if any(lower >= upper for lower, upper in ranges) or any(
-            a[1] > b[0] for a, b in pairwise(ranges)
-        ):
-            raise ValueError("expected numeric_ranges [lower, upper) that do not overlap")
-        return self
-
-    @property
-    def n_codes(self) -> int:
-        """Number of codes: levels, plus one where the column has a missing code."""
-        return len(self.levels) + self.has_missing
-
-
-Column = Annotated[NumericColumn | CategoricalColumn, Field(discriminator="kind")]
-
-
-class Buckets(_Declaration):
+class Buckets(Declaration):
     """Label levels cut out of a number: ``levels[i]`` holds ``edges[i-1] <= value < edges[i]``.
 
     Parameters
@@ -279,7 +75,7 @@ class Buckets(_Declaration):
         return self
 
 
-class Label(_Declaration):
+class Label(Declaration):
     """The column that a model trained on the release is to predict.
 
     Parameters
@@ -317,7 +113,7 @@ class Label(_Declaration):
             for value in values
             if value != level
         ]
-        _refuse_duplicates((*self.level_names, *raw, *self.missing))
+        refuse_duplicates((*self.level_names, *raw, *self.missing))
         if self.positive is not None and self.positive not in self.level_names:
             raise ValueError("expected positive to name a label level")
         return self
@@ -328,30 +124,57 @@ class Label(_Declaration):
         return tuple(self.levels or ()) if self.buckets is None else self.buckets.levels
 
 
-class TableSchema(_Declaration):
-    """Everything that is declared about one table.
+class TableSchema(Declaration):
+    """Everything that is declared about one table: `columns`, or `image`, or `items`, and a label.
 
     Parameters
     ----------
     columns
         The feature columns, in the order of the release. The column that names the patient is
         not among them: it is never released.
+    image
+        Pixels of images as the feature columns, instead of ``columns``.
+    items
+        Names of columns of 0 and 1, which say whether the record has an item: the feature
+        columns, instead of ``columns``.
     label
         The label column.
     ignore
         Columns that the source has and that are not used.
+
+    Notes
+    -----
+    ``columns`` always holds the feature columns. What was declared as ``image`` or ``items`` is
+    written as that again, so that a schema has one form, and a short one.
     """
 
-    columns: Annotated[tuple[Column, ...], Field(min_length=1)]
+    columns: Annotated[tuple[Column, ...], Field(min_length=1)] = ()
+    image: ImageColumns | None = Field(default=None, exclude_if=lambda image: image is None)
+    items: Annotated[tuple[Name, ...], Field(min_length=1, max_length=MAX_CODES)] | None = Field(
+        default=None, exclude_if=lambda items: items is None
+    )
     label: Label
     ignore: tuple[Name, ...] = ()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if sum(bool(part) for part in (self.columns, self.image, self.items)) != 1:
+            raise ValueError("expected exactly one of columns, image and items")
+        if self.image is not None:
+            object.__setattr__(self, "columns", self.image.columns)
+        if self.items is not None:
+            object.__setattr__(self, "columns", item_columns(self.items))
         names = [*self.column_names, self.label.name, *self.ignore]
         if len(set(names)) != len(names):
             raise ValueError("expected each column once in columns, label and ignore")
         return self
+
+    @model_serializer(mode="wrap")
+    def _as_declared(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = write(self)
+        if self.image is not None or self.items is not None:
+            written.pop("columns", None)
+        return written
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -384,17 +207,19 @@ class TableSchema(_Declaration):
         if absent:
             raise InputError(
                 "HEADER_MISMATCH",
-                f"expected the declared columns, found none named {', '.join(absent)}; "
+                f"expected the declared columns, found none named {_listed(absent)}; "
                 "check the delimiter and the names in the schema",
             )
         if unknown:
             raise InputError(
                 "HEADER_MISMATCH",
-                f"expected declared columns only, found {', '.join(unknown)}; "
+                f"expected declared columns only, found {_listed(unknown)}; "
                 "declare them in the schema or list them under ignore",
             )
 
 
-def _refuse_duplicates(values: Sequence[str]) -> None:
-    if len(set(values)) != len(values):
-        raise ValueError("expected each level, raw value and missing code once")
+def _listed(names: Sequence[str]) -> str:
+    """Write names as a list, shortened where there are many, such as those of pixels."""
+    shown = ", ".join(names[:MAX_LISTED_NAMES])
+    more = len(names) - MAX_LISTED_NAMES
+    return f"{shown} and {more} more" if more > 0 else shown

@@ -112,6 +112,11 @@ class Settings(BaseSettings):
         return self.home / "measurements"
 
     @property
+    def checkpoints(self) -> Path:
+        """Folder of what stopped measurements have drawn so far."""
+        return self.home / "checkpoints"
+
+    @property
     def pending(self) -> Path:
         """Folder of bundles that are made and not yet published."""
         return self.home / "pending"

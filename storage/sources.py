@@ -42,6 +42,13 @@ _REACHING_FUNCTION = re.compile(
 )
 
 
+def _printable(path: Path | None) -> Path | None:
+    # Messages name the path.
+    if path is not None and not str(path).isprintable():
+        raise ValueError("expected a path of printable characters")
+    return path
+
+
 class _Source(BaseModel):
     """What every source has.
 
@@ -74,10 +81,7 @@ class _FileSource(_Source):
     @field_validator("path")
     @classmethod
     def _printable_path(cls, path: Path | None) -> Path | None:
-        # Messages name the path.
-        if path is not None and not str(path).isprintable():
-            raise ValueError("expected a path of printable characters")
-        return path
+        return _printable(path)
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
@@ -235,6 +239,42 @@ class SklearnSource(_Source):
     dataset: Literal["breast_cancer"]
 
 
+class IdxSource(_Source):
+    """Gray images and their labels in two idx files, the format of MNIST, plain or compressed.
+
+    A column ``pixel_00_00``, ``pixel_00_01``, ... for each pixel, and the column ``label``.
+
+    Attributes
+    ----------
+    images, labels : Path or None
+        Files of your own. Relative paths start at the current directory.
+    data : str or None
+        Name from `storage.image_datasets.IMAGE_DATASETS`, instead of files.
+    split : str
+        Part of the public dataset: ``train`` or ``test``.
+    """
+
+    kind: Literal["idx"]
+    images: Path | None = None
+    labels: Path | None = None
+    data: str | None = None
+    split: Literal["train", "test"] = "train"
+
+    @field_validator("images", "labels")
+    @classmethod
+    def _printable_path(cls, path: Path | None) -> Path | None:
+        return _printable(path)
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        given = (self.images is not None, self.labels is not None, self.data is not None)
+        if given not in ((True, True, False), (False, False, True)):
+            raise ValueError("give either 'images' and 'labels', or 'data'")
+        if self.data is None and self.split != "train":
+            raise ValueError("give 'split' with 'data' only; files of your own are read whole")
+        return self
+
+
 Source = Annotated[
-    CsvSource | ParquetSource | SqlSource | SklearnSource, Field(discriminator="kind")
+    CsvSource | ParquetSource | SqlSource | SklearnSource | IdxSource, Field(discriminator="kind")
 ]

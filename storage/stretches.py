@@ -1,22 +1,36 @@
-"""Stretches of a Parquet source, for workers that read it side by side."""
+"""Stretches of a Parquet or idx source, for workers that read it side by side."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import pandas as pd
+import pyarrow as pa
 
 from storage.formats import rechunk
-from storage.parquet_files import ParquetPart
 from storage.reading import Quiet, chosen, unreadable
+
+
+class Part(Protocol):
+    """Consecutive rows of one file, such as `storage.parquet_files.ParquetPart`."""
+
+    @property
+    def first_row(self) -> int:
+        """Position of its first row in the source."""
+
+    def batches(self, needed: Sequence[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
+        """Read the wanted columns in batches of at most `chunk_rows` rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Stretch:
-    """Consecutive rows of a Parquet source, for one worker. Without a repr, as it is private.
+    """Consecutive rows of a source, for one worker. Without a repr, as it is private.
 
     Attributes
     ----------
-    parts : tuple of ParquetPart
+    kind : str
+        Kind of the source.
+    parts : tuple of Part
         Where the rows are; none for a stretch without rows.
     columns, needed : tuple of str
         Wanted columns, and those with the ones that are only selected on.
@@ -24,7 +38,8 @@ class Stretch:
         As in the source.
     """
 
-    parts: tuple[ParquetPart, ...]
+    kind: str
+    parts: tuple[Part, ...]
     columns: tuple[str, ...]
     needed: tuple[str, ...]
     select: Mapping[str, str | int]
@@ -53,4 +68,4 @@ class Stretch:
                 yield from chosen(frame, n_read, self.columns, self.select)
                 n_read += len(frame)
         if reading.failed:
-            raise unreadable("parquet")
+            raise unreadable(self.kind)

@@ -1,5 +1,7 @@
 """The files of a bundle: synthetic rows, schema, card, page, and the manifest that names them.
 
+A release of images also has them in a picture.
+
 Everything here reads released values and public settings only.
 """
 
@@ -8,22 +10,23 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
 import pandas as pd
 
-from privacy.accountants.gaussian import GaussianAccountant
 from privacy.event_records import event_to_dict
 from privacy.events import Event
 from privacy.ledger import Balance
-from privacy.parameters import Adjacency, Analysis
+from privacy.parameters import Analysis
+from storage.claims import totals_of
 from storage.digests import FileDigest
 from storage.manifest import GateRecord, Manifest, MethodRecord, file_digests
 from tasks import expectations
 from tasks.ledger_steps import unit_in_words
+from tasks.reporting.contact_sheet import CONTACT_SHEET_FILE, contact_sheet
 from tasks.reporting.data_card import DATA_CARD_FILE, render_data_card
 from tasks.reporting.guarantee import Claim, guarantee_statement
 from tasks.reporting.report import REPORT_FILE, render_report
@@ -79,13 +82,7 @@ def build_manifest(
 ) -> Manifest:
     """State what was released, from the events that really happened."""
     delta = job.parameters.delta
-    totals = {}
-    for adjacency in Adjacency:
-        accountant = GaussianAccountant(adjacency=adjacency)
-        for event in provenance.events:
-            accountant = accountant.compose(event)
-        totals[adjacency] = accountant
-    accountant = totals[job.adjacency]
+    totals = totals_of(provenance.events, adjacency=job.adjacency, delta=delta)
     facts: dict[str, Any] = {
         "dataset": job.ref.dataset,
         "release_id": job.ref.release_id,
@@ -104,11 +101,8 @@ def build_manifest(
         "code_version": version("clustmix"),
         "code_sha256": code_sha256(),
         "events": tuple(event_to_dict(event) for event in provenance.events),
-        "mu": accountant.mu,
-        "rho": accountant.rho,
-        "epsilon": accountant.epsilon(delta=delta),
+        **asdict(totals),
         "delta": delta,
-        "replace_one_epsilon": totals[Adjacency.REPLACE_ONE].epsilon(delta=delta),
         "adjacency": job.adjacency.value,
         "privacy_unit": unit_in_words(job),
         "max_rows_per_patient": job.unit.max_rows,
@@ -168,6 +162,9 @@ def build_bundle(
             manifest, frame, job.table_schema, title=job.title, balance=balance
         ).encode("utf-8"),
     }
+    if job.table_schema.image is not None:
+        note = "; ".join(Claim.of(manifest).markers)
+        files[CONTACT_SHEET_FILE] = contact_sheet(frame, job.table_schema, note=note)
     return files, manifest.model_copy(update={"files": file_digests(files)})
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from privacy.errors import InputError
 from storage.schema import (
     CategoricalColumn,
+    ImageColumns,
     Label,
     NumericColumn,
     TableSchema,
@@ -56,12 +57,18 @@ class EncodedChunk:
 
 
 def domain_of(schema: TableSchema) -> EncodingDomain:
-    """Return the public shape of the encoded table."""
+    """Return the public shape of the encoded table.
+
+    Pixels in black and white are no numbers there, but two levels.
+    """
+    black_and_white = schema.image is not None and schema.image.gray_levels == 2
     return EncodingDomain(
         column_names=schema.column_names,
         n_codes=tuple(column.n_codes for column in schema.columns),
         has_missing=tuple(column.has_missing for column in schema.columns),
-        numeric=tuple(isinstance(column, NumericColumn) for column in schema.columns),
+        numeric=tuple(
+            isinstance(column, NumericColumn) and not black_and_white for column in schema.columns
+        ),
         label_levels=schema.label.level_names,
     )
 
@@ -102,16 +109,12 @@ def encode_chunk(frame: pd.DataFrame, schema: TableSchema) -> EncodedChunk:
             f"expected the declared columns, found none named {', '.join(absent)}; "
             "check the source and the schema",
         )
-    n = len(frame)
-    codes = np.zeros((n, len(schema.columns)), dtype=np.uint16)
     violations: list[Violation] = []
-    for j, column in enumerate(schema.columns):
-        if isinstance(column, NumericColumn):
-            values, missing = _numbers(frame[column.name], column, violations)
-            grid = _to_grid(values, missing, column)
-            codes[:, j] = np.where(missing, column.n_bins, _bin(grid, column))
-        else:
-            codes[:, j] = _level_codes(frame[column.name], column, violations)
+    pixels = None if schema.image is None else _whole_numbers(frame[list(schema.column_names)])
+    if schema.image is not None and pixels is not None:
+        codes = _pixel_codes(pixels, schema.image)
+    else:
+        codes = _column_codes(frame, schema, violations)
     label = _label_codes(frame[schema.label.name], schema.label, violations)
     return EncodedChunk(
         codes=codes,
@@ -138,7 +141,8 @@ def decode(
         The public schema.
     rng
         Source of the values inside a bin: uniform over the values that the bin holds on the
-        grid of the declared decimals. Not a source of privacy noise.
+        grid of the declared decimals. Not a source of privacy noise. Pixels need none: each is
+        the declared gray level of its code.
 
     Returns
     -------
@@ -150,6 +154,8 @@ def decode(
     -------
     Post-processing of released codes.
     """
+    if schema.image is not None:
+        return _images(codes, label, schema, schema.image)
     columns: dict[str, pd.Series] = {}
     for j, column in enumerate(schema.columns):
         if isinstance(column, NumericColumn):
@@ -167,7 +173,7 @@ def conform(frame: pd.DataFrame, schema: TableSchema) -> pd.DataFrame:
     """Write real records in the vocabulary of a release, for evaluation on held-out records.
 
     Numbers are clipped and rounded to the declared decimals but keep their place inside a bin;
-    everything else is as in `decode`. Rows without a label are left out.
+    everything else, pixels included, is as in `decode`. Rows without a label are left out.
 
     Parameters
     ----------
@@ -192,6 +198,8 @@ def conform(frame: pd.DataFrame, schema: TableSchema) -> pd.DataFrame:
     """
     chunk = encode_chunk(frame, schema)
     refuse_violations(chunk.violations)
+    if schema.image is not None:
+        return _images(chunk.codes[chunk.valid], chunk.label[chunk.valid], schema, schema.image)
     columns: dict[str, pd.Series] = {}
     for j, column in enumerate(schema.columns):
         codes = chunk.codes[chunk.valid, j]
@@ -204,6 +212,47 @@ def conform(frame: pd.DataFrame, schema: TableSchema) -> pd.DataFrame:
     names = np.array(schema.label.level_names, dtype=object)
     columns[schema.label.name] = pd.Series(names[chunk.label[chunk.valid]], dtype="str")
     return pd.DataFrame(columns)
+
+
+def _column_codes(
+    frame: pd.DataFrame, schema: TableSchema, violations: list[Violation]
+) -> NDArray[np.uint16]:
+    codes = np.zeros((len(frame), len(schema.columns)), dtype=np.uint16)
+    for j, column in enumerate(schema.columns):
+        if isinstance(column, NumericColumn):
+            values, missing = _numbers(frame[column.name], column, violations)
+            grid = _to_grid(values, missing, column)
+            codes[:, j] = np.where(missing, column.n_bins, _bin(grid, column))
+        else:
+            codes[:, j] = _level_codes(frame[column.name], column, violations)
+    return codes
+
+
+def _whole_numbers(frame: pd.DataFrame) -> NDArray[np.integer] | None:
+    """Return the cells if every column holds integers, which have no missing cell; else None."""
+    if all(isinstance(dtype, np.dtype) and dtype.kind in "iu" for dtype in set(frame.dtypes)):
+        return frame.to_numpy()
+    return None
+
+
+def _pixel_codes(pixels: NDArray[np.integer], image: ImageColumns) -> NDArray[np.uint16]:
+    """Code all pixels at once, as `_column_codes` does column by column."""
+    column = image.columns[0]
+    table = _bin(np.arange(int(column.upper) + 1), column).astype(np.uint16)
+    return table[pixels if pixels.dtype == np.uint8 else np.clip(pixels, 0, int(column.upper))]
+
+
+def _images(
+    codes: NDArray[np.uint16],
+    label: NDArray[np.uint16],
+    schema: TableSchema,
+    image: ImageColumns,
+) -> pd.DataFrame:
+    levels = np.array(image.levels, dtype=np.uint8)
+    frame = pd.DataFrame(levels[codes], columns=list(schema.column_names))
+    names = np.array(schema.label.level_names, dtype=object)
+    frame[schema.label.name] = pd.Series(names[label], dtype="str")
+    return frame
 
 
 def _numbers(

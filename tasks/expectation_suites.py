@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from storage.schema import CategoricalColumn, NumericColumn, TableSchema
+from storage.schema import CategoricalColumn, Column, NumericColumn, TableSchema
+from tasks.block_checks import block_check
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationSuite
@@ -97,7 +98,7 @@ def input_suite(
     suite.table("columns", "ExpectTableColumnsToMatchSet", column_set=list(expected))
     if patient_column is not None:
         suite.column("patient", patient_column, "ExpectColumnValuesToMatchRegex", regex=".")
-    for column in schema.columns:
+    for column in _single_columns(schema):
         if isinstance(column, NumericColumn):
             _expect_numbers(suite, column, column.name in native)
         else:
@@ -113,6 +114,11 @@ def input_suite(
         regex = _one_of(accepted, _NUMBER)
         suite.column("label", label.name, "ExpectColumnValuesToMatchRegex", regex=regex)
     return suite.build("input")
+
+
+def _single_columns(schema: TableSchema) -> tuple[Column, ...]:
+    """Return the columns with expectations of their own; see `tasks.block_checks`."""
+    return schema.columns if block_check(schema) is None else ()
 
 
 def _one_of(texts: Iterable[str], *patterns: str) -> str:
@@ -166,7 +172,7 @@ def output_suite(schema_json: str, rows: int) -> ExpectationSuite:
         "columns", "ExpectTableColumnsToMatchOrderedList", column_list=list(schema.released_columns)
     )
     suite.table("row_count", "ExpectTableRowCountToEqual", value=rows)
-    for column in schema.columns:
+    for column in _single_columns(schema):
         if isinstance(column, NumericColumn):
             suite.column(
                 "bounds",

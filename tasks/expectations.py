@@ -9,6 +9,9 @@ The input gate never fails on what the encoder mends by a declared rule (an unde
 where a level takes such values, a number outside the bounds). Whether it passed depends on
 private rows. A refusal stays with the operators and keeps its charge; that a release exists at all
 tells that the table kept the declared rules, and the guarantee does not cover that one bit.
+
+Pixels of images and items of sets are hundreds of columns of one kind: each gate asks the rules of
+all of them in one check, see `tasks.block_checks`.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from numpy.typing import NDArray
 
 from privacy.errors import ConfigurationError
 from storage.schema import NumericColumn, TableSchema, raw_text
+from tasks.block_checks import block_check, block_is_readable, undeclared_values
 from tasks.expectation_suites import batch_definition, input_suite, output_suite
 
 if TYPE_CHECKING:
@@ -154,11 +158,15 @@ def input_gate(
     if not used.columns.is_unique or any(not isinstance(name, str) for name in used.columns):
         return GateReport(checks=(GateCheck(name="columns", column=None, passed=False),))
     prepared, native = _prepare_input(used, schema, patient_column)
+    block = block_check(schema)
     suite = input_suite(
         schema.model_dump_json(), patient_column, tuple(sorted(native)), tuple(sorted(expected))
     )
     results = _validate(prepared, suite, result_format=BOOLEAN_ONLY)
     checks = []
+    if block is not None:
+        readable = block_is_readable(used, schema)
+        checks.append(GateCheck(name=block, column=None, passed=readable))
     for result in results:
         if result.result:
             raise ConfigurationError(
@@ -207,8 +215,12 @@ def output_gate(frame: pd.DataFrame, schema: TableSchema, rows: int) -> GateRepo
         )
     prepared: dict[str, pd.Series] = {}
     checks: list[GateCheck] = []
+    block = block_check(schema)
+    if block is not None:
+        wrong = undeclared_values(frame, schema, limit=DETAIL_VALUES + 1)
+        checks.append(_check(block, None, not wrong, f"found {_quote(wrong)}"))
     for column in schema.columns:
-        if column.name not in frame:
+        if column.name not in frame or block is not None:
             continue
         series = frame[column.name]
         if isinstance(column, NumericColumn):
@@ -264,6 +276,8 @@ def _prepare_input(
         and _is_number(frame[column.name])
     }
     declared = {*schema.released_columns, patient_column} - native
+    if block_check(schema) is not None:
+        native, declared = set(), {schema.label.name, patient_column}
     aligned = frame.reset_index(drop=True)
     columns = {
         name: _as_text(aligned[name]) if name in declared else aligned[name] for name in aligned

@@ -221,15 +221,18 @@ def bound_shard(item: ShardItem) -> tuple[bool, ...]:
     )
     keep = np.ones(len(label), dtype=np.bool_)
     weight: NDArray[np.float64] = np.ones(len(label))
+    patient = np.arange(len(label))
     if item.rules.unit.column is not None:
         keys = np.concatenate([piece["keys"] for piece in pieces])
         keep, weight = bound_contributions(keys, item.rules.unit.max_rows)
+        patient = np.unique(keys, return_inverse=True)[1]
     store_arrays(
         shard_path(item.workspace, item.shard),
         codes=codes[keep],
         label=label[keep],
         weight=weight[keep],
         fold=fold[keep],
+        patient=patient[keep].astype(np.uint32),
     )
     levels = set(np.unique(label[keep]).tolist())
     return tuple(level in levels for level in range(len(item.rules.schema.label.level_names)))

@@ -40,7 +40,8 @@ def clean_up(site: Site) -> None:
     """Close the entries of dead runs and delete what they left; live runs are not touched.
 
     An entry whose run died before it read a byte is void. One whose run died while it could draw
-    noise is burned, its charge stands; but if its measurement is whole, it is sealed. A sealed or
+    noise is burned, its charge stands; but if its measurement is whole, it is sealed, and if it can
+    be continued, it is left open for the next run of the same request. A sealed or
     approved entry stays as it is, to be published by the next run of the same request, unless its
     bundle is in the store already.
     """
@@ -54,8 +55,11 @@ def clean_up(site: Site) -> None:
     written = staged(site.settings.measurements) | site.pending.release_ids()
     live = live_run_ids(root)
     for entry in entries:
-        if entry.release_id not in live:
+        if entry.release_id not in live and not can_continue(site, entry):
             _close_dead(site, entry)
+    open_entries = {e.release_id for e in site.ledger.entries() if e.state is EntryState.EXECUTING}
+    for release_id in site.checkpoints.release_ids() - open_entries - live:
+        site.checkpoints.remove(release_id)
     waiting = {e.release_id for e in site.ledger.entries() if e.state in _AFTER_SEAL}
     purge_abandoned(root)
     for release_id in written - live:
@@ -64,6 +68,18 @@ def clean_up(site: Site) -> None:
         if release_id not in waiting:
             site.pending.remove(release_id)
     site.releases.clean_staging()
+
+
+def can_continue(site: Site, entry: LedgerEntry) -> bool:
+    """Return whether the measurement of an entry can go on where its run has stopped.
+
+    Its measurement may be whole already; then it is recovered and not continued.
+    """
+    return (
+        entry.state is EntryState.EXECUTING
+        and site.checkpoints.can_continue(entry.release_id)
+        and _sealed_digest(site, entry) is None
+    )
 
 
 def _close_dead(site: Site, entry: LedgerEntry, *, note: str = "ABANDONED") -> None:
@@ -123,7 +139,8 @@ def reserve(job: ReleaseJob, site: Site, key: str, *, new_draw: bool = False) ->
     Returns
     -------
     Reservation
-        A new entry, or the one that has paid for the same measurement.
+        A new entry, or the one that has paid for the same measurement. If that one is still being
+        executed, its run has died and its measurement can be continued.
 
     Raises
     ------
@@ -160,6 +177,8 @@ def reserve(job: ReleaseJob, site: Site, key: str, *, new_draw: bool = False) ->
             if reservation.created or not _runs(entry, live):
                 return reservation
             if _is_own_and_dead(site, entry, live):
+                if can_continue(site, entry):
+                    return reservation
                 _close_dead(site, entry)
                 continue
             if time.monotonic() > give_up:
@@ -237,6 +256,8 @@ def closing(site: Site, entry: LedgerEntry) -> Iterator[None]:
 
 def _close_failed(site: Site, entry: LedgerEntry, error: BaseException) -> None:
     current = site.ledger.entry(entry.entry_id)
+    if not isinstance(error, Exception) and can_continue(site, current):
+        return  # stopped from outside, not by a fault that the next run would meet again
     note = error.code if isinstance(error, ClustMixError) else f"run:{type(error).__name__}"
     if isinstance(error, Withheld) and current.state in _AFTER_SEAL:
         _move(site, current, EntryState.WITHHELD, note=note)

@@ -19,6 +19,7 @@ from privacy.calibration import gdp_mu, gdp_rho
 from privacy.ledger import RHO_STEP, Caps, Partition
 from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
 from privacy.randomness import NoiseSource, OperatingSystemNoise
+from storage.checkpoints import CheckpointStore
 from storage.cohorts import Source
 from storage.installation import installation_id
 from storage.keys import KeyStore
@@ -203,6 +204,11 @@ class Site:
     def measurements(self) -> MeasurementStore:
         """The sealed measurements."""
         return MeasurementStore(self.settings.measurements)
+
+    @property
+    def checkpoints(self) -> CheckpointStore:
+        """How far measurements came that can be continued."""
+        return CheckpointStore(self.settings.checkpoints)
 
     @property
     def pending(self) -> PendingBundles:

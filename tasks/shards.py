@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from storage.workspace import load_arrays
 from tasks.synthesizers.curator import Contribution
 from tasks.synthesizers.encoded import EncodedRows
+from tasks.synthesizers.sampling import arguments_of_shard
 
 
 def load_shard(path: Path) -> EncodedRows:
@@ -25,6 +26,7 @@ def load_shard(path: Path) -> EncodedRows:
         label=arrays["label"],
         weight=arrays["weight"],
         fold=arrays["fold"],
+        patient=arrays["patient"],
     )
 
 
@@ -32,4 +34,4 @@ def contribution_of_shard(
     path: Path, *, contribution: Contribution, public: dict[str, Any]
 ) -> NDArray[np.int64]:
     """Exact contribution of one shard, read where it is added up."""
-    return contribution(load_shard(path), **public)
+    return contribution(load_shard(path), **arguments_of_shard(public, path.name))

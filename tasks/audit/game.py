@@ -9,19 +9,20 @@ earlier one; the attack is thereby the best one there is against Gaussian noise.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.mechanisms import NoisyStatistic
+from privacy.mechanisms import NoisyStatistic, SelectedCandidate
 from privacy.randomness import NoiseSource, OperatingSystemNoise
 from tasks.audit.pairs import AuditPatient, NeighbourPair
 from tasks.synthesizers.base import Synthesizer, measure
 from tasks.synthesizers.curator import Contribution, Curator, InProcessCompute
 from tasks.synthesizers.encoded import EncodedRows
 from tasks.synthesizers.plan import MeasurementPlan
+from tasks.synthesizers.sampling import COINS, PoissonCoins
 
 SYNTHETIC_ROWS = 40
 """Synthetic rows that the attack looks at after each run."""
@@ -29,18 +30,22 @@ SYNTHETIC_ROWS = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """One noisy draw and what the referee knows about it, in grid units.
+    """One noisy draw, or some of a series, and what the referee knows about it, in grid units.
 
     Parameters
     ----------
     name
         Name of the statistic.
     absent, present : int64 arrays
-        Exact statistics without and with the patient, at the released arguments.
+        Exact statistics without and with the patient, at the released arguments; of a series, with
+        the samples of the others as they were and the patient in every sample. The first axis of a
+        series is that of its draws.
     values : int64 array
         What was drawn.
     noise_stddev
         Noise that the event of the draw states.
+    sampling_probability
+        Probability with which the patient is in a sample; None for a draw that reads everybody.
     """
 
     name: str
@@ -48,6 +53,7 @@ class Draw:
     present: NDArray[np.int64]
     values: NDArray[np.int64]
     noise_stddev: float
+    sampling_probability: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,33 +102,48 @@ class Referee:
         self._absent, self._present = InProcessCompute([absent]), InProcessCompute([present])
         self._play_present = play_present
         self._exact: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+        self._probability: float | None = None
         self.draws: list[Draw] = []
 
     def sum(self, contribution: Contribution, public: dict[str, Any]) -> NDArray[np.int64]:
         """Exact sum over the table that is played."""
-        self._exact = (
-            self._absent.sum(contribution, public),
-            self._present.sum(contribution, public),
-        )
-        return self._exact[int(self._play_present)]
+        absent = self._absent.sum(contribution, public)
+        present = self._present.sum(contribution, public)
+        played = present if self._play_present else absent
+        coins, self._probability = public.get(COINS), None
+        if isinstance(coins, PoissonCoins):
+            # With everybody in every sample the sums differ by the rows of the patient.
+            everybody = {**public, COINS: replace(coins, probability=1.0)}
+            rows_of_patient = self._present.sum(contribution, everybody) - self._absent.sum(
+                contribution, everybody
+            )
+            present = absent + rows_of_patient
+            self._probability = coins.probability if coins.probability < 1.0 else None
+        self._exact = absent, present
+        return played
 
     def map(self, function: Callable[..., Any], items: Iterable[Any]) -> list[Any]:
         """``[function(item) for item in items]``."""
         return self._absent.map(function, items)
 
-    def seal(self, name: str, noisy: NoisyStatistic) -> None:
+    def seal(self, name: str, noisy: NoisyStatistic | SelectedCandidate) -> None:
         """Note a draw; the curator calls it right after the sum of the same statistic."""
+        if isinstance(noisy, SelectedCandidate):
+            # What was chosen shows in the draws that follow.
+            self._exact = None
+            return
         if self._exact is None:
             raise ValueError(f"expected a sum before the draw of {name!r}, found none")
         absent, present = self._exact
         self._exact = None
         self.draws.append(
             Draw(
-                name=name,
+                name=noisy.event.statistic,
                 absent=absent,
                 present=present,
                 values=noisy.values,
                 noise_stddev=noisy.event.noise_stddev,
+                sampling_probability=self._probability,
             )
         )
 
@@ -170,21 +191,30 @@ def likelihood_ratios(transcript: Transcript) -> dict[str, float]:
     """Log-likelihood ratio of present to absent, of all draws and of each.
 
     The normaliser of a discrete Gaussian does not depend on its integer centre, so the ratio
-    ``<y - (a + b) / 2, b - a> / sigma**2`` is exact for the noise that the events state.
+    ``<y - (a + b) / 2, b - a> / sigma**2`` is exact for the noise that the events state. Of a
+    sampled draw it is ``log(1 - q + q exp(ratio))``, as the patient is in it with probability q.
     """
-    ratios = {}
+    ratios: dict[str, float] = {}
     for draw in transcript.draws:
         difference = (draw.present - draw.absent).astype(np.float64)
         from_middle = (draw.values - draw.absent).astype(np.float64) - difference / 2.0
-        ratios[f"draw {draw.name}"] = float(np.sum(from_middle * difference) / draw.noise_stddev**2)
+        products = from_middle * difference / draw.noise_stddev**2
+        if draw.sampling_probability is None:
+            ratio = float(np.sum(products))
+        else:
+            q = draw.sampling_probability
+            each = products.reshape(len(products), -1).sum(axis=1)
+            ratio = float(np.logaddexp(np.log1p(-q), np.log(q) + each).sum())
+        ratios[f"draw {draw.name}"] = ratios.get(f"draw {draw.name}", 0.0) + ratio
     return {"all draws": sum(ratios.values()), **ratios}
 
 
 def noise_differences(transcript: Transcript) -> dict[str, float]:
     """Scores of differences of two draws of one size: noise that was used twice cancels."""
     scores = {}
-    for i, first in enumerate(transcript.draws):
-        for second in transcript.draws[i + 1 :]:
+    draws = [draw for draw in transcript.draws if draw.sampling_probability is None]
+    for i, first in enumerate(draws):
+        for second in draws[i + 1 :]:
             if first.values.size == second.values.size:
                 shift = _standardised(first, first.present) - _standardised(second, second.present)
                 seen = _standardised(first, first.values) - _standardised(second, second.values)

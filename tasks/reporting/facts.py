@@ -13,6 +13,7 @@ from privacy.events import (
     DiscreteGaussianEvent,
     Draw,
     Event,
+    ExponentialMechanismEvent,
     GaussianEvent,
     ParallelEvent,
     RepeatedEvent,
@@ -20,7 +21,7 @@ from privacy.events import (
 from privacy.ledger import Balance, charged_rho
 from privacy.parameters import Analysis
 from storage.manifest import GateRecord, Manifest
-from storage.schema import CategoricalColumn, Label, NumericColumn, TableSchema
+from storage.schema import CategoricalColumn, ImageColumns, Label, NumericColumn, TableSchema
 from tasks.reporting.guarantee import Claim, rounded_up
 
 _CHECKS = MappingProxyType(
@@ -33,6 +34,8 @@ _CHECKS = MappingProxyType(
         "not_null": "A value in every cell.",
         "level": "Declared levels and missing codes only.",
         "label": "Declared label levels only.",
+        "pixels": "Every pixel of every image is a declared gray level.",
+        "items": "Every item of every row is 0 or 1.",
     }
 )
 
@@ -297,7 +300,9 @@ def spent_share(balance: Balance | None) -> float | None:
 
 
 def dictionary(schema: TableSchema) -> tuple[DictionaryRow, ...]:
-    """Return the data dictionary: every released column, the label last."""
+    """Return the data dictionary: every released column, the label last; pixels as one row."""
+    if schema.image is not None:
+        return (_image_row(schema.image), _label_row(schema.label))
     columns = [
         _numeric_row(column) if isinstance(column, NumericColumn) else _categorical_row(column)
         for column in schema.columns
@@ -327,6 +332,16 @@ def _leaves(event: Event, how: str) -> Iterator[tuple[Draw, str]]:
 
 
 def _noise_row(event: Draw, how: str) -> NoiseRow:
+    if isinstance(event, ExponentialMechanismEvent):
+        return NoiseRow(
+            statistic=event.statistic,
+            n_values=f"1 of {event.n_candidates:,}",
+            l2_sensitivity="-",
+            noise_stddev="-",
+            ratio="-",
+            noise=f"exponential mechanism, epsilon {rounded_up(event.epsilon)}",
+            part=how,
+        )
     if isinstance(event, GaussianEvent):
         sensitivity, noise = event.l2_sensitivity, event.noise_stddev
         name = "discrete Gaussian" if isinstance(event, DiscreteGaussianEvent) else "Gaussian"
@@ -354,6 +369,16 @@ def _missing(column: NumericColumn | CategoricalColumn) -> str:
     if column.nullable:
         return "empty cell"
     return column.missing[0] or "empty text" if column.missing else "never"
+
+
+def _image_row(image: ImageColumns) -> DictionaryRow:
+    threshold = "" if image.threshold is None else f"; white from {image.threshold} on"
+    return DictionaryRow(
+        name=f"{image.columns[0].name} to {image.columns[-1].name}",
+        kind=f"pixels of images, {image.height} x {image.width}: row, then column",
+        domain=f"0 to 255 in {image.gray_levels} gray levels{threshold}",
+        missing="never",
+    )
 
 
 def _numeric_row(column: NumericColumn) -> DictionaryRow:

@@ -16,7 +16,7 @@ from typing import TypeAlias
 # Control and format characters (line breaks, bidirectional overrides, invisible signs) can make
 # a page show another text than the one that is written.
 _INVISIBLE = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
-_VOID = frozenset({"br", "hr", "link", "meta", "rect"})
+_VOID = frozenset({"br", "hr", "img", "link", "meta", "rect"})
 _MARKDOWN = frozenset("\\`*_[]|~#>$@")
 # A list, a rule or a heading at the start of a block; a bare address, which some readers link.
 _MARKDOWN_START = re.compile(r"^([-+=]|\d+(?=[.)]))")

@@ -49,7 +49,7 @@ def highlighted_level(label: Label) -> str:
 
 
 def column_plots(frame: pd.DataFrame, schema: TableSchema) -> dict[str, Markup]:
-    """Draw every released column.
+    """Draw every released column, or the label alone where the others are pixels.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def column_plots(frame: pd.DataFrame, schema: TableSchema) -> dict[str, Markup]:
     labels = _texts(frame[schema.label.name])
     highlighted = labels == highlighted_level(schema.label)
     plots = {}
-    for column in schema.columns:
+    for column in schema.columns if schema.image is None else ():
         if isinstance(column, NumericColumn):
             bars, missing = _numeric_bars(frame[column.name], column, highlighted)
             plots[column.name] = _histogram(column, bars, missing)

@@ -7,6 +7,8 @@ nothing, so that neither a path nor a host can reach it.
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Sequence
 from importlib import resources
 
 import pandas as pd
@@ -16,6 +18,7 @@ from privacy.parameters import Adjacency
 from storage.manifest import Manifest
 from storage.schema import TableSchema
 from tasks.reporting import facts
+from tasks.reporting.contact_sheet import contact_sheet
 from tasks.reporting.guarantee import (
     DOES_NOT_PROTECT,
     PROTECTS,
@@ -35,6 +38,9 @@ PLOTS_PER_GROUP = 24
 """Columns in one folding group of plots."""
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+_IMAGE_POLICY = f"{_POLICY}; img-src data:"
+"""The policy of a page that has a picture in it."""
+
 _SECTIONS = (
     ("guarantee", "The guarantee"),
     ("method", "How it was made"),
@@ -87,7 +93,7 @@ def render_report(
             _guarantee(manifest, claim, balance),
             _method(manifest),
             _gate(manifest),
-            _columns(frame, schema),
+            _columns(frame, schema, markers=claim.markers),
             _limits(),
             _dictionary(schema),
             _verify(manifest),
@@ -100,10 +106,11 @@ def render_report(
             "schema and the manifest; it makes no request and runs no script.",
         ),
     )
+    policy = _POLICY if schema.image is None else _IMAGE_POLICY
     head = element(
         "head",
         element("meta", charset="utf-8"),
-        Markup(f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'),
+        Markup(f'<meta http-equiv="Content-Security-Policy" content="{policy}">'),
         element("meta", name_="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name_="referrer", content="no-referrer"),
         element("title", f"{heading}: synthetic data release {manifest.release_id}"),
@@ -287,8 +294,13 @@ def _gate(manifest: Manifest) -> Markup:
     )
 
 
-def _columns(frame: pd.DataFrame, schema: TableSchema) -> Markup:
+def _columns(frame: pd.DataFrame, schema: TableSchema, *, markers: Sequence[str]) -> Markup:
     plots = column_plots(frame, schema)
+    if schema.image is not None:
+        label = schema.label.name
+        picture = _contact_sheet(frame, schema, note="; ".join(markers))
+        share = element("figure", element("figcaption", label), plots[label], class_="plot")
+        return _section("columns", "Columns", picture, element("div", share, class_="plots"))
     names = [schema.label.name, *schema.column_names]
     groups = [names[i : i + PLOTS_PER_GROUP] for i in range(0, len(names), PLOTS_PER_GROUP)]
     shown = [
@@ -334,6 +346,24 @@ def _columns(frame: pd.DataFrame, schema: TableSchema) -> Markup:
         ),
         key,
         shown,
+    )
+
+
+def _contact_sheet(frame: pd.DataFrame, schema: TableSchema, *, note: str) -> Markup:
+    content = base64.b64encode(contact_sheet(frame, schema, note=note)).decode("ascii")
+    return element(
+        "figure",
+        element(
+            "img",
+            src=f"data:image/png;base64,{content}",
+            alt="Mean image and first synthetic images of each class",
+        ),
+        element(
+            "figcaption",
+            "From the released table itself: the mean of all images of a class, and the first "
+            f"ones. A row of the table is one image, and its {schema.label.name} the class.",
+        ),
+        class_="sheet",
     )
 
 

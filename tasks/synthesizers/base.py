@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -27,10 +27,15 @@ class Stage:
         The name that the orchestrator shows.
     run
         Takes the curator and everything released so far; returns what it adds.
+    checkpoint
+        Whether what is released up to its end is kept, so that a run that is stopped goes on from
+        there. A method that trains for long says so of its stages; it must come to the same
+        result from the same draws.
     """
 
     name: str
     run: Callable[[Curator, Released], Released]
+    checkpoint: bool = False
 
 
 class Synthesizer(Protocol):
@@ -50,6 +55,26 @@ class Synthesizer(Protocol):
         self, released: Released, *, n_rows: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
         """Sample ``(codes, labels)`` from a finished measurement; post-processing."""
+
+
+Mapper = Callable[[Callable[[Any], Any], list[Any]], Iterable[Any]]
+"""Maps a function over items, in order: the builtin ``map``, or that of a cluster."""
+
+
+class PublishedSynthesizer(Protocol):
+    """A method as its paper prints it, bound to a public domain and a claimed epsilon.
+
+    It may read the rows as it likes, so it is for public benchmark data alone.
+    """
+
+    def synthesize(
+        self,
+        codes: NDArray[np.uint16],
+        labels: NDArray[np.uint16],
+        rng: np.random.Generator,
+        executor_map: Mapper = map,
+    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+        """Make synthetic ``(codes, labels)`` of real ones."""
 
 
 def measure(synthesizer: Synthesizer, curator: Curator, *, mu: float) -> Released:

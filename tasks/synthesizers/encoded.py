@@ -85,16 +85,22 @@ class EncodedRows:
         sum to one.
     fold : uint8 array of shape (n,), values in [0, N_FOLDS)
         A hash of the patient, the same for all rows of a patient: splits patients, not rows.
+    patient : uint32 array of shape (n,), optional
+        Number of the row's patient within the shard, from 0. Needed where patients are sampled;
+        which number a patient has means nothing.
     """
 
     codes: NDArray[np.uint16]
     label: NDArray[np.uint16]
     weight: NDArray[np.float64]
     fold: NDArray[np.uint8]
+    patient: NDArray[np.uint32] | None = None
 
     def __post_init__(self) -> None:
         if not len(self.codes) == len(self.label) == len(self.weight) == len(self.fold):
             raise ValueError("expected as many codes, labels, weights and folds as rows")
+        if self.patient is not None and len(self.patient) != len(self.label):
+            raise ValueError("expected as many patients as rows")
         if not ((self.weight > 0.0) & (self.weight <= 1.0)).all():
             raise ValueError("expected every weight in (0, 1], found one outside")
 

@@ -39,6 +39,7 @@ class NaiveBayes:
     """Naive-Bayes synthesizer bound to a public domain."""
 
     domain: EncodingDomain
+    config: NaiveBayesConfig = NaiveBayesConfig()
     guarantee: Guarantee = Guarantee.PROVEN
 
     def plan(self, *, mu: float) -> MeasurementPlan:

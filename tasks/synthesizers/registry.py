@@ -5,20 +5,31 @@ No plug-ins and no import paths: third-party code cannot enter a release.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated
+from enum import StrEnum
+from importlib import import_module
+from typing import Annotated, Any, cast
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
-from privacy.parameters import Guarantee
-from tasks.synthesizers.base import Synthesizer
+from privacy.errors import ConfigurationError
+from privacy.parameters import Guarantee, PrivacyParameters
+from tasks.synthesizers.base import PublishedSynthesizer, Synthesizer
 from tasks.synthesizers.clustmix.config import ClustMixConfig
-from tasks.synthesizers.clustmix.synthesizer import ClustMix
 from tasks.synthesizers.encoded import EncodingDomain
-from tasks.synthesizers.naive_bayes import NaiveBayes, NaiveBayesConfig
+from tasks.synthesizers.naive_bayes import NaiveBayesConfig
 
 MethodConfig = Annotated[ClustMixConfig | NaiveBayesConfig, Field(discriminator="kind")]
 """Settings of any registered method, told apart by ``kind``."""
+
+
+class DataKind(StrEnum):
+    """What a method is meant for; it runs on any declared table."""
+
+    TABLES = "tables"
+    IMAGES = "images"
+    ITEMS = "items"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,16 +43,34 @@ class MethodEntry:
     title
         Name for people.
     guarantee
-        What the proven analysis of the method can claim.
+        The most that the method can claim: ``proven`` if it has a form with a proof.
     source
         Where the method comes from.
+    data_kinds
+        What it is meant for.
+    config
+        Its settings.
+    proven, published
+        Module and class of each form, None where there is none. They are loaded when they are
+        bound, as some need seconds to load.
     """
 
     kind: str
     title: str
     guarantee: Guarantee
     source: str
+    data_kinds: tuple[DataKind, ...]
+    config: type[BaseModel]
+    proven: tuple[str, str] | None = None
+    published: tuple[str, str] | None = None
 
+    @property
+    def has_published_form(self) -> bool:
+        """Whether the algorithm of the paper can be run on public data for comparison."""
+        return self.published is not None
+
+
+_PACKAGE = "tasks.synthesizers."
 
 METHODS: tuple[MethodEntry, ...] = (
     MethodEntry(
@@ -49,12 +78,19 @@ METHODS: tuple[MethodEntry, ...] = (
         title="ClustMix",
         guarantee=Guarantee.PROVEN,
         source='Madl et al., "Approximate, Adapt, Anonymize (3A)", Algorithm 2',
+        data_kinds=(DataKind.TABLES, DataKind.IMAGES, DataKind.ITEMS),
+        config=ClustMixConfig,
+        proven=("clustmix.synthesizer", "ClustMix"),
+        published=("clustmix.published.coded", "CodedPublishedClustMix"),
     ),
     MethodEntry(
         kind="naive_bayes",
         title="Naive-Bayes synthesizer",
         guarantee=Guarantee.PROVEN,
         source="One Gaussian release of all feature-by-label histograms",
+        data_kinds=(DataKind.TABLES, DataKind.ITEMS),
+        config=NaiveBayesConfig,
+        proven=("naive_bayes", "NaiveBayes"),
     ),
 )
 
@@ -67,8 +103,63 @@ def method_entry(kind: str) -> MethodEntry:
     raise KeyError(f"expected a registered method, found {kind!r}")
 
 
-def build(config: ClustMixConfig | NaiveBayesConfig, domain: EncodingDomain) -> Synthesizer:
-    """Bind a method to a public domain."""
-    if isinstance(config, ClustMixConfig):
-        return ClustMix(domain, config)
-    return NaiveBayes(domain)
+def published_stage(kind: str) -> str:
+    """Name of the stage that runs a method as its paper prints it."""
+    return f"published-{kind.replace('_', '-')}"
+
+
+def build(config: Any, domain: EncodingDomain) -> Synthesizer:
+    """Bind the proven form of a method to a public domain.
+
+    Raises
+    ------
+    ConfigurationError
+        If the method has no proven form, or its settings do not fit the domain.
+    """
+    entry = method_entry(config.kind)
+    if entry.proven is None:
+        raise ConfigurationError(
+            "NO_PROVEN_FORM",
+            f"expected a method with a proven form (clustmix methods lists them), found "
+            f"{config.kind!r}; it runs in a benchmark on public data only",
+        )
+    return cast(Synthesizer, _class_of(entry.proven)(domain, config))
+
+
+def build_published(
+    config: Any,
+    domain: EncodingDomain,
+    parameters: PrivacyParameters,
+    *,
+    clock: Callable[[], float] | None = None,
+) -> PublishedSynthesizer:
+    """Bind the published form of a method to a public domain and a claimed epsilon.
+
+    Parameters
+    ----------
+    config
+        Settings of a method with a published form.
+    domain
+        Public shape of the encoded table.
+    parameters
+        Epsilon and delta as the paper claims them.
+    clock
+        Monotonic clock in seconds, for methods that give up a search when it takes long.
+
+    Raises
+    ------
+    ConfigurationError
+        If the settings do not fit the domain or the claimed epsilon.
+    """
+    entry = method_entry(config.kind)
+    if entry.published is None:
+        raise KeyError(f"expected a method with a published form, found {config.kind!r}")
+    bound = _class_of(entry.published)
+    if config.kind == "clustmix":
+        return cast(PublishedSynthesizer, bound(domain, config, parameters, clock))
+    return cast(PublishedSynthesizer, bound(domain, config, parameters))
+
+
+def _class_of(form: tuple[str, str]) -> Callable[..., Any]:
+    module, name = form
+    return cast(Callable[..., Any], getattr(import_module(_PACKAGE + module), name))

@@ -90,6 +90,6 @@ def test_private_data_and_other_methods_are_refused(run, capsys, monkeypatch):
     other.write_text(yaml.safe_dump({**site, "method": {"kind": "naive_bayes"}}), encoding="utf-8")
     assert main(["benchmark", str(other)]) == 2
     assert (
-        "clustmix: NO_PUBLISHED_FORM: expected method clustmix, found 'naive_bayes'"
-        in capsys.readouterr().err
-    )
+        "clustmix: NO_PUBLISHED_FORM: expected a method with a published form (clustmix methods "
+        "lists them), found 'naive_bayes'"
+    ) in capsys.readouterr().err

@@ -224,10 +224,10 @@ def test_shipped_sites_load_and_decode_to_valid_records(path):
 
 
 @pytest.mark.parametrize("path", SITES, ids=lambda path: path.stem)
-def test_shipped_sites_fit_the_data_that_they_name(path):
+def test_shipped_sites_fit_the_data_that_they_name(path, tmp_path):
     site = load_site(path)
     try:
-        reader = CohortReader(site.source, settings=Settings(offline=True))
+        reader = CohortReader(site.source, settings=Settings(home=tmp_path, offline=True))
     except InputError as error:
         if error.code != "DATA_UNAVAILABLE":
             raise
@@ -243,8 +243,12 @@ def test_every_shipped_site_is_tested():
     assert [path.stem for path in SITES] == [
         "adult",
         "breast-cancer",
+        "diabetes130-items",
         "diabetes130-length-of-stay",
         "diabetes130-readmission",
+        "fashion-mnist",
+        "mnist",
+        "mnist-binarised",
         "physionet2012-length-of-stay",
         "physionet2012-mortality",
     ]

@@ -99,7 +99,7 @@ def test_changed_copy_is_refused(settings, tmp_path, monkeypatch):
 
 
 def test_unknown_and_unavailable_names(settings):
-    with pytest.raises(InputError, match="DATA_UNKNOWN: expected one of adult, diabetes130, phys"):
+    with pytest.raises(InputError, match="DATA_UNKNOWN: expected one of adult, diabetes130, diab"):
         find("../adult", settings=settings)
     with pytest.raises(InputError, match=r"DATA_UNAVAILABLE: .*CLUSTMIX_DATA_DIR.*OFFLINE"):
         find("adult", settings=settings)

@@ -1,0 +1,128 @@
+"""Synthetic images at one look: a PNG with a row for each class, drawn from the release alone."""
+
+from __future__ import annotations
+
+import io
+import math
+import warnings
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from storage.schema import TableSchema
+
+CONTACT_SHEET_FILE = "contact_sheet.png"
+
+SAMPLES_PER_CLASS = 10
+"""Images shown of each class: its first ones in the table."""
+
+MAX_CLASSES = 40
+"""Classes shown; the first ones of the schema."""
+
+_GAP = 4
+_SIDE = 56
+"""Pixels that an image is at least enlarged to, by a whole factor."""
+_SIGN_PIXELS = 8
+_NAME_SIGNS = 16
+_HEAD_PIXELS = 22
+# A power of two, so that a number of pixels in inches is exact.
+_DPI = 128
+_FONT_POINTS = 6.25
+
+
+def contact_sheet(frame: pd.DataFrame, schema: TableSchema, *, note: str = "") -> bytes:
+    """Draw the mean image and the first images of each class.
+
+    Parameters
+    ----------
+    frame
+        Synthetic rows, as decoded: pixels from 0 to 255 and the label by name.
+    schema
+        The public schema, with ``image``.
+    note
+        Text at the top: what is not proven must say so wherever it is copied to.
+
+    Returns
+    -------
+    bytes
+        A PNG; the same bytes for the same rows. A class without rows has an empty place.
+
+    Raises
+    ------
+    ValueError
+        If the schema declares no image.
+
+    Privacy
+    -------
+    Post-processing of synthetic rows.
+    """
+    if schema.image is None:
+        raise ValueError("expected a schema with an image, found one without")
+    # Imported here: only releases of images need it, and it takes half a second.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    names = schema.label.level_names[:MAX_CLASSES]
+    pixels = frame[list(schema.column_names)].to_numpy(dtype=np.uint8)
+    labels = frame[schema.label.name].astype(str).to_numpy(dtype=object)
+    shape = (schema.image.height, schema.image.width)
+    factor = math.ceil(_SIDE / max(shape))
+    margin = _SIGN_PIXELS * max(len(_shortened(name)) for name in names) + 3 * _GAP
+    step = (shape[0] * factor + _GAP, shape[1] * factor + _GAP)
+    height = _HEAD_PIXELS + len(names) * step[0] + _GAP
+    width = margin + _GAP + (1 + SAMPLES_PER_CLASS) * step[1] + _GAP
+    sheet = np.full((height, width), 255, dtype=np.uint8)
+    for row, name in enumerate(names):
+        images = _images_of_class(pixels[labels == name], shape)
+        top = _HEAD_PIXELS + row * step[0] + _GAP
+        for place, image in enumerate(images):
+            # The mean stands apart from the samples.
+            left = margin + place * step[1] + (_GAP if place else 0)
+            large = image.repeat(factor, axis=0).repeat(factor, axis=1)
+            sheet[top : top + large.shape[0], left : left + large.shape[1]] = large
+    figure = Figure(figsize=(width / _DPI, height / _DPI), dpi=_DPI)
+    figure.figimage(sheet[:, :, np.newaxis].repeat(3, axis=2))  # as colours, not scaled
+    places = [
+        (margin, height - _HEAD_PIXELS / 2, "mean", "left"),
+        (
+            margin + step[1] + _GAP,
+            height - _HEAD_PIXELS / 2,
+            f"synthetic rows {note}",
+            "left",
+        ),
+    ]
+    for row, name in enumerate(names):
+        middle = height - _HEAD_PIXELS - row * step[0] - _GAP - shape[0] * factor / 2
+        places.append((margin - 2 * _GAP, middle, _shortened(name), "right"))
+    for x, y, text, side in places:
+        figure.text(
+            x / width,
+            y / height,
+            text,
+            ha=side,
+            va="center",
+            fontsize=_FONT_POINTS,
+            family="DejaVu Sans",
+            parse_math=False,
+        )
+    buffer = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a sign that the font lacks is drawn as a box
+        # Without the name of the library, whose version would change the bytes.
+        FigureCanvasAgg(figure).print_png(buffer, metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def _images_of_class(pixels: NDArray[np.uint8], shape: tuple[int, int]) -> list[NDArray[np.uint8]]:
+    """Return the mean image and the first images, none where there are no rows."""
+    if not len(pixels):
+        return []
+    # Whole numbers: a mean that does not depend on the order of a sum in floating point.
+    mean = (pixels.sum(axis=0, dtype=np.int64) + len(pixels) // 2) // len(pixels)
+    shown = [mean.astype(np.uint8), *pixels[:SAMPLES_PER_CLASS]]
+    return [image.reshape(shape) for image in shown]
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= _NAME_SIGNS else name[: _NAME_SIGNS - 1] + "…"

@@ -1,0 +1,64 @@
+"""The list of methods: complete, for people and for programs."""
+
+import json
+
+import pytest
+
+from flows.cli import main
+from flows.stages import MEASURE, STAGES, place_of, text_of
+from tasks.synthesizers.registry import METHODS
+
+
+def test_json_names_every_method_with_its_facts(capsys):
+    assert main(["methods", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [method["kind"] for method in listed] == [entry.kind for entry in METHODS]
+    for method, entry in zip(listed, METHODS, strict=True):
+        assert method["guarantee"] == entry.guarantee.value
+        assert ("proven" in method["analyses"]) == (entry.proven is not None)
+        assert ("published" in method["analyses"]) == (entry.published is not None)
+        assert method["analyses"]
+        assert method["source"]
+        assert method["data_kinds"]
+        for name, setting in method["settings"].items():
+            assert name in entry.config.model_fields
+            assert setting.get("description") or name in ("shares", "published"), name
+
+
+def test_text_is_narrow_and_names_every_method(capsys):
+    assert main(["methods"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    for entry in METHODS:
+        assert f"{entry.kind}: {entry.title}" in lines
+    assert "  Guarantee: proven" in lines
+
+
+def test_every_published_form_has_a_stage():
+    assert {name for name in STAGES if name.startswith("published-")} == {
+        f"published-{entry.kind.replace('_', '-')}" for entry in METHODS if entry.has_published_form
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "place"),
+    [
+        ("clean-up", "close and delete what dead runs left", 1 / len(MEASURE)),
+        ("purge", "delete the private workspace", 1.0),
+        ("train-01-of-20", "train the generator, 1 of 20", None),
+        ("train-20-of-20", "train the generator, 20 of 20", None),
+        ("unknown", "", 0.0),
+        ("unknown-1-of-2", "", 0.0),
+    ],
+)
+def test_stages_in_words_and_how_far_a_run_is(name, text, place):
+    assert text_of(name) == text
+    if place is not None:
+        assert place_of(name, MEASURE) == pytest.approx(place)
+
+
+def test_progress_grows_with_the_parts_of_a_stage():
+    places = [place_of(f"train-{n:02d}-of-20", MEASURE) for n in range(1, 21)]
+    assert places == sorted(places)
+    assert places[-1] == place_of("train", MEASURE) < place_of("seal", MEASURE)
+    assert places[0] > place_of("rounds", MEASURE)

@@ -1,0 +1,224 @@
+"""idx files: read as their header says, and refused with one line for every defect."""
+
+import gzip
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privacy.errors import InputError
+from storage import idx_files
+from storage.cohorts import CohortReader, IdxSource
+from storage.idx_files import IdxTable, column_names, read_idx
+
+
+def idx_bytes(values, *, shape=None, kind=8):
+    shape = values.shape if shape is None else shape
+    header = struct.pack(f">HBB{len(shape)}I", 0, kind, len(shape), *shape)
+    return header + values.astype(np.uint8).tobytes()
+
+
+def images_of(n, height=3, width=2, seed=1):
+    return np.random.default_rng(seed).integers(0, 256, (n, height, width)).astype(np.uint8)
+
+
+class Files:
+    """Two files of images and labels."""
+
+    def __init__(self, folder, n=7):
+        self.images, self.labels = folder / "images", folder / "labels"
+        self.pixels = images_of(n)
+        self.classes = (np.arange(n) % 3).astype(np.uint8)
+        self.images.write_bytes(idx_bytes(self.pixels))
+        self.labels.write_bytes(idx_bytes(self.classes))
+
+    @property
+    def reader(self):
+        return CohortReader(IdxSource(kind="idx", images=self.images, labels=self.labels))
+
+    @property
+    def table(self):
+        """All cells as they should be read, the label last."""
+        return np.column_stack([self.pixels.reshape(-1, 6), self.classes])
+
+
+@pytest.fixture
+def files(tmp_path):
+    return Files(tmp_path)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("shape", [(5,), (0,), (4, 3, 2), (0, 2, 2)])
+def test_a_whole_file(tmp_path, shape, compressed):
+    values = np.arange(np.prod(shape)).reshape(shape).astype(np.uint8)
+    content = idx_bytes(values)
+    path = tmp_path / "values"  # the content says whether it is compressed, not the name
+    path.write_bytes(gzip.compress(content) if compressed else content)
+    read = read_idx(path)
+    assert read.dtype == np.uint8
+    assert read.shape == shape
+    assert np.array_equal(read, values)
+
+
+@settings(max_examples=30)
+@given(n=st.integers(0, 12), chunk_rows=st.integers(1, 5), n_stretches=st.integers(1, 4))
+def test_chunks_and_stretches_agree_with_numpy(tmp_path_factory, n, chunk_rows, n_stretches):
+    files = Files(tmp_path_factory.mktemp("idx"), n)
+    names = list(column_names(3, 2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(idx_files, "ROWS_WORTH_A_STRETCH", 2)
+        patch.setattr(idx_files, "_READ_ROWS", 3)
+        frames = list(files.reader.chunks(names, chunk_rows))
+        stretches = files.reader.stretches(names, n_stretches)
+        parts = [f for stretch in stretches for f in stretch.frames(chunk_rows)]
+    assert len(stretches) == n_stretches
+    for found in (frames, parts):
+        assert [row for frame in found for row in frame.index] == list(range(n))
+        assert all(1 <= len(frame) <= chunk_rows for frame in found)
+        assert all(set(frame.dtypes) == {np.dtype(np.uint8)} for frame in found)
+        cells = np.vstack([np.empty((0, 7), np.uint8), *(frame.to_numpy() for frame in found)])
+        assert np.array_equal(cells, files.table)
+
+
+def test_columns_are_chosen_and_rows_selected(files):
+    reader = CohortReader(
+        IdxSource(kind="idx", images=files.images, labels=files.labels, select={"label": 2})
+    )
+    (frame,) = reader.chunks(["pixel_02_01", "pixel_00_00"])
+    rows = np.flatnonzero(files.classes == 2)
+    assert list(frame.columns) == ["pixel_02_01", "pixel_00_00"]
+    assert frame.index.tolist() == rows.tolist()
+    assert np.array_equal(frame.to_numpy(), files.table[rows][:, [5, 0]])
+
+
+def test_names_go_by_row_then_column(files):
+    assert files.reader.header() == (
+        *("pixel_00_00", "pixel_00_01", "pixel_01_00", "pixel_01_01", "pixel_02_00"),
+        *("pixel_02_01", "label"),
+    )
+
+
+def test_the_content_is_that_of_both_files(files, tmp_path):
+    first = files.reader.content_sha256()
+    (tmp_path / "elsewhere").mkdir()
+    moved = Files(tmp_path / "elsewhere")
+    assert moved.reader.content_sha256() == first
+    files.labels.write_bytes(idx_bytes(files.classes[::-1]))
+    assert files.reader.content_sha256() != first
+
+
+def test_a_file_that_changes_while_it_is_read(files):
+    chunks = files.reader.chunks(["label"], 3)
+    next(chunks)
+    files.labels.write_bytes(idx_bytes(files.classes[::-1]))
+    with pytest.raises(InputError, match="SOURCE_CHANGED"):
+        list(chunks)
+    part = IdxTable(files.images, files.labels).stretches(1)[0][0]
+    files.images.write_bytes(idx_bytes(images_of(9)))
+    with pytest.raises(InputError, match="SOURCE_CHANGED"):
+        list(part.batches(["label"], 3))
+
+
+DEFECTS = {
+    "empty": (lambda content: b"", "IDX_MAGIC: expected an idx file of images, unsigned bytes"),
+    "text": (lambda content: b"label,pixel\n1,2\n", "IDX_MAGIC"),
+    "short header": (lambda content: content[:9], "IDX_TRUNCATED: expected as many bytes in "),
+    "labels in place of images": (lambda content: idx_bytes(np.zeros(7)), "IDX_MAGIC"),
+    "floats": (lambda content: idx_bytes(images_of(7), kind=13), "IDX_MAGIC"),
+    "a pixel short": (lambda content: content[:-1], "IDX_TRUNCATED"),
+    "a byte more": (lambda content: content + b"\0", "IDX_TRAILING: expected as many bytes in "),
+    "fewer images than labels": (
+        lambda content: idx_bytes(images_of(6)),
+        "IDX_LABELS: expected a label for each image",
+    ),
+    "more images than labels": (lambda content: idx_bytes(images_of(8)), "IDX_LABELS"),
+    "no pixels": (
+        lambda content: idx_bytes(images_of(7), shape=(7, 0, 2)),
+        "IDX_SIZE: expected images of 1 to 64 pixels a side",
+    ),
+    "large pixels": (lambda content: idx_bytes(images_of(7), shape=(7, 65, 2)), "IDX_SIZE"),
+    "five gigabytes": (
+        lambda content: idx_bytes(images_of(7), shape=(5_000_000, 32, 32)),
+        "IDX_SIZE: expected at most 4 GiB",
+    ),
+}
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_a_defect_is_one_line(files, defect, compressed):
+    spoil, line = DEFECTS[defect]
+    content = spoil(files.images.read_bytes())
+    files.images.write_bytes(gzip.compress(content) if compressed else content)
+    columns = list(column_names(3, 2))
+    for read in (lambda r: list(r.chunks(columns)), lambda r: stretched(r, columns)):
+        with pytest.raises(InputError, match=f"^{line}") as caught:
+            read(files.reader)
+        assert "\n" not in str(caught.value)
+        assert caught.value.__context__ is None or isinstance(caught.value.__context__, InputError)
+
+
+def stretched(reader, columns):
+    return [frame for part in reader.stretches(columns, 2) for frame in part.frames()]
+
+
+@pytest.mark.parametrize("cut", [12, 40, -8, -1])
+def test_a_damaged_compressed_file(files, cut):
+    whole = gzip.compress(files.images.read_bytes())
+    damaged = bytearray(whole)
+    damaged[cut] ^= 0x55
+    for content in (whole[:cut], bytes(damaged)):
+        files.images.write_bytes(content)
+        with pytest.raises(InputError, match=r"IDX_(UNREADABLE|TRUNCATED|MAGIC|TRAILING)"):
+            list(files.reader.chunks(list(column_names(3, 2))))
+        with pytest.raises(InputError, match="IDX_"):
+            read_idx(files.images)
+
+
+def test_a_second_member_is_more_than_the_header_says(files):
+    files.images.write_bytes(gzip.compress(files.images.read_bytes()) + gzip.compress(b"\0" * 9))
+    with pytest.raises(InputError, match="IDX_TRAILING"):
+        list(files.reader.chunks(["label"]))
+
+
+def test_a_bomb_is_not_decompressed(files, monkeypatch):
+    """What the header does not promise is not read, however much there is."""
+    n_read = 0
+    exactly = idx_files._exactly
+
+    def counted(content, path, n_bytes):
+        nonlocal n_read
+        n_read += n_bytes
+        return exactly(content, path, n_bytes)
+
+    monkeypatch.setattr(idx_files, "_exactly", counted)
+    bomb = gzip.compress(files.images.read_bytes() + bytes(20_000_000))
+    assert len(bomb) < 100_000
+    files.images.write_bytes(bomb)
+    with pytest.raises(InputError, match="IDX_TRAILING"):
+        read_idx(files.images)
+    assert n_read < 1000
+
+
+def test_a_header_that_promises_too_much_costs_no_memory(files):
+    files.images.write_bytes(idx_bytes(images_of(7), shape=(4_000_000, 32, 32)))
+    files.labels.write_bytes(idx_bytes(files.classes, shape=(4_000_000,)))
+    with pytest.raises(InputError, match="IDX_TRUNCATED"):
+        next(files.reader.chunks(["label"]))
+
+
+def test_a_missing_file(files):
+    files.labels.unlink()
+    with pytest.raises(InputError, match=f"SOURCE_MISSING: expected a file at {files.labels}"):
+        files.reader.header()
+
+
+def test_a_worker_in_another_directory(files, monkeypatch, tmp_path):
+    monkeypatch.chdir(files.images.parent)
+    reader = CohortReader(IdxSource(kind="idx", images="images", labels="labels"))
+    (stretch,) = reader.stretches(["label"], 1)
+    monkeypatch.chdir(tmp_path.parent)
+    (frame,) = stretch.frames()
+    assert frame["label"].tolist() == files.classes.tolist()

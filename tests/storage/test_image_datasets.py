@@ -1,0 +1,133 @@
+"""Public images are found by name and checked by what is in the files."""
+
+import gzip
+import hashlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from privacy.errors import InputError
+from storage import datasets, image_datasets
+from storage.cohorts import CohortReader, IdxSource
+from storage.idx_files import read_idx
+from storage.image_datasets import IMAGE_DATASETS, find_images
+from storage.settings import Settings
+
+SHARED = datasets._SHARED_DATA
+IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
+
+
+def content_of(kind, *shape):
+    axes = b"".join(length.to_bytes(4, "big") for length in shape)
+    return bytes([0, 0, 8, kind]) + axes + bytes(np.prod(shape) * [1])
+
+
+@pytest.fixture
+def settings(tmp_path, monkeypatch):
+    """Settings with a small dataset in their data folder, and none beside the repository."""
+    monkeypatch.setattr(datasets, "_SHARED_DATA", tmp_path / "absent")
+    folder = tmp_path / "data" / "mnist"
+    folder.mkdir(parents=True)
+    contents = {IMAGES: content_of(3, 5, 2, 2), LABELS: content_of(1, 5)}
+    sha256 = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    small = replace(IMAGE_DATASETS["mnist"], sha256=sha256)
+    monkeypatch.setitem(image_datasets.IMAGE_DATASETS, "mnist", small)
+    for name, content in contents.items():
+        (folder / f"{name}.gz").write_bytes(gzip.compress(content))
+    return Settings(home=tmp_path / "home", data_dir=tmp_path / "data", offline=True)
+
+
+def test_files_are_found_and_read(settings):
+    images, labels = find_images("mnist", "train", settings=settings)
+    assert (images.name, labels.name) == (f"{IMAGES}.gz", f"{LABELS}.gz")
+    reader = CohortReader(IdxSource(kind="idx", data="mnist"), settings=settings)
+    (frame,) = reader.chunks(["label", "pixel_01_01"])
+    assert frame.shape == (5, 2)
+
+
+@pytest.mark.parametrize("level", [1, 9, None])
+def test_how_a_file_was_compressed_does_not_matter(settings, level):
+    folder = settings.data_dir / "mnist"
+    content = gzip.decompress((folder / f"{IMAGES}.gz").read_bytes())
+    (folder / f"{IMAGES}.gz").unlink()
+    if level is None:
+        (folder / IMAGES).write_bytes(content)
+    else:
+        (folder / f"{IMAGES}.gz").write_bytes(gzip.compress(content, level, mtime=level))
+    images, _ = find_images("mnist", "train", settings=settings)
+    assert np.array_equal(read_idx(images), np.ones((5, 2, 2), np.uint8))
+
+
+@pytest.mark.parametrize(
+    "spoil", [lambda c: c[:-9], lambda c: gzip.compress(b"other"), bytes.upper]
+)
+def test_another_content_is_refused(settings, spoil):
+    path = settings.data_dir / "mnist" / f"{IMAGES}.gz"
+    path.write_bytes(spoil(path.read_bytes()))
+    with pytest.raises(InputError, match=f"DATA_CHANGED: expected the content of mnist/{IMAGES}"):
+        find_images("mnist", "train", settings=settings)
+
+
+def test_a_bomb_is_another_content(settings, monkeypatch):
+    monkeypatch.setattr(image_datasets, "MAX_IMAGE_BYTES", 10)
+    with pytest.raises(InputError, match="DATA_CHANGED"):
+        find_images("mnist", "train", settings=settings)
+
+
+def served_once(monkeypatch, contents):
+    """Answer requests from a mapping, once each, and return the addresses that were asked for."""
+    asked = []
+
+    def get(url):
+        asked.append(url)
+        return contents.pop(url, None)
+
+    monkeypatch.setattr(datasets, "get", get)
+    return asked
+
+
+def test_a_download_is_verified_and_kept(settings, monkeypatch):
+    folder, url = settings.data_dir / "mnist", IMAGE_DATASETS["mnist"].url
+    contents = {f"{url}/{path.name}": path.read_bytes() for path in folder.iterdir()}
+    for path in list(folder.iterdir()):
+        path.unlink()
+    asked = served_once(monkeypatch, contents)
+    with pytest.raises(InputError, match="DATA_UNAVAILABLE"):
+        find_images("mnist", "train", settings=settings)
+    assert asked == []  # offline
+    online = settings.model_copy(update={"offline": False})
+    for _ in range(2):
+        images, labels = find_images("mnist", "train", settings=online)
+        assert images.is_relative_to(settings.downloads)
+        assert len(read_idx(images)) == len(read_idx(labels)) == 5
+    assert asked == [f"{url}/{IMAGES}.gz", f"{url}/{LABELS}.gz"]
+
+
+@pytest.mark.parametrize("answer", [None, b"<html>", gzip.compress(b"other")])
+def test_a_download_of_something_else_is_not_kept(settings, monkeypatch, answer):
+    (settings.data_dir / "mnist" / f"{IMAGES}.gz").unlink()
+    served_once(monkeypatch, {f"{IMAGE_DATASETS['mnist'].url}/{IMAGES}.gz": answer})
+    with pytest.raises(InputError, match="DATA_UNAVAILABLE: dataset mnist is not on this machine"):
+        find_images("mnist", "train", settings=settings.model_copy(update={"offline": False}))
+    assert not settings.downloads.exists()
+
+
+def test_unknown_and_absent(settings):
+    with pytest.raises(InputError, match="DATA_UNKNOWN: expected one of fashion_mnist, mnist;"):
+        find_images("cifar", "train", settings=settings)
+    with pytest.raises(InputError, match="DATA_UNAVAILABLE: dataset fashion_mnist is not on this"):
+        find_images("fashion_mnist", "train", settings=settings)
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+@pytest.mark.parametrize("name", sorted(IMAGE_DATASETS))
+def test_the_published_files(name, split):
+    if not (SHARED / IMAGE_DATASETS[name].folder).is_dir():
+        pytest.skip(f"no copy of {name} beside the repository")
+    images, labels = find_images(name, split, settings=Settings(offline=True))
+    n = {"train": 60_000, "test": 10_000}[split]
+    assert read_idx(labels).shape == (n,)
+    if split == "test":
+        assert read_idx(images).shape == (n, 28, 28)
+        assert np.bincount(read_idx(labels)).min() > 800

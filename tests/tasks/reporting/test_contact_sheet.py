@@ -1,0 +1,117 @@
+"""The contact sheet: the mean and the first images of each class, the same bytes each time."""
+
+import base64
+import io
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib import image as matplotlib_image
+from numpy.typing import NDArray
+
+from storage.manifest import Manifest
+from storage.schema import TableSchema
+from tasks.reporting import contact_sheet as sheets
+from tasks.reporting.contact_sheet import contact_sheet
+from tasks.reporting.data_card import render_data_card
+from tasks.reporting.report import render_report
+
+NAMES = ("circle", "square", "never seen")
+
+
+@pytest.fixture
+def schema() -> TableSchema:
+    return TableSchema.model_validate(
+        {
+            "image": {"height": 5, "width": 4},
+            "label": {"name": "shape", "levels": {name: [] for name in NAMES}},
+        }
+    )
+
+
+@pytest.fixture
+def rows(schema: TableSchema) -> pd.DataFrame:
+    rng = np.random.default_rng(2)
+    pixels = rng.integers(0, 256, (50, 20)).astype(np.uint8)
+    frame = pd.DataFrame(pixels, columns=list(schema.column_names))
+    return frame.assign(shape=pd.Series([NAMES[i % 2] for i in range(50)], dtype="str"))
+
+
+def pixels_of(png: bytes) -> NDArray[np.uint8]:
+    values = matplotlib_image.imread(io.BytesIO(png), format="png")
+    return np.rint(np.asarray(values)[..., 0] * 255).astype(np.uint8)
+
+
+def test_rows_of_the_sheet_are_classes(schema: TableSchema, rows: pd.DataFrame) -> None:
+    drawn = pixels_of(contact_sheet(rows, schema))
+    factor = -(-sheets._SIDE // 5)
+    height, width = 5 * factor + sheets._GAP, 4 * factor + sheets._GAP
+    margin = sheets._SIGN_PIXELS * len("never seen") + 3 * sheets._GAP
+    assert drawn.shape == (
+        sheets._HEAD_PIXELS + 3 * height + sheets._GAP,
+        margin + 2 * sheets._GAP + 11 * width,
+    )
+    for number, name in enumerate(NAMES):
+        images = rows[rows["shape"] == name][list(schema.column_names)].to_numpy()
+        top = sheets._HEAD_PIXELS + number * height + sheets._GAP
+        for place in range(11):
+            left = margin + place * width + (sheets._GAP if place else 0)
+            found = drawn[top : top + 5 * factor : factor, left : left + 4 * factor : factor]
+            if not len(images):
+                assert (found == 255).all()
+            elif place == 0:
+                assert np.abs(found.ravel() - images.mean(axis=0)).max() <= 0.5
+            else:
+                assert np.array_equal(found.ravel(), images[place - 1])
+
+
+def test_the_bytes_depend_on_the_rows_alone(schema: TableSchema, rows: pd.DataFrame) -> None:
+    png = contact_sheet(rows, schema)
+    assert png == contact_sheet(rows.copy(), schema)
+    assert png != contact_sheet(rows.iloc[::-1], schema)
+    assert png != contact_sheet(rows, schema, note="not proven")
+    assert b"Software" not in png
+    assert b"matplotlib" not in png
+
+
+def test_strange_names_are_drawn(rows: pd.DataFrame) -> None:
+    schema = TableSchema.model_validate(
+        {
+            "image": {"height": 5, "width": 4},
+            "label": {"name": "shape", "levels": {"数学": [], "$x^2$": [], "a" * 60: []}},
+        }
+    )
+    assert contact_sheet(rows.assign(shape="$x^2$"), schema).startswith(b"\x89PNG")
+
+
+def test_a_table_without_images_has_none(rows: pd.DataFrame) -> None:
+    label = {"name": "shape", "levels": {name: [] for name in NAMES}}
+    items = TableSchema.model_validate({"items": ["a"], "label": label})
+    with pytest.raises(ValueError, match="expected a schema with an image, found one without"):
+        contact_sheet(rows, items)
+
+
+def test_the_page_shows_the_sheet(
+    make_manifest: Callable[..., Manifest], schema: TableSchema, rows: pd.DataFrame
+) -> None:
+    text = render_report(make_manifest(), rows, schema)
+    (content,) = re.findall(r'<img src="data:image/png;base64,([^"]*)" alt="[^"]+">', text)
+    assert base64.b64decode(content) == contact_sheet(rows, schema)
+    assert "img-src data:" in text
+    assert "pixel_00_00 to pixel_04_03" in text
+    assert "pixel_00_01" not in text
+    assert text.count("<svg") == 2  # the label, and the best test
+    published = make_manifest(analysis="published")
+    text = render_report(published, rows, schema)
+    (content,) = re.findall(r'base64,([^"]*)"', text)
+    assert base64.b64decode(content) != contact_sheet(rows, schema)
+
+
+def test_the_card_has_one_row_for_all_pixels(
+    make_manifest: Callable[..., Manifest], schema: TableSchema
+) -> None:
+    card = render_data_card(make_manifest(), schema)
+    assert "pixels of images, 5 x 4: row, then column | 0 to 255 in 256 gray levels | never" in card
+    assert len(card) < 10_000

@@ -1,0 +1,203 @@
+"""Series of draws on secret samples, and private choices, through the curator."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from privacy.accountants.approximate_gaussian import ApproximateGaussianAccountant
+from privacy.events import ExponentialMechanismEvent, PoissonSampledGaussianEvent, RepeatedEvent
+from privacy.parameters import Adjacency
+from privacy.randomness import SeededNoise
+from tasks.synthesizers.curator import Curator, InProcessCompute
+from tasks.synthesizers.plan import SelectionRequest, StatisticRequest, plan_measurement
+
+SCALE = 2**20
+
+
+class NoNoise:
+    """Adds nothing; its key is fixed."""
+
+    tainted = True
+
+    def discrete_gaussian(self, shape, *, noise_stddev):
+        return np.zeros(shape, dtype=np.int64)
+
+    def secret_key(self):
+        return bytes(32)
+
+
+def sampled_counts(rows, *, coins):
+    """Weighted number of the sampled patients of each label."""
+    counts = [
+        np.bincount(rows.label[index], weights=rows.weight[index], minlength=2)
+        for index in coins.rows(rows)
+    ]
+    return np.trunc(np.array(counts) * SCALE).astype(np.int64)
+
+
+def label_counts(rows):
+    return np.trunc(np.bincount(rows.label, weights=rows.weight, minlength=2) * SCALE).astype(
+        np.int64
+    )
+
+
+def request(name, share=1.0, **changes):
+    fields = {"shape": (2,), "l2_sensitivity": float(SCALE), "scale": SCALE}
+    return StatisticRequest(name=name, share=share, **{**fields, **changes})
+
+
+SERIES = request("series", sampling_probability=0.25, n_draws=6)
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return plan_measurement([request("first"), SERIES], mu=1.0)
+
+
+@pytest.fixture
+def compute(small):
+    return InProcessCompute([small.rows(small.patients(40, seed)) for seed in (0, 1)])
+
+
+def test_plan_books_series_and_statistics_together(plan):
+    series = plan["series"]
+    assert series.is_series
+    assert not plan["first"].is_series
+    event = series.event
+    assert isinstance(event, RepeatedEvent)
+    assert event.count == 6
+    assert isinstance(event.event, PoissonSampledGaussianEvent)
+    assert event.event.sampling_probability == 0.25
+    accountant = ApproximateGaussianAccountant(adjacency=Adjacency.ADD_REMOVE).compose(plan.event)
+    assert 0.99 < accountant.mu <= 1.0
+    # A sample of a quarter needs less noise than six draws that read everybody.
+    assert event.event.noise_multiplier < np.sqrt(6 / 0.5)
+
+
+def test_every_draw_has_its_own_sample_and_all_are_the_plan(plan, compute):
+    curator = Curator(plan=plan, compute=compute, noise_source=NoNoise())
+    curator.release("first", label_counts)
+    first = curator.release_sample("series", sampled_counts, 2)
+    assert first.shape == (2, 2)
+    assert curator.event.events[1] == plan["series"].event_of(2)
+    rest = curator.release_sample("series", sampled_counts, 4)
+    assert curator.event == plan.event
+    draws = np.concatenate([first, rest]).sum(axis=1)
+    assert len(set(draws.round(3))) > 1
+    # 80 patients, a quarter of them in each draw, six draws: within 5 standard deviations.
+    assert abs(draws.mean() - 20.0) < 5 * np.sqrt(80 * 0.25 * 0.75 / 6)
+
+
+def test_shards_have_coins_of_their_own(plan, small):
+    # The same rows twice: with the same coins both shards would be sampled alike.
+    rows = small.rows(small.patients(60, 3))
+    seen = []
+
+    def note(rows, *, coins):
+        seen.append(coins.included(60))
+        return sampled_counts(rows, coins=coins)
+
+    curator = Curator(plan=plan, compute=InProcessCompute([rows, rows]), noise_source=NoNoise())
+    curator.release_sample("series", note, 6)
+    assert (seen[0] != seen[1]).any()
+
+
+def test_a_run_draws_the_planned_number_and_no_more(plan, compute):
+    curator = Curator(plan=plan, compute=compute, noise_source=NoNoise())
+    curator.release_sample("series", sampled_counts, 5)
+    for n_draws, text in ((2, "found 2 after 5"), (0, "found 0 after 5")):
+        with pytest.raises(
+            ValueError, match=rf"^expected at most the 6 planned draws of 'series', {text}$"
+        ):
+            curator.release_sample("series", sampled_counts, n_draws)
+    with pytest.raises(ValueError, match=r"^expected at most the 1 planned draws of 'first'"):
+        curator.release_sample("first", sampled_counts, 1)
+    with pytest.raises(
+        ValueError, match=r"^expected a statistic without samples, found the series 'series'$"
+    ):
+        curator.release("series", label_counts)
+    with pytest.raises(ValueError, match=r"^expected shape \(1, 2\) for 'series', found \(2,\)$"):
+        curator.release_sample("series", lambda rows, coins: label_counts(rows), 1)
+
+
+def test_draws_are_sealed_one_by_one_under_their_numbers(plan, compute):
+    sealed = []
+    curator = Curator(
+        plan=plan,
+        compute=compute,
+        noise_source=SeededNoise(1),
+        seal=lambda name, noisy: sealed.append((name, noisy.event.statistic)),
+    )
+    curator.release("first", label_counts)
+    curator.release_sample("series", sampled_counts, 4)
+    curator.release_sample("series", sampled_counts, 2)
+    assert sealed == [
+        ("first", "first"),
+        ("series_000000", "series"),
+        ("series_000004", "series"),
+    ]
+
+
+def test_noise_of_a_series_is_the_planned_one(plan, small):
+    nobody = InProcessCompute([small.rows([])])
+    n, values = 400, []
+    for seed in range(n // 6 + 1):
+        curator = Curator(plan=plan, compute=nobody, noise_source=SeededNoise(seed))
+        values.append(curator.release_sample("series", sampled_counts, 6).ravel())
+    noise = np.concatenate(values) / plan["series"].unit_noise_stddev
+    # Two-sided at 1e-6: 804 values; a factor of 1.25 is found with probability above 0.99.
+    lower, upper = stats.chi2.ppf([5e-7, 1 - 5e-7], len(noise))
+    assert lower < (noise**2).sum() < upper
+
+
+@settings(max_examples=10, deadline=None)
+@given(patients=st.integers(1, 12), extra=st.integers(1, 3), seed=st.integers(0, 10**6))
+def test_one_patient_changes_a_draw_by_at_most_one_unit(small, patients, extra, seed):
+    """Brute force: with the coins of the others fixed, the patient adds its own rows or none."""
+    others = small.patients(patients, seed)
+    patient = small.patients(extra, seed + 1)[:1]
+    with_patient = small.rows([*others, *patient])
+    without = small.rows(others)
+    draws = {}
+    for name, rows in (("with", with_patient), ("without", without)):
+        curator = Curator(
+            plan=plan_measurement([SERIES], mu=1.0),
+            compute=InProcessCompute([rows]),
+            noise_source=NoNoise(),
+        )
+        draws[name] = curator.release_sample("series", sampled_counts, 6)
+    change = np.linalg.norm(draws["with"] - draws["without"], axis=1)
+    assert (change <= 1.0 + 1e-9).all()
+
+
+def test_choice_takes_the_candidate_that_is_far_off():
+    plan = plan_measurement(
+        [SelectionRequest(name="worst", n_candidates=2, score_sensitivity=SCALE, share=1.0)],
+        mu=1.0,
+    )
+    event = plan.selection("worst").event
+    assert isinstance(event, ExponentialMechanismEvent)
+    accountant = ApproximateGaussianAccountant(adjacency=Adjacency.ADD_REMOVE).compose(plan.event)
+    assert 0.999 < accountant.mu <= 1.0
+
+    class Compute:
+        def sum(self, contribution, public):
+            return np.array([1000, 10]) * SCALE
+
+    centre = np.array([1000, 200]) * SCALE
+    curator = Curator(plan=plan, compute=Compute(), noise_source=SeededNoise(3))
+    assert curator.select("worst", label_counts, centre=centre) == 1
+    assert curator.event == plan.event
+    with pytest.raises(
+        ValueError, match=r"^expected the choice 'worst' to be made once, found a second one$"
+    ):
+        curator.select("worst", label_counts, centre=centre)
+    other = Curator(plan=plan, compute=Compute(), noise_source=SeededNoise(3))
+    with pytest.raises(ValueError, match=r"^expected 2 candidates for 'worst'$"):
+        other.select("worst", label_counts, centre=centre[:1])
+    with pytest.raises(KeyError, match="expected a planned statistic, found the choice 'worst'"):
+        other.release("worst", label_counts)
+    with pytest.raises(KeyError, match="expected a planned choice, found the statistic 'first'"):
+        plan_measurement([request("first")], mu=1.0).selection("first")

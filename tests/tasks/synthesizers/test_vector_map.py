@@ -1,0 +1,108 @@
+"""Records as vectors and back: every code survives, and whatever comes back is valid."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tasks.synthesizers.encoded import EncodingDomain
+from tasks.synthesizers.vectors import Block, VectorMap
+
+DOMAIN = EncodingDomain(
+    column_names=("age", "lab", "sex", "ward", "flag", "one"),
+    n_codes=(5, 4, 2, 3, 3, 1),
+    has_missing=(False, True, False, False, True, False),
+    numeric=(True, True, False, False, False, True),
+    label_levels=("no", "yes", "maybe"),
+)
+MAP = VectorMap(DOMAIN, with_label=True)
+
+
+def random_records(n, seed, domain=DOMAIN):
+    rng = np.random.default_rng(seed)
+    codes = np.stack([rng.integers(0, k, n) for k in domain.n_codes], axis=1).astype(np.uint16)
+    return codes, rng.integers(0, domain.n_labels, n).astype(np.uint16)
+
+
+def test_vector_of_one_record_by_hand():
+    codes = np.array([[1, 3, 1, 2, 0, 0]], dtype=np.uint16)
+    vector = MAP.vectors(codes, np.array([2], dtype=np.uint16))[0]
+    # age in fifths; lab missing: the middle and a flag; sex; ward; flag; one; label.
+    expected = [0.25, 0.5, 1.0, 1.0, 0, 0, 1.0, 1.0, 0, 0, 0, 0, 0, 1.0]
+    assert vector.tolist() == expected
+
+
+def test_blocks_cover_the_coordinates_in_order():
+    assert MAP.blocks == (
+        Block(start=0, stop=1, kind="unit"),
+        Block(start=1, stop=2, kind="unit"),
+        Block(start=2, stop=3, kind="binary"),
+        Block(start=3, stop=4, kind="binary"),
+        Block(start=4, stop=7, kind="one_hot"),
+        Block(start=7, stop=10, kind="one_hot"),
+        Block(start=10, stop=11, kind="unit"),
+        Block(start=11, stop=14, kind="one_hot"),
+    )
+    assert MAP.width == 14
+    assert VectorMap(DOMAIN).width == 11
+    assert VectorMap(DOMAIN).blocks == MAP.blocks[:-1]
+
+
+def test_two_labels_take_one_coordinate():
+    domain = EncodingDomain(
+        column_names=("a",),
+        n_codes=(2,),
+        has_missing=(False,),
+        numeric=(False,),
+        label_levels=("no", "yes"),
+    )
+    assert VectorMap(domain, with_label=True).blocks[-1].kind == "binary"
+
+
+def test_every_record_comes_back():
+    codes, labels = random_records(500, 1)
+    found, found_labels = MAP.codes(MAP.vectors(codes, labels))
+    assert (found == codes).all()
+    assert found.dtype == found_labels.dtype == np.uint16
+    assert (found_labels == labels).all()
+    found, no_labels = VectorMap(DOMAIN).codes(VectorMap(DOMAIN).vectors(codes))
+    assert (found == codes).all()
+    assert no_labels is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(-1e6, 1e6), min_size=14, max_size=14))
+def test_any_numbers_become_the_nearest_valid_record(numbers):
+    vector = np.array([numbers])
+    codes, labels = MAP.codes(vector)
+    assert (codes < np.array(DOMAIN.n_codes)).all()
+    assert (labels < DOMAIN.n_labels).all()
+    # The slow reference: no other code of a column is nearer by more than rounding.
+    start, columns = 0, [*codes[0], labels[0]]
+    for table, code in zip(MAP._tables(), columns, strict=True):
+        block = vector[0, start : start + table.shape[1]]
+        distances = ((block - table) ** 2).sum(axis=1)
+        assert distances[code] <= distances.min() + 1e-6 * (1.0 + (block**2).sum())
+        start += table.shape[1]
+
+
+def test_norm_is_bounded_and_the_bound_is_reached():
+    codes, labels = random_records(500, 2)
+    norms = np.linalg.norm(MAP.vectors(codes, labels), axis=1)
+    assert (norms <= MAP.max_l2_norm + 1e-12).all()
+    largest = np.array([[4, 2, 1, 0, 0, 0]], dtype=np.uint16)
+    assert np.linalg.norm(MAP.vectors(largest, labels[:1])) ** 2 == pytest.approx(6.0)
+    assert MAP.max_l2_norm**2 == pytest.approx(8.0)
+
+
+def test_labels_and_numbers_are_checked():
+    codes, labels = random_records(2, 3)
+    text = "^expected labels if and only if the map is one with labels$"
+    for vector_map, given_labels in ((MAP, None), (VectorMap(DOMAIN), labels)):
+        with pytest.raises(ValueError, match=text):
+            vector_map.vectors(codes, given_labels)
+    for bad in (np.nan, np.inf):
+        vectors = MAP.vectors(codes, labels)
+        vectors[1, 3] = bad
+        with pytest.raises(ValueError, match=r"^expected finite numbers, found another$"):
+            MAP.codes(vectors)

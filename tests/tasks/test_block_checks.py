@@ -1,0 +1,113 @@
+"""One check for all pixels or items finds what a check of each column would find."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from storage.schema import TableSchema
+from tasks.expectations import GateCheck, input_gate, output_gate
+
+LABEL = {"name": "label", "levels": {"cat": [0], "dog": [1]}}
+PIXELS = TableSchema.model_validate({"image": {"height": 2, "width": 2}, "label": LABEL})
+BLACK_WHITE = TableSchema.model_validate(
+    {"image": {"height": 2, "width": 2, "gray_levels": 2}, "label": LABEL}
+)
+ITEMS = TableSchema.model_validate({"items": ["a", "b", "c"], "label": LABEL})
+
+
+def source(schema, dtype="uint8"):
+    cells = np.arange(3 * len(schema.columns)).reshape(3, -1) % 2
+    frame = pd.DataFrame(cells, columns=list(schema.column_names)).astype(dtype)
+    return frame.assign(label=[0, 1, 0])
+
+
+def release(schema, dtype="uint8"):
+    return source(schema, dtype).assign(label=["cat", "dog", "cat"])
+
+
+def outcomes(report):
+    return {check.title: check.passed for check in report.checks}
+
+
+@pytest.mark.parametrize("schema", [PIXELS, ITEMS], ids=["pixels", "items"])
+@pytest.mark.parametrize("dtype", ["uint8", "int64", "float64", "Int64", "str"])
+def test_a_good_source_passes(schema, dtype):
+    report = input_gate(source(schema, dtype), schema)
+    name = "pixels" if schema is PIXELS else "items"
+    assert outcomes(report) == {name: True, "columns": True, "label: label": True}
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, "x", "", None])
+def test_a_pixel_that_is_no_number(value):
+    frame = source(PIXELS).astype({"pixel_01_01": object})
+    frame.loc[1, "pixel_01_01"] = value
+    assert outcomes(input_gate(frame, PIXELS)) == {
+        "pixels": False,
+        "columns": True,
+        "label: label": True,
+    }
+
+
+def test_a_pixel_out_of_bounds_is_left_to_the_encoder():
+    assert input_gate(source(PIXELS, "int64").assign(pixel_00_00=[-5, 300, 7]), PIXELS).passed
+
+
+@pytest.mark.parametrize("value", [2, -1, 0.5, "x", "", None, np.nan])
+def test_an_item_that_is_neither_0_nor_1(value):
+    frame = source(ITEMS).astype({"b": object})
+    frame.loc[1, "b"] = value
+    assert outcomes(input_gate(frame, ITEMS)) == {
+        "items": False,
+        "columns": True,
+        "label: label": True,
+    }
+
+
+@pytest.mark.parametrize("schema", [PIXELS, ITEMS], ids=["pixels", "items"])
+def test_columns_labels_and_patients_have_their_own_checks(schema):
+    frame = source(schema).assign(patient=["p", "", "q"], extra=1, label=[0, 1, 7])
+    found = outcomes(input_gate(frame, schema, patient_column="patient"))
+    del found["pixels" if schema is PIXELS else "items"]
+    assert found == {"columns": False, "patient: patient": False, "label: label": False}
+    short = source(schema).drop(columns=schema.column_names[0])
+    assert outcomes(input_gate(short, schema))["columns"] is False
+
+
+@pytest.mark.parametrize("schema", [PIXELS, ITEMS], ids=["pixels", "items"])
+@pytest.mark.parametrize("dtype", ["uint8", "int64"])
+def test_a_good_release_passes(schema, dtype):
+    report = output_gate(release(schema, dtype), schema, rows=3)
+    name = "pixels" if schema is PIXELS else "items"
+    assert report.passed
+    assert [record["check"] for record in report.records()][:3] == [name, "columns", "row_count"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "detail"),
+    [
+        (PIXELS, 256, "found 256"),
+        (PIXELS, -1, "found -1"),
+        (PIXELS, 0.5, "found 0.5"),
+        (PIXELS, None, "found nothing"),
+        (PIXELS, "x", "found x"),
+        (BLACK_WHITE, 254, "found 1, 254"),
+        (ITEMS, 2, "found 2"),
+        (ITEMS, "", "found nothing"),
+    ],
+)
+def test_a_value_that_is_not_declared(schema, value, detail):
+    frame = release(schema)
+    name = schema.column_names[1]
+    frame = frame.astype({name: object})
+    frame.loc[2, name] = value
+    check = output_gate(frame, schema, rows=3).checks[0]
+    kind = "items" if schema is ITEMS else "pixels"
+    assert check == GateCheck(name=kind, column=None, passed=False, detail=detail)
+
+
+def test_many_values_are_shortened():
+    frame = release(BLACK_WHITE).assign(
+        pixel_00_00=np.array([2, 3, 4], "uint8"), pixel_00_01=np.array([5, 6, 7], "uint8")
+    )
+    (check,) = output_gate(frame, BLACK_WHITE, rows=3).failed_checks
+    assert check.detail == "found 1, 2, 3, 4, 5, ..."

@@ -1,0 +1,91 @@
+"""Pixels are encoded at once as they would be one column after the other, and decode to images."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from storage.schema import TableSchema
+from tasks import encoding
+from tasks.encoding import conform, decode, domain_of, encode_chunk
+
+LEVELS = {"cat": [0], "dog": [1]}
+
+
+def schema_of(height=2, width=3, **more):
+    image = {"height": height, "width": width, **more}
+    label = {"name": "label", "levels": LEVELS}
+    return TableSchema.model_validate({"image": image, "label": label})
+
+
+def frame_of(schema, pixels, label=None):
+    frame = pd.DataFrame(np.asarray(pixels), columns=list(schema.column_names))
+    return frame.assign(label=np.arange(len(frame)) % 2 if label is None else label)
+
+
+FORMS = {"gray": {}, "eight": {"gray_levels": 8}, "odd": {"gray_levels": 7}} | {
+    "white from 100": {"gray_levels": 2, "threshold": 100}
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@settings(max_examples=15)
+@given(data=st.data(), dtype=st.sampled_from(["uint8", "int64", "float64", "Int64", "str"]))
+def test_all_at_once_is_column_by_column(form, data, dtype):
+    schema = schema_of(**FORMS[form])
+    low, high = (0, 255) if dtype == "uint8" else (-300, 600)  # clipped
+    cells = st.lists(st.integers(low, high), min_size=6, max_size=6)
+    pixels = np.array(data.draw(st.lists(cells, min_size=1, max_size=4)))
+    frame = frame_of(schema, pixels).astype(dict.fromkeys(schema.column_names, dtype))
+    chunk = encode_chunk(frame, schema)
+    assert chunk.violations == ()
+    assert chunk.codes.dtype == np.uint16
+    assert np.array_equal(chunk.codes, encoding._column_codes(frame, schema, []))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_code_decodes_to_a_gray_level_and_back(form):
+    schema = schema_of(**FORMS[form])
+    rng = np.random.default_rng(3)
+    n_codes = domain_of(schema).n_codes[0]
+    codes = rng.integers(0, n_codes, (500, 6)).astype(np.uint16)
+    label = rng.integers(0, 2, 500).astype(np.uint16)
+    frame = decode(codes, label, schema, rng=rng)
+    assert list(frame.columns) == list(schema.released_columns)
+    assert set(frame.dtypes[:-1]) == {np.dtype(np.uint8)}
+    assert set(np.unique(frame[list(schema.column_names)])) <= set(schema.image.levels)
+    again = encode_chunk(frame, schema)
+    assert np.array_equal(again.codes, codes)
+    assert np.array_equal(again.label, label)
+
+
+def test_real_images_take_the_gray_levels_of_the_release():
+    schema = schema_of(gray_levels=2, threshold=100)
+    frame = frame_of(schema, [[0, 99, 100, 255, 3, 200], [1, 2, 3, 4, 5, 101]])
+    conformed = conform(frame, schema)
+    assert conformed.to_numpy().tolist() == [
+        [0, 0, 255, 255, 0, 255, "cat"],
+        [0, 0, 0, 0, 0, 255, "dog"],
+    ]
+
+
+def test_black_and_white_is_two_levels_and_gray_is_a_number():
+    assert domain_of(schema_of(gray_levels=2)).numeric == (False,) * 6
+    assert domain_of(schema_of(gray_levels=3)).numeric == (True,) * 6
+    assert domain_of(schema_of(gray_levels=2)).n_codes == (2,) * 6
+
+
+def test_items_are_read_from_numbers_text_and_booleans():
+    label = {"name": "label", "levels": LEVELS}
+    schema = TableSchema.model_validate({"items": ["a", "b", "c"], "label": label})
+    frame = pd.DataFrame({"a": [0, 1], "b": ["1", "0"], "c": [True, False], "label": [0, 1]})
+    chunk = encode_chunk(frame, schema)
+    assert chunk.violations == ()
+    assert chunk.codes.tolist() == [[0, 1, 1], [1, 0, 0]]
+    decoded = decode(chunk.codes, chunk.label, schema, rng=np.random.default_rng(1))
+    assert decoded["c"].tolist() == ["1", "0"]
+    bad = encode_chunk(frame.assign(a=[0, 2]), schema)
+    assert [(str(v.rule), v.column) for v in bad.violations] == [
+        ("declared levels only, as no level is declared for other values", "a")
+    ]

@@ -34,8 +34,7 @@ from storage.schema import (
     TableSchema,
 )
 from storage.sources import CsvSource, IdxSource, ParquetSource, SklearnSource, SqlSource
-from tasks.synthesizers.clustmix.config import BudgetShares, ClustMixConfig, PublishedSettings
-from tasks.synthesizers.naive_bayes import NaiveBayesConfig
+from tasks.synthesizers.registry import METHODS
 
 PAGE = Path(__file__).with_name("site-file.md")
 
@@ -50,8 +49,8 @@ SECTIONS: dict[type[BaseModel], tuple[str, str]] = {
     TableSchema: (
         "schema",
         "Every column of the source is declared: in `columns`, as `label`, in `ignore`, or as the "
-        "column of `privacy_unit`. A source with another column is refused. Hundreds of columns of one "
-        "kind are declared in one key, `image` or `items`.",
+        "column of `privacy_unit`. A source with another column is refused. Hundreds of columns of "
+        "one kind are declared in one key, `image` or `items`.",
     ),
     NumericColumn: ("schema.columns, kind integer or real", ""),
     CategoricalColumn: ("schema.columns, kind categorical", ""),
@@ -74,14 +73,29 @@ SECTIONS: dict[type[BaseModel], tuple[str, str]] = {
         "How a table is announced is in [operate.md](operate.md#new-tables-arrive). The key may be "
         "empty (`arrival: {}`).",
     ),
-    ClustMixConfig: (
-        "method, kind clustmix",
-        "Except `published`, every setting belongs to the proven analysis.",
-    ),
-    BudgetShares: ("method.shares", ""),
-    PublishedSettings: ("method.published", ""),
-    NaiveBayesConfig: ("method, kind naive_bayes", ""),
 }
+
+
+def _method_sections() -> dict[type[BaseModel], tuple[str, str]]:
+    """Return the sections of all methods, each before those that are inside of it."""
+    found: dict[type[BaseModel], tuple[str, str]] = {}
+    for method in METHODS:
+        parts = {
+            name: field.annotation
+            for name, field in method.config.model_fields.items()
+            if inspect.isclass(field.annotation) and issubclass(field.annotation, BaseModel)
+        }
+        note = "Except `published`, every setting belongs to the proven analysis."
+        found[method.config] = (
+            f"method, kind {method.kind}",
+            note if "published" in parts and method.proven is not None else "",
+        )
+        for name, model in parts.items():
+            found[model] = (f"method.{name}, kind {method.kind}", "")
+    return found
+
+
+SECTIONS |= _method_sections()
 
 # What a docstring says in the words of the code, said in the words of the file.
 MEANINGS: dict[tuple[str, str], str] = {
@@ -118,11 +132,17 @@ MEANINGS: dict[tuple[str, str], str] = {
     ("UnitSection", "column"): "Column that names the patient; `null` where every row is another "
     "patient, with one row per patient.",
     ("SklearnSource", "dataset"): "The dataset.",
-    ("ClustMixConfig", "shares"): "How the budget is split over the stages.",
-    ("ClustMixConfig", "published"): "Parameters of the published analysis.",
 } | {
     (model, "data"): f"Name of a public dataset: {', '.join(table_names())}."
     for model in ("CsvSource", "ParquetSource")
+}
+MEANINGS |= {
+    (method.config.__name__, name): meaning
+    for method in METHODS
+    for name, meaning in (
+        ("shares", "How the budget is split over the stages."),
+        ("published", "Parameters of the published analysis."),
+    )
 }
 
 EXAMPLE = """\
@@ -182,7 +202,7 @@ This page is written by [site_file.py](site_file.py) from the models that read t
   never off: the ledger keeps what it was once told. The adjacency of a cohort stays as it was.
 - The same request is measured and charged once. A request is the content of the source, the version
   of the program, and every key of this file but these: `title`, `rows`, `approval`,
-  `public_benchmark_data`, the caps of `budget`, and `path` or `data` of `source`. To change those
+  `public_benchmark_data`, the caps of `budget`, and the places in `source` (`path`, `data`, `images`, `labels`). To change those
   costs nothing. The content of a database is not known before it is read: every release of a `sql`
   source is new, and charged.
 
@@ -218,7 +238,7 @@ def _section(model: type[BaseModel]) -> str:
             default = "none" if "additionalProperties" in declared else "see its section"
         else:
             default = _default(field.default)
-        cells = (f"`{key}`", _value(declared, schema), default, _prose(meaning))
+        cells = (f"`{key}`", _value(declared, schema, model), default, _prose(meaning))
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n")
     return "".join(lines)
 
@@ -245,28 +265,28 @@ def _meanings(model: type[BaseModel]) -> dict[str, str]:
     return found
 
 
-def _value(declared: dict[str, Any], schema: dict[str, Any]) -> str:
+def _value(declared: dict[str, Any], schema: dict[str, Any], owner: type[BaseModel]) -> str:
     """Say what a key takes, from its JSON schema."""
     if "$ref" in declared:
         name = declared["$ref"].rsplit("/", 1)[-1]
         inner = schema["$defs"][name]
         if "enum" in inner:
-            return _value(inner, schema)
-        return _link(name)
+            return _value(inner, schema, owner)
+        return _link(name, owner)
     for union in ("anyOf", "oneOf"):
         if union in declared:
-            return " or ".join(dict.fromkeys(_value(one, schema) for one in declared[union]))
+            return " or ".join(dict.fromkeys(_value(one, schema, owner) for one in declared[union]))
     if "const" in declared:
         return f"`{declared['const']}`"
     if "enum" in declared:
         return " or ".join(f"`{one}`" for one in declared["enum"])
     kind = declared.get("type")
     if kind == "array" and "prefixItems" in declared:
-        return "[" + ", ".join(_value(one, schema) for one in declared["prefixItems"]) + "]"
+        return "[" + ", ".join(_value(one, schema, owner) for one in declared["prefixItems"]) + "]"
     if kind == "array":
-        return f"list of ({_value(declared['items'], schema)})"
+        return f"list of ({_value(declared['items'], schema, owner)})"
     if kind == "object":
-        return f"mapping of names to ({_value(declared['additionalProperties'], schema)})"
+        return f"mapping of names to ({_value(declared['additionalProperties'], schema, owner)})"
     if kind == "null":
         return "`null`"
     words = {"string": "text", "boolean": "`true` or `false`"}.get(str(kind), str(kind))
@@ -290,9 +310,13 @@ def _number(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:g}"
 
 
-def _link(name: str) -> str:
-    titles = {model.__name__: title for model, (title, _) in SECTIONS.items()}
-    title = titles[name]
+def _link(name: str, owner: type[BaseModel]) -> str:
+    """Link the section of a model, by its name and by the model that has it as a part."""
+    models = [model for model in SECTIONS if model.__name__ == name]
+    if len(models) > 1:  # every method may have shares
+        models = [model for model in models if model.__module__ == owner.__module__]
+    (model,) = models
+    title, _ = SECTIONS[model]
     anchor = re.sub(r"[^a-z0-9 _-]", "", title.lower()).replace(" ", "-")
     return f"[{title}](#{anchor})"
 

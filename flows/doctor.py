@@ -13,6 +13,7 @@ from privacy.errors import ClustMixError, ConfigurationError, IntegrityError
 from privacy.ledger import EntryState
 from privacy.randomness import OperatingSystemNoise
 from storage import datasets
+from storage.image_datasets import IMAGE_DATASETS, find_images
 from storage.installation import installation_id
 from storage.keys import KeyStore, SigningKey
 from storage.ledger_db import LedgerDatabase
@@ -22,6 +23,7 @@ from storage.revocations import REVOKED_FILE, read_revocations
 from storage.settings import Settings, ensure_private_directory
 
 PACKAGES = ("flows", "privacy", "storage", "tasks")
+_TABLES = ("adult", "diabetes130", "physionet2012")
 _NONE_YET = "none yet; the first release makes it"
 _SAMPLE_STDDEV = 1_000.0
 
@@ -66,7 +68,9 @@ def examine(settings: Settings) -> list[Finding]:
             findings.append(Finding(name, False, error.message))
         except OSError as error:
             findings.append(Finding(name, False, f"expected to look at it, found: {error}"))
-    return findings + [_data(name, settings) for name in ("adult", "diabetes130", "physionet2012")]
+    tables = [_data(name, datasets.find, settings) for name in _TABLES]
+    images = [_data(name, _find_images, settings) for name in sorted(IMAGE_DATASETS)]
+    return findings + tables + images
 
 
 def _packages(settings: Settings) -> str:
@@ -224,10 +228,14 @@ def _orchestrator(settings: Settings) -> str:
     )
 
 
-def _data(name: str, settings: Settings) -> Finding:
+def _find_images(name: str, *, settings: Settings) -> Path:
+    return find_images(name, "train", settings=settings)[0]
+
+
+def _data(name: str, find: Callable[..., Path], settings: Settings) -> Finding:
     offline = settings.model_copy(update={"offline": True})
     try:
-        path: Path = datasets.find(name, settings=offline)
+        path = find(name, settings=offline)
     except ClustMixError:
         # Absent public data are no fault: a release fetches them where it can.
         return Finding(f"data: {name}", True, "not here; fetched when needed, where possible")

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from privacy.errors import InputError
 from storage import datasets
@@ -140,7 +141,9 @@ def _find(dataset: ImageDataset, file: str, settings: Settings) -> Path:
     for folder in (*datasets.data_folders(settings), settings.downloads):
         for path in (folder / dataset.folder / f"{file}.gz", folder / dataset.folder / file):
             if path.is_file():
-                if _content_sha256(path) == dataset.sha256[file]:
+                with path.open("rb") as raw:
+                    found = _content_sha256(raw, compressed=path.suffix == ".gz")
+                if found == dataset.sha256[file]:
                     return path
                 raise InputError(
                     "DATA_CHANGED",
@@ -149,8 +152,10 @@ def _find(dataset: ImageDataset, file: str, settings: Settings) -> Path:
                     "published copy",
                 )
     content = None if settings.offline else datasets.get(f"{dataset.url}/{file}.gz")
-    if content is not None and _content_sha256(io.BytesIO(content)) == dataset.sha256[file]:
-        return datasets.keep(content, settings.downloads / dataset.folder / f"{file}.gz")
+    if content is not None:
+        found = _content_sha256(io.BytesIO(content), compressed=True)
+        if found == dataset.sha256[file]:
+            return datasets.keep(content, settings.downloads / dataset.folder / f"{file}.gz")
     raise InputError(
         "DATA_UNAVAILABLE",
         f"dataset {dataset.name} is not on this machine and was not downloaded; put "
@@ -159,17 +164,16 @@ def _find(dataset: ImageDataset, file: str, settings: Settings) -> Path:
     )
 
 
-def _content_sha256(file: Path | io.BytesIO) -> str | None:
+def _content_sha256(raw: IO[bytes], *, compressed: bool) -> str | None:
     """Return the digest of the decompressed content, or None if that is too long or damaged."""
     digest, n_bytes = hashlib.sha256(), 0
-    plain = isinstance(file, Path) and file.suffix != ".gz"
+    content = gzip.GzipFile(fileobj=raw) if compressed else raw
     try:
-        with Path(str(file)).open("rb") if plain else gzip.open(file) as content:
-            while block := content.read(_BLOCK_BYTES):
-                digest.update(block)
-                n_bytes += len(block)
-                if n_bytes > MAX_IMAGE_BYTES:
-                    return None
+        while block := content.read(_BLOCK_BYTES):
+            digest.update(block)
+            n_bytes += len(block)
+            if n_bytes > MAX_IMAGE_BYTES:
+                return None
     except (gzip.BadGzipFile, zlib.error, EOFError):
         return None
     return digest.hexdigest()

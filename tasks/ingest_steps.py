@@ -2,9 +2,9 @@
 
 The table is read once. Its rows are checked, encoded by the schema alone and spread over shards
 by a hash of the patient, so that memory does not grow with the rows and a patient's rows meet in
-one shard, where their contribution is bounded. Parquet is read by the workers, in stretches; a
-text file, a query and a library's data set have no place to begin but the first row, and are read
-in this process, in chunks. See `tasks.ingest_pieces`.
+one shard, where their contribution is bounded. Parquet and image files are read by the workers, in
+stretches; a text file, a query and a library's data set have no place to begin but the first row,
+and are read in this process, in chunks. See `tasks.ingest_pieces`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tasks.run import ReleaseJob, stage
 from tasks.violations import Violation, refuse_violations
 
 N_STRETCHES = 64
-"""Stretches that a Parquet source is read in. A constant, as `ingest_pieces.N_SHARDS` is; more than
+"""Stretches of a source that workers read. A constant, as `ingest_pieces.N_SHARDS` is; more than
 there are workers, so that a lost one costs little."""
 
 

@@ -127,7 +127,8 @@ class ReleaseJob:
         The number of rows, the title, caps and approval do not: the noise drawn is the same.
         """
         kept = ("dataset", "schema", "privacy_unit", "privacy", "analysis", "method")
-        source = {k: v for k, v in self.site["source"].items() if k not in ("path", "data")}
+        places = ("path", "data", "images", "labels")
+        source = {k: v for k, v in self.site["source"].items() if k not in places}
         return {key: self.site[key] for key in kept} | {"cohort": self.cohort, "source": source}
 
     @property

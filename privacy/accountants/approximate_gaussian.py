@@ -149,8 +149,8 @@ def series_mu(*, sampling_probability: float, noise_multiplier: float, steps: in
     Returns
     -------
     float
-        For the slack `SLACK_DELTA` and add or remove. At least `LEAST_SERIES_MU`, and never above
-        ``sqrt(steps) / noise_multiplier``, the exact value without sampling.
+        For the slack `SLACK_DELTA` and add or remove. Never above the exact value without sampling,
+        ``sqrt(steps) / noise_multiplier``, nor below the smaller of that and `LEAST_SERIES_MU`.
     """
     everybody = math.sqrt(steps) / noise_multiplier * (1 + _ULP)
     fraction, exponent = math.frexp(noise_multiplier)

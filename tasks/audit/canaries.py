@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.mechanisms import NoisyStatistic
+from privacy.mechanisms import NoisyStatistic, SelectedCandidate
 from privacy.randomness import NoiseSource, OperatingSystemNoise
 from tasks.audit.one_run import GuessCounts
 from tasks.audit.pairs import AuditPatient, encode
@@ -72,8 +72,10 @@ class CanaryReferee:
         """``[function(item) for item in items]``."""
         return self._table.map(function, items)
 
-    def seal(self, name: str, noisy: NoisyStatistic) -> None:
+    def seal(self, name: str, noisy: NoisyStatistic | SelectedCandidate) -> None:
         """Add the likelihood ratios of a draw, with every other canary half in the table."""
+        if isinstance(noisy, SelectedCandidate):
+            raise ValueError("expected a method without private choices, found one")
         if self._vectors is None:
             raise ValueError(f"expected a sum before the draw of {name!r}, found none")
         vectors, self._vectors = self._vectors, None

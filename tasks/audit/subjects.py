@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +27,17 @@ from tasks.audit.pairs import AUDIT_DOMAIN, neighbour_pairs
 from tasks.synthesizers.base import Released, Stage, Synthesizer
 from tasks.synthesizers.clustmix.config import ClustMixConfig
 from tasks.synthesizers.curator import Curator
+from tasks.synthesizers.dp_cda.config import DpCdaConfig
+from tasks.synthesizers.dp_kmeans import DpKMeansConfig
+from tasks.synthesizers.dp_merf.config import DpMerfConfig
+from tasks.synthesizers.dp_mix.config import DPMixConfig
+from tasks.synthesizers.dpgm.config import DpgmConfig
 from tasks.synthesizers.encoded import EncodedRows, EncodingDomain
+from tasks.synthesizers.local_perturbation.config import LocalPerturbationConfig
+from tasks.synthesizers.mwem.config import MwemConfig
 from tasks.synthesizers.naive_bayes import NaiveBayesConfig
 from tasks.synthesizers.plan import MeasurementPlan, StatisticRequest, plan_measurement
+from tasks.synthesizers.random_projection.config import RandomProjectionConfig
 from tasks.synthesizers.registry import METHODS, build
 from tasks.synthesizers.statistics import SUM_SCALE
 
@@ -85,7 +95,39 @@ _SMALL_CLUSTMIX = ClustMixConfig(
     alphas=(0.0,),
     lambdas=(0.1,),
 )
-"""Every draw of ClustMix on a small domain; what follows the draws is as short as it can be."""
+
+
+_SMALL: dict[str, Any] = {
+    "clustmix": _SMALL_CLUSTMIX,
+    "dp_cda": DpCdaConfig(
+        sampling="poisson", order_of_mixture=4, patients=40, mixtures_per_class=6
+    ),
+    "dpgm": DpgmConfig(
+        clusters=2,
+        clustering_rounds=1,
+        fourier_features=4,
+        hidden_units=2,
+        latent_dimensions=1,
+        epochs=2,
+        sampling_probability=0.5,
+        norm_bins=4,
+        min_cluster_size=1,
+    ),
+    "dp_kmeans": DpKMeansConfig(clusters=2, rounds=2, n_features=4),
+    "dp_merf": DpMerfConfig(
+        fourier_features=4,
+        hidden_units=(2,),
+        code_dimensions=1,
+        training_stages=1,
+        steps_per_stage=1,
+        batch_size=4,
+    ),
+    "dp_mix": DPMixConfig(order_of_mixture=5, n_mixtures=6, declared_patients=20),
+    "local_perturbation": LocalPerturbationConfig(n_slots=20),
+    "random_projection": RandomProjectionConfig(n_projected=2, n_slots=20),
+    "mwem": MwemConfig(rounds=3, max_queries=8, passes=1),
+}
+"""Every draw of a method on a small domain; what follows the draws is as short as it can be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,15 +157,28 @@ NOISE = "noise"
 SUBJECTS: tuple[Subject, ...] = (
     Subject(
         name="clustmix",
-        bind=lambda domain: build(_SMALL_CLUSTMIX, domain),
+        bind=partial(build, _SMALL["clustmix"]),
         runs=1_000,
         canary_codes=60,
     ),
     Subject(
         name="naive_bayes",
-        bind=lambda domain: build(NaiveBayesConfig(), domain),
+        bind=partial(build, NaiveBayesConfig()),
         runs=5_000,
         canary_codes=1_000,
+    ),
+    *(
+        Subject(name=kind, bind=partial(build, _SMALL[kind]), runs=runs, canary_codes=None)
+        for kind, runs in (
+            ("dp_cda", 2_000),
+            ("dpgm", 500),
+            ("dp_kmeans", 2_000),
+            ("dp_merf", 500),
+            ("dp_mix", 2_000),
+            ("local_perturbation", 2_000),
+            ("random_projection", 2_000),
+            ("mwem", 1_000),
+        )
     ),
     Subject(name=NOISE, bind=PatientCount, runs=10_000, canary_codes=None),
 )

@@ -6,7 +6,7 @@ itself given the label. It keeps all one-way relations to the label and none bet
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -39,7 +39,7 @@ class NaiveBayes:
     """Naive-Bayes synthesizer bound to a public domain."""
 
     domain: EncodingDomain
-    config: NaiveBayesConfig = NaiveBayesConfig()
+    config: NaiveBayesConfig = field(default_factory=NaiveBayesConfig)
     guarantee: Guarantee = Guarantee.PROVEN
 
     def plan(self, *, mu: float) -> MeasurementPlan:

@@ -17,10 +17,30 @@ from privacy.errors import ConfigurationError
 from privacy.parameters import Guarantee, PrivacyParameters
 from tasks.synthesizers.base import PublishedSynthesizer, Synthesizer
 from tasks.synthesizers.clustmix.config import ClustMixConfig
+from tasks.synthesizers.dp_cda.config import DpCdaConfig
+from tasks.synthesizers.dp_kmeans import DpKMeansConfig
+from tasks.synthesizers.dp_merf.config import DpMerfConfig
+from tasks.synthesizers.dp_mix.config import DPMixConfig
+from tasks.synthesizers.dpgm.config import DpgmConfig
 from tasks.synthesizers.encoded import EncodingDomain
+from tasks.synthesizers.local_perturbation.config import LocalPerturbationConfig
+from tasks.synthesizers.mwem.config import MwemConfig
 from tasks.synthesizers.naive_bayes import NaiveBayesConfig
+from tasks.synthesizers.random_projection.config import RandomProjectionConfig
 
-MethodConfig = Annotated[ClustMixConfig | NaiveBayesConfig, Field(discriminator="kind")]
+MethodConfig = Annotated[
+    ClustMixConfig
+    | DpCdaConfig
+    | DpgmConfig
+    | NaiveBayesConfig
+    | DpKMeansConfig
+    | DpMerfConfig
+    | DPMixConfig
+    | LocalPerturbationConfig
+    | MwemConfig
+    | RandomProjectionConfig,
+    Field(discriminator="kind"),
+]
 """Settings of any registered method, told apart by ``kind``."""
 
 
@@ -71,6 +91,7 @@ class MethodEntry:
 
 
 _PACKAGE = "tasks.synthesizers."
+_ALL = tuple(DataKind)
 
 METHODS: tuple[MethodEntry, ...] = (
     MethodEntry(
@@ -78,10 +99,32 @@ METHODS: tuple[MethodEntry, ...] = (
         title="ClustMix",
         guarantee=Guarantee.PROVEN,
         source='Madl et al., "Approximate, Adapt, Anonymize (3A)", Algorithm 2',
-        data_kinds=(DataKind.TABLES, DataKind.IMAGES, DataKind.ITEMS),
+        data_kinds=_ALL,
         config=ClustMixConfig,
         proven=("clustmix.synthesizer", "ClustMix"),
         published=("clustmix.published.coded", "CodedPublishedClustMix"),
+    ),
+    MethodEntry(
+        kind="dp_cda",
+        title="DP-CDA",
+        guarantee=Guarantee.PROVEN,
+        source='Saha, Tonoy and Imtiaz, "DP-CDA: An Algorithm for Enhanced Privacy Preservation in '
+        'Dataset Synthesis Through Randomized Mixing", Algorithm 1',
+        data_kinds=_ALL,
+        config=DpCdaConfig,
+        proven=("dp_cda.synthesizer", "DpCda"),
+        published=("dp_cda.published", "PublishedDpCda"),
+    ),
+    MethodEntry(
+        kind="dpgm",
+        title="DPGM",
+        guarantee=Guarantee.PROVEN,
+        source='Acs, Melis, Castelluccia and De Cristofaro, "Differentially Private Mixture of '
+        'Generative Neural Networks", Algorithm 1',
+        data_kinds=_ALL,
+        config=DpgmConfig,
+        proven=("dpgm.synthesizer", "Dpgm"),
+        published=("dpgm.published.synthesizer", "DpgmPublished"),
     ),
     MethodEntry(
         kind="naive_bayes",
@@ -91,6 +134,69 @@ METHODS: tuple[MethodEntry, ...] = (
         data_kinds=(DataKind.TABLES, DataKind.ITEMS),
         config=NaiveBayesConfig,
         proven=("naive_bayes", "NaiveBayes"),
+    ),
+    MethodEntry(
+        kind="dp_kmeans",
+        title="DP k-means",
+        guarantee=Guarantee.PROVEN,
+        source="Noisy Lloyd rounds, plain or on random Fourier features (DPGM, Algorithm 2), then "
+        "noisy histograms of each cluster",
+        data_kinds=_ALL,
+        config=DpKMeansConfig,
+        proven=("dp_kmeans", "DpKMeans"),
+    ),
+    MethodEntry(
+        kind="dp_merf",
+        title="DP-MERF",
+        guarantee=Guarantee.PROVEN,
+        source='Harder, Adamczewski and Park, "DP-MERF: Differentially Private Mean Embeddings '
+        'with Random Features", AISTATS 2021',
+        data_kinds=_ALL,
+        config=DpMerfConfig,
+        proven=("dp_merf.synthesizer", "DpMerf"),
+        published=("dp_merf.published", "PublishedDpMerf"),
+    ),
+    MethodEntry(
+        kind="mwem",
+        title="MWEM",
+        guarantee=Guarantee.PROVEN,
+        source='Hardt, Ligett and McSherry, "A Simple and Practical Algorithm for Differentially '
+        'Private Data Release", NeurIPS 2012',
+        data_kinds=(DataKind.TABLES, DataKind.ITEMS),
+        config=MwemConfig,
+        proven=("mwem.synthesizer", "Mwem"),
+        published=("mwem.published", "PublishedMwem"),
+    ),
+    MethodEntry(
+        kind="dp_mix",
+        title="DPMix",
+        guarantee=Guarantee.PROVEN,
+        source='Lee, Kim, Lee, Suh and Ramchandran, "Synthesizing Differentially Private Datasets '
+        'using Random Mixing", ISIT 2019',
+        data_kinds=_ALL,
+        config=DPMixConfig,
+        proven=("dp_mix.synthesizer", "DPMix"),
+        published=("dp_mix.published", "DPMixPublished"),
+    ),
+    MethodEntry(
+        kind="local_perturbation",
+        title="Local perturbation",
+        guarantee=Guarantee.PROVEN,
+        source="Noise on every record; a rival in Table 3 of the paper of DP-CDA",
+        data_kinds=_ALL,
+        config=LocalPerturbationConfig,
+        proven=("local_perturbation.synthesizer", "LocalPerturbation"),
+        published=("local_perturbation.published", "LocalPerturbationPublished"),
+    ),
+    MethodEntry(
+        kind="random_projection",
+        title="Random projection",
+        guarantee=Guarantee.PROVEN,
+        source="Noise in a random subspace; a rival in Table 3 of the paper of DP-CDA",
+        data_kinds=_ALL,
+        config=RandomProjectionConfig,
+        proven=("random_projection.synthesizer", "RandomProjection"),
+        published=("random_projection.published", "RandomProjectionPublished"),
     ),
 )
 

@@ -71,7 +71,7 @@ class VectorMap:
     @property
     def max_l2_norm(self) -> float:
         """Largest Euclidean norm of a record's vector."""
-        return float(np.sqrt(sum(len(kinds) for kinds in self._columns())))
+        return float(np.sqrt(sum((table**2).sum(axis=1).max() for table in self._tables())))
 
     def vectors(
         self, codes: NDArray[np.uint16], label: NDArray[np.uint16] | None = None

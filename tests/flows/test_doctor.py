@@ -32,6 +32,8 @@ NAMES = [
     "data: adult",
     "data: diabetes130",
     "data: physionet2012",
+    "data: fashion_mnist",
+    "data: mnist",
 ]
 
 

@@ -247,8 +247,8 @@ def test_every_shipped_site_is_tested():
         "diabetes130-length-of-stay",
         "diabetes130-readmission",
         "fashion-mnist",
-        "mnist",
         "mnist-binarised",
+        "mnist",
         "physionet2012-length-of-stay",
         "physionet2012-mortality",
     ]

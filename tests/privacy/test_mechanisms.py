@@ -230,7 +230,7 @@ def test_candidates_are_selected_with_the_stated_probabilities(shift: int, stret
         minlength=5,
     )
     expected = STATED * counts.sum()
-    # A quarter of the draws for each of the four cases; together in the test below.
+    # A quarter of the draws: the stated power is that of the next test.
     assert np.sum((counts - expected) ** 2 / expected) <= LARGEST_STATISTIC
 
 

@@ -211,6 +211,17 @@ def then_die(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def then_die_at(ending: str, seal: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function that seals a draw, followed by the end at one name."""
+
+    def run(seals: Any, name: str, statistic: Any) -> None:
+        seal(seals, name, statistic)
+        if name.endswith(ending):
+            die()
+
+    return run
+
+
 def renaming(into_the_store: Callable[..., Any]) -> Callable[..., Any]:
     """Return `os.rename`, with another function for the rename that publishes a bundle."""
     rename = os.rename
@@ -254,6 +265,14 @@ def killer_at(point: str) -> Any:
         "between noise and seal": lambda: mock.patch.object(measure_steps.Seals, "__call__", die),
         "after a seal": lambda: mock.patch.object(
             measure_steps.Seals, "__call__", then_die(measure_steps.Seals.__call__)
+        ),
+        "a draw that was not sealed": lambda: mock.patch.object(
+            measure_steps.CheckpointSeals, "__call__", die
+        ),
+        "the second draw of an epoch": lambda: mock.patch.object(
+            measure_steps.CheckpointSeals,
+            "__call__",
+            then_die_at("_000003", measure_steps.CheckpointSeals.__call__),
         ),
         "inside publish": lambda: mock.patch.object(releases, "verify_bundle", die),
         "before rename": lambda: mock.patch.object(os, "rename", renaming(die)),

@@ -90,9 +90,10 @@ def test_norm_is_bounded_and_the_bound_is_reached():
     codes, labels = random_records(500, 2)
     norms = np.linalg.norm(MAP.vectors(codes, labels), axis=1)
     assert (norms <= MAP.max_l2_norm + 1e-12).all()
-    largest = np.array([[4, 2, 1, 0, 0, 0]], dtype=np.uint16)
-    assert np.linalg.norm(MAP.vectors(largest, labels[:1])) ** 2 == pytest.approx(6.0)
-    assert MAP.max_l2_norm**2 == pytest.approx(8.0)
+    # A missing lab is the longest: the middle and the flag.
+    assert MAP.max_l2_norm**2 == pytest.approx(6.25)
+    missing = np.array([[4, 3, 1, 0, 0, 0]], dtype=np.uint16)
+    assert np.linalg.norm(MAP.vectors(missing, labels[:1])) ** 2 == pytest.approx(6.25)
 
 
 def test_labels_and_numbers_are_checked():

@@ -1,0 +1,235 @@
+"""The convolutional network that scores released images: Table 1 of the DP-CDA paper.
+
+Two blocks of convolution, ReLU, batch normalisation and max pooling (32 filters of 5x5, 64 of
+3x3), then two hidden layers of 100 units with dropout 0.5 and an output layer; Adam from a rate of
+0.001. The paper leaves open the initialisation (here PyTorch's: uniform, one over the root of the
+number of inputs), the batch size, the epochs and the schedule (here a cosine to zero).
+
+Images are channels-last and pooling is a maximum of slices: on a processor the gradient of a
+windowed maximum costs more than the rest of the network.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array, lax
+from numpy.typing import NDArray
+
+SIDE = 28
+"""Height and width of an image in pixels: the 3,136 inputs of the first hidden layer follow."""
+
+DROPOUT = 0.5
+LEARNING_RATE = 1e-3
+BATCH_SIZE = 64
+_BATCH_NORM_EPSILON = 1e-5
+_BATCH_NORM_MOMENTUM = 0.1
+_TEST_ROWS_AT_ONCE = 1_000
+
+Parameters = dict[str, Any]
+"""Arrays of the layers by name: what is trained."""
+
+Moments = dict[str, Array]
+"""Running mean and variance of each batch normalisation: used when the network is tested."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """A trained network: its parameters and the moments of its batch normalisations."""
+
+    parameters: Parameters
+    moments: Moments
+
+
+def initial(seed: int, *, n_labels: int) -> Network:
+    """Draw a network: weights and biases uniform within one over the root of the inputs."""
+    rng = np.random.default_rng(seed)
+    shapes: dict[str, tuple[int, ...]] = {
+        "convolution1": (5, 5, 1, 32),
+        "convolution2": (3, 3, 32, 64),
+        "dense1": ((SIDE // 4) ** 2 * 64, 100),
+        "dense2": (100, 100),
+        "output": (100, n_labels),
+    }
+    parameters: Parameters = {}
+    for name, shape in shapes.items():
+        limit = 1.0 / float(np.sqrt(np.prod(shape[:-1])))
+        parameters[name] = {
+            "weights": jnp.asarray(rng.uniform(-limit, limit, shape), jnp.float32),
+            "biases": jnp.asarray(rng.uniform(-limit, limit, shape[-1:]), jnp.float32),
+        }
+    moments: Moments = {}
+    for name, width in (("norm1", 32), ("norm2", 64)):
+        parameters[name] = {"gain": jnp.ones(width), "shift": jnp.zeros(width)}
+        moments[f"{name}_mean"] = jnp.zeros(width)
+        moments[f"{name}_variance"] = jnp.ones(width)
+    return Network(parameters=parameters, moments=moments)
+
+
+def _convolve(images: Array, layer: dict[str, Array]) -> Array:
+    convolved = lax.conv_general_dilated(
+        images, layer["weights"], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+    return convolved + layer["biases"]
+
+
+def _pool(images: Array) -> Array:
+    """Maximum over squares of two by two pixels."""
+    n, height, width, channels = images.shape
+    squares = images.reshape(n, height // 2, 2, width // 2, 2, channels)
+    rows = jnp.maximum(squares[:, :, 0], squares[:, :, 1])
+    return jnp.maximum(rows[:, :, :, 0], rows[:, :, :, 1])
+
+
+def _normalise(images: Array, layer: dict[str, Array], mean: Array, variance: Array) -> Array:
+    scale = layer["gain"] * lax.rsqrt(variance + _BATCH_NORM_EPSILON)
+    return images * scale + (layer["shift"] - mean * scale)
+
+
+def _drop(hidden: Array, key: Array | None) -> Array:
+    if key is None:
+        return hidden
+    kept = jax.random.bernoulli(key, 1.0 - DROPOUT, hidden.shape)
+    return jnp.where(kept, hidden / (1.0 - DROPOUT), 0.0)
+
+
+def scores(
+    parameters: Parameters, moments: Moments, images: Array, key: Array | None
+) -> tuple[Array, Moments]:
+    """Scores of each label, and the running moments after this batch.
+
+    Parameters
+    ----------
+    parameters, moments
+        As in `Network`.
+    images : float32 array of shape (n, 28, 28, 1)
+    key
+        Random key of the dropout when the network is trained: batch normalisation then uses the
+        moments of the batch. None when it is tested: no dropout, the running moments.
+
+    Returns
+    -------
+    scores : float32 array of shape (n, n_labels)
+    moments
+    """
+    after = dict(moments)
+    hidden = images
+    for block in ("1", "2"):
+        hidden = jax.nn.relu(_convolve(hidden, parameters[f"convolution{block}"]))
+        name = f"norm{block}"
+        mean, variance = moments[f"{name}_mean"], moments[f"{name}_variance"]
+        if key is not None:
+            mean = hidden.mean((0, 1, 2))
+            variance = jnp.maximum((hidden**2).mean((0, 1, 2)) - mean**2, 0.0)
+            n = hidden.size // hidden.shape[-1]
+            for moment, value in (("mean", mean), ("variance", variance * n / (n - 1))):
+                running = moments[f"{name}_{moment}"]
+                after[f"{name}_{moment}"] = running + _BATCH_NORM_MOMENTUM * (value - running)
+        hidden = _pool(_normalise(hidden, parameters[name], mean, variance))
+    hidden = hidden.reshape(len(hidden), -1)
+    keys = (None, None) if key is None else jax.random.split(key)
+    for layer, dropout in zip(("dense1", "dense2"), keys, strict=True):
+        weights = parameters[layer]
+        hidden = _drop(jax.nn.relu(hidden @ weights["weights"] + weights["biases"]), dropout)
+    output = parameters["output"]
+    return hidden @ output["weights"] + output["biases"], after
+
+
+def _optimizer(n_steps: int) -> optax.GradientTransformation:
+    return optax.adam(optax.cosine_decay_schedule(LEARNING_RATE, max(n_steps, 1)))
+
+
+@partial(jax.jit, static_argnames="n_steps", donate_argnums=(0, 1, 2))
+def _step(
+    parameters: Parameters,
+    moments: Moments,
+    state: Any,
+    images: Array,
+    labels: Array,
+    key: Array,
+    n_steps: int,
+) -> tuple[Parameters, Moments, Any]:
+    def loss(trained: Parameters) -> tuple[Array, Moments]:
+        found, after = scores(trained, moments, images, key)
+        return optax.softmax_cross_entropy_with_integer_labels(found, labels).mean(), after
+
+    gradients, after = jax.grad(loss, has_aux=True)(parameters)
+    updates, state = _optimizer(n_steps).update(gradients, state)
+    return optax.apply_updates(parameters, updates), after, state
+
+
+def fit(
+    images: NDArray[np.float32],
+    labels: NDArray[Any],
+    *,
+    n_labels: int,
+    epochs: int,
+    seed: int,
+    batch_size: int = BATCH_SIZE,
+) -> Network:
+    """Train the network on labelled images.
+
+    Parameters
+    ----------
+    images : float32 array of shape (n, 784) or (n, 28, 28)
+        Of any scale; the network does not rescale them.
+    labels : integer array of shape (n,), values below `n_labels`
+    n_labels
+        Number of labels.
+    epochs
+        Passes over the images, each in a new order; the last incomplete batch is left out.
+    seed
+        Seed of the initial weights, the orders and the dropout.
+    batch_size
+        Images of one step.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer images than one batch holds, or not one label for each.
+    """
+    n_batches = len(images) // batch_size
+    if n_batches < 1 or len(labels) != len(images):
+        raise ValueError(
+            f"expected at least {batch_size} images with a label each, "
+            f"found {len(images)} images and {len(labels)} labels"
+        )
+    network = initial(seed, n_labels=n_labels)
+    parameters, moments = network.parameters, network.moments
+    n_steps = epochs * n_batches
+    state = _optimizer(n_steps).init(parameters)
+    rng = np.random.default_rng([seed, 1])
+    key = jax.random.key(seed)
+    pixels = np.asarray(images, dtype=np.float32).reshape(-1, SIDE, SIDE, 1)
+    answers = np.asarray(labels, dtype=np.int32)
+    for _ in range(epochs):
+        order = rng.permutation(len(pixels))[: n_batches * batch_size]
+        for batch in order.reshape(n_batches, batch_size):
+            key, dropout = jax.random.split(key)
+            parameters, moments, state = _step(
+                parameters, moments, state, pixels[batch], answers[batch], dropout, n_steps
+            )
+    return Network(parameters=parameters, moments=moments)
+
+
+@jax.jit
+def _best(parameters: Parameters, moments: Moments, images: Array) -> Array:
+    return scores(parameters, moments, images, None)[0].argmax(axis=1)
+
+
+def accuracy(network: Network, images: NDArray[np.float32], labels: NDArray[Any]) -> float:
+    """Share of the images whose label the network finds; shapes as in `fit`."""
+    pixels = np.asarray(images, dtype=np.float32).reshape(-1, SIDE, SIDE, 1)
+    found = [
+        np.asarray(
+            _best(network.parameters, network.moments, pixels[start : start + _TEST_ROWS_AT_ONCE])
+        )
+        for start in range(0, len(pixels), _TEST_ROWS_AT_ONCE)
+    ]
+    return float(np.mean(np.concatenate(found) == np.asarray(labels)))

@@ -1,0 +1,108 @@
+"""Public settings of DP-CDA."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from privacy.errors import ConfigurationError
+
+MAX_ORDER = 100_000
+
+
+class PublishedSettings(BaseModel):
+    """What Algorithm 1 leaves open; read by ``analysis: published`` only."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    l2_clip_norm: float = Field(
+        default=10.0, gt=0, description="Largest norm c of a record after the z-score."
+    )
+    label_share: float = Field(
+        default=0.25,
+        gt=0,
+        lt=1,
+        description="Share of the privacy loss that is spent on the one-hot labels (sigma_y).",
+    )
+
+
+class DpCdaConfig(BaseModel):
+    """Settings of DP-CDA. All are public: none may be chosen by looking at the private table.
+
+    Declared sizes need not be exact: they fix the sampling rate and the number of groups, and a
+    wrong one costs utility, never privacy.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    kind: Literal["dp_cda"] = "dp_cda"
+    order_of_mixture: int = Field(
+        default=64, ge=1, le=MAX_ORDER, description="Records of one class in a mixture (l)."
+    )
+    sampling: Literal["poisson", "groups"] = Field(
+        default="poisson",
+        description="Mixtures of secret random samples, or of disjoint groups of patients.",
+    )
+    patients: int = Field(
+        default=10_000, ge=1, description="Declared number of patients, in classes of equal size."
+    )
+    class_sizes: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(
+        default=None, description="Declared patients of each class, instead of equal sizes."
+    )
+    mixtures_per_class: int = Field(
+        default=200,
+        ge=2,
+        le=100_000,
+        description="Mixtures of each class, published and poisson; groups follow from the sizes.",
+    )
+    l2_clip_norm: float | None = Field(
+        default=None, gt=0, description="Largest norm c of a record; left out: no clipping."
+    )
+    centre: float = Field(
+        default=0.0, ge=-10, le=10, description="Subtracted from features in [0, 1]."
+    )
+    scale: float = Field(
+        default=1.0, gt=0, le=1000, description="Divides the features after the centre."
+    )
+    count_share: float = Field(
+        default=0.02, gt=0, lt=1, description="Share of the budget for the sizes of the classes."
+    )
+    published: PublishedSettings = Field(default_factory=PublishedSettings)
+
+    @model_validator(mode="after")
+    def _check_class_sizes(self) -> Self:
+        smallest = min(self.class_sizes, default=0) if self.class_sizes is not None else None
+        if smallest is not None and smallest < self.order_of_mixture:
+            raise ValueError(
+                "expected every declared class to have as many patients as order_of_mixture, "
+                "found a smaller one; lower order_of_mixture, or join or leave out rare classes"
+            )
+        return self
+
+    def sizes(self, n_labels: int) -> tuple[float, ...]:
+        """Return the declared number of patients of each of `n_labels` classes.
+
+        Raises
+        ------
+        ConfigurationError
+            If there are not as many sizes as classes, or a class is smaller than the order of
+            mixture, so that the sampling rate would be above 1.
+        """
+        if self.class_sizes is None:
+            size = self.patients / n_labels
+            if size < self.order_of_mixture:
+                raise ConfigurationError(
+                    "ORDER_ABOVE_CLASS",
+                    f"expected order_of_mixture of at most patients / classes = {size:g}, found "
+                    f"{self.order_of_mixture}: the sampling rate would be above 1; lower it, or "
+                    "declare more patients",
+                )
+            return (size,) * n_labels
+        if len(self.class_sizes) != n_labels:
+            raise ConfigurationError(
+                "CLASS_SIZES_INVALID",
+                f"expected one of class_sizes for each of the {n_labels} labels, found "
+                f"{len(self.class_sizes)}; give them in the order of the labels",
+            )
+        return tuple(map(float, self.class_sizes))

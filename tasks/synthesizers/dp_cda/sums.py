@@ -1,0 +1,180 @@
+"""Exact sums of private records that the proven DP-CDA releases, and their sensitivities.
+
+Written like `tasks.synthesizers.statistics`: rows of one shard and public arrays to int64, records
+truncated toward zero on the grid, each one rounded by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.synthesizers.encoded import EncodedRows
+from tasks.synthesizers.sampling import PoissonCoins
+from tasks.synthesizers.statistics import SUM_SCALE
+from tasks.synthesizers.vectors import Block, VectorMap
+
+HASH_SEED = 20_250_417
+"""Seed of the public hash that parts records into groups: it may be printed."""
+
+_ROWS_AT_ONCE = 2_048
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordMap:
+    """Map coded records to vectors of bounded norm, by public constants alone.
+
+    Parameters
+    ----------
+    vectors
+        Map to coordinates in [0, 1].
+    centre, scale
+        A coordinate x becomes ``(x - centre) / scale``: in place of the private z-score of the
+        paper.
+    l2_clip_norm
+        Largest Euclidean norm c of a record; a longer one is scaled down to it.
+    """
+
+    vectors: VectorMap
+    centre: float
+    scale: float
+    l2_clip_norm: float
+
+    def scaled(self, codes: NDArray[np.uint16]) -> NDArray[np.float64]:
+        """Vectors of norm at most `l2_clip_norm`, of shape (n, D), each rounded by itself."""
+        vectors = (self.vectors.vectors(codes) - self.centre) / self.scale
+        norms = np.sqrt((vectors**2).sum(axis=1, keepdims=True))
+        clipped: NDArray[np.float64] = vectors * (
+            self.l2_clip_norm / np.maximum(norms, self.l2_clip_norm)
+        )
+        return clipped
+
+    def codes(self, means: NDArray[np.floating]) -> NDArray[np.uint16]:
+        """Nearest valid codes of means in scaled units, of shape (n, d)."""
+        codes, _ = self.vectors.codes(means * self.scale + self.centre)
+        return codes
+
+
+def largest_norm(blocks: tuple[Block, ...], *, centre: float, scale: float) -> float:
+    """Largest Euclidean norm that `RecordMap` gives any record without clipping."""
+    far, other = max(centre**2, (1.0 - centre) ** 2), centre**2
+    squares = (
+        (1.0 - centre) ** 2 + (block.stop - block.start - 1) * other
+        if block.kind == "one_hot"
+        else (block.stop - block.start) * far
+        for block in blocks
+    )
+    return float(np.sqrt(sum(squares))) / scale
+
+
+def class_counts(rows: EncodedRows, *, n_labels: int) -> NDArray[np.int64]:
+    """Weighted number of records of each class.
+
+    Returns
+    -------
+    int64 array of shape (n_labels,), in units of ``1 / SUM_SCALE``
+
+    Privacy
+    -------
+    Adjacency: add or remove one patient. The weights of a patient sum to at most one: sensitivity 1
+    (``SUM_SCALE`` grid points), attained by a patient of one class. Event: one discrete Gaussian.
+    """
+    amount = np.trunc(rows.weight * SUM_SCALE)
+    counts = np.bincount(rows.label, weights=amount, minlength=n_labels)
+    return counts.astype(np.int64)
+
+
+def group_sums(
+    rows: EncodedRows, *, record_map: RecordMap, n_labels: int, n_groups: int
+) -> NDArray[np.int64]:
+    """Weighted sums of the records of each group and class.
+
+    Returns
+    -------
+    int64 array of shape (n_groups, n_labels, D), in units of ``1 / SUM_SCALE``
+
+    Privacy
+    -------
+    Adjacency: add or remove one patient. A record adds ``weight * vector``, of norm at most
+    ``weight * c``, to one entry that the record alone decides (`groups_of`); the weights of a
+    patient sum to at most one. By the triangle inequality the sensitivity of the whole array is c,
+    however many groups there are and wherever the records of the patient fall. Event: one discrete
+    Gaussian for all groups together.
+    """
+    cell = groups_of(rows, n_groups=n_groups) * n_labels + rows.label
+    total = np.zeros((n_groups * n_labels, record_map.vectors.width), dtype=np.int64)
+    for index in _blocks(np.argsort(cell, kind="stable")):
+        _add_to(total, cell[index], rows, index, record_map)
+    return total.reshape(n_groups, n_labels, -1)
+
+
+def sampled_sums(
+    rows: EncodedRows, *, coins: PoissonCoins, record_map: RecordMap, n_labels: int
+) -> NDArray[np.int64]:
+    """Weighted sums of the sampled records of each class, draw by draw.
+
+    Returns
+    -------
+    int64 array of shape (n_draws, n_labels, D), in units of ``1 / SUM_SCALE``
+
+    Privacy
+    -------
+    Adjacency: add or remove one patient. A patient is in the sample of a draw with the public
+    probability of `coins`, all records with one coin; a sampled patient adds an array of norm at
+    most c, by the triangle inequality as in `group_sums`, whatever classes the records have. Event
+    of a draw: one Poisson-sampled Gaussian of sensitivity c.
+    """
+    total = np.zeros((coins.n_draws, n_labels, record_map.vectors.width), dtype=np.int64)
+    for draw, sampled in enumerate(coins.rows(rows)):
+        in_order = sampled[np.argsort(rows.label[sampled], kind="stable")]
+        for index in _blocks(in_order):
+            _add_to(total[draw], rows.label[index], rows, index, record_map)
+    return total
+
+
+def groups_of(rows: EncodedRows, *, n_groups: int) -> NDArray[np.int64]:
+    """Group of each record, from 0: a public keyed hash of the record alone.
+
+    Nothing else decides it, neither the place of the record nor any other record: so a patient who
+    is added moves nobody. Equal records of equal folds are in one group.
+
+    Returns
+    -------
+    int64 array of shape (n,), values below n_groups
+    """
+    n_columns = rows.codes.shape[1]
+    factors = np.random.default_rng(HASH_SEED).integers(
+        0, 2**64, size=n_columns + 2, dtype=np.uint64, endpoint=False
+    )
+    hashed = rows.codes.astype(np.uint64) @ factors[:n_columns]
+    hashed += rows.label * factors[-2] + rows.fold * factors[-1]
+    # Finaliser of splitmix64 (Steele, Lea and Flood 2014): high bits depend on every input bit.
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        hashed = (hashed ^ (hashed >> np.uint64(shift))) * np.uint64(factor)
+    hashed ^= hashed >> np.uint64(31)
+    groups: NDArray[np.int64] = (hashed % np.uint64(n_groups)).astype(np.int64)
+    return groups
+
+
+def _blocks(index: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
+    """Parts of an index: bounds the memory of the vectors, does not change a sum."""
+    for start in range(0, len(index), _ROWS_AT_ONCE):
+        yield index[start : start + _ROWS_AT_ONCE]
+
+
+def _add_to(
+    total: NDArray[np.int64],
+    cell: NDArray[Any],
+    rows: EncodedRows,
+    index: NDArray[np.intp],
+    record_map: RecordMap,
+) -> None:
+    """Add the records of `index` to rows `cell` of `total`; `cell` is in rising order."""
+    vectors = record_map.scaled(rows.codes[index])
+    amount = np.trunc(rows.weight[index, None] * vectors * SUM_SCALE).astype(np.int64)
+    cells, starts = np.unique(cell, return_index=True)
+    total[cells] += np.add.reduceat(amount, starts, axis=0)

@@ -1,0 +1,1 @@
+"""DP-MERF: a generator trained on one noisy mean embedding per label."""

@@ -1,0 +1,78 @@
+"""The two exact statistics of private rows that DP-MERF releases, and their sensitivities.
+
+As in `tasks.synthesizers.statistics`: a record's vector is truncated toward zero on an integer
+grid before it is added, records are rounded by themselves, and shards add up exactly.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.synthesizers.dp_merf.features import EmbeddingFeatures
+from tasks.synthesizers.encoded import EncodedRows
+from tasks.synthesizers.statistics import SUM_SCALE
+
+_ROWS_AT_ONCE = 1_024
+"""Rows expanded to features at a time: bounds the memory, does not change the sum."""
+
+
+def embedding_sums(
+    rows: EncodedRows, *, features: EmbeddingFeatures, n_labels: int
+) -> NDArray[np.int64]:
+    """Weighted sums of the features of the records of each label.
+
+    Parameters
+    ----------
+    rows
+        Encoded private rows of one shard.
+    features
+        Public features of a record.
+    n_labels
+        Number C of labels.
+
+    Returns
+    -------
+    int64 array of shape (C, n_features), in units of ``1 / SUM_SCALE``
+
+    Privacy
+    -------
+    Adjacency: add or remove one patient. A record adds ``weight * phi``, of norm at most its
+    weight, to the row of its label; the weights of a patient sum to at most one; so the Euclidean
+    sensitivity is 1 (``SUM_SCALE`` grid points), whatever the labels of the patient's records.
+    Event: one discrete Gaussian.
+    """
+    total = np.zeros((n_labels, features.n_features), dtype=np.int64)
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        block = slice(start, start + _ROWS_AT_ONCE)
+        amount = features.phi(rows.codes[block])
+        amount *= rows.weight[block][:, None] * SUM_SCALE
+        np.trunc(amount, out=amount)
+        # Sums of integers below 2**53: exact in float64, in any order.
+        total += (np.eye(n_labels)[rows.label[block]].T @ amount).astype(np.int64)
+    return total
+
+
+def class_counts(rows: EncodedRows, *, n_labels: int) -> NDArray[np.int64]:
+    """Weighted number of patients of each label.
+
+    Parameters
+    ----------
+    rows
+        Encoded private rows of one shard.
+    n_labels
+        Number C of labels.
+
+    Returns
+    -------
+    int64 array of shape (C,), in units of ``1 / SUM_SCALE``
+
+    Privacy
+    -------
+    Adjacency: add or remove one patient. A record adds its weight to one entry; sensitivity 1
+    (``SUM_SCALE`` grid points). Event: one discrete Gaussian.
+    """
+    if (rows.label >= n_labels).any():
+        raise ValueError("expected labels inside the public domain, found one outside")
+    amount = np.trunc(rows.weight * SUM_SCALE)
+    return np.bincount(rows.label, weights=amount, minlength=n_labels).astype(np.int64)

@@ -1,0 +1,159 @@
+r"""Features of DP-MERF: random Fourier features of a record's vector, beside the vector itself.
+
+The embedding of a record with vector v in [0, 1]^D is
+
+.. math:: \varphi(v) = \Bigl(\sqrt{2(1-a)/m}\,[\cos(w_i \cdot v), \sin(w_i \cdot v)]_i,
+          \ \sqrt{a}\, v / B\Bigr),
+
+with m Fourier features, share a of the linear kernel and B the largest norm of a vector: the sum of
+a Gaussian kernel and a linear one. The Fourier part has norm exactly :math:`\sqrt{1-a}`, as the
+squares of a pair add up to one, so :math:`\|\varphi\| \le 1`, with equality where a is 0.
+
+References
+----------
+Rahimi and Recht (2007), "Random features for large-scale kernel machines". Harder, Adamczewski and
+Park (AISTATS 2021), "DP-MERF", Section 4: Gaussian kernel for numbers, linear one for categories.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.synthesizers.dp_merf.config import PUBLIC_SEED, DpMerfConfig
+from tasks.synthesizers.encoded import EncodingDomain
+from tasks.synthesizers.features import ONE_HOT_WIDTH_LIMIT
+from tasks.synthesizers.vectors import Block, VectorMap
+
+VECTOR_SCALE = 2**16
+"""Grid points per unit of a coordinate of a vector, before it meets the frequencies."""
+
+FREQUENCY_SCALE = 2**20
+"""Grid points per unit of a frequency."""
+
+
+def vector_map_of(domain: EncodingDomain, config: DpMerfConfig) -> VectorMap:
+    """Public map from codes to vectors: a narrow table keeps a coordinate for every bin."""
+    narrow = domain.one_hot_width <= ONE_HOT_WIDTH_LIMIT
+    if config.features == "one_hot" or (config.features == "auto" and narrow):
+        domain = replace(domain, numeric=(False,) * domain.n_columns)
+    return VectorMap(domain)
+
+
+def typical_distance(blocks: tuple[Block, ...]) -> float:
+    """Root mean squared distance of two records with independent uniform blocks.
+
+    A public stand-in for the median distance of the records, which the authors use.
+    """
+    squared = {"unit": 1.0 / 6.0, "binary": 0.5}
+    return float(
+        np.sqrt(
+            sum(squared.get(block.kind, 2.0 - 2.0 / (block.stop - block.start)) for block in blocks)
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EmbeddingFeatures:
+    """Map codes to features ``phi``; those of `draw` have norm at most 1 for every record.
+
+    Parameters
+    ----------
+    vector_map
+        Public map from codes to vectors, without the label.
+    frequencies : float64 array of shape (m / 2, D)
+        Frequencies, in whole multiples of ``1 / FREQUENCY_SCALE``.
+    fourier_scale
+        Factor of a cosine or sine.
+    linear_scales : float64 array of shape (D,), or None
+        Factors of the coordinates of the vector; None for features without a linear part.
+
+    Raises
+    ------
+    ValueError
+        If the frequencies are so large that a phase would be rounded.
+
+    Privacy
+    -------
+    A function of one record and public constants, to the last bit. A matrix product of floats
+    would round the phases of a record by where it lies among others; here vectors and frequencies
+    are integers on a grid and every partial sum is below 2**53, so the product is exact.
+    """
+
+    vector_map: VectorMap
+    frequencies: NDArray[np.float64]
+    fourier_scale: float
+    linear_scales: NDArray[np.float64] | None
+
+    def __post_init__(self) -> None:
+        largest = np.abs(self.frequencies).sum(axis=1).max() * FREQUENCY_SCALE * VECTOR_SCALE
+        if not largest < 2.0**53:
+            raise ValueError(
+                f"expected phases below 2**53 grid points, found up to {largest:.3g}; "
+                "raise the length scale"
+            )
+
+    @classmethod
+    def draw(cls, domain: EncodingDomain, config: DpMerfConfig) -> Self:
+        """Draw the features of the proven form from the public seed."""
+        vector_map = vector_map_of(domain, config)
+        half, share = config.fourier_features // 2, config.linear_share
+        linear = np.full(vector_map.width, np.sqrt(share) / vector_map.max_l2_norm)
+        return cls(
+            vector_map=vector_map,
+            frequencies=draw_frequencies(
+                half,
+                vector_map.width,
+                length_scale=config.length_scale * typical_distance(vector_map.blocks),
+            ),
+            fourier_scale=float(np.sqrt((1.0 - share) / half)),
+            linear_scales=linear if share > 0 else None,
+        )
+
+    @property
+    def n_features(self) -> int:
+        """Number of features of ``phi``."""
+        linear = 0 if self.linear_scales is None else len(self.linear_scales)
+        return 2 * len(self.frequencies) + linear
+
+    def phi(self, codes: NDArray[np.uint16]) -> NDArray[np.float64]:
+        """Features of encoded records.
+
+        Parameters
+        ----------
+        codes : uint16 array of shape (n, d)
+
+        Returns
+        -------
+        float64 array of shape (n, n_features)
+            Cosines, sines, and the linear part where there is one.
+        """
+        vectors = self.vector_map.vectors(codes)
+        whole = np.rint(vectors * VECTOR_SCALE)
+        phases = whole @ (self.frequencies * FREQUENCY_SCALE).T
+        phases /= float(VECTOR_SCALE * FREQUENCY_SCALE)
+        half = len(self.frequencies)
+        features = np.empty((len(codes), self.n_features))
+        np.cos(phases, out=features[:, :half])
+        np.sin(phases, out=features[:, half : 2 * half])
+        features[:, : 2 * half] *= self.fourier_scale
+        if self.linear_scales is not None:
+            np.multiply(vectors, self.linear_scales, out=features[:, 2 * half :])
+        return features
+
+
+def draw_frequencies(n: int, width: int, *, length_scale: float) -> NDArray[np.float64]:
+    """Draw frequencies of a Gaussian kernel from the public seed, on their grid.
+
+    Parameters
+    ----------
+    n, width
+        Shape of the result.
+    length_scale
+        Of the kernel ``exp(-|x - y|^2 / (2 length_scale^2))``, in units of the vectors.
+    """
+    normal = np.random.default_rng(PUBLIC_SEED).standard_normal((n, width))
+    return np.rint(normal / length_scale * FREQUENCY_SCALE) / FREQUENCY_SCALE

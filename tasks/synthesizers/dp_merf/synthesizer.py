@@ -1,0 +1,182 @@
+r"""DP-MERF with a proof: one Gaussian release of the mean embedding, then free training.
+
+Harder, Adamczewski and Park (AISTATS 2021): release the kernel mean embedding of the records of
+each label once, and fit a generator to it. Here the features have public frequencies and a public
+length scale, sums are on an integer grid, nobody's number of records is assumed known, and the
+unit is a patient; `tasks.synthesizers.dp_merf.published` lists what the authors do instead.
+
+The class counts are a draw of their own. A feature of frequency zero would carry them inside the
+embedding at the same cost; apart, the embedding keeps its norm and the counts their meaning.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privacy.parameters import Guarantee
+from privacy.sensitivity import weighted_sum_l2_sensitivity
+from tasks.synthesizers.base import Released, Stage
+from tasks.synthesizers.curator import Curator
+from tasks.synthesizers.dp_merf import embedding
+from tasks.synthesizers.dp_merf.config import PUBLIC_SEED, DpMerfConfig
+from tasks.synthesizers.dp_merf.features import EmbeddingFeatures, vector_map_of
+from tasks.synthesizers.dp_merf.generator import Generator
+from tasks.synthesizers.encoded import EncodingDomain
+from tasks.synthesizers.marginals import draw_codes
+from tasks.synthesizers.plan import MeasurementPlan, StatisticRequest, plan_measurement
+from tasks.synthesizers.statistics import SUM_SCALE
+
+EMBEDDING = "mean_embedding"
+CLASS_COUNTS = "class_counts"
+
+
+@dataclass(frozen=True, slots=True)
+class DpMerf:
+    """DP-MERF bound to a public domain and public settings.
+
+    Privacy
+    -------
+    Adjacency: add or remove one patient. Two discrete Gaussian draws, each of sensitivity 1; the
+    generator and its records are post-processing.
+    """
+
+    domain: EncodingDomain
+    config: DpMerfConfig
+    guarantee: Guarantee = Guarantee.PROVEN
+
+    def plan(self, *, mu: float) -> MeasurementPlan:
+        """Class counts and embedding, each with its share of the budget."""
+        n_labels, shares = self.domain.n_labels, self.config.shares
+        n_features = EmbeddingFeatures.draw(self.domain, self.config).n_features
+        wanted = (
+            (CLASS_COUNTS, (n_labels,), shares.class_counts),
+            (EMBEDDING, (n_labels, n_features), shares.embedding),
+        )
+        return plan_measurement(
+            [
+                StatisticRequest(
+                    name=name,
+                    shape=shape,
+                    l2_sensitivity=weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE),
+                    scale=SUM_SCALE,
+                    share=share,
+                )
+                for name, shape, share in wanted
+            ],
+            mu=mu,
+        )
+
+    def stages(self, *, mu: float) -> tuple[Stage, ...]:
+        """Return the embedding, then the training; every stage leaves a generator behind."""
+        count = self.config.training_stages
+        return (
+            Stage(name="embedding", run=self._embedding),
+            *(
+                Stage(
+                    name=f"train-{number:02d}-of-{count:02d}",
+                    run=partial(self._train, number=number),
+                    checkpoint=True,
+                )
+                for number in range(1, count + 1)
+            ),
+        )
+
+    def sample(
+        self, released: Released, *, n_rows: int, rng: np.random.Generator
+    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+        """Sample records from the trained generator; post-processing.
+
+        Parameters
+        ----------
+        released
+            What the stages released.
+        n_rows
+            Number of records, public.
+        rng
+            Source of post-processing randomness.
+
+        Returns
+        -------
+        codes : uint16 array of shape (n_rows, d)
+        labels : uint16 array of shape (n_rows,)
+        """
+        labels = draw_codes(released["label_frequencies"], n_rows, rng)
+        codes = Generator.of_arrays(released).sample(
+            vector_map_of(self.domain, self.config),
+            labels,
+            code_dimensions=self.config.code_dimensions,
+            rng=rng,
+        )
+        return codes, labels
+
+    def _embedding(self, curator: Curator, released: Released) -> Released:
+        """Draw the two statistics; start the generator from the public seed."""
+        n_labels = self.domain.n_labels
+        features = EmbeddingFeatures.draw(self.domain, self.config)
+        counts = curator.release(CLASS_COUNTS, embedding.class_counts, n_labels=n_labels)
+        sums = curator.release(
+            EMBEDDING, embedding.embedding_sums, features=features, n_labels=n_labels
+        )
+        noise = curator.plan[EMBEDDING].unit_noise_stddev
+        sizes = np.maximum(counts, 1.0)
+        start = Generator.start(
+            code_dimensions=self.config.code_dimensions,
+            n_labels=n_labels,
+            hidden_units=self.config.hidden_units,
+            width=features.vector_map.width,
+            public_seed=PUBLIC_SEED,
+        )
+        return {
+            "label_frequencies": sizes / sizes.sum(),
+            "label_embeddings": sums / sizes[:, None],
+            "label_weights": label_weights(sizes, n_features=sums.shape[1], noise_stddev=noise),
+            **start.arrays,
+        }
+
+    def _train(self, curator: Curator, released: Released, *, number: int) -> Released:
+        """Take the steps of training stage ``number``, from 1; the step size falls linearly."""
+        # Imported here: jax takes seconds to load, and a plan or a sample does not need it.
+        from tasks.synthesizers.dp_merf.training import TrainingItem, train
+
+        config = self.config
+        item = TrainingItem(
+            generator=Generator.of_arrays(released),
+            features=EmbeddingFeatures.draw(self.domain, config),
+            targets=released["label_embeddings"],
+            label_weights=released["label_weights"],
+            code_dimensions=config.code_dimensions,
+            batch_size=config.batch_size,
+            steps=config.steps_per_stage,
+            learning_rate=config.learning_rate * (1.0 - (number - 1) / config.training_stages),
+            public_seed=PUBLIC_SEED + number,
+        )
+        [trained] = curator.compute.map(train, [item])
+        return {**trained.arrays}
+
+
+def label_weights(
+    sizes: NDArray[np.float64], *, n_features: int, noise_stddev: float
+) -> NDArray[np.float64]:
+    """Weights of the labels in the loss: equal, less where noise is stronger than any signal.
+
+    Parameters
+    ----------
+    sizes : float64 array of shape (C,)
+        Noisy class counts, at least 1.
+    n_features
+        Number of released values of each label.
+    noise_stddev
+        Their noise, in patients.
+
+    Returns
+    -------
+    float64 array of shape (C,), values in (0, 1]
+        ``1 / (1 + r)`` with r the expected squared norm of the noise of the mean embedding; the
+        mean embedding itself has norm at most 1.
+    """
+    weights: NDArray[np.float64] = 1.0 / (1.0 + n_features * (noise_stddev / sizes) ** 2)
+    return weights

@@ -1,0 +1,1 @@
+"""DPMix: noisy averages of records that were drawn from the whole table."""

@@ -1,0 +1,44 @@
+"""Public settings of DPMix."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class PublishedSettings(BaseModel):
+    """Parameters of the published algorithm; read by ``analysis: published`` only."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    label_noise_ratio: float = Field(
+        default=0.3, gt=0, le=1000, description="Noise of a label over noise of a feature."
+    )
+
+
+class DPMixConfig(BaseModel):
+    """Settings of DPMix. All are public: none may be chosen by looking at the private table."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    kind: Literal["dp_mix"] = "dp_mix"
+    order_of_mixture: int = Field(
+        default=8, ge=1, le=100_000, description="Records in a mixture (l), on average."
+    )
+    n_mixtures: int = Field(
+        default=1000, ge=2, le=1_000_000, description="Mixtures that are released (T)."
+    )
+    declared_patients: int = Field(
+        default=10_000, ge=1, description="Expected number of patients, known without the table."
+    )
+    l2_clip_norm: float | None = Field(
+        default=None,
+        gt=0,
+        le=1e6,
+        description="Longest record vector; by default no record is shortened.",
+    )
+    label_share: float = Field(
+        default=0.2, gt=0, lt=1, description="Part of the squared norm that the label has."
+    )
+    published: PublishedSettings = Field(default_factory=PublishedSettings)

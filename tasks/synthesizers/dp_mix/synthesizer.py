@@ -1,0 +1,138 @@
+"""DPMix with a proof: Poisson samples of the whole table at a public rate.
+
+Every mixture is the noisy sum of the records, and of the one-hot labels, of a fresh secret sample
+of the patients; the published algorithm (`tasks.synthesizers.dp_mix.published`) draws a fixed
+number of records from a table whose size is public. The Poisson form of DPMix was analysed by Li,
+Cao and Yao (arXiv 2202.06467) with Gaussian differential privacy.
+
+A mixture is an average over the whole table, so its record lies near the middle of all records:
+DPMix is a yardstick, not a method of choice. DP-CDA mixes within a label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privacy.errors import ConfigurationError
+from privacy.parameters import Guarantee
+from privacy.sensitivity import weighted_sum_l2_sensitivity
+from tasks.synthesizers.base import Released, Stage
+from tasks.synthesizers.curator import Curator
+from tasks.synthesizers.dp_mix.config import DPMixConfig
+from tasks.synthesizers.dp_mix.labelled_vectors import LabelledVectors
+from tasks.synthesizers.dp_mix.mixtures import mixture_sums
+from tasks.synthesizers.encoded import EncodingDomain
+from tasks.synthesizers.plan import MeasurementPlan, StatisticRequest, plan_measurement
+from tasks.synthesizers.statistics import SUM_SCALE
+
+MIXTURES = "mixtures"
+
+_VALUES_AT_ONCE = 2**22
+"""Numbers that one stage draws at most, about: bounds the memory of a worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class DPMix:
+    """DPMix bound to a public domain.
+
+    Raises
+    ------
+    ConfigurationError
+        If a mixture has more records than there are declared patients
+        (``ORDER_OF_MIXTURE_INVALID``).
+
+    Privacy
+    -------
+    Adjacency: add or remove one patient. Sensitivity of one mixture: ``l2_bound`` of
+    `LabelledVectors`. Event: ``n_mixtures`` Poisson-sampled Gaussian draws at rate
+    ``order_of_mixture / declared_patients``. A wrong number of declared patients makes mixtures
+    larger or smaller and leaves the guarantee as it is.
+    """
+
+    domain: EncodingDomain
+    config: DPMixConfig
+    guarantee: Guarantee = Guarantee.PROVEN
+
+    def __post_init__(self) -> None:
+        config = self.config
+        if config.order_of_mixture > config.declared_patients:
+            raise ConfigurationError(
+                "ORDER_OF_MIXTURE_INVALID",
+                "expected order_of_mixture of at most declared_patients, so that the sampling "
+                f"probability is at most 1, found {config.order_of_mixture} and "
+                f"{config.declared_patients}; lower order_of_mixture or declare more patients",
+            )
+
+    def plan(self, *, mu: float) -> MeasurementPlan:
+        """One series, with the whole budget."""
+        vectors = self._vectors()
+        request = StatisticRequest(
+            name=MIXTURES,
+            shape=(vectors.width,),
+            l2_sensitivity=weighted_sum_l2_sensitivity(bound=vectors.l2_bound, scale=SUM_SCALE),
+            scale=SUM_SCALE,
+            share=1.0,
+            sampling_probability=self.config.order_of_mixture / self.config.declared_patients,
+            n_draws=self.config.n_mixtures,
+        )
+        return plan_measurement([request], mu=mu)
+
+    def stages(self, *, mu: float) -> tuple[Stage, ...]:
+        """Draw the mixtures, some at a time: each stage is a checkpoint."""
+        at_once = max(1, _VALUES_AT_ONCE // self._vectors().width)
+        counts = [
+            min(at_once, self.config.n_mixtures - start)
+            for start in range(0, self.config.n_mixtures, at_once)
+        ]
+        return tuple(
+            Stage(name=f"mixtures-{number}-of-{len(counts)}", run=self._draw(number, count))
+            for number, count in enumerate(counts, start=1)
+        )
+
+    def sample(
+        self, released: Released, *, n_rows: int, rng: np.random.Generator
+    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+        """Decode mixtures to records; post-processing.
+
+        Parameters
+        ----------
+        released
+            What the stages released.
+        n_rows
+            Number of records, public. Mixtures repeat where there are fewer of them.
+        rng
+            Source of post-processing randomness.
+
+        Returns
+        -------
+        codes : uint16 array of shape (n_rows, d)
+        labels : uint16 array of shape (n_rows,)
+        """
+        names = sorted(name for name in released if name.startswith(MIXTURES))
+        sums = np.concatenate([released[name] for name in names])
+        codes, labels = self._vectors().decode(sums)
+        chosen = rng.permutation(n_rows) % len(sums)
+        return codes[chosen], labels[chosen]
+
+    def _vectors(self) -> LabelledVectors:
+        return LabelledVectors(
+            domain=self.domain,
+            l2_clip_norm=self.config.l2_clip_norm,
+            label_share=self.config.label_share,
+        )
+
+    def _draw(self, number: int, n_draws: int) -> Callable[[Curator, Released], Released]:
+        return partial(_draw, vectors=self._vectors(), number=number, n_draws=n_draws)
+
+
+def _draw(
+    curator: Curator, released: Released, *, vectors: LabelledVectors, number: int, n_draws: int
+) -> Released:
+    """Draw the next mixtures of the series."""
+    sums = curator.release_sample(MIXTURES, mixture_sums, n_draws, vectors=vectors)
+    return {f"{MIXTURES}_{number:06d}": sums}

@@ -1,0 +1,116 @@
+"""Public settings of DPGM."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+PUBLIC_SEED = 20_190_627
+"""Seed of every public random choice (frequencies, first centres and weights, chains)."""
+
+
+_LEARNING_RATES = {"adam": 0.04, "momentum": 0.4}
+"""Rates for some thirty steps of large samples."""
+
+
+class BudgetShares(BaseModel):
+    """How ``mu**2`` is split over the stages; only the ratios count."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    clustering: float = Field(default=0.15, gt=0, description="Noisy rounds that place centres.")
+    means: float = Field(default=0.10, gt=0, description="Sizes and means of the clusters.")
+    training: float = Field(default=0.75, gt=0, description="Noisy gradients of all steps.")
+
+
+class PublishedSettings(BaseModel):
+    """Parameters of Algorithms 1 to 4 as printed; read by ``analysis: published`` only."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    sigma_c: float = Field(default=4.0, gt=0, description="Noise scale of the norm histograms.")
+    sigma_k: float = Field(default=40.0, gt=0, description="Noise scale of k-means.")
+    sigma_g: float | None = Field(
+        default=None, gt=0, description="Noise scale of gradients; none: by the claimed epsilon."
+    )
+    sampling_probability: float = Field(
+        default=0.0017, gt=0, le=1, description="Batch size over number of records, L / |D|."
+    )
+    epochs: int = Field(default=20, ge=1, le=1000, description="Epochs of 1 / q iterations each.")
+    clustering_rounds: int = Field(default=20, ge=1, le=1000, description="k-means iterations.")
+    assignment: Literal["simultaneous", "sequential"] = Field(
+        default="simultaneous",
+        description="Assign once per k-means iteration, or before every cluster as typeset.",
+    )
+    learning_rate: float = Field(default=0.01, gt=0, description="Step of gradient descent.")
+
+
+class DpgmConfig(BaseModel):
+    """Settings of DPGM. All are public: none may be chosen by looking at the private table."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    kind: Literal["dpgm"] = "dpgm"
+    clusters: int = Field(default=10, ge=1, le=200, description="Clusters, one network each.")
+    clustering_rounds: int = Field(
+        default=5, ge=1, le=100, description="Noisy rounds that place the cluster centres."
+    )
+    fourier_features: int = Field(
+        default=200, ge=2, le=4000, multiple_of=2, description="Random Fourier features."
+    )
+    length_scale: float | None = Field(
+        default=None, gt=0, description="Length scale of the kernel; none: by the public domain."
+    )
+    min_cluster_size: int = Field(
+        default=50, ge=1, description="Clusters with a smaller noisy size are not used."
+    )
+    network: Literal["rbm", "vae"] = Field(default="vae", description="Network of each cluster.")
+    hidden_units: int = Field(default=200, ge=1, le=2000, description="Hidden units of a layer.")
+    latent_dimensions: int = Field(
+        default=2, ge=1, le=200, description="Latent dimensions of the autoencoder."
+    )
+    epochs: int = Field(default=10, ge=1, le=200, description="Epochs of 1 / q steps each.")
+    sampling_probability: float = Field(
+        default=0.4, gt=0, le=1, description="Probability that a patient is in a step's sample, q."
+    )
+    optimiser: Literal["adam", "momentum"] = Field(
+        default="adam", description="What is done with a noisy gradient."
+    )
+    learning_rate: float | None = Field(
+        default=None, gt=0, le=100, description="Step; none: 0.04 with Adam, 0.4 with momentum."
+    )
+    momentum: float = Field(
+        default=0.8, ge=0, lt=1, description="Share of the last direction that a step keeps."
+    )
+    l2_clip_norm: float = Field(
+        default=4.0, gt=0, le=1e6, description="Norm that gradients are clipped to, at first."
+    )
+    adaptive_clipping: bool = Field(
+        default=True, description="Clip at the most frequent norm of the step before."
+    )
+    max_norm: float = Field(default=10.0, gt=0, le=1e6, description="Largest clipping norm, C_max.")
+    norm_bins: int = Field(default=100, ge=2, le=1000, description="Bins of the norm histogram.")
+    histogram_share: float = Field(
+        default=0.02, gt=0, lt=1, description="Squared sensitivity that the histogram gets."
+    )
+    shares: BudgetShares = Field(default_factory=BudgetShares)
+    published: PublishedSettings = Field(default_factory=PublishedSettings)
+
+    @property
+    def step_size(self) -> float:
+        """Learning rate, by the optimiser where it is left out."""
+        if self.learning_rate is not None:
+            return self.learning_rate
+        return _LEARNING_RATES[self.optimiser]
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps that show every patient once, on average."""
+        return math.ceil(1.0 / self.sampling_probability)
+
+    @property
+    def n_steps(self) -> int:
+        """Steps of the whole training."""
+        return self.epochs * self.steps_per_epoch

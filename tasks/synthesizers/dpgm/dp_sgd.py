@@ -1,0 +1,236 @@
+"""Private stochastic gradient descent of one network per cluster, all in one draw.
+
+A step samples patients by secret coins, once for all clusters. A record trains the network of its
+cluster, which is a public function of the record; so a record touches one network, and one Poisson
+sampled Gaussian of sensitivity 1 pays for the step of all networks (parallel composition, also for
+a patient whose records are in several clusters).
+
+The paper chooses the clipping norm by a noisy histogram of the same batch and adds up the two costs
+by its Theorem 3, which is false. Here the histogram and the gradients are one vector of one draw,
+and a step clips at the norm that the histogram of the step before chose.
+
+Source: DPGM paper (Acs, Melis, Castelluccia and De Cristofaro 2019), Algorithms 3 and 4, in the
+proven form; Abadi et al. 2016 for the descent; Kingma and Ba 2015 for Adam.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.synthesizers.dpgm.kernel_kmeans import Clustering
+from tasks.synthesizers.encoded import EncodedRows
+from tasks.synthesizers.sampling import PoissonCoins
+from tasks.synthesizers.statistics import SUM_SCALE
+from tasks.synthesizers.vectors import VectorMap
+
+if TYPE_CHECKING:  # jax takes seconds to load, and a plan does not need it.
+    from tasks.synthesizers.dpgm.network import GenerativeNetwork
+
+_ROWS_AT_ONCE = 4_096
+
+_CLEAR = 3.0
+"""A count is believed from this many standard deviations of its noise."""
+
+_ADAM_SECOND = 0.999
+_ADAM_FLOOR = 1e-8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormHistogram:
+    """Public rule that chooses the clipping norm from a noisy histogram of gradient norms.
+
+    Parameters
+    ----------
+    max_norm
+        Upper end of the last bin, C_max.
+    n_bins
+        Number w of bins of equal width; 0: the norm stays what it is.
+    share
+        Part of the squared sensitivity of a draw that the histogram has; 0 without bins.
+    """
+
+    max_norm: float
+    n_bins: int
+    share: float
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.share < 1.0 or (self.n_bins > 0) is not (self.share > 0.0):
+            raise ValueError("expected a share in (0, 1) with bins and of 0 without, found another")
+
+    def counts(self, norms: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Weighted counts of the bins ``(C_{j-1}, C_j]``, int64 of shape (n_bins,).
+
+        Norms above the last bin are counted in it, so that the threshold can follow them.
+        """
+        amount = np.trunc(weights * (math.sqrt(self.share) * SUM_SCALE))
+        position = np.ceil(np.minimum(norms, self.max_norm) / self.max_norm * self.n_bins) - 1.0
+        index = np.clip(position, 0, self.n_bins - 1).astype(np.int64)
+        return np.bincount(index, weights=amount, minlength=self.n_bins).astype(np.int64)
+
+    def next_norm(
+        self, noisy: NDArray[np.float64], current: float, *, noise_stddev: float
+    ) -> float:
+        """Upper end of the fullest bin; the current norm where noise may have filled it."""
+        if self.n_bins == 0 or noisy.max() < _CLEAR * noise_stddev:
+            return current
+        return self.max_norm * (int(noisy.argmax()) + 1) / self.n_bins
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingStep:
+    """Everything public that a step needs: released values and settings.
+
+    Parameters
+    ----------
+    clustering
+        Released centres.
+    vector_map
+        Map from codes to the vectors that the networks see.
+    networks
+        One network per cluster, of P parameters each.
+    parameters : float64 array of shape (k, P)
+    chains : float32 array of shape (k, n_chains, D)
+        State of the persistent chains; n_chains may be 0.
+    histogram
+        How the next clipping norm is found.
+    l2_clip_norm
+        Norm to which a gradient is clipped in this step.
+    seed
+        Public seed of the step.
+    """
+
+    clustering: Clustering
+    vector_map: VectorMap
+    networks: Sequence[GenerativeNetwork]
+    parameters: NDArray[np.float64]
+    chains: NDArray[np.float32]
+    histogram: NormHistogram
+    l2_clip_norm: float
+    seed: int
+
+    @property
+    def n_values(self) -> int:
+        """Number of values of a draw: bins, then the gradients of all clusters."""
+        return self.histogram.n_bins + self.parameters.size
+
+    @property
+    def gradient_scale(self) -> int:
+        """Grid points per unit of a gradient: a clipped one has its part of the sensitivity."""
+        return int(math.sqrt(1.0 - self.histogram.share) * SUM_SCALE / self.l2_clip_norm)
+
+
+def gradient_sums(rows: EncodedRows, *, coins: PoissonCoins, step: TrainingStep) -> Any:
+    """Histogram of gradient norms and clipped gradients of all networks, over sampled patients.
+
+    Parameters
+    ----------
+    rows
+        Encoded private rows of one shard.
+    coins
+        Who is in the sample of each draw.
+    step
+        Public state of the training; the same for all draws.
+
+    Returns
+    -------
+    int64 array of shape (n_draws, n_bins + k * P), in units of ``1 / SUM_SCALE``
+        The histogram times ``sqrt(s)``; then, cluster by cluster, the sum of clipped gradients
+        divided by the clipping norm, times ``sqrt(1 - s)``; s is the histogram's share.
+
+    Privacy
+    -------
+    Adjacency: add or remove one patient, who is in the sample with the probability of the coins.
+    A sampled record adds ``weight * (sqrt(s) e_j, sqrt(1 - s) g / C)`` with a unit vector ``e_j``
+    and ``|g| <= C`` to the histogram and to one cluster: norm at most its weight. The weights of a
+    patient sum to at most one, so the Euclidean sensitivity of the whole vector is 1
+    (``SUM_SCALE`` grid points), whatever C is: it was chosen from earlier releases. Event: one
+    Poisson sampled Gaussian per draw; histogram and gradients share the sample and are one vector,
+    so no composition of dependent mechanisms is needed.
+    """
+    return np.stack([_sums_of(rows, member, step) for member in coins.rows(rows)])
+
+
+def _sums_of(rows: EncodedRows, member: NDArray[np.intp], step: TrainingStep) -> NDArray[np.int64]:
+    n_bins, n_parameters = step.histogram.n_bins, step.parameters.shape[1]
+    total = np.zeros(step.n_values, dtype=np.int64)
+    gradients = total[n_bins:].reshape(step.clustering.n_clusters, n_parameters)
+    for start in range(0, len(member), _ROWS_AT_ONCE):
+        block = member[start : start + _ROWS_AT_ONCE]
+        codes, label, weight = rows.codes[block], rows.label[block], rows.weight[block]
+        vectors = step.vector_map.vectors(codes, label if step.vector_map.with_label else None)
+        cluster = step.clustering.assign(codes, label)
+        for index in np.unique(cluster):
+            of_cluster = cluster == index
+            clipped = step.networks[index].clipped_sum(
+                step.parameters[index],
+                vectors[of_cluster],
+                weight[of_cluster],
+                l2_clip_norm=step.l2_clip_norm,
+                scale=step.gradient_scale,
+                step_seed=step.seed,
+                state=step.chains[index],
+            )
+            gradients[index] += clipped.total
+            if n_bins:
+                total[:n_bins] += step.histogram.counts(clipped.norms, weight[of_cluster])
+    return total
+
+
+def split_draw(
+    noisy: NDArray[np.float64], step: TrainingStep
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Noisy histogram in patients, and noisy sums of clipped gradients (k, P); post-processing."""
+    n_bins = step.histogram.n_bins
+    histogram = noisy[:n_bins] / (math.sqrt(step.histogram.share) if n_bins else 1.0)
+    gradients = noisy[n_bins:].reshape(step.parameters.shape) * (SUM_SCALE / step.gradient_scale)
+    return histogram, gradients
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Descent:
+    """State of the optimiser of all networks; post-processing of noisy gradients.
+
+    Parameters
+    ----------
+    kind
+        "adam", or "momentum" (heavy ball).
+    learning_rate, momentum
+        Public settings; the momentum is also Adam's first decay rate.
+    parameters, first, second : float64 arrays of shape (k, P)
+        Parameters, and means of gradients and of squared gradients (of Adam alone).
+    n_steps
+        Steps taken.
+    """
+
+    kind: Literal["adam", "momentum"]
+    learning_rate: float
+    momentum: float
+    parameters: NDArray[np.float64]
+    first: NDArray[np.float64]
+    second: NDArray[np.float64]
+    n_steps: int
+
+    def step(self, gradients: NDArray[np.float64]) -> Self:
+        """Descend along noisy mean gradients of shape (k, P)."""
+        n_steps = self.n_steps + 1
+        if self.kind == "momentum":
+            first = self.momentum * self.first + gradients
+            parameters = self.parameters - self.learning_rate * first
+            return replace(self, parameters=parameters, first=first, n_steps=n_steps)
+        first = self.momentum * self.first + (1.0 - self.momentum) * gradients
+        second = _ADAM_SECOND * self.second + (1.0 - _ADAM_SECOND) * np.square(gradients)
+        direction = first / (1.0 - self.momentum**n_steps)
+        spread = np.sqrt(second / (1.0 - _ADAM_SECOND**n_steps)) + _ADAM_FLOOR
+        return replace(
+            self,
+            parameters=self.parameters - self.learning_rate * direction / spread,
+            first=first,
+            second=second,
+            n_steps=n_steps,
+        )

@@ -1,0 +1,132 @@
+"""Algorithms 3 and 4 of the DPGM paper as printed: the norm bound and the descent of one batch.
+
+Flaw G8: both read the same batch, and their costs are added up as if they did not. Flaw G7: the
+sampling rate follows the exact size of the cluster.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.synthesizers.dpgm.dp_sgd import Descent
+from tasks.synthesizers.dpgm.network import GenerativeNetwork
+
+MAX_NORM = 10.0
+"""C_max of section 6.1."""
+
+NORM_BINS = 100
+"""The w of section 6.1."""
+
+_ROOT_2 = math.sqrt(2.0)
+_ADAM_FIRST = 0.9
+
+
+def private_norm(
+    norms: NDArray[np.float64],
+    *,
+    sigma_c: float,
+    rng: np.random.Generator,
+    max_norm: float = MAX_NORM,
+    n_bins: int = NORM_BINS,
+) -> float:
+    """Algorithm 3: upper end of the bin with the largest noisy count.
+
+    Parameters
+    ----------
+    norms : float64 array of shape (n,)
+        Norms of the batch; those above `max_norm` are in no bin.
+    sigma_c, max_norm, n_bins
+        Noise scale, C_max and w.
+    rng
+        Source of the noise.
+    """
+    upper = np.arange(1, n_bins + 1) * max_norm / n_bins
+    # Bin j holds (C_{j-1}, C_j], so that a norm of zero is in none.
+    index = np.searchsorted(upper, norms[norms > 0.0], side="left")
+    counts = np.bincount(index[index < n_bins], minlength=n_bins)
+    return float(upper[np.argmax(counts + rng.normal(0.0, _ROOT_2 * sigma_c, n_bins))])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """One cluster with its network: what a worker needs to train it.
+
+    Parameters
+    ----------
+    network
+        The cluster's network.
+    vectors : float64 array of shape (n, D)
+        Private records of the cluster.
+    n_steps
+        How often Algorithm 1 picked the cluster.
+    batch_size
+        Expected batch size L.
+    sigma_c, sigma_g
+        Noise scales.
+    optimiser, learning_rate
+        "momentum", with momentum 0, is line 7 as printed; the paper uses Adam for the VAE.
+    rng
+        Source of samples and noise of this cluster.
+    seed
+        Seed of the first parameters and chains.
+    """
+
+    network: GenerativeNetwork
+    vectors: NDArray[np.float64]
+    n_steps: int
+    batch_size: float
+    sigma_c: float
+    sigma_g: float
+    optimiser: Literal["adam", "momentum"]
+    learning_rate: float
+    rng: np.random.Generator
+    seed: int
+
+
+def train(cluster: Cluster) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
+    """Algorithm 4, as often as the cluster was picked; parameters (P,) and chains come back.
+
+    Privacy
+    -------
+    Claimed by Eq. 7; not proven (flaws G6, G7 and G8).
+    """
+    network, rng = cluster.network, cluster.rng
+    parameters, chains = network.start(cluster.seed), network.first_chains(cluster.seed)
+    zeros = np.zeros((1, len(parameters)))
+    descent = Descent(
+        kind=cluster.optimiser,
+        learning_rate=cluster.learning_rate,
+        momentum=_ADAM_FIRST if cluster.optimiser == "adam" else 0.0,
+        parameters=parameters[None],
+        first=zeros,
+        second=zeros,
+        n_steps=0,
+    )
+    # Flaw G7: the rate is a function of the exact size, and is cut off at 1.
+    rate = min(1.0, cluster.batch_size / max(len(cluster.vectors), 1))
+    for number in range(cluster.n_steps):
+        batch = cluster.vectors[rng.random(len(cluster.vectors)) < rate]
+        step_seed = (cluster.seed + number) % 2**32
+        gradients = network.gradients(
+            descent.parameters[0], batch, step_seed=step_seed, state=chains, batched=True
+        )
+        noisy = noisy_mean(gradients, cluster)
+        descent = descent.step(noisy[None])
+        chains = network.chains(descent.parameters[0], chains, step_seed=step_seed)
+    return descent.parameters[0], chains
+
+
+def noisy_mean(gradients: NDArray[np.float32], cluster: Cluster) -> NDArray[np.float64]:
+    """Lines 3 to 6: clip at the private norm of this batch, add up, add noise, divide by L."""
+    norms = np.sqrt(np.square(gradients, dtype=np.float64).sum(axis=1))
+    bound = private_norm(norms, sigma_c=cluster.sigma_c, rng=cluster.rng)
+    factors = 1.0 / np.maximum(1.0, norms / bound)
+    total = factors @ gradients
+    noise = cluster.rng.normal(0.0, _ROOT_2 * cluster.sigma_g * bound, gradients.shape[1])
+    mean: NDArray[np.float64] = (total + noise) / cluster.batch_size
+    return mean

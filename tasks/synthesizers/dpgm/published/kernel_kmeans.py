@@ -1,0 +1,108 @@
+"""Algorithm 2 of the DPGM paper as typeset: private kernel k-means with random Fourier features.
+
+Flaws G4 (unpaired features, whose norm is at most one in expectation), G5 (assignment and update
+alternate within the loop over clusters), G7 and G11 (the partition itself is what comes out).
+
+As typeset it does not cluster: where the first centres are records, the first centre that becomes a
+mean is nearer to nearly every record than the others are, and takes them all. So the loop that the
+authors will have run, one assignment per iteration, is here as well.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+_ROOT_2 = math.sqrt(2.0)
+
+L2_CLIP_NORM = 1.0
+"""C_s of the kernel form: Algorithm 3 is not called (section 6.2)."""
+
+
+def fourier_features(
+    vectors: NDArray[np.float64], *, n_features: int, gamma: float, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Features of Eq. 3, ``sqrt(2 / d) cos(<w_i, x> + b_i)``, shape (n, d).
+
+    Parameters
+    ----------
+    vectors : float64 array of shape (n, D)
+    n_features
+        Number d of features.
+    gamma
+        Width of the kernel: the frequencies are normal with standard deviation ``2 gamma``
+        (footnote 4).
+    rng
+        Source of frequencies and offsets.
+    """
+    frequencies = rng.normal(0.0, 2.0 * gamma, (vectors.shape[1], n_features))
+    offsets = rng.uniform(0.0, 2.0 * math.pi, n_features)
+    features: NDArray[np.float64] = math.sqrt(2.0 / n_features) * np.cos(
+        vectors @ frequencies + offsets
+    )
+    return features
+
+
+def clip_rows(points: NDArray[np.float64], *, l2_clip_norm: float) -> NDArray[np.float64]:
+    """Scale rows of shape (n, d) down to the norm, where they are longer (line 5)."""
+    norms = np.linalg.norm(points, axis=1, keepdims=True)
+    clipped: NDArray[np.float64] = points / np.maximum(1.0, norms / l2_clip_norm)
+    return clipped
+
+
+def private_kernel_kmeans(
+    points: NDArray[np.float64],
+    first_centres: NDArray[np.float64],
+    *,
+    n_rounds: int,
+    sigma_k: float,
+    rng: np.random.Generator,
+    simultaneous: bool = False,
+    l2_clip_norm: float = L2_CLIP_NORM,
+) -> NDArray[np.int64]:
+    """Lines 5 to 11: the clusters of the records.
+
+    Parameters
+    ----------
+    points : float64 array of shape (n, d)
+        Features of the private records.
+    first_centres : float64 array of shape (k, d)
+        The paper takes public records.
+    n_rounds, sigma_k
+        T and the noise scale.
+    rng
+        Source of the noise.
+    simultaneous
+        Assign all records once per iteration; False is as typeset.
+    l2_clip_norm
+        C_s: 1 for kernel features, ``sqrt(D)`` for plain vectors of D coordinates.
+
+    Returns
+    -------
+    int64 array of shape (n,)
+        Cluster of each record after the last update.
+
+    Privacy
+    -------
+    Claimed by Eq. 4; not proven (flaws G2 and G5). The output is a partition of private records.
+    """
+    clipped = clip_rows(points, l2_clip_norm=l2_clip_norm)
+    centres = first_centres.copy()
+    # Distance of every record to every centre; an update changes one column of it.
+    distances = np.stack([_distances(clipped, centre) for centre in centres], axis=1)
+    for _ in range(n_rounds):
+        assigned = distances.argmin(axis=1)
+        for index in range(len(centres)):
+            member = (assigned if simultaneous else distances.argmin(axis=1)) == index
+            size = member.sum() + rng.normal(0.0, _ROOT_2 * sigma_k)
+            noise = rng.normal(0.0, _ROOT_2 * l2_clip_norm * sigma_k, clipped.shape[1])
+            centres[index] = (clipped[member].sum(axis=0) + noise) / size
+            distances[:, index] = _distances(clipped, centres[index])
+    return np.asarray(distances.argmin(axis=1))
+
+
+def _distances(points: NDArray[np.float64], centre: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Squared distances to a centre, less the squared norms of the points."""
+    return np.asarray(centre @ centre - 2.0 * (points @ centre))

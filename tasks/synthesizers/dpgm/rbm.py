@@ -1,0 +1,304 @@
+"""Restricted Boltzmann machine trained by persistent contrastive divergence.
+
+With a released mean of the records the machine is centred: units enter as their distance from an
+offset, and the biases start where the mean is. It is the same family of distributions with other
+names for the biases (Montavon and Mueller 2012), but the gradient of a record is several times
+shorter, so that clipping keeps more of it under the same noise. Without a mean it is the machine of
+the paper, to the letter.
+
+Source: DPGM paper, section 3.1 and 6.1; Tieleman 2008 for the persistent chains.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.synthesizers.dpgm.network import (
+    ClippedSum,
+    checked_parameters,
+    checked_seed,
+    expect_at_least_one,
+)
+from tasks.synthesizers.dpgm.record_gradients import (
+    ONE_THREAD,
+    Array,
+    each_record_by_itself,
+    in_blocks,
+    sum_in_blocks,
+    sum_of_clipped,
+)
+from tasks.synthesizers.dpgm.visible_units import VisibleUnits
+from tasks.synthesizers.vectors import Block
+
+_HIDDEN_CENTRE = 0.5
+"""Offset of the hidden units of a centred machine: their mean where the weights are small."""
+
+_DRAWING_CHAINS = 256
+"""Chains run side by side when records are drawn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Rbm:
+    """Restricted Boltzmann machine with Bernoulli and softmax visible units.
+
+    Parameters
+    ----------
+    blocks
+        Kinds of the coordinates, as `tasks.synthesizers.vectors.VectorMap.blocks`.
+    mean : (D,), optional
+        Released mean of the records. Its noise does no harm; see the module.
+    hidden_units
+        Number H of hidden units, at least 1.
+    weight_stddev
+        Standard deviation of the first weights, above 0.
+    n_chains
+        Number of persistent chains, at least 1. They are public, so many cost time alone.
+    gibbs_steps
+        Sweeps of the chains per step of training, at least 1.
+    burn_in_sweeps, sweeps_between_rows
+        Sweeps before the first record is drawn and between two records of one chain, at least 1.
+
+    Raises
+    ------
+    ValueError
+        If a setting is outside its range.
+    """
+
+    blocks: tuple[Block, ...]
+    mean: NDArray[np.floating] | None = field(default=None, repr=False)
+    hidden_units: int = 200
+    weight_stddev: float = 0.01
+    n_chains: int = 100
+    gibbs_steps: int = 10
+    burn_in_sweeps: int = 200
+    sweeps_between_rows: int = 20
+
+    def __post_init__(self) -> None:
+        units = self._units
+        expect_at_least_one(
+            hidden_units=self.hidden_units,
+            n_chains=self.n_chains,
+            gibbs_steps=self.gibbs_steps,
+            burn_in_sweeps=self.burn_in_sweeps,
+            sweeps_between_rows=self.sweeps_between_rows,
+        )
+        if not self.weight_stddev > 0.0:
+            raise ValueError(f"expected a weight_stddev above 0, found {self.weight_stddev}")
+        units.expect_mean(self.mean)
+
+    @property
+    def width(self) -> int:
+        """Number D of visible coordinates."""
+        return self._units.width
+
+    @property
+    def n_parameters(self) -> int:
+        """Number P of parameters: weights (D, H), visible biases (D,), hidden biases (H,)."""
+        return self.width * self.hidden_units + self.width + self.hidden_units
+
+    def start(self, public_seed: int) -> NDArray[np.float64]:
+        """First parameters: small normal weights, hidden biases 0, visible biases at the mean."""
+        rng = np.random.default_rng(checked_seed(public_seed))
+        weights = rng.normal(0.0, self.weight_stddev, self.width * self.hidden_units)
+        visible = np.zeros(self.width) if self.mean is None else self._units.scores_of(self.mean)
+        return np.concatenate([weights, visible, np.zeros(self.hidden_units)])
+
+    def first_chains(self, public_seed: int) -> NDArray[np.float32]:
+        """First state of the chains, (n_chains, D): draws of the visible units by themselves."""
+        rng = np.random.default_rng(checked_seed(public_seed))
+        alone = self._units.middle if self.mean is None else np.clip(self.mean, 0.0, 1.0)
+        expected = np.tile(alone, (self.n_chains, 1))
+        return self._units.rounded(rng, expected, keep_numbers=False).astype(np.float32)
+
+    def chains(
+        self, parameters: NDArray[np.floating], state: NDArray[np.float32], *, step_seed: int
+    ) -> NDArray[np.float32]:
+        """Run the chains for `gibbs_steps` sweeps; same shape as `state`.
+
+        Privacy
+        -------
+        A function of released parameters and public seeds: nothing to account for.
+        """
+        with jax.enable_x64(False):
+            moved, _ = self._sweep(parameters, state, step_seed, self.gibbs_steps)
+            return np.asarray(moved)
+
+    def gradients(
+        self,
+        parameters: NDArray[np.floating],
+        vectors: NDArray[np.floating],
+        *,
+        step_seed: int,
+        state: NDArray[np.float32],
+        batched: bool = False,
+    ) -> NDArray[np.float32]:
+        """Negative phase less positive phase of every record, float32 of shape (n, P).
+
+        The negative phase is the mean over the chains, the same for all records. Parameters and
+        privacy as `GenerativeNetwork.gradients`; `step_seed` is not used.
+        """
+        del step_seed
+        with jax.enable_x64(False):
+            machine, negative = self._machine_and_negative_phase(parameters, state)
+            compute = partial(_gradients, machine, negative, batched=batched)
+            return in_blocks(compute, vectors, width=self.width, n_outputs=self.n_parameters)
+
+    def clipped_sum(
+        self,
+        parameters: NDArray[np.floating],
+        vectors: NDArray[np.floating],
+        weights: NDArray[np.float64],
+        *,
+        l2_clip_norm: float,
+        scale: int,
+        step_seed: int,
+        state: NDArray[np.float32],
+    ) -> ClippedSum:
+        """Sum of clipped gradients; see `GenerativeNetwork.clipped_sum`."""
+        del step_seed
+        with jax.enable_x64(True):
+            machine, negative = self._machine_and_negative_phase(parameters, state)
+            return sum_in_blocks(
+                partial(_clipped_sum, machine, negative),
+                vectors,
+                weights,
+                width=self.width,
+                n_parameters=self.n_parameters,
+                l2_clip_norm=l2_clip_norm,
+                scale=scale,
+            )
+
+    def sample(
+        self,
+        parameters: NDArray[np.floating],
+        n_rows: int,
+        rng: np.random.Generator,
+        *,
+        state: NDArray[np.float32],
+    ) -> NDArray[np.float64]:
+        """Draw records by running chains on from `state`; see `GenerativeNetwork.sample`."""
+        expected = np.empty((n_rows, self.width))
+        state = self._checked_state(state)
+        state = state[rng.integers(len(state), size=_DRAWING_CHAINS)]
+        n_sweeps = self.burn_in_sweeps
+        with jax.enable_x64(False):
+            for start in range(0, n_rows, _DRAWING_CHAINS):
+                seed = int(rng.integers(2**32))
+                moved, of_visible = self._sweep(parameters, state, seed, n_sweeps)
+                state, n_sweeps = np.asarray(moved), self.sweeps_between_rows
+                part = expected[start : start + _DRAWING_CHAINS]
+                part[:] = np.asarray(of_visible)[: len(part)]
+        return self._units.rounded(rng, expected)
+
+    @property
+    def _units(self) -> VisibleUnits:
+        return VisibleUnits(self.blocks)
+
+    def _machine(self, parameters: NDArray[np.floating]) -> dict[str, Array]:
+        """Weights, biases and offsets as float32 arrays of jax."""
+        flat = checked_parameters(parameters, n_parameters=self.n_parameters)
+        n_weights = self.width * self.hidden_units
+        centred = self.mean is not None
+        visible_offset = np.zeros(self.width) if self.mean is None else np.clip(self.mean, 0, 1)
+        named: dict[str, Any] = {
+            "weights": flat[:n_weights].reshape(self.width, self.hidden_units),
+            "visible_bias": flat[n_weights : n_weights + self.width],
+            "hidden_bias": flat[n_weights + self.width :],
+            "visible_offset": visible_offset,
+            "hidden_offset": _HIDDEN_CENTRE if centred else 0.0,
+        }
+        return {name: jnp.asarray(value, dtype=jnp.float32) for name, value in named.items()}
+
+    def _machine_and_negative_phase(
+        self, parameters: NDArray[np.floating], state: NDArray[np.float32]
+    ) -> tuple[dict[str, Array], tuple[Array, ...]]:
+        machine = self._machine(parameters)
+        return machine, _negative_phase(machine, jnp.asarray(self._checked_state(state)))
+
+    def _checked_state(self, state: NDArray[np.float32]) -> NDArray[np.float32]:
+        if state.ndim != 2 or state.shape[1] != self.width or not len(state):
+            raise ValueError(
+                f"expected chains of shape (1 or more, {self.width}), found {state.shape}"
+            )
+        return np.asarray(state, dtype=np.float32)
+
+    def _sweep(
+        self, parameters: NDArray[np.floating], state: NDArray[np.float32], seed: int, n_sweeps: int
+    ) -> tuple[Array, Array]:
+        key = jax.random.key(checked_seed(seed))
+        chains = jnp.asarray(self._checked_state(state))
+        machine = self._machine(parameters)
+        moved, expected = _sweeps(machine, chains, key, n_sweeps, units=self._units)
+        return moved, expected
+
+
+def _hidden_scores(machine: dict[str, Array], visible: Array) -> Array:
+    centred = visible - machine["visible_offset"]
+    return centred @ machine["weights"] + machine["hidden_bias"]
+
+
+def _phase(machine: dict[str, Array], visible: Array) -> tuple[Array, Array]:
+    """Centred visible and expected hidden units: their outer product is a phase."""
+    hidden = jax.nn.sigmoid(_hidden_scores(machine, visible))
+    return visible - machine["visible_offset"], hidden - machine["hidden_offset"]
+
+
+@partial(jax.jit, compiler_options=ONE_THREAD)
+def _negative_phase(machine: dict[str, Array], chains: Array) -> tuple[Array, ...]:
+    visible, hidden = _phase(machine, chains)
+    return visible.T @ hidden / len(chains), visible.mean(axis=0), hidden.mean(axis=0)
+
+
+def _gradient(
+    machine: dict[str, Array], negative: tuple[Array, ...], record: Array
+) -> tuple[Array, ...]:
+    visible, hidden = _phase(machine, record)
+    positive = (visible[:, None] * hidden[None, :], visible, hidden)
+    return tuple(public - own for public, own in zip(negative, positive, strict=True))
+
+
+@partial(jax.jit, static_argnames="batched", compiler_options=ONE_THREAD)
+def _gradients(
+    machine: dict[str, Array], negative: tuple[Array, ...], vectors: Array, *, batched: bool
+) -> Array:
+    return each_record_by_itself(partial(_gradient, machine, negative), vectors, batched=batched)
+
+
+@partial(jax.jit, compiler_options=ONE_THREAD)
+def _clipped_sum(
+    machine: dict[str, Array], negative: tuple[Array, ...], *block: Array
+) -> tuple[Array, Array]:
+    return sum_of_clipped(partial(_gradient, machine, negative), *block)
+
+
+def _draw(key: Array, scores: Array, *, units: VisibleUnits) -> Array:
+    return jax.vmap(units.draw)(jax.random.split(key, len(scores)), scores)
+
+
+@partial(jax.jit, static_argnames="units", compiler_options=ONE_THREAD)
+def _sweeps(
+    machine: dict[str, Array], chains: Array, key: Array, n_sweeps: Array, *, units: VisibleUnits
+) -> tuple[Array, Array]:
+    """Chains after some Gibbs sweeps, and the expected visible units of the last sweep."""
+
+    def visible_scores(visible: Array, key: Array) -> Array:
+        chance = jax.nn.sigmoid(_hidden_scores(machine, visible))
+        hidden = jax.random.uniform(key, chance.shape, chance.dtype) < chance
+        centred = hidden.astype(chance.dtype) - machine["hidden_offset"]
+        return centred @ machine["weights"].T + machine["visible_bias"]
+
+    def sweep(number: Array, carried: tuple[Array, Array]) -> tuple[Array, Array]:
+        of_hidden, of_visible = jax.random.split(jax.random.fold_in(key, number))
+        scores = visible_scores(carried[0], of_hidden)
+        return _draw(of_visible, scores, units=units), scores
+
+    first = (chains, jnp.zeros_like(chains))
+    state, scores = jax.lax.fori_loop(0, n_sweeps, sweep, first)
+    return state, jax.vmap(units.probabilities)(scores)

@@ -1,0 +1,195 @@
+"""Gradients of records, each computed by itself: compiled blocks of a fixed number of records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.synthesizers.dpgm.network import ClippedSum
+
+Array: TypeAlias = jax.Array
+
+ROWS_AT_ONCE = 64
+"""Records of one compiled call. Fewer are padded, more are split: one program for any number."""
+
+# One thread: the last bits do not depend on the machine or on what else it does.
+ONE_THREAD = {"xla_cpu_multi_thread_eigen": False}
+
+# A clipped gradient is shortened by this factor, so that the rounding of its norm and of the
+# products cannot leave it above the clipping norm: errors of a sum of P squares in float64 stay
+# below P * 2**-53, far from 2**-29 for any network that fits in memory.
+_ROUNDING_MARGIN = 1.0 - 2.0**-29
+
+
+def each_record_by_itself(
+    gradient: Callable[[Array], Any], vectors: Array, *, batched: bool
+) -> Array:
+    """Gradients of a padded block of records, one flat row each.
+
+    ``jax.lax.map`` computes one record at a time. A product over the whole batch may round a row
+    by where it lies and by how many there are; then one patient, by coming or going, would change
+    the last bits of what others contribute, and no proof of sensitivity would hold. The block has
+    always `ROWS_AT_ONCE` rows, because XLA may compile a block of another size differently.
+
+    Parameters
+    ----------
+    gradient
+        Maps one record of shape (D,) to a tree of arrays with P values in all.
+    vectors : (rows, D)
+    batched
+        Use ``jax.vmap`` instead: quicker, and without the property above.
+    """
+
+    def flat(record: Array) -> Array:
+        return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(gradient(record))])
+
+    return jax.vmap(flat)(vectors) if batched else jax.lax.map(flat, vectors)
+
+
+def sum_of_clipped(
+    gradient: Callable[[Array], Any],
+    vectors: Array,
+    weights: Array,
+    n_rows: Array,
+    l2_clip_norm: Array,
+    scale: Array,
+) -> tuple[Array, Array]:
+    """Sum over the first rows of a padded block; the traced part of a `clipped_sum`.
+
+    The loop takes one record at a time, for the reason given in `each_record_by_itself`, and its
+    number of rounds is not known to the compiler: it is one program for any number of records.
+
+    Parameters
+    ----------
+    gradient
+        Maps one record of shape (D,) to a tree of float32 arrays with P values in all.
+    vectors, weights : (rows, D), (rows,)
+    n_rows
+        Number of rows that count.
+    l2_clip_norm, scale
+        As `GenerativeNetwork.clipped_sum`.
+
+    Returns
+    -------
+    total : float64 array of shape (P,)
+        Whole numbers.
+    norms : float64 array of shape (rows,)
+    """
+
+    def add(number: Array, carried: tuple[Any, Array]) -> tuple[Any, Array]:
+        total, norms = carried
+        exact = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), gradient(vectors[number]))
+        norm = jnp.sqrt(sum(jnp.sum(leaf * leaf) for leaf in jax.tree.leaves(exact)))
+        finite = jnp.isfinite(norm)
+        share = _ROUNDING_MARGIN * weights[number] * jnp.minimum(1.0, l2_clip_norm / norm) * scale
+        total = jax.tree.map(
+            lambda so_far, leaf: so_far + jnp.where(finite, jnp.trunc(leaf * share), 0.0),
+            total,
+            exact,
+        )
+        return total, norms.at[number].set(jnp.where(finite, norm, jnp.inf))
+
+    shapes = jax.eval_shape(gradient, vectors[0])
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, dtype=jnp.float64), shapes)
+    first = (zeros, jnp.zeros(len(vectors), dtype=jnp.float64))
+    total, norms = jax.lax.fori_loop(0, n_rows, add, first)
+    return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(total)]), norms
+
+
+def in_blocks(
+    compute: Callable[[Array], Array],
+    vectors: NDArray[np.floating],
+    *,
+    width: int,
+    n_outputs: int,
+) -> NDArray[np.float32]:
+    """Run a compiled function of `ROWS_AT_ONCE` records over any number of them.
+
+    Parameters
+    ----------
+    compute
+        Maps (ROWS_AT_ONCE, D) to (ROWS_AT_ONCE, n_outputs).
+    vectors : (n, D)
+    width
+        D.
+    n_outputs
+        Width of the result.
+
+    Returns
+    -------
+    float32 array of shape (n, n_outputs)
+
+    Raises
+    ------
+    ValueError
+        If the vectors are not of shape (n, D).
+    """
+    result = np.empty((len(vectors), n_outputs), dtype=np.float32)
+    for rows, padded in _padded_blocks(vectors, width=width):
+        result[rows] = np.asarray(compute(jnp.asarray(padded)))[: rows.stop - rows.start]
+    return result
+
+
+def sum_in_blocks(
+    compute: Callable[..., tuple[Array, Array]],
+    vectors: NDArray[np.floating],
+    weights: NDArray[np.float64],
+    *,
+    width: int,
+    n_parameters: int,
+    l2_clip_norm: float,
+    scale: int,
+) -> ClippedSum:
+    """Run a compiled `sum_of_clipped` over any number of records.
+
+    Parameters
+    ----------
+    compute
+        `sum_of_clipped` without its first argument.
+    vectors, weights : (n, D), (n,)
+    width, n_parameters
+        D and P.
+    l2_clip_norm, scale
+        As `GenerativeNetwork.clipped_sum`.
+
+    Raises
+    ------
+    ValueError
+        If an argument has another shape or is outside its range.
+    """
+    if weights.shape != (len(vectors),) or not ((weights >= 0.0) & (weights <= 1.0)).all():
+        raise ValueError("expected one weight in [0, 1] for each record, found others")
+    if not 0.0 < l2_clip_norm < np.inf:
+        raise ValueError(f"expected an l2_clip_norm above 0 and finite, found {l2_clip_norm}")
+    if scale < 1 or l2_clip_norm * scale * ROWS_AT_ONCE >= 2**53:
+        # A block is added up in float64, where whole numbers below 2**53 are exact.
+        raise ValueError(f"expected a scale of 1 or more whose sums are exact, found {scale}")
+    total = np.zeros(n_parameters, dtype=np.int64)
+    norms = np.zeros(len(vectors))
+    for rows, padded in _padded_blocks(vectors, width=width):
+        n_rows = rows.stop - rows.start
+        of_rows = np.zeros(ROWS_AT_ONCE)
+        of_rows[:n_rows] = weights[rows]
+        part, of_part = compute(
+            jnp.asarray(padded), of_rows, n_rows, float(l2_clip_norm), float(scale)
+        )
+        total += np.asarray(part).astype(np.int64)
+        norms[rows] = np.asarray(of_part)[:n_rows]
+    return ClippedSum(total=total, norms=norms)
+
+
+def _padded_blocks(
+    vectors: NDArray[np.floating], *, width: int
+) -> Iterator[tuple[slice, NDArray[np.float32]]]:
+    if vectors.ndim != 2 or vectors.shape[1] != width:
+        raise ValueError(f"expected vectors of shape (n, {width}), found {vectors.shape}")
+    for start in range(0, len(vectors), ROWS_AT_ONCE):
+        rows = slice(start, min(start + ROWS_AT_ONCE, len(vectors)))
+        padded = np.zeros((ROWS_AT_ONCE, width), dtype=np.float32)
+        padded[: rows.stop - rows.start] = vectors[rows]
+        yield rows, padded

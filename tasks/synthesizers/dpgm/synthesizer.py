@@ -1,0 +1,295 @@
+"""DPGM in the proven analysis: released clusters, one network each, records drawn from both.
+
+Every look at the rows is a planned draw: some rounds of k-means, one draw of the clusters' sizes
+and means, and a series of Poisson sampled gradients that trains the networks of all clusters at
+once. The schedule, the rates and all noise are public and set in advance.
+
+Source of the method: Acs, Melis, Castelluccia and De Cristofaro 2019, Algorithm 1, which here picks
+no cluster by its private size: every step trains every cluster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privacy.parameters import Guarantee
+from privacy.sensitivity import weighted_sum_l2_sensitivity
+from tasks.synthesizers.base import Released, Stage
+from tasks.synthesizers.curator import Curator
+from tasks.synthesizers.dp_kmeans import round_requests, run_rounds
+from tasks.synthesizers.dpgm.config import PUBLIC_SEED, DpgmConfig
+from tasks.synthesizers.dpgm.dp_sgd import (
+    Descent,
+    NormHistogram,
+    TrainingStep,
+    gradient_sums,
+    split_draw,
+)
+from tasks.synthesizers.dpgm.embedding import Embedding, build_embedding
+from tasks.synthesizers.dpgm.kernel_kmeans import (
+    Clustering,
+    cluster_means,
+    count_share,
+    sizes_and_means,
+    start_clustering,
+)
+from tasks.synthesizers.encoded import EncodingDomain
+from tasks.synthesizers.marginals import draw_codes
+from tasks.synthesizers.plan import MeasurementPlan, StatisticRequest, plan_measurement
+from tasks.synthesizers.statistics import SUM_SCALE
+from tasks.synthesizers.vectors import VectorMap
+
+if TYPE_CHECKING:
+    from tasks.synthesizers.dpgm.network import GenerativeNetwork
+
+MEANS = "cluster_means"
+GRADIENTS = "gradients"
+
+_ROWS_AT_ONCE = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Dpgm:
+    """DPGM bound to a public domain and public settings."""
+
+    domain: EncodingDomain
+    config: DpgmConfig
+    guarantee: Guarantee = Guarantee.PROVEN
+
+    def plan(self, *, mu: float) -> MeasurementPlan:
+        """Plan the rounds of k-means, the sizes and means, then the gradients."""
+        config, shares = self.config, self.config.shares
+        sensitivity = weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE)
+        requests = round_requests(
+            self._embedding,
+            n_clusters=config.clusters,
+            rounds=config.clustering_rounds,
+            share=shares.clustering,
+        )
+        requests.append(
+            StatisticRequest(
+                name=MEANS,
+                shape=(config.clusters, 1 + self._vector_map.width),
+                l2_sensitivity=sensitivity,
+                scale=SUM_SCALE,
+                share=shares.means,
+            )
+        )
+        n_parameters = config.clusters * build_network(self._vector_map, config, None).n_parameters
+        requests.append(
+            StatisticRequest(
+                name=GRADIENTS,
+                shape=(self._histogram.n_bins + n_parameters,),
+                l2_sensitivity=sensitivity,
+                scale=SUM_SCALE,
+                share=shares.training,
+                sampling_probability=config.sampling_probability,
+                n_draws=config.n_steps,
+            )
+        )
+        return plan_measurement(requests, mu=mu)
+
+    def stages(self, *, mu: float) -> tuple[Stage, ...]:
+        """Return the clusters, then one stage per epoch of the training."""
+        count = self.config.epochs
+        return (
+            Stage(name="clustering", run=self._clustering, checkpoint=True),
+            *(
+                Stage(name=f"train-{epoch:02d}-of-{count:02d}", run=self._epoch, checkpoint=True)
+                for epoch in range(1, count + 1)
+            ),
+        )
+
+    def sample(
+        self, released: Released, *, n_rows: int, rng: np.random.Generator
+    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+        """Sample records: a cluster by its noisy weight, then its network; post-processing.
+
+        Parameters
+        ----------
+        released
+            What the stages released.
+        n_rows
+            Number of records, public.
+        rng
+            Source of post-processing randomness.
+
+        Returns
+        -------
+        codes : uint16 array of shape (n_rows, d)
+        labels : uint16 array of shape (n_rows,)
+        """
+        cluster = draw_codes(released["weights"], n_rows, rng)
+        networks = self._networks(released["means"])
+        codes = np.empty((n_rows, self.domain.n_columns), dtype=np.uint16)
+        labels = np.empty(n_rows, dtype=np.uint16)
+        for index in np.unique(cluster):
+            member = np.flatnonzero(cluster == index)
+            for start in range(0, len(member), _ROWS_AT_ONCE):
+                rows = member[start : start + _ROWS_AT_ONCE]
+                vectors = networks[index].sample(
+                    released["parameters"][index],
+                    len(rows),
+                    rng,
+                    state=released["chains"][index],
+                )
+                made, label = self._vector_map.codes(vectors)
+                codes[rows], labels[rows] = made, np.asarray(label)
+        return codes, labels
+
+    @property
+    def _vector_map(self) -> VectorMap:
+        return VectorMap(self.domain, with_label=True)
+
+    @property
+    def _embedding(self) -> Embedding:
+        return build_embedding(
+            self._vector_map,
+            features="fourier",
+            n_features=self.config.fourier_features,
+            length_scale=self.config.length_scale,
+            l2_clip_norm=None,
+            public_seed=PUBLIC_SEED,
+        )
+
+    @property
+    def _histogram(self) -> NormHistogram:
+        config = self.config
+        adaptive = config.adaptive_clipping
+        return NormHistogram(
+            max_norm=config.max_norm,
+            n_bins=config.norm_bins if adaptive else 0,
+            share=config.histogram_share if adaptive else 0.0,
+        )
+
+    def _networks(self, means: NDArray[np.float64]) -> tuple[GenerativeNetwork, ...]:
+        return tuple(build_network(self._vector_map, self.config, mean) for mean in means)
+
+    def _clustering(self, curator: Curator, released: Released) -> Released:
+        """Place the centres, draw sizes and means, and start the networks."""
+        config = self.config
+        clustering = run_rounds(
+            curator,
+            start_clustering(self._embedding, n_clusters=config.clusters, public_seed=PUBLIC_SEED),
+            rounds=config.clustering_rounds,
+        )
+        noisy = curator.release(
+            MEANS, cluster_means, clustering=clustering, vector_map=self._vector_map
+        )
+        sizes, means = sizes_and_means(noisy, vector_map=self._vector_map)
+        share = count_share(self._vector_map.width)
+        size_noise = curator.plan[MEANS].unit_noise_stddev / float(np.sqrt(share))
+        least = max(float(config.min_cluster_size), 2.0 * size_noise)
+        alive = sizes >= least
+        if not alive.any():
+            # All noise: the clusters are as good as each other.
+            alive, sizes = np.ones_like(alive), np.full_like(sizes, least)
+        sizes = np.where(alive, sizes, 0.0)
+        networks = self._networks(means)
+        seeds = [PUBLIC_SEED + index for index in range(len(networks))]
+        parameters = np.stack([net.start(seed) for net, seed in zip(networks, seeds, strict=True)])
+        chains = [net.first_chains(seed) for net, seed in zip(networks, seeds, strict=True)]
+        return {
+            "centres": clustering.centres,
+            "alive": alive,
+            "sizes": sizes,
+            "weights": sizes / sizes.sum(),
+            "means": means,
+            "parameters": parameters.astype(np.float32),
+            "first_moment": np.zeros_like(parameters, dtype=np.float32),
+            "second_moment": np.zeros_like(parameters, dtype=np.float32),
+            "chains": np.stack(chains),
+            "l2_clip_norm": np.array(min(config.l2_clip_norm, self._largest_norm)),
+            "steps_taken": np.array(0),
+        }
+
+    @property
+    def _largest_norm(self) -> float:
+        config = self.config
+        return config.max_norm if config.adaptive_clipping else config.l2_clip_norm
+
+    def _epoch(self, curator: Curator, released: Released) -> Released:
+        """Take the steps of one epoch; what comes back starts the next."""
+        config, histogram = self.config, self._histogram
+        clustering = Clustering(
+            embedding=self._embedding, centres=released["centres"], alive=released["alive"]
+        )
+        networks = self._networks(released["means"])
+        descent = Descent(
+            kind=config.optimiser,
+            learning_rate=config.step_size,
+            momentum=config.momentum,
+            parameters=released["parameters"].astype(np.float64),
+            first=released["first_moment"].astype(np.float64),
+            second=released["second_moment"].astype(np.float64),
+            n_steps=int(released["steps_taken"]),
+        )
+        chains, norm = released["chains"], float(released["l2_clip_norm"])
+        # Expected number of sampled patients of each cluster; a dead cluster has no gradient.
+        batch = config.sampling_probability * np.maximum(released["sizes"], 1.0)[:, None]
+        for _ in range(config.steps_per_epoch):
+            step = TrainingStep(
+                clustering=clustering,
+                vector_map=self._vector_map,
+                networks=networks,
+                parameters=descent.parameters,
+                chains=chains,
+                histogram=histogram,
+                l2_clip_norm=norm,
+                seed=PUBLIC_SEED + descent.n_steps,
+            )
+            noisy = curator.release_sample(GRADIENTS, gradient_sums, 1, step=step)
+            counts, gradients = split_draw(noisy[0], step)
+            noise = curator.plan[GRADIENTS].unit_noise_stddev
+            if histogram.n_bins:
+                noise /= float(np.sqrt(histogram.share))
+                norm = histogram.next_norm(counts, norm, noise_stddev=noise)
+            descent = descent.step(gradients / batch * released["alive"][:, None])
+            chains = _moved(curator, step, descent.parameters)
+        return {
+            "parameters": descent.parameters.astype(np.float32),
+            "first_moment": descent.first.astype(np.float32),
+            "second_moment": descent.second.astype(np.float32),
+            "chains": chains,
+            "l2_clip_norm": np.array(norm),
+            "steps_taken": np.array(descent.n_steps),
+        }
+
+
+def build_network(
+    vector_map: VectorMap, config: DpgmConfig, mean: NDArray[np.float64] | None
+) -> GenerativeNetwork:
+    """Network of one cluster, with the released mean of the cluster where there is one."""
+    if config.network == "rbm":
+        from tasks.synthesizers.dpgm.rbm import Rbm
+
+        return Rbm(blocks=vector_map.blocks, mean=mean, hidden_units=config.hidden_units)
+    from tasks.synthesizers.dpgm.vae import Vae
+
+    return Vae(
+        blocks=vector_map.blocks,
+        mean=mean,
+        hidden_units=config.hidden_units,
+        latent_dimensions=config.latent_dimensions,
+    )
+
+
+def _moved(
+    curator: Curator, step: TrainingStep, parameters: NDArray[np.float64]
+) -> NDArray[np.float32]:
+    """Chains of all clusters under the new parameters; one item per cluster."""
+    if step.chains.shape[1] == 0:
+        return step.chains
+    items = list(zip(step.networks, parameters, step.chains, strict=True))
+    moved = curator.compute.map(_move_chains, [(*item, step.seed) for item in items])
+    return np.stack(moved)
+
+
+def _move_chains(item: tuple[Any, ...]) -> NDArray[np.float32]:
+    network, parameters, chains, seed = item
+    moved: NDArray[np.float32] = network.chains(parameters, chains, step_seed=seed)
+    return moved

@@ -1,0 +1,334 @@
+"""Variational autoencoder with one hidden layer on either side.
+
+No batch normalisation: the loss of a record must be a function of that record alone. The noise of
+the reparametrisation is taken from a public seed and the record's own bits, not from its place in
+the batch, so that a patient who comes or goes does not give other patients other noise.
+
+Source: DPGM paper, section 3.2 and 6.1; Kingma and Welling 2014.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.synthesizers.dpgm.network import (
+    ClippedSum,
+    checked_parameters,
+    checked_seed,
+    expect_at_least_one,
+)
+from tasks.synthesizers.dpgm.record_gradients import (
+    ONE_THREAD,
+    Array,
+    each_record_by_itself,
+    in_blocks,
+    sum_in_blocks,
+    sum_of_clipped,
+)
+from tasks.synthesizers.dpgm.visible_units import VisibleUnits
+from tasks.synthesizers.vectors import Block
+
+_HASH_SEED = 20_190_426
+"""Public seed of the odd multipliers that turn the bits of a record into a number."""
+
+_FIRST_OUTPUT_STDDEV = 0.01
+"""Standard deviation of the first output weights: the decoder starts at the output biases."""
+
+_FIRST_FEATURE_NORM = 4.5
+"""Root mean square norm of the decoder's first hidden layer: what a step of the output weights
+moves the scores by."""
+
+
+class _Layers(NamedTuple):
+    """Weights (inputs, outputs) and biases (outputs,) of the four layers."""
+
+    encoder: Array
+    encoder_bias: Array
+    latent: Array
+    latent_bias: Array
+    decoder: Array
+    decoder_bias: Array
+    output: Array
+    output_bias: Array
+
+
+class _Biases(NamedTuple):
+    """One vector per layer: biases, derivatives by them, or what the layer was fed."""
+
+    encoder: Array
+    latent: Array
+    decoder: Array
+    output: Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Vae:
+    """Variational autoencoder with Bernoulli and categorical outputs.
+
+    Parameters
+    ----------
+    blocks
+        Kinds of the coordinates, as `tasks.synthesizers.vectors.VectorMap.blocks`.
+    mean : (D,), optional
+        Released mean of the records: the encoder sees the distance from it, and the output biases
+        start there. Its noise does no harm.
+    hidden_units
+        Number H of ReLU units in the encoder, and in the decoder, at least 1.
+    latent_dimensions
+        Number L of latent dimensions, at least 1.
+
+    Raises
+    ------
+    ValueError
+        If a setting is outside its range.
+    """
+
+    blocks: tuple[Block, ...]
+    mean: NDArray[np.floating] | None = field(default=None, repr=False)
+    hidden_units: int = 200
+    latent_dimensions: int = 2
+
+    def __post_init__(self) -> None:
+        units = self._units
+        expect_at_least_one(
+            hidden_units=self.hidden_units, latent_dimensions=self.latent_dimensions
+        )
+        units.expect_mean(self.mean)
+
+    @property
+    def width(self) -> int:
+        """Number D of visible coordinates."""
+        return self._units.width
+
+    @property
+    def n_parameters(self) -> int:
+        """Number P of weights and biases of all layers."""
+        return sum(int(np.prod(shape)) for shape in self._shapes)
+
+    def start(self, public_seed: int) -> NDArray[np.float64]:
+        """First parameters: normal weights scaled to each layer, output biases at the mean."""
+        rng = np.random.default_rng(checked_seed(public_seed))
+        width, hidden, latent = self.width, self.hidden_units, self.latent_dimensions
+        # Half of the square of a centred number survives a ReLU; a fifth of the spread is bias.
+        feature_variance = 2.0 * _FIRST_FEATURE_NORM**2 / hidden
+        stddevs = {
+            "encoder": np.sqrt(2.0 / width),
+            "encoder_bias": 0.0,
+            "latent": np.sqrt(1.0 / hidden),
+            "latent_bias": 0.0,
+            "decoder": np.sqrt(0.8 * feature_variance / latent),
+            "decoder_bias": np.sqrt(0.2 * feature_variance),
+            "output": _FIRST_OUTPUT_STDDEV,
+            "output_bias": 0.0,
+        }
+        layers = [
+            rng.normal(0.0, stddevs[name], shape)
+            for name, shape in zip(_Layers._fields, self._shapes, strict=True)
+        ]
+        if self.mean is not None:
+            layers[-1] = self._units.scores_of(self.mean)
+        return np.concatenate([layer.ravel() for layer in layers])
+
+    def first_chains(self, public_seed: int) -> NDArray[np.float32]:
+        """No chains: an array of shape (0, D)."""
+        checked_seed(public_seed)
+        return np.zeros((0, self.width), dtype=np.float32)
+
+    def chains(
+        self, parameters: NDArray[np.floating], state: NDArray[np.float32], *, step_seed: int
+    ) -> NDArray[np.float32]:
+        """Return `state` as it is."""
+        del parameters, step_seed
+        return state
+
+    def gradients(
+        self,
+        parameters: NDArray[np.floating],
+        vectors: NDArray[np.floating],
+        *,
+        step_seed: int,
+        state: NDArray[np.float32],
+        batched: bool = False,
+    ) -> NDArray[np.float32]:
+        """Gradient of the negative evidence lower bound of every record, float32 (n, P).
+
+        One draw of the latent vector per record and step. Parameters and privacy as
+        `GenerativeNetwork.gradients`; `state` is not used.
+        """
+        del state
+        with jax.enable_x64(False):
+            key = jax.random.key(checked_seed(step_seed))
+            layers, offset = self._layers(parameters), self._offset()
+            compute = partial(_gradients, layers, offset, key, units=self._units, batched=batched)
+            return in_blocks(compute, vectors, width=self.width, n_outputs=self.n_parameters)
+
+    def clipped_sum(
+        self,
+        parameters: NDArray[np.floating],
+        vectors: NDArray[np.floating],
+        weights: NDArray[np.float64],
+        *,
+        l2_clip_norm: float,
+        scale: int,
+        step_seed: int,
+        state: NDArray[np.float32],
+    ) -> ClippedSum:
+        """Sum of clipped gradients; see `GenerativeNetwork.clipped_sum`."""
+        del state
+        with jax.enable_x64(True):
+            key = jax.random.key(checked_seed(step_seed))
+            layers, offset = self._layers(parameters), self._offset()
+            return sum_in_blocks(
+                partial(_clipped_sum, layers, offset, key, units=self._units),
+                vectors,
+                weights,
+                width=self.width,
+                n_parameters=self.n_parameters,
+                l2_clip_norm=l2_clip_norm,
+                scale=scale,
+            )
+
+    def sample(
+        self,
+        parameters: NDArray[np.floating],
+        n_rows: int,
+        rng: np.random.Generator,
+        *,
+        state: NDArray[np.float32],
+    ) -> NDArray[np.float64]:
+        """Decode standard normal latent vectors; see `GenerativeNetwork.sample`."""
+        del state
+        latent = rng.standard_normal((n_rows, self.latent_dimensions))
+        with jax.enable_x64(False):
+            compute = partial(_expected, self._layers(parameters), units=self._units)
+            expected = in_blocks(
+                compute, latent, width=self.latent_dimensions, n_outputs=self.width
+            )
+        return self._units.rounded(rng, expected.astype(np.float64))
+
+    @property
+    def _units(self) -> VisibleUnits:
+        return VisibleUnits(self.blocks)
+
+    @property
+    def _shapes(self) -> tuple[tuple[int, ...], ...]:
+        width, hidden, latent = self.width, self.hidden_units, self.latent_dimensions
+        shapes: list[tuple[int, ...]] = []
+        for inputs, outputs in ((width, hidden), (hidden, 2 * latent), (latent, hidden)):
+            shapes += [(inputs, outputs), (outputs,)]
+        return (*shapes, (hidden, width), (width,))
+
+    def _layers(self, parameters: NDArray[np.floating]) -> _Layers:
+        flat = checked_parameters(parameters, n_parameters=self.n_parameters)
+        stops = np.cumsum([int(np.prod(shape)) for shape in self._shapes])
+        parts = np.split(flat, stops[:-1])
+        return _Layers(
+            *(
+                jnp.asarray(part.reshape(shape), dtype=jnp.float32)
+                for part, shape in zip(parts, self._shapes, strict=True)
+            )
+        )
+
+    def _offset(self) -> Array:
+        offset = np.zeros(self.width) if self.mean is None else np.clip(self.mean, 0.0, 1.0)
+        return jnp.asarray(offset, dtype=jnp.float32)
+
+
+def _decode(layers: _Layers, latent: Array) -> Array:
+    hidden = jax.nn.relu(latent @ layers.decoder + layers.decoder_bias)
+    return hidden @ layers.output + layers.output_bias
+
+
+def _key_of(key: Array, record: Array) -> Array:
+    """Key of one record: the public key of the step and a hash of the record's own bits."""
+    random = np.random.default_rng(_HASH_SEED)
+    multipliers = random.integers(2**32, size=record.shape[0], dtype=np.uint32) | np.uint32(1)
+    bits = jax.lax.bitcast_convert_type(record, jnp.uint32)
+    return jax.random.fold_in(key, jnp.sum(bits * multipliers, dtype=jnp.uint32))
+
+
+def _negative_elbo(
+    biases: _Biases,
+    layers: _Layers,
+    offset: Array,
+    noise: Array,
+    record: Array,
+    *,
+    units: VisibleUnits,
+) -> tuple[Array, _Biases]:
+    """Negative evidence lower bound of one record at one draw of the latent vector.
+
+    The biases are an argument of their own: the derivative by them is the derivative by the sums
+    that enter the layers. Beside the loss, what each layer was fed.
+    """
+    centred = record - offset
+    hidden = jax.nn.relu(centred @ layers.encoder + biases.encoder)
+    centre, log_variance = jnp.split(hidden @ layers.latent + biases.latent, 2)
+    stddev = jnp.exp(0.5 * log_variance)
+    divergence = 0.5 * jnp.sum(centre**2 + stddev**2 - log_variance - 1.0)
+    latent = centre + stddev * noise
+    features = jax.nn.relu(latent @ layers.decoder + biases.decoder)
+    scores = features @ layers.output + biases.output
+    fed = _Biases(encoder=centred, latent=hidden, decoder=latent, output=features)
+    return divergence - units.log_likelihood(scores, record), fed
+
+
+def _gradient(
+    layers: _Layers, offset: Array, key: Array, record: Array, *, units: VisibleUnits
+) -> _Layers:
+    latent_shape = (layers.decoder.shape[0],)
+    noise = jax.random.normal(_key_of(key, record), latent_shape, dtype=record.dtype)
+    biases = _Biases(
+        encoder=layers.encoder_bias,
+        latent=layers.latent_bias,
+        decoder=layers.decoder_bias,
+        output=layers.output_bias,
+    )
+    slopes, fed = jax.grad(_negative_elbo, has_aux=True)(
+        biases, layers, offset, noise, record, units=units
+    )
+    # By the chain rule the derivative by a layer's weights is an outer product. Written so, it is
+    # made inside the loops that read it and is never stored.
+    return _Layers(
+        encoder=fed.encoder[:, None] * slopes.encoder,
+        encoder_bias=slopes.encoder,
+        latent=fed.latent[:, None] * slopes.latent,
+        latent_bias=slopes.latent,
+        decoder=fed.decoder[:, None] * slopes.decoder,
+        decoder_bias=slopes.decoder,
+        output=fed.output[:, None] * slopes.output,
+        output_bias=slopes.output,
+    )
+
+
+@partial(jax.jit, static_argnames=("units", "batched"), compiler_options=ONE_THREAD)
+def _gradients(
+    layers: _Layers,
+    offset: Array,
+    key: Array,
+    vectors: Array,
+    *,
+    units: VisibleUnits,
+    batched: bool,
+) -> Array:
+    gradient = partial(_gradient, layers, offset, key, units=units)
+    return each_record_by_itself(gradient, vectors, batched=batched)
+
+
+@partial(jax.jit, static_argnames="units", compiler_options=ONE_THREAD)
+def _clipped_sum(
+    layers: _Layers, offset: Array, key: Array, *block: Array, units: VisibleUnits
+) -> tuple[Array, Array]:
+    return sum_of_clipped(partial(_gradient, layers, offset, key, units=units), *block)
+
+
+@partial(jax.jit, static_argnames="units", compiler_options=ONE_THREAD)
+def _expected(layers: _Layers, latent: Array, *, units: VisibleUnits) -> Array:
+    return jax.vmap(lambda one: units.probabilities(_decode(layers, one)))(latent)

@@ -1,0 +1,1 @@
+"""Local perturbation: every record by itself under noise."""

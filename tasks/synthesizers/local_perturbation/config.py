@@ -1,0 +1,38 @@
+"""Public settings of local perturbation."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class PublishedSettings(BaseModel):
+    """Parameters of the published algorithm; read by ``analysis: published`` only."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    label_noise_ratio: float = Field(
+        default=0.3, gt=0, le=1000, description="Noise of a label over noise of a feature."
+    )
+
+
+class LocalPerturbationConfig(BaseModel):
+    """Settings of local perturbation. All are public."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    kind: Literal["local_perturbation"] = "local_perturbation"
+    n_slots: int = Field(
+        default=10_000, ge=1, le=100_000, description="Slots, about one per expected patient."
+    )
+    l2_clip_norm: float | None = Field(
+        default=None,
+        gt=0,
+        le=1e6,
+        description="Longest record vector; by default no record is shortened.",
+    )
+    label_share: float = Field(
+        default=0.2, gt=0, lt=1, description="Part of the squared norm that the label has."
+    )
+    published: PublishedSettings = Field(default_factory=PublishedSettings)

@@ -1,0 +1,246 @@
+"""The public workload: counting queries on one or two columns, and their exact private answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.synthesizers.encoded import EncodedRows, EncodingDomain
+from tasks.synthesizers.statistics import SUM_SCALE
+
+_WORD_BITS = 64
+
+_ROWS_AT_ONCE = 4096
+"""Records compared with all codes at a time, a multiple of 8."""
+
+_QUERIES_AT_ONCE = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """Queries "how many patients have these codes", each on one or two columns.
+
+    Column ``d`` is the label. A query on one column names it twice.
+
+    Parameters
+    ----------
+    n_codes
+        Number of codes of each of the ``d + 1`` columns, the label last.
+    columns : int64 array of shape (n_queries, 2)
+    codes : int64 array of shape (n_queries, 2)
+        Codes that a record must have in these columns.
+    """
+
+    n_codes: tuple[int, ...]
+    columns: NDArray[np.int64]
+    codes: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def take(self, index: NDArray[np.int64]) -> Workload:
+        """Return the queries of an index array, in its order."""
+        return Workload(n_codes=self.n_codes, columns=self.columns[index], codes=self.codes[index])
+
+
+def draw_workload(
+    domain: EncodingDomain, *, max_queries: int, label_share: float, public_seed: int
+) -> Workload:
+    """Choose the workload by a public seed.
+
+    The first code of a column has no query of its own: its counts follow from the others and the
+    total. One-way queries come first; where they would take more than half of the places, half
+    of the places go to random ones. The places that are left go to random two-way queries of the
+    same codes, a share of them with the label; where one sort runs out, to the other.
+
+    Parameters
+    ----------
+    domain
+        Public shape of the encoded table.
+    max_queries
+        Largest number of queries.
+    label_share
+        Share of the two-way queries that ask for the label, in [0, 1].
+    public_seed
+        Seed of the choice.
+
+    Returns
+    -------
+    Workload
+        Of one query or more.
+
+    Raises
+    ------
+    ValueError
+        If no column has a second code.
+    """
+    n_codes = (*domain.n_codes, domain.n_labels)
+    atoms = np.array([(j, code) for j, n in enumerate(n_codes) for code in range(1, n)])
+    if not len(atoms):
+        raise ValueError("expected a column with two codes or more, found none")
+    rng = np.random.default_rng(public_seed)
+    most = (max_queries + 1) // 2
+    if len(atoms) > most:
+        atoms = atoms[np.sort(rng.choice(len(atoms), size=most, replace=False))]
+    with_label, others = _pairs(atoms, label_column=len(n_codes) - 1, rng=rng)
+    places = max_queries - len(atoms)
+    n_label = min(len(with_label), max(round(places * label_share), places - len(others)))
+    pairs = np.concatenate([with_label[:n_label], others[: places - n_label]])
+    return Workload(
+        n_codes=n_codes,
+        columns=np.concatenate([atoms[:, [0, 0]], atoms[pairs, 0]]).astype(np.int64),
+        codes=np.concatenate([atoms[:, [1, 1]], atoms[pairs, 1]]).astype(np.int64),
+    )
+
+
+def _pairs(
+    atoms: NDArray[np.int64], *, label_column: int, rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Pairs of atoms of different columns in random order: with the label, and without."""
+    left, right = np.triu_indices(len(atoms), k=1)
+    different = atoms[left, 0] != atoms[right, 0]
+    # Atoms are in the order of their columns, so the label, the last one, is on the right.
+    labelled = atoms[right, 0] == label_column
+    pairs = np.column_stack([left, right]).astype(np.int64)
+    return (
+        rng.permutation(pairs[different & labelled]),
+        rng.permutation(pairs[different & ~labelled]),
+    )
+
+
+def workload_answers(rows: EncodedRows, *, workload: Workload) -> Any:
+    """Weighted number of records that match each query.
+
+    A record counts with its weight, truncated to the grid. Records are sorted by that amount and
+    packed to bits, one row of bits per code in use, so that a query is one ``and`` and a count of
+    bits for each amount; everything is exact.
+
+    Returns
+    -------
+    int64 array of shape (n_queries,), in units of ``1 / SUM_SCALE``
+
+    Privacy
+    -------
+    Adjacency: add or remove one patient. A patient adds to each answer at most the sum of the
+    weights of all rows, at most 1, also when the rows match different queries: each answer, and
+    so the distance of each answer from a public value, changes by at most 1 (``SUM_SCALE`` grid
+    points). For a choice by the exponential mechanism alone: as a vector the answers would have
+    a sensitivity of up to ``sqrt(n_queries)``.
+    """
+    _check(rows, workload.n_codes)
+    amount = np.trunc(rows.weight * SUM_SCALE).astype(np.int64)
+    amounts, group = np.unique(amount, return_inverse=True)
+    order = np.argsort(group, kind="stable")
+    ends = np.concatenate([[0], np.cumsum(np.bincount(group, minlength=len(amounts)))])
+    atoms, atom = np.unique(
+        np.stack([workload.columns, workload.codes], axis=-1).reshape(-1, 2),
+        axis=0,
+        return_inverse=True,
+    )
+    left, right = atom.reshape(-1, 2).T
+    total = np.zeros(len(workload), dtype=np.int64)
+    for value, (start, stop) in zip(amounts, pairwise(ends), strict=True):
+        bits = _packed(rows, order[start:stop], atoms)
+        for first in range(0, len(workload), _QUERIES_AT_ONCE):
+            part = slice(first, first + _QUERIES_AT_ONCE)
+            both = np.bitwise_count(bits[left[part]] & bits[right[part]])
+            total[part] += value * both.sum(axis=1, dtype=np.int64)
+    return total
+
+
+def _packed(
+    rows: EncodedRows, members: NDArray[np.intp], atoms: NDArray[np.int64]
+) -> NDArray[np.uint64]:
+    """Which members have each code: bits, in words, of shape (n_atoms, n_words)."""
+    n_words = -(-len(members) // _WORD_BITS)
+    packed = np.zeros((len(atoms), n_words * _WORD_BITS // 8), dtype=np.uint8)
+    for start in range(0, len(members), _ROWS_AT_ONCE):
+        block = members[start : start + _ROWS_AT_ONCE]
+        values = np.vstack([rows.codes[block].T, rows.label[block]])
+        bits = np.packbits(values[atoms[:, 0]] == atoms[:, 1:], axis=1)
+        packed[:, start // 8 : start // 8 + bits.shape[1]] = bits
+    return packed.view(np.uint64)
+
+
+def query_answer(
+    rows: EncodedRows, *, columns: tuple[int, int], codes: tuple[int, int]
+) -> NDArray[np.int64]:
+    """Weighted number of records that match one query.
+
+    Parameters
+    ----------
+    rows
+        Encoded private rows of one shard.
+    columns, codes
+        Columns of the query, ``d`` for the label, and the codes asked for.
+
+    Returns
+    -------
+    int64 array of shape (1,), in units of ``1 / SUM_SCALE``
+
+    Privacy
+    -------
+    Adjacency: add or remove one patient. The weights of a patient sum to at most one: sensitivity
+    1 (``SUM_SCALE`` grid points). Event: one discrete Gaussian.
+    """
+    matches = np.ones(len(rows), dtype=np.bool_)
+    for column, code in zip(columns, codes, strict=True):
+        values = rows.label if column == rows.codes.shape[1] else rows.codes[:, column]
+        matches &= values == code
+    amount = np.trunc(rows.weight[matches] * SUM_SCALE).astype(np.int64)
+    return np.array([amount.sum()], dtype=np.int64)
+
+
+def patient_count(rows: EncodedRows) -> NDArray[np.int64]:
+    """Sum of the weights, which is the number of patients.
+
+    Returns
+    -------
+    int64 array of shape (1,), in units of ``1 / SUM_SCALE``
+
+    Privacy
+    -------
+    Adjacency: add or remove one patient. Sensitivity 1 (``SUM_SCALE`` grid points). Event: one
+    discrete Gaussian.
+    """
+    return np.array([np.trunc(rows.weight * SUM_SCALE).astype(np.int64).sum()], dtype=np.int64)
+
+
+def one_way_histograms(rows: EncodedRows, *, n_codes: tuple[int, ...]) -> NDArray[np.int64]:
+    """Weighted one-hot sums of all columns and the label, side by side.
+
+    Parameters
+    ----------
+    rows
+        Encoded private rows of one shard.
+    n_codes
+        Number of codes of each column, the label last.
+
+    Returns
+    -------
+    int64 array of shape (sum of n_codes,), in units of ``1 / (SUM_SCALE / sqrt(d + 1))``
+
+    Privacy
+    -------
+    Adjacency: add or remove one patient. A record adds ``weight * onehot / sqrt(d + 1)``, of norm
+    at most its weight: sensitivity 1 (``SUM_SCALE`` grid points). Event: one discrete Gaussian.
+    """
+    _check(rows, n_codes)
+    amount = np.trunc(rows.weight / np.sqrt(len(n_codes)) * SUM_SCALE)
+    columns = [*rows.codes.T, rows.label]
+    sums = [
+        np.bincount(values, weights=amount, minlength=n)
+        for values, n in zip(columns, n_codes, strict=True)
+    ]
+    return np.concatenate(sums).astype(np.int64)
+
+
+def _check(rows: EncodedRows, n_codes: tuple[int, ...]) -> None:
+    """Refuse codes outside the domain: they would belong to no query."""
+    widths = np.asarray(n_codes)
+    if (rows.codes >= widths[:-1]).any() or (rows.label >= widths[-1]).any():
+        raise ValueError("expected codes and labels inside the public domain, found one outside")

@@ -1,0 +1,41 @@
+"""Public settings of random projection."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class PublishedSettings(BaseModel):
+    """Parameters of the published algorithm; read by ``analysis: published`` only."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    label_noise_ratio: float = Field(
+        default=0.3, gt=0, le=1000, description="Noise of a label over noise of a feature."
+    )
+
+
+class RandomProjectionConfig(BaseModel):
+    """Settings of random projection. All are public."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    kind: Literal["random_projection"] = "random_projection"
+    n_projected: int = Field(
+        default=8, ge=1, le=10_000, description="Dimensions after the projection (k)."
+    )
+    n_slots: int = Field(
+        default=10_000, ge=1, le=100_000, description="Slots, about one per expected patient."
+    )
+    l2_clip_norm: float | None = Field(
+        default=None,
+        gt=0,
+        le=1e6,
+        description="Longest projected vector; by default that of a record.",
+    )
+    label_share: float = Field(
+        default=0.2, gt=0, lt=1, description="Part of the squared norm that the label has."
+    )
+    published: PublishedSettings = Field(default_factory=PublishedSettings)

@@ -1,0 +1,96 @@
+"""A training that is killed goes on where it stopped: nothing is drawn twice, one charge."""
+
+import json
+import multiprocessing
+import signal
+from collections import Counter
+
+import made_up_release as made
+import pytest
+
+from storage.keys import KeyStore
+from storage.ledger_db import LedgerDatabase
+from storage.releases import verify_bundle
+
+STOPPED_ID = "r-20250101-0badcafe"
+SMALL_DPGM = {
+    "kind": "dpgm",
+    "clusters": 2,
+    "clustering_rounds": 1,
+    "fourier_features": 4,
+    "hidden_units": 2,
+    "latent_dimensions": 1,
+    "epochs": 3,
+    "sampling_probability": 0.5,
+    "norm_bins": 4,
+    "min_cluster_size": 1,
+}
+
+# Where the run dies, and whether the next run of the same request goes on with it.
+POINTS = {
+    "ingest": False,
+    "clustering": True,
+    "train-02-of-03": True,
+    "train-03-of-03": True,
+    "seal": True,
+    "a draw that was not sealed": False,
+    "the second draw of an epoch": True,
+}
+
+
+@pytest.fixture(scope="module")
+def forkserver():
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(
+        ["flows.release", "tasks.expectations", "great_expectations", "jax", "yaml", "pandas"]
+    )
+    return context
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    return made.write_site(tmp_path_factory.mktemp("sites"), method=SMALL_DPGM)
+
+
+def draws_in(path):
+    lines = path.read_text().splitlines() if path.exists() else []
+    return Counter(json.loads(line)["statistic"] for line in lines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", POINTS)
+def test_next_run_goes_on_and_draws_the_rest(forkserver, site, tmp_path, monkeypatch, point):
+    environment, draws = made.environment_of(tmp_path), tmp_path / "draws.jsonl"
+    process = forkserver.Process(
+        target=made.release_and_die,
+        args=(environment, str(site), STOPPED_ID, point, str(draws)),
+    )
+    process.start()
+    process.join(200)
+    assert process.exitcode == -signal.SIGKILL
+    first = draws_in(draws)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with made.record_draws(draws):
+        outcome = made.release_without_engine(site)
+    both = draws_in(draws)
+    planned = Counter({"kmeans_round_01": 1, "gradients": 6})
+    ledger = LedgerDatabase(tmp_path / "home" / "ledger.sqlite")
+    states = {entry.release_id: entry.state.value for entry in ledger.entries()}
+    if POINTS[point]:
+        assert states == {STOPPED_ID: "published"}
+        assert outcome.release_id == STOPPED_ID
+        # Every planned draw once, over both runs together.
+        assert max(both[name] for name in both if name != "gradients") == 1
+        assert both["gradients"] == planned["gradients"]
+        assert both["kmeans_round_01"] == planned["kmeans_round_01"]
+    else:
+        assert states == {STOPPED_ID: "burned", outcome.release_id: "published"}
+        assert (both - first)["gradients"] == planned["gradients"]
+    bundle = tmp_path / "releases" / "made-up" / outcome.release_id
+    verified = verify_bundle(bundle, trusted=KeyStore(tmp_path / "home" / "keys").trusted())
+    assert verified.manifest.accountant == "approximate_gaussian"
+    home = tmp_path / "home"
+    assert [path.name for path in (home / "private").iterdir()] == [".lock"]
+    kept = home / "checkpoints"
+    assert not kept.exists() or list(kept.iterdir()) == []

@@ -1,0 +1,113 @@
+"""Counting queries on item data, against a loop over records."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tasks.metrics.counting_queries import (
+    count_records,
+    draw_query_sets,
+    query_set_errors,
+    relative_errors,
+)
+
+
+def slow_count(records, query):
+    return sum(all(record[item] for item in query) for record in records)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n=st.integers(0, 40),
+    n_items=st.integers(1, 12),
+    density=st.floats(0.0, 1.0),
+)
+def test_counts_equal_a_loop_over_records(seed, n, n_items, density):
+    rng = np.random.default_rng(seed)
+    records = rng.random((n, n_items)) < density
+    queries = [
+        rng.choice(n_items, size=rng.integers(1, n_items, endpoint=True), replace=False)
+        for _ in range(6)
+    ]
+    counts = count_records(records, queries)
+    assert counts.dtype == np.int64
+    assert counts.tolist() == [slow_count(records, query) for query in queries]
+
+
+def test_lengths_of_the_sets_grow_and_items_are_different():
+    sets = draw_query_sets(n_items=40, max_length=30, rng=np.random.default_rng(0))
+    assert [len(queries) for queries in sets] == [200] * 5
+    for number, queries in enumerate(sets, start=1):
+        lengths = [len(query) for query in queries]
+        assert min(lengths) >= 1
+        assert max(lengths) == 6 * number, "two hundred draws of at most thirty lengths"
+        assert np.mean(lengths) == pytest.approx((1 + 6 * number) / 2, rel=0.2)
+        assert all(len(set(query.tolist())) == len(query) for query in queries)
+        assert all(0 <= query.min() and query.max() < 40 for query in queries)
+
+
+def test_short_records_give_queries_of_one_item_at_least():
+    sets = draw_query_sets(
+        n_items=4, max_length=2, rng=np.random.default_rng(0), n_queries=50, n_sets=5
+    )
+    assert [max(len(query) for query in queries) for queries in sets] == [1, 1, 1, 1, 2]
+
+
+def test_relative_error_is_taken_of_the_real_count_or_the_sanity_bound():
+    real, synthetic = np.array([100.0, 2.0, 0.0, 0.0]), np.array([50.0, 12.0, 0.0, 5.0])
+    errors = relative_errors(real, synthetic, sanity_bound=10.0)
+    np.testing.assert_allclose(errors, [0.5, 1.0, 0.0, 0.5])
+
+
+def test_errors_by_set_equal_a_hand_calculation_and_scale_to_the_real_table():
+    real = np.array([[1, 1, 0], [1, 0, 0], [1, 1, 1], [0, 0, 1]], dtype=np.bool_)
+    synthetic = np.array([[1, 1, 0], [0, 0, 1]], dtype=np.bool_)
+    sets = (
+        (np.array([0]), np.array([2])),
+        (np.array([0, 1]), np.array([1, 2])),
+    )
+    # Real counts 3, 2; 2, 1. Synthetic counts 1, 1; 1, 0, twice as many in a table of four.
+    errors = query_set_errors(real, synthetic, sets)
+    np.testing.assert_allclose(errors, [(1 / 3 + 0) / 2, (0 + 1) / 2])
+    errors = query_set_errors(real, synthetic, sets, sanity_share=1.0)
+    np.testing.assert_allclose(errors, [(1 / 4 + 0) / 2, (0 + 1 / 4) / 2])
+    np.testing.assert_array_equal(query_set_errors(real, real, sets), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"n_items": 5, "max_length": 6}, r"expected max_length in \[1, 5\], found 6"),
+        ({"n_items": 5, "max_length": 0}, r"expected max_length in \[1, 5\], found 0"),
+        ({"n_items": 5, "max_length": 2, "n_sets": 0}, "a multiple of the number of sets"),
+        ({"n_items": 5, "max_length": 2, "n_queries": 7}, "a multiple of the number of sets"),
+        ({"n_items": 5, "max_length": 2, "n_queries": 0}, "a multiple of the number of sets"),
+    ],
+)
+def test_query_sets_outside_their_range_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        draw_query_sets(**arguments, rng=np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("query", [[], [-1], [3]])
+def test_queries_without_items_or_of_unknown_items_are_refused(query):
+    message = r"expected queries of one item or more, each in \[0, 3\)"
+    with pytest.raises(ValueError, match=message):
+        count_records(np.ones((2, 3), dtype=np.bool_), [np.array(query, dtype=np.int64)])
+
+
+def test_counts_that_do_not_belong_together_are_refused():
+    message = "expected as many counts on both sides and a sanity bound above 0"
+    with pytest.raises(ValueError, match=message):
+        relative_errors(np.ones(2), np.ones(3), sanity_bound=1.0)
+    with pytest.raises(ValueError, match=message):
+        relative_errors(np.ones(2), np.ones(2), sanity_bound=0.0)
+
+
+@pytest.mark.parametrize(("n", "m", "items"), [(0, 2, 3), (2, 0, 3), (2, 2, 4)])
+def test_tables_that_cannot_be_compared_are_refused(n, m, items):
+    message = "expected two tables with records and with the same items"
+    with pytest.raises(ValueError, match=message):
+        query_set_errors(np.ones((n, 3), dtype=bool), np.ones((m, items), dtype=bool), ())

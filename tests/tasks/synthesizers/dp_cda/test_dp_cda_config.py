@@ -1,0 +1,64 @@
+import pytest
+from pydantic import ValidationError
+
+from privacy.errors import ConfigurationError
+from tasks.synthesizers.dp_cda.config import DpCdaConfig
+
+
+def test_equal_sizes_come_from_the_declared_patients():
+    assert DpCdaConfig(patients=600, order_of_mixture=4).sizes(3) == (200.0, 200.0, 200.0)
+
+
+def test_declared_sizes_are_taken_as_they_are():
+    assert DpCdaConfig(class_sizes=(500, 80), order_of_mixture=80).sizes(2) == (500.0, 80.0)
+
+
+def test_an_order_above_a_declared_class_is_refused_at_load():
+    with pytest.raises(ValidationError, match="as many patients as order_of_mixture") as refused:
+        DpCdaConfig(class_sizes=(500, 79), order_of_mixture=80)
+    assert "lower order_of_mixture, or join or leave out rare classes" in str(refused.value)
+
+
+def test_no_class_sizes_at_all_are_refused():
+    with pytest.raises(ValidationError, match="as many patients as order_of_mixture"):
+        DpCdaConfig(class_sizes=())
+
+
+def test_a_sampling_rate_above_one_is_refused():
+    with pytest.raises(ConfigurationError, match="ORDER_ABOVE_CLASS") as refused:
+        DpCdaConfig(patients=600, order_of_mixture=201).sizes(3)
+    assert "= 200, found 201: the sampling rate would be above 1" in str(refused.value)
+    assert refused.value.exit_code == 2
+
+
+def test_sizes_for_other_labels_are_refused():
+    with pytest.raises(ConfigurationError, match="CLASS_SIZES_INVALID") as refused:
+        DpCdaConfig(class_sizes=(500, 80)).sizes(3)
+    assert "for each of the 3 labels, found 2; give them in the order" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"order_of_mixture": 0},
+        {"mixtures_per_class": 1},
+        {"patients": 0},
+        {"l2_clip_norm": 0.0},
+        {"l2_clip_norm": float("nan")},
+        {"scale": 0.0},
+        {"count_share": 1.0},
+        {"sampling": "systematic"},
+        {"class_sizes": (100, 0)},
+        {"published": {"label_share": 1.0}},
+        {"sigma_y": 1.0},
+    ],
+)
+def test_settings_outside_their_ranges_are_refused(wrong):
+    with pytest.raises(ValidationError):
+        DpCdaConfig(**wrong)
+
+
+def test_every_setting_says_what_it_is():
+    for model in (DpCdaConfig, type(DpCdaConfig().published)):
+        for name, setting in model.model_fields.items():
+            assert name in {"kind", "published"} or setting.description, name

@@ -1,0 +1,177 @@
+import math
+from functools import cache
+
+import mpmath
+import numpy as np
+import pytest
+from dp_accounting import dp_event
+from dp_accounting.privacy_accountant import NeighboringRelation
+from dp_accounting.rdp import RdpAccountant
+
+from privacy.errors import ConfigurationError, InputError
+from privacy.parameters import PrivacyParameters
+from tasks.synthesizers.dp_cda import published
+from tasks.synthesizers.dp_cda.config import DpCdaConfig, PublishedSettings
+from tasks.synthesizers.dp_cda.mixing import ClassPool
+from tasks.synthesizers.dp_cda.published import (
+    MixingNoise,
+    PublishedDpCda,
+    ZScore,
+    clipped,
+    noisy_mixtures,
+    theorem_1_epsilon,
+    theorem_1_noise,
+)
+from tasks.synthesizers.encoded import EncodingDomain
+
+MNIST = {"order": 4, "n_records": 60_000, "n_outputs": 60_000}
+
+
+@pytest.fixture(autouse=True)
+def few_orders(monkeypatch):
+    """Orders in which the least of these tests lies: the others take seconds."""
+    monkeypatch.setattr(published, "ORDERS", tuple(range(3, 20)))
+
+
+def printed_theorem(noise_multiplier, *, order, n_records, n_outputs, delta, orders=range(3, 20)):
+    """Theorem 1 in 60 digits, with the even arguments of its source, and its simpler bound."""
+    with mpmath.workdps(60):
+        rate, inverse = mpmath.mpf(order) / n_records, 1 / mpmath.mpf(noise_multiplier) ** 2
+
+        @cache
+        def alternating(j):
+            return mpmath.fsum(
+                (-1) ** i * mpmath.binomial(j, i) * mpmath.exp((i - 1) * i * inverse / 2)
+                for i in range(j + 1)
+            )
+
+        first = min(4 * (mpmath.exp(inverse) - 1), 2 * mpmath.exp(inverse))
+        claims = []
+        for alpha in orders:
+            rest = mpmath.fsum(
+                rate**j
+                * mpmath.binomial(alpha, j)
+                * min(
+                    4 * mpmath.sqrt(alternating(2 * (j // 2)) * alternating(2 * -(-j // 2))),
+                    2 * mpmath.exp((j - 1) * j * inverse / 2),
+                )
+                for j in range(3, alpha + 1)
+            )
+            inner = 1 + rate**2 * mpmath.binomial(alpha, 2) * first + rest
+            renyi = n_outputs * mpmath.log(inner) / (alpha - 1)
+            claims.append(renyi + mpmath.log(1 / mpmath.mpf(delta)) / (alpha - 1))
+        return float(min(claims))
+
+
+@pytest.mark.parametrize("noise_multiplier", [0.4, 0.5])
+def test_theorem_1_equals_the_form_of_its_source(noise_multiplier):
+    found = theorem_1_epsilon(noise_multiplier, **MNIST, delta=1e-5)
+    assert found == pytest.approx(printed_theorem(noise_multiplier, **MNIST, delta=1e-5), rel=1e-6)
+
+
+def test_theorem_claims_more_than_a_tighter_conversion():
+    # Flaw A5, with the conversion of Canonne, Kamath and Steinke 2020.
+    engine = RdpAccountant(
+        orders=list(range(3, 20)), neighboring_relation=NeighboringRelation.REPLACE_ONE
+    )
+    noise = dp_event.GaussianDpEvent(0.4)
+    engine.compose(dp_event.SampledWithoutReplacementDpEvent(60_000, 4, noise), 60_000)
+    assert engine.get_epsilon(1e-5) < theorem_1_epsilon(0.4, **MNIST, delta=1e-5)
+
+
+def test_noise_is_the_least_that_theorem_1_allows():
+    parameters = PrivacyParameters(epsilon=10.0, delta=1e-5)
+    noise = theorem_1_noise(parameters, **MNIST, l2_clip_norm=3.0, label_share=0.25)
+    # epsilon(alpha) = alpha / l^2 (2 c^2 / sigma_x^2 + 1 / sigma_y^2) = alpha / (2 z^2).
+    inverse = 2 / 4**2 * (2 * 3.0**2 / noise.record_stddev**2 + 1 / noise.label_stddev**2)
+    multiplier = inverse**-0.5
+    assert (2 / 4**2 / noise.label_stddev**2) / inverse == pytest.approx(0.25)
+    assert theorem_1_epsilon(multiplier * (1 + 1e-9), **MNIST, delta=1e-5) <= 10.0
+    assert theorem_1_epsilon(multiplier * (1 - 2e-3), **MNIST, delta=1e-5) > 10.0
+
+
+def test_refuses_an_epsilon_that_no_noise_reaches():
+    with pytest.raises(ConfigurationError, match="CALIBRATION_UNREACHABLE") as refused:
+        theorem_1_noise(
+            PrivacyParameters(epsilon=1e-4, delta=1e-6),
+            **MNIST,
+            l2_clip_norm=1.0,
+            label_share=0.25,
+        )
+    assert "choose a larger epsilon or fewer mixtures_per_class" in str(refused.value)
+
+
+def test_z_score_and_its_inverse():
+    records = np.array([[1.0, 5.0, 0.2], [3.0, 5.0, 0.4], [5.0, 5.0, 0.9]])
+    z_score = ZScore.of(records)
+    scaled = z_score.apply(records)
+    np.testing.assert_allclose(scaled.mean(axis=0), 0.0, atol=1e-12)
+    # A feature without variance, which the paper would divide by zero.
+    np.testing.assert_allclose(scaled.std(axis=0), [1.0, 0.0, 1.0])
+    np.testing.assert_allclose(z_score.undo(scaled), records)
+
+
+def test_clipping_shortens_long_records_only():
+    records = np.array([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]])
+    np.testing.assert_allclose(clipped(records, 1.0), [[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]])
+
+
+def test_label_noise_turns_labels_over():
+    pool = ClassPool(records=np.zeros((4, 2)), label=1, order=2, n_mixtures=4_000)
+    rng = np.random.default_rng(0)
+    noise = MixingNoise(record_stddev=0.5, label_stddev=1.0)
+    mixtures, labels = noisy_mixtures((pool, 2, noise, rng))
+    assert mixtures.std() == pytest.approx(0.5, rel=0.05)
+    # The other label wins if a normal variable of deviation sqrt(2) exceeds one.
+    turned = math.erfc(1 / math.sqrt(2) / math.sqrt(2)) / 2
+    assert (labels != 1).mean() == pytest.approx(turned, abs=0.03)
+    _, kept = noisy_mixtures((pool, 2, None, rng))
+    assert (kept == 1).all()
+
+
+def domain(n_labels=2):
+    return EncodingDomain(
+        column_names=("a", "b"),
+        n_codes=(11, 3),
+        has_missing=(False, False),
+        numeric=(True, False),
+        label_levels=tuple("xyz"[:n_labels]),
+    )
+
+
+def table(n, seed=0):
+    rng = np.random.default_rng(seed)
+    labels = np.arange(n) % 2
+    codes = np.stack([rng.integers(0, 5, n) + 6 * labels, rng.integers(0, 2, n) + labels], axis=1)
+    return codes.astype(np.uint16), labels.astype(np.uint16)
+
+
+def test_synthesizes_valid_records_of_every_class():
+    config = DpCdaConfig(
+        order_of_mixture=20, mixtures_per_class=30, published=PublishedSettings(l2_clip_norm=1.5)
+    )
+    method = PublishedDpCda(domain(), config, PrivacyParameters(epsilon=500.0, delta=1e-5))
+    codes, labels = method.synthesize(*table(200), np.random.default_rng(0))
+    assert codes.dtype == labels.dtype == np.uint16
+    assert codes.shape == (60, 2)
+    assert (codes < [11, 3]).all()
+    # Little noise: the classes of the first column, 0-4 and 6-10, stay apart.
+    assert ((codes[:, 0] >= 5) == (labels == 1)).mean() > 0.9
+
+
+def test_is_the_same_whoever_maps():
+    config = DpCdaConfig(order_of_mixture=2, mixtures_per_class=5)
+    method = PublishedDpCda(domain(), config, PrivacyParameters(epsilon=10.0, delta=1e-5))
+    first = method.synthesize(*table(40), np.random.default_rng(4))
+    second = method.synthesize(
+        *table(40), np.random.default_rng(4), lambda f, items: [f(item) for item in items]
+    )
+    np.testing.assert_array_equal(first[0], second[0])
+    np.testing.assert_array_equal(first[1], second[1])
+
+
+def test_a_class_smaller_than_the_order():
+    config = DpCdaConfig(order_of_mixture=30, patients=100, published=PublishedSettings())
+    method = PublishedDpCda(domain(), config, PrivacyParameters(epsilon=10.0, delta=1e-5))
+    with pytest.raises(InputError, match="CLASS_TOO_SMALL: expected at least order_of_mixture"):
+        method.synthesize(*table(40), np.random.default_rng(0))

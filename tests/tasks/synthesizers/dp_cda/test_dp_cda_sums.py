@@ -1,0 +1,172 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tasks.synthesizers.dp_cda.sums import (
+    RecordMap,
+    class_counts,
+    group_sums,
+    groups_of,
+    largest_norm,
+    sampled_sums,
+)
+from tasks.synthesizers.sampling import PoissonCoins
+from tasks.synthesizers.statistics import SUM_SCALE
+from tasks.synthesizers.vectors import VectorMap
+
+N_GROUPS = 3
+
+
+def record_map(small, clip=0.9, centre=0.25, scale=0.5):
+    return RecordMap(vectors=VectorMap(small.domain), centre=centre, scale=scale, l2_clip_norm=clip)
+
+
+def coins(probability=0.5, n_draws=6, shard="shard 0", key=b"k" * 32):
+    return PoissonCoins(
+        key=key, probability=probability, first_draw=0, n_draws=n_draws, shard=shard
+    )
+
+
+def scaled_slowly(mapping, codes):
+    """One record after the other."""
+    for vector in mapping.vectors.vectors(codes):
+        moved = (vector - mapping.centre) / mapping.scale
+        norm = np.linalg.norm(moved)
+        yield moved if norm <= mapping.l2_clip_norm else moved * mapping.l2_clip_norm / norm
+
+
+def test_records_are_scaled_and_clipped_one_by_one(small):
+    mapping = record_map(small, clip=2.0)
+    codes = small.rows(small.patients(60, 0)).codes
+    scaled = mapping.scaled(codes)
+    np.testing.assert_allclose(scaled, list(scaled_slowly(mapping, codes)), rtol=1e-14)
+    norms = np.linalg.norm(scaled, axis=1)
+    assert norms.max() == pytest.approx(2.0)
+    assert norms.min() < 1.99
+
+
+def test_without_clipping_the_map_back_finds_the_record(small):
+    mapping = record_map(small, clip=100.0)
+    codes = small.rows(small.patients(60, 0)).codes
+    np.testing.assert_array_equal(mapping.codes(mapping.scaled(codes)), codes)
+
+
+@pytest.mark.parametrize("centre", [0.0, 0.25, 0.5, 0.9])
+def test_no_record_is_longer_than_the_largest_norm(small, centre):
+    vectors = VectorMap(small.domain)
+    bound = largest_norm(vectors.blocks, centre=centre, scale=0.5)
+    codes = np.array(
+        [[a, b, c] for a in range(4) for b in range(2) for c in range(3)], dtype=np.uint16
+    )
+    norms = np.linalg.norm((vectors.vectors(codes) - centre) / 0.5, axis=1)
+    # Missing numbers are in the middle, so a bound over blocks need not be attained.
+    assert 0.8 * bound <= norms.max() <= bound * (1 + 1e-12)
+
+
+def test_group_sums_equal_a_loop_over_records(small, monkeypatch):
+    monkeypatch.setattr("tasks.synthesizers.dp_cda.sums._ROWS_AT_ONCE", 7)
+    mapping, rows = record_map(small), small.rows(small.patients(40, 1))
+    expected = np.zeros((N_GROUPS, 2, mapping.vectors.width), dtype=np.int64)
+    group = groups_of(rows, n_groups=N_GROUPS)
+    for row, vector in enumerate(scaled_slowly(mapping, rows.codes)):
+        grid = np.trunc(vector * rows.weight[row] * SUM_SCALE).astype(np.int64)
+        expected[group[row], rows.label[row]] += grid
+    found = group_sums(rows, record_map=mapping, n_labels=2, n_groups=N_GROUPS)
+    # A grid point of each record: the loop rounds the norm in another order.
+    np.testing.assert_allclose(found, expected, atol=len(rows))
+    assert found.dtype == np.int64
+
+
+def test_sampled_sums_equal_a_loop_over_draws(small):
+    mapping, rows = record_map(small), small.rows(small.patients(30, 2))
+    found = sampled_sums(rows, coins=coins(), record_map=mapping, n_labels=2)
+    included = coins().included(30)
+    for draw in range(6):
+        expected = np.zeros((2, mapping.vectors.width))
+        for row, vector in enumerate(scaled_slowly(mapping, rows.codes)):
+            if included[draw, rows.patient[row]]:
+                expected[rows.label[row]] += np.trunc(vector * rows.weight[row] * SUM_SCALE)
+        np.testing.assert_allclose(found[draw], expected, atol=len(rows))
+
+
+def test_class_counts_are_the_weights_of_each_class(small):
+    rows = small.rows(small.patients(30, 3))
+    counts = class_counts(rows, n_labels=2) / SUM_SCALE
+    np.testing.assert_allclose(
+        counts, [rows.weight[rows.label == 0].sum(), rows.weight[rows.label == 1].sum()], atol=1e-5
+    )
+    assert counts.sum() == pytest.approx(30, abs=1e-4)
+
+
+def test_a_rate_of_one_samples_everybody(small):
+    mapping, rows = record_map(small), small.rows(small.patients(20, 4))
+    all_of_them = group_sums(rows, record_map=mapping, n_labels=2, n_groups=1)
+    drawn = sampled_sums(
+        rows, coins=coins(probability=1.0, n_draws=2), record_map=mapping, n_labels=2
+    )
+    np.testing.assert_array_equal(drawn, np.concatenate([all_of_them, all_of_them]))
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_shards_and_orders_do_not_change_the_sums(small, in_shards, seed):
+    mapping, rows = record_map(small), small.rows(small.patients(15, seed))
+    rng = np.random.default_rng(seed)
+    shards = in_shards(rows, rng.permutation(len(rows)), rng.integers(0, len(rows), 2))
+    arguments = {"record_map": mapping, "n_labels": 2, "n_groups": N_GROUPS}
+    np.testing.assert_array_equal(
+        sum(group_sums(shard, **arguments) for shard in shards), group_sums(rows, **arguments)
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_one_patient_moves_the_sums_by_at_most_the_clip_norm(small, seed):
+    mapping, patients = record_map(small), small.patients(8, seed)
+    with_patient, without = small.rows(patients), small.rows(patients[:-1])
+    arguments = {"record_map": mapping, "n_labels": 2}
+    moved = {
+        "groups": group_sums(with_patient, n_groups=N_GROUPS, **arguments)
+        - group_sums(without, n_groups=N_GROUPS, **arguments),
+        "samples": sampled_sums(with_patient, coins=coins(), **arguments)
+        - sampled_sums(without, coins=coins(), **arguments),
+    }
+    bound = mapping.l2_clip_norm * SUM_SCALE
+    assert np.linalg.norm(moved["groups"]) <= bound
+    included = coins().included(8)[:, -1]
+    for draw, sampled in enumerate(included):
+        # In the sample: at most the norm. Not in it: nothing.
+        assert np.linalg.norm(moved["samples"][draw]) <= bound * sampled
+    counts = class_counts(with_patient, n_labels=2) - class_counts(without, n_labels=2)
+    assert np.linalg.norm(counts) <= SUM_SCALE
+
+
+def test_a_patient_of_one_long_record_attains_the_bound(small):
+    mapping = record_map(small, clip=0.5)
+    rows = small.rows([(0, [((2, 1, 2), 1)])])
+    norm = np.linalg.norm(group_sums(rows, record_map=mapping, n_labels=2, n_groups=4))
+    assert norm == pytest.approx(0.5 * SUM_SCALE, rel=1e-6)
+
+
+def test_a_group_depends_on_the_record_alone(small, take_rows):
+    rows = small.rows(small.patients(200, 5))
+    order = np.random.default_rng(0).permutation(len(rows))
+    groups = groups_of(rows, n_groups=7)
+    np.testing.assert_array_equal(groups_of(take_rows(rows, order), n_groups=7), groups[order])
+    np.testing.assert_array_equal(groups_of(take_rows(rows, [3]), n_groups=7), groups[[3]])
+
+
+def test_different_records_spread_over_the_groups():
+    from tasks.synthesizers.encoded import EncodedRows
+
+    rng = np.random.default_rng(6)
+    n = 7_000
+    rows = EncodedRows(
+        codes=rng.integers(0, 256, (n, 4)).astype(np.uint16),
+        label=np.zeros(n, dtype=np.uint16),
+        weight=np.ones(n),
+        fold=np.zeros(n, dtype=np.uint8),
+    )
+    sizes = np.bincount(groups_of(rows, n_groups=7), minlength=7)
+    assert abs(sizes - 1_000).max() < 5 * np.sqrt(1_000 * 6 / 7)

@@ -1,0 +1,187 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privacy.errors import ConfigurationError
+from privacy.events import DiscreteGaussianEvent, RepeatedEvent
+from privacy.parameters import Guarantee
+from privacy.randomness import SeededNoise
+from tasks.synthesizers.base import measure
+from tasks.synthesizers.curator import Curator, InProcessCompute
+from tasks.synthesizers.dp_cda import synthesizer
+from tasks.synthesizers.dp_cda.config import DpCdaConfig
+from tasks.synthesizers.dp_cda.sums import RecordMap, class_counts, groups_of, sampled_sums
+from tasks.synthesizers.dp_cda.synthesizer import COUNTS, SUMS, DpCda
+from tasks.synthesizers.sampling import PoissonCoins
+
+
+class NoNoise:
+    tainted = True
+
+    def discrete_gaussian(self, shape, *, noise_stddev):
+        return np.zeros(shape, dtype=np.int64)
+
+    def secret_key(self):
+        return b"s" * 32
+
+
+GROUPS = DpCdaConfig(patients=40, order_of_mixture=5, sampling="groups")
+POISSON = DpCdaConfig(
+    patients=40, order_of_mixture=5, sampling="poisson", mixtures_per_class=7, l2_clip_norm=1.0
+)
+
+
+def released_of(method, rows, noise_source=None, mu=5.0):
+    curator = Curator(
+        plan=method.plan(mu=mu),
+        compute=InProcessCompute([rows]),
+        noise_source=NoNoise() if noise_source is None else noise_source,
+    )
+    return curator, measure(method, curator, mu=mu)
+
+
+def test_plan_of_groups_is_two_gaussians(small):
+    method = DpCda(small.domain, GROUPS)
+    assert method.guarantee is Guarantee.PROVEN
+    plan = method.plan(mu=0.5)
+    counts, sums = plan.statistics
+    assert (counts.name, counts.shape) == (COUNTS, (2,))
+    # 20 patients in a class, five in a group; age with its flag, ward, lab: four coordinates.
+    assert (sums.name, sums.shape, sums.is_series) == (SUMS, (4, 2, 4), False)
+    assert all(isinstance(event, DiscreteGaussianEvent) for event in plan.event.events)
+    assert counts.unit_noise_stddev == pytest.approx(1 / 0.5 / np.sqrt(0.02), rel=1e-6)
+    # Largest norm of three columns, one of them with a flag: two.
+    assert sums.unit_noise_stddev == pytest.approx(2.0 / 0.5 / np.sqrt(0.98), rel=1e-6)
+
+
+def test_plan_of_poisson_samples_is_a_series_at_the_public_rate(small):
+    method = DpCda(small.domain, POISSON)
+    sums = method.plan(mu=0.5)[SUMS]
+    assert sums.shape == (2, 4)
+    assert (sums.sampling_probability, sums.n_draws) == (0.25, 7)
+    assert isinstance(sums.event, RepeatedEvent)
+    # Less noise than without sampling, with the same number of draws.
+    assert sums.unit_noise_stddev < np.sqrt(7) / 0.5
+
+
+def test_unequal_classes_are_sampled_at_the_rate_of_the_smallest(small):
+    for sampling, expected in (("poisson", 5 / 25), ("groups", 1 / 5)):
+        config = DpCdaConfig(class_sizes=(100, 25), order_of_mixture=5, sampling=sampling)
+        assert DpCda(small.domain, config).sampling_probability == expected
+
+
+def test_group_means_equal_a_hand_calculation_without_noise(small):
+    method, rows = DpCda(small.domain, GROUPS), small.rows(small.patients(40, 1))
+    curator, released = released_of(method, rows)
+    group = groups_of(rows, n_groups=4)
+    vectors = method.record_map.vectors.vectors(rows.codes)
+    for label in range(2):
+        size = rows.weight[rows.label == label].sum()
+        for number in range(4):
+            member = (group == number) & (rows.label == label)
+            total = (rows.weight[member, None] * vectors[member]).sum(axis=0)
+            np.testing.assert_allclose(
+                released["mixtures"][number, label], total / (size / 4), atol=1e-5
+            )
+    assert curator.event == method.plan(mu=5.0).event
+
+
+def test_sampled_means_equal_a_hand_calculation_without_noise(small, monkeypatch):
+    monkeypatch.setattr(synthesizer, "DRAWS_PER_STAGE", 3)
+    method, rows = DpCda(small.domain, POISSON), small.rows(small.patients(40, 2))
+    assert [stage.name for stage in method.stages(mu=5.0)] == [
+        "class-counts", "mix-01-of-03", "mix-02-of-03", "mix-03-of-03"
+    ]  # fmt: skip
+    curator, released = released_of(method, rows)
+    coins = PoissonCoins(key=b"s" * 32, probability=0.25, first_draw=0, n_draws=7, shard="shard 0")
+    sums = sampled_sums(rows, coins=coins, record_map=method.record_map, n_labels=2)
+    counts = class_counts(rows, n_labels=2)
+    np.testing.assert_allclose(released["mixtures"], sums / (0.25 * counts[:, None]), atol=1e-5)
+    assert curator.event == method.plan(mu=5.0).event
+
+
+@pytest.mark.parametrize("config", [GROUPS, POISSON])
+def test_samples_are_valid_records_of_the_released_classes(small, config):
+    method = DpCda(small.domain, config)
+    _, released = released_of(method, small.rows(small.patients(40, 3)), SeededNoise(0), mu=0.1)
+    codes, labels = method.sample(released, n_rows=500, rng=np.random.default_rng(0))
+    assert codes.dtype == labels.dtype == np.uint16
+    assert codes.shape == (500, 3)
+    assert (codes < small.domain.n_codes).all()
+    found = np.bincount(labels, minlength=2) / 500
+    np.testing.assert_allclose(found, released["label_frequencies"], atol=0.12)
+
+
+def test_without_noise_and_mixing_the_records_come_back(small):
+    # One patient in each mixture: what is released without noise is what went in.
+    patients = [(0, [((n % 4, n % 2, n % 3), n % 2)]) for n in range(12)]
+    rows = small.rows(patients)
+    released = {
+        "label_frequencies": np.array([0.5, 0.5]),
+        "mixtures": np.stack(
+            [
+                DpCda(small.domain, GROUPS).record_map.scaled(rows.codes[rows.label == label])
+                for label in range(2)
+            ],
+            axis=1,
+        ),
+    }
+    codes, labels = DpCda(small.domain, GROUPS).sample(
+        released, n_rows=400, rng=np.random.default_rng(1)
+    )
+    pairs = {(*code, label) for code, label in zip(codes.tolist(), labels.tolist(), strict=True)}
+    assert pairs == {
+        (*code, label) for code, label in zip(rows.codes.tolist(), rows.label.tolist(), strict=True)
+    }
+
+
+def test_a_mixture_comes_again_only_after_all_others(small):
+    method = DpCda(small.domain, GROUPS)
+    mixtures = np.zeros((4, 2, 4))
+    mixtures[:, :, 0] = np.array([0, 1, 2, 3])[:, None] / 2
+    mixtures[3, :, :2] = (0.5, 1.0)
+    codes, _ = method.sample(
+        {"label_frequencies": np.array([1.0, 0.0]), "mixtures": mixtures},
+        n_rows=10,
+        rng=np.random.default_rng(2),
+    )
+    counts = np.bincount(codes[:, 0], minlength=4)
+    assert sorted(counts) == [2, 2, 3, 3]
+
+
+def test_a_class_without_records_is_released_as_any_other(small):
+    rows = small.rows([(0, [((1, 0, 1), 0)]), (1, [((2, 1, 2), 0)])])
+    method = DpCda(small.domain, GROUPS)
+    _, released = released_of(method, rows)
+    assert np.isfinite(released["mixtures"]).all()
+    codes, _ = method.sample(released, n_rows=20, rng=np.random.default_rng(0))
+    assert (codes < small.domain.n_codes).all()
+
+
+@settings(max_examples=15, deadline=None)
+@given(declared=st.integers(10, 400), order=st.integers(1, 5))
+def test_declared_sizes_change_no_sensitivity(small, declared, order):
+    config = DpCdaConfig(patients=declared, order_of_mixture=order, sampling="groups")
+    sums = DpCda(small.domain, config).plan(mu=0.5)[SUMS]
+    assert sums.unit_noise_stddev == pytest.approx(2.0 / 0.5 / np.sqrt(0.98), rel=1e-6)
+
+
+def test_settings_that_do_not_fit_the_domain_are_refused_before_a_plan(small):
+    with pytest.raises(ConfigurationError, match="ORDER_ABOVE_CLASS"):
+        DpCda(small.domain, DpCdaConfig(patients=100, order_of_mixture=64))
+    with pytest.raises(ConfigurationError, match="CLASS_SIZES_INVALID"):
+        DpCda(small.domain, DpCdaConfig(class_sizes=(100, 100, 100)))
+
+
+def test_mixtures_that_would_fill_the_memory_are_refused(small):
+    config = DpCdaConfig(patients=10**9, order_of_mixture=1, sampling="groups")
+    with pytest.raises(ConfigurationError, match="MIXTURES_TOO_MANY") as refused:
+        DpCda(small.domain, config)
+    assert "raise order_of_mixture or lower mixtures_per_class" in str(refused.value)
+
+
+def test_clipping_above_the_largest_norm_adds_no_noise(small):
+    method = DpCda(small.domain, DpCdaConfig(patients=40, order_of_mixture=5, l2_clip_norm=9.0))
+    assert isinstance(method.record_map, RecordMap)
+    assert method.record_map.l2_clip_norm == 2.0

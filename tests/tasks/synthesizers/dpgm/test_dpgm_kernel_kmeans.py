@@ -1,0 +1,242 @@
+"""Private k-means: exact points, slow references, brute-force neighbours, post-processing."""
+
+import math
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privacy.sensitivity import weighted_sum_l2_sensitivity
+from tasks.synthesizers.dpgm.embedding import POINT_SCALE, build_embedding, public_length_scale
+from tasks.synthesizers.dpgm.kernel_kmeans import (
+    Clustering,
+    cluster_means,
+    cluster_sums,
+    count_share,
+    move_centres,
+    sizes_and_means,
+    start_clustering,
+    to_centres,
+)
+from tasks.synthesizers.statistics import SUM_SCALE
+from tasks.synthesizers.vectors import VectorMap
+
+BOUND = weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE)
+SEEDS = st.integers(0, 2**32 - 1)
+FORMS = [
+    {"features": "fourier", "length_scale": 0.7, "l2_clip_norm": None},
+    {"features": "fourier", "length_scale": 1e-3, "l2_clip_norm": None},
+    {"features": "plain", "length_scale": None, "l2_clip_norm": None},
+    {"features": "plain", "length_scale": None, "l2_clip_norm": 0.9},
+]
+
+
+def embedding_of(small, form, *, with_label=True, n_features=8):
+    return build_embedding(
+        VectorMap(small.domain, with_label=with_label),
+        n_features=n_features,
+        public_seed=5,
+        **form,
+    )
+
+
+def clustering_of(small, form, seed, n_clusters=3):
+    """Centres as a release could have them, the last one not alive."""
+    embedding = embedding_of(small, form)
+    rng = np.random.default_rng(seed)
+    return Clustering(
+        embedding=embedding,
+        centres=to_centres(0.4 * rng.standard_normal((n_clusters, embedding.width))),
+        alive=np.arange(n_clusters) < n_clusters - 1,
+    )
+
+
+def all_records(small):
+    codes = list(product(*(range(width) for width in small.domain.n_codes)))
+    return [(list(code), label) for code in codes for label in range(small.domain.n_labels)]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_points_are_whole_numbers_of_norm_at_most_one(small, form):
+    rows = small.rows([(0, [record]) for record in all_records(small)])
+    points = embedding_of(small, form).points(rows.codes, rows.label)
+    assert (points == np.trunc(points)).all()
+    norms = np.array([math.sqrt(sum(Fraction(v) ** 2 for v in p)) for p in points]) / POINT_SCALE
+    assert norms.max() <= 1.0
+    if form["features"] == "fourier":
+        assert norms.min() > 1.0 - 1e-5
+
+
+def test_products_of_fourier_features_are_near_the_kernel(small):
+    form = {"features": "fourier", "length_scale": 1.3, "l2_clip_norm": None}
+    embedding = embedding_of(small, form, n_features=4_000)
+    rows = small.rows([(0, [record]) for record in all_records(small)])
+    vectors = embedding.vector_map.vectors(rows.codes, rows.label)
+    points = embedding.points(rows.codes, rows.label) / POINT_SCALE
+    squared = np.square(vectors[:, None] - vectors[None]).sum(axis=2)
+    kernel = np.exp(-squared / (2.0 * 1.3**2))
+    assert np.abs(points @ points.T - kernel).max() < 0.1
+
+
+def test_the_public_length_scale_is_half_the_distance_of_two_uniform_records(small):
+    vector_map = VectorMap(small.domain, with_label=True)
+    # A number with missing (1/6 + 1/2), two levels (1/2), a number (1/6), two labels (1/2).
+    assert public_length_scale(vector_map) == pytest.approx(0.5 * math.sqrt(2 / 6 + 3 / 2))
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=SEEDS, form=st.sampled_from(FORMS))
+def test_sums_equal_a_record_by_record_reference(small, seed, form):
+    clustering = clustering_of(small, form, seed)
+    rows = small.rows(small.patients(9, seed))
+    share = clustering.count_share
+    expected = np.zeros((3, 1 + clustering.embedding.width), dtype=np.int64)
+    for index in range(len(rows)):
+        one = slice(index, index + 1)
+        point = clustering.embedding.points(rows.codes[one], rows.label[one])[0]
+        distances = [
+            sum((Fraction(a) - Fraction(b)) ** 2 for a, b in zip(point, centre, strict=True))
+            for centre in clustering.centres[:2]
+        ]
+        line = [math.sqrt(share), *(point * (math.sqrt(1 - share) / POINT_SCALE))]
+        cluster = distances.index(min(distances))
+        for place, value in enumerate(line):
+            expected[cluster, place] += int(value * (rows.weight[index] * SUM_SCALE))
+    assert (cluster_sums(rows, clustering=clustering) == expected).all()
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=SEEDS, form=st.sampled_from(FORMS), cut=st.integers(0, 12))
+def test_sums_do_not_depend_on_order_or_shards(small, take_rows, in_shards, seed, form, cut):
+    clustering = clustering_of(small, form, seed)
+    rows = small.rows(small.patients(12, seed))
+    order = np.random.default_rng(seed).permutation(len(rows))
+    shards = in_shards(rows, order, [min(cut, len(rows))])
+    parts = [cluster_sums(shard, clustering=clustering) for shard in shards]
+    assert (np.sum(parts, axis=0) == cluster_sums(rows, clustering=clustering)).all()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_patient_moves_counts_and_sums_by_more_than_the_sensitivity(small, form):
+    records, largest = all_records(small), 0.0
+    clustering = clustering_of(small, form, 1)
+    vector_map = VectorMap(small.domain, with_label=True)
+    empty = small.rows([])
+    patients = [[record] for record in records]
+    patients += [[a, b] for a in records[::5] for b in records[::7]]
+    for patient in patients:
+        rows = small.rows([(0, patient)])
+        for contribution, public in (
+            (cluster_sums, {"clustering": clustering}),
+            (cluster_means, {"clustering": clustering, "vector_map": vector_map}),
+        ):
+            exact = contribution(rows, **public)
+            assert exact.dtype == np.int64
+            assert (contribution(empty, **public) == 0).all()
+            norm = math.sqrt(sum(int(v) ** 2 for v in exact.ravel()))
+            assert norm <= BOUND
+            largest = max(largest, norm)
+    # Attained, but by plain vectors only where a record is as long as the clipping norm.
+    if form["features"] == "fourier" or form["l2_clip_norm"]:
+        assert largest > 0.99 * BOUND
+
+
+def test_a_patient_in_two_clusters_stays_inside_the_same_bound(small):
+    clustering = clustering_of(small, FORMS[0], 3)
+    records = all_records(small)
+    rows = small.rows([(0, [record]) for record in records])
+    cluster = clustering.assign(rows.codes, rows.label)
+    pair = [records[int(np.argmax(cluster == 0))], records[int(np.argmax(cluster == 1))]]
+    exact = cluster_sums(small.rows([(0, pair)]), clustering=clustering)
+    assert (exact[:2, 0] > 0).all()
+    assert math.sqrt(sum(int(v) ** 2 for v in exact.ravel())) <= BOUND
+
+
+def test_dead_clusters_take_no_records(small):
+    clustering = clustering_of(small, FORMS[0], 4)
+    rows = small.rows(small.patients(40, 1))
+    assert set(clustering.assign(rows.codes, rows.label)) <= {0, 1}
+
+
+def test_moved_centres_are_the_means_where_there_is_no_noise(small):
+    form = FORMS[0]
+    start = start_clustering(embedding_of(small, form), n_clusters=3, public_seed=2)
+    rows = small.rows(small.patients(60, 8))
+    noisy = cluster_sums(rows, clustering=start) / SUM_SCALE
+    moved = move_centres(start, noisy, noise_stddev=1e-9, public_seed=1)
+    points = start.embedding.points(rows.codes, rows.label)
+    cluster = start.assign(rows.codes, rows.label)
+    filled = [index for index in range(3) if (cluster == index).sum() > 3]
+    assert filled
+    for index in filled:
+        mean = np.average(points[cluster == index], axis=0, weights=rows.weight[cluster == index])
+        assert np.abs(moved.centres[index] - mean).max() < 1e-4 * POINT_SCALE
+
+
+def test_a_cluster_that_is_all_noise_is_placed_anew_inside_the_ball(small):
+    start = start_clustering(embedding_of(small, FORMS[0]), n_clusters=4, public_seed=2)
+    noisy = np.zeros((4, 1 + start.embedding.width))
+    noisy[0, 0] = 1_000.0
+    noisy[0, 1] = 700.0
+    moved = move_centres(start, noisy, noise_stddev=1.0, public_seed=1)
+    assert len({tuple(centre) for centre in moved.centres}) == 4
+    assert (np.linalg.norm(moved.centres, axis=1) <= POINT_SCALE).all()
+    # All noise, counts below zero included: still centres inside the ball.
+    wild = np.random.default_rng(0).normal(0.0, 1e6, noisy.shape)
+    moved = move_centres(start, wild, noise_stddev=1e6, public_seed=1)
+    assert np.isfinite(moved.centres).all()
+    assert (np.linalg.norm(moved.centres, axis=1) <= POINT_SCALE).all()
+
+
+def test_clusters_that_are_apart_are_found(small):
+    """Two kinds of records that share nothing, and two centres from a public seed."""
+    kinds = [([0, 0, 0], 0), ([2, 1, 2], 1)]
+    rows = small.rows([(0, [kinds[index % 2]]) for index in range(200)])
+    form = {"features": "fourier", "length_scale": None, "l2_clip_norm": None}
+    clustering = start_clustering(
+        embedding_of(small, form, n_features=32), n_clusters=2, public_seed=1
+    )
+    rng = np.random.default_rng(1)
+    for index in range(5):
+        exact = cluster_sums(rows, clustering=clustering) / SUM_SCALE
+        noisy = exact + rng.normal(0.0, 0.5, exact.shape)
+        clustering = move_centres(clustering, noisy, noise_stddev=0.5, public_seed=index)
+    cluster = clustering.assign(rows.codes, rows.label)
+    assert set(cluster[::2]) != set(cluster[1::2])
+    assert len(set(cluster)) == 2
+
+
+def test_sizes_and_means_come_back(small):
+    vector_map = VectorMap(small.domain, with_label=True)
+    clustering = clustering_of(small, FORMS[0], 3)
+    rows = small.rows(small.patients(50, 3))
+    exact = cluster_means(rows, clustering=clustering, vector_map=vector_map) / SUM_SCALE
+    sizes, means = sizes_and_means(exact, vector_map=vector_map)
+    cluster = clustering.assign(rows.codes, rows.label)
+    vectors = vector_map.vectors(rows.codes, rows.label)
+    for index in range(2):
+        weight = rows.weight[cluster == index]
+        assert len(weight)
+        assert sizes[index] == pytest.approx(weight.sum(), abs=1e-4)
+        expected = np.average(vectors[cluster == index], axis=0, weights=weight)
+        assert means[index] == pytest.approx(expected, abs=1e-4)
+    assert count_share(8) == pytest.approx(1 / (1 + math.sqrt(8)))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"n_features": 3}, "expected an even number of 2 or more features, found 3"),
+        ({"length_scale": 0.0}, "expected a length scale and a clipping norm above 0"),
+        ({"l2_clip_norm": -1.0}, "expected a length scale and a clipping norm above 0"),
+    ],
+)
+def test_settings_outside_their_range_are_refused(small, change, message):
+    settings_ = {"n_features": 4, "length_scale": 1.0, "l2_clip_norm": None, **change}
+    with pytest.raises(ValueError, match=message):
+        build_embedding(
+            VectorMap(small.domain, with_label=True), features="fourier", public_seed=1, **settings_
+        )

@@ -1,0 +1,249 @@
+"""Visible units, the block loops and the sum of clipped gradients, apart from any one network."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tasks.synthesizers.dpgm.network import GenerativeNetwork
+from tasks.synthesizers.dpgm.rbm import Rbm
+from tasks.synthesizers.dpgm.record_gradients import ROWS_AT_ONCE
+from tasks.synthesizers.dpgm.vae import Vae
+from tasks.synthesizers.dpgm.visible_units import MEAN_MARGIN, VisibleUnits
+from tasks.synthesizers.vectors import Block
+
+MIXED = (
+    Block(start=0, stop=1, kind="unit"),
+    Block(start=1, stop=4, kind="one_hot"),
+    Block(start=4, stop=5, kind="binary"),
+    Block(start=5, stop=7, kind="one_hot"),
+)
+UNITS = VisibleUnits(MIXED)
+PROBABILITIES = jax.jit(UNITS.probabilities)
+LOG_LIKELIHOOD = jax.jit(UNITS.log_likelihood)
+SCALE = 2**24
+
+
+def records(n, seed=0):
+    rng = np.random.default_rng(seed)
+    return np.concatenate(
+        [
+            rng.random((n, 1)),
+            np.eye(3)[rng.integers(3, size=n)],
+            rng.integers(2, size=(n, 1)),
+            np.eye(2)[rng.integers(2, size=n)],
+        ],
+        axis=1,
+    )
+
+
+MEAN = records(200, seed=9).mean(axis=0)
+NETWORKS = [
+    Rbm(blocks=MIXED, hidden_units=5, n_chains=256),
+    Rbm(blocks=MIXED, mean=MEAN, hidden_units=5, n_chains=256, weight_stddev=0.3),
+    Vae(blocks=MIXED, hidden_units=5, latent_dimensions=3),
+    Vae(blocks=MIXED, mean=MEAN, hidden_units=5, latent_dimensions=3),
+]
+NAMES = ["rbm", "rbm_centred", "vae", "vae_centred"]
+each_network = pytest.mark.parametrize("network", NETWORKS, ids=NAMES)
+
+
+def gradients(network, vectors, *, step_seed=4, **settings):
+    return network.gradients(
+        network.start(1), vectors, step_seed=step_seed, state=network.first_chains(1), **settings
+    )
+
+
+def clipped_sum(network, vectors, weights, *, clip=0.7, scale=SCALE):
+    return network.clipped_sum(
+        network.start(1),
+        vectors,
+        weights,
+        l2_clip_norm=clip,
+        scale=scale,
+        step_seed=4,
+        state=network.first_chains(1),
+    )
+
+
+@each_network
+def test_every_network_fits_the_protocol_and_its_shapes(network):
+    assert isinstance(network, GenerativeNetwork)
+    parameters, state = network.start(1), network.first_chains(1)
+    assert parameters.dtype == np.float64
+    assert parameters.shape == (network.n_parameters,)
+    assert network.width == 7
+    assert (network.start(1) == parameters).all()
+    assert (network.start(2) != parameters).any()
+    moved = network.chains(parameters, state, step_seed=3)
+    assert moved.shape == state.shape
+    assert (moved == network.chains(parameters, state, step_seed=3)).all()
+    found = gradients(network, records(2))
+    assert found.dtype == np.float32
+    assert found.shape == (2, network.n_parameters)
+    assert gradients(network, records(0)).shape == (0, network.n_parameters)
+
+
+@each_network
+def test_gradient_of_a_record_is_the_same_bits_alone_in_any_batch_and_at_any_position(network):
+    vectors = records(ROWS_AT_ONCE + 9)
+    together = gradients(network, vectors)
+    for position in (0, 1, 6, ROWS_AT_ONCE - 1, ROWS_AT_ONCE, ROWS_AT_ONCE + 8):
+        alone = gradients(network, vectors[position : position + 1])
+        assert (alone[0] == together[position]).all()
+    order = np.random.default_rng(0).permutation(len(vectors))
+    assert (gradients(network, vectors[order]) == together[order]).all()
+    assert (gradients(network, vectors[3:]) == together[3:]).all()
+
+
+@each_network
+def test_gradients_by_vmap_agree_with_those_of_single_records(network):
+    vectors = records(ROWS_AT_ONCE + 3)
+    by_vmap = gradients(network, vectors, batched=True)
+    np.testing.assert_allclose(by_vmap, gradients(network, vectors), rtol=1e-4, atol=1e-5)
+
+
+@each_network
+def test_clipped_sum_is_the_sum_of_single_clipped_gradients_on_the_grid(network):
+    n = ROWS_AT_ONCE + 5
+    vectors, weights = records(n), np.random.default_rng(1).uniform(0.0, 1.0, n)
+    found = clipped_sum(network, vectors, weights)
+    exact = gradients(network, vectors).astype(np.float64)
+    norms = np.linalg.norm(exact, axis=1)
+    assert (norms > 0.7).any()
+    expected = np.trunc(exact * (weights * np.minimum(1.0, 0.7 / norms))[:, None] * SCALE)
+    np.testing.assert_allclose(found.norms, norms, rtol=1e-4)
+    # Two programs may round a float32 gradient in two ways.
+    np.testing.assert_allclose(found.total, expected.sum(axis=0), atol=1e-4 * SCALE)
+
+
+@each_network
+def test_one_record_moves_the_clipped_sum_by_exactly_its_own_part_and_within_the_sensitivity(
+    network,
+):
+    vectors = records(ROWS_AT_ONCE + 2, seed=3)
+    weights = np.ones(len(vectors))
+    everyone = clipped_sum(network, vectors, weights, clip=0.1)
+    for left_out in (0, 5, ROWS_AT_ONCE + 1):
+        others = np.delete(np.arange(len(vectors)), left_out)
+        without = clipped_sum(network, vectors[others], weights[others], clip=0.1)
+        alone = clipped_sum(network, vectors[left_out : left_out + 1], weights[:1], clip=0.1)
+        assert (everyone.total - without.total == alone.total).all()
+        assert np.linalg.norm(alone.total.astype(np.float64)) <= 0.1 * SCALE
+        assert np.linalg.norm(alone.total.astype(np.float64)) > 0.0999 * SCALE
+        assert (np.delete(everyone.norms, left_out) == without.norms).all()
+
+
+@each_network
+def test_record_of_weight_zero_or_without_a_finite_gradient_adds_nothing(network):
+    vectors = records(3)
+    alone = clipped_sum(network, vectors[:1], np.ones(1))
+    assert (clipped_sum(network, vectors, np.array([1.0, 0.0, 0.0])).total == alone.total).all()
+    vectors[1] = np.inf
+    vectors[2] = np.nan
+    found = clipped_sum(network, vectors, np.ones(3))
+    assert (found.total == alone.total).all()
+    assert np.isinf(found.norms[1:]).all()
+
+
+@each_network
+def test_drawn_records_are_valid(network):
+    rng = np.random.default_rng(0)
+    drawn = network.sample(network.start(1), 300, rng, state=network.first_chains(1))
+    assert drawn.shape == (300, 7)
+    assert ((drawn >= 0.0) & (drawn <= 1.0)).all()
+    assert set(np.unique(drawn[:, 1:])) == {0.0, 1.0}
+    assert (drawn[:, 1:4].sum(axis=1) == 1.0).all()
+    assert (drawn[:, 5:7].sum(axis=1) == 1.0).all()
+    assert (drawn[:, 0] != np.round(drawn[:, 0])).all()
+
+
+@each_network
+def test_wrong_arguments_are_named(network):
+    with pytest.raises(ValueError, match=r"vectors of shape \(n, 7\), found \(2, 6\)"):
+        gradients(network, np.zeros((2, 6)))
+    with pytest.raises(ValueError, match=r"expected parameters of shape"):
+        network.gradients(np.zeros(3), records(1), step_seed=0, state=network.first_chains(1))
+    with pytest.raises(ValueError, match="expected finite parameters"):
+        network.gradients(
+            network.start(1) + np.inf, records(1), step_seed=0, state=network.first_chains(1)
+        )
+    for seed in (-1, 2**32):
+        with pytest.raises(ValueError, match=r"expected a seed from 0 to 2\*\*32 - 1"):
+            network.start(seed)
+        with pytest.raises(ValueError, match=r"expected a seed from 0 to 2\*\*32 - 1"):
+            network.first_chains(seed)
+    for weights in (np.ones(2), np.array([1.5]), np.array([-0.5]), np.array([np.nan])):
+        with pytest.raises(ValueError, match=r"one weight in \[0, 1\] for each record"):
+            clipped_sum(network, records(1), weights)
+    for clip in (0.0, -1.0, np.inf, np.nan):
+        with pytest.raises(ValueError, match="expected an l2_clip_norm above 0 and finite"):
+            clipped_sum(network, records(1), np.ones(1), clip=clip)
+    for scale in (0, 2**50):
+        with pytest.raises(ValueError, match="expected a scale of 1 or more whose sums are exact"):
+            clipped_sum(network, records(1), np.ones(1), scale=scale)
+
+
+@pytest.mark.parametrize("kind", [Rbm, Vae])
+def test_wrong_settings_are_named(kind):
+    with pytest.raises(ValueError, match="expected 1 or more hidden_units, found 0"):
+        kind(blocks=MIXED, hidden_units=0)
+    with pytest.raises(ValueError, match=r"finite mean of shape \(7,\), found one of shape \(3,\)"):
+        kind(blocks=MIXED, mean=np.zeros(3))
+    with pytest.raises(ValueError, match="expected a finite mean"):
+        kind(blocks=MIXED, mean=np.full(7, np.nan))
+    with pytest.raises(ValueError, match="expected 1 or more blocks of coordinates, found none"):
+        kind(blocks=())
+
+
+@pytest.mark.parametrize(("start", "stop"), [(2, 3), (1, 1), (0, 2)])
+def test_blocks_have_to_follow_one_another(start, stop):
+    blocks = (Block(start=0, stop=1, kind="unit"), Block(start=start, stop=stop, kind="unit"))
+    with pytest.raises(ValueError, match=f"found one from {start} to {stop} after 1"):
+        VisibleUnits(blocks)
+
+
+@settings(max_examples=25)
+@given(scores=st.lists(st.floats(-60.0, 60.0), min_size=7, max_size=7))
+def test_probabilities_and_likelihood_agree_with_their_definitions(scores):
+    scores = np.array(scores, dtype=np.float32)
+    levels = [np.exp(scores[part].astype(float)) for part in (slice(1, 4), slice(5, 7))]
+    bernoulli = 1.0 / (1.0 + np.exp(-scores.astype(float)))
+    expected = np.concatenate(
+        [bernoulli[:1], levels[0] / levels[0].sum(), bernoulli[4:5], levels[1] / levels[1].sum()]
+    )
+    with jax.enable_x64(False):
+        found = np.asarray(PROBABILITIES(jnp.asarray(scores)))
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+        record = records(1, seed=int(abs(scores).sum()))[0].astype(np.float32)
+        likelihood = float(LOG_LIKELIHOOD(jnp.asarray(scores), jnp.asarray(record)))
+    by_hand = record @ scores.astype(float) - np.log1p(np.exp(scores[[0, 4]].astype(float))).sum()
+    by_hand -= sum(np.log(level.sum()) for level in levels)
+    assert likelihood == pytest.approx(by_hand, rel=1e-4, abs=1e-3)
+
+
+def test_draws_have_the_stated_probabilities():
+    scores = jnp.asarray([1.0, 0.5, -0.5, 1.0, -1.0, 2.0, 1.0], dtype=jnp.float32)
+    with jax.enable_x64(False):
+        keys = jax.random.split(jax.random.key(0), 20_000)
+        draw = jax.jit(jax.vmap(UNITS.draw, in_axes=(0, None)))
+        drawn = np.asarray(draw(keys, scores))
+        expected = np.asarray(PROBABILITIES(scores), dtype=np.float64)
+    assert set(np.unique(drawn)) == {0.0, 1.0}
+    assert (drawn[:, 1:4].sum(axis=1) == 1.0).all()
+    np.testing.assert_allclose(drawn.mean(axis=0), expected, atol=0.015)
+    rounded = UNITS.rounded(np.random.default_rng(0), np.tile(expected, (20_000, 1)))
+    np.testing.assert_allclose(rounded.mean(axis=0), expected, atol=0.015)
+    assert (rounded[:, 0] == expected[0]).all()
+
+
+def test_scores_of_a_mean_give_that_mean_back():
+    with jax.enable_x64(False):
+        scores = jnp.asarray(UNITS.scores_of(MEAN), dtype=jnp.float32)
+        np.testing.assert_allclose(PROBABILITIES(scores), MEAN, rtol=1e-4)
+    outside = np.array([-0.2, 0.5, 0.5, 0.0, 1.3, 1.0, 0.0])
+    inner = UNITS.scores_of(outside)
+    assert inner[0] == pytest.approx(np.log(MEAN_MARGIN / (1 - MEAN_MARGIN)))
+    assert inner[4] == pytest.approx(-inner[0])

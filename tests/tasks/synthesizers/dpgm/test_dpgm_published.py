@@ -1,0 +1,221 @@
+"""The printed algorithms: slow references, the flaws as they show, and whole runs."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from privacy.errors import ConfigurationError
+from privacy.parameters import PrivacyParameters
+from tasks.synthesizers.dpgm.config import DpgmConfig, PublishedSettings
+from tasks.synthesizers.dpgm.published import accounting
+from tasks.synthesizers.dpgm.published import dp_sgd as published_sgd
+from tasks.synthesizers.dpgm.published.accounting import published_epsilon
+from tasks.synthesizers.dpgm.published.dp_sgd import Cluster, noisy_mean, private_norm, train
+from tasks.synthesizers.dpgm.published.kernel_kmeans import (
+    clip_rows,
+    fourier_features,
+    private_kernel_kmeans,
+)
+from tasks.synthesizers.dpgm.published.synthesizer import DpgmPublished
+
+TINY = PublishedSettings(
+    sigma_g=20.0, sigma_k=60.0, sigma_c=20.0, sampling_probability=0.25, epochs=1,
+    clustering_rounds=2,
+)  # fmt: skip
+CONFIG = DpgmConfig(clusters=2, fourier_features=6, hidden_units=2, network="vae", published=TINY)
+
+
+def test_features_are_those_of_eq_3_and_may_be_longer_than_one():
+    rng = np.random.default_rng(0)
+    vectors = rng.random((400, 5))
+    features = fourier_features(vectors, n_features=50, gamma=1.0, rng=np.random.default_rng(1))
+    again = np.random.default_rng(1)
+    frequencies, offsets = again.normal(0.0, 2.0, (5, 50)), again.uniform(0, 2 * math.pi, 50)
+    expected = math.sqrt(2 / 50) * math.cos(float(vectors[3] @ frequencies[:, 7]) + offsets[7])
+    assert features[3, 7] == pytest.approx(expected)
+    # Flaw G4: one in expectation only; line 5 is what bounds the norm.
+    norms = np.linalg.norm(features, axis=1)
+    assert (norms > 1.0).mean() > 0.2
+    assert np.linalg.norm(clip_rows(features, l2_clip_norm=1.0), axis=1).max() <= 1.0 + 1e-12
+
+
+@pytest.mark.parametrize("simultaneous", [False, True])
+def test_k_means_equals_the_typeset_loop(simultaneous):
+    rng = np.random.default_rng(2)
+    points, first = rng.normal(0.0, 0.4, (30, 3)), rng.normal(0.0, 0.4, (4, 3))
+    found = private_kernel_kmeans(
+        points,
+        first,
+        n_rounds=3,
+        sigma_k=0.3,
+        rng=np.random.default_rng(5),
+        simultaneous=simultaneous,
+    )
+    noise = np.random.default_rng(5)
+    clipped = [p / max(1.0, float(np.linalg.norm(p))) for p in points]
+    centres = [c.copy() for c in first]
+
+    def nearest(point):
+        return int(np.argmin([float(((point - c) ** 2).sum()) for c in centres]))
+
+    for _ in range(3):
+        assigned = [nearest(p) for p in clipped]
+        for i in range(4):
+            now = assigned if simultaneous else [nearest(p) for p in clipped]
+            member = [p for p, cluster in zip(clipped, now, strict=True) if cluster == i]
+            size = len(member) + noise.normal(0.0, math.sqrt(2) * 0.3)
+            total = np.sum(member, axis=0) if member else np.zeros(3)
+            centres[i] = (total + noise.normal(0.0, math.sqrt(2) * 0.3, 3)) / size
+    assert found.tolist() == [nearest(p) for p in clipped]
+
+
+def test_one_record_may_be_counted_in_several_clusters_of_one_pass():
+    """Flaw G5: the first update moves the centre away, and the record is the second's as well."""
+    points = np.array([[0.9], [-0.9], [-0.9], [0.1]])
+    counted = []
+
+    class Watched(np.random.Generator):
+        def normal(self, loc=0.0, scale=1.0, size=None):
+            if size is None:
+                counted.append(loc)
+            return np.zeros(size) if size is not None else 0.0
+
+    rng = Watched(np.random.PCG64(0))
+    private_kernel_kmeans(points, np.array([[0.0], [0.3]]), n_rounds=1, sigma_k=1.0, rng=rng)
+    # Clusters of the two looks: three records, then two; four records were there.
+    first = np.abs(points - 0.0) <= np.abs(points - 0.3)
+    moved = points[first].mean()
+    second = np.abs(points - moved) > np.abs(points - 0.3)
+    assert first.sum() + second.sum() > len(points)
+    assert len(counted) == 2
+
+
+def test_as_typeset_the_first_mean_takes_nearly_every_record():
+    rng = np.random.default_rng(0)
+    templates = rng.random((4, 60)) < 0.4
+    vectors = (templates[np.arange(2_000) % 4] ^ (rng.random((2_000, 60)) < 0.3)).astype(float)
+    points = fourier_features(vectors, n_features=100, gamma=0.09, rng=rng)
+    first = points[:4]
+    shares = {}
+    for simultaneous in (False, True):
+        found = private_kernel_kmeans(
+            points, first, n_rounds=3, sigma_k=1.0, rng=rng, simultaneous=simultaneous
+        )
+        shares[simultaneous] = np.bincount(found, minlength=4).max() / len(points)
+    assert shares[False] > 0.9
+    assert shares[True] < 0.4
+
+
+def test_the_private_norm_is_the_upper_end_of_the_fullest_bin():
+    norms = np.array([0.35] * 30 + [2.0] * 10 + [0.0] * 50 + [70.0] * 99)
+    rng = np.random.default_rng(0)
+    assert private_norm(norms, sigma_c=0.01, rng=rng) == pytest.approx(0.4)
+    assert private_norm(np.full(9, 2.0), sigma_c=0.01, rng=rng) == pytest.approx(2.0)
+    assert 0.0 < private_norm(np.zeros(0), sigma_c=4.0, rng=rng) <= 10.0
+
+
+@dataclass(frozen=True)
+class QuadraticNetwork:
+    """Loss ``|parameters - vector|**2 / 2``."""
+
+    width: int = 2
+
+    def start(self, public_seed):
+        return np.zeros(self.width)
+
+    def first_chains(self, public_seed):
+        return np.zeros((0, self.width), dtype=np.float32)
+
+    def chains(self, parameters, state, *, step_seed):
+        return state
+
+    def gradients(self, parameters, vectors, *, step_seed, state, batched=False):
+        return (parameters - vectors).astype(np.float32)
+
+
+def cluster_of(vectors, **settings):
+    return Cluster(
+        **{
+            "network": QuadraticNetwork(),
+            "vectors": vectors,
+            "n_steps": 200,
+            "batch_size": 20.0,
+            "sigma_c": 0.01,
+            "sigma_g": 0.01,
+            "optimiser": "momentum",
+            "learning_rate": 0.1,
+            "rng": np.random.default_rng(1),
+            "seed": 3,
+            **settings,
+        }
+    )
+
+
+def test_a_noisy_mean_is_clipped_at_the_norm_of_its_own_batch():
+    gradients = np.array([[0.0, 0.25]] * 5 + [[8.0, 0.0]], dtype=np.float32)
+    cluster = cluster_of(np.zeros((6, 2)), sigma_c=1e-6, sigma_g=1e-9, batch_size=6.0)
+    assert noisy_mean(gradients, cluster) == pytest.approx(
+        np.array([0.3, 5 * 0.25]) / 6.0, rel=1e-5
+    )
+
+
+def test_training_finds_the_mean_of_the_cluster():
+    vectors = np.random.default_rng(0).random((40, 2))
+    parameters, chains = train(cluster_of(vectors))
+    assert parameters == pytest.approx(vectors.mean(axis=0), abs=0.1)
+    assert chains.shape == (0, 2)
+
+
+def test_an_empty_cluster_and_one_that_was_never_picked_train_without_error():
+    parameters, _ = train(cluster_of(np.zeros((0, 2)), n_steps=3))
+    assert np.isfinite(parameters).all()
+    assert (train(cluster_of(np.ones((5, 2)), n_steps=0))[0] == 0.0).all()
+
+
+def published_of(small, config=CONFIG, epsilon=50.0):
+    return DpgmPublished(small.domain, config, PrivacyParameters(epsilon=epsilon, delta=1e-5))
+
+
+def test_a_run_makes_as_many_valid_records_as_there_are_real_ones(small):
+    rows = small.rows(small.patients(25, 1))
+    seen = []
+
+    def mapped(function, items):
+        seen.extend(items)
+        return [function(item) for item in items]
+
+    codes, labels = published_of(small).synthesize(
+        rows.codes, rows.label, np.random.default_rng(4), mapped
+    )
+    assert (codes.shape, codes.dtype, labels.dtype) == (rows.codes.shape, np.uint16, np.uint16)
+    assert (codes < np.array(small.domain.n_codes)).all()
+    assert (labels < 2).all()
+    assert sum(item.n_steps for item in seen) == 4
+    assert sum(len(item.vectors) for item in seen) == len(rows)
+    assert published_sgd.MAX_NORM == 10.0
+
+
+def test_noise_that_the_paper_would_not_allow_is_refused(small):
+    claimed = published_epsilon(published_of(small).noise_settings())
+    with pytest.raises(ConfigurationError) as refused:
+        published_of(small, epsilon=0.01)
+    assert str(refused.value) == (
+        "EPSILON_INVALID: expected noise scales that the paper's accounting gives an epsilon of "
+        f"at most 0.01, found {claimed:.3f}; raise sigma_g, sigma_k or sigma_c, or leave sigma_g "
+        "out"
+    )
+
+
+def test_the_noise_of_the_gradients_follows_the_claimed_epsilon(small, monkeypatch):
+    monkeypatch.setattr(accounting, "MAX_ORDER", 8)
+    settings = TINY.model_copy(update={"sigma_g": None})
+    method = published_of(small, CONFIG.model_copy(update={"published": settings}), epsilon=3.0)
+    assert published_epsilon(method.noise_settings()) == pytest.approx(3.0, rel=0.01)
+
+
+def test_no_records_are_refused(small):
+    empty = small.rows([])
+    with pytest.raises(ValueError, match="expected one or more records and a label for each"):
+        published_of(small).synthesize(empty.codes, empty.label, np.random.default_rng(0))

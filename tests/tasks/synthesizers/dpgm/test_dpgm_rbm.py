@@ -1,0 +1,182 @@
+"""Restricted Boltzmann machine against its definition, by enumeration where that is possible."""
+
+import itertools
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from tasks.synthesizers.dpgm.rbm import Rbm
+from tasks.synthesizers.vectors import Block
+
+PIXELS = tuple(Block(start=i, stop=i + 1, kind="binary") for i in range(6))
+PATTERNS = np.array([[1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1]], dtype=float)
+
+
+def sigmoid(x):
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+def parts(parameters, width, hidden):
+    weights = parameters[: width * hidden].reshape(width, hidden)
+    return weights, parameters[width * hidden :][:width], parameters[width * hidden + width :]
+
+
+def phase(parameters, vector, *, visible_offset, hidden_offset):
+    """Outer product and both vectors of one record, element by element."""
+    width = len(vector)
+    hidden = (len(parameters) - width) // (width + 1)
+    weights, _, bias = parts(parameters, width, hidden)
+    visible = [vector[i] - visible_offset[i] for i in range(width)]
+    active = [
+        sigmoid(bias[j] + sum(visible[i] * weights[i, j] for i in range(width))) - hidden_offset
+        for j in range(hidden)
+    ]
+    return np.array([v * h for v in visible for h in active] + visible + active)
+
+
+@pytest.mark.parametrize("centred", [False, True])
+def test_gradient_is_the_negative_phase_less_the_positive_one(centred):
+    mean = np.array([0.1, 0.5, 0.9, 0.3, 0.4, 0.6])
+    machine = Rbm(blocks=PIXELS, mean=mean if centred else None, hidden_units=4, n_chains=256)
+    rng = np.random.default_rng(0)
+    parameters = rng.normal(0, 0.5, machine.n_parameters)
+    records, chains = rng.random((3, 6)), rng.integers(2, size=(256, 6)).astype(np.float32)
+    offsets = {
+        "visible_offset": mean if centred else np.zeros(6),
+        "hidden_offset": 0.5 if centred else 0.0,
+    }
+    negative = np.mean([phase(parameters, chain, **offsets) for chain in chains], axis=0)
+    expected = [negative - phase(parameters, record, **offsets) for record in records]
+    found = machine.gradients(parameters, records, step_seed=0, state=chains)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def log_weights(parameters, *, offset, hidden_offset, hidden):
+    """Log of the unnormalised probability of each of the 2**6 visible vectors: -free energy."""
+    every = np.array(list(itertools.product([0.0, 1.0], repeat=6)))
+    weights, visible_bias, hidden_bias = parts(parameters, 6, hidden)
+    units = np.array(list(itertools.product([0.0, 1.0], repeat=hidden))) - hidden_offset
+    energy = -(
+        (every - offset) @ weights @ units.T
+        + ((every - offset) @ visible_bias)[:, None]
+        + units @ hidden_bias
+    )
+    return every, np.log(np.exp(-energy).sum(axis=1))
+
+
+@pytest.mark.parametrize("centred", [False, True])
+def test_gradient_descends_the_likelihood_when_chains_are_the_model_itself(centred):
+    """Chains in which each vector stands by its probability give the exact gradient."""
+    mean = np.array([0.1, 0.5, 0.9, 0.3, 0.4, 0.6])
+    machine = Rbm(blocks=PIXELS, mean=mean if centred else None, hidden_units=4)
+    parameters = np.random.default_rng(1).normal(0, 0.4, machine.n_parameters)
+    model = {
+        "offset": mean if centred else np.zeros(6),
+        "hidden_offset": 0.5 if centred else 0.0,
+        "hidden": 4,
+    }
+    record = np.array([1.0, 0.0, 1.0, 1.0, 0.0, 0.0])
+    place = int("".join(str(int(bit)) for bit in record), 2)
+
+    def loss(at):
+        _, weights = log_weights(at, **model)
+        return np.log(np.exp(weights).sum()) - weights[place]
+
+    every, weights = log_weights(parameters, **model)
+    share = np.exp(weights) / np.exp(weights).sum()
+    copies = np.round(share * 40_000).astype(int)
+    chains = np.repeat(every, copies, axis=0).astype(np.float32)
+    found = machine.gradients(parameters, record[None, :], step_seed=0, state=chains)[0]
+    step = 1e-5 * np.eye(machine.n_parameters)
+    slopes = [(loss(parameters + s) - loss(parameters - s)) / 2e-5 for s in step]
+    np.testing.assert_allclose(found, slopes, atol=2e-3)
+
+
+def test_chains_reach_the_distribution_of_the_model():
+    machine = Rbm(blocks=PIXELS, hidden_units=4, n_chains=256, gibbs_steps=20)
+    parameters = np.random.default_rng(2).normal(0, 0.8, machine.n_parameters)
+    every, weights = log_weights(parameters, offset=np.zeros(6), hidden_offset=0.0, hidden=4)
+    share = np.exp(weights) / np.exp(weights).sum()
+    state, states = machine.first_chains(1), []
+    for step in range(16):
+        state = machine.chains(parameters, state, step_seed=step)
+        states.append(state)
+    state = np.concatenate(states)
+    seen = np.bincount((state @ 2 ** np.arange(5, -1, -1)).astype(int), minlength=64) / len(state)
+    assert np.abs(seen - share).sum() / 2 < 0.08
+    np.testing.assert_allclose(state.mean(axis=0), share @ every, atol=0.04)
+
+
+def test_start_is_that_of_the_paper_and_at_the_mean_where_one_was_released():
+    plain = Rbm(blocks=PIXELS, hidden_units=500)
+    weights, visible, hidden = parts(plain.start(3), 6, 500)
+    assert weights.std() == pytest.approx(0.01, rel=0.1)
+    assert not visible.any()
+    assert not hidden.any()
+    mean = np.array([0.1, 0.5, 0.9, 0.3, 0.4, 0.6])
+    centred = Rbm(blocks=PIXELS, mean=mean, hidden_units=500, n_chains=3_000)
+    _, visible, _ = parts(centred.start(3), 6, 500)
+    np.testing.assert_allclose(sigmoid(visible), mean)
+    chains = centred.first_chains(3)
+    assert set(np.unique(chains)) == {0.0, 1.0}
+    np.testing.assert_allclose(chains.mean(axis=0), mean, atol=0.04)
+
+
+def test_first_chains_of_a_plain_machine_are_uniform_and_valid():
+    blocks = (Block(start=0, stop=1, kind="unit"), Block(start=1, stop=4, kind="one_hot"))
+    chains = Rbm(blocks=blocks, n_chains=3_000).first_chains(0)
+    assert (chains[:, 1:].sum(axis=1) == 1.0).all()
+    np.testing.assert_allclose(chains.mean(axis=0), [1 / 2, 1 / 3, 1 / 3, 1 / 3], atol=0.04)
+
+
+@pytest.mark.parametrize("x64", [False, True])
+def test_results_do_not_depend_on_the_precision_that_jax_is_set_to(x64):
+    machine = Rbm(blocks=PIXELS, hidden_units=4, n_chains=256)
+    parameters, state = machine.start(1) * 30, machine.first_chains(1)
+    expected = machine.gradients(parameters, PATTERNS, step_seed=0, state=state)
+    with jax.enable_x64(x64):
+        found = machine.gradients(parameters, PATTERNS, step_seed=0, state=state)
+        moved = machine.chains(parameters, state, step_seed=2)
+    assert (found == expected).all()
+    assert moved.dtype == np.float32
+
+
+def test_training_learns_two_patterns():
+    machine = Rbm(
+        blocks=PIXELS, mean=np.full(6, 0.5), hidden_units=4, weight_stddev=0.05, n_chains=256
+    )
+    rng = np.random.default_rng(0)
+    records = PATTERNS[rng.integers(2, size=64)]
+    parameters, state = machine.start(1), machine.first_chains(1)
+    for step in range(150):
+        state = machine.chains(parameters, state, step_seed=step)
+        mean = machine.gradients(parameters, records, step_seed=step, state=state).mean(axis=0)
+        parameters = parameters - 0.5 * mean
+    drawn = machine.sample(parameters, 400, rng, state=state)
+    like = [(drawn == pattern).all(axis=1).mean() for pattern in PATTERNS]
+    assert sum(like) > 0.8
+    assert min(like) > 0.2
+
+
+def test_wrong_chains_and_settings_are_named():
+    machine = Rbm(blocks=PIXELS, hidden_units=4)
+    with pytest.raises(ValueError, match=r"chains of shape \(1 or more, 6\), found \(0, 6\)"):
+        machine.gradients(
+            machine.start(0), PATTERNS, step_seed=0, state=np.zeros((0, 6), dtype=np.float32)
+        )
+    with pytest.raises(ValueError, match=r"chains of shape \(1 or more, 6\), found \(2, 5\)"):
+        machine.chains(machine.start(0), np.zeros((2, 5), dtype=np.float32), step_seed=0)
+    for stddev in (0.0, float("nan")):
+        with pytest.raises(ValueError, match="expected a weight_stddev above 0"):
+            Rbm(blocks=PIXELS, weight_stddev=stddev)
+
+
+@pytest.mark.parametrize(
+    "name", ["n_chains", "gibbs_steps", "burn_in_sweeps", "sweeps_between_rows"]
+)
+def test_counts_below_one_are_named(name):
+    settings: dict[str, Any] = {name: 0}
+    with pytest.raises(ValueError, match=f"expected 1 or more {name}, found 0"):
+        Rbm(blocks=PIXELS, **settings)

@@ -1,0 +1,226 @@
+"""The draw of a step: reference, brute-force neighbours, the clipping norm, the optimiser."""
+
+import math
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privacy.sensitivity import weighted_sum_l2_sensitivity
+from tasks.synthesizers.dpgm.dp_sgd import (
+    Descent,
+    NormHistogram,
+    TrainingStep,
+    gradient_sums,
+    split_draw,
+)
+from tasks.synthesizers.dpgm.embedding import build_embedding
+from tasks.synthesizers.dpgm.kernel_kmeans import Clustering, to_centres
+from tasks.synthesizers.dpgm.network import ClippedSum
+from tasks.synthesizers.sampling import PoissonCoins
+from tasks.synthesizers.statistics import SUM_SCALE
+from tasks.synthesizers.vectors import VectorMap
+
+BOUND = weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE)
+BINS = NormHistogram(max_norm=2.0, n_bins=5, share=0.2)
+NO_BINS = NormHistogram(max_norm=2.0, n_bins=0, share=0.0)
+
+
+@dataclass(frozen=True)
+class LinearNetwork:
+    """Loss ``factor * |parameters - vector|**2 / 2``: the simplest protocol that trains."""
+
+    factor: float = 1.0
+
+    def gradients(self, parameters, vectors, *, step_seed, state, batched=False):
+        return (self.factor * (parameters - vectors)).astype(np.float32)
+
+    def clipped_sum(self, parameters, vectors, weights, *, l2_clip_norm, scale, step_seed, state):
+        found = self.gradients(parameters, vectors, step_seed=step_seed, state=state)
+        norms = np.linalg.norm(found.astype(np.float64), axis=1)
+        factors = weights * np.minimum(1.0, l2_clip_norm / np.maximum(norms, 1e-300))
+        amounts = np.trunc(found * factors[:, None] * scale)
+        return ClippedSum(total=amounts.sum(axis=0).astype(np.int64), norms=norms)
+
+
+def step_of(small, seed, *, histogram=BINS, l2_clip_norm=0.8, factor=1.0, n_clusters=3):
+    vector_map = VectorMap(small.domain, with_label=True)
+    embedding = build_embedding(
+        vector_map,
+        features="fourier",
+        n_features=8,
+        length_scale=0.8,
+        l2_clip_norm=None,
+        public_seed=3,
+    )
+    rng = np.random.default_rng(seed)
+    return TrainingStep(
+        clustering=Clustering(
+            embedding=embedding,
+            centres=to_centres(0.4 * rng.standard_normal((n_clusters, 8))),
+            alive=np.ones(n_clusters, dtype=np.bool_),
+        ),
+        vector_map=vector_map,
+        networks=tuple(LinearNetwork(factor) for _ in range(n_clusters)),
+        parameters=rng.random((n_clusters, vector_map.width)),
+        chains=np.zeros((n_clusters, 0, vector_map.width), dtype=np.float32),
+        histogram=histogram,
+        l2_clip_norm=l2_clip_norm,
+        seed=7,
+    )
+
+
+def coins_of(probability=1.0, n_draws=1):
+    return PoissonCoins(
+        key=bytes(32), probability=probability, first_draw=0, n_draws=n_draws, shard="one"
+    )
+
+
+def all_records(small):
+    codes = product(*(range(width) for width in small.domain.n_codes))
+    return [(list(code), label) for code in codes for label in range(small.domain.n_labels)]
+
+
+def norm_of(exact):
+    return math.sqrt(sum(int(value) ** 2 for value in exact.ravel()))
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), adaptive=st.booleans())
+def test_a_draw_equals_a_record_by_record_reference(small, seed, adaptive):
+    step = step_of(small, seed, histogram=BINS if adaptive else NO_BINS)
+    rows = small.rows(small.patients(8, seed))
+    found = gradient_sums(rows, coins=coins_of(), step=step)
+    assert found.shape == (1, step.n_values)
+    counts = np.zeros(step.histogram.n_bins)
+    gradients = np.zeros(step.parameters.shape)
+    for index in range(len(rows)):
+        one = slice(index, index + 1)
+        cluster = step.clustering.assign(rows.codes[one], rows.label[one])[0]
+        vector = step.vector_map.vectors(rows.codes[one], rows.label[one])[0]
+        gradient = step.parameters[cluster] - vector
+        norm = np.linalg.norm(gradient)
+        gradients[cluster] += rows.weight[index] * gradient * min(1.0, 0.8 / norm)
+        if adaptive:
+            place = min(math.ceil(norm / 0.4), 5) - 1
+            counts[place] += rows.weight[index]
+    noisy_counts, noisy_gradients = split_draw(found[0] / SUM_SCALE, step)
+    assert noisy_gradients == pytest.approx(gradients, abs=1e-4)
+    assert noisy_counts == pytest.approx(counts, abs=1e-4)
+
+
+@pytest.mark.parametrize("histogram", [BINS, NO_BINS])
+@pytest.mark.parametrize("l2_clip_norm", [0.05, 0.8, 2.0])
+@pytest.mark.parametrize("factor", [1.0, 1e6])
+def test_no_patient_moves_a_draw_by_more_than_the_sensitivity(
+    small, histogram, l2_clip_norm, factor
+):
+    """Whatever norm earlier histograms chose, the bound of the whole vector stays the same."""
+    step = step_of(small, 1, histogram=histogram, l2_clip_norm=l2_clip_norm, factor=factor)
+    records, largest = all_records(small), 0.0
+    patients = [[record] for record in records]
+    patients += [[a, b, records[0]] for a in records[::9] for b in records[::11]]
+    for patient in patients:
+        exact = gradient_sums(small.rows([(0, patient)]), coins=coins_of(), step=step)
+        assert exact.dtype == np.int64
+        largest = max(largest, norm_of(exact))
+    assert largest <= BOUND
+    if factor > 1.0 or l2_clip_norm == 0.05:
+        assert largest > 0.999 * BOUND
+
+
+def test_rows_of_a_patient_in_two_clusters_share_one_sensitivity(small):
+    step = step_of(small, 2, factor=1e3)
+    records = all_records(small)
+    rows = small.rows([(0, [record]) for record in records])
+    cluster = step.clustering.assign(rows.codes, rows.label)
+    pair = [records[int(np.argmax(cluster == index))] for index in np.unique(cluster)[:2]]
+    exact = gradient_sums(small.rows([(0, pair)]), coins=coins_of(), step=step)
+    gradients = exact[0, BINS.n_bins :].reshape(step.parameters.shape)
+    assert (np.abs(gradients).sum(axis=1) > 0).sum() == 2
+    assert norm_of(exact) <= BOUND
+
+
+def test_the_other_patients_do_not_change_what_a_patient_adds(small):
+    step = step_of(small, 5)
+    patients = small.patients(20, 4)
+    everybody = gradient_sums(small.rows(patients), coins=coins_of(), step=step)
+    without = gradient_sums(small.rows(patients[1:]), coins=coins_of(), step=step)
+    alone = gradient_sums(small.rows(patients[:1]), coins=coins_of(), step=step)
+    assert (everybody == without + alone).all()
+
+
+def test_each_draw_has_the_patients_of_its_own_coins(small):
+    step = step_of(small, 6)
+    rows = small.rows(small.patients(30, 2))
+    coins = coins_of(0.4, n_draws=3)
+    found = gradient_sums(rows, coins=coins, step=step)
+    assert len({draw.tobytes() for draw in found}) == 3
+    for draw, included in zip(found, coins.included(30), strict=True):
+        member = included[rows.patient]
+        assert draw.any()
+        counted = split_draw(draw / SUM_SCALE, step)[0].sum()
+        assert counted == pytest.approx(rows.weight[member].sum(), abs=1e-3)
+
+
+def test_an_empty_sample_adds_nothing(small):
+    step = step_of(small, 1)
+    rows = small.rows([])
+    assert (gradient_sums(rows, coins=coins_of(), step=step) == 0).all()
+
+
+def test_norms_fall_into_half_open_bins_and_the_last_takes_what_is_above():
+    counts = BINS.counts(np.array([0.0, 0.4, 0.41, 2.0, 7.0, np.inf]), np.ones(6))
+    assert (counts / int(math.sqrt(0.2) * SUM_SCALE)).tolist() == [2, 1, 0, 0, 3]
+
+
+def test_the_next_norm_follows_the_released_histogram():
+    noisy = np.array([3.0, 50.0, 20.0, 0.0, 1.0])
+    assert BINS.next_norm(noisy, 0.5, noise_stddev=4.0) == pytest.approx(0.8)
+    # All of it may be noise: the norm stays.
+    assert BINS.next_norm(noisy, 0.5, noise_stddev=40.0) == 0.5
+    assert NO_BINS.next_norm(np.zeros(0), 0.5, noise_stddev=1.0) == 0.5
+
+
+def test_the_norm_that_a_step_clips_at_is_that_of_the_step_before(small):
+    rows = small.rows(small.patients(40, 3))
+    first = step_of(small, 1, l2_clip_norm=0.4)
+    counts, _ = split_draw(gradient_sums(rows, coins=coins_of(), step=first)[0] / SUM_SCALE, first)
+    norm = first.histogram.next_norm(counts, 0.4, noise_stddev=0.1)
+    assert norm > 0.4
+    second = replace(first, l2_clip_norm=norm)
+    assert second.gradient_scale < first.gradient_scale
+    # The histogram of a step is of norms before clipping: the norm of the step is not in it.
+    again, _ = split_draw(gradient_sums(rows, coins=coins_of(), step=second)[0] / SUM_SCALE, second)
+    assert again == pytest.approx(counts)
+
+
+@pytest.mark.parametrize(("n_bins", "share"), [(5, 0.0), (0, 0.1), (5, 1.0)])
+def test_a_histogram_has_a_share_if_and_only_if_it_has_bins(n_bins, share):
+    with pytest.raises(ValueError, match=r"expected a share in \(0, 1\) with bins"):
+        NormHistogram(max_norm=1.0, n_bins=n_bins, share=share)
+
+
+def descent(kind, **settings_):
+    zeros = np.zeros((1, 2))
+    return Descent(kind=kind, parameters=zeros, first=zeros, second=zeros, n_steps=0, **settings_)
+
+
+def test_the_descent_finds_the_minimum_of_a_quadratic():
+    for kind, rate in (("adam", 0.05), ("momentum", 0.05)):
+        state = descent(kind, learning_rate=rate, momentum=0.9)
+        for _ in range(600):
+            state = state.step(state.parameters - np.array([[1.0, -2.0]]))
+        assert state.parameters == pytest.approx(np.array([[1.0, -2.0]]), abs=0.02)
+        assert state.n_steps == 600
+
+
+def test_the_first_steps_are_those_of_the_formulas():
+    gradient = np.array([[0.5, -3.0]])
+    adam = descent("adam", learning_rate=0.1, momentum=0.9).step(gradient)
+    assert adam.parameters == pytest.approx(np.array([[-0.1, 0.1]]), rel=1e-6)
+    heavy = descent("momentum", learning_rate=0.1, momentum=0.5).step(gradient).step(gradient)
+    assert heavy.parameters == pytest.approx(-0.1 * gradient * (1.0 + 1.5))

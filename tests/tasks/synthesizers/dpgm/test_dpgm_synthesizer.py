@@ -1,0 +1,179 @@
+"""DPGM as a whole: plan, stages, checkpoints, empty clusters, valid records."""
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from privacy.randomness import SeededNoise
+from tasks.synthesizers.base import measure
+from tasks.synthesizers.curator import Curator, InProcessCompute
+from tasks.synthesizers.dp_kmeans import round_name
+from tasks.synthesizers.dpgm.config import DpgmConfig
+from tasks.synthesizers.dpgm.synthesizer import GRADIENTS, MEANS, Dpgm
+
+CONFIG = DpgmConfig(
+    clusters=3,
+    clustering_rounds=2,
+    fourier_features=8,
+    min_cluster_size=5,
+    hidden_units=3,
+    network="vae",
+    epochs=2,
+    sampling_probability=0.5,
+    norm_bins=5,
+)
+BIG_MU = 50.0
+
+
+def curator_of(method, shards, *, mu=BIG_MU, seed=1):
+    return Curator(
+        plan=method.plan(mu=mu),
+        compute=InProcessCompute(shards),
+        noise_source=SeededNoise(seed),
+    )
+
+
+@pytest.fixture(scope="module")
+def measured(small):
+    method = Dpgm(small.domain, CONFIG)
+    curator = curator_of(method, [small.rows(small.patients(200, 1))])
+    return method, curator, measure(method, curator, mu=BIG_MU)
+
+
+def test_the_plan_pays_for_clusters_means_and_gradients(small):
+    plan = Dpgm(small.domain, CONFIG).plan(mu=1.0)
+    names = [statistic.name for statistic in plan.statistics]
+    assert names == [round_name(0), round_name(1), MEANS, GRADIENTS]
+    gradients = plan[GRADIENTS]
+    assert (gradients.sampling_probability, gradients.n_draws) == (0.5, 4)
+    assert gradients.shape[0] > 5
+    assert plan[MEANS].mu ** 2 == pytest.approx(0.10, rel=2e-3)
+    assert plan[round_name(0)].mu ** 2 == pytest.approx(0.075, rel=2e-3)
+
+
+def test_every_planned_draw_is_drawn_and_nothing_else(measured):
+    method, curator, _ = measured
+    assert curator.event == method.plan(mu=BIG_MU).event
+
+
+def test_there_is_one_stage_per_epoch(small):
+    names = [stage.name for stage in Dpgm(small.domain, CONFIG).stages(mu=1.0)]
+    assert names == ["clustering", "train-01-of-02", "train-02-of-02"]
+
+
+def test_what_is_released_is_finite_arrays(measured):
+    _, _, released = measured
+    assert int(released["steps_taken"]) == 4
+    assert released["weights"].sum() == pytest.approx(1.0)
+    for name, value in released.items():
+        assert isinstance(value, np.ndarray), name
+        assert np.isfinite(value).all(), name
+
+
+@pytest.mark.parametrize("n_rows", [0, 300])
+def test_samples_are_valid_records(measured, small, n_rows):
+    method, _, released = measured
+    codes, labels = method.sample(released, n_rows=n_rows, rng=np.random.default_rng(0))
+    assert codes.shape == (n_rows, 3)
+    assert (codes.dtype, labels.dtype, labels.shape) == (np.uint16, np.uint16, (n_rows,))
+    assert (codes < np.array(small.domain.n_codes)).all()
+    assert (labels < 2).all()
+
+
+def test_the_norm_adapts_and_stays_at_an_end_of_a_bin(measured):
+    _, _, released = measured
+    norm = float(released["l2_clip_norm"])
+    assert norm != CONFIG.l2_clip_norm
+    assert norm / (CONFIG.max_norm / CONFIG.norm_bins) == pytest.approx(round(norm / 2.0))
+
+
+def test_without_adaption_the_norm_stays_and_no_histogram_is_drawn(small):
+    config = CONFIG.model_copy(update={"adaptive_clipping": False})
+    method = Dpgm(small.domain, config)
+    curator = curator_of(method, [small.rows(small.patients(40, 1))])
+    released = measure(method, curator, mu=BIG_MU)
+    assert float(released["l2_clip_norm"]) == config.l2_clip_norm
+    assert curator.plan[GRADIENTS].shape == (released["parameters"].size,)
+
+
+def test_clusters_below_the_least_size_are_not_used(small):
+    """One kind of record: one cluster takes them all and has all the weight."""
+    rows = small.rows([(0, [([1, 1, 1], 1)]) for _ in range(60)])
+    method = Dpgm(small.domain, CONFIG)
+    released = method.stages(mu=BIG_MU)[0].run(curator_of(method, [rows]), {})
+    assert sorted(released["weights"]) == [0.0, 0.0, 1.0]
+    assert released["alive"].sum() == 1
+    assert (released["alive"] == (released["weights"] > 0)).all()
+
+
+def test_without_patients_all_clusters_are_alike(small):
+    method = Dpgm(small.domain, CONFIG)
+    released = measure(method, curator_of(method, [small.rows([])]), mu=BIG_MU)
+    assert released["weights"] == pytest.approx(np.full(3, 1 / 3))
+    codes, _ = method.sample(released, n_rows=5, rng=np.random.default_rng(0))
+    assert codes.shape == (5, 3)
+
+
+def test_an_epoch_starts_from_what_was_stored(measured, small):
+    """What a stage returned is all that the next one needs, to the last bit."""
+    _, _, straight = measured
+    method = Dpgm(small.domain, CONFIG)
+    curator = curator_of(method, [small.rows(small.patients(200, 1))])
+    stored = {}
+    for number in range(3):
+        # Another object for every stage: nothing is kept in memory.
+        stage = Dpgm(small.domain, CONFIG).stages(mu=BIG_MU)[number]
+        read = {
+            name: np.frombuffer(value.tobytes(), value.dtype).reshape(value.shape)
+            for name, value in stored.items()
+        }
+        stored.update(stage.run(curator, read))
+    assert stored.keys() == straight.keys()
+    assert all((stored[name] == value).all() for name, value in straight.items())
+
+
+def test_the_machine_trains_with_chains(small):
+    config = CONFIG.model_copy(update={"network": "rbm", "optimiser": "momentum"})
+    method = Dpgm(small.domain, config)
+    curator = curator_of(method, [small.rows(small.patients(30, 1))])
+    stages = method.stages(mu=BIG_MU)
+    first = stages[0].run(curator, {})
+    after = stages[1].run(curator, first)
+    assert after["chains"].shape[1] > 0
+    assert (after["chains"] != first["chains"]).any()
+    assert (after["parameters"] != first["parameters"]).any()
+
+
+def test_a_trained_network_follows_the_records(small):
+    """With hardly any noise the samples of the clusters have the frequencies of the table."""
+    rng = np.random.default_rng(0)
+    kinds = [([0, 0, 0], 0), ([2, 1, 2], 1)]
+    rows = small.rows([(0, [kinds[int(kind)]]) for kind in rng.random(400) < 0.3])
+    config = CONFIG.model_copy(update={"clusters": 4, "clustering_rounds": 4})
+    method = Dpgm(small.domain, config)
+    released = measure(method, curator_of(method, [rows], mu=2_000.0), mu=2_000.0)
+    codes, labels = method.sample(released, n_rows=2_000, rng=np.random.default_rng(1))
+    assert abs(labels.mean() - rows.label.mean()) < 0.05
+    assert (codes[:, 1] == labels).mean() > 0.95
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("sampling_probability", 1.5, "less than or equal to 1"),
+        ("sampling_probability", 0.0, "greater than 0"),
+        ("clusters", 0, "greater than or equal to 1"),
+        ("fourier_features", 7, "multiple of 2"),
+        ("learning_rate", float("nan"), "finite number"),
+        ("network", "gan", "'rbm' or 'vae'"),
+        ("epoch", 3, "Extra inputs are not permitted"),
+    ],
+)
+def test_settings_outside_their_range_are_refused(field, value, message):
+    with pytest.raises(ValidationError, match=message):
+        DpgmConfig(**{field: value})
+
+
+def test_an_epoch_shows_everybody_once_on_average():
+    assert DpgmConfig(sampling_probability=0.1).steps_per_epoch == 10
+    assert DpgmConfig(sampling_probability=0.3, epochs=3).n_steps == 12

@@ -1,0 +1,119 @@
+"""Variational autoencoder against its lower bound, written out in numpy."""
+
+import jax
+import numpy as np
+import pytest
+
+from tasks.synthesizers.dpgm.vae import Vae, _key_of
+from tasks.synthesizers.vectors import Block
+
+MIXED = (
+    Block(start=0, stop=1, kind="unit"),
+    Block(start=1, stop=4, kind="one_hot"),
+    Block(start=4, stop=5, kind="binary"),
+)
+PIXELS = tuple(Block(start=i, stop=i + 1, kind="binary") for i in range(6))
+PATTERNS = np.array([[1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1]], dtype=float)
+MEAN = np.array([0.5, 0.2, 0.3, 0.5, 0.4])
+
+
+def layers_of(parameters, shapes):
+    stops = np.cumsum([np.prod(shape, dtype=int) for shape in shapes])
+    return [
+        part.reshape(shape)
+        for part, shape in zip(np.split(parameters, stops[:-1]), shapes, strict=True)
+    ]
+
+
+def reference_loss(parameters, record, noise, *, offset, hidden=3, latent=2):
+    """Negative evidence lower bound of one record of kind MIXED."""
+    sides = ((5, hidden), (hidden, 2 * latent), (latent, hidden), (hidden, 5))
+    shapes = [shape for inputs, outputs in sides for shape in ((inputs, outputs), (outputs,))]
+    w1, b1, w2, b2, w3, b3, w4, b4 = layers_of(parameters, shapes)
+    moments = np.maximum((record - offset) @ w1 + b1, 0.0) @ w2 + b2
+    centre, log_variance = moments[:latent], moments[latent:]
+    z = centre + np.exp(log_variance / 2) * noise
+    scores = np.maximum(z @ w3 + b3, 0.0) @ w4 + b4
+    divergence = 0.5 * np.sum(centre**2 + np.exp(log_variance) - 1 - log_variance)
+    chance = 1.0 / (1.0 + np.exp(-scores[[0, 4]]))
+    numbers = record[[0, 4]]
+    likelihood = np.sum(numbers * np.log(chance) + (1 - numbers) * np.log(1 - chance))
+    level = np.exp(scores[1:4]) / np.exp(scores[1:4]).sum()
+    return divergence - likelihood - np.log(level[record[1:4].argmax()])
+
+
+@jax.jit
+def own_noise(step_key, vector):
+    return jax.random.normal(_key_of(step_key, vector), (2,), dtype=vector.dtype)
+
+
+def noise_of(record, step_seed):
+    with jax.enable_x64(False):
+        noise = own_noise(jax.random.key(step_seed), np.asarray(record, dtype=np.float32))
+    return np.asarray(noise, dtype=np.float64)
+
+
+@pytest.mark.parametrize("mean", [None, MEAN], ids=["plain", "centred"])
+def test_gradient_is_that_of_the_negative_lower_bound(mean):
+    network = Vae(blocks=MIXED, mean=mean, hidden_units=3)
+    parameters = network.start(1) + np.random.default_rng(0).normal(0, 0.3, network.n_parameters)
+    offset = np.zeros(5) if mean is None else mean
+    records = np.array([[0.3, 0, 1, 0, 1], [0.9, 1, 0, 0, 0]])
+    found = network.gradients(parameters, records, step_seed=7, state=network.first_chains(0))
+    step = 1e-6 * np.eye(network.n_parameters)
+    for record, gradient in zip(records, found, strict=True):
+        noise = noise_of(record, 7)
+
+        def loss(at, record=record, noise=noise):
+            return reference_loss(at, record, noise, offset=offset)
+
+        slopes = [(loss(parameters + s) - loss(parameters - s)) / 2e-6 for s in step]
+        np.testing.assert_allclose(gradient, slopes, rtol=1e-3, atol=1e-4)
+
+
+def test_noise_of_a_record_is_its_own_and_new_at_every_step():
+    rng = np.random.default_rng(0)
+    records = [rng.integers(2, size=5) for _ in range(2)] + [rng.random(5) for _ in range(150)]
+    drawn = np.array([noise_of(record, 3) for record in records])
+    assert (noise_of(records[0], 3) == drawn[0]).all()
+    assert (noise_of(records[0], 4) != drawn[0]).all()
+    assert len(np.unique(drawn[:, 0])) == len({tuple(record) for record in records})
+    assert np.abs(drawn.mean()) < 0.2
+    assert drawn.std() == pytest.approx(1.0, abs=0.15)
+
+
+def test_start_decodes_to_the_mean_where_one_was_released():
+    network = Vae(blocks=MIXED, mean=MEAN, hidden_units=3)
+    drawn = network.sample(
+        network.start(0), 4_000, np.random.default_rng(0), state=network.first_chains(0)
+    )
+    np.testing.assert_allclose(drawn.mean(axis=0), MEAN, atol=0.04)
+
+
+def test_width_of_the_latent_space_is_a_setting():
+    narrow, wide = (Vae(blocks=MIXED, hidden_units=3, latent_dimensions=n) for n in (2, 7))
+    # Encoder: two more outputs per dimension; decoder: one more input.
+    assert wide.n_parameters - narrow.n_parameters == 5 * (2 * (3 + 1) + 3)
+    with pytest.raises(ValueError, match="expected 1 or more latent_dimensions, found 0"):
+        Vae(blocks=MIXED, latent_dimensions=0)
+
+
+def test_training_learns_two_patterns():
+    network = Vae(blocks=PIXELS, mean=np.full(6, 0.5), hidden_units=8, latent_dimensions=1)
+    rng = np.random.default_rng(0)
+    records = PATTERNS[rng.integers(2, size=64)]
+    # Identical records would have identical noise; numbers near 0 and 1 tell them apart.
+    records = np.abs(records - rng.uniform(0.0, 0.02, records.shape))
+    parameters, state = network.start(1), network.first_chains(1)
+    moment = np.zeros_like(parameters)
+    square = np.zeros_like(parameters)
+    for step in range(1, 201):
+        gradient = network.gradients(parameters, records, step_seed=step, state=state).mean(axis=0)
+        moment = 0.9 * moment + 0.1 * gradient
+        square = 0.99 * square + 0.01 * gradient**2
+        spread = np.sqrt(square / (1 - 0.99**step)) + 1e-8
+        parameters = parameters - 0.03 * moment / (1 - 0.9**step) / spread
+    drawn = network.sample(parameters, 400, rng, state=state)
+    like = [(drawn == pattern).all(axis=1).mean() for pattern in PATTERNS]
+    assert sum(like) > 0.7
+    assert min(like) > 0.2

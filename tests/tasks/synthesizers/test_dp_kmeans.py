@@ -1,0 +1,127 @@
+"""Private k-means as a method: plan, valid records, and clusters that carry dependence."""
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from privacy.randomness import SeededNoise
+from tasks.synthesizers.base import measure
+from tasks.synthesizers.curator import Curator, InProcessCompute
+from tasks.synthesizers.dp_kmeans import (
+    HISTOGRAMS,
+    ClusterCells,
+    DpKMeans,
+    DpKMeansConfig,
+    round_name,
+)
+from tasks.synthesizers.dpgm.kernel_kmeans import Clustering
+from tasks.synthesizers.statistics import SUM_SCALE, cell_histograms
+
+BIG_MU = 100.0
+FEATURES = ("plain", "fourier")
+
+
+def config_of(features, **settings):
+    return DpKMeansConfig(
+        **{"clusters": 4, "rounds": 3, "features": features, "n_features": 16, **settings}
+    )
+
+
+def curator_of(method, shards, mu=BIG_MU):
+    return Curator(
+        plan=method.plan(mu=mu), compute=InProcessCompute(shards), noise_source=SeededNoise(1)
+    )
+
+
+@pytest.mark.parametrize("features", FEATURES)
+def test_the_plan_is_the_rounds_and_the_histograms(small, features):
+    plan = DpKMeans(small.domain, config_of(features)).plan(mu=1.0)
+    names = [statistic.name for statistic in plan.statistics]
+    assert names == [round_name(0), round_name(1), round_name(2), HISTOGRAMS]
+    # Three plain columns, one with missing: a number, its flag, two levels, a number.
+    width = {"plain": 4, "fourier": 16}[features]
+    assert plan[round_name(0)].shape == (4, 1 + width)
+    assert plan[HISTOGRAMS].shape == (2, 4, 9)
+    assert plan[HISTOGRAMS].mu ** 2 == pytest.approx(0.7)
+    assert sum(statistic.mu**2 for statistic in plan.statistics) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("features", FEATURES)
+def test_a_release_draws_what_was_planned_and_samples_valid_records(small, features):
+    method = DpKMeans(small.domain, config_of(features))
+    curator = curator_of(method, [small.rows(small.patients(100, 1))])
+    released = measure(method, curator, mu=BIG_MU)
+    assert curator.event == method.plan(mu=BIG_MU).event
+    assert all(np.isfinite(value).all() for value in released.values())
+    codes, labels = method.sample(released, n_rows=500, rng=np.random.default_rng(0))
+    assert (codes.shape, codes.dtype, labels.dtype) == ((500, 3), np.uint16, np.uint16)
+    assert (codes < np.array(small.domain.n_codes)).all()
+    assert (labels < 2).all()
+
+
+@pytest.mark.parametrize("features", FEATURES)
+def test_shards_and_their_order_do_not_matter(small, in_shards, features):
+    method = DpKMeans(small.domain, config_of(features))
+    rows = small.rows(small.patients(50, 5))
+    order = np.random.default_rng(0).permutation(len(rows))
+    whole = measure(method, curator_of(method, [rows]), mu=BIG_MU)
+    shards = in_shards(rows, order, [3, 40, 40])
+    parts = measure(method, curator_of(method, shards), mu=BIG_MU)
+    assert all((whole[name] == parts[name]).all() for name in whole)
+
+
+@pytest.mark.parametrize("features", FEATURES)
+def test_clusters_keep_columns_together_that_go_together(small, features):
+    """Within a label two kinds of records: product densities of the label alone mix them."""
+    rng = np.random.default_rng(3)
+    kinds = [([0, 0, 0], 0), ([2, 1, 2], 0), ([1, 0, 1], 1)]
+    rows = small.rows([(0, [kinds[index]]) for index in rng.integers(0, 3, 900)])
+    method = DpKMeans(small.domain, config_of(features, clusters=6, rounds=6))
+    released = measure(method, curator_of(method, [rows]), mu=BIG_MU)
+    codes, labels = method.sample(released, n_rows=3_000, rng=np.random.default_rng(1))
+    of_first = codes[labels == 0]
+    assert (of_first[:, 0] == of_first[:, 2]).mean() > 0.95
+    assert 0.4 < (of_first[:, 0] == 0).mean() < 0.6
+    assert abs(labels.mean() - rows.label.mean()) < 0.03
+
+
+def test_an_empty_table_gives_records_of_the_domain(small):
+    method = DpKMeans(small.domain, config_of("fourier"))
+    released = measure(method, curator_of(method, [small.rows([])], mu=1.0), mu=1.0)
+    codes, _ = method.sample(released, n_rows=50, rng=np.random.default_rng(0))
+    assert (codes < np.array(small.domain.n_codes)).all()
+
+
+def test_a_patient_in_two_clusters_moves_the_histograms_by_at_most_one(small):
+    method = DpKMeans(small.domain, config_of("fourier"))
+    released = measure(method, curator_of(method, [small.rows(small.patients(90, 2))]), mu=BIG_MU)
+    cells = ClusterCells(
+        clustering=Clustering(
+            embedding=method._embedding,
+            centres=released["centres"],
+            alive=np.ones(4, dtype=np.bool_),
+        ),
+        n_labels=2,
+    )
+    rows = small.rows([(0, [([0, 0, 0], 0), ([3, 1, 2], 0), ([1, 0, 2], 1)])])
+    assert len(set(cells.assign(rows.codes, rows.label))) > 1
+    exact = cell_histograms(rows, cells=cells, offsets=small.domain.one_hot_offsets)
+    assert np.linalg.norm(exact.astype(float)) <= SUM_SCALE
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("clusters", 0, "greater than or equal to 1"),
+        ("rounds", 0, "greater than or equal to 1"),
+        ("features", "polynomial", "'plain' or 'fourier'"),
+        ("n_features", 3, "multiple of 2"),
+        ("length_scale", 0.0, "greater than 0"),
+        ("l2_clip_norm", -1.0, "greater than 0"),
+        ("clustering_share", 1.0, "less than 1"),
+        ("k", 3, "Extra inputs are not permitted"),
+    ],
+)
+def test_settings_outside_their_range_are_refused(field, value, message):
+    with pytest.raises(ValidationError, match=message):
+        DpKMeansConfig(**{field: value})

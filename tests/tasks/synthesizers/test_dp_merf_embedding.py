@@ -1,0 +1,202 @@
+"""Features and sums of DP-MERF: slow references, bit-exact records, brute-force sensitivity."""
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privacy.sensitivity import weighted_sum_l2_sensitivity
+from tasks.synthesizers.dp_merf.config import DpMerfConfig
+from tasks.synthesizers.dp_merf.embedding import class_counts, embedding_sums
+from tasks.synthesizers.dp_merf.features import (
+    EmbeddingFeatures,
+    draw_frequencies,
+    typical_distance,
+    vector_map_of,
+)
+from tasks.synthesizers.encoded import EncodingDomain
+from tasks.synthesizers.statistics import SUM_SCALE
+from tasks.synthesizers.vectors import Block
+
+SENSITIVITY = weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE)
+
+
+def features_of(small, **settings_of_features):
+    config = DpMerfConfig(fourier_features=6, **settings_of_features)
+    return EmbeddingFeatures.draw(small.domain, config)
+
+
+def every_record(domain):
+    return np.array(list(product(*map(range, domain.n_codes))), dtype=np.uint16)
+
+
+def reference_phi(features, vector, linear_share):
+    """Cosines and sines in pairs, from phases in rational arithmetic."""
+    half = len(features.frequencies)
+    phases = [
+        float(sum(Fraction(round(float(v) * 2**16), 2**16) * Fraction(float(w)) for v, w in zip(
+            vector, row, strict=True)))
+        for row in features.frequencies
+    ]  # fmt: skip
+    scale = math.sqrt((1 - linear_share) / half)
+    norm = features.vector_map.max_l2_norm
+    return [
+        *(scale * math.cos(phase) for phase in phases),
+        *(scale * math.sin(phase) for phase in phases),
+        *(math.sqrt(linear_share) * float(v) / norm for v in vector if linear_share),
+    ]
+
+
+@pytest.mark.parametrize("linear_share", [0.0, 0.5])
+@pytest.mark.parametrize("kind", ["one_hot", "ordinal"])
+def test_features_equal_the_reference(small, kind, linear_share):
+    features = features_of(small, features=kind, linear_share=linear_share)
+    codes = every_record(small.domain)
+    vectors = features.vector_map.vectors(codes)
+    expected = [reference_phi(features, vector, linear_share) for vector in vectors]
+    assert features.phi(codes).shape == (len(codes), features.n_features)
+    np.testing.assert_allclose(features.phi(codes), expected, atol=1e-14)
+
+
+@pytest.mark.parametrize("kind", ["one_hot", "ordinal"])
+def test_norm_is_one_with_fourier_features_alone_and_at_most_one_otherwise(small, kind):
+    codes = every_record(small.domain)
+    alone = features_of(small, features=kind, linear_share=0.0)
+    norms = np.linalg.norm(alone.phi(codes), axis=1)
+    np.testing.assert_allclose(norms, 1.0, rtol=1e-14)
+    both = features_of(small, features=kind, linear_share=0.7)
+    assert np.linalg.norm(both.phi(codes), axis=1).max() <= 1.0 + 1e-14
+
+
+@settings(deadline=None, max_examples=20)
+@given(seed=st.integers(0, 2**16), n=st.integers(2, 60))
+def test_features_of_a_record_do_not_depend_on_the_others(seed, n):
+    domain = EncodingDomain(
+        column_names=tuple("abcdefghij"),
+        n_codes=(7,) * 10,
+        has_missing=(True, False) * 5,
+        numeric=(True,) * 10,
+        label_levels=("no", "yes"),
+    )
+    features = EmbeddingFeatures.draw(
+        domain, DpMerfConfig(fourier_features=34, features="ordinal", length_scale=0.1)
+    )
+    codes = np.random.default_rng(seed).integers(0, 7, size=(n, 10)).astype(np.uint16)
+    together = features.phi(codes)
+    apart = np.concatenate([features.phi(codes[i : i + 1]) for i in range(n)])
+    assert (together == apart).all()
+
+
+def test_kernel_approaches_the_gaussian_and_the_linear_one(small):
+    config = DpMerfConfig(fourier_features=20_000, features="ordinal", linear_share=0.25)
+    features = EmbeddingFeatures.draw(small.domain, config)
+    codes = every_record(small.domain)[::3]
+    vectors = features.vector_map.vectors(codes)
+    length_scale = 0.8 * typical_distance(features.vector_map.blocks)
+    distance = np.linalg.norm(vectors[:, None] - vectors, axis=2)
+    gaussian = np.exp(-(distance**2) / (2 * length_scale**2))
+    linear = vectors @ vectors.T / features.vector_map.max_l2_norm**2
+    phi = features.phi(codes)
+    np.testing.assert_allclose(phi @ phi.T, 0.75 * gaussian + 0.25 * linear, atol=0.02)
+
+
+def test_typical_distance_is_that_of_uniform_records():
+    blocks = (
+        Block(start=0, stop=1, kind="unit"),
+        Block(start=1, stop=2, kind="binary"),
+        Block(start=2, stop=6, kind="one_hot"),
+    )
+    rng = np.random.default_rng(0)
+    squared = (
+        (rng.random(200_000) - rng.random(200_000)) ** 2
+        + (rng.integers(0, 2, 200_000) != rng.integers(0, 2, 200_000))
+        + 2.0 * (rng.integers(0, 4, 200_000) != rng.integers(0, 4, 200_000))
+    )
+    assert typical_distance(blocks) == pytest.approx(math.sqrt(squared.mean()), rel=0.01)
+
+
+def test_a_narrow_table_keeps_every_bin_and_a_wide_one_a_score(small):
+    assert vector_map_of(small.domain, DpMerfConfig()).width == 4 + 1 + 3
+    wide = replace(small.domain, n_codes=(400, 2, 3))
+    assert vector_map_of(wide, DpMerfConfig()).width == 2 + 1 + 1
+    assert vector_map_of(wide, DpMerfConfig(features="one_hot")).width == 400 + 1 + 3
+
+
+def test_phases_that_would_be_rounded_are_refused(small):
+    vector_map = vector_map_of(small.domain, DpMerfConfig())
+    frequencies = draw_frequencies(2, vector_map.width, length_scale=1e-6)
+    with pytest.raises(ValueError, match="expected phases below 2\\*\\*53 grid points"):
+        EmbeddingFeatures(
+            vector_map=vector_map, frequencies=frequencies, fourier_scale=1.0, linear_scales=None
+        )
+
+
+def test_sums_equal_a_loop_over_records(small):
+    rows = small.rows(small.patients(40, 3))
+    features = features_of(small)
+    expected = np.zeros((2, features.n_features), dtype=np.int64)
+    for i in range(len(rows)):
+        phi = features.phi(rows.codes[i : i + 1])[0]
+        expected[rows.label[i]] += [
+            int(value) for value in phi * (float(rows.weight[i]) * SUM_SCALE)
+        ]
+    found = embedding_sums(rows, features=features, n_labels=2)
+    assert found.dtype == np.int64
+    np.testing.assert_array_equal(found, expected)
+    counts = class_counts(rows, n_labels=2)
+    np.testing.assert_allclose(counts.sum() / SUM_SCALE, 40, atol=1e-5)
+
+
+@settings(deadline=None, max_examples=25)
+@given(data=st.data(), n=st.integers(1, 30), seed=st.integers(0, 2**16))
+def test_sums_of_shards_add_up_in_any_order(small, in_shards, data, n, seed):
+    rows = small.rows(small.patients(n, seed))
+    features = features_of(small)
+    order = data.draw(st.permutations(range(len(rows))))
+    cuts = data.draw(st.lists(st.integers(0, len(rows)), max_size=3))
+    shards = in_shards(rows, order, cuts)
+    whole = embedding_sums(rows, features=features, n_labels=2)
+    parts = [embedding_sums(shard, features=features, n_labels=2) for shard in shards]
+    np.testing.assert_array_equal(sum(parts), whole)
+    np.testing.assert_array_equal(
+        sum(class_counts(shard, n_labels=2) for shard in shards), class_counts(rows, n_labels=2)
+    )
+
+
+@pytest.mark.parametrize("kind", ["one_hot", "ordinal"])
+@pytest.mark.parametrize("linear_share", [0.0, 0.9])
+def test_no_patient_moves_the_statistics_by_more_than_the_sensitivity(small, kind, linear_share):
+    """Every patient of one record, and many with several, beside a table of others."""
+    features = features_of(small, features=kind, linear_share=linear_share)
+    others = small.patients(5, 1)
+    records = every_record(small.domain)
+    candidates = [(0, [(codes, label)]) for codes in records for label in (0, 1)]
+    candidates += small.patients(60, 2)
+    candidates += [(0, [(codes, 0)] * 3) for codes in records[::4]]
+    public = {"features": features, "n_labels": 2}
+    base = embedding_sums(small.rows(others), **public)
+    base_counts = class_counts(small.rows(others), n_labels=2)
+    largest = largest_count = 0.0
+    for patient in candidates:
+        rows = small.rows([*others, patient])
+        change = embedding_sums(rows, **public) - base
+        largest = max(largest, math.sqrt(sum(int(v) ** 2 for v in change.ravel())))
+        counts = class_counts(rows, n_labels=2) - base_counts
+        largest_count = max(largest_count, math.sqrt(sum(int(v) ** 2 for v in counts)))
+    assert largest_count == SUM_SCALE <= SENSITIVITY
+    assert largest <= SENSITIVITY
+    if linear_share == 0:
+        assert largest > 0.9999 * SENSITIVITY
+
+
+def test_a_label_outside_the_domain_is_refused(small):
+    rows = small.rows([(0, [((0, 0, 0), 1)])])
+    with pytest.raises(ValueError, match="expected labels inside the public domain"):
+        class_counts(rows, n_labels=1)
+    with pytest.raises(IndexError):
+        embedding_sums(rows, features=features_of(small), n_labels=1)

@@ -1,0 +1,170 @@
+"""DP-MERF from plan to records, and as published."""
+
+import math
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from privacy.errors import InputError
+from privacy.parameters import Guarantee, PrivacyParameters
+from privacy.randomness import SeededNoise
+from tasks.synthesizers.base import measure
+from tasks.synthesizers.curator import Curator, InProcessCompute
+from tasks.synthesizers.dp_merf.config import DpMerfConfig
+from tasks.synthesizers.dp_merf.features import EmbeddingFeatures
+from tasks.synthesizers.dp_merf.published import PublishedDpMerf, median_distance
+from tasks.synthesizers.dp_merf.synthesizer import CLASS_COUNTS, EMBEDDING, DpMerf, label_weights
+
+QUICK = DpMerfConfig(
+    fourier_features=40,
+    hidden_units=(8,),
+    code_dimensions=2,
+    training_stages=2,
+    steps_per_stage=75,
+    batch_size=64,
+    learning_rate=0.02,
+)
+PARAMETERS = PrivacyParameters(epsilon=1000.0, delta=1e-5)
+
+
+class NoNoise:
+    tainted = True
+
+    def discrete_gaussian(self, shape, *, noise_stddev):
+        return np.zeros(shape, dtype=np.int64)
+
+
+def curator_of(small, patients, noise_source, *, mu):
+    method = DpMerf(small.domain, QUICK)
+    compute = InProcessCompute([small.rows(patients)])
+    return method, Curator(plan=method.plan(mu=mu), compute=compute, noise_source=noise_source)
+
+
+def opposite_patients(n_no, n_yes):
+    return [(0, [((0, 0, 0), 0)])] * n_no + [(0, [((3, 1, 2), 1)])] * n_yes
+
+
+def test_plan_splits_the_budget_by_the_shares(small):
+    method = DpMerf(small.domain, QUICK)
+    plan = method.plan(mu=0.5)
+    counts, embedding = plan.statistics
+    assert (counts.name, counts.shape) == (CLASS_COUNTS, (2,))
+    assert (embedding.name, embedding.shape) == (EMBEDDING, (2, 40 + 8))
+    # Sensitivity one, so one over mu in patients.
+    assert counts.unit_noise_stddev == pytest.approx(1 / (0.5 * math.sqrt(0.02)), rel=1e-6)
+    assert embedding.unit_noise_stddev == pytest.approx(1 / (0.5 * math.sqrt(0.98)), rel=1e-6)
+    assert math.hypot(counts.mu, embedding.mu) <= 0.5
+    assert method.guarantee is Guarantee.PROVEN
+    names = [stage.name for stage in method.stages(mu=0.5)]
+    assert names == ["embedding", "train-01-of-02", "train-02-of-02"]
+
+
+def test_without_noise_the_records_come_back(small):
+    method, curator = curator_of(small, opposite_patients(30, 10), NoNoise(), mu=1e4)
+    released = measure(method, curator, mu=1e4)
+    assert curator.event == method.plan(mu=1e4).event
+    np.testing.assert_allclose(released["label_frequencies"], [0.75, 0.25], atol=1e-6)
+    phi = EmbeddingFeatures.draw(small.domain, QUICK).phi(
+        np.array([[0, 0, 0], [3, 1, 2]], dtype=np.uint16)
+    )
+    np.testing.assert_allclose(released["label_embeddings"], phi, atol=1e-6)
+    codes, labels = method.sample(released, n_rows=5_000, rng=np.random.default_rng(0))
+    assert (codes.dtype, codes.shape) == (np.uint16, (5_000, 3))
+    assert (labels.dtype, labels.shape) == (np.uint16, (5_000,))
+    assert labels.mean() == pytest.approx(0.25, abs=0.03)
+    records = np.array([[0, 0, 0], [3, 1, 2]])
+    assert (codes == records[labels]).mean(axis=0).min() > 0.9
+
+
+def test_stages_go_on_from_what_was_released(small):
+    method, curator = curator_of(small, opposite_patients(30, 10), NoNoise(), mu=1e4)
+    embedding, first, second = method.stages(mu=1e4)
+    start = dict(embedding.run(curator, {}))
+    once = start | dict(first.run(curator, start))
+    assert not np.array_equal(start["generator_weights_0"], once["generator_weights_0"])
+    twice = once | dict(second.run(curator, once))
+    # A stage that is run again from the checkpoint gives the same weights, bit for bit.
+    np.testing.assert_array_equal(
+        second.run(curator, once)["generator_weights_0"], twice["generator_weights_0"]
+    )
+    assert len(curator.event.events) == 2
+
+
+def test_more_noise_than_signal_still_gives_valid_records(small):
+    method, curator = curator_of(small, opposite_patients(1, 0), SeededNoise(0), mu=0.01)
+    released = measure(method, curator, mu=0.01)
+    assert released["label_frequencies"].sum() == pytest.approx(1.0)
+    assert (released["label_frequencies"] > 0).all()
+    codes, labels = method.sample(released, n_rows=100, rng=np.random.default_rng(0))
+    assert (codes < np.array(small.domain.n_codes)).all()
+    assert (labels < 2).all()
+    assert method.sample(released, n_rows=0, rng=np.random.default_rng(0))[0].shape == (0, 3)
+
+
+def test_label_weights_fall_where_noise_is_stronger_than_any_signal():
+    weights = label_weights(np.array([1.0, 20.0, 1e6]), n_features=100, noise_stddev=2.0)
+    np.testing.assert_allclose(weights, [1 / 401, 0.5, 1.0], rtol=1e-6)
+
+
+def test_settings_outside_their_ranges_are_refused():
+    for wrong in (
+        {"fourier_features": 3},
+        {"length_scale": 0.0},
+        {"linear_share": 1.0},
+        {"hidden_units": ()},
+        {"hidden_units": (0,)},
+        {"shares": {"embedding": 0.0}},
+        {"unknown": 1},
+    ):
+        with pytest.raises(ValidationError):
+            DpMerfConfig.model_validate(wrong)
+
+
+def test_published_gives_back_the_records_where_the_noise_is_small(small):
+    config = QUICK.model_copy(update={"published": QUICK.published.model_copy()})
+    codes = np.repeat(np.array([[0, 0, 0], [3, 1, 2]], dtype=np.uint16), [600, 200], axis=0)
+    labels = np.repeat(np.array([0, 1], dtype=np.uint16), [600, 200])
+    method = PublishedDpMerf(small.domain, config, PARAMETERS)
+    made, drawn = method.synthesize(codes, labels, np.random.default_rng(0))
+    assert (made.dtype, made.shape) == (np.uint16, (700, 3))
+    assert drawn.mean() == pytest.approx(0.25, abs=0.05)
+    records = np.array([[0, 0, 0], [3, 1, 2]])
+    assert (made == records[drawn]).mean(axis=0).min() > 0.6
+
+
+def test_published_length_scale_is_moved_by_one_private_record(small):
+    """The first flaw of the docstring: the kernel itself depends on a record."""
+    method = PublishedDpMerf(small.domain, QUICK, PARAMETERS)
+    aside = np.array([[0, 0, 0], [1, 0, 0]], dtype=np.uint16)
+    neighbour = np.array([[0, 0, 0], [2, 0, 2]], dtype=np.uint16)
+    assert not np.array_equal(
+        method.features(aside).frequencies, method.features(neighbour).frequencies
+    )
+    proven = DpMerf(small.domain, QUICK)
+    assert proven.plan(mu=1.0) == proven.plan(mu=1.0)
+
+
+def test_published_features_are_fourier_for_numbers_and_linear_for_others(small):
+    method = PublishedDpMerf(small.domain, QUICK, PARAMETERS)
+    features = method.features(np.array([[0, 0, 0], [1, 1, 2]], dtype=np.uint16))
+    # Score, missing flag, two-level ward, score.
+    assert (features.frequencies[:, [1, 2]] == 0.0).all()
+    assert (features.frequencies[:, [0, 3]] != 0.0).all()
+    np.testing.assert_allclose(features.linear_scales, [0, 1 / math.sqrt(2), 1 / math.sqrt(2), 0])
+    norm = np.linalg.norm(features.phi(np.array([[3, 1, 0]], dtype=np.uint16)))
+    assert norm == pytest.approx(math.sqrt(2))
+
+
+def test_published_needs_rows_beyond_those_held_aside(small):
+    method = PublishedDpMerf(small.domain, QUICK, PARAMETERS)
+    codes, labels = np.zeros((100, 3), dtype=np.uint16), np.zeros(100, dtype=np.uint16)
+    with pytest.raises(InputError, match="expected more rows than are held aside"):
+        method.synthesize(codes, labels, np.random.default_rng(0))
+
+
+def test_median_distance_falls_back_to_the_mean_and_to_one():
+    assert median_distance(np.array([[0.0], [1.0], [3.0]])) == pytest.approx(2.0)
+    assert median_distance(np.array([[0.0], [0.0], [0.0], [3.0]])) == pytest.approx(1.5)
+    assert median_distance(np.array([[0.0], [0.0], [0.0], [0.0], [5.0]])) == pytest.approx(2.0)
+    assert median_distance(np.zeros((3, 2))) == 1.0

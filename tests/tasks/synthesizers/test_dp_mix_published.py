@@ -1,0 +1,142 @@
+import math
+
+import numpy as np
+import pytest
+
+from privacy.errors import ConfigurationError
+from privacy.parameters import PrivacyParameters
+from tasks.synthesizers.dp_mix import published
+from tasks.synthesizers.dp_mix.config import DPMixConfig, PublishedSettings
+from tasks.synthesizers.dp_mix.published import (
+    ORDERS,
+    DPMixPublished,
+    claimed_epsilon,
+    claimed_noise_multiplier,
+)
+from tasks.synthesizers.vectors import VectorMap
+
+PARAMETERS = PrivacyParameters(epsilon=10.0, delta=1e-5)
+
+
+def dp_mix(small, *, parameters=PARAMETERS, ratio=1.0, **settings):
+    config = DPMixConfig(**settings, published=PublishedSettings(label_noise_ratio=ratio))
+    return DPMixPublished(small.domain, config, parameters)
+
+
+def table(small, n, seed=0):
+    rng = np.random.default_rng(seed)
+    codes = np.stack([rng.integers(k, size=n) for k in small.domain.n_codes], axis=1)
+    return codes.astype(np.uint16), rng.integers(2, size=n).astype(np.uint16)
+
+
+@pytest.mark.parametrize("ratio", [1.0, 0.25, 4.0])
+def test_noise_solves_the_printed_formula(small, ratio):
+    order, n_records = 8, 500
+    method = dp_mix(small, order_of_mixture=order, n_mixtures=200, ratio=ratio)
+    feature_stddev, label_stddev = method.noise_stddevs(n_records)
+    assert label_stddev == pytest.approx(ratio * feature_stddev)
+    # Remark 1 of the DP-CDA paper at alpha = 1: d_x = 4 coordinates, d_y = 2 labels.
+    printed = (4 / feature_stddev**2 + 2 / label_stddev**2) / (2 * order**2)
+    noise_multiplier = claimed_noise_multiplier(
+        parameters=PARAMETERS, order_of_mixture=order, n_records=n_records, n_mixtures=200
+    )
+    assert printed == pytest.approx(1 / (2 * noise_multiplier**2))
+
+
+def test_bisection_ends_just_inside_epsilon():
+    schedule = {"order_of_mixture": 4, "n_records": 2_000, "n_mixtures": 300}
+    noise = claimed_noise_multiplier(parameters=PARAMETERS, **schedule)
+    assert claimed_epsilon(noise_multiplier=noise, delta=1e-5, **schedule) <= 10.0
+    assert claimed_epsilon(noise_multiplier=noise * 0.998, delta=1e-5, **schedule) > 10.0
+
+
+def test_claimed_epsilon_by_hand():
+    # Everybody in one mixture: no sampling, so alpha / (2 z^2) and the conversion of the paper.
+    by_hand = min(a / (2 * 2.0**2) + math.log(1e5) / (a - 1) for a in ORDERS)
+    whole = claimed_epsilon(
+        noise_multiplier=2.0, order_of_mixture=9, n_records=9, n_mixtures=1, delta=1e-5
+    )
+    assert whole == pytest.approx(by_hand, rel=1e-6)
+
+
+def test_bound_at_order_two_is_the_printed_one(monkeypatch):
+    # Wang, Balle and Kasiviswanathan at alpha = 2: log(1 + p^2 min(4(e^e2 - 1), 2 e^e2)).
+    monkeypatch.setattr(published, "ORDERS", (2,))
+    for noise_multiplier in (0.5, 3.0):
+        p, e2 = 5 / 1000, 2 / (2 * noise_multiplier**2)
+        draw = math.log(1 + p**2 * min(4 * (math.exp(e2) - 1), 2 * math.exp(e2)))
+        claimed = claimed_epsilon(
+            noise_multiplier=noise_multiplier,
+            order_of_mixture=5,
+            n_records=1000,
+            n_mixtures=40,
+            delta=1e-5,
+        )
+        assert claimed == pytest.approx(40 * draw + math.log(1e5), rel=1e-9)
+
+
+def test_mixtures_have_the_moments_of_samples_without_replacement(small):
+    n_records, order, n_mixtures = 60, 6, 3_000
+    codes, labels = table(small, n_records)
+    method = dp_mix(small, order_of_mixture=order, n_mixtures=n_mixtures)
+    feature_stddev, label_stddev = method.noise_stddevs(n_records)
+    parts = list(method.mixtures(codes, labels, np.random.default_rng(1)))
+    assert [len(features) for features, _ in parts] == [1_000] * 3
+    vectors = VectorMap(small.domain).vectors(codes)
+    for mixed, exact, noise in (
+        (np.concatenate([x for x, _ in parts]), vectors, feature_stddev),
+        (np.concatenate([y for _, y in parts]), np.eye(2)[labels], label_stddev),
+    ):
+        # Variance of a mean of l of N without replacement, and the noise on top.
+        correction = (n_records - order) / (n_records - 1)
+        variance = exact.var(axis=0) / order * correction + noise**2
+        errors = 5 * np.sqrt(variance / n_mixtures)
+        assert (np.abs(mixed.mean(axis=0) - exact.mean(axis=0)) <= errors).all()
+        np.testing.assert_allclose(mixed.var(axis=0), variance, rtol=5 * math.sqrt(2 / n_mixtures))
+
+
+def test_a_mixture_never_has_a_record_twice(small, monkeypatch):
+    monkeypatch.setattr(DPMixPublished, "noise_stddevs", lambda self, n: (0.0, 0.0))
+    codes, labels = table(small, 12)
+    method = dp_mix(small, order_of_mixture=12, n_mixtures=5)
+    [(features, shares)] = method.mixtures(codes, labels, np.random.default_rng(0))
+    # All twelve of twelve: every mixture is the mean of the table.
+    exact = VectorMap(small.domain).vectors(codes).mean(axis=0)
+    np.testing.assert_allclose(features, np.tile(exact, (5, 1)), atol=1e-6)
+    np.testing.assert_allclose(shares, np.tile(np.eye(2)[labels].mean(axis=0), (5, 1)), atol=1e-6)
+
+
+def test_records_are_valid_and_single_records_come_back_without_noise(small, monkeypatch):
+    codes, labels = table(small, 200)
+    method = dp_mix(small, order_of_mixture=4, n_mixtures=50)
+    out, out_labels = method.synthesize(codes, labels, np.random.default_rng(0))
+    assert (out.shape, out.dtype, out_labels.dtype) == ((50, 3), np.uint16, np.uint16)
+    assert (out < [4, 2, 3]).all()
+    assert (out_labels < 2).all()
+    monkeypatch.setattr(DPMixPublished, "noise_stddevs", lambda self, n: (0.0, 0.0))
+    method = dp_mix(small, order_of_mixture=1, n_mixtures=50)
+    out, out_labels = method.synthesize(codes, labels, np.random.default_rng(0))
+    real = {(*c, y) for c, y in zip(codes.tolist(), labels.tolist(), strict=True)}
+    assert {(*c, y) for c, y in zip(out.tolist(), out_labels.tolist(), strict=True)} <= real
+
+
+def test_more_records_in_a_mixture_than_in_the_table_is_refused(small):
+    codes, labels = table(small, 10)
+    method = dp_mix(small, order_of_mixture=11, n_mixtures=5)
+    with pytest.raises(ConfigurationError) as refused:
+        method.synthesize(codes, labels, np.random.default_rng(0))
+    assert str(refused.value) == (
+        "ORDER_OF_MIXTURE_INVALID: expected order_of_mixture of at most the number of records, "
+        "found 11; lower order_of_mixture"
+    )
+
+
+def test_an_epsilon_that_no_noise_meets_is_refused(small):
+    tiny = PrivacyParameters(epsilon=0.01, delta=1e-5)
+    method = dp_mix(small, parameters=tiny, order_of_mixture=4, n_mixtures=50)
+    with pytest.raises(ConfigurationError) as refused:
+        method.noise_stddevs(1_000)
+    assert str(refused.value) == (
+        "CALIBRATION_UNREACHABLE: expected an epsilon that some noise meets in the published "
+        "accounting, found 0.01 for 50 mixtures; choose a larger epsilon or fewer mixtures"
+    )

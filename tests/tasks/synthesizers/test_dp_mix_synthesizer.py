@@ -1,0 +1,151 @@
+import math
+
+import numpy as np
+import pytest
+
+from privacy.errors import ConfigurationError
+from privacy.parameters import Guarantee
+from privacy.randomness import SeededNoise
+from tasks.synthesizers.base import measure
+from tasks.synthesizers.curator import Curator, InProcessCompute
+from tasks.synthesizers.dp_mix import synthesizer
+from tasks.synthesizers.dp_mix.config import DPMixConfig
+from tasks.synthesizers.dp_mix.synthesizer import MIXTURES, DPMix
+from tasks.synthesizers.statistics import SUM_SCALE
+
+
+class CoinsWithoutNoise:
+    """Samples from a seed, and no noise."""
+
+    tainted = True
+
+    def __init__(self, seed):
+        self._coins = SeededNoise(seed)
+
+    def discrete_gaussian(self, shape, *, noise_stddev):
+        return np.zeros(shape, dtype=np.int64)
+
+    def secret_key(self):
+        return self._coins.secret_key()
+
+
+def released_of(method, rows, noise_source, mu=3.0):
+    compute = InProcessCompute([rows])
+    curator = Curator(plan=method.plan(mu=mu), compute=compute, noise_source=noise_source)
+    return measure(method, curator, mu=mu), curator
+
+
+def sums_of(released):
+    return np.concatenate([released[name] for name in sorted(released)])
+
+
+def dp_mix(small, **settings):
+    defaults = {"order_of_mixture": 20, "declared_patients": 100, "n_mixtures": 400}
+    return DPMix(small.domain, DPMixConfig(**defaults | settings))
+
+
+def test_plan_is_one_series_at_the_public_rate(small):
+    method = dp_mix(small)
+    [planned] = method.plan(mu=1.0).statistics
+    assert method.guarantee is Guarantee.PROVEN
+    assert (planned.name, planned.shape, planned.n_draws) == (MIXTURES, (6,), 400)
+    assert planned.sampling_probability == 0.2
+    # Records of length two at most, and a label with a fifth of the square.
+    assert planned.l2_sensitivity == pytest.approx(math.sqrt(5.0) * SUM_SCALE)
+
+
+def test_sums_have_the_moments_of_poisson_samples(small):
+    rows = small.rows(small.patients(100, 0))
+    method = dp_mix(small)
+    released, curator = released_of(method, rows, CoinsWithoutNoise(1))
+    assert curator.event == method.plan(mu=3.0).event
+    sums = sums_of(released)
+    vectors = method._vectors().vectors(rows.codes, rows.label) * rows.weight[:, None]
+    per_patient = np.zeros((100, 6))
+    np.add.at(per_patient, rows.patient, vectors)
+    mean, variance = 0.2 * per_patient.sum(axis=0), 0.16 * (per_patient**2).sum(axis=0)
+    # 400 independent draws: five standard errors of the mean and of the variance either way.
+    errors = 5 * np.sqrt(variance / 400)
+    assert (np.abs(sums.mean(axis=0) - mean) <= errors).all()
+    np.testing.assert_allclose(sums.var(axis=0), variance, rtol=5 * math.sqrt(2 / 400))
+
+
+def test_noise_has_the_planned_size_and_every_draw_its_own(small):
+    method = dp_mix(small)
+    released, _ = released_of(method, small.rows([]), SeededNoise(0))
+    sums = sums_of(released)
+    planned = method.plan(mu=3.0)[MIXTURES]
+    # 2,400 values: the standard deviation is known to 1.4 percent; five of these either way.
+    assert sums.std() == pytest.approx(planned.unit_noise_stddev, rel=5 / math.sqrt(2 * sums.size))
+    assert len(np.unique(sums[:, 0])) == 400
+
+
+def test_stages_draw_the_series_piece_by_piece(small, monkeypatch):
+    rows = small.rows(small.patients(40, 0))
+    method = dp_mix(small, n_mixtures=7)
+    assert [stage.name for stage in method.stages(mu=1.0)] == ["mixtures-1-of-1"]
+    whole, _ = released_of(method, rows, CoinsWithoutNoise(3))
+    monkeypatch.setattr(synthesizer, "_VALUES_AT_ONCE", 3 * 6)
+    names = [stage.name for stage in method.stages(mu=1.0)]
+    assert names == ["mixtures-1-of-3", "mixtures-2-of-3", "mixtures-3-of-3"]
+    pieces, curator = released_of(method, rows, CoinsWithoutNoise(3))
+    assert {name: len(value) for name, value in pieces.items()} == {
+        "mixtures_000001": 3,
+        "mixtures_000002": 3,
+        "mixtures_000003": 1,
+    }
+    np.testing.assert_array_equal(sums_of(pieces), sums_of(whole))
+    assert curator.event == method.plan(mu=3.0).event
+
+
+def test_samples_are_valid_records_and_use_every_mixture(small):
+    method = dp_mix(small, n_mixtures=30)
+    released, _ = released_of(method, small.rows(small.patients(100, 0)), SeededNoise(1), mu=0.2)
+    decoded = method._vectors().decode(sums_of(released))
+    for n_rows in (10, 30, 75):
+        codes, labels = method.sample(released, n_rows=n_rows, rng=np.random.default_rng(0))
+        assert (codes.shape, codes.dtype, labels.shape) == ((n_rows, 3), np.uint16, (n_rows,))
+        assert (codes < [4, 2, 3]).all()
+        assert (labels < 2).all()
+    assert {(*c, y) for c, y in zip(codes.tolist(), labels, strict=True)} == {
+        (*c, y) for c, y in zip(decoded[0].tolist(), decoded[1], strict=True)
+    }
+
+
+@pytest.mark.parametrize("declared", [400, 1_600, 6_400])
+def test_a_wrong_number_of_declared_patients_does_not_shrink_the_records(small, declared):
+    # Everybody has the largest bin of lab: divided by too much it would be the middle one.
+    patients = [(0, [((0, 0, 2), 0)])] * 1_600
+    method = dp_mix(small, declared_patients=declared, order_of_mixture=200, n_mixtures=50)
+    released, _ = released_of(method, small.rows(patients), CoinsWithoutNoise(0))
+    codes, labels = method.sample(released, n_rows=50, rng=np.random.default_rng(0))
+    assert (codes[:, 2] == 2).mean() > 0.9
+    assert (labels == 0).all()
+
+
+def test_rare_labels_survive_the_mixing(small):
+    patients = [(0, [((3, 1, 0), int(number < 16))]) for number in range(160)]
+    method = dp_mix(small, declared_patients=160)
+    released, _ = released_of(method, small.rows(patients), SeededNoise(0), mu=8.0)
+    _, labels = method.sample(released, n_rows=400, rng=np.random.default_rng(0))
+    assert labels.mean() == pytest.approx(0.1, abs=0.03)
+
+
+def test_more_records_in_a_mixture_than_patients_is_refused_before_any_plan(small):
+    with pytest.raises(ConfigurationError) as refused:
+        dp_mix(small, order_of_mixture=101)
+    assert str(refused.value) == (
+        "ORDER_OF_MIXTURE_INVALID: expected order_of_mixture of at most declared_patients, so "
+        "that the sampling probability is at most 1, found 101 and 100; lower order_of_mixture "
+        "or declare more patients"
+    )
+
+
+def test_everybody_in_every_mixture_is_allowed(small):
+    rows = small.rows(small.patients(5, 0))
+    method = dp_mix(small, order_of_mixture=100, n_mixtures=3)
+    released, _ = released_of(method, rows, CoinsWithoutNoise(0))
+    sums = sums_of(released)
+    assert (sums == sums[0]).all()
+    vectors = method._vectors().vectors(rows.codes, rows.label)
+    np.testing.assert_allclose(sums[0], rows.weight @ vectors, atol=1e-6)

@@ -1,0 +1,261 @@
+"""Vectors of records and labels, sums of samples and slots: sensitivity by brute force."""
+
+import math
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linear_sum_assignment
+
+from privacy.sensitivity import weighted_sum_l2_sensitivity
+from tasks.synthesizers.dp_mix import mixtures
+from tasks.synthesizers.dp_mix.labelled_vectors import LabelledVectors
+from tasks.synthesizers.dp_mix.labels import matched_labels
+from tasks.synthesizers.dp_mix.mixtures import mixture_sums
+from tasks.synthesizers.local_perturbation import slots
+from tasks.synthesizers.local_perturbation.slots import slot_sums, slots_of
+from tasks.synthesizers.random_projection.projection import random_projection
+from tasks.synthesizers.statistics import SUM_SCALE
+
+N_DRAWS, N_SLOTS = 5, 7
+
+
+@dataclass(frozen=True)
+class FixedCoins:
+    """Samples written down: row t says which patients are in the sample of draw t."""
+
+    inside: np.ndarray
+
+    def rows(self, rows):
+        return [np.flatnonzero(draw[rows.patient]) for draw in self.inside]
+
+
+def vectors_of(domain, *, clip=None, share=0.2, n_projected=None):
+    projection = None
+    if n_projected is not None:
+        projection = random_projection(domain, n_projected=n_projected)
+    return LabelledVectors(
+        domain=domain, l2_clip_norm=clip, label_share=share, projection=projection
+    )
+
+
+def all_records(domain):
+    records = np.array(list(product(*map(range, domain.n_codes))), dtype=np.uint16)
+    labels = np.repeat(np.arange(domain.n_labels, dtype=np.uint16), len(records))
+    return np.tile(records, (domain.n_labels, 1)), labels
+
+
+GEOMETRIES = [
+    {},
+    {"share": 0.5},
+    {"clip": 0.7},
+    {"clip": 100.0},
+    {"n_projected": 2},
+    {"n_projected": 3, "clip": 0.4, "share": 0.9},
+]
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
+def test_no_vector_is_longer_than_the_bound_and_no_label_is_shortened(small, geometry):
+    vectors = vectors_of(small.domain, **geometry)
+    codes, labels = all_records(small.domain)
+    table = vectors.vectors(codes, labels)
+    assert table.shape == (2 * 4 * 2 * 3, vectors.width)
+    norms = np.linalg.norm(table, axis=1)
+    assert norms.max() <= vectors.l2_bound * (1 + 1e-12)
+    label_part = table[:, vectors.record_width :]
+    np.testing.assert_array_equal(label_part, vectors.label_scale * np.eye(2)[labels])
+    share = vectors.label_scale**2 / vectors.l2_bound**2
+    assert share == pytest.approx(geometry.get("share", 0.2))
+
+
+def test_bounds_by_hand(small):
+    # age with missing has two coordinates, ward one, lab one: no record is longer than two.
+    vectors = vectors_of(small.domain, share=0.2)
+    assert (vectors.record_width, vectors.width) == (4, 6)
+    assert vectors.record_l2_bound == pytest.approx(2.0)
+    assert vectors.label_scale == pytest.approx(1.0)
+    assert vectors.l2_bound == pytest.approx(math.sqrt(5.0))
+    # A clip norm above that adds no noise; one below it is kept.
+    assert vectors_of(small.domain, clip=9.0).l2_bound == vectors.l2_bound
+    assert vectors_of(small.domain, clip=1.0).record_l2_bound == 1.0
+    # A projected record can be longer than any record, so there the clip norm is kept.
+    assert vectors_of(small.domain, clip=9.0, n_projected=2).record_l2_bound == 9.0
+
+
+def test_clipping_keeps_the_direction(small):
+    codes, labels = all_records(small.domain)
+    free, clipped = vectors_of(small.domain), vectors_of(small.domain, clip=0.5)
+    whole, short = (v.vectors(codes, labels)[:, :4] for v in (free, clipped))
+    norms = np.linalg.norm(whole, axis=1, keepdims=True)
+    expected = np.divide(whole * np.minimum(norms, 0.5), norms, where=norms > 0, out=whole.copy())
+    np.testing.assert_allclose(short, expected, atol=1e-15)
+
+
+def test_mixture_sums_equal_a_slow_reference(small):
+    rows = small.rows(small.patients(30, 1))
+    vectors = vectors_of(small.domain, clip=1.1, share=0.3)
+    inside = np.random.default_rng(2).random((N_DRAWS, 30)) < 0.3
+    expected = [[0] * vectors.width for _ in range(N_DRAWS)]
+    for draw, row in product(range(N_DRAWS), range(len(rows))):
+        if inside[draw, rows.patient[row]]:
+            vector = vectors.vectors(rows.codes[row : row + 1], rows.label[row : row + 1])[0]
+            for j, value in enumerate(vector):
+                expected[draw][j] += int(float(rows.weight[row]) * float(value) * SUM_SCALE)
+    sums = mixture_sums(rows, coins=FixedCoins(inside), vectors=vectors)
+    assert sums.dtype == np.int64
+    assert sums.tolist() == expected
+
+
+def test_slot_sums_equal_a_slow_reference(small):
+    rows = small.rows(small.patients(30, 1))
+    vectors = vectors_of(small.domain)
+    expected = [[0] * vectors.width for _ in range(N_SLOTS)]
+    for row in range(len(rows)):
+        codes, label = rows.codes[row : row + 1], rows.label[row : row + 1]
+        slot = int(slots_of(codes, label, n_slots=N_SLOTS)[0])
+        for j, value in enumerate(vectors.vectors(codes, label)[0]):
+            expected[slot][j] += int(float(rows.weight[row]) * float(value) * SUM_SCALE)
+    sums = slot_sums(rows, vectors=vectors, n_slots=N_SLOTS)
+    assert sums.dtype == np.int64
+    assert sums.tolist() == expected
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
+def test_brute_force_neighbours_of_both_statistics(small, take_rows, geometry):
+    """Every patient removed in turn: what changes is inside the sensitivity of the plan."""
+    vectors = vectors_of(small.domain, **geometry)
+    bound = weighted_sum_l2_sensitivity(bound=vectors.l2_bound, scale=SUM_SCALE)
+    codes, labels = all_records(small.domain)
+    # One patient per possible record, and some with several.
+    patients = [(0, [(c.tolist(), int(y))]) for c, y in zip(codes, labels, strict=True)]
+    rows = small.rows(patients + small.patients(20, 3))
+    n_patients = int(rows.patient.max()) + 1
+    inside = np.random.default_rng(0).random((N_DRAWS, n_patients)) < 0.5
+    whole = mixture_sums(rows, coins=FixedCoins(inside), vectors=vectors)
+    slotted = slot_sums(rows, vectors=vectors, n_slots=N_SLOTS)
+    largest = 0.0
+    for patient in range(n_patients):
+        rest = take_rows(rows, rows.patient != patient)
+        change = whole - mixture_sums(rest, coins=FixedCoins(inside), vectors=vectors)
+        norms = np.linalg.norm(change.astype(float), axis=1)
+        assert (norms[~inside[:, patient]] == 0.0).all()
+        assert norms.max() <= bound
+        moved = slotted - slot_sums(rest, vectors=vectors, n_slots=N_SLOTS)
+        largest = max(largest, float(np.linalg.norm(moved.astype(float))))
+    assert largest <= bound
+    if geometry == {"clip": 0.7}:
+        # Most records are as long as the clip norm: the bound is attained but for the grid.
+        assert largest >= bound * (1 - 1e-6)
+
+
+def test_sums_do_not_depend_on_shards_or_blocks(small, in_shards, monkeypatch):
+    rows = small.rows(small.patients(25, 4))
+    vectors = vectors_of(small.domain, n_projected=3)
+    coins = FixedCoins(np.random.default_rng(5).random((N_DRAWS, 25)) < 0.4)
+    mixed = mixture_sums(rows, coins=coins, vectors=vectors)
+    slotted = slot_sums(rows, vectors=vectors, n_slots=N_SLOTS)
+    monkeypatch.setattr(mixtures, "_ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(slots, "_ROWS_AT_ONCE", 3)
+    order = np.random.default_rng(6).permutation(len(rows))
+    shards = in_shards(rows, order, [0, 7, 7, 20])
+    parts = [mixture_sums(shard, coins=coins, vectors=vectors) for shard in shards]
+    np.testing.assert_array_equal(np.sum(parts, axis=0), mixed)
+    parts = [slot_sums(shard, vectors=vectors, n_slots=N_SLOTS) for shard in shards]
+    np.testing.assert_array_equal(np.sum(parts, axis=0), slotted)
+
+
+def test_slots_are_a_function_of_the_record_and_spread_evenly():
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 256, (20_000, 6)).astype(np.uint16)
+    labels = rng.integers(0, 10, 20_000).astype(np.uint16)
+    chosen = slots_of(codes, labels, n_slots=50)
+    order = rng.permutation(len(codes))
+    np.testing.assert_array_equal(slots_of(codes[order], labels[order], n_slots=50), chosen[order])
+    # Chi-square with 49 degrees of freedom: mean 49, standard deviation 10; five of them.
+    counts = np.bincount(chosen, minlength=50)
+    assert ((counts - 400) ** 2 / 400).sum() < 49 + 5 * math.sqrt(2 * 49)
+    # The label and the order of the columns count.
+    assert (slots_of(codes, (labels + 1).astype(np.uint16), n_slots=50) != chosen).mean() > 0.9
+    assert (slots_of(codes[:, ::-1], labels, n_slots=50) != chosen).mean() > 0.9
+    # A public constant: another value would put records of old releases in other slots.
+    one = slots_of(np.array([[1, 2, 3]], np.uint16), np.array([1], np.uint16), n_slots=2**31)
+    assert one.tolist() == [1917295107]
+
+
+def test_exact_sums_of_equal_records_decode_to_that_record(small):
+    codes, labels = all_records(small.domain)
+    for geometry in ({}, {"n_projected": 4, "clip": 50.0}):
+        vectors = vectors_of(small.domain, **geometry)
+        sums = 8.0 * vectors.vectors(codes, labels)
+        decoded, decoded_labels = vectors.decode(sums)
+        np.testing.assert_array_equal(decoded, codes)
+        np.testing.assert_array_equal(decoded_labels, labels)
+
+
+def test_decoding_does_not_raise_noise_where_slots_are_nearly_empty(small):
+    vectors = vectors_of(small.domain)
+    codes, labels = np.array([[0, 0, 0]], np.uint16), np.array([0], np.uint16)
+    sums = np.zeros((50, vectors.width))
+    sums[0] = vectors.vectors(codes, labels)[0]
+    # A quarter of a bin of noise: divided by 1, not by the mean of 1/50 of a patient.
+    sums[:, 2] += 0.1
+    decoded, _ = vectors.decode(sums)
+    assert (decoded[:, 1] == 0).all()
+
+
+def test_plain_argmax_would_lose_a_rare_label():
+    rng = np.random.default_rng(0)
+    deaths = rng.binomial(64, 0.1, 500)
+    scores = np.stack([64 - deaths, deaths], axis=1) + rng.normal(0.0, 0.5, (500, 2))
+    assert set(scores.argmax(axis=1)) == {0}
+    labels = matched_labels(scores)
+    assert labels.dtype == np.uint16
+    expected = round(scores[:, 1].sum() / scores.sum() * 500)
+    assert labels.sum() == expected
+    assert deaths[labels == 1].mean() > deaths[labels == 0].mean() + 3
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(2, 4), st.integers(1, 12), st.integers(0, 10**6))
+def test_matched_labels_maximise_the_score_for_their_counts(n_labels, n_rows, seed):
+    scores = np.random.default_rng(seed).random((n_rows, n_labels))
+    labels = matched_labels(scores)
+    counts = np.bincount(labels, minlength=n_labels)
+    # The best assignment of rows to that many places of each label, by brute force.
+    places = np.repeat(np.arange(n_labels), counts)
+    chosen = linear_sum_assignment(-scores[:, places])
+    best = scores[:, places][chosen].sum()
+    assert scores[np.arange(n_rows), labels].sum() == pytest.approx(best)
+
+
+@pytest.mark.parametrize("n_labels", [2, 3, 10])
+def test_matched_labels_have_the_shares_of_the_scores(n_labels):
+    rng = np.random.default_rng(n_labels)
+    wanted = rng.dirichlet(np.ones(n_labels))
+    scores = rng.normal(5 * wanted, 0.3, (2_000, n_labels))
+    labels = matched_labels(scores)
+    shares = scores.sum(axis=0) / scores.sum()
+    counts = np.bincount(labels, minlength=n_labels)
+    np.testing.assert_allclose(counts / 2_000, shares, atol=0.011)
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [
+        ([[1.0, 0.0], [0.0, 1.0]], [0, 1]),
+        ([[-1.0, -2.0], [-2.0, -1.0]], [0, 1]),
+        ([[1.0, 0.0], [1.0, 0.0]], [0, 0]),
+        ([[-1.0, 3.0], [-1.0, 2.0], [-9.0, 9.0]], [1, 1, 1]),
+        ([[0.7, 0.3], [0.6, 0.4], [0.6, 0.5], [0.9, 0.1]], [0, 0, 1, 0]),
+    ],
+)
+def test_matched_labels_by_hand(scores, expected):
+    assert matched_labels(np.array(scores)).tolist() == expected
+
+
+def test_matched_labels_of_equal_rows_are_some_label():
+    assert set(matched_labels(np.full((5, 3), 0.2))) <= {0, 1, 2}

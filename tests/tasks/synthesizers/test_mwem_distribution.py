@@ -1,0 +1,158 @@
+"""The factored distribution of MWEM against multiplicative weights on the whole universe."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tasks.synthesizers.mwem.distribution import FactoredDistribution
+from tasks.synthesizers.mwem.weights import Measurement, iterates, matching_tilt, printed_tilt
+from tasks.synthesizers.mwem.workload import Workload, draw_workload
+
+N_CODES = (3, 2, 4, 2)
+UNIVERSE = np.array(list(itertools.product(*(range(n) for n in N_CODES))))
+
+
+def slow_iterates(history, passes, tilt, weights):
+    """Multiplicative weights with one weight for each possible record."""
+    weights = weights.copy()
+    for n_known in range(1, len(history) + 1):
+        for _ in range(passes):
+            for measurement in history[:n_known]:
+                matches = (UNIVERSE[:, list(measurement.columns)] == measurement.codes).all(axis=1)
+                present = weights[matches].sum()
+                weights[matches] *= np.exp(tilt(measurement.share, present))
+                weights /= weights.sum()
+        yield weights.copy()
+
+
+def table_of(distribution):
+    columns = range(len(N_CODES))
+    return np.array([distribution.probability(columns, record) for record in UNIVERSE])
+
+
+atoms = st.integers(0, 3).flatmap(
+    lambda column: st.tuples(st.just(column), st.integers(0, N_CODES[column] - 1))
+)
+measurements = st.tuples(atoms, atoms, st.floats(-0.2, 1.2)).filter(
+    lambda drawn: drawn[0][0] != drawn[1][0] or drawn[0] == drawn[1]
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    drawn=st.lists(measurements, min_size=1, max_size=5),
+    passes=st.integers(1, 3),
+    tilt=st.sampled_from([printed_tilt, matching_tilt]),
+    uniform=st.booleans(),
+)
+def test_every_iterate_equals_weights_on_the_whole_universe(drawn, passes, tilt, uniform):
+    history = [
+        Measurement(
+            columns=(left[0], right[0]),
+            codes=(left[1], right[1]),
+            # A target of exactly 0 or 1 leaves no weight, as is asserted elsewhere.
+            share=share if tilt is printed_tilt else min(max(share, 0.01), 0.99),
+        )
+        for left, right, share in drawn
+    ]
+    rng = np.random.default_rng(0)
+    marginals = [np.full(n, 1 / n) if uniform else rng.dirichlet(np.ones(n)) for n in N_CODES]
+    start = FactoredDistribution(marginals)
+    weights = np.prod([m[UNIVERSE[:, j]] for j, m in enumerate(marginals)], axis=0)
+    expected = slow_iterates(history, passes, tilt, weights)
+    fast = iterates(start, history, passes=passes, tilt=tilt)
+    for distribution, slow in zip(fast, expected, strict=True):
+        np.testing.assert_allclose(table_of(distribution), slow, atol=1e-10)
+        for column, n in enumerate(N_CODES):
+            shares = np.bincount(UNIVERSE[:, column], weights=slow, minlength=n)
+            np.testing.assert_allclose(distribution.marginal(column), shares, atol=1e-10)
+
+
+def test_columns_are_joined_by_the_queries_that_name_them():
+    distribution = FactoredDistribution.uniform(N_CODES)
+    distribution.tilt((1, 1), (1, 1), 0.3)
+    assert distribution.component.tolist() == [0, 1, 2, 3]
+    distribution.tilt((3, 1), (1, 0), 0.3)
+    assert distribution.component.tolist() == [0, 1, 2, 1]
+    distribution.tilt((0, 3), (2, 1), 0.3)
+    assert distribution.component.tolist() == [0, 0, 2, 0]
+
+
+def test_one_matching_tilt_meets_the_measurement_and_the_printed_one_goes_half_the_error():
+    for share in (0.001, 0.4, 0.97):
+        distribution = FactoredDistribution.uniform(N_CODES)
+        distribution.tilt((0, 2), (1, 3), matching_tilt(share, 1 / 12))
+        assert distribution.probability((0, 2), (1, 3)) == pytest.approx(share)
+    assert printed_tilt(0.7, 0.3) == pytest.approx(0.2)
+    assert printed_tilt(0.1, 0.3) == pytest.approx(-0.1)
+
+
+def test_a_matching_tilt_survives_shares_of_nothing_and_of_everything():
+    distribution = FactoredDistribution.uniform(N_CODES)
+    for share in (0.0, 1.0, 0.0):
+        present = distribution.probability((0,), (1,))
+        distribution.tilt((0,), (1,), matching_tilt(share, present))
+        assert distribution.probability((0,), (1,)) == pytest.approx(share, abs=1e-9)
+    assert distribution.marginal(0).sum() == pytest.approx(1.0)
+
+
+def test_answers_and_admissible_queries(small):
+    workload = draw_workload(small.domain, max_queries=4000, label_share=0.5, public_seed=1)
+    distribution = FactoredDistribution.uniform(workload.n_codes)
+    distribution.tilt((0, 2), (1, 1), 0.8)
+    distribution.tilt((1, 1), (1, 1), -0.4)
+    slow = [
+        distribution.probability(columns, codes)
+        for columns, codes in zip(workload.columns, workload.codes, strict=True)
+    ]
+    np.testing.assert_allclose(distribution.answers(workload), slow, atol=1e-12)
+
+    def pairs(max_cells):
+        index = distribution.admissible(workload, max_cells=max_cells)
+        return {tuple(columns) for columns in workload.columns[index].tolist()}
+
+    single = {(0, 0), (1, 1), (2, 2), (3, 3)}
+    # Columns 0 and 2 are one table of 12 cells; columns 1 and 3 have two codes each.
+    assert pairs(1) == single | {(0, 2)}, "what is joined already needs no room"
+    assert pairs(4) == single | {(0, 2), (1, 3)}
+    assert pairs(23) == pairs(4)
+    assert pairs(24) == single | {(0, 2), (1, 3), (0, 1), (0, 3), (1, 2), (2, 3)}
+
+
+def test_samples_follow_the_probabilities():
+    distribution = FactoredDistribution.uniform(N_CODES)
+    distribution.tilt((0, 3), (2, 1), 2.0)
+    distribution.tilt((2, 2), (0, 0), -30.0)
+    records = distribution.sample(40_000, np.random.default_rng(0))
+    assert (records.dtype, records.shape) == (np.uint16, (40_000, 4))
+    joined = np.mean((records[:, 0] == 2) & (records[:, 3] == 1))
+    assert joined == pytest.approx(distribution.probability((0, 3), (2, 1)), abs=0.012)
+    assert not (records[:, 2] == 0).any()
+    for column in range(4):
+        shares = np.bincount(records[:, column], minlength=N_CODES[column]) / 40_000
+        np.testing.assert_allclose(shares, distribution.marginal(column), atol=0.012)
+    assert distribution.sample(0, np.random.default_rng(0)).shape == (0, 4)
+
+
+@pytest.mark.parametrize(
+    "marginal", [np.array([0.5, 0.6]), np.array([1.5, -0.5]), np.full((2, 2), 0.25)]
+)
+def test_what_is_no_probability_is_refused(marginal):
+    message = "expected probabilities of every column that sum to one"
+    with pytest.raises(ValueError, match=message):
+        FactoredDistribution([marginal])
+
+
+def test_a_part_of_a_workload_keeps_its_order():
+    workload = Workload(
+        n_codes=N_CODES,
+        columns=np.array([[0, 0], [0, 1], [2, 3]]),
+        codes=np.array([[1, 1], [2, 1], [3, 1]]),
+    )
+    part = workload.take(np.array([2, 0, 2]))
+    assert len(part) == 3
+    assert part.columns.tolist() == [[2, 3], [0, 0], [2, 3]]
+    assert part.codes.tolist() == [[3, 1], [1, 1], [3, 1]]

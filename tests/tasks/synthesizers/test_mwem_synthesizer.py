@@ -1,0 +1,243 @@
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from privacy.accountants.gaussian import GaussianAccountant
+from privacy.parameters import Adjacency, PrivacyParameters
+from privacy.randomness import OperatingSystemNoise, SeededNoise
+from tasks.metrics.marginal_distance import marginal_distance
+from tasks.synthesizers.base import measure
+from tasks.synthesizers.curator import Curator, InProcessCompute
+from tasks.synthesizers.mwem.config import MwemConfig
+from tasks.synthesizers.mwem.published import PublishedMwem
+from tasks.synthesizers.mwem.synthesizer import Mwem
+from tasks.synthesizers.plan import PlannedSelection
+from tasks.synthesizers.statistics import SUM_SCALE
+
+HUGE_MU = 1e4
+
+
+class NoNoise:
+    tainted = True
+
+    def discrete_gaussian(self, shape, *, noise_stddev):
+        return np.zeros(shape, dtype=np.int64)
+
+    def select_max(self, scores, *, scale):
+        return int(np.argmax(scores))
+
+
+def dependent_patients(n, seed):
+    """Draw patients with one record each whose columns and label depend on each other."""
+    rng = np.random.default_rng(seed)
+    ward = rng.random(n) < 0.3
+    age = np.where(ward, rng.integers(2, 4, n), rng.integers(0, 3, n))
+    lab = np.where(age == 3, 2, rng.integers(0, 3, n))
+    label = (ward ^ (rng.random(n) < 0.1)) & (age > 0)
+    return [(0, [((age[i], int(ward[i]), lab[i]), int(label[i]))]) for i in range(n)]
+
+
+def released_of(small, patients, noise_source, mu=HUGE_MU, **settings):
+    method = Mwem(small.domain, MwemConfig(**settings))
+    curator = Curator(
+        plan=method.plan(mu=mu),
+        compute=InProcessCompute([small.rows(patients)]),
+        noise_source=noise_source,
+    )
+    return method, curator, measure(method, curator, mu=mu)
+
+
+def distance_of(small, patients, method, released, n_rows=30_000):
+    rows = small.rows(patients)
+    codes, labels = method.sample(released, n_rows=n_rows, rng=np.random.default_rng(0))
+    return marginal_distance(
+        np.column_stack([codes, labels]),
+        np.column_stack([rows.codes, rows.label]),
+        (*small.domain.n_codes, small.domain.n_labels),
+    ).two_way
+
+
+@pytest.mark.parametrize("start", ["uniform", "histograms"])
+def test_error_falls_with_the_rounds_when_there_is_no_noise(small, start):
+    patients = dependent_patients(2_000, 1)
+    found = [
+        distance_of(
+            small,
+            patients,
+            *released_of(small, patients, NoNoise(), rounds=rounds, start=start, output="last")[
+                ::2
+            ],
+        )
+        for rounds in (1, 6, 24)
+    ]
+    assert found[0] > found[1] > found[2]
+    assert found[2] < 0.02
+
+
+def test_the_first_choice_is_the_worst_query_and_its_measurement_is_met(small):
+    patients = dependent_patients(1_000, 2)
+    method, _, released = released_of(
+        small, patients, NoNoise(), rounds=1, start="uniform", output="last"
+    )
+    rows = small.rows(patients)
+    records = np.column_stack([rows.codes, rows.label])
+    workload = method.workload
+    shares = np.array(
+        [
+            (records[:, columns] == codes).all(axis=1).mean()
+            for columns, codes in zip(workload.columns, workload.codes, strict=True)
+        ]
+    )
+    uniform = np.array(
+        [
+            np.prod([1 / workload.n_codes[column] for column in set(columns)])
+            for columns in workload.columns.tolist()
+        ]
+    )
+    [query] = released["chosen_queries"]
+    assert query == np.argmax(np.abs(shares - uniform))
+    assert released["measured_counts"] == pytest.approx([1_000 * shares[query]])
+    codes, labels = method.sample(released, n_rows=40_000, rng=np.random.default_rng(0))
+    sampled = np.column_stack([codes, labels])[:, workload.columns[query]]
+    share = (sampled == workload.codes[query]).all(axis=1).mean()
+    assert share == pytest.approx(shares[query], abs=0.012)
+
+
+def test_the_plan_is_drawn_in_full_and_costs_no_more_than_mu(small):
+    patients = small.patients(60, 0)
+    method, curator, released = released_of(
+        small, patients, OperatingSystemNoise(), mu=0.5, rounds=3
+    )
+    plan = method.plan(mu=0.5)
+    assert [planned.name for planned in plan.statistics] == [
+        "patient_count",
+        "one_way_histograms",
+        *(f"{kind}_00{t}" for t in (1, 2, 3) for kind in ("selection", "measurement")),
+    ]
+    assert curator.event == plan.event
+    accountant = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE).compose(curator.event)
+    assert 0.499 < accountant.mu <= 0.5
+    selections = [p for p in plan.statistics if isinstance(p, PlannedSelection)]
+    assert {p.score_sensitivity for p in selections} == {SUM_SCALE}
+    assert {p.n_candidates for p in selections} == {len(method.workload)}
+    squares = {
+        kind: sum(p.mu**2 for p in plan.statistics if p.name.startswith(kind)) / 0.25
+        for kind in ("patient", "one_way", "selection", "measurement")
+    }
+    assert squares == pytest.approx(
+        {"patient": 0.02, "one_way": 0.4, "selection": 0.4, "measurement": 0.18}
+    )
+    assert released["chosen_queries"].shape == released["measured_counts"].shape == (3,)
+
+
+def test_a_uniform_start_draws_no_histograms(small):
+    method, _, released = released_of(
+        small, small.patients(20, 0), NoNoise(), rounds=1, start="uniform"
+    )
+    names = [planned.name for planned in method.plan(mu=1.0).statistics]
+    assert names == ["patient_count", "selection_001", "measurement_001"]
+    np.testing.assert_allclose(released["marginals"][:4], 0.25)
+
+
+def test_rounds_are_grouped_into_stages_that_go_on_from_the_released_history(small):
+    patients = dependent_patients(300, 3)
+    method = Mwem(small.domain, MwemConfig(rounds=23))
+    stages = method.stages(mu=HUGE_MU)
+    assert [stage.name for stage in stages][:3] == ["count", "rounds-01-of-10", "rounds-02-of-10"]
+    assert (len(stages), stages[-1].name) == (11, "rounds-10-of-10")
+    short = Mwem(small.domain, MwemConfig(rounds=2)).stages(mu=HUGE_MU)
+    assert [stage.name for stage in short] == ["count", "rounds-01-of-02", "rounds-02-of-02"]
+    curator = Curator(
+        plan=method.plan(mu=HUGE_MU),
+        compute=InProcessCompute([small.rows(patients)]),
+        noise_source=NoNoise(),
+    )
+    start = stages[0].run(curator, {})
+    with pytest.raises(ValueError, match="expected the rounds before 4, found 0"):
+        stages[2].run(curator, start)
+
+
+def test_the_size_limit_of_a_component_keeps_columns_apart(small):
+    patients = dependent_patients(500, 4)
+    for limit, joined in ((1, False), (6, True)):
+        method, _, released = released_of(
+            small, patients, NoNoise(), rounds=20, max_component_cells=limit
+        )
+        columns = method.workload.columns[released["chosen_queries"]]
+        pairs = {tuple(pair) for pair in columns.tolist() if pair[0] != pair[1]}
+        assert bool(pairs) is joined
+        # Four codes with two are too many cells; three with two and two with two are not.
+        assert pairs <= {(1, 2), (2, 3), (1, 3)}
+
+
+def test_more_noise_than_signal_still_gives_valid_records(small):
+    for start in ("uniform", "histograms"):
+        method, _, released = released_of(
+            small, small.patients(1, 0), SeededNoise(0), mu=0.01, rounds=4, start=start
+        )
+        codes, labels = method.sample(released, n_rows=500, rng=np.random.default_rng(0))
+        assert codes.shape == (500, 3)
+        assert (codes < np.array(small.domain.n_codes)).all()
+        assert (labels < 2).all()
+        assert (codes.dtype, labels.dtype) == (np.uint16, np.uint16)
+
+
+def test_the_mean_of_the_distributions_is_sampled_round_by_round(small):
+    patients = dependent_patients(400, 5)
+    method, _, released = released_of(
+        small, patients, NoNoise(), rounds=2, start="uniform", output="average"
+    )
+    last = Mwem(small.domain, MwemConfig(rounds=2, start="uniform", output="last"))
+    first = {**released, "chosen_queries": released["chosen_queries"][:1]}
+    first["measured_counts"] = released["measured_counts"][:1]
+
+    def shares(synthesizer, known):
+        codes, labels = synthesizer.sample(known, n_rows=40_000, rng=np.random.default_rng(1))
+        cell = np.ravel_multi_index((*codes.T, labels), (4, 2, 3, 2))
+        return np.bincount(cell, minlength=48) / 40_000
+
+    mean = (shares(last, first) + shares(last, released)) / 2
+    np.testing.assert_allclose(shares(method, released), mean, atol=0.012)
+
+
+def test_the_published_form_keeps_the_number_of_rows_and_learns(small):
+    patients = dependent_patients(2_000, 6)
+    rows = small.rows(patients)
+    found = []
+    for rounds in (1, 40):
+        method = PublishedMwem(
+            small.domain,
+            MwemConfig(rounds=rounds, passes=20),
+            PrivacyParameters(epsilon=1e3, delta=1e-6),
+        )
+        codes, labels = method.synthesize(rows.codes, rows.label, np.random.default_rng(0))
+        assert (codes.shape, labels.shape) == (rows.codes.shape, rows.label.shape)
+        found.append(
+            marginal_distance(
+                np.column_stack([codes, labels]),
+                np.column_stack([rows.codes, rows.label]),
+                (4, 2, 3, 2),
+            ).two_way
+        )
+    assert found[1] < found[0] / 2
+    with pytest.raises(ValueError, match="expected one row or more, found none"):
+        method.synthesize(rows.codes[:0], rows.label[:0], np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"rounds": 0}, "greater than or equal to 1"),
+        ({"rounds": 501}, "less than or equal to 500"),
+        ({"label_share": 1.1}, "less than or equal to 1"),
+        ({"max_queries": 4001}, "less than or equal to 4000"),
+        ({"max_component_cells": 2**20 + 1}, "less than or equal to 1048576"),
+        ({"output": "best"}, "'average' or 'last'"),
+        ({"start": "data"}, "'uniform' or 'histograms'"),
+        ({"shares": {"selections": 0.0}}, "greater than 0"),
+        ({"epsilon": 1.0}, "Extra inputs are not permitted"),
+    ],
+)
+def test_settings_outside_their_range_are_refused(setting, message):
+    with pytest.raises(ValidationError, match=message):
+        MwemConfig(**setting)

@@ -1,0 +1,178 @@
+"""The workload of MWEM and its exact answers: loops over records, and neighbours one by one."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tasks.synthesizers.encoded import EncodedRows, EncodingDomain
+from tasks.synthesizers.mwem.workload import (
+    draw_workload,
+    one_way_histograms,
+    patient_count,
+    query_answer,
+    workload_answers,
+)
+from tasks.synthesizers.statistics import SUM_SCALE
+
+
+def workload_of(domain, max_queries=4000, label_share=0.5, public_seed=1):
+    return draw_workload(
+        domain, max_queries=max_queries, label_share=label_share, public_seed=public_seed
+    )
+
+
+def records_of(rows):
+    return np.column_stack([rows.codes, rows.label]).astype(int)
+
+
+def slow_answers(rows, workload):
+    """Answer every query record by record."""
+    answers = []
+    for columns, codes in zip(workload.columns, workload.codes, strict=True):
+        total = 0
+        for record, weight in zip(records_of(rows), rows.weight, strict=True):
+            if all(record[j] == code for j, code in zip(columns, codes, strict=True)):
+                total += int(np.trunc(weight * SUM_SCALE))
+        answers.append(total)
+    return np.array(answers)
+
+
+def test_the_whole_workload_has_every_cell_without_first_codes_once(small):
+    workload = workload_of(small.domain)
+    assert workload.n_codes == (4, 2, 3, 2)
+    cells = [
+        frozenset(zip(columns, codes, strict=True))
+        for columns, codes in zip(workload.columns.tolist(), workload.codes.tolist(), strict=True)
+    ]
+    # 3 + 1 + 2 + 1 single codes; 3 + 6 + 3 + 2 + 1 + 2 pairs of codes of different columns.
+    assert Counter(len(cell) for cell in cells) == {1: 7, 2: 17}
+    assert len(set(cells)) == 24
+    assert workload.codes.min() == 1
+    assert (workload.codes < np.array(workload.n_codes)[workload.columns]).all()
+
+
+def test_places_go_to_single_codes_then_by_share_to_pairs_with_the_label():
+    domain = EncodingDomain(
+        column_names=tuple("abcdef"),
+        n_codes=(3,) * 6,
+        has_missing=(False,) * 6,
+        numeric=(False,) * 6,
+        label_levels=("no", "yes"),
+    )
+
+    def kinds(max_queries, label_share):
+        columns = workload_of(domain, max_queries, label_share).columns
+        single = columns[:, 0] == columns[:, 1]
+        label = (columns == 6).any(axis=1) & ~single
+        return single.sum(), label.sum(), (~single & ~label).sum()
+
+    # 13 single codes, 12 pairs with the label, 60 others.
+    assert kinds(33, 0.25) == (13, 5, 15)
+    assert kinds(33, 0.0) == (13, 0, 20)
+    assert kinds(33, 1.0) == (13, 12, 8), "too few pairs with the label: others take the places"
+    assert kinds(80, 0.0) == (13, 7, 60), "too few others: pairs with the label take the places"
+    assert kinds(10, 0.5)[0] == 5, "single codes take half of the places at most"
+    assert kinds(1, 0.5) == (1, 0, 0)
+
+
+def test_the_workload_is_public_and_depends_on_the_seed(small):
+    first, again, other = (workload_of(small.domain, 16, public_seed=s) for s in (1, 1, 2))
+    np.testing.assert_array_equal(first.columns, again.columns)
+    np.testing.assert_array_equal(first.codes, again.codes)
+    assert (first.columns != other.columns).any() or (first.codes != other.codes).any()
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), n=st.integers(0, 90))
+def test_answers_equal_a_loop_over_records(small, seed, n):
+    rows = small.rows(small.patients(n, seed))
+    workload = workload_of(small.domain)
+    expected = slow_answers(rows, workload)
+    answers = workload_answers(rows, workload=workload)
+    assert answers.dtype == np.int64
+    np.testing.assert_array_equal(answers, expected)
+    for query in range(0, len(workload), 5):
+        one = query_answer(
+            rows, columns=tuple(workload.columns[query]), codes=tuple(workload.codes[query])
+        )
+        assert one.tolist() == [expected[query]]
+    count = patient_count(rows)
+    assert count.dtype == np.int64
+    # Three weights of one third are a little less than one patient on the grid.
+    assert n - n * 4 / SUM_SCALE <= count[0] / SUM_SCALE <= n
+
+
+def test_answers_of_more_rows_than_are_packed_at_a_time(small):
+    rows = small.rows(small.patients(4_500, 3))
+    assert (rows.weight == 0.25).sum() > 4_096, "one amount fills more than one block"
+    workload = workload_of(small.domain)
+    shares = [
+        (rows.weight[(records_of(rows)[:, columns] == codes).all(axis=1)].sum())
+        for columns, codes in zip(workload.columns, workload.codes, strict=True)
+    ]
+    answers = workload_answers(rows, workload=workload) / SUM_SCALE
+    np.testing.assert_allclose(answers, shares, atol=1e-2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_neighbour_changes_an_answer_by_more_than_one_patient(small, seed):
+    patients = small.patients(12, seed)
+    workload = workload_of(small.domain)
+    n_codes = workload.n_codes
+    everybody = small.rows(patients)
+    answers = workload_answers(everybody, workload=workload)
+    centre = np.random.default_rng(seed).integers(0, 12 * SUM_SCALE, len(workload))
+    for left_out in range(len(patients)):
+        rows = small.rows(patients[:left_out] + patients[left_out + 1 :])
+        neighbour = workload_answers(rows, workload=workload)
+        scores, other = np.abs(answers - centre), np.abs(neighbour - centre)
+        assert np.abs(scores - other).max() <= SUM_SCALE
+        assert abs(patient_count(everybody) - patient_count(rows))[0] <= SUM_SCALE
+        histograms = one_way_histograms(everybody, n_codes=n_codes).astype(float)
+        histograms -= one_way_histograms(rows, n_codes=n_codes)
+        assert np.linalg.norm(histograms) <= SUM_SCALE
+
+
+def test_a_patient_with_one_row_attains_the_sensitivity(small):
+    rows, nobody = small.rows([(0, [((3, 1, 2), 1)])]), small.rows([])
+    workload = workload_of(small.domain)
+    assert workload_answers(rows, workload=workload).max() == SUM_SCALE
+    assert workload_answers(nobody, workload=workload).tolist() == [0] * len(workload)
+    histograms = one_way_histograms(rows, n_codes=workload.n_codes)
+    assert np.linalg.norm(histograms) == pytest.approx(SUM_SCALE, rel=1e-6)
+
+
+def test_shards_add_up(small, in_shards):
+    rows = small.rows(small.patients(30, 5))
+    workload = workload_of(small.domain)
+    parts = in_shards(rows, np.random.default_rng(0).permutation(len(rows)), [0, 7, 40])
+    for statistic in (
+        lambda part: workload_answers(part, workload=workload),
+        lambda part: one_way_histograms(part, n_codes=workload.n_codes),
+        patient_count,
+    ):
+        np.testing.assert_array_equal(sum(statistic(part) for part in parts), statistic(rows))
+
+
+def test_histograms_equal_a_hand_calculation(small):
+    rows = small.rows([(0, [((0, 0, 2), 1)]), (1, [((3, 1, 2), 0), ((3, 0, 0), 0)])])
+    counts = one_way_histograms(rows, n_codes=(4, 2, 3, 2)) * np.sqrt(4) / SUM_SCALE
+    np.testing.assert_allclose(counts, [1, 0, 0, 1, 1.5, 0.5, 0.5, 0, 1.5, 1, 1], atol=1e-6)
+
+
+@pytest.mark.parametrize(("codes", "label"), [((4, 0, 0), 0), ((0, 0, 0), 2)])
+def test_codes_outside_the_domain_are_refused(small, codes, label):
+    rows = EncodedRows(
+        codes=np.array([codes], dtype=np.uint16),
+        label=np.array([label], dtype=np.uint16),
+        weight=np.ones(1),
+        fold=np.zeros(1, dtype=np.uint8),
+    )
+    message = "expected codes and labels inside the public domain, found one outside"
+    with pytest.raises(ValueError, match=message):
+        workload_answers(rows, workload=workload_of(small.domain))
+    with pytest.raises(ValueError, match=message):
+        one_way_histograms(rows, n_codes=(4, 2, 3, 2))

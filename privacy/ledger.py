@@ -61,7 +61,8 @@ class EntryState(StrEnum):
     RESERVED
         Charged; no private data have been read.
     EXECUTING
-        One worker reads the data and draws the noise. Never entered twice.
+        One worker reads the data and draws the noise. Never entered twice; if the worker dies and
+        its measurement can be continued, the next run of the same request goes on in this state.
     SEALED
         The noisy result is on disk and its digest is in the ledger.
     APPROVED

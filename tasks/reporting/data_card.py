@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from privacy.ledger import Balance
 from storage.manifest import Manifest
 from storage.schema import TableSchema
-from tasks.reporting import facts
+from tasks.reporting import facts, method_steps
 from tasks.reporting.guarantee import (
     DOES_NOT_PROTECT,
     PROTECTS,
@@ -132,7 +132,7 @@ def _guarantee(manifest: Manifest, claim: Claim, balance: Balance | None) -> lis
 def _algorithms(manifest: Manifest) -> list[str]:
     steps = [
         f"{i}. **{markdown(title)}.** {markdown(text)}"
-        for i, (title, text) in enumerate(facts.stages(manifest), start=1)
+        for i, (title, text) in enumerate(method_steps.steps(manifest), start=1)
     ]
     noise = [
         (

@@ -42,53 +42,6 @@ _CHECKS = MappingProxyType(
 MAX_LISTED_LEVELS = 12
 """Levels written out in the data dictionary; the schema file holds them all."""
 
-_ENCODE = (
-    "Encode",
-    "Each record is coded by itself, by public bounds, bins and levels. Values outside the bounds "
-    "are clipped; a patient's records share a weight of one.",
-)
-_DECODE = (
-    "Decode and check",
-    "Codes become values inside their bins. The gate below reads the synthetic rows only.",
-)
-_STAGES = MappingProxyType(
-    {
-        "clustmix": (
-            (
-                "Approximate",
-                "The public domain is cut into slices; noisy histograms place clusters with a "
-                "least size in each slice, for each label.",
-            ),
-            (
-                "Adapt",
-                "Support points are fitted by kernel inducing points to noisy moments. The fit "
-                "reads no record, however long it runs.",
-            ),
-            (
-                "Anonymise",
-                "Rows are sampled from the noisy clusters and take their labels from a model "
-                "corrected by noisy residuals.",
-            ),
-        ),
-        "naive_bayes": (
-            (
-                "Measure",
-                "Noisy counts of each column, separately for each label.",
-            ),
-            (
-                "Sample",
-                "Rows are drawn from the noisy counts: a label first, then each column alone.",
-            ),
-        ),
-    }
-)
-_OTHER_STAGES = (
-    (
-        "Measure and synthesise",
-        "The statistics in the table below are released with noise. Rows are made from them.",
-    ),
-)
-
 NOT_TO_CONCLUDE = (
     (
         "No causes.",
@@ -173,18 +126,6 @@ class DictionaryRow:
     kind: str
     domain: str
     missing: str
-
-
-def stages(manifest: Manifest) -> tuple[tuple[str, str], ...]:
-    """Return title and description of each step that made the release."""
-    if manifest.analysis == Analysis.PUBLISHED:
-        published = (
-            "Published algorithm",
-            "The algorithm as its paper prints it, including steps that read records without "
-            "noise and that the published analysis leaves out.",
-        )
-        return (published, _DECODE)
-    return (_ENCODE, *_STAGES.get(manifest.method.name, _OTHER_STAGES), _DECODE)
 
 
 def origin(manifest: Manifest) -> str | None:

@@ -17,7 +17,7 @@ from privacy.ledger import Balance
 from privacy.parameters import Adjacency
 from storage.manifest import Manifest
 from storage.schema import TableSchema
-from tasks.reporting import facts
+from tasks.reporting import facts, method_steps
 from tasks.reporting.contact_sheet import contact_sheet
 from tasks.reporting.guarantee import (
     DOES_NOT_PROTECT,
@@ -237,7 +237,9 @@ def _budget(manifest: Manifest, balance: Balance | None) -> Markup:
 
 
 def _method(manifest: Manifest) -> Markup:
-    steps = [element("li", element("b", title), text) for title, text in facts.stages(manifest)]
+    steps = [
+        element("li", element("b", title), text) for title, text in method_steps.steps(manifest)
+    ]
     rows = [
         (
             row.statistic,

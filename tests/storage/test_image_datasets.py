@@ -104,7 +104,9 @@ def test_a_download_is_verified_and_kept(settings, monkeypatch):
     assert asked == [f"{url}/{IMAGES}.gz", f"{url}/{LABELS}.gz"]
 
 
-@pytest.mark.parametrize("answer", [None, b"<html>", gzip.compress(b"other")])
+@pytest.mark.parametrize(
+    "answer", [None, b"<html>", gzip.compress(b"other", mtime=0)], ids=["none", "page", "other"]
+)
 def test_a_download_of_something_else_is_not_kept(settings, monkeypatch, answer):
     (settings.data_dir / "mnist" / f"{IMAGES}.gz").unlink()
     served_once(monkeypatch, {f"{IMAGE_DATASETS['mnist'].url}/{IMAGES}.gz": answer})

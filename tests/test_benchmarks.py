@@ -57,9 +57,15 @@ def test_rows_are_a_json_list_with_the_asked_keys_and_read_back(tmp_path: Path) 
     assert read_rows(tmp_path / "absent.json") == []
 
 
-@pytest.mark.parametrize(
-    "path", sorted((Path(utility.RESULT_FILE).parent).glob("*.json")), ids=lambda path: path.name
+OTHER_ROWS = {"clustering.json", "counting_queries.json", "dp_cda_images.json"}
+"""Results with rows of their own form."""
+
+ROWS_OF_RUNS = sorted(
+    path for path in Path(utility.RESULT_FILE).parent.glob("*.json") if path.name not in OTHER_ROWS
 )
+
+
+@pytest.mark.parametrize("path", ROWS_OF_RUNS, ids=lambda path: path.name)
 def test_shipped_results_have_the_row_schema(path: Path) -> None:
     rows = read_rows(path)
     assert rows

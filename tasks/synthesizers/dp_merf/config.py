@@ -32,7 +32,9 @@ class PublishedSettings(BaseModel):
 class DpMerfConfig(BaseModel):
     """Settings of DP-MERF. All are public: none may be chosen by looking at the private table.
 
-    The defaults were chosen on public data alone, on one split of Adult and on MNIST.
+    The defaults were chosen on public data alone, on one split of Adult and on MNIST at epsilon 1:
+    length scales from 0.4 to 1.2, linear shares from 0.2 to 0.8, 5 to 30 code dimensions and 1000
+    to 4000 features move the AUC on Adult, or the accuracy on MNIST, by a hundredth or two.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)

@@ -23,6 +23,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.errors import ConfigurationError
 from tasks.synthesizers.dp_merf.config import PUBLIC_SEED, DpMerfConfig
 from tasks.synthesizers.encoded import EncodingDomain
 from tasks.synthesizers.features import ONE_HOT_WIDTH_LIMIT
@@ -73,8 +74,8 @@ class EmbeddingFeatures:
 
     Raises
     ------
-    ValueError
-        If the frequencies are so large that a phase would be rounded.
+    ConfigurationError
+        If the frequencies are so large that a phase would be rounded (``LENGTH_SCALE_TOO_SMALL``).
 
     Privacy
     -------
@@ -91,9 +92,10 @@ class EmbeddingFeatures:
     def __post_init__(self) -> None:
         largest = np.abs(self.frequencies).sum(axis=1).max() * FREQUENCY_SCALE * VECTOR_SCALE
         if not largest < 2.0**53:
-            raise ValueError(
-                f"expected phases below 2**53 grid points, found up to {largest:.3g}; "
-                "raise the length scale"
+            raise ConfigurationError(
+                "LENGTH_SCALE_TOO_SMALL",
+                f"expected phases below 2**53 grid points, found up to {largest:.3g}; raise "
+                "length_scale",
             )
 
     @classmethod

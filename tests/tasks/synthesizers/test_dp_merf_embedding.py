@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privacy.errors import ConfigurationError
 from privacy.sensitivity import weighted_sum_l2_sensitivity
 from tasks.synthesizers.dp_merf.config import DpMerfConfig
 from tasks.synthesizers.dp_merf.embedding import class_counts, embedding_sums
@@ -130,10 +131,11 @@ def test_a_narrow_table_keeps_every_bin_and_a_wide_one_a_score(small):
 def test_phases_that_would_be_rounded_are_refused(small):
     vector_map = vector_map_of(small.domain, DpMerfConfig())
     frequencies = draw_frequencies(2, vector_map.width, length_scale=1e-6)
-    with pytest.raises(ValueError, match="expected phases below 2\\*\\*53 grid points"):
+    with pytest.raises(ConfigurationError, match="expected phases below 2") as caught:
         EmbeddingFeatures(
             vector_map=vector_map, frequencies=frequencies, fourier_scale=1.0, linear_scales=None
         )
+    assert caught.value.code == "LENGTH_SCALE_TOO_SMALL"
 
 
 def test_sums_equal_a_loop_over_records(small):

@@ -122,10 +122,9 @@ def test_settings_outside_their_ranges_are_refused():
 
 
 def test_published_gives_back_the_records_where_the_noise_is_small(small):
-    config = QUICK.model_copy(update={"published": QUICK.published.model_copy()})
     codes = np.repeat(np.array([[0, 0, 0], [3, 1, 2]], dtype=np.uint16), [600, 200], axis=0)
     labels = np.repeat(np.array([0, 1], dtype=np.uint16), [600, 200])
-    method = PublishedDpMerf(small.domain, config, PARAMETERS)
+    method = PublishedDpMerf(small.domain, QUICK, PARAMETERS)
     made, drawn = method.synthesize(codes, labels, np.random.default_rng(0))
     assert (made.dtype, made.shape) == (np.uint16, (700, 3))
     assert drawn.mean() == pytest.approx(0.25, abs=0.05)
@@ -159,8 +158,9 @@ def test_published_features_are_fourier_for_numbers_and_linear_for_others(small)
 def test_published_needs_rows_beyond_those_held_aside(small):
     method = PublishedDpMerf(small.domain, QUICK, PARAMETERS)
     codes, labels = np.zeros((100, 3), dtype=np.uint16), np.zeros(100, dtype=np.uint16)
-    with pytest.raises(InputError, match="expected more rows than are held aside"):
+    with pytest.raises(InputError, match="expected more rows than are held aside") as caught:
         method.synthesize(codes, labels, np.random.default_rng(0))
+    assert caught.value.code == "TOO_FEW_ROWS"
 
 
 def test_median_distance_falls_back_to_the_mean_and_to_one():

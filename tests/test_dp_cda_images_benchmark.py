@@ -1,0 +1,202 @@
+"""The network that scores released images, and the table of DP-CDA."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks import dp_cda_images
+from benchmarks.convolutional import SIDE, accuracy, fit, initial, scores
+from benchmarks.dp_cda_images import (
+    DELTA,
+    PAPER,
+    Case,
+    ImageResult,
+    order_curve,
+    preprocessed,
+    published_cases,
+    requirements,
+    result_table,
+    run,
+)
+
+CASE = Case(dataset="mnist", form="published", order=4, epsilon=10.0, seed=0)
+
+
+def result_of(case, found=0.75):
+    return ImageResult(
+        dataset=case.dataset,
+        form=case.form,
+        guarantee="none" if case.epsilon is None else "claimed, not proven",
+        order=case.order,
+        epsilon=case.epsilon,
+        delta=None if case.epsilon is None else DELTA,
+        seed=case.seed,
+        images=100,
+        accuracy=found,
+        wall_seconds=1.0,
+        cpu_seconds=1.0,
+    )
+
+
+# --- the network ----------------------------------------------------------------------------------
+
+
+def test_network_has_the_layers_of_table_1():
+    parameters = initial(0, n_labels=10).parameters
+    assert {
+        name: layer["weights"].shape for name, layer in parameters.items() if "weights" in layer
+    } == {
+        "convolution1": (5, 5, 1, 32),
+        "convolution2": (3, 3, 32, 64),
+        "dense1": (3136, 100),
+        "dense2": (100, 100),
+        "output": (100, 10),
+    }
+    assert parameters["norm1"]["gain"].shape == (32,)
+    assert parameters["norm2"]["gain"].shape == (64,)
+
+
+def slow_scores(network, image):
+    """Scores of one image when the network is tested, pixel by pixel."""
+    parameters, moments = network.parameters, network.moments
+    hidden = image.reshape(SIDE, SIDE, 1).astype(np.float64)
+    for block, margin in (("1", 2), ("2", 1)):
+        layer = parameters[f"convolution{block}"]
+        weights = np.asarray(layer["weights"], dtype=np.float64)
+        padded = np.pad(hidden, ((margin, margin), (margin, margin), (0, 0)))
+        size, side = 2 * margin + 1, len(hidden)
+        convolved = np.empty((side, side, weights.shape[-1]))
+        for row in range(side):
+            for column in range(side):
+                window = padded[row : row + size, column : column + size]
+                convolved[row, column] = np.tensordot(window, weights, axes=3)
+        activated = np.maximum(convolved + np.asarray(layer["biases"]), 0.0)
+        norm, name = parameters[f"norm{block}"], f"norm{block}"
+        deviation = np.sqrt(np.asarray(moments[f"{name}_variance"]) + 1e-5)
+        scaled = (activated - np.asarray(moments[f"{name}_mean"])) / deviation
+        scaled = scaled * np.asarray(norm["gain"]) + np.asarray(norm["shift"])
+        hidden = scaled.reshape(side // 2, 2, side // 2, 2, -1).max(axis=(1, 3))
+    flat = hidden.reshape(-1)
+    for name in ("dense1", "dense2"):
+        layer = parameters[name]
+        flat = np.maximum(flat @ np.asarray(layer["weights"]) + np.asarray(layer["biases"]), 0.0)
+    output = parameters["output"]
+    return flat @ np.asarray(output["weights"]) + np.asarray(output["biases"])
+
+
+def test_scores_equal_a_slow_reference():
+    network = initial(1, n_labels=3)
+    rng = np.random.default_rng(1)
+    moments = {
+        name: np.asarray(rng.uniform(0.2, 1.0, value.shape), np.float32)
+        for name, value in network.moments.items()
+    }
+    network = replace(network, moments=moments)
+    image = rng.random((1, SIDE, SIDE, 1)).astype(np.float32)
+    found, after = scores(network.parameters, network.moments, image, None)
+    np.testing.assert_allclose(found[0], slow_scores(network, image[0]), rtol=2e-4, atol=2e-4)
+    assert after == network.moments
+
+
+def test_network_learns_bars_and_is_the_same_for_the_same_seed():
+    rng = np.random.default_rng(2)
+    labels = np.arange(96) % 2
+    images = rng.normal(0.0, 0.3, (96, SIDE, SIDE)).astype(np.float32)
+    images[labels == 0, :, 10:14] += 1.0
+    images[labels == 1, 10:14, :] += 1.0
+    arguments = {"n_labels": 2, "epochs": 4, "batch_size": 16}
+    network = fit(images[:64], labels[:64], seed=3, **arguments)
+    assert accuracy(network, images[64:], labels[64:]) > 0.9
+    again = fit(images[:64], labels[:64], seed=3, **arguments)
+    np.testing.assert_array_equal(
+        network.parameters["output"]["weights"], again.parameters["output"]["weights"]
+    )
+    # The running moments have moved from where they began.
+    assert float(abs(network.moments["norm1_mean"]).max()) > 0.01
+
+
+@pytest.mark.parametrize(("n_images", "n_labels"), [(8, 8), (40, 39)])
+def test_fit_refuses_too_few_images_and_labels(n_images, n_labels):
+    images = np.zeros((n_images, SIDE, SIDE), dtype=np.float32)
+    with pytest.raises(ValueError, match="expected at least 16 images with a label each"):
+        fit(images, np.zeros(n_labels), n_labels=2, epochs=1, seed=0, batch_size=16)
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+def test_a_run_keeps_every_result_and_goes_on_where_it_stopped(tmp_path):
+    path, asked = tmp_path / "results.json", []
+
+    def measured(case):
+        asked.append(case)
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+        return result_of(case)
+
+    cases = [replace(CASE, seed=seed) for seed in range(4)]
+    with pytest.raises(KeyboardInterrupt):
+        run(cases, path=path, show=lambda text: None, measured=measured)
+    assert len(json.loads(path.read_text())) == 2
+    shown = []
+    results = run(cases, path=path, show=shown.append, measured=measured)
+    assert [result.case for result in results] == cases
+    assert asked == [*cases[:3], *cases[2:]]
+    assert shown[0] == "mnist published l=4 epsilon=10 seed 2: accuracy 0.7500, 1 s"
+
+
+def test_the_grid_is_table_2_with_the_asked_figures_first():
+    cases = published_cases()
+    assert len(cases) == len(set(cases)) == 2 * 6 * 2 * 3
+    assert cases[:2] == [CASE, replace(CASE, dataset="fashion_mnist")]
+    assert [case.seed for case in cases] == sorted(case.seed for case in cases)
+
+
+def test_requirements_hold_results_against_the_paper():
+    near = [
+        result_of(
+            Case(dataset=dataset, form="published", order=order, epsilon=epsilon, seed=seed), value
+        )
+        for (dataset, epsilon), values in PAPER.items()
+        for order, value in zip(dp_cda_images.ORDERS, values, strict=True)
+        for seed in (0, 1)
+    ]
+    assert all(requirement.met for requirement in requirements(near))
+    far = [replace(result, accuracy=result.accuracy - 0.05) for result in near]
+    assert not any(requirement.met for requirement in requirements(far))
+    assert not any(requirement.met for requirement in requirements(near[:3]))
+    text = result_table(near)
+    assert "0.7808" in text
+    assert "published (claimed, not proven)" in text
+
+
+def test_the_best_order_is_read_off_the_mean_of_the_seeds():
+    results = [
+        result_of(replace(CASE, order=order, seed=seed), value + 0.01 * seed)
+        for order, value in ((1, 0.1), (4, 0.78), (8, 0.76))
+        for seed in (0, 1)
+    ]
+    assert order_curve(results, dataset="mnist", epsilon=10.0) == 4
+
+
+def test_preprocessing_is_that_of_the_training_images(monkeypatch):
+    rng = np.random.default_rng(5)
+    images = dp_cda_images.Images(
+        train=rng.integers(0, 256, (30, 4)).astype(np.uint8),
+        train_labels=np.zeros(30, dtype=np.int64),
+        test=rng.integers(0, 256, (5, 4)).astype(np.uint8),
+        test_labels=np.zeros(5, dtype=np.int64),
+    )
+    monkeypatch.setattr(dp_cda_images, "load", lambda dataset: images)
+    preprocessed.cache_clear()
+    train, test = preprocessed("made up", 1e9)
+    preprocessed.cache_clear()
+    np.testing.assert_allclose(train.mean(axis=0), 0.0, atol=1e-6)
+    np.testing.assert_allclose(
+        test,
+        (images.test - images.train.mean(axis=0)) / images.train.std(axis=0),
+        rtol=1e-5,
+        atol=1e-5,
+    )

@@ -202,9 +202,9 @@ This page is written by [site_file.py](site_file.py) from the models that read t
   never off: the ledger keeps what it was once told. The adjacency of a cohort stays as it was.
 - The same request is measured and charged once. A request is the content of the source, the version
   of the program, and every key of this file but these: `title`, `rows`, `approval`,
-  `public_benchmark_data`, the caps of `budget`, and the places in `source` (`path`, `data`, `images`, `labels`). To change those
-  costs nothing. The content of a database is not known before it is read: every release of a `sql`
-  source is new, and charged.
+  `public_benchmark_data`, the caps of `budget`, and the places in `source` (`path`,
+  `data`, `images`, `labels`). To change those costs nothing. The content of a database is not known
+  before it is read: every release of a `sql` source is new, and charged.
 
 ## Example
 

@@ -366,8 +366,9 @@ def test_a_url_that_is_not_set(before_the_flow):
         (
             "method",
             {"kind": "magic"},
-            "expected 'kind' to be one of 'clustmix', 'dp_cda', 'dpgm', 'naive_bayes', 'dp_kmeans', "
-            "'dp_merf', 'dp_mix', 'local_perturbation', 'mwem', 'random_projection', found 'magic'",
+            "expected 'kind' to be one of 'clustmix', 'dp_cda', 'dpgm', 'naive_bayes', "
+            "'dp_kmeans', 'dp_merf', 'dp_mix', 'local_perturbation', 'mwem', "
+            "'random_projection', found 'magic'",
         ),
         ("method", {"slices": 2}, "expected the key 'kind', found none"),
         (

@@ -219,6 +219,35 @@ def fit(
 
 
 @jax.jit
+def _moments_of(parameters: Parameters, moments: Moments, images: Array) -> Moments:
+    nothing = jax.tree.map(jnp.zeros_like, moments)
+    # A step from nothing goes the share `_BATCH_NORM_MOMENTUM` of the way; dropout comes later.
+    _, after = scores(parameters, nothing, images, jax.random.key(0))
+    found: Moments = jax.tree.map(lambda moment: moment / _BATCH_NORM_MOMENTUM, after)
+    return found
+
+
+def adapted(network: Network, images: NDArray[np.float32]) -> Network:
+    """Give batch normalisation the moments of other images, without their labels.
+
+    Mixtures have less contrast than images, and noise has more: with the running moments of the
+    training the activations of real images are out of range.
+
+    Parameters
+    ----------
+    network
+        A trained network.
+    images
+        As in `fit`; at most 2,000 of them are used.
+    """
+    pixels = np.asarray(images[:2_000], dtype=np.float32).reshape(-1, SIDE, SIDE, 1)
+    return Network(
+        parameters=network.parameters,
+        moments=_moments_of(network.parameters, network.moments, pixels),
+    )
+
+
+@jax.jit
 def _best(parameters: Parameters, moments: Moments, images: Array) -> Array:
     return scores(parameters, moments, images, None)[0].argmax(axis=1)
 

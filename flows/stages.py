@@ -30,7 +30,7 @@ MEASURE = MappingProxyType(
         "embedding": "release a mean embedding (noise)",
         "class-counts": "count the patients of each label (noise)",
         "count": "count the patients (noise)",
-        "mix": "release mixtures of one label (noise)",
+        "mix": "release mixtures of each label (noise)",
         "mixtures": "release mixtures of records (noise)",
         "slots": "release records summed up in slots (noise)",
         "rounds": "choose queries and answer them (noise)",

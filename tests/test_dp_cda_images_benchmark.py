@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks import dp_cda_images
-from benchmarks.convolutional import SIDE, accuracy, fit, initial, scores
+from benchmarks.convolutional import SIDE, accuracy, adapted, fit, initial, scores
 from benchmarks.dp_cda_images import (
     DELTA,
     PAPER,
@@ -117,6 +117,23 @@ def test_network_learns_bars_and_is_the_same_for_the_same_seed():
     assert float(abs(network.moments["norm1_mean"]).max()) > 0.01
 
 
+def test_an_adapted_network_normalises_by_the_other_images():
+    network = initial(4, n_labels=2)
+    images = np.random.default_rng(4).normal(3.0, 2.0, (6, SIDE, SIDE)).astype(np.float32)
+    moments = adapted(network, images).moments
+    layer = network.parameters["convolution1"]
+    padded = np.pad(images, ((0, 0), (2, 2), (2, 2)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (5, 5), axis=(1, 2))
+    weights = np.asarray(layer["weights"])[:, :, 0]
+    activated = np.maximum(
+        np.tensordot(windows, weights, axes=2) + np.asarray(layer["biases"]), 0.0
+    )
+    np.testing.assert_allclose(moments["norm1_mean"], activated.mean((0, 1, 2)), rtol=1e-3)
+    np.testing.assert_allclose(
+        moments["norm1_variance"], activated.var((0, 1, 2), ddof=1), rtol=1e-2, atol=1e-4
+    )
+
+
 @pytest.mark.parametrize(("n_images", "n_labels"), [(8, 8), (40, 39)])
 def test_fit_refuses_too_few_images_and_labels(n_images, n_labels):
     images = np.zeros((n_images, SIDE, SIDE), dtype=np.float32)
@@ -151,7 +168,9 @@ def test_the_grid_is_table_2_with_the_asked_figures_first():
     cases = published_cases()
     assert len(cases) == len(set(cases)) == 2 * 6 * 2 * 3
     assert cases[:2] == [CASE, replace(CASE, dataset="fashion_mnist")]
-    assert [case.seed for case in cases] == sorted(case.seed for case in cases)
+    asked, others = cases[:6], cases[6:]
+    assert all((case.order, case.epsilon) == (4, 10.0) for case in asked)
+    assert [case.seed for case in others] == sorted(case.seed for case in others)
 
 
 def test_requirements_hold_results_against_the_paper():
@@ -192,11 +211,13 @@ def test_preprocessing_is_that_of_the_training_images(monkeypatch):
     monkeypatch.setattr(dp_cda_images, "load", lambda dataset: images)
     preprocessed.cache_clear()
     train, test = preprocessed("made up", 1e9)
-    preprocessed.cache_clear()
     np.testing.assert_allclose(train.mean(axis=0), 0.0, atol=1e-6)
+    _, short = preprocessed("made up", 0.1)
+    assert np.linalg.norm(short, axis=1).max() == pytest.approx(0.1, rel=1e-5)
     np.testing.assert_allclose(
         test,
         (images.test - images.train.mean(axis=0)) / images.train.std(axis=0),
         rtol=1e-5,
         atol=1e-5,
     )
+    preprocessed.cache_clear()

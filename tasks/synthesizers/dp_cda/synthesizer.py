@@ -7,10 +7,10 @@ are listed in `tasks.synthesizers.dp_cda.published`.
 
 Two forms. **Groups**: a public hash parts the records into g groups; the g sums of every class
 are one Gaussian release, because a patient adds an array of norm c to all of them together.
-**Poisson**: each of T draws sums a secret random sample of the patients, at the rate that gives the
-smallest declared class l of them; the draws compose as sampled Gaussians. Nobody knows who is in a sample,
-so at a small epsilon or a small order its noise is several times below that of a group of the same
-order. Groups need no secret coins, and read every patient.
+**Poisson**: each of T draws sums a secret random sample of the patients, at the rate that gives
+the smallest declared class l of them; the draws compose as sampled Gaussians. Nobody knows who is
+in a sample, so at a small epsilon or a small order its noise is several times below that of a
+group of the same order. Groups need no secret coins, and read every patient.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class Rbm:
     hidden_units: int = 200
     weight_stddev: float = 0.01
     n_chains: int = 100
-    gibbs_steps: int = 10
+    gibbs_steps: int = 30
     burn_in_sweeps: int = 200
     sweeps_between_rows: int = 20
 

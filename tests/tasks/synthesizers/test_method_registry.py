@@ -23,8 +23,9 @@ PROVEN = [entry.kind for entry in METHODS if entry.guarantee is Guarantee.PROVEN
 
 
 SETTINGS = {
-    "dp_cda": {"sampling": "poisson", "mixtures_per_class": 20},
-    "dp_mix": {"n_mixtures": 20},
+    "dp_cda": {"sampling": "poisson", "mixtures_per_class": 20, "order_of_mixture": 8},
+    "dp_merf": {"fourier_features": 10, "hidden_units": [4], "steps_per_stage": 2},
+    "dp_mix": {"n_mixtures": 20, "declared_patients": 200},
     "dpgm": {"clusters": 2, "hidden_units": 2, "fourier_features": 4, "epochs": 2},
     "random_projection": {"n_projected": 2},
 }
@@ -36,7 +37,7 @@ def settings_of(kind):
 
 
 @pytest.mark.parametrize("kind", PROVEN)
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
+@pytest.mark.parametrize("epsilon", [0.1, 3.0])
 def test_every_proven_method_has_a_plan_that_composes_within_its_budget(kind, epsilon, small):
     method = build(settings_of(kind), small.domain)
     assert method.guarantee is Guarantee.PROVEN
@@ -70,11 +71,11 @@ def test_methods_that_train_can_go_on_where_they_stopped(small):
 @pytest.mark.parametrize("kind", [entry.kind for entry in METHODS if entry.has_published_form])
 def test_every_published_form_makes_valid_records(kind, small):
     rng = np.random.default_rng(5)
-    n = 300
+    n = 120
     codes = np.stack([rng.integers(0, width, n) for width in small.domain.n_codes], axis=1)
     labels = rng.integers(0, small.domain.n_labels, n)
     published = {
-        "clustmix": {"sigma_max": 2.0},
+        "clustmix": {"sigma_max": 10.0},
         "dpgm": {"epochs": 1, "sampling_probability": 0.2, "clustering_rounds": 2},
     }
     config = CONFIG.validate_python(

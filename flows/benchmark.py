@@ -34,7 +34,7 @@ from tasks.orchestrator import end_server_with_this_process
 from tasks.reporting.guarantee import PUBLISHED_MARKER
 from tasks.run import ReleaseJob, stage
 from tasks.runtime import guarded_task
-from tasks.synthesizers.registry import build_published, method_entry, published_stage
+from tasks.synthesizers.registry import build_published, method_entry
 from tasks.violations import refuse_violations
 
 MARK_COLUMN = "not_proven"
@@ -113,7 +113,7 @@ class _Benchmark:
         rng = np.random.default_rng(list(os.urandom(32)))
         scratch = ensure_private_directory(self.settings.home / "benchmark")
         with (
-            stage(published_stage(job.method.kind)),
+            stage("published-method"),
             local_cluster(max(self.settings.dask_workers, 1), scratch) as client,
         ):
             executor = DaskExecutor(client, job.ref.release_id)

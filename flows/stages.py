@@ -6,8 +6,6 @@ A method that trains has several stages of one kind, named as ``train-03-of-20``
 import re
 from types import MappingProxyType
 
-from tasks.synthesizers.registry import METHODS, published_stage
-
 MEASURE = MappingProxyType(
     {
         "clean-up": "close and delete what dead runs left",
@@ -53,17 +51,9 @@ PUBLISH = MappingProxyType(
 """Stages of a publication, in their order."""
 
 STAGES = MappingProxyType(
-    {
-        **MEASURE,
-        **PUBLISH,
-        **{
-            published_stage(entry.kind): f"run {entry.title} as its paper prints it"
-            for entry in METHODS
-            if entry.has_published_form
-        },
-    }
+    {**MEASURE, **PUBLISH, "published-method": "run the method as its paper prints it"}
 )
-"""All stages, those of the benchmark included."""
+"""All stages, that of the benchmark included."""
 
 _NUMBERED = re.compile(r"(?P<kind>.+)-(?P<number>[0-9]+)-of-(?P<total>[0-9]+)")
 

@@ -209,11 +209,6 @@ def method_entry(kind: str) -> MethodEntry:
     raise KeyError(f"expected a registered method, found {kind!r}")
 
 
-def published_stage(kind: str) -> str:
-    """Name of the stage that runs a method as its paper prints it."""
-    return f"published-{kind.replace('_', '-')}"
-
-
 def build(config: Any, domain: EncodingDomain) -> Synthesizer:
     """Bind the proven form of a method to a public domain.
 

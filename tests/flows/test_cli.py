@@ -51,6 +51,7 @@ COMMANDS = (
     "ready",
     "status",
     "audit",
+    "methods",
     "doctor",
     "init",
 )

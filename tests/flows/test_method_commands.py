@@ -5,7 +5,7 @@ import json
 import pytest
 
 from flows.cli import main
-from flows.stages import MEASURE, STAGES, place_of, text_of
+from flows.stages import MEASURE, place_of, text_of
 from tasks.synthesizers.registry import METHODS
 
 
@@ -32,12 +32,6 @@ def test_text_is_narrow_and_names_every_method(capsys):
     for entry in METHODS:
         assert f"{entry.kind}: {entry.title}" in lines
     assert "  Guarantee: proven" in lines
-
-
-def test_every_published_form_has_a_stage():
-    assert {name for name in STAGES if name.startswith("published-")} == {
-        f"published-{entry.kind.replace('_', '-')}" for entry in METHODS if entry.has_published_form
-    }
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_plan_is_one_series_at_the_public_rate(small):
     assert (planned.name, planned.shape, planned.n_draws) == (MIXTURES, (6,), 400)
     assert planned.sampling_probability == 0.2
     # Records of length two at most, and a label with a fifth of the square.
-    assert planned.l2_sensitivity == pytest.approx(math.sqrt(5.0) * SUM_SCALE)
+    assert planned.l2_sensitivity == pytest.approx(math.sqrt(3.25 / 0.8) * SUM_SCALE)
 
 
 def test_sums_have_the_moments_of_poisson_samples(small):

@@ -73,12 +73,12 @@ def test_no_vector_is_longer_than_the_bound_and_no_label_is_shortened(small, geo
 
 
 def test_bounds_by_hand(small):
-    # age with missing has two coordinates, ward one, lab one: no record is longer than two.
+    # A missing age is longest: the middle and the flag, 1.25; ward one, lab one.
     vectors = vectors_of(small.domain, share=0.2)
     assert (vectors.record_width, vectors.width) == (4, 6)
-    assert vectors.record_l2_bound == pytest.approx(2.0)
-    assert vectors.label_scale == pytest.approx(1.0)
-    assert vectors.l2_bound == pytest.approx(math.sqrt(5.0))
+    assert vectors.record_l2_bound == pytest.approx(math.sqrt(3.25))
+    assert vectors.label_scale == pytest.approx(math.sqrt(3.25) / 2)
+    assert vectors.l2_bound == pytest.approx(math.sqrt(3.25 / 0.8))
     # A clip norm above that adds no noise; one below it is kept.
     assert vectors_of(small.domain, clip=9.0).l2_bound == vectors.l2_bound
     assert vectors_of(small.domain, clip=1.0).record_l2_bound == 1.0

@@ -47,8 +47,8 @@ def test_plan_is_one_gaussian_for_a_whole_record(small):
     assert method.guarantee is Guarantee.PROVEN
     assert [stage.name for stage in method.stages(mu=0.5)] == ["slots"]
     assert (planned.name, planned.shape, planned.is_series) == (SLOTS, (20, 6), False)
-    assert planned.l2_sensitivity == pytest.approx(math.sqrt(5.0) * SUM_SCALE)
-    assert planned.unit_noise_stddev == pytest.approx(2 * math.sqrt(5.0), rel=1e-6)
+    assert planned.l2_sensitivity == pytest.approx(math.sqrt(3.25 / 0.8) * SUM_SCALE)
+    assert planned.unit_noise_stddev == pytest.approx(2 * math.sqrt(3.25 / 0.8), rel=1e-6)
 
 
 def test_the_number_of_released_rows_says_nothing_about_the_patients(small):

@@ -48,7 +48,7 @@ server-stop: $(STAMP) ## Stop what `make server` has started
 test: $(STAMP) ## Run every test
 	@$(BIN)/python -m pytest -q -n auto --dist loadfile
 
-audit: $(STAMP) ## Attack every method for about ten minutes; numbers and plot in audit-output
+audit: $(STAMP) ## Attack every method for about twenty minutes; numbers and plot in audit-output
 	@$(BIN)/python -m pytest -q -m audit tests/audit
 	@$(BIN)/python -m benchmarks.audit audit-output
 

@@ -170,14 +170,14 @@ SUBJECTS: tuple[Subject, ...] = (
     *(
         Subject(name=kind, bind=partial(build, _SMALL[kind]), runs=runs, canary_codes=None)
         for kind, runs in (
-            ("dp_cda", 2_000),
-            ("dpgm", 500),
-            ("dp_kmeans", 2_000),
-            ("dp_merf", 500),
-            ("dp_mix", 2_000),
-            ("local_perturbation", 2_000),
-            ("random_projection", 2_000),
-            ("mwem", 1_000),
+            ("dp_cda", 1_000),
+            ("dpgm", 200),
+            ("dp_kmeans", 1_000),
+            ("dp_merf", 400),
+            ("dp_mix", 1_000),
+            ("local_perturbation", 1_000),
+            ("random_projection", 1_000),
+            ("mwem", 600),
         )
     ),
     Subject(name=NOISE, bind=PatientCount, runs=10_000, canary_codes=None),

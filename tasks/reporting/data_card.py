@@ -137,7 +137,7 @@ def _algorithms(manifest: Manifest) -> list[str]:
     noise = [
         (
             row.statistic,
-            row.part or row.noise,
+            row.how,
             row.n_values,
             row.l2_sensitivity,
             row.noise_stddev,

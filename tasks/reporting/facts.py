@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from privacy.calibration import gdp_rho
 from privacy.event_records import event_from_dict
 from privacy.events import (
     DiscreteGaussianEvent,
@@ -16,6 +17,7 @@ from privacy.events import (
     ExponentialMechanismEvent,
     GaussianEvent,
     ParallelEvent,
+    PoissonSampledGaussianEvent,
     RepeatedEvent,
 )
 from privacy.ledger import Balance, charged_rho
@@ -117,6 +119,11 @@ class NoiseRow:
     noise: str
     part: str
 
+    @property
+    def how(self) -> str:
+        """The distribution, and how it is composed where it is not drawn once."""
+        return f"{self.noise}, {self.part}" if self.part else self.noise
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DictionaryRow:
@@ -184,17 +191,28 @@ def noise_rows(manifest: Manifest) -> tuple[NoiseRow, ...]:
 def budget_sentence(manifest: Manifest, balance: Balance | None) -> str:
     """Return what the release cost, and what is left where the balance is given."""
     cost = (
-        f"Charged to ledger entry {manifest.ledger_entry}: rho = {rounded_up(manifest.rho)} "
+        f"Charged to ledger entry {manifest.ledger_entry}: rho = {rounded_up(_charge(manifest))} "
         f"(mu = {rounded_up(manifest.mu)})."
     )
     share = spent_share(balance)
     if balance is None or share is None:
         return cost
-    left = balance.releases_left(charged_rho(manifest.rho))
+    left = balance.releases_left(charged_rho(_charge(manifest)))
     return (
         f"{cost} All releases from this dataset have spent {math.ceil(100 * share)} % of its "
         f"lifetime budget; {left} more like this one {'is' if left == 1 else 'are'} left."
     )
+
+
+def _charge(manifest: Manifest) -> float:
+    """Return what the ledger was charged: the budget that was asked for.
+
+    Draws on samples are calibrated to a little less than that, as sampled noise is found by search.
+    """
+    asked = manifest.request.get("epsilon")
+    if manifest.accountant == "gaussian" or not isinstance(asked, float):
+        return manifest.rho
+    return float(gdp_rho(epsilon=asked, delta=manifest.delta))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,6 +308,8 @@ def _noise_row(event: Draw, how: str) -> NoiseRow:
         # In units of the clipping norm.
         sensitivity, noise = 1.0, event.noise_multiplier
         name = "Gaussian on a random sample"
+        if isinstance(event, PoissonSampledGaussianEvent):
+            name += f" of {100 * event.sampling_probability:.3g} %"
     ratio = noise / sensitivity
     return NoiseRow(
         statistic=event.statistic,

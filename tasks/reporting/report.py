@@ -243,7 +243,7 @@ def _method(manifest: Manifest) -> Markup:
     rows = [
         (
             row.statistic,
-            row.part or row.noise,
+            row.how,
             row.n_values,
             row.l2_sensitivity,
             row.noise_stddev,

@@ -4,7 +4,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from privacy.calibration import gdp_rho
+from privacy.event_records import event_to_dict
+from privacy.events import (
+    ExponentialMechanismEvent,
+    PoissonSampledGaussianEvent,
+    RepeatedEvent,
+)
 from privacy.parameters import Analysis
+from tasks.reporting import facts
 from tasks.reporting.method_steps import steps
 from tasks.synthesizers.registry import METHODS
 
@@ -33,3 +41,36 @@ def test_unknown_and_published_methods_have_general_steps():
     ]
     [published, _] = steps(manifest_of("dpgm", Analysis.PUBLISHED))
     assert published[0] == "Published algorithm"
+
+
+def test_series_and_choices_are_told_in_the_table_of_noise():
+    series = RepeatedEvent(
+        event=PoissonSampledGaussianEvent(
+            statistic="gradients", noise_multiplier=1.5, sampling_probability=0.125, n_values=1000
+        ),
+        count=30,
+    )
+    choice = ExponentialMechanismEvent(statistic="query", epsilon=0.25, n_candidates=2000)
+    events = tuple(event_to_dict(event) for event in (series, choice))
+    first, second = facts.noise_rows(SimpleNamespace(events=events))
+    assert first.how == "Gaussian on a random sample of 12.5 %, 30 times"
+    assert (first.statistic, first.n_values, first.ratio) == ("gradients", "1,000", "1.50")
+    assert second.how == "exponential mechanism, epsilon 0.25"
+    assert (second.statistic, second.n_values, second.ratio) == ("query", "1 of 2,000", "-")
+
+
+def test_a_sampled_release_is_charged_what_was_asked_for():
+    asked = {
+        "accountant": "approximate_gaussian",
+        "request": {"epsilon": 1.0},
+        "delta": 1e-6,
+        "rho": 0.02793,
+        "mu": 0.2364,
+        "ledger_entry": "e-0",
+    }
+    charged = float(gdp_rho(epsilon=1.0, delta=1e-6))
+    assert asked["rho"] < charged
+    sentence = facts.budget_sentence(SimpleNamespace(**asked), None)
+    assert sentence == "Charged to ledger entry e-0: rho = 0.02802 (mu = 0.2364)."
+    exact = SimpleNamespace(**{**asked, "accountant": "gaussian"})
+    assert "rho = 0.02793" in facts.budget_sentence(exact, None)

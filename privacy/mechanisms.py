@@ -1,6 +1,7 @@
 """The two mechanisms: the only place where noise meets an exact statistic or private scores."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -40,6 +41,7 @@ def discrete_gaussian_mechanism(
     noise_stddev: float,
     adjacency: Adjacency,
     noise_source: NoiseSource,
+    before_adding: Callable[[], None] | None = None,
 ) -> NoisyStatistic:
     """Add discrete Gaussian noise to an exact integer statistic.
 
@@ -60,6 +62,9 @@ def discrete_gaussian_mechanism(
         The neighbours for which the sensitivity was proven.
     noise_source : NoiseSource
         Where the noise comes from.
+    before_adding : callable, optional
+        Called when the noise is there and before it is added, to note on a disk that the draw
+        begins. Much noise takes long to make, and noise that was added to nothing tells nothing.
 
     Returns
     -------
@@ -98,7 +103,10 @@ def discrete_gaussian_mechanism(
             f"expected the exact statistic {statistic!r} to stay below 2**61 in magnitude; "
             "use a coarser grid",
         )
-    values = exact + noise_source.discrete_gaussian(exact.shape, noise_stddev=noise_stddev)
+    noise = noise_source.discrete_gaussian(exact.shape, noise_stddev=noise_stddev)
+    if before_adding is not None:
+        before_adding()
+    values = exact + noise
     values.setflags(write=False)
     return NoisyStatistic(values=values, event=event)
 

@@ -69,7 +69,7 @@ class Checkpoint:
         self._folder = folder
 
     def begin_draw(self, name: str) -> None:
-        """Note that a statistic is about to be drawn, on the disk before the noise exists.
+        """Note that a statistic is about to be drawn, on the disk before its noise is added.
 
         Raises
         ------

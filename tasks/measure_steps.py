@@ -146,7 +146,7 @@ class Draws:
 
     @property
     def announce(self) -> Callable[[str], None] | None:
-        """What is told of a draw before its noise is made."""
+        """What is told of a draw before its noise is added."""
         return self.seals.announce if isinstance(self.seals, CheckpointSeals) else None
 
     def finish_stage(

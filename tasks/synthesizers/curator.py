@@ -77,7 +77,7 @@ class Curator:
         Called with the name and the noisy statistic, or the choice, before a method sees it; it
         must make the draw durable, or raise. The name of a draw of a series ends in its number.
     announce
-        Called with the same name before the noise is made.
+        Called with the same name before the noise is added.
     drawn
         Draws that an earlier part of the same measurement has made and used, by statistic.
     sealed
@@ -300,8 +300,7 @@ class Curator:
         n_draws: int,
     ) -> NDArray[np.int64]:
         _check_shape(planned.name, exact, shape)
-        if self._announce is not None:
-            self._announce(sealed_name)
+        announce = self._announce
         noisy = discrete_gaussian_mechanism(
             exact,
             statistic=planned.name,
@@ -309,6 +308,7 @@ class Curator:
             noise_stddev=planned.noise_stddev,
             adjacency=Adjacency.ADD_REMOVE,
             noise_source=self._noise_source,
+            before_adding=None if announce is None else lambda: announce(sealed_name),
         )
         # Counted before the seal: a draw that could not be sealed was still a draw, and a second
         # one beside it would not be in the plan.

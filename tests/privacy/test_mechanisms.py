@@ -316,3 +316,30 @@ def test_a_selection_that_is_not_acceptable_is_refused_before_any_draw(
     with pytest.raises(ConfigurationError, match=message):
         select(np.zeros(2, dtype=np.int64), **changes, noise_source=source)
     assert source.draws == 0
+
+
+def test_a_draw_is_announced_when_the_noise_is_there_and_before_it_is_added():
+    told = []
+
+    class Source(SeededNoise):
+        def discrete_gaussian(self, shape, *, noise_stddev):
+            told.append("noise")
+            return super().discrete_gaussian(shape, noise_stddev=noise_stddev)
+
+    def stop():
+        told.append("announced")
+        raise OSError
+
+    arguments = {
+        "statistic": "counts",
+        "l2_sensitivity": 1.0,
+        "noise_stddev": 100.0,
+        "adjacency": Adjacency.ADD_REMOVE,
+        "noise_source": Source(1),
+    }
+    exact = np.arange(3)
+    with pytest.raises(OSError):  # noqa: PT011
+        discrete_gaussian_mechanism(exact, **arguments, before_adding=stop)
+    assert told == ["noise", "announced"]
+    discrete_gaussian_mechanism(exact, **arguments, before_adding=lambda: told.append("again"))
+    assert told == ["noise", "announced", "noise", "again"]

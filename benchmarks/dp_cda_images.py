@@ -102,7 +102,7 @@ NOISELESS_RECIPE = Recipe(
 """Without noise: c = 1 was better than 10 and than no clipping at l = 16 and 64."""
 
 PRIVATE_RECIPE = Recipe(
-    n_outputs=300_000, l2_clip_norm=1.0, label_share=0.25, epochs=1, batch_size=256
+    n_outputs=180_000, l2_clip_norm=1.0, label_share=0.25, epochs=1, batch_size=256
 )
 """With noise: more images cost next to no noise, and the same noise again is learnt by heart."""
 

@@ -183,8 +183,11 @@ def _continue(
     """Go on with a measurement whose run has died, under its own name and its own charge."""
     continued = replace(job, ref=ReleaseRef(dataset=entry.dataset, release_id=entry.release_id))
     # Its workspace is its lock: two runs cannot go on with it at once.
-    with _private_run(site, continued) as workspace, ledger_steps.closing(site, entry):
-        _draw(continued, site, workspace, reader, plan, entry, executor)
+    with _private_run(site, continued) as workspace:
+        if site.ledger.entry(entry.entry_id).state is not EntryState.EXECUTING:
+            return  # another run went on with it, to its end, before this one held the lock
+        with ledger_steps.closing(site, entry):
+            _draw(continued, site, workspace, reader, plan, entry, executor)
 
 
 @contextmanager

@@ -57,8 +57,10 @@ def clean_up(site: Site) -> None:
     for entry in entries:
         if entry.release_id not in live and not can_continue(site, entry):
             _close_dead(site, entry)
+    # Listed before the entries are read: a checkpoint is made after its entry is executing.
+    kept = site.checkpoints.release_ids()
     open_entries = {e.release_id for e in site.ledger.entries() if e.state is EntryState.EXECUTING}
-    for release_id in site.checkpoints.release_ids() - open_entries - live:
+    for release_id in kept - open_entries - live:
         site.checkpoints.remove(release_id)
     waiting = {e.release_id for e in site.ledger.entries() if e.state in _AFTER_SEAL}
     purge_abandoned(root)

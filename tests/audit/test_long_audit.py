@@ -23,8 +23,7 @@ MORE_RUNS = 5
 # Draws on samples hide most of it, and so do the many draws of a training.
 REACHED = {
     "clustmix": 0.3,
-    "dp_cda": 0.0,
-    "dpgm": 0.0,
+    "dp_cda": 0.02,
     "dp_kmeans": 0.4,
     "dp_merf": 0.15,
     "dp_mix": 0.08,
@@ -54,7 +53,8 @@ def test_nothing_above_the_claim_of_a_proven_method(name, epsilon):
     write_audit(found, OUTPUT)
     assert found.verdict == WITHIN, found.to_dict()
     if epsilon == 4.0:
-        assert found.audited_mu >= REACHED[name] * found.claim.mu
+        # Of DPGM nothing shows in as many runs as there is time for.
+        assert name == "dpgm" or found.audited_mu > REACHED[name] * found.claim.mu
 
 
 @pytest.mark.parametrize("mechanism", REPAIRED, ids=lambda mechanism: mechanism.name)

@@ -4,12 +4,15 @@ import json
 import multiprocessing
 import signal
 from collections import Counter
+from dataclasses import replace
+from unittest import mock
 
 import made_up_release as made
 import pytest
 
+from privacy.ledger import EntryState
 from storage.keys import KeyStore
-from storage.ledger_db import LedgerDatabase
+from storage.ledger_db import LedgerDatabase, Reservation
 from storage.releases import verify_bundle
 
 STOPPED_ID = "r-20250101-0badcafe"
@@ -94,3 +97,23 @@ def test_next_run_goes_on_and_draws_the_rest(forkserver, site, tmp_path, monkeyp
     assert [path.name for path in (home / "private").iterdir()] == [".lock"]
     kept = home / "checkpoints"
     assert not kept.exists() or list(kept.iterdir()) == []
+
+
+def test_a_run_that_comes_too_late_draws_nothing(site, tmp_path, monkeypatch):
+    """The entry was seen open; when the lock is held, another run has gone on to the end."""
+    for name, value in made.environment_of(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    draws = tmp_path / "draws.jsonl"
+    made.release_without_engine(site, release_id=STOPPED_ID)
+    [entry] = LedgerDatabase(tmp_path / "home" / "ledger.sqlite").entries()
+    seen = Reservation(entry=replace(entry, state=EntryState.EXECUTING), created=False)
+    with (
+        made.record_draws(draws),
+        mock.patch.object(LedgerDatabase, "reserve", return_value=seen),
+        mock.patch("tasks.ledger_steps.can_continue", return_value=True),
+    ):
+        outcome = made.release_without_engine(site)
+    assert outcome.release_id == STOPPED_ID
+    assert draws_in(draws) == Counter()
+    [entry] = LedgerDatabase(tmp_path / "home" / "ledger.sqlite").entries()
+    assert entry.state is EntryState.PUBLISHED

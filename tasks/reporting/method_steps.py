@@ -53,7 +53,8 @@ _STEPS = MappingProxyType(
             ),
             (
                 "Sample",
-                "Rows are noisy means, each brought to the nearest valid record of its label.",
+                "Rows are drawn from noisy means of their label: levels by their shares, which are "
+                "spread as single records are; numbers are the nearest valid ones.",
             ),
         ),
         "dpgm": (
@@ -95,7 +96,11 @@ _STEPS = MappingProxyType(
                 "Records of all labels are averaged in secret random samples of the patients, and "
                 "noise is added to features and labels.",
             ),
-            ("Sample", "Rows are noisy means, each brought to the nearest valid record."),
+            (
+                "Sample",
+                "Rows are drawn from noisy means: levels by their shares, which are spread as "
+                "single records are; numbers are the nearest valid ones.",
+            ),
         ),
         "local_perturbation": (
             ("Perturb", "Records fall into public slots, and noise is added to each slot."),

@@ -7,7 +7,7 @@ so that whatever numbers a method ends with, the records it releases are valid.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -67,6 +67,13 @@ class VectorMap:
     def width(self) -> int:
         """Number D of coordinates."""
         return sum(width for kinds in self._columns() for _, width in kinds)
+
+    @property
+    def spans(self) -> tuple[slice, ...]:
+        """Coordinates of each feature column; those of the label, if any, stand behind them."""
+        widths = [sum(width for _, width in kinds) for kinds in self._columns()]
+        stops = np.cumsum(widths[: self.domain.n_columns]).tolist()
+        return tuple(map(slice, [0, *stops[:-1]], stops))
 
     @property
     def max_l2_norm(self) -> float:
@@ -153,6 +160,19 @@ class VectorMap:
         if self.with_label:
             tables.append(_table(domain.n_labels, has_missing=False, numeric=False))
         return tables
+
+
+def one_hot_numbers(domain: EncodingDomain, *, most_codes: int) -> EncodingDomain:
+    """Return the domain with numeric columns of at most `most_codes` codes as columns of levels.
+
+    Their mean then is a histogram, from which a number can be drawn; a mean of numbers is near the
+    middle for all records. The largest norm of a record does not grow, but for columns of one code.
+    """
+    numeric = tuple(
+        is_number and n_codes > most_codes
+        for is_number, n_codes in zip(domain.numeric, domain.n_codes, strict=True)
+    )
+    return replace(domain, numeric=numeric)
 
 
 def _blocks_of(n_codes: int, *, has_missing: bool, numeric: bool) -> list[tuple[BlockKind, int]]:

@@ -56,6 +56,12 @@ class DpCdaConfig(BaseModel):
         le=100_000,
         description="Mixtures of each class, published and poisson; groups follow from the sizes.",
     )
+    one_hot_levels: int = Field(
+        default=64,
+        ge=0,
+        le=1024,
+        description="Numeric columns of at most this many codes have a coordinate for each code.",
+    )
     l2_clip_norm: float | None = Field(
         default=None, gt=0, description="Largest norm c of a record; left out: no clipping."
     )

@@ -53,10 +53,9 @@ class RecordMap:
         )
         return clipped
 
-    def codes(self, means: NDArray[np.floating]) -> NDArray[np.uint16]:
-        """Nearest valid codes of means in scaled units, of shape (n, d)."""
-        codes, _ = self.vectors.codes(means * self.scale + self.centre)
-        return codes
+    def coordinates(self, means: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Means in scaled units back in the coordinates of `vectors`."""
+        return means * self.scale + self.centre
 
 
 def largest_norm(blocks: tuple[Block, ...], *, centre: float, scale: float) -> float:

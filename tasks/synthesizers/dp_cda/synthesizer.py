@@ -11,6 +11,9 @@ are one Gaussian release, because a patient adds an array of norm c to all of th
 the smallest declared class l of them; the draws compose as sampled Gaussians. Nobody knows who is
 in a sample, so at a small epsilon or a small order its noise is several times below that of a
 group of the same order. Groups need no secret coins, and read every patient.
+
+The paper leaves open how a mixture becomes a record of a table. Here its shares are spread to the
+variance of records, and columns are drawn from them (`tasks.synthesizers.unmixing`).
 """
 
 from __future__ import annotations
@@ -37,7 +40,13 @@ from tasks.synthesizers.encoded import EncodingDomain
 from tasks.synthesizers.marginals import draw_codes
 from tasks.synthesizers.plan import MeasurementPlan, StatisticRequest, plan_measurement
 from tasks.synthesizers.statistics import SUM_SCALE
-from tasks.synthesizers.vectors import VectorMap
+from tasks.synthesizers.unmixing import (
+    Mixtures,
+    draw_records,
+    drawn_coordinates,
+    spread,
+)
+from tasks.synthesizers.vectors import VectorMap, one_hot_numbers
 
 COUNTS = "class_counts"
 SUMS = "mixture_sums"
@@ -72,7 +81,8 @@ class DpCda:
     smallest_class: float = field(init=False)
 
     def __post_init__(self) -> None:
-        config, vectors = self.config, VectorMap(self.domain)
+        config = self.config
+        vectors = VectorMap(one_hot_numbers(self.domain, most_codes=config.one_hot_levels))
         largest = largest_norm(vectors.blocks, centre=config.centre, scale=config.scale)
         clip = largest if config.l2_clip_norm is None else min(config.l2_clip_norm, largest)
         record_map = RecordMap(
@@ -145,7 +155,7 @@ class DpCda:
     def sample(
         self, released: Released, *, n_rows: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
-        """Pick mixtures and take the nearest valid record of each; post-processing.
+        """Pick mixtures and draw a record from each; post-processing.
 
         Labels are drawn by the released frequencies; a mixture comes again only after all others
         of its class.
@@ -153,7 +163,8 @@ class DpCda:
         Parameters
         ----------
         released
-            ``label_frequencies`` of shape (C,), ``mixtures`` of shape (M, C, D).
+            ``label_frequencies`` and ``mixture_noise_stddevs`` of shape (C,), ``mixtures`` of shape
+            (M, C, D), ``mixture_orders`` of shape (C,).
         n_rows
             Number of records, public.
         rng
@@ -164,20 +175,41 @@ class DpCda:
         codes : uint16 array of shape (n_rows, d)
         labels : uint16 array of shape (n_rows,)
         """
-        mixtures = released["mixtures"]
+        n_mixtures, record_map = len(released["mixtures"]), self.record_map
+        drawn = drawn_coordinates(record_map.vectors)
         labels = draw_codes(released["label_frequencies"], n_rows, rng)
         codes = np.empty((n_rows, self.domain.n_columns), dtype=np.uint16)
         for label in range(self.domain.n_labels):
+            mixtures = Mixtures(
+                means=record_map.coordinates(released["mixtures"][:, label]),
+                order=float(released["mixture_orders"][label]),
+                noise_stddev=float(released["mixture_noise_stddevs"][label]) * record_map.scale,
+                centre=record_map.centre,
+            )
             member = np.flatnonzero(labels == label)
-            order = rng.permutation(len(mixtures))
-            decoded = self.record_map.codes(mixtures[order[: len(member)], label])
-            codes[member] = decoded[np.arange(len(member)) % len(mixtures)]
+            codes[member] = draw_records(
+                mixtures,
+                spread(mixtures, drawn),
+                record_map.vectors,
+                chosen=rng.permutation(n_mixtures)[np.arange(len(member)) % n_mixtures],
+                rng=rng,
+            )
         return codes, labels
 
     def _count(self, curator: Curator, released: Released) -> Released:
+        """Count the classes; with the counts, what is known of the mixtures before they are drawn.
+
+        The divisor of a class is the expected number of its records in a mixture.
+        """
         noisy = curator.release(COUNTS, class_counts, n_labels=self.domain.n_labels)
         counts = np.maximum(noisy, _MIN_COUNT)
-        return {"class_counts": counts, "label_frequencies": counts / counts.sum()}
+        orders = self.sampling_probability * counts
+        return {
+            "class_counts": counts,
+            "label_frequencies": counts / counts.sum(),
+            "mixture_orders": orders,
+            "mixture_noise_stddevs": curator.plan[SUMS].unit_noise_stddev / orders,
+        }
 
     def _mix_groups(self, curator: Curator, released: Released) -> Released:
         sums = curator.release(
@@ -204,6 +236,5 @@ class DpCda:
 
     def _means(self, sums: NDArray[np.float64], released: Released) -> NDArray[np.float32]:
         """Divide by the expected number of records in a mixture, from the released counts."""
-        divisors = self.sampling_probability * released["class_counts"]
-        means: NDArray[np.float32] = (sums / divisors[:, None]).astype(np.float32)
+        means: NDArray[np.float32] = (sums / released["mixture_orders"][:, None]).astype(np.float32)
         return means

@@ -32,6 +32,12 @@ class DPMixConfig(BaseModel):
     declared_patients: int = Field(
         default=10_000, ge=1, description="Expected number of patients, known without the table."
     )
+    one_hot_levels: int = Field(
+        default=64,
+        ge=0,
+        le=1024,
+        description="Numeric columns of at most this many codes have a coordinate for each code.",
+    )
     l2_clip_norm: float | None = Field(
         default=None,
         gt=0,

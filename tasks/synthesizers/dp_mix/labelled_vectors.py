@@ -101,10 +101,7 @@ class LabelledVectors:
         return grid
 
     def decode(self, sums: NDArray[np.float64]) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
-        """Return one valid record and label for each noisy sum; post-processing.
-
-        All sums are divided by one number, the mean over the sums of the patients in them, which
-        the label part tells with little noise. Where it is below 1 it is 1: noise is not raised.
+        """Return the nearest valid record and a label of each noisy sum; post-processing.
 
         Parameters
         ----------
@@ -115,13 +112,23 @@ class LabelledVectors:
         codes : uint16 array of shape (m, d)
         labels : uint16 array of shape (m,)
         """
-        label_part = sums[:, self.record_width :] / self.label_scale
-        patients = max(1.0, float(label_part.sum(axis=1).mean()))
+        label_part, patients = self.label_counts(sums), self.patients(sums)
         codes = [
             self._nearest_codes(sums[start : start + _ROWS_AT_ONCE, : self.record_width] / patients)
             for start in range(0, len(sums), _ROWS_AT_ONCE)
         ]
         return np.concatenate(codes), matched_labels(label_part)
+
+    def label_counts(self, sums: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Noisy number of patients of each label in each sum, of shape (m, C)."""
+        return np.asarray(sums[:, self.record_width :] / self.label_scale, dtype=np.float64)
+
+    def patients(self, sums: NDArray[np.float64]) -> float:
+        """Return what all sums are divided by: the mean over them of the patients in a sum.
+
+        The label part tells it with little noise. Where it is below 1 it is 1: noise is not raised.
+        """
+        return max(1.0, float(self.label_counts(sums).sum(axis=1).mean()))
 
     def _nearest_codes(self, records: NDArray[np.float64]) -> NDArray[np.uint16]:
         if self.projection is not None:

@@ -6,7 +6,8 @@ number of records from a table whose size is public. The Poisson form of DPMix w
 Cao and Yao (arXiv 2202.06467) with Gaussian differential privacy.
 
 A mixture is an average over the whole table, so its record lies near the middle of all records:
-DPMix is a yardstick, not a method of choice. DP-CDA mixes within a label.
+DPMix is a yardstick, not a method of choice; DP-CDA mixes within a label. What all mixtures say
+together of single records, `tasks.synthesizers.unmixing` gets out of them.
 """
 
 from __future__ import annotations
@@ -25,12 +26,21 @@ from tasks.synthesizers.base import Released, Stage
 from tasks.synthesizers.curator import Curator
 from tasks.synthesizers.dp_mix.config import DPMixConfig
 from tasks.synthesizers.dp_mix.labelled_vectors import LabelledVectors
+from tasks.synthesizers.dp_mix.labels import matched_labels
 from tasks.synthesizers.dp_mix.mixtures import mixture_sums
 from tasks.synthesizers.encoded import EncodingDomain
 from tasks.synthesizers.plan import MeasurementPlan, StatisticRequest, plan_measurement
 from tasks.synthesizers.statistics import SUM_SCALE
+from tasks.synthesizers.unmixing import (
+    Mixtures,
+    draw_records,
+    drawn_coordinates,
+    spread,
+)
+from tasks.synthesizers.vectors import VectorMap, one_hot_numbers
 
 MIXTURES = "mixtures"
+NOISE = "noise_stddev"
 
 _VALUES_AT_ONCE = 2**22
 """Numbers that one stage draws at most, about: bounds the memory of a worker."""
@@ -97,12 +107,12 @@ class DPMix:
     def sample(
         self, released: Released, *, n_rows: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
-        """Decode mixtures to records; post-processing.
+        """Draw records and labels from mixtures; post-processing.
 
         Parameters
         ----------
         released
-            What the stages released.
+            What the stages released: sums, and the standard deviation of their noise.
         n_rows
             Number of records, public. Mixtures repeat where there are fewer of them.
         rng
@@ -115,13 +125,23 @@ class DPMix:
         """
         names = sorted(name for name in released if name.startswith(MIXTURES))
         sums = np.concatenate([released[name] for name in names])
-        codes, labels = self._vectors().decode(sums)
+        vectors = self._vectors()
+        records, patients = VectorMap(vectors.domain), vectors.patients(sums)
+        mixtures = Mixtures(
+            means=sums / patients, order=patients, noise_stddev=float(released[NOISE]) / patients
+        )
+        drawn = drawn_coordinates(records)
+        if len(drawn) > 0:
+            drawn = np.concatenate([drawn, np.arange(vectors.record_width, vectors.width)])
+        scores = spread(mixtures, drawn)
+        labels = matched_labels(vectors.label_counts(scores * patients))
         chosen = rng.permutation(n_rows) % len(sums)
-        return codes[chosen], labels[chosen]
+        codes = draw_records(mixtures, scores, records, chosen=chosen, rng=rng)
+        return codes, labels[chosen]
 
     def _vectors(self) -> LabelledVectors:
         return LabelledVectors(
-            domain=self.domain,
+            domain=one_hot_numbers(self.domain, most_codes=self.config.one_hot_levels),
             l2_clip_norm=self.config.l2_clip_norm,
             label_share=self.config.label_share,
         )
@@ -133,6 +153,7 @@ class DPMix:
 def _draw(
     curator: Curator, released: Released, *, vectors: LabelledVectors, number: int, n_draws: int
 ) -> Released:
-    """Draw the next mixtures of the series."""
+    """Draw the next mixtures of the series; their noise is public, and `sample` has to know it."""
     sums = curator.release_sample(MIXTURES, mixture_sums, n_draws, vectors=vectors)
-    return {f"{MIXTURES}_{number:06d}": sums}
+    noise_stddev = curator.plan[MIXTURES].unit_noise_stddev
+    return {f"{MIXTURES}_{number:06d}": sums, NOISE: np.array(noise_stddev)}

@@ -10,7 +10,9 @@ from tasks.synthesizers.base import measure
 from tasks.synthesizers.curator import Curator, InProcessCompute
 from tasks.synthesizers.dp_mix import synthesizer
 from tasks.synthesizers.dp_mix.config import DPMixConfig
-from tasks.synthesizers.dp_mix.synthesizer import MIXTURES, DPMix
+from tasks.synthesizers.dp_mix.labels import matched_labels
+from tasks.synthesizers.dp_mix.synthesizer import MIXTURES, NOISE, DPMix
+from tasks.synthesizers.encoded import EncodingDomain
 from tasks.synthesizers.statistics import SUM_SCALE
 
 
@@ -36,11 +38,16 @@ def released_of(method, rows, noise_source, mu=3.0):
 
 
 def sums_of(released):
-    return np.concatenate([released[name] for name in sorted(released)])
+    return np.concatenate([released[name] for name in sorted(released) if name != NOISE])
 
 
 def dp_mix(small, **settings):
-    defaults = {"order_of_mixture": 20, "declared_patients": 100, "n_mixtures": 400}
+    defaults = {
+        "order_of_mixture": 20,
+        "declared_patients": 100,
+        "n_mixtures": 400,
+        "one_hot_levels": 0,
+    }
     return DPMix(small.domain, DPMixConfig(**defaults | settings))
 
 
@@ -78,6 +85,7 @@ def test_noise_has_the_planned_size_and_every_draw_its_own(small):
     # 2,400 values: the standard deviation is known to 1.4 percent; five of these either way.
     assert sums.std() == pytest.approx(planned.unit_noise_stddev, rel=5 / math.sqrt(2 * sums.size))
     assert len(np.unique(sums[:, 0])) == 400
+    assert released[NOISE] == planned.unit_noise_stddev
 
 
 def test_stages_draw_the_series_piece_by_piece(small, monkeypatch):
@@ -89,7 +97,7 @@ def test_stages_draw_the_series_piece_by_piece(small, monkeypatch):
     names = [stage.name for stage in method.stages(mu=1.0)]
     assert names == ["mixtures-1-of-3", "mixtures-2-of-3", "mixtures-3-of-3"]
     pieces, curator = released_of(method, rows, CoinsWithoutNoise(3))
-    assert {name: len(value) for name, value in pieces.items()} == {
+    assert {name: len(value) for name, value in pieces.items() if name != NOISE} == {
         "mixtures_000001": 3,
         "mixtures_000002": 3,
         "mixtures_000003": 1,
@@ -98,18 +106,50 @@ def test_stages_draw_the_series_piece_by_piece(small, monkeypatch):
     assert curator.event == method.plan(mu=3.0).event
 
 
-def test_samples_are_valid_records_and_use_every_mixture(small):
-    method = dp_mix(small, n_mixtures=30)
+@pytest.mark.parametrize("one_hot_levels", [0, 32])
+def test_samples_are_valid_records(small, one_hot_levels):
+    method = dp_mix(small, n_mixtures=30, one_hot_levels=one_hot_levels)
     released, _ = released_of(method, small.rows(small.patients(100, 0)), SeededNoise(1), mu=0.2)
-    decoded = method._vectors().decode(sums_of(released))
     for n_rows in (10, 30, 75):
         codes, labels = method.sample(released, n_rows=n_rows, rng=np.random.default_rng(0))
         assert (codes.shape, codes.dtype, labels.shape) == ((n_rows, 3), np.uint16, (n_rows,))
         assert (codes < [4, 2, 3]).all()
         assert (labels < 2).all()
+
+
+def test_numbers_are_those_of_the_mixtures_and_every_mixture_is_used():
+    names = ("left", "right")
+    domain = EncodingDomain(
+        column_names=names,
+        n_codes=(256, 256),
+        has_missing=(False, False),
+        numeric=(True, True),
+        label_levels=("no", "yes"),
+    )
+    method = DPMix(domain, DPMixConfig(n_mixtures=30, declared_patients=30))
+    sums = np.random.default_rng(0).normal(4.0, 2.0, (30, 4))
+    released = {f"{MIXTURES}_000001": sums, NOISE: np.array(1.0)}
+    codes, labels = method.sample(released, n_rows=75, rng=np.random.default_rng(0))
+    vectors = method._vectors()
+    expected, expected_labels = vectors.decode(sums)
+    np.testing.assert_array_equal(expected_labels, matched_labels(vectors.label_counts(sums)))
     assert {(*c, y) for c, y in zip(codes.tolist(), labels, strict=True)} == {
-        (*c, y) for c, y in zip(decoded[0].tolist(), decoded[1], strict=True)
+        (*c, y) for c, y in zip(expected.tolist(), expected_labels, strict=True)
     }
+
+
+def test_columns_of_a_sample_depend_on_the_label_as_in_the_table(small):
+    # Ward and lab say the label; age says nothing.
+    patients = [(0, [((n % 3, n % 2, 2 * (n % 2)), n % 2)]) for n in range(1_200)]
+    method = dp_mix(
+        small, declared_patients=1_200, order_of_mixture=8, n_mixtures=500, one_hot_levels=32
+    )
+    released, _ = released_of(method, small.rows(patients), SeededNoise(0), mu=8.0)
+    codes, labels = method.sample(released, n_rows=4_000, rng=np.random.default_rng(0))
+    assert labels.mean() == pytest.approx(0.5, abs=0.05)
+    assert (codes[:, 1] == labels).mean() > 0.75
+    assert (codes[:, 2] == 2 * labels).mean() > 0.75
+    np.testing.assert_allclose(np.bincount(codes[:, 0]) / 4_000, [1 / 3] * 3, atol=0.05)
 
 
 @pytest.mark.parametrize("declared", [400, 1_600, 6_400])

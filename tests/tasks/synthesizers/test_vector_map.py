@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.synthesizers.encoded import EncodingDomain
-from tasks.synthesizers.vectors import Block, VectorMap
+from tasks.synthesizers.vectors import Block, VectorMap, one_hot_numbers
 
 DOMAIN = EncodingDomain(
     column_names=("age", "lab", "sex", "ward", "flag", "one"),
@@ -46,6 +46,22 @@ def test_blocks_cover_the_coordinates_in_order():
     assert MAP.width == 14
     assert VectorMap(DOMAIN).width == 11
     assert VectorMap(DOMAIN).blocks == MAP.blocks[:-1]
+
+
+def test_spans_are_the_coordinates_of_each_column():
+    spans = [(span.start, span.stop) for span in MAP.spans]
+    assert spans == [(0, 1), (1, 3), (3, 4), (4, 7), (7, 10), (10, 11)]
+    assert VectorMap(DOMAIN).spans == MAP.spans
+
+
+def test_numbers_of_few_codes_become_levels():
+    assert one_hot_numbers(DOMAIN, most_codes=4).numeric == (True, *(False,) * 5)
+    assert one_hot_numbers(DOMAIN, most_codes=3).numeric == (True, True, *(False,) * 4)
+    assert one_hot_numbers(DOMAIN, most_codes=0) == DOMAIN
+    domain = one_hot_numbers(DOMAIN, most_codes=1_024)
+    assert (domain.numeric, domain.n_codes) == ((False,) * 6, DOMAIN.n_codes)
+    # One coordinate for each code, but for two.
+    assert VectorMap(domain).width == 5 + 4 + 1 + 3 + 3 + 1
 
 
 def test_two_labels_take_one_coordinate():

@@ -46,6 +46,7 @@ def test_sizes_for_other_labels_are_refused():
         {"l2_clip_norm": 0.0},
         {"l2_clip_norm": float("nan")},
         {"scale": 0.0},
+        {"one_hot_levels": -1},
         {"count_share": 1.0},
         {"sampling": "systematic"},
         {"class_sizes": (100, 0)},

@@ -1,0 +1,198 @@
+"""Records out of mixtures: variances by theory, shares by hand, drawn columns by frequency."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tasks.synthesizers import unmixing
+from tasks.synthesizers.encoded import EncodingDomain
+from tasks.synthesizers.unmixing import (
+    Mixtures,
+    draw_records,
+    drawn_coordinates,
+    matched_shares,
+    spiked_variances,
+    spread,
+)
+from tasks.synthesizers.vectors import VectorMap, one_hot_numbers
+
+DOMAIN = EncodingDomain(
+    column_names=("age", "ward", "sex", "lab"),
+    n_codes=(101, 4, 2, 9),
+    has_missing=(False, False, False, True),
+    numeric=(True, False, False, True),
+    label_levels=("no", "yes"),
+)
+VECTORS = VectorMap(DOMAIN)
+
+
+def poisson_mixtures(records, *, order, n_mixtures, noise_stddev, seed):
+    """Means of fresh samples of a large table, with noise, as DP-CDA draws them."""
+    rng = np.random.default_rng(seed)
+    counts = rng.multinomial(1, np.full(len(records), 1 / len(records)), (n_mixtures, 3 * order))
+    inside = rng.random((n_mixtures, 3 * order)) < 1 / 3
+    sums = np.einsum("tij,ti->tj", counts, inside) @ records
+    means = sums / order + rng.normal(0.0, noise_stddev, (n_mixtures, records.shape[1]))
+    return Mixtures(means=means, order=order, noise_stddev=noise_stddev)
+
+
+def dependent_records():
+    """Equal shares of the wards; sex and lab say whether the ward is one of the last two."""
+    ward = np.array([0, 1, 2, 3])
+    late = ward // 2
+    return np.column_stack([10 * ward, ward, late, 7 * late]).astype(np.uint16)
+
+
+def test_drawn_coordinates_are_those_of_levels():
+    assert drawn_coordinates(VECTORS).tolist() == [1, 2, 3, 4, 5]
+    numbers = VectorMap(EncodingDomain(
+        column_names=("a",), n_codes=(256,), has_missing=(True,), numeric=(True,),
+        label_levels=("no", "yes"),
+    ))  # fmt: skip
+    assert drawn_coordinates(numbers).tolist() == []
+
+
+def test_without_drawn_coordinates_the_means_are_untouched():
+    means = np.random.default_rng(0).random((5, 3)).astype(np.float32)
+    mixtures = Mixtures(means=means, order=4, noise_stddev=0.1)
+    assert spread(mixtures, np.empty(0, dtype=np.intp)) is means
+
+
+@settings(max_examples=50, deadline=None)
+@given(variance=st.floats(0.01, 1e4), aspect=st.floats(0.01, 20.0))
+def test_a_spiked_variance_undoes_the_shift_and_loses_the_angle(variance, aspect):
+    # Baik and Silverstein: a signal of this variance shows up there, at this angle.
+    eigenvalue = (1 + variance) * (1 + aspect / variance)
+    found = spiked_variances(np.array([eigenvalue]), aspect=aspect)[0]
+    if variance <= np.sqrt(aspect) * (1 + 1e-6):
+        # Below the threshold the noise hides it; the eigenvalue is that of a larger signal.
+        return
+    cosine = (1 - aspect / variance**2) / (1 + aspect / variance)
+    assert found == pytest.approx(variance * cosine, rel=1e-4, abs=1e-4)
+
+
+def test_eigenvalues_of_noise_have_no_variance():
+    for shape in ((400, 40), (50, 200)):
+        noise = np.random.default_rng(1).standard_normal(shape)
+        eigenvalues = np.linalg.svd(noise, compute_uv=False) ** 2 / len(noise)
+        # The largest one is a few parts in a hundred around the edge.
+        found = spiked_variances(eigenvalues / 1.1, aspect=shape[1] / shape[0])
+        assert (found == 0.0).all()
+
+
+def test_mixtures_that_are_all_noise_become_their_average():
+    means = 0.3 + np.random.default_rng(2).normal(0.0, 0.1, (200, 20))
+    mixtures = Mixtures(means=means, order=9, noise_stddev=0.11)
+    scores = spread(mixtures, np.arange(20))
+    np.testing.assert_allclose(scores, np.tile(means.mean(axis=0), (200, 1)))
+
+
+@pytest.mark.parametrize("noise_stddev", [0.001, 0.1])
+def test_spread_mixtures_vary_as_records_do(noise_stddev):
+    rng = np.random.default_rng(3)
+    # Five columns of three levels; the first two are equal, so are the next two.
+    levels = rng.integers(0, 3, (300, 3))[:, [0, 0, 1, 1, 2]]
+    records = np.eye(3)[levels].reshape(300, 15)
+    mixtures = poisson_mixtures(
+        records, order=12, n_mixtures=1_500, noise_stddev=noise_stddev, seed=4
+    )
+    scores = spread(mixtures, np.arange(15))
+    np.testing.assert_allclose(scores.mean(axis=0), mixtures.means.mean(axis=0))
+    expected = np.cov(records.T)
+    found = np.cov(scores.T)
+    strong = np.kron(np.kron(np.eye(2), np.ones((2, 2))), np.ones((3, 3)))
+    np.testing.assert_allclose(found[:12, :12], expected[:12, :12] * strong, atol=0.06)
+    # Much less than that without spreading.
+    assert np.abs(np.cov(mixtures.means.T)[0, 3]) < 0.05 < found[0, 3]
+
+
+def test_coordinates_that_are_not_asked_for_stay():
+    mixtures = poisson_mixtures(
+        VECTORS.vectors(dependent_records()), order=5, n_mixtures=60, noise_stddev=0.01, seed=5
+    )
+    scores = spread(mixtures, drawn_coordinates(VECTORS))
+    np.testing.assert_array_equal(scores[:, [0, 6, 7]], mixtures.means[:, [0, 6, 7]])
+
+
+def test_the_size_of_a_sample_is_not_spread():
+    # One kind of record: sums differ by the number of records alone.
+    for centre in (0.0, 0.3):
+        rng = np.random.default_rng(6)
+        record = np.array([1.0, 0.0, 0.0, 1.0])
+        sums = rng.poisson(10, (100, 1)) * (record - centre) + rng.normal(0, 0.05, (100, 4))
+        mixtures = Mixtures(means=sums / 10 + centre, order=10, noise_stddev=0.006, centre=centre)
+        assert spread(mixtures, np.arange(4)).std(axis=0).max() < 0.01
+
+
+@settings(max_examples=60, deadline=None)
+@given(n=st.integers(2, 30), width=st.integers(1, 6), seed=st.integers(0, 1_000))
+def test_shares_sum_to_one_and_average_to_the_target(n, width, seed):
+    rng = np.random.default_rng(seed)
+    scores = rng.uniform(0.05, 1.0, (n, width))
+    target = rng.dirichlet(np.full(width, 5.0))
+    shares = matched_shares(scores, target)
+    assert (shares >= 0.0).all()
+    np.testing.assert_allclose(shares.sum(axis=1), 1.0)
+    np.testing.assert_allclose(shares.mean(axis=0), target, atol=5e-3)
+
+
+def test_shares_by_hand():
+    target = np.array([0.5, 0.5, 0.0])
+    scores = np.array([[3.0, -1.0, 1.0], [-2.0, 0.5, 1.0], [-1.0, -1.0, 5.0], [1.0, 1.0, 1.0]])
+    expected = [[1, 0, 0], [0, 1, 0], [0.5, 0.5, 0], [0.5, 0.5, 0]]
+    np.testing.assert_allclose(matched_shares(scores, target), expected)
+
+
+def test_drawn_columns_have_the_shares_and_numbers_are_the_nearest(monkeypatch):
+    means = np.zeros((2, VECTORS.width))
+    means[:, 0] = (0.25, 0.704)
+    means[:, 1:5] = (0.6, 0.4, 0.0, 0.0005)
+    means[:, 5] = (0.3, 0.3)
+    means[:, 6] = (0.14, 1.0)
+    mixtures = Mixtures(means=means, order=3, noise_stddev=0.001)
+    chosen = np.arange(20_000) % 2
+    codes = draw_records(mixtures, means, VECTORS, chosen=chosen, rng=np.random.default_rng(0))
+    assert (codes.dtype, codes.shape) == (np.uint16, (20_000, 4))
+    np.testing.assert_array_equal(codes[:, 0], np.where(chosen == 0, 25, 70))
+    np.testing.assert_array_equal(codes[:, 3], np.where(chosen == 0, 1, 7))
+    # The last ward is below the noise of the average.
+    wards = np.bincount(codes[:, 1], minlength=4) / 20_000
+    np.testing.assert_allclose(wards, [0.6, 0.4, 0, 0], atol=0.015)
+    assert wards[2] == wards[3] == 0
+    assert codes[:, 2].mean() == pytest.approx(0.3, abs=0.015)
+    monkeypatch.setattr(unmixing, "_ROWS_AT_ONCE", 1_023)
+    again = draw_records(mixtures, means, VECTORS, chosen=chosen, rng=np.random.default_rng(0))
+    np.testing.assert_array_equal(again, codes)
+
+
+def test_spreading_brings_the_dependence_of_columns_back():
+    vectors = VectorMap(one_hot_numbers(DOMAIN, most_codes=9))
+    mixtures = poisson_mixtures(
+        vectors.vectors(dependent_records()), order=16, n_mixtures=400, noise_stddev=0.02, seed=7
+    )
+    rng, chosen = np.random.default_rng(8), np.arange(4_000) % 400
+    agree = {}
+    for name, scores in (
+        ("mixed", mixtures.means),
+        ("spread", spread(mixtures, drawn_coordinates(vectors))),
+    ):
+        codes = draw_records(mixtures, scores, vectors, chosen=chosen, rng=rng)
+        agree[name] = (7 * (codes[:, 1] // 2) == codes[:, 3]).mean()
+        wards = np.bincount(codes[:, 1], minlength=4) / 4_000
+        np.testing.assert_allclose(wards, 0.25, atol=0.05)
+    assert agree["mixed"] < 0.58
+    # Shares are cut at zero and one, so not all of it.
+    assert agree["spread"] > 0.62
+
+
+def test_no_records_are_drawn_from_no_chosen_mixture():
+    mixtures = Mixtures(means=np.full((3, VECTORS.width), 0.2), order=3, noise_stddev=0.1)
+    codes = draw_records(
+        mixtures,
+        mixtures.means,
+        VECTORS,
+        chosen=np.empty(0, dtype=np.intp),
+        rng=np.random.default_rng(0),
+    )
+    assert codes.shape == (0, 4)

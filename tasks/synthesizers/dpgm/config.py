@@ -11,8 +11,8 @@ PUBLIC_SEED = 20_190_627
 """Seed of every public random choice (frequencies, first centres and weights, chains)."""
 
 
-_LEARNING_RATES = {"adam": 0.04, "momentum": 0.4}
-"""Rates for some thirty steps of large samples."""
+_LEARNING_RATES = {"adam": 0.04, "momentum": 0.8}
+"""Rates for sixteen steps that everybody is in."""
 
 
 class BudgetShares(BaseModel):
@@ -20,9 +20,9 @@ class BudgetShares(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    clustering: float = Field(default=0.15, gt=0, description="Noisy rounds that place centres.")
-    means: float = Field(default=0.10, gt=0, description="Sizes and means of the clusters.")
-    training: float = Field(default=0.75, gt=0, description="Noisy gradients of all steps.")
+    clustering: float = Field(default=0.12, gt=0, description="Noisy rounds that place centres.")
+    means: float = Field(default=0.30, gt=0, description="Sizes and means of the clusters.")
+    training: float = Field(default=0.58, gt=0, description="Noisy gradients of all steps.")
 
 
 class PublishedSettings(BaseModel):
@@ -66,20 +66,26 @@ class DpgmConfig(BaseModel):
     min_cluster_size: int = Field(
         default=50, ge=1, description="Clusters with a smaller noisy size are not used."
     )
-    network: Literal["rbm", "vae"] = Field(default="vae", description="Network of each cluster.")
+    one_hot_levels: int = Field(
+        default=64,
+        ge=0,
+        le=1024,
+        description="Numeric columns of at most this many codes have a coordinate for each code.",
+    )
+    network: Literal["rbm", "vae"] = Field(default="rbm", description="Network of each cluster.")
     hidden_units: int = Field(default=200, ge=1, le=2000, description="Hidden units of a layer.")
     latent_dimensions: int = Field(
         default=2, ge=1, le=200, description="Latent dimensions of the autoencoder."
     )
-    epochs: int = Field(default=10, ge=1, le=200, description="Epochs of 1 / q steps each.")
+    epochs: int = Field(default=16, ge=1, le=200, description="Epochs of 1 / q steps each.")
     sampling_probability: float = Field(
-        default=0.4, gt=0, le=1, description="Probability that a patient is in a step's sample, q."
+        default=1.0, gt=0, le=1, description="Probability that a patient is in a step's sample, q."
     )
-    optimiser: Literal["adam", "momentum"] = Field(
-        default="adam", description="What is done with a noisy gradient."
+    optimiser: Literal["adam", "momentum"] | None = Field(
+        default=None, description="Optimiser; none: momentum for rbm, Adam for vae."
     )
     learning_rate: float | None = Field(
-        default=None, gt=0, le=100, description="Step; none: 0.04 with Adam, 0.4 with momentum."
+        default=None, gt=0, le=100, description="Step; none: 0.04 with Adam, 0.8 with momentum."
     )
     momentum: float = Field(
         default=0.8, ge=0, lt=1, description="Share of the last direction that a step keeps."
@@ -90,7 +96,7 @@ class DpgmConfig(BaseModel):
     adaptive_clipping: bool = Field(
         default=True, description="Clip at the most frequent norm of the step before."
     )
-    max_norm: float = Field(default=10.0, gt=0, le=1e6, description="Largest clipping norm, C_max.")
+    max_norm: float = Field(default=4.0, gt=0, le=1e6, description="Largest clipping norm, C_max.")
     norm_bins: int = Field(default=100, ge=2, le=1000, description="Bins of the norm histogram.")
     histogram_share: float = Field(
         default=0.02, gt=0, lt=1, description="Squared sensitivity that the histogram gets."
@@ -99,11 +105,18 @@ class DpgmConfig(BaseModel):
     published: PublishedSettings = Field(default_factory=PublishedSettings)
 
     @property
+    def descent(self) -> Literal["adam", "momentum"]:
+        """What is done with a noisy gradient, by the network where it is left out."""
+        if self.optimiser is not None:
+            return self.optimiser
+        return "momentum" if self.network == "rbm" else "adam"
+
+    @property
     def step_size(self) -> float:
         """Learning rate, by the optimiser where it is left out."""
         if self.learning_rate is not None:
             return self.learning_rate
-        return _LEARNING_RATES[self.optimiser]
+        return _LEARNING_RATES[self.descent]
 
     @property
     def steps_per_epoch(self) -> int:

@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from tasks.synthesizers.dpgm.embedding import POINT_SCALE, Embedding
 from tasks.synthesizers.encoded import EncodedRows
 from tasks.synthesizers.statistics import SUM_SCALE
-from tasks.synthesizers.vectors import VectorMap
 
 _ROWS_AT_ONCE = 4_096
 _START_RADIUS = 0.3
@@ -150,64 +149,6 @@ def sums_by_cluster(
     """Sum the lines of each cluster, shape (k, 1 + m); exact while the sums stay below 2**53."""
     sums: NDArray[np.float64] = np.eye(n_clusters)[cluster].T @ lines
     return sums
-
-
-def cluster_means(rows: EncodedRows, *, clustering: Clustering, vector_map: VectorMap) -> Any:
-    """Weighted counts and sums of the vectors themselves in each cluster.
-
-    Parameters
-    ----------
-    rows
-        Encoded private rows of one shard.
-    clustering
-        Released centres.
-    vector_map
-        Public map to vectors of D coordinates.
-
-    Returns
-    -------
-    int64 array of shape (k, 1 + D), in units of ``1 / SUM_SCALE``
-        First the count times ``sqrt(s)``, then the sum of the vectors, divided by their largest
-        norm, times ``sqrt(1 - s)``, with s of `count_share`.
-
-    Privacy
-    -------
-    As `cluster_sums`: sensitivity 1 (``SUM_SCALE`` grid points) under add or remove of one
-    patient. Event: one discrete Gaussian.
-    """
-    share = count_share(vector_map.width)
-    total = np.zeros((clustering.n_clusters, 1 + vector_map.width))
-    for block in _blocks(len(rows)):
-        codes, label = rows.codes[block], rows.label[block]
-        vectors = vector_map.vectors(codes, label if vector_map.with_label else None)
-        vectors *= POINT_SCALE / (vector_map.max_l2_norm * (1.0 + 2.0**-44))
-        lines = lines_of(vectors, rows.weight[block], count_share=share)
-        total += sums_by_cluster(lines, clustering.assign(codes, label), clustering.n_clusters)
-    return total.astype(np.int64)
-
-
-def sizes_and_means(
-    noisy: NDArray[np.float64], *, vector_map: VectorMap
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Noisy sizes (k,) and mean vectors (k, D) of clusters; post-processing.
-
-    Parameters
-    ----------
-    noisy : float64 array of shape (k, 1 + D)
-        What `cluster_means` released, in units of patients.
-    vector_map
-        Its map.
-
-    Returns
-    -------
-    sizes : float64 array of shape (k,)
-        May be negative.
-    means : float64 array of shape (k, D), values in [0, 1]
-    """
-    share = count_share(vector_map.width)
-    sizes = noisy[:, 0] / math.sqrt(share)
-    sums = noisy[:, 1:] * (vector_map.max_l2_norm / math.sqrt(1.0 - share))
-    return sizes, np.clip(sums / np.maximum(sizes, 1.0)[:, None], 0.0, 1.0)
 
 
 def count_share(width: int) -> float:

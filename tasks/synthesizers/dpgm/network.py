@@ -131,6 +131,19 @@ class GenerativeNetwork(Protocol):
         sum to at most 1, the sensitivity of `ClippedSum.total` is ``l2_clip_norm * scale``.
         """
 
+    def fitted_to_mean(
+        self, parameters: NDArray[np.floating], *, state: NDArray[np.float32]
+    ) -> NDArray[np.float64]:
+        """Parameters whose records have the network's released mean; post-processing.
+
+        Only the biases of the visible units move. A network without a mean returns what it was
+        given.
+
+        Privacy
+        -------
+        A function of released values and a public seed: nothing to account for.
+        """
+
     def sample(
         self,
         parameters: NDArray[np.floating],

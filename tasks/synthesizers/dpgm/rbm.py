@@ -43,6 +43,13 @@ _HIDDEN_CENTRE = 0.5
 _DRAWING_CHAINS = 256
 """Chains run side by side when records are drawn."""
 
+_FITTING_SEED = 20_190_628
+_FITTING_SWEEPS = 300
+_FULL_STEPS = 20
+_STEP_POWER = 0.6
+"""Biases are fitted to a mean by Robbins and Monro: after some full steps, steps fall by a power
+of their number, and the biases of the later half are averaged."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Rbm:
@@ -175,6 +182,28 @@ class Rbm:
                 scale=scale,
             )
 
+    def fitted_to_mean(
+        self, parameters: NDArray[np.floating], *, state: NDArray[np.float32]
+    ) -> NDArray[np.float64]:
+        """Fit the visible biases while chains run; see `GenerativeNetwork.fitted_to_mean`."""
+        flat = np.array(
+            checked_parameters(parameters, n_parameters=self.n_parameters), dtype=np.float64
+        )
+        if self.mean is None:
+            return flat
+        state = self._checked_state(state)
+        rng = np.random.default_rng(_FITTING_SEED)
+        state = state[rng.integers(len(state), size=_DRAWING_CHAINS)]
+        with jax.enable_x64(False):
+            scores = jnp.asarray(self._units.scores_of(self.mean), dtype=jnp.float32)
+            key = jax.random.key(_FITTING_SEED)
+            fitted = _fitted(
+                self._machine(flat), jnp.asarray(state), key, scores, units=self._units
+            )
+        n_weights = self.width * self.hidden_units
+        flat[n_weights : n_weights + self.width] = fitted
+        return flat
+
     def sample(
         self,
         parameters: NDArray[np.floating],
@@ -282,21 +311,45 @@ def _draw(key: Array, scores: Array, *, units: VisibleUnits) -> Array:
     return jax.vmap(units.draw)(jax.random.split(key, len(scores)), scores)
 
 
+def _from_hidden(machine: dict[str, Array], visible: Array, key: Array) -> Array:
+    """Scores of the visible units without their biases, after a draw of the hidden units."""
+    chance = jax.nn.sigmoid(_hidden_scores(machine, visible))
+    hidden = jax.random.uniform(key, chance.shape, chance.dtype) < chance
+    centred = hidden.astype(chance.dtype) - machine["hidden_offset"]
+    return centred @ machine["weights"].T
+
+
+@partial(jax.jit, static_argnames="units", compiler_options=ONE_THREAD)
+def _fitted(
+    machine: dict[str, Array], chains: Array, key: Array, wanted: Array, *, units: VisibleUnits
+) -> Array:
+    """Visible biases under which the chains have the mean of the wanted scores."""
+
+    def sweep(number: Array, carried: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        chains, bias, average = carried
+        of_hidden, of_visible = jax.random.split(jax.random.fold_in(key, number))
+        scores = _from_hidden(machine, chains, of_hidden) + bias
+        expected = jax.vmap(units.probabilities)(scores).mean(axis=0)
+        rate = (1.0 + number / _FULL_STEPS) ** -_STEP_POWER
+        bias = bias + rate * units.correction(wanted, expected)
+        late = number - _FITTING_SWEEPS // 2
+        average = jnp.where(late > 0, average + (bias - average) / jnp.maximum(late, 1), bias)
+        return _draw(of_visible, scores, units=units), bias, average
+
+    first = (chains, machine["visible_bias"], machine["visible_bias"])
+    fitted: Array = jax.lax.fori_loop(0, _FITTING_SWEEPS, sweep, first)[2]
+    return fitted
+
+
 @partial(jax.jit, static_argnames="units", compiler_options=ONE_THREAD)
 def _sweeps(
     machine: dict[str, Array], chains: Array, key: Array, n_sweeps: Array, *, units: VisibleUnits
 ) -> tuple[Array, Array]:
     """Chains after some Gibbs sweeps, and the expected visible units of the last sweep."""
 
-    def visible_scores(visible: Array, key: Array) -> Array:
-        chance = jax.nn.sigmoid(_hidden_scores(machine, visible))
-        hidden = jax.random.uniform(key, chance.shape, chance.dtype) < chance
-        centred = hidden.astype(chance.dtype) - machine["hidden_offset"]
-        return centred @ machine["weights"].T + machine["visible_bias"]
-
     def sweep(number: Array, carried: tuple[Array, Array]) -> tuple[Array, Array]:
         of_hidden, of_visible = jax.random.split(jax.random.fold_in(key, number))
-        scores = visible_scores(carried[0], of_hidden)
+        scores = _from_hidden(machine, carried[0], of_hidden) + machine["visible_bias"]
         return _draw(of_visible, scores, units=units), scores
 
     first = (chains, jnp.zeros_like(chains))

@@ -21,6 +21,7 @@ from privacy.sensitivity import weighted_sum_l2_sensitivity
 from tasks.synthesizers.base import Released, Stage
 from tasks.synthesizers.curator import Curator
 from tasks.synthesizers.dp_kmeans import round_requests, run_rounds
+from tasks.synthesizers.dpgm.cluster_means import cluster_means, size_noise, sizes_and_means
 from tasks.synthesizers.dpgm.config import PUBLIC_SEED, DpgmConfig
 from tasks.synthesizers.dpgm.dp_sgd import (
     Descent,
@@ -30,18 +31,12 @@ from tasks.synthesizers.dpgm.dp_sgd import (
     split_draw,
 )
 from tasks.synthesizers.dpgm.embedding import Embedding, build_embedding
-from tasks.synthesizers.dpgm.kernel_kmeans import (
-    Clustering,
-    cluster_means,
-    count_share,
-    sizes_and_means,
-    start_clustering,
-)
+from tasks.synthesizers.dpgm.kernel_kmeans import Clustering, start_clustering
 from tasks.synthesizers.encoded import EncodingDomain
 from tasks.synthesizers.marginals import draw_codes
 from tasks.synthesizers.plan import MeasurementPlan, StatisticRequest, plan_measurement
 from tasks.synthesizers.statistics import SUM_SCALE
-from tasks.synthesizers.vectors import VectorMap
+from tasks.synthesizers.vectors import VectorMap, one_hot_numbers
 
 if TYPE_CHECKING:
     from tasks.synthesizers.dpgm.network import GenerativeNetwork
@@ -73,7 +68,7 @@ class Dpgm:
         requests.append(
             StatisticRequest(
                 name=MEANS,
-                shape=(config.clusters, 1 + self._vector_map.width),
+                shape=(config.clusters + 1, 1 + self._vector_map.width),
                 l2_sensitivity=sensitivity,
                 scale=SUM_SCALE,
                 share=shares.means,
@@ -143,7 +138,9 @@ class Dpgm:
 
     @property
     def _vector_map(self) -> VectorMap:
-        return VectorMap(self.domain, with_label=True)
+        # A bias per code follows any distribution of a number; one expected value has none.
+        domain = one_hot_numbers(self.domain, most_codes=self.config.one_hot_levels)
+        return VectorMap(domain, with_label=True)
 
     @property
     def _embedding(self) -> Embedding:
@@ -180,10 +177,10 @@ class Dpgm:
         noisy = curator.release(
             MEANS, cluster_means, clustering=clustering, vector_map=self._vector_map
         )
-        sizes, means = sizes_and_means(noisy, vector_map=self._vector_map)
-        share = count_share(self._vector_map.width)
-        size_noise = curator.plan[MEANS].unit_noise_stddev / float(np.sqrt(share))
-        least = max(float(config.min_cluster_size), 2.0 * size_noise)
+        noise = curator.plan[MEANS].unit_noise_stddev
+        sizes, means = sizes_and_means(noisy, vector_map=self._vector_map, noise_stddev=noise)
+        noise_of_sizes = size_noise(self._vector_map, noise_stddev=noise)
+        least = max(float(config.min_cluster_size), 2.0 * noise_of_sizes)
         alive = sizes >= least
         if not alive.any():
             # All noise: the clusters are as good as each other.
@@ -220,7 +217,7 @@ class Dpgm:
         )
         networks = self._networks(released["means"])
         descent = Descent(
-            kind=config.optimiser,
+            kind=config.descent,
             learning_rate=config.step_size,
             momentum=config.momentum,
             parameters=released["parameters"].astype(np.float64),
@@ -250,8 +247,11 @@ class Dpgm:
                 norm = histogram.next_norm(counts, norm, noise_stddev=noise)
             descent = descent.step(gradients / batch * released["alive"][:, None])
             chains = _moved(curator, step, descent.parameters)
+        parameters = descent.parameters
+        if descent.n_steps == config.n_steps:
+            parameters = _fitted(curator, networks, parameters, chains)
         return {
-            "parameters": descent.parameters.astype(np.float32),
+            "parameters": parameters.astype(np.float32),
             "first_moment": descent.first.astype(np.float32),
             "second_moment": descent.second.astype(np.float32),
             "chains": chains,
@@ -276,6 +276,23 @@ def build_network(
         hidden_units=config.hidden_units,
         latent_dimensions=config.latent_dimensions,
     )
+
+
+def _fitted(
+    curator: Curator,
+    networks: tuple[GenerativeNetwork, ...],
+    parameters: NDArray[np.float64],
+    chains: NDArray[np.float32],
+) -> NDArray[np.float64]:
+    """Trained parameters of all clusters, fitted to the released means; one item per cluster."""
+    items = list(zip(networks, parameters, chains, strict=True))
+    return np.stack(curator.compute.map(_fit_to_mean, items))
+
+
+def _fit_to_mean(item: tuple[Any, ...]) -> NDArray[np.float64]:
+    network, parameters, chains = item
+    fitted: NDArray[np.float64] = network.fitted_to_mean(parameters, state=chains)
+    return fitted
 
 
 def _moved(

@@ -45,6 +45,11 @@ _FIRST_FEATURE_NORM = 4.5
 """Root mean square norm of the decoder's first hidden layer: what a step of the output weights
 moves the scores by."""
 
+_FITTING_SEED = 20_190_628
+_FITTING_POINTS = 1_024
+_FITTING_STEPS = 50
+"""Latent points and steps with which the output biases are fitted to a mean."""
+
 
 class _Layers(NamedTuple):
     """Weights (inputs, outputs) and biases (outputs,) of the four layers."""
@@ -195,6 +200,24 @@ class Vae:
                 scale=scale,
             )
 
+    def fitted_to_mean(
+        self, parameters: NDArray[np.floating], *, state: NDArray[np.float32]
+    ) -> NDArray[np.float64]:
+        """Fit the output biases on latent points; see `GenerativeNetwork.fitted_to_mean`."""
+        del state
+        flat = np.array(
+            checked_parameters(parameters, n_parameters=self.n_parameters), dtype=np.float64
+        )
+        if self.mean is None:
+            return flat
+        rng = np.random.default_rng(_FITTING_SEED)
+        latent = rng.standard_normal((_FITTING_POINTS, self.latent_dimensions))
+        with jax.enable_x64(False):
+            scores = jnp.asarray(self._units.scores_of(self.mean), dtype=jnp.float32)
+            points = jnp.asarray(latent, dtype=jnp.float32)
+            flat[-self.width :] = _fitted(self._layers(flat), points, scores, units=self._units)
+        return flat
+
     def sample(
         self,
         parameters: NDArray[np.floating],
@@ -332,3 +355,16 @@ def _clipped_sum(
 @partial(jax.jit, static_argnames="units", compiler_options=ONE_THREAD)
 def _expected(layers: _Layers, latent: Array, *, units: VisibleUnits) -> Array:
     return jax.vmap(lambda one: units.probabilities(_decode(layers, one)))(latent)
+
+
+@partial(jax.jit, static_argnames="units", compiler_options=ONE_THREAD)
+def _fitted(layers: _Layers, latent: Array, wanted: Array, *, units: VisibleUnits) -> Array:
+    """Output biases under which the latent points have the mean of the wanted scores."""
+    scores = _decode(layers, latent) - layers.output_bias
+
+    def step(_: Array, bias: Array) -> Array:
+        expected = jax.vmap(units.probabilities)(scores + bias).mean(axis=0)
+        return bias + units.correction(wanted, expected)
+
+    fitted: Array = jax.lax.fori_loop(0, _FITTING_STEPS, step, layers.output_bias)
+    return fitted

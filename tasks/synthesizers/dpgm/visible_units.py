@@ -14,8 +14,10 @@ from tasks.synthesizers.vectors import Block
 
 Array: TypeAlias = jax.Array
 
-MEAN_MARGIN = 0.005
+MEAN_MARGIN = 1e-4
 """A given mean is kept this far from 0 and 1: a level never seen stays possible."""
+
+_LEAST_EXPECTED = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,21 @@ class VisibleUnits:
         """Scores under which the expected vector is `mean`, float64 of shape (D,)."""
         inner = np.clip(np.asarray(mean, dtype=np.float64), MEAN_MARGIN, 1.0 - MEAN_MARGIN)
         return np.where(self._one_hot, np.log(inner), np.log(inner) - np.log1p(-inner))
+
+    def correction(self, scores: Array, expected: Array) -> Array:
+        """Change of the biases (D,) that takes units from an expected vector to wanted scores.
+
+        Exact where the scores are the biases alone; a step in the right direction elsewhere.
+
+        Parameters
+        ----------
+        scores : (D,)
+            What `scores_of` a wanted mean returned.
+        expected : (D,), values in [0, 1]
+            Mean of the model under its present biases.
+        """
+        inner = jnp.clip(expected, _LEAST_EXPECTED, 1.0 - _LEAST_EXPECTED)
+        return scores - jnp.where(self._one_hot, jnp.log(inner), jnp.log(inner) - jnp.log1p(-inner))
 
     def expect_mean(self, mean: NDArray[np.floating] | None) -> None:
         """Raise ValueError if a given mean is not a finite array of shape (D,)."""

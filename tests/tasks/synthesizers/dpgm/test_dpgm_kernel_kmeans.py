@@ -13,11 +13,9 @@ from privacy.sensitivity import weighted_sum_l2_sensitivity
 from tasks.synthesizers.dpgm.embedding import POINT_SCALE, build_embedding, public_length_scale
 from tasks.synthesizers.dpgm.kernel_kmeans import (
     Clustering,
-    cluster_means,
     cluster_sums,
     count_share,
     move_centres,
-    sizes_and_means,
     start_clustering,
     to_centres,
 )
@@ -123,22 +121,17 @@ def test_sums_do_not_depend_on_order_or_shards(small, take_rows, in_shards, seed
 def test_no_patient_moves_counts_and_sums_by_more_than_the_sensitivity(small, form):
     records, largest = all_records(small), 0.0
     clustering = clustering_of(small, form, 1)
-    vector_map = VectorMap(small.domain, with_label=True)
     empty = small.rows([])
     patients = [[record] for record in records]
     patients += [[a, b] for a in records[::5] for b in records[::7]]
     for patient in patients:
         rows = small.rows([(0, patient)])
-        for contribution, public in (
-            (cluster_sums, {"clustering": clustering}),
-            (cluster_means, {"clustering": clustering, "vector_map": vector_map}),
-        ):
-            exact = contribution(rows, **public)
-            assert exact.dtype == np.int64
-            assert (contribution(empty, **public) == 0).all()
-            norm = math.sqrt(sum(int(v) ** 2 for v in exact.ravel()))
-            assert norm <= BOUND
-            largest = max(largest, norm)
+        exact = cluster_sums(rows, clustering=clustering)
+        assert exact.dtype == np.int64
+        assert (cluster_sums(empty, clustering=clustering) == 0).all()
+        norm = math.sqrt(sum(int(v) ** 2 for v in exact.ravel()))
+        assert norm <= BOUND
+        largest = max(largest, norm)
     # Attained, but by plain vectors only where a record is as long as the clipping norm.
     if form["features"] == "fourier" or form["l2_clip_norm"]:
         assert largest > 0.99 * BOUND
@@ -209,20 +202,7 @@ def test_clusters_that_are_apart_are_found(small):
     assert len(set(cluster)) == 2
 
 
-def test_sizes_and_means_come_back(small):
-    vector_map = VectorMap(small.domain, with_label=True)
-    clustering = clustering_of(small, FORMS[0], 3)
-    rows = small.rows(small.patients(50, 3))
-    exact = cluster_means(rows, clustering=clustering, vector_map=vector_map) / SUM_SCALE
-    sizes, means = sizes_and_means(exact, vector_map=vector_map)
-    cluster = clustering.assign(rows.codes, rows.label)
-    vectors = vector_map.vectors(rows.codes, rows.label)
-    for index in range(2):
-        weight = rows.weight[cluster == index]
-        assert len(weight)
-        assert sizes[index] == pytest.approx(weight.sum(), abs=1e-4)
-        expected = np.average(vectors[cluster == index], axis=0, weights=weight)
-        assert means[index] == pytest.approx(expected, abs=1e-4)
+def test_the_count_has_less_of_the_sensitivity_the_more_coordinates_there_are():
     assert count_share(8) == pytest.approx(1 / (1 + math.sqrt(8)))
 
 

@@ -247,3 +247,26 @@ def test_scores_of_a_mean_give_that_mean_back():
     inner = UNITS.scores_of(outside)
     assert inner[0] == pytest.approx(np.log(MEAN_MARGIN / (1 - MEAN_MARGIN)))
     assert inner[4] == pytest.approx(-inner[0])
+
+
+@each_network
+def test_fitted_biases_give_the_released_mean(network):
+    """Whatever the training did; and the other parameters stay."""
+    rng = np.random.default_rng(3)
+    trained = network.start(1) + rng.normal(0.0, 0.3, network.n_parameters)
+    state = network.first_chains(1)
+    fitted = network.fitted_to_mean(trained, state=state)
+    if network.mean is None:
+        assert (fitted == trained).all()
+        return
+    assert 0 < (fitted != trained).sum() <= network.width
+    drawn = network.sample(fitted, 4_000, np.random.default_rng(0), state=state)
+    assert drawn.mean(axis=0) == pytest.approx(MEAN, abs=0.05)
+    assert np.abs(network.sample(trained, 500, rng, state=state).mean(axis=0) - MEAN).max() > 0.05
+
+
+def test_a_correction_is_exact_for_units_by_themselves():
+    scores = UNITS.scores_of(MEAN)
+    other = np.clip(MEAN[::-1], 0.1, 0.9)
+    corrected = UNITS.scores_of(other) + np.asarray(UNITS.correction(scores, other))
+    assert corrected == pytest.approx(scores, abs=1e-5)

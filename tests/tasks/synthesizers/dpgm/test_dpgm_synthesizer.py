@@ -21,6 +21,8 @@ CONFIG = DpgmConfig(
     epochs=2,
     sampling_probability=0.5,
     norm_bins=5,
+    max_norm=10.0,
+    l2_clip_norm=3.0,
 )
 BIG_MU = 50.0
 
@@ -47,8 +49,8 @@ def test_the_plan_pays_for_clusters_means_and_gradients(small):
     gradients = plan[GRADIENTS]
     assert (gradients.sampling_probability, gradients.n_draws) == (0.5, 4)
     assert gradients.shape[0] > 5
-    assert plan[MEANS].mu ** 2 == pytest.approx(0.10, rel=2e-3)
-    assert plan[round_name(0)].mu ** 2 == pytest.approx(0.075, rel=2e-3)
+    assert plan[MEANS].mu ** 2 == pytest.approx(0.30, rel=2e-3)
+    assert plan[round_name(0)].mu ** 2 == pytest.approx(0.06, rel=2e-3)
 
 
 def test_every_planned_draw_is_drawn_and_nothing_else(measured):
@@ -132,8 +134,25 @@ def test_an_epoch_starts_from_what_was_stored(measured, small):
     assert all((stored[name] == value).all() for name, value in straight.items())
 
 
+def test_records_have_the_released_means(small):
+    """Numbers have a coordinate per code, and the last epoch fits the biases to the means."""
+    method = Dpgm(small.domain, CONFIG)
+    assert {block.kind for block in method._vector_map.blocks} == {"one_hot", "binary"}
+    rows = small.rows(small.patients(400, 2))
+    released = measure(method, curator_of(method, [rows], mu=2_000.0), mu=2_000.0)
+    codes, labels = method.sample(released, n_rows=20_000, rng=np.random.default_rng(0))
+    for drawn, real in [*zip(codes.T, rows.codes.T, strict=True), (labels, rows.label)]:
+        wanted = np.bincount(real, weights=rows.weight, minlength=4) / rows.weight.sum()
+        assert np.bincount(drawn, minlength=4) / len(drawn) == pytest.approx(wanted, abs=0.03)
+
+
+def test_a_number_of_many_codes_stays_a_number(small):
+    config = CONFIG.model_copy(update={"one_hot_levels": 0})
+    assert "unit" in {block.kind for block in Dpgm(small.domain, config)._vector_map.blocks}
+
+
 def test_the_machine_trains_with_chains(small):
-    config = CONFIG.model_copy(update={"network": "rbm", "optimiser": "momentum"})
+    config = CONFIG.model_copy(update={"network": "rbm"})
     method = Dpgm(small.domain, config)
     curator = curator_of(method, [small.rows(small.patients(30, 1))])
     stages = method.stages(mu=BIG_MU)
@@ -172,6 +191,14 @@ def test_a_trained_network_follows_the_records(small):
 def test_settings_outside_their_range_are_refused(field, value, message):
     with pytest.raises(ValidationError, match=message):
         DpgmConfig(**{field: value})
+
+
+def test_what_is_left_out_of_the_optimiser_follows_from_the_network():
+    machine, autoencoder = DpgmConfig(network="rbm"), DpgmConfig(network="vae")
+    assert (machine.descent, machine.step_size) == ("momentum", 0.8)
+    assert (autoencoder.descent, autoencoder.step_size) == ("adam", 0.04)
+    asked = DpgmConfig(network="rbm", optimiser="adam", learning_rate=0.1)
+    assert (asked.descent, asked.step_size) == ("adam", 0.1)
 
 
 def test_an_epoch_shows_everybody_once_on_average():

@@ -1,0 +1,137 @@
+"""Sizes and means of clusters: reference, sensitivity, agreement with the mean of all records."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from privacy.sensitivity import weighted_sum_l2_sensitivity
+from tasks.synthesizers.dpgm.cluster_means import (
+    TOTAL_SHARE,
+    cluster_means,
+    size_noise,
+    sizes_and_means,
+)
+from tasks.synthesizers.dpgm.embedding import build_embedding
+from tasks.synthesizers.dpgm.kernel_kmeans import Clustering, count_share, to_centres
+from tasks.synthesizers.statistics import SUM_SCALE
+from tasks.synthesizers.vectors import VectorMap
+
+BOUND = weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE)
+
+
+@pytest.fixture(scope="module")
+def public(small):
+    vector_map = VectorMap(small.domain, with_label=True)
+    embedding = build_embedding(
+        vector_map,
+        features="fourier",
+        n_features=8,
+        length_scale=0.8,
+        l2_clip_norm=None,
+        public_seed=3,
+    )
+    centres = to_centres(0.4 * np.random.default_rng(3).standard_normal((3, 8)))
+    clustering = Clustering(embedding=embedding, centres=centres, alive=np.ones(3, dtype=np.bool_))
+    return {"clustering": clustering, "vector_map": vector_map}
+
+
+def all_records(small):
+    codes = itertools.product(*(range(width) for width in small.domain.n_codes))
+    return [(list(code), label) for code in codes for label in range(small.domain.n_labels)]
+
+
+def norm_of(exact):
+    return math.sqrt(sum(int(value) ** 2 for value in exact.ravel()))
+
+
+def plain_means(rows, public):
+    """Weight and mean of the vectors of each cluster, and of all, one record at a time."""
+    cluster = public["clustering"].assign(rows.codes, rows.label)
+    vectors = public["vector_map"].vectors(rows.codes, rows.label)
+    groups = [*(cluster == index for index in range(3)), cluster >= 0]
+    weights = [rows.weight[group].sum() for group in groups]
+    sums = [(rows.weight[group, None] * vectors[group]).sum(axis=0) for group in groups]
+    return np.array(weights), np.array(sums) / np.maximum(weights, 1e-9)[:, None]
+
+
+def test_sizes_and_means_come_back_without_noise(small, public):
+    rows = small.rows(small.patients(60, 3))
+    noisy = cluster_means(rows, **public) / SUM_SCALE
+    sizes, means = sizes_and_means(noisy, vector_map=public["vector_map"], noise_stddev=1e-9)
+    weights, expected = plain_means(rows, public)
+    assert sizes == pytest.approx(weights[:3], abs=1e-4)
+    filled = weights[:3] > 0
+    assert filled.sum() > 1
+    assert means[filled] == pytest.approx(expected[:3][filled], abs=1e-4)
+
+
+def test_no_patient_moves_the_draw_by_more_than_the_sensitivity(small, public):
+    records, largest = all_records(small), 0.0
+    patients = [[record] for record in records]
+    patients += [[a, b, records[0]] for a in records[::5] for b in records[::7]]
+    for patient in patients:
+        exact = cluster_means(small.rows([(0, patient)]), **public)
+        assert exact.dtype == np.int64
+        largest = max(largest, norm_of(exact))
+    assert largest <= BOUND
+    # A record in a corner of the domain is as far from its middle as any can be.
+    assert largest > 0.99 * BOUND
+    assert (cluster_means(small.rows([]), **public) == 0).all()
+
+
+def test_the_line_of_all_records_is_the_sum_of_the_others(small, public):
+    exact = cluster_means(small.rows(small.patients(40, 5)), **public).astype(np.float64)
+    own = exact[:-1].sum(axis=0) / math.sqrt(1.0 - TOTAL_SHARE)
+    assert exact[-1] / math.sqrt(TOTAL_SHARE) == pytest.approx(own, abs=1e-3 * SUM_SCALE)
+
+
+def test_noise_leaves_valid_means_that_average_to_the_mean_of_all(small, public):
+    """The mean of all records is known better than a sum over clusters."""
+    rows = small.rows(small.patients(3_000, 6))
+    exact = cluster_means(rows, **public) / SUM_SCALE
+    _, expected = plain_means(rows, public)
+    vector_map = public["vector_map"]
+
+    def alone(noisy):
+        """Mean of all records, from the lines of the clusters without the last one."""
+        lines = noisy[:-1].sum(axis=0) / math.sqrt(1.0 - TOTAL_SHARE)
+        lines = np.vstack([np.zeros_like(noisy[:-1]), lines * math.sqrt(TOTAL_SHARE)])
+        lines[0] = lines[-1] * math.sqrt((1.0 - TOTAL_SHARE) / TOTAL_SHARE)
+        return sizes_and_means(lines, vector_map=vector_map, noise_stddev=1e-9)[1][0]
+
+    rng, errors, summed = np.random.default_rng(0), [], []
+    for _ in range(20):
+        noisy = exact + rng.normal(0.0, 20.0, exact.shape)
+        sizes, means = sizes_and_means(noisy, vector_map=public["vector_map"], noise_stddev=20.0)
+        assert ((means >= 0) & (means <= 1)).all()
+        for block in public["vector_map"].blocks:
+            if block.kind == "one_hot":
+                assert means[:, block.start : block.stop].sum(axis=1) == pytest.approx(1.0)
+        weights = np.maximum(sizes, 0.0) / np.maximum(sizes, 0.0).sum()
+        errors.append(np.abs(weights @ means - expected[-1]).mean())
+        summed.append(np.abs(alone(noisy) - expected[-1]).mean())
+    assert np.mean(errors) < 0.8 * np.mean(summed)
+
+
+def test_means_that_are_all_noise_become_the_mean_of_all(small, public):
+    width = public["vector_map"].width
+    noisy = np.zeros((4, 1 + width))
+    noisy[:, 0] = [100.0, 100.0, 100.0, 300.0]
+    noisy[:3, 1:] = np.random.default_rng(1).normal(0.0, 3.0, (3, width))
+    _, means = sizes_and_means(noisy, vector_map=public["vector_map"], noise_stddev=30.0)
+    assert np.ptp(means, axis=0) == pytest.approx(np.zeros(width), abs=1e-9)
+
+
+def test_without_records_sizes_and_means_are_finite(public):
+    noisy = np.zeros((4, 1 + public["vector_map"].width))
+    sizes, means = sizes_and_means(noisy, vector_map=public["vector_map"], noise_stddev=1.0)
+    assert np.isfinite(sizes).all()
+    assert np.isfinite(means).all()
+
+
+def test_the_noise_of_a_size(public):
+    vector_map = public["vector_map"]
+    expected = 3.0 / math.sqrt(count_share(vector_map.width) * (1.0 - TOTAL_SHARE))
+    assert size_noise(vector_map, noise_stddev=3.0) == pytest.approx(expected)

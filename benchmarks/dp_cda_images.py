@@ -7,8 +7,9 @@ operating system, and their seed picks the network alone.
 
 The paper leaves open T, c, the ratio of the two noises, delta, the batch, the epochs and the
 schedule. `NOISELESS_RECIPE` and `PRIVATE_RECIPE` say what is taken here; they were searched on
-seed 0. Test images are scaled and clipped as the training images, and batch normalisation takes
-its moments from them (`benchmarks.convolutional.adapted`).
+seeds 0 and 1. Test images are scaled and clipped as the training images. Both are then brought to
+a variance of one, and batch normalisation takes its moments from the test images
+(`benchmarks.convolutional.adapted`): mixtures have less contrast than images, and noise more.
 Every result is written at once, and a run goes on where an earlier one stopped. Most of the time
 goes into fresh pages of memory: with ``GLIBC_TUNABLES=glibc.malloc.hugetlb=1``,
 ``MALLOC_MMAP_MAX_=0`` and ``MALLOC_TRIM_THRESHOLD_`` and ``MALLOC_TOP_PAD_`` of a gigabyte it
@@ -87,15 +88,13 @@ class Recipe:
 NOISELESS_RECIPE = Recipe(
     n_outputs=60_000, l2_clip_norm=10.0, label_share=0.2, epochs=1, batch_size=64
 )
-"""Without noise: at l = 16 and 64, c = 10 was better than 1, 3 and no clipping, and a second
-epoch was no better."""
+"""Without noise: a second epoch is no better."""
 
 PRIVATE_RECIPE = Recipe(
-    n_outputs=180_000, l2_clip_norm=4.0, label_share=0.2, epochs=2, batch_size=512
+    n_outputs=180_000, l2_clip_norm=10.0, label_share=0.2, epochs=2, batch_size=512
 )
 """With noise: more images cost next to no noise, and large batches and two passes let the network
-see through it. With c = 1 the biases of the first layer are larger than its inputs, and every
-other seed fails; a label share of 0.1 turns too many labels over."""
+see through it; a label share of 0.1 turns too many labels over."""
 
 PROVEN_STEPS = 600
 """Batches that a network is trained on mixtures of a proven form, however many there are."""
@@ -166,13 +165,14 @@ def measure_published(case: Case, recipe: Recipe) -> tuple[float, int]:
     )
     released, labels = mix_classes(pools, noise=noise, rng=np.random.default_rng(case.seed))
     network = fit(
-        released,
+        released / released.std(),
         labels,
         n_labels=N_LABELS,
         epochs=recipe.epochs,
         seed=case.seed,
         batch_size=recipe.batch_size,
     )
+    test = test / test.std()
     return accuracy(adapted(network, test), test, images.test_labels), len(released)
 
 
@@ -299,7 +299,7 @@ def run(
 
 
 def published_cases(datasets: Sequence[str] = DATASETS) -> list[Case]:
-    """Table 2: what was asked for first, then the rest seed by seed."""
+    """Table 2: what was asked for by itself, then what is cheap, without noise, then the rest."""
     grid = [
         Case(dataset=dataset, form="published", order=order, epsilon=epsilon, seed=seed)
         for seed in SEEDS
@@ -307,7 +307,10 @@ def published_cases(datasets: Sequence[str] = DATASETS) -> list[Case]:
         for epsilon in (10.0, None)
         for order in ORDERS
     ]
-    return sorted(grid, key=lambda case: (case.order != 4 or case.epsilon is None, case.seed))
+    return sorted(
+        grid,
+        key=lambda case: (case.order != 4 or case.epsilon is None, case.epsilon or 0.0, case.seed),
+    )
 
 
 PROVEN_CASES = tuple(

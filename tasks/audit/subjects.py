@@ -106,6 +106,7 @@ _SMALL: dict[str, Any] = {
         clusters=2,
         clustering_rounds=1,
         fourier_features=4,
+        network="vae",
         hidden_units=2,
         latent_dimensions=1,
         epochs=2,

@@ -7,9 +7,10 @@ operating system, and their seed picks the network alone.
 
 The paper leaves open T, c, the ratio of the two noises, delta, the batch, the epochs and the
 schedule. `NOISELESS_RECIPE` and `PRIVATE_RECIPE` say what is taken here; they were searched on
-seeds 0 and 1. Test images are scaled and clipped as the training images. Both are then brought to
-a variance of one, and batch normalisation takes its moments from the test images
-(`benchmarks.convolutional.adapted`): mixtures have less contrast than images, and noise more.
+seeds 0 and 1. Test images are scaled and clipped as the training images. For the published form
+both are then brought to a variance of one; for every form batch normalisation takes its moments
+from the test images (`benchmarks.convolutional.adapted`): mixtures have less contrast than images,
+and noise more.
 Every result is written at once, and a run goes on where an earlier one stopped. Most of the time
 goes into fresh pages of memory: with ``GLIBC_TUNABLES=glibc.malloc.hugetlb=1``,
 ``MALLOC_MMAP_MAX_=0`` and ``MALLOC_TRIM_THRESHOLD_`` and ``MALLOC_TOP_PAD_`` of a gigabyte it

@@ -75,7 +75,7 @@ class Recipe:
         c, after the z-score.
     label_share
         Share of the privacy loss in the labels: fixes sigma_x : sigma_y.
-    epochs, batch_size
+    epochs, batch_size, ghost_batch_size
         Of the network.
     """
 
@@ -84,18 +84,29 @@ class Recipe:
     label_share: float
     epochs: int
     batch_size: int
+    ghost_batch_size: int
 
 
 NOISELESS_RECIPE = Recipe(
-    n_outputs=60_000, l2_clip_norm=10.0, label_share=0.2, epochs=1, batch_size=64
+    n_outputs=60_000,
+    l2_clip_norm=10.0,
+    label_share=0.2,
+    epochs=1,
+    batch_size=64,
+    ghost_batch_size=64,
 )
 """Without noise: a second epoch is no better."""
 
 PRIVATE_RECIPE = Recipe(
-    n_outputs=180_000, l2_clip_norm=10.0, label_share=0.2, epochs=2, batch_size=512
+    n_outputs=180_000,
+    l2_clip_norm=1.0,
+    label_share=0.25,
+    epochs=2,
+    batch_size=512,
+    ghost_batch_size=32,
 )
 """With noise: more images cost next to no noise, and large batches and two passes let the network
-see through it; a label share of 0.1 turns too many labels over."""
+see through it. A quarter of the loss in the labels leaves 19 of 20 right at l = 4."""
 
 PROVEN_STEPS = 600
 """Batches that a network is trained on mixtures of a proven form, however many there are."""
@@ -172,6 +183,7 @@ def measure_published(case: Case, recipe: Recipe) -> tuple[float, int]:
         epochs=recipe.epochs,
         seed=case.seed,
         batch_size=recipe.batch_size,
+        ghost_batch_size=recipe.ghost_batch_size,
     )
     test = test / test.std()
     return accuracy(adapted(network, test), test, images.test_labels), len(released)
@@ -190,7 +202,7 @@ def image_domain() -> EncodingDomain:
 
 
 PROVEN_SETTINGS: dict[str, Any] = {
-    "patients": 60_000,
+    "declared_patients": 60_000,
     "l2_clip_norm": 9.0,
     "mixtures_per_class": 200,
 }

@@ -18,6 +18,15 @@ _HOME = Path(tempfile.mkdtemp(prefix="clustmix-tests-"))
 # Registered before Prefect registers the stop of its server, hence run after it.
 atexit.register(shutil.rmtree, _HOME, ignore_errors=True)
 
+# The processes of one run of the tests compile the same programs again and again; they share what
+# is compiled. A largest size makes JAX lock the folder, so that no process reads half an entry.
+_COMPILED = "JAX_COMPILATION_CACHE_DIR"
+if _COMPILED not in os.environ:
+    os.environ[_COMPILED] = tempfile.mkdtemp(prefix="clustmix-compiled-")
+    atexit.register(shutil.rmtree, os.environ[_COMPILED], ignore_errors=True)
+    os.environ["JAX_COMPILATION_CACHE_MAX_SIZE"] = str(2**33)
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+
 # A server named by the developer's environment must not receive the runs of tests.
 os.environ.pop("PREFECT_API_URL", None)
 configure_prefect(Settings(home=_HOME))

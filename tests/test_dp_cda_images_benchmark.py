@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import jax
 import numpy as np
 import pytest
 
@@ -137,6 +138,44 @@ def test_fit_refuses_too_few_images_and_labels(n_images, n_labels):
     images = np.zeros((n_images, SIDE, SIDE), dtype=np.float32)
     with pytest.raises(ValueError, match="expected at least 16 images with a label each"):
         fit(images, np.zeros(n_labels), n_labels=2, epochs=1, seed=0, batch_size=16)
+
+
+def test_ghost_batches_take_one_step_along_the_mean_of_their_gradients():
+    # The first step of Adam has the size of the rate and the sign of the gradient: it is the step
+    # of a mean gradient, whose sign here differs from that of every single ghost somewhere.
+    rng = np.random.default_rng(5)
+    images = rng.normal(0.0, 1.0, (8, SIDE, SIDE)).astype(np.float32)
+    labels = rng.integers(0, 2, 8)
+    start = initial(5, n_labels=2)
+    key, gradients = jax.random.key(5), []
+    order = np.random.default_rng([5, 1]).permutation(8)
+    for ghost in order.reshape(2, 4):
+        key, dropout = jax.random.split(key)
+
+        def loss(parameters, ghost=ghost, dropout=dropout):
+            pixels = images[ghost].reshape(-1, SIDE, SIDE, 1)
+            found, _ = scores(parameters, start.moments, pixels, dropout)
+            chosen = jax.nn.log_softmax(found)[np.arange(4), labels[ghost]]
+            return -chosen.mean()
+
+        gradients.append(np.asarray(jax.grad(loss)(start.parameters)["dense2"]["weights"]))
+    network = fit(images, labels, n_labels=2, epochs=1, seed=5, batch_size=8, ghost_batch_size=4)
+    moved = np.asarray(network.parameters["dense2"]["weights"]) - np.asarray(
+        start.parameters["dense2"]["weights"]
+    )
+    mean = sum(gradients) / 2
+    clear = abs(mean) > 1e-5
+    assert (np.sign(moved) == -np.sign(mean))[clear].all()
+    assert all((np.sign(mean) != np.sign(one))[clear].any() for one in gradients)
+
+
+def test_fit_refuses_a_batch_that_is_not_made_of_whole_ghosts():
+    images = np.zeros((16, SIDE, SIDE), dtype=np.float32)
+    with pytest.raises(
+        ValueError,
+        match="expected a divisor of the batch size 16 as the size of a ghost batch, found 5",
+    ):
+        fit(images, np.zeros(16), n_labels=2, epochs=1, seed=0, batch_size=16, ghost_batch_size=5)
 
 
 # --- the table ------------------------------------------------------------------------------------

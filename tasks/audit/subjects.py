@@ -100,7 +100,7 @@ _SMALL_CLUSTMIX = ClustMixConfig(
 _SMALL: dict[str, Any] = {
     "clustmix": _SMALL_CLUSTMIX,
     "dp_cda": DpCdaConfig(
-        sampling="poisson", order_of_mixture=4, patients=40, mixtures_per_class=6
+        sampling="poisson", order_of_mixture=4, declared_patients=40, mixtures_per_class=6
     ),
     "dpgm": DpgmConfig(
         clusters=2,

@@ -44,7 +44,7 @@ class DpCdaConfig(BaseModel):
         default="poisson",
         description="Mixtures of secret random samples, or of disjoint groups of patients.",
     )
-    patients: int = Field(
+    declared_patients: int = Field(
         default=10_000, ge=1, description="Declared number of patients, in classes of equal size."
     )
     class_sizes: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(
@@ -96,13 +96,13 @@ class DpCdaConfig(BaseModel):
             mixture, so that the sampling rate would be above 1.
         """
         if self.class_sizes is None:
-            size = self.patients / n_labels
+            size = self.declared_patients / n_labels
             if size < self.order_of_mixture:
                 raise ConfigurationError(
                     "ORDER_ABOVE_CLASS",
-                    f"expected order_of_mixture of at most patients / classes = {size:g}, found "
-                    f"{self.order_of_mixture}: the sampling rate would be above 1; lower it, or "
-                    "declare more patients",
+                    "expected order_of_mixture of at most declared_patients / classes = "
+                    f"{size:g}, found {self.order_of_mixture}: the sampling rate would be above 1; "
+                    "lower it, or declare more patients",
                 )
             return (size,) * n_labels
         if len(self.class_sizes) != n_labels:

@@ -6,7 +6,7 @@ from tasks.synthesizers.dp_cda.config import DpCdaConfig
 
 
 def test_equal_sizes_come_from_the_declared_patients():
-    assert DpCdaConfig(patients=600, order_of_mixture=4).sizes(3) == (200.0, 200.0, 200.0)
+    assert DpCdaConfig(declared_patients=600, order_of_mixture=4).sizes(3) == (200.0, 200.0, 200.0)
 
 
 def test_declared_sizes_are_taken_as_they_are():
@@ -26,7 +26,7 @@ def test_no_class_sizes_at_all_are_refused():
 
 def test_a_sampling_rate_above_one_is_refused():
     with pytest.raises(ConfigurationError, match="ORDER_ABOVE_CLASS") as refused:
-        DpCdaConfig(patients=600, order_of_mixture=201).sizes(3)
+        DpCdaConfig(declared_patients=600, order_of_mixture=201).sizes(3)
     assert "= 200, found 201: the sampling rate would be above 1" in str(refused.value)
     assert refused.value.exit_code == 2
 
@@ -42,7 +42,7 @@ def test_sizes_for_other_labels_are_refused():
     [
         {"order_of_mixture": 0},
         {"mixtures_per_class": 1},
-        {"patients": 0},
+        {"declared_patients": 0},
         {"l2_clip_norm": 0.0},
         {"l2_clip_norm": float("nan")},
         {"scale": 0.0},

@@ -171,7 +171,7 @@ def test_is_the_same_whoever_maps():
 
 
 def test_a_class_smaller_than_the_order():
-    config = DpCdaConfig(order_of_mixture=30, patients=100, published=PublishedSettings())
+    config = DpCdaConfig(order_of_mixture=30, declared_patients=100, published=PublishedSettings())
     method = PublishedDpCda(domain(), config, PrivacyParameters(epsilon=10.0, delta=1e-5))
     with pytest.raises(InputError, match="CLASS_TOO_SMALL: expected at least order_of_mixture"):
         method.synthesize(*table(40), np.random.default_rng(0))

@@ -26,9 +26,9 @@ class NoNoise:
         return b"s" * 32
 
 
-GROUPS = DpCdaConfig(patients=40, order_of_mixture=5, sampling="groups", one_hot_levels=0)
+GROUPS = DpCdaConfig(declared_patients=40, order_of_mixture=5, sampling="groups", one_hot_levels=0)
 POISSON = DpCdaConfig(
-    patients=40,
+    declared_patients=40,
     order_of_mixture=5,
     sampling="poisson",
     mixtures_per_class=7,
@@ -131,7 +131,7 @@ def test_columns_of_a_sample_depend_on_each_other_as_in_the_table(small, samplin
     values = [(n % 3, n % 2, 2 * (n % 2)) for n in range(12)]
     patients = [(fold, [(value, y)]) for value in values for y in (0, 1) for fold in range(200)]
     config = DpCdaConfig(
-        patients=4_800,
+        declared_patients=4_800,
         order_of_mixture=8,
         sampling=sampling,
         mixtures_per_class=300,
@@ -209,26 +209,28 @@ def test_a_class_without_records_is_released_as_any_other(small):
 @settings(max_examples=15, deadline=None)
 @given(declared=st.integers(10, 400), order=st.integers(1, 5))
 def test_declared_sizes_change_no_sensitivity(small, declared, order):
-    config = DpCdaConfig(patients=declared, order_of_mixture=order, sampling="groups")
+    config = DpCdaConfig(declared_patients=declared, order_of_mixture=order, sampling="groups")
     sums = DpCda(small.domain, config).plan(mu=0.5)[SUMS]
     assert sums.unit_noise_stddev == pytest.approx(np.sqrt(3) / 0.5 / np.sqrt(0.98), rel=1e-6)
 
 
 def test_settings_that_do_not_fit_the_domain_are_refused_before_a_plan(small):
     with pytest.raises(ConfigurationError, match="ORDER_ABOVE_CLASS"):
-        DpCda(small.domain, DpCdaConfig(patients=100, order_of_mixture=64))
+        DpCda(small.domain, DpCdaConfig(declared_patients=100, order_of_mixture=64))
     with pytest.raises(ConfigurationError, match="CLASS_SIZES_INVALID"):
         DpCda(small.domain, DpCdaConfig(class_sizes=(100, 100, 100)))
 
 
 def test_mixtures_that_would_fill_the_memory_are_refused(small):
-    config = DpCdaConfig(patients=10**9, order_of_mixture=1, sampling="groups")
+    config = DpCdaConfig(declared_patients=10**9, order_of_mixture=1, sampling="groups")
     with pytest.raises(ConfigurationError, match="MIXTURES_TOO_MANY") as refused:
         DpCda(small.domain, config)
     assert "raise order_of_mixture or lower mixtures_per_class" in str(refused.value)
 
 
 def test_clipping_above_the_largest_norm_adds_no_noise(small):
-    method = DpCda(small.domain, DpCdaConfig(patients=40, order_of_mixture=5, l2_clip_norm=9.0))
+    method = DpCda(
+        small.domain, DpCdaConfig(declared_patients=40, order_of_mixture=5, l2_clip_norm=9.0)
+    )
     assert isinstance(method.record_map, RecordMap)
     assert method.record_map.l2_clip_norm == pytest.approx(np.sqrt(3))

@@ -90,12 +90,16 @@ def spread(mixtures: Mixtures, coordinates: NDArray[np.intp]) -> NDArray[np.floa
     if length > 0.0:
         along /= length
         moved -= np.outer(moved @ along, along)
-    left, singular, right = np.linalg.svd(moved, full_matrices=False)
-    n, noise = len(part), mixtures.noise_stddev
-    variances = spiked_variances(singular**2 / n / noise**2, aspect=len(coordinates) / n)
+    n, width = moved.shape
+    # The smaller of the two products: of a million mixtures their own components would not fit.
+    product = moved.T @ moved if n >= width else moved @ moved.T
+    squares, components = np.linalg.eigh(product)
+    eigenvalues = squares / n / mixtures.noise_stddev**2
+    variances = spiked_variances(eigenvalues, aspect=width / n)
     kept = variances > 0.0
-    stddevs = noise * np.sqrt(variances[kept] * mixtures.order)
-    result[:, coordinates] = average + (left[:, kept] * np.sqrt(n) * stddevs) @ right[kept]
+    gains = np.sqrt(variances[kept] * mixtures.order / eigenvalues[kept])
+    stretch = (components[:, kept] * gains) @ components[:, kept].T
+    result[:, coordinates] = average + (moved @ stretch if n >= width else stretch @ moved)
     return result
 
 

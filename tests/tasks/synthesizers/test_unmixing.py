@@ -107,6 +107,22 @@ def test_spread_mixtures_vary_as_records_do(noise_stddev):
     assert np.abs(np.cov(mixtures.means.T)[0, 3]) < 0.05 < found[0, 3]
 
 
+@pytest.mark.parametrize("shape", [(300, 12), (12, 300), (40, 40)])
+def test_spread_is_that_of_a_singular_value_decomposition(shape):
+    rng = np.random.default_rng(6)
+    means = 3.0 * rng.random((shape[0], 2)) @ rng.random((2, shape[1])) + 0.1 * rng.random(shape)
+    mixtures = Mixtures(means=means, order=5, noise_stddev=0.03)
+    average = means.mean(axis=0)
+    along = average / np.linalg.norm(average)
+    moved = (means - average) @ (np.eye(shape[1]) - np.outer(along, along))
+    left, singular, right = np.linalg.svd(moved, full_matrices=False)
+    variances = spiked_variances(singular**2 / shape[0] / 0.03**2, aspect=shape[1] / shape[0])
+    assert 0 < np.count_nonzero(variances) < min(shape)
+    expected = average + left * np.sqrt(shape[0] * 5 * variances) * 0.03 @ right
+    found = spread(mixtures, np.arange(shape[1]))
+    np.testing.assert_allclose(found, expected, atol=1e-9)
+
+
 def test_coordinates_that_are_not_asked_for_stay():
     mixtures = poisson_mixtures(
         VECTORS.vectors(dependent_records()), order=5, n_mixtures=60, noise_stddev=0.01, seed=5

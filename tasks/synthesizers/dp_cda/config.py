@@ -38,7 +38,7 @@ class DpCdaConfig(BaseModel):
 
     kind: Literal["dp_cda"] = "dp_cda"
     order_of_mixture: int = Field(
-        default=64, ge=1, le=MAX_ORDER, description="Records of one class in a mixture (l)."
+        default=128, ge=1, le=MAX_ORDER, description="Records of one class in a mixture (l)."
     )
     sampling: Literal["poisson", "groups"] = Field(
         default="poisson",
@@ -51,7 +51,7 @@ class DpCdaConfig(BaseModel):
         default=None, description="Declared patients of each class, instead of equal sizes."
     )
     mixtures_per_class: int = Field(
-        default=200,
+        default=400,
         ge=2,
         le=100_000,
         description="Mixtures of each class, published and poisson; groups follow from the sizes.",

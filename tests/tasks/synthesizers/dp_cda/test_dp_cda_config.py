@@ -33,7 +33,7 @@ def test_a_sampling_rate_above_one_is_refused():
 
 def test_sizes_for_other_labels_are_refused():
     with pytest.raises(ConfigurationError, match="CLASS_SIZES_INVALID") as refused:
-        DpCdaConfig(class_sizes=(500, 80)).sizes(3)
+        DpCdaConfig(class_sizes=(500, 180)).sizes(3)
     assert "for each of the 3 labels, found 2; give them in the order" in str(refused.value)
 
 

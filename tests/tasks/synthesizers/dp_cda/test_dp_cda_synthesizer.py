@@ -218,7 +218,7 @@ def test_settings_that_do_not_fit_the_domain_are_refused_before_a_plan(small):
     with pytest.raises(ConfigurationError, match="ORDER_ABOVE_CLASS"):
         DpCda(small.domain, DpCdaConfig(declared_patients=100, order_of_mixture=64))
     with pytest.raises(ConfigurationError, match="CLASS_SIZES_INVALID"):
-        DpCda(small.domain, DpCdaConfig(class_sizes=(100, 100, 100)))
+        DpCda(small.domain, DpCdaConfig(class_sizes=(200, 200, 200)))
 
 
 def test_mixtures_that_would_fill_the_memory_are_refused(small):

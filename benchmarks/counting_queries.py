@@ -270,7 +270,10 @@ def error_table(rows: Iterable[QueryRow]) -> str:
 
 
 def requirements(rows: Sequence[QueryRow]) -> list[Requirement]:
-    """Hold DPGM against what was asked: falling with epsilon, and below MWEM."""
+    """Hold DPGM against what was asked: falling with epsilon, and below MWEM.
+
+    A comparison of some epsilons alone is shown, and not met.
+    """
 
     def errors_of(*key: str) -> dict[float, float]:
         return {r.epsilon: r.error for r in rows if (r.dataset, r.design, r.method) == key}
@@ -288,7 +291,7 @@ def requirements(rows: Sequence[QueryRow]) -> list[Requirement]:
                     text=f"{name}: error at epsilon {low:g} and {high:g}",
                     asked="falling",
                     measured=f"{own[low]:.4f} to {own[high]:.4f}",
-                    met=own[high] < own[low],
+                    met=len(own) == len(EPSILONS) and own[high] < own[low],
                 )
             )
             for rival in RIVALS:
@@ -299,9 +302,9 @@ def requirements(rows: Sequence[QueryRow]) -> list[Requirement]:
                     found.append(
                         Requirement(
                             text=f"{name}: below {rival}",
-                            asked=f"at {len(shared)} epsilons",
-                            measured=f"at {below}",
-                            met=below == len(shared),
+                            asked=f"at {len(EPSILONS)} epsilons",
+                            measured=f"at {below} of {len(shared)} that were run",
+                            met=below == len(EPSILONS),
                         )
                     )
     return found

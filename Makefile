@@ -45,8 +45,9 @@ server: $(STAMP) ## Start every part of an installation on this machine and prin
 server-stop: $(STAMP) ## Stop what `make server` has started
 	@$(BIN)/clustmix server stop
 
+# One process more than there are processors: some tests wait for servers and workers.
 test: $(STAMP) ## Run every test
-	@$(BIN)/python -m pytest -q -n auto --dist loadfile
+	@$(BIN)/python -m pytest -q -n $$(( $$(nproc) + 1 )) --dist loadfile
 
 audit: $(STAMP) ## Attack every method for about twenty minutes; numbers and plot in audit-output
 	@$(BIN)/python -m pytest -q -m audit tests/audit

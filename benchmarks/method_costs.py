@@ -288,7 +288,11 @@ def run_apart(
 
 
 def jobs_of(
-    datasets: Sequence[str], kinds: Sequence[str] | None, done: Iterable[ResultRow]
+    datasets: Sequence[str],
+    kinds: Sequence[str] | None,
+    done: Iterable[ResultRow],
+    *,
+    analysis: str | None = None,
 ) -> list[tuple[str, str, str]]:
     """Return what is to be run: what was named, or else everything that the file lacks."""
     forms = [REAL] if kinds is None else []
@@ -296,6 +300,8 @@ def jobs_of(
         if kinds is None or entry.kind in kinds:
             forms += [(entry.kind, "proven")] if entry.proven else []
             forms += [(entry.kind, "published")] if entry.has_published_form else []
+    if analysis is not None:
+        forms = [form for form in forms if form[1] == analysis]
     known = {(row.dataset, row.method, row.analysis) for row in done} if kinds is None else set()
     jobs = [(dataset, *form) for dataset in datasets for form in forms]
     return [job for job in jobs if job not in known]
@@ -333,9 +339,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--dataset", action="append", choices=DATASETS, help="may be repeated")
     known = [entry.kind for entry in METHODS]
     parser.add_argument("--method", action="append", choices=known, help="may be repeated")
+    parser.add_argument("--analysis", choices=("proven", "published"), help="one form alone")
     options = parser.parse_args(arguments)
     rows, failed = read_rows(RESULT_FILE), False
-    for job in jobs_of(options.dataset or DATASETS, options.method, rows):
+    datasets = options.dataset or DATASETS
+    for job in jobs_of(datasets, options.method, rows, analysis=options.analysis):
         found = run_apart(job)
         if isinstance(found, str):
             failed = True

@@ -4,9 +4,11 @@ import atexit
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import prefect_database
 import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
@@ -27,9 +29,27 @@ if _COMPILED not in os.environ:
     os.environ["JAX_COMPILATION_CACHE_MAX_SIZE"] = str(2**33)
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
+# They share the empty database of Prefect as well (`prefect_database`).
+if prefect_database.VARIABLE not in os.environ:
+    os.environ[prefect_database.VARIABLE] = tempfile.mkdtemp(prefix="clustmix-prefect-")
+    atexit.register(shutil.rmtree, os.environ[prefect_database.VARIABLE], ignore_errors=True)
+
 # A server named by the developer's environment must not receive the runs of tests.
 os.environ.pop("PREFECT_API_URL", None)
 configure_prefect(Settings(home=_HOME))
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Make the database while the processes of this run collect their tests."""
+    if session.config.getoption("numprocesses", None):
+        threading.Thread(target=prefect_database.make, daemon=True).start()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def database_of_this_process() -> None:
+    """Put the database in place, where many tests run: by itself, a test may need none."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        prefect_database.put_database(Settings(home=_HOME).prefect_home)
 
 
 @pytest.fixture(autouse=True)

@@ -33,6 +33,9 @@ def test_every_form_of_every_method_is_run_once() -> None:
 def test_a_method_that_is_named_is_run_again() -> None:
     jobs = method_costs.jobs_of(["adult", "mnist"], ["naive_bayes"], [row_of()])
     assert jobs == [("adult", "naive_bayes", "proven"), ("mnist", "naive_bayes", "proven")]
+    assert method_costs.jobs_of(["adult"], ["dpgm"], [], analysis="published") == [
+        ("adult", "dpgm", "published")
+    ]
 
 
 def test_table_has_the_forms_of_a_method_one_below_the_other() -> None:

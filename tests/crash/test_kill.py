@@ -17,6 +17,7 @@ from pathlib import Path
 import made_up_release as made
 import psutil
 import pytest
+from prefect_database import put_database
 
 from privacy.accountants.gaussian import GaussianAccountant
 from privacy.event_records import event_from_dict
@@ -207,6 +208,7 @@ def test_live_run_is_not_cleaned_up(forkserver, sites, tmp_path, monkeypatch, po
 def test_killed_command_leaves_no_process(sites, tmp_path, monkeypatch):
     environment = made.environment_of(tmp_path, dask_workers=1)
     (tmp_path / "home").mkdir(mode=0o700)
+    put_database(tmp_path / "home" / "prefect")
     inherited = {name: text for name, text in os.environ.items() if not name.startswith("PREFECT")}
     command = (
         "from made_up_release import command_that_dies_at as run; "

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ from served_prefect import free_port, served_prefect
 from webhook_receiver import WebhookReceiver, listening
 
 from flows import deployment_file
-from flows.deploy import NOTIFY_BLOCK
+from flows.deploy import NOTIFY_BLOCK, deploy
+from storage.settings import load_settings
 from tasks.events import PublicEvent, emit, orchestrator
 from tasks.runtime import safe_environment
 
@@ -51,10 +52,14 @@ class Server:
     webhook: WebhookReceiver
     first: dict[str, Any]
 
-    def deploy(self, file: Path | None = None, **changed: str) -> dict[str, Any]:
-        done = command(file or self.files / "prefect.yaml", {**self.variables, **changed})
-        assert done.returncode == 0, done.stderr
-        answer: dict[str, Any] = json.loads(done.stdout)
+    def deploy(self, file: Path | None = None, *, without: str | None = None) -> dict[str, Any]:
+        """Deploy from this process, which has Prefect loaded; the first time is the command."""
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in self.variables.items():
+                if name != without:
+                    patch.setenv(name, value)
+            done = deploy(load_settings(), file or self.files / "prefect.yaml")
+        answer: dict[str, Any] = json.loads(json.dumps(asdict(done)))
         return answer
 
 
@@ -383,10 +388,8 @@ def test_what_the_files_no_longer_name_is_removed_and_what_is_not_ours_stays(
 
 
 def test_without_an_address_nobody_is_told_and_the_server_keeps_none(server: Server) -> None:
-    variables = {k: v for k, v in server.variables.items() if k != "CLUSTMIX_NOTIFY_URL"}
-    done = command(server.files / "prefect.yaml", variables)
     try:
-        answer = json.loads(done.stdout)
+        answer = server.deploy(without="CLUSTMIX_NOTIFY_URL")
         assert answer["notifies"] is False
         assert answer["automations"] == ["clustmix run is gone"]
         assert ask("/block_documents/filter", {}) == []

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 import made_up_release as made
 import psutil
 import pytest
+from prefect_database import put_database
 
 from storage.keys import KeyStore
 from storage.releases import verify_bundle
@@ -56,6 +57,7 @@ FAILURES = {
 def run_and_watch(folder: Path, arguments: list[str], *, dask_workers: int) -> SimpleNamespace:
     """Run a process in an installation of its own; keep its output and all process arguments."""
     (folder / "home").mkdir(mode=0o700)
+    put_database(folder / "home" / "prefect")
     (folder / "work").mkdir()
     inherited = {name: text for name, text in os.environ.items() if not name.startswith("PREFECT")}
     environment = {

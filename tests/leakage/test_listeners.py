@@ -14,6 +14,7 @@ from pathlib import Path
 import made_up_release as made
 import psutil
 import pytest
+from prefect_database import put_database
 
 pytestmark = pytest.mark.slow
 
@@ -75,6 +76,7 @@ N_TLS = 5
 def observed(tmp_path_factory: pytest.TempPathFactory) -> Observed:
     folder, site = tmp_path_factory.mktemp("run"), tmp_path_factory.mktemp("site")
     (folder / "home").mkdir(mode=0o700)
+    put_database(folder / "home" / "prefect")
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT", "DASK"))}
     path = made.write_site(site, method=made.SMALL_CLUSTMIX)
     # The run stands still until every listener was asked, also on a busy machine.

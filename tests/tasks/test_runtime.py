@@ -8,6 +8,7 @@ import sys
 import warnings
 
 import pytest
+from prefect_database import put_database
 from shard_functions import CANARY
 
 from privacy.errors import BudgetRefused, ClustMixError, ConfigurationError
@@ -248,6 +249,8 @@ def test_a_secret_in_a_step_and_on_a_worker_reaches_no_record(tmp_path) -> None:
     script = tmp_path / "canary_run.py"
     script.write_text(CANARY_RUN, encoding="utf-8")
     home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    put_database(home / "prefect")
     guarded, control = "guarded-secret-5417", "control-secret-7745"
     run = subprocess.run(
         [sys.executable, str(script), str(home), guarded, control],

@@ -1,14 +1,15 @@
 """Generative networks: what the training of one needs.
 
 A network is a public object: its settings and, for a persistent chain, a state that is a function
-of released parameters and public seeds. Private are only the vectors handed to `gradients` and
-`clipped_sum`.
+of released parameters and public seeds. Private are only the vectors handed to `clipped_sum` and
+`batch_gradients`.
 
 Source: DPGM paper (Acs, Melis, Castelluccia and De Cristofaro 2019), sections 3.1 and 3.2.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -31,6 +32,23 @@ class ClippedSum:
 
     total: NDArray[np.int64]
     norms: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchGradients:
+    """Gradients of the records of a batch, by their norms and their weighted sums alone.
+
+    Parameters
+    ----------
+    norms : float64 array of shape (n,)
+        Euclidean norm of each record's gradient.
+    weighted_sum
+        Maps factors of shape (n,) to the sum of the gradients times their factors, a float64 array
+        of shape (P,).
+    """
+
+    norms: NDArray[np.float64]
+    weighted_sum: Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 
 @runtime_checkable
@@ -63,40 +81,6 @@ class GenerativeNetwork(Protocol):
     ) -> NDArray[np.float32]:
         """Move the chains on under released parameters; same shape as `state`."""
 
-    def gradients(
-        self,
-        parameters: NDArray[np.floating],
-        vectors: NDArray[np.floating],
-        *,
-        step_seed: int,
-        state: NDArray[np.float32],
-        batched: bool = False,
-    ) -> NDArray[np.float32]:
-        """Gradients of the loss of each record, to be descended.
-
-        Parameters
-        ----------
-        parameters : (P,)
-            Released parameters.
-        vectors : (n, D), values in [0, 1]
-            Private records.
-        step_seed
-            Public seed of this step, from 0 to 2**32 - 1.
-        state : (n_chains, D)
-            What `first_chains` or `chains` returned.
-        batched
-            Compute many records in one product: quicker on a GPU. Not for a proven form.
-
-        Returns
-        -------
-        float32 array of shape (n, P)
-
-        Privacy
-        -------
-        Without `batched`, row i is a function of record i and public arguments alone, to the last
-        bit: see `each_record_by_itself`. Norms are not bounded here; clipping is the caller's.
-        """
-
     def clipped_sum(
         self,
         parameters: NDArray[np.floating],
@@ -108,27 +92,52 @@ class GenerativeNetwork(Protocol):
         step_seed: int,
         state: NDArray[np.float32],
     ) -> ClippedSum:
-        """Sum of clipped gradients on an integer grid, without holding them all.
+        """Sum of clipped gradients of the loss on an integer grid, without holding them all.
 
         Record i adds ``trunc(weight_i * min(1, l2_clip_norm / |g_i|) * g_i * scale)``, computed in
         float64 from the float32 gradient; one whose gradient is not finite adds nothing.
 
         Parameters
         ----------
-        parameters, vectors, step_seed, state
-            As in `gradients`.
+        parameters : (P,)
+            Released parameters.
+        vectors : (n, D), values in [0, 1]
+            Private records.
         weights : (n,)
             Weights of the records, in [0, 1].
         l2_clip_norm
             Clipping norm, above 0.
         scale
             Grid points per unit, at least 1.
+        step_seed
+            Public seed of this step, from 0 to 2**32 - 1.
+        state : (n_chains, D)
+            What `first_chains` or `chains` returned.
 
         Privacy
         -------
-        Adjacency: add or remove one patient. A record is computed by itself and adds a vector of
-        Euclidean norm at most ``weight * l2_clip_norm * scale``; where the weights of a patient
-        sum to at most 1, the sensitivity of `ClippedSum.total` is ``l2_clip_norm * scale``.
+        Adjacency: add or remove one patient. A record is computed by itself, to the last bit (see
+        `tasks.synthesizers.dpgm.record_gradients.sum_of_clipped`), and adds a vector of Euclidean
+        norm at most ``weight * l2_clip_norm * scale``; where the weights of a patient sum to at
+        most 1, the sensitivity of `ClippedSum.total` is ``l2_clip_norm * scale``.
+        """
+
+    def batch_gradients(
+        self,
+        parameters: NDArray[np.floating],
+        vectors: NDArray[np.floating],
+        *,
+        step_seed: int,
+        state: NDArray[np.float32],
+    ) -> BatchGradients:
+        """Gradients of a whole batch in a few products, for the published form alone.
+
+        The gradient of a record by the weights of a layer is an outer product, so its norm and a
+        weighted sum need none of their n * P values. Parameters as in `clipped_sum`.
+
+        Privacy
+        -------
+        Nothing to build a proof on: a record's part may be rounded by who else is in the batch.
         """
 
     def fitted_to_mean(

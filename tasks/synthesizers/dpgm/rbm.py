@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.synthesizers.dpgm.network import (
+    BatchGradients,
     ClippedSum,
     checked_parameters,
     checked_seed,
@@ -29,8 +30,7 @@ from tasks.synthesizers.dpgm.network import (
 from tasks.synthesizers.dpgm.record_gradients import (
     ONE_THREAD,
     Array,
-    each_record_by_itself,
-    in_blocks,
+    in_one_batch,
     sum_in_blocks,
     sum_of_clipped,
 )
@@ -137,26 +137,6 @@ class Rbm:
             moved, _ = self._sweep(parameters, state, step_seed, self.gibbs_steps)
             return np.asarray(moved)
 
-    def gradients(
-        self,
-        parameters: NDArray[np.floating],
-        vectors: NDArray[np.floating],
-        *,
-        step_seed: int,
-        state: NDArray[np.float32],
-        batched: bool = False,
-    ) -> NDArray[np.float32]:
-        """Negative phase less positive phase of every record, float32 of shape (n, P).
-
-        The negative phase is the mean over the chains, the same for all records. Parameters and
-        privacy as `GenerativeNetwork.gradients`; `step_seed` is not used.
-        """
-        del step_seed
-        with jax.enable_x64(False):
-            machine, negative = self._machine_and_negative_phase(parameters, state)
-            compute = partial(_gradients, machine, negative, batched=batched)
-            return in_blocks(compute, vectors, width=self.width, n_outputs=self.n_parameters)
-
     def clipped_sum(
         self,
         parameters: NDArray[np.floating],
@@ -180,6 +160,28 @@ class Rbm:
                 n_parameters=self.n_parameters,
                 l2_clip_norm=l2_clip_norm,
                 scale=scale,
+            )
+
+    def batch_gradients(
+        self,
+        parameters: NDArray[np.floating],
+        vectors: NDArray[np.floating],
+        *,
+        step_seed: int,
+        state: NDArray[np.float32],
+    ) -> BatchGradients:
+        """Negative phase less positive phase; see `GenerativeNetwork.batch_gradients`.
+
+        The negative phase is the mean over the chains, the same for all records.
+        """
+        del step_seed
+        with jax.enable_x64(False):
+            machine, negative = self._machine_and_negative_phase(parameters, state)
+            return in_one_batch(
+                partial(_batch_norms, machine, negative),
+                partial(_batch_sum, machine, negative),
+                vectors,
+                width=self.width,
             )
 
     def fitted_to_mean(
@@ -293,11 +295,28 @@ def _gradient(
     return tuple(public - own for public, own in zip(negative, positive, strict=True))
 
 
-@partial(jax.jit, static_argnames="batched", compiler_options=ONE_THREAD)
-def _gradients(
-    machine: dict[str, Array], negative: tuple[Array, ...], vectors: Array, *, batched: bool
+@partial(jax.jit, compiler_options=ONE_THREAD)
+def _batch_norms(machine: dict[str, Array], negative: tuple[Array, ...], vectors: Array) -> Array:
+    """Norms of `_gradient`: ``|N - v h^T|**2 = |N|**2 - 2 v^T N h + |v|**2 |h|**2``."""
+    visible, hidden = _phase(machine, vectors)
+    of_weights, of_visible, of_hidden = negative
+    crossed = jnp.sum((visible @ of_weights) * hidden, axis=1)
+    sizes = jnp.sum(visible**2, axis=1) * jnp.sum(hidden**2, axis=1)
+    squared = jnp.sum(of_weights**2) - 2.0 * crossed + sizes
+    squared += jnp.sum((of_visible - visible) ** 2, axis=1)
+    squared += jnp.sum((of_hidden - hidden) ** 2, axis=1)
+    return jnp.sqrt(jnp.maximum(squared, 0.0))
+
+
+@partial(jax.jit, compiler_options=ONE_THREAD)
+def _batch_sum(
+    machine: dict[str, Array], negative: tuple[Array, ...], vectors: Array, factors: Array
 ) -> Array:
-    return each_record_by_itself(partial(_gradient, machine, negative), vectors, batched=batched)
+    visible, hidden = _phase(machine, vectors)
+    total = jnp.sum(factors)
+    own = visible.T @ (hidden * factors[:, None]), factors @ visible, factors @ hidden
+    summed = [total * public - part for public, part in zip(negative, own, strict=True)]
+    return jnp.concatenate([leaf.ravel() for leaf in summed])
 
 
 @partial(jax.jit, compiler_options=ONE_THREAD)

@@ -1,4 +1,4 @@
-"""Gradients of records, each computed by itself: compiled blocks of a fixed number of records."""
+"""Gradients of records in compiled blocks: each record by itself, or a whole batch at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.synthesizers.dpgm.network import ClippedSum
+from tasks.synthesizers.dpgm.network import BatchGradients, ClippedSum
 
 Array: TypeAlias = jax.Array
 
@@ -26,31 +26,6 @@ ONE_THREAD = {"xla_cpu_multi_thread_eigen": False}
 _ROUNDING_MARGIN = 1.0 - 2.0**-29
 
 
-def each_record_by_itself(
-    gradient: Callable[[Array], Any], vectors: Array, *, batched: bool
-) -> Array:
-    """Gradients of a padded block of records, one flat row each.
-
-    ``jax.lax.map`` computes one record at a time. A product over the whole batch may round a row
-    by where it lies and by how many there are; then one patient, by coming or going, would change
-    the last bits of what others contribute, and no proof of sensitivity would hold. The block has
-    always `ROWS_AT_ONCE` rows, because XLA may compile a block of another size differently.
-
-    Parameters
-    ----------
-    gradient
-        Maps one record of shape (D,) to a tree of arrays with P values in all.
-    vectors : (rows, D)
-    batched
-        Use ``jax.vmap`` instead: quicker, and without the property above.
-    """
-
-    def flat(record: Array) -> Array:
-        return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(gradient(record))])
-
-    return jax.vmap(flat)(vectors) if batched else jax.lax.map(flat, vectors)
-
-
 def sum_of_clipped(
     gradient: Callable[[Array], Any],
     vectors: Array,
@@ -61,8 +36,11 @@ def sum_of_clipped(
 ) -> tuple[Array, Array]:
     """Sum over the first rows of a padded block; the traced part of a `clipped_sum`.
 
-    The loop takes one record at a time, for the reason given in `each_record_by_itself`, and its
-    number of rounds is not known to the compiler: it is one program for any number of records.
+    The loop takes one record at a time. A product over the whole batch may round a record by where
+    it lies and by how many there are; then one patient, by coming or going, would change the last
+    bits of what others contribute, and no proof of sensitivity would hold. The block has always
+    `ROWS_AT_ONCE` rows, because XLA may compile a block of another size differently, and the number
+    of rounds is not known to the compiler: it is one program for any number of records.
 
     Parameters
     ----------
@@ -183,13 +161,58 @@ def sum_in_blocks(
     return ClippedSum(total=total, norms=norms)
 
 
+def in_one_batch(
+    norms: Callable[[Array], Array],
+    weighted_sum: Callable[[Array, Array], Array],
+    vectors: NDArray[np.floating],
+    *,
+    width: int,
+) -> BatchGradients:
+    """Run two compiled functions over a batch that is padded to whole blocks.
+
+    Parameters
+    ----------
+    norms
+        Maps (rows, D) to the norms of the gradients, (rows,).
+    weighted_sum
+        Maps (rows, D) and factors (rows,) to a sum of gradients, (P,).
+    vectors : (n, D)
+    width
+        D.
+
+    Raises
+    ------
+    ValueError
+        If the vectors are not of shape (n, D).
+    """
+    n_rows = len(vectors)
+    _expect_width(vectors, width=width)
+    padded = np.zeros((max(1, -(-n_rows // ROWS_AT_ONCE)) * ROWS_AT_ONCE, width), dtype=np.float32)
+    padded[:n_rows] = vectors
+
+    def sum_of(factors: NDArray[np.float64]) -> NDArray[np.float64]:
+        of_rows = np.zeros(len(padded), dtype=np.float32)
+        of_rows[:n_rows] = factors
+        with jax.enable_x64(False):
+            total = weighted_sum(jnp.asarray(padded), jnp.asarray(of_rows))
+        return np.asarray(total, dtype=np.float64)
+
+    return BatchGradients(
+        norms=np.asarray(norms(jnp.asarray(padded)), dtype=np.float64)[:n_rows], weighted_sum=sum_of
+    )
+
+
 def _padded_blocks(
     vectors: NDArray[np.floating], *, width: int
 ) -> Iterator[tuple[slice, NDArray[np.float32]]]:
-    if vectors.ndim != 2 or vectors.shape[1] != width:
-        raise ValueError(f"expected vectors of shape (n, {width}), found {vectors.shape}")
+    _expect_width(vectors, width=width)
     for start in range(0, len(vectors), ROWS_AT_ONCE):
         rows = slice(start, min(start + ROWS_AT_ONCE, len(vectors)))
         padded = np.zeros((ROWS_AT_ONCE, width), dtype=np.float32)
         padded[: rows.stop - rows.start] = vectors[rows]
         yield rows, padded
+
+
+def _expect_width(vectors: NDArray[np.floating], *, width: int) -> None:
+    if vectors.ndim != 2 or vectors.shape[1] != width:
+        raise ValueError(f"expected vectors of shape (n, {width}), found {vectors.shape}")

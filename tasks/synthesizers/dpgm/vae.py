@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.synthesizers.dpgm.network import (
+    BatchGradients,
     ClippedSum,
     checked_parameters,
     checked_seed,
@@ -27,8 +28,8 @@ from tasks.synthesizers.dpgm.network import (
 from tasks.synthesizers.dpgm.record_gradients import (
     ONE_THREAD,
     Array,
-    each_record_by_itself,
     in_blocks,
+    in_one_batch,
     sum_in_blocks,
     sum_of_clipped,
 )
@@ -153,27 +154,6 @@ class Vae:
         del parameters, step_seed
         return state
 
-    def gradients(
-        self,
-        parameters: NDArray[np.floating],
-        vectors: NDArray[np.floating],
-        *,
-        step_seed: int,
-        state: NDArray[np.float32],
-        batched: bool = False,
-    ) -> NDArray[np.float32]:
-        """Gradient of the negative evidence lower bound of every record, float32 (n, P).
-
-        One draw of the latent vector per record and step. Parameters and privacy as
-        `GenerativeNetwork.gradients`; `state` is not used.
-        """
-        del state
-        with jax.enable_x64(False):
-            key = jax.random.key(checked_seed(step_seed))
-            layers, offset = self._layers(parameters), self._offset()
-            compute = partial(_gradients, layers, offset, key, units=self._units, batched=batched)
-            return in_blocks(compute, vectors, width=self.width, n_outputs=self.n_parameters)
-
     def clipped_sum(
         self,
         parameters: NDArray[np.floating],
@@ -198,6 +178,29 @@ class Vae:
                 n_parameters=self.n_parameters,
                 l2_clip_norm=l2_clip_norm,
                 scale=scale,
+            )
+
+    def batch_gradients(
+        self,
+        parameters: NDArray[np.floating],
+        vectors: NDArray[np.floating],
+        *,
+        step_seed: int,
+        state: NDArray[np.float32],
+    ) -> BatchGradients:
+        """Gradients of the negative evidence lower bound; see `GenerativeNetwork.batch_gradients`.
+
+        One draw of the latent vector per record and step.
+        """
+        del state
+        with jax.enable_x64(False):
+            key = jax.random.key(checked_seed(step_seed))
+            layers, offset = self._layers(parameters), self._offset()
+            return in_one_batch(
+                partial(_batch_norms, layers, offset, key, units=self._units),
+                partial(_batch_sum, layers, offset, key, units=self._units),
+                vectors,
+                width=self.width,
             )
 
     def fitted_to_mean(
@@ -303,9 +306,10 @@ def _negative_elbo(
     return divergence - units.log_likelihood(scores, record), fed
 
 
-def _gradient(
+def _slopes_and_fed(
     layers: _Layers, offset: Array, key: Array, record: Array, *, units: VisibleUnits
-) -> _Layers:
+) -> tuple[_Biases, _Biases]:
+    """Differentiate the loss of one record by the biases; and give what each layer was fed."""
     latent_shape = (layers.decoder.shape[0],)
     noise = jax.random.normal(_key_of(key, record), latent_shape, dtype=record.dtype)
     biases = _Biases(
@@ -314,9 +318,16 @@ def _gradient(
         decoder=layers.decoder_bias,
         output=layers.output_bias,
     )
-    slopes, fed = jax.grad(_negative_elbo, has_aux=True)(
+    derivatives: tuple[_Biases, _Biases] = jax.grad(_negative_elbo, has_aux=True)(
         biases, layers, offset, noise, record, units=units
     )
+    return derivatives
+
+
+def _gradient(
+    layers: _Layers, offset: Array, key: Array, record: Array, *, units: VisibleUnits
+) -> _Layers:
+    slopes, fed = _slopes_and_fed(layers, offset, key, record, units=units)
     # By the chain rule the derivative by a layer's weights is an outer product. Written so, it is
     # made inside the loops that read it and is never stored.
     return _Layers(
@@ -331,18 +342,43 @@ def _gradient(
     )
 
 
-@partial(jax.jit, static_argnames=("units", "batched"), compiler_options=ONE_THREAD)
-def _gradients(
+def _slopes_and_fed_of_batch(
+    layers: _Layers, offset: Array, key: Array, vectors: Array, *, units: VisibleUnits
+) -> tuple[_Biases, _Biases]:
+    each = partial(_slopes_and_fed, layers, offset, key, units=units)
+    found: tuple[_Biases, _Biases] = jax.vmap(each)(vectors)
+    return found
+
+
+@partial(jax.jit, static_argnames="units", compiler_options=ONE_THREAD)
+def _batch_norms(
+    layers: _Layers, offset: Array, key: Array, vectors: Array, *, units: VisibleUnits
+) -> Array:
+    """Norms of `_gradient`: a layer has ``|fed|**2 |slope|**2``, and its biases ``|slope|**2``."""
+    slopes, fed = _slopes_and_fed_of_batch(layers, offset, key, vectors, units=units)
+    squared = sum(
+        (jnp.sum(into**2, axis=1) + 1.0) * jnp.sum(slope**2, axis=1)
+        for into, slope in zip(fed, slopes, strict=True)
+    )
+    return jnp.sqrt(squared)
+
+
+@partial(jax.jit, static_argnames="units", compiler_options=ONE_THREAD)
+def _batch_sum(
     layers: _Layers,
     offset: Array,
     key: Array,
     vectors: Array,
+    factors: Array,
     *,
     units: VisibleUnits,
-    batched: bool,
 ) -> Array:
-    gradient = partial(_gradient, layers, offset, key, units=units)
-    return each_record_by_itself(gradient, vectors, batched=batched)
+    slopes, fed = _slopes_and_fed_of_batch(layers, offset, key, vectors, units=units)
+    summed = []
+    for into, slope in zip(fed, slopes, strict=True):
+        weighted = slope * factors[:, None]
+        summed += [(into.T @ weighted).ravel(), weighted.sum(axis=0)]
+    return jnp.concatenate(summed)
 
 
 @partial(jax.jit, static_argnames="units", compiler_options=ONE_THREAD)

@@ -38,6 +38,11 @@ def toy_problem():
     }
 
 
+def value_and_slope(loss):
+    """Compiled as one program: step by step, each operation would be compiled by itself."""
+    return jax.jit(jax.value_and_grad(loss))
+
+
 def random_support(seed, toy):
     rng = np.random.default_rng(seed)
     return SupportSet(
@@ -63,17 +68,17 @@ def test_raw_loss_is_equation_6(toy, alpha):
     kernel = FullyConnectedNtk(depth=2, weight_std=1.4, bias_std=0.1)
     with jax.enable_x64(True):
         support = random_support(1, toy)
-        fast = raw_loss(
-            support,
-            toy["start"].points,
-            jnp.asarray(toy["targets"]),
-            toy["labels"],
-            kernel=kernel,
-            alpha=alpha,
-            ridge=0.01,
+        fast = jax.jit(partial(raw_loss, kernel=kernel, alpha=alpha, ridge=0.01))(
+            support, toy["start"].points, jnp.asarray(toy["targets"]), toy["labels"]
         )
         slow = naive_loss(
-            support, toy["start"].points, toy["targets"], toy["labels"], kernel, alpha, 0.01
+            support,
+            toy["start"].points,
+            toy["targets"],
+            toy["labels"],
+            jax.jit(kernel.__call__),
+            alpha,
+            0.01,
         )
     np.testing.assert_allclose(fast, slow, rtol=1e-9)
 
@@ -91,8 +96,8 @@ def test_moments_carry_all_that_the_raw_loss_reads(toy, seed, alpha):
         rows = (jnp.asarray(toy["targets"]), jnp.asarray(toy["labels"]))
         moments = (jnp.asarray(toy["second"]), jnp.asarray(toy["cross"]))
         support = random_support(seed, toy)
-        raw_value, raw_slope = jax.value_and_grad(raw)(support, centroids, *rows)
-        value, slope = jax.value_and_grad(moment)(support, centroids, *moments)
+        raw_value, raw_slope = value_and_slope(raw)(support, centroids, *rows)
+        value, slope = value_and_slope(moment)(support, centroids, *moments)
         constant = 0.5 * (1.0 - alpha) * np.sum(toy["labels"] ** 2)
         np.testing.assert_allclose(value + constant, raw_value, rtol=1e-10)
         np.testing.assert_allclose(slope.points, raw_slope.points, rtol=1e-7, atol=1e-7)
@@ -104,13 +109,13 @@ def test_padding_changes_neither_the_loss_nor_its_gradient(toy):
     with jax.enable_x64(True):
         support = random_support(2, toy)
         centroids, targets = toy["start"].points, toy["targets"]
-        plain, slope = jax.value_and_grad(loss)(support, centroids, targets, toy["labels"])
+        plain, slope = value_and_slope(loss)(support, centroids, targets, toy["labels"])
 
         def pad(array, rows):
             return jnp.pad(jnp.asarray(array), [(0, rows), (0, 0)])
 
         padded_support = SupportSet(pad(support.points, 4), pad(support.labels, 4))
-        padded, padded_slope = jax.value_and_grad(loss)(
+        padded, padded_slope = value_and_slope(loss)(
             padded_support,
             pad(centroids, 4),
             pad(targets, 20),

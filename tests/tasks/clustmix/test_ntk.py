@@ -18,12 +18,18 @@ def points(n, d, seed):
     return np.random.default_rng(seed).standard_normal((n, d))
 
 
+def slope_of(function):
+    """Compiled as one program: step by step, each operation would be compiled by itself."""
+    return jax.jit(jax.grad(function))
+
+
 def normalised(kernel, x, y):
     """Reference kernel divided by the exact self-kernels |x|^2 / d (both branches, no bias)."""
     norm_x = np.linalg.norm(x, axis=1) / np.sqrt(x.shape[1])
     norm_y = np.linalg.norm(y, axis=1) / np.sqrt(y.shape[1])
     with jax.enable_x64(True):
-        return np.asarray(kernel(jnp.asarray(x), jnp.asarray(y))) / np.outer(norm_x, norm_y)
+        exact = np.asarray(jax.jit(kernel)(jnp.asarray(x), jnp.asarray(y)))
+    return exact / np.outer(norm_x, norm_y)
 
 
 @pytest.mark.parametrize(
@@ -34,8 +40,8 @@ def test_closed_form_equals_neural_tangents(depth, weight_std, bias_std):
     settings = {"depth": depth, "weight_std": weight_std, "bias_std": bias_std}
     with jax.enable_x64(True):
         x, y = jnp.asarray(points(9, 6, 1)), jnp.asarray(points(5, 6, 2))
-        closed = FullyConnectedNtk(**settings)(x, y)
-        library = neural_tangents_kernel(**settings)(x, y)
+        closed = jax.jit(FullyConnectedNtk(**settings).__call__)(x, y)
+        library = jax.jit(neural_tangents_kernel(**settings))(x, y)
         assert closed.dtype == jnp.float64
         np.testing.assert_allclose(closed, library, rtol=0, atol=1e-10)
 
@@ -51,16 +57,16 @@ def test_closed_form_equals_monte_carlo_of_a_wide_network():
     last_layer = hidden @ hidden.T / width
     first_layer = (active * last**2) @ active.T / width * (x @ x.T / 3)
     with jax.enable_x64(True):
-        closed = FullyConnectedNtk(depth=1)(jnp.asarray(x), jnp.asarray(x))
+        closed = jax.jit(FullyConnectedNtk(depth=1).__call__)(jnp.asarray(x), jnp.asarray(x))
     np.testing.assert_allclose(closed, last_layer + first_layer, rtol=0.02)
 
 
 def test_gradient_is_finite_and_right_at_coincident_points():
-    kernel = FullyConnectedNtk(depth=2, weight_std=1.4, bias_std=0.1)
+    kernel = jax.jit(FullyConnectedNtk(depth=2, weight_std=1.4, bias_std=0.1).__call__)
     with jax.enable_x64(True):
         x = jnp.asarray(points(4, 3, 4)).at[1].set(jnp.asarray(points(4, 3, 4))[0])
-        gradient = jax.grad(lambda z: jnp.sum(jnp.diag(kernel(z, z))))(x)
-        assert jnp.all(jnp.isfinite(jax.grad(lambda z: jnp.sum(kernel(z, z)))(x)))
+        gradient = slope_of(lambda z: jnp.sum(jnp.diag(kernel(z, z))))(x)
+        assert jnp.all(jnp.isfinite(slope_of(lambda z: jnp.sum(kernel(z, z)))(x)))
         step = 1e-6
         shift = jnp.zeros_like(x).at[2, 1].set(step)
         slope = (
@@ -74,8 +80,8 @@ def test_zero_rows_have_finite_kernels_and_gradients():
     with jax.enable_x64(True):
         x = jnp.zeros((2, 3))
         for kernel in (FullyConnectedNtk(depth=2), SkipConnectionNtk(skip_weight=0.5)):
-            assert jnp.all(kernel(x, x) == 0.0)
-            assert jnp.all(jnp.isfinite(jax.grad(lambda z, k=kernel: jnp.sum(k(z, z)))(x)))
+            assert jnp.all(jax.jit(kernel.__call__)(x, x) == 0.0)
+            assert jnp.all(jnp.isfinite(slope_of(lambda z, k=kernel: jnp.sum(k(z, z)))(x)))
 
 
 @pytest.mark.parametrize("skip_weight", [0.0, 0.3, 1.0])
@@ -83,7 +89,8 @@ def test_skip_connection_equals_normalised_neural_tangents(skip_weight):
     x, y = points(7, 5, 5), points(4, 5, 6)
     library = normalised(neural_tangents_kernel(depth=1, skip_weight=skip_weight), x, y)
     with jax.enable_x64(True):
-        closed = SkipConnectionNtk(skip_weight=skip_weight)(jnp.asarray(x), jnp.asarray(y))
+        kernel = jax.jit(SkipConnectionNtk(skip_weight=skip_weight).__call__)
+        closed = kernel(jnp.asarray(x), jnp.asarray(y))
         np.testing.assert_allclose(closed, library, rtol=0, atol=1e-10)
 
 
@@ -140,8 +147,9 @@ def test_random_features_agree_between_numpy_and_jax():
     features = RandomNtkFeatures.draw(n_inputs=4, n_random=64, skip_weight=0.2, public_seed=1)
     x = points(10, 4, 11)
     with jax.enable_x64(True):
-        np.testing.assert_allclose(features(jnp.asarray(x)), features(x), rtol=0, atol=1e-14)
-        gradient = jax.grad(lambda z: jnp.sum(features(z)))(jnp.zeros((2, 4)))
+        compiled = jax.jit(features.__call__)(jnp.asarray(x))
+        np.testing.assert_allclose(compiled, features(x), rtol=0, atol=1e-14)
+        gradient = slope_of(lambda z: jnp.sum(features(z)))(jnp.zeros((2, 4)))
         assert jnp.all(jnp.isfinite(gradient))
 
 

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from prefect_database import put_database
+
 from tasks.runtime import safe_environment
 
 PASSWORD = "operator:made-up"  # noqa: S105 -- of a server that lives as long as a test
@@ -38,7 +40,8 @@ def served_prefect(folder: Path, *, port: int | None = None) -> Iterator[dict[st
         "PREFECT_UI_ENABLED": "false",
     }
     command = [sys.executable, "-m", "prefect", "server", "start", "--port", str(port)]
-    folder.mkdir(exist_ok=True)
+    if not (folder / "prefect.db").exists():
+        put_database(folder)
     with (folder / "server.log").open("ab") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     try:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.synthesizers.dpgm.dp_sgd import Descent
-from tasks.synthesizers.dpgm.network import GenerativeNetwork
+from tasks.synthesizers.dpgm.network import BatchGradients, GenerativeNetwork
 
 MAX_NORM = 10.0
 """C_max of section 6.1."""
@@ -112,8 +112,8 @@ def train(cluster: Cluster) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
     for number in range(cluster.n_steps):
         batch = cluster.vectors[rng.random(len(cluster.vectors)) < rate]
         step_seed = (cluster.seed + number) % 2**32
-        gradients = network.gradients(
-            descent.parameters[0], batch, step_seed=step_seed, state=chains, batched=True
+        gradients = network.batch_gradients(
+            descent.parameters[0], batch, step_seed=step_seed, state=chains
         )
         noisy = noisy_mean(gradients, cluster)
         descent = descent.step(noisy[None])
@@ -121,12 +121,10 @@ def train(cluster: Cluster) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
     return descent.parameters[0], chains
 
 
-def noisy_mean(gradients: NDArray[np.float32], cluster: Cluster) -> NDArray[np.float64]:
+def noisy_mean(gradients: BatchGradients, cluster: Cluster) -> NDArray[np.float64]:
     """Lines 3 to 6: clip at the private norm of this batch, add up, add noise, divide by L."""
-    norms = np.sqrt(np.square(gradients, dtype=np.float64).sum(axis=1))
-    bound = private_norm(norms, sigma_c=cluster.sigma_c, rng=cluster.rng)
-    factors = 1.0 / np.maximum(1.0, norms / bound)
-    total = factors @ gradients
-    noise = cluster.rng.normal(0.0, _ROOT_2 * cluster.sigma_g * bound, gradients.shape[1])
+    bound = private_norm(gradients.norms, sigma_c=cluster.sigma_c, rng=cluster.rng)
+    total = gradients.weighted_sum(1.0 / np.maximum(1.0, gradients.norms / bound))
+    noise = cluster.rng.normal(0.0, _ROOT_2 * cluster.sigma_g * bound, len(total))
     mean: NDArray[np.float64] = (total + noise) / cluster.batch_size
     return mean

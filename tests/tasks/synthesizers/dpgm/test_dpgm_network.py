@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from single_gradients import gradient_of_each
 
 from tasks.synthesizers.dpgm.network import GenerativeNetwork
 from tasks.synthesizers.dpgm.rbm import Rbm
@@ -50,9 +51,14 @@ NAMES = ["rbm", "rbm_centred", "vae", "vae_centred"]
 each_network = pytest.mark.parametrize("network", NETWORKS, ids=NAMES)
 
 
-def gradients(network, vectors, *, step_seed=4, **settings):
-    return network.gradients(
-        network.start(1), vectors, step_seed=step_seed, state=network.first_chains(1), **settings
+def batch(network, vectors, **changed):
+    arguments = {"parameters": network.start(1), "state": network.first_chains(1), **changed}
+    return network.batch_gradients(vectors=vectors, step_seed=4, **arguments)
+
+
+def each_gradient(network, vectors):
+    return gradient_of_each(
+        network, network.start(1), vectors, step_seed=4, state=network.first_chains(1)
     )
 
 
@@ -80,29 +86,33 @@ def test_every_network_fits_the_protocol_and_its_shapes(network):
     moved = network.chains(parameters, state, step_seed=3)
     assert moved.shape == state.shape
     assert (moved == network.chains(parameters, state, step_seed=3)).all()
-    found = gradients(network, records(2))
-    assert found.dtype == np.float32
-    assert found.shape == (2, network.n_parameters)
-    assert gradients(network, records(0)).shape == (0, network.n_parameters)
+    for n in (0, 2):
+        found = batch(network, records(n))
+        assert found.norms.shape == (n,)
+        total = found.weighted_sum(np.ones(n))
+        assert total.shape == (network.n_parameters,)
+        assert total.any() == (n > 0)
 
 
 @each_network
-def test_gradient_of_a_record_is_the_same_bits_alone_in_any_batch_and_at_any_position(network):
+def test_sum_does_not_depend_on_the_order_of_the_records_to_the_last_bit(network):
     vectors = records(ROWS_AT_ONCE + 9)
-    together = gradients(network, vectors)
-    for position in (0, 1, 6, ROWS_AT_ONCE - 1, ROWS_AT_ONCE, ROWS_AT_ONCE + 8):
-        alone = gradients(network, vectors[position : position + 1])
-        assert (alone[0] == together[position]).all()
+    weights = np.random.default_rng(1).uniform(0.0, 1.0, len(vectors))
+    together = clipped_sum(network, vectors, weights)
     order = np.random.default_rng(0).permutation(len(vectors))
-    assert (gradients(network, vectors[order]) == together[order]).all()
-    assert (gradients(network, vectors[3:]) == together[3:]).all()
+    shuffled = clipped_sum(network, vectors[order], weights[order])
+    assert (shuffled.total == together.total).all()
+    assert (shuffled.norms == together.norms[order]).all()
 
 
 @each_network
-def test_gradients_by_vmap_agree_with_those_of_single_records(network):
-    vectors = records(ROWS_AT_ONCE + 3)
-    by_vmap = gradients(network, vectors, batched=True)
-    np.testing.assert_allclose(by_vmap, gradients(network, vectors), rtol=1e-4, atol=1e-5)
+@pytest.mark.parametrize("n", [3, ROWS_AT_ONCE, ROWS_AT_ONCE + 3])
+def test_norms_and_weighted_sum_of_a_batch_are_those_of_single_gradients(network, n):
+    vectors, factors = records(n), np.random.default_rng(2).uniform(0.0, 1.0, n)
+    found = batch(network, vectors)
+    single = each_gradient(network, vectors)
+    np.testing.assert_allclose(found.norms, np.linalg.norm(single, axis=1), rtol=1e-4)
+    np.testing.assert_allclose(found.weighted_sum(factors), factors @ single, rtol=1e-4, atol=1e-4)
 
 
 @each_network
@@ -110,7 +120,7 @@ def test_clipped_sum_is_the_sum_of_single_clipped_gradients_on_the_grid(network)
     n = ROWS_AT_ONCE + 5
     vectors, weights = records(n), np.random.default_rng(1).uniform(0.0, 1.0, n)
     found = clipped_sum(network, vectors, weights)
-    exact = gradients(network, vectors).astype(np.float64)
+    exact = each_gradient(network, vectors)
     norms = np.linalg.norm(exact, axis=1)
     assert (norms > 0.7).any()
     expected = np.trunc(exact * (weights * np.minimum(1.0, 0.7 / norms))[:, None] * SCALE)
@@ -163,13 +173,13 @@ def test_drawn_records_are_valid(network):
 @each_network
 def test_wrong_arguments_are_named(network):
     with pytest.raises(ValueError, match=r"vectors of shape \(n, 7\), found \(2, 6\)"):
-        gradients(network, np.zeros((2, 6)))
+        batch(network, np.zeros((2, 6)))
+    with pytest.raises(ValueError, match=r"vectors of shape \(n, 7\), found \(2, 6\)"):
+        clipped_sum(network, np.zeros((2, 6)), np.ones(2))
     with pytest.raises(ValueError, match=r"expected parameters of shape"):
-        network.gradients(np.zeros(3), records(1), step_seed=0, state=network.first_chains(1))
+        batch(network, records(1), parameters=np.zeros(3))
     with pytest.raises(ValueError, match="expected finite parameters"):
-        network.gradients(
-            network.start(1) + np.inf, records(1), step_seed=0, state=network.first_chains(1)
-        )
+        batch(network, records(1), parameters=network.start(1) + np.inf)
     for seed in (-1, 2**32):
         with pytest.raises(ValueError, match=r"expected a seed from 0 to 2\*\*32 - 1"):
             network.start(seed)

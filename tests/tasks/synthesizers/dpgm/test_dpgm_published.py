@@ -9,6 +9,7 @@ import pytest
 from privacy.errors import ConfigurationError
 from privacy.parameters import PrivacyParameters
 from tasks.synthesizers.dpgm.config import DpgmConfig, PublishedSettings
+from tasks.synthesizers.dpgm.network import BatchGradients
 from tasks.synthesizers.dpgm.published import accounting
 from tasks.synthesizers.dpgm.published import dp_sgd as published_sgd
 from tasks.synthesizers.dpgm.published.accounting import published_epsilon
@@ -131,8 +132,14 @@ class QuadraticNetwork:
     def chains(self, parameters, state, *, step_seed):
         return state
 
-    def gradients(self, parameters, vectors, *, step_seed, state, batched=False):
-        return (parameters - vectors).astype(np.float32)
+    def batch_gradients(self, parameters, vectors, *, step_seed, state):
+        return batch_of(parameters - vectors)
+
+
+def batch_of(gradients):
+    return BatchGradients(
+        norms=np.linalg.norm(gradients, axis=1), weighted_sum=lambda factors: factors @ gradients
+    )
 
 
 def cluster_of(vectors, **settings):
@@ -154,7 +161,7 @@ def cluster_of(vectors, **settings):
 
 
 def test_a_noisy_mean_is_clipped_at_the_norm_of_its_own_batch():
-    gradients = np.array([[0.0, 0.25]] * 5 + [[8.0, 0.0]], dtype=np.float32)
+    gradients = batch_of(np.array([[0.0, 0.25]] * 5 + [[8.0, 0.0]]))
     cluster = cluster_of(np.zeros((6, 2)), sigma_c=1e-6, sigma_g=1e-9, batch_size=6.0)
     assert noisy_mean(gradients, cluster) == pytest.approx(
         np.array([0.3, 5 * 0.25]) / 6.0, rel=1e-5

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from single_gradients import gradient_of_each, mean_gradient
 
 from tasks.synthesizers.dpgm.rbm import Rbm
 from tasks.synthesizers.vectors import Block
@@ -49,7 +50,7 @@ def test_gradient_is_the_negative_phase_less_the_positive_one(centred):
     }
     negative = np.mean([phase(parameters, chain, **offsets) for chain in chains], axis=0)
     expected = [negative - phase(parameters, record, **offsets) for record in records]
-    found = machine.gradients(parameters, records, step_seed=0, state=chains)
+    found = gradient_of_each(machine, parameters, records, step_seed=0, state=chains)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
 
 
@@ -88,7 +89,7 @@ def test_gradient_descends_the_likelihood_when_chains_are_the_model_itself(centr
     share = np.exp(weights) / np.exp(weights).sum()
     copies = np.round(share * 40_000).astype(int)
     chains = np.repeat(every, copies, axis=0).astype(np.float32)
-    found = machine.gradients(parameters, record[None, :], step_seed=0, state=chains)[0]
+    found = gradient_of_each(machine, parameters, record[None, :], step_seed=0, state=chains)[0]
     step = 1e-5 * np.eye(machine.n_parameters)
     slopes = [(loss(parameters + s) - loss(parameters - s)) / 2e-5 for s in step]
     np.testing.assert_allclose(found, slopes, atol=2e-3)
@@ -135,11 +136,14 @@ def test_first_chains_of_a_plain_machine_are_uniform_and_valid():
 def test_results_do_not_depend_on_the_precision_that_jax_is_set_to(x64):
     machine = Rbm(blocks=PIXELS, hidden_units=4, n_chains=256)
     parameters, state = machine.start(1) * 30, machine.first_chains(1)
-    expected = machine.gradients(parameters, PATTERNS, step_seed=0, state=state)
+    expected = gradient_of_each(machine, parameters, PATTERNS, step_seed=0, state=state)
+    expected_mean = mean_gradient(machine, parameters, PATTERNS, step_seed=0, state=state)
     with jax.enable_x64(x64):
-        found = machine.gradients(parameters, PATTERNS, step_seed=0, state=state)
+        found = gradient_of_each(machine, parameters, PATTERNS, step_seed=0, state=state)
+        found_mean = mean_gradient(machine, parameters, PATTERNS, step_seed=0, state=state)
         moved = machine.chains(parameters, state, step_seed=2)
     assert (found == expected).all()
+    assert (found_mean == expected_mean).all()
     assert moved.dtype == np.float32
 
 
@@ -152,7 +156,7 @@ def test_training_learns_two_patterns():
     parameters, state = machine.start(1), machine.first_chains(1)
     for step in range(150):
         state = machine.chains(parameters, state, step_seed=step)
-        mean = machine.gradients(parameters, records, step_seed=step, state=state).mean(axis=0)
+        mean = mean_gradient(machine, parameters, records, step_seed=step, state=state)
         parameters = parameters - 0.5 * mean
     drawn = machine.sample(parameters, 400, rng, state=state)
     like = [(drawn == pattern).all(axis=1).mean() for pattern in PATTERNS]
@@ -163,7 +167,7 @@ def test_training_learns_two_patterns():
 def test_wrong_chains_and_settings_are_named():
     machine = Rbm(blocks=PIXELS, hidden_units=4)
     with pytest.raises(ValueError, match=r"chains of shape \(1 or more, 6\), found \(0, 6\)"):
-        machine.gradients(
+        machine.batch_gradients(
             machine.start(0), PATTERNS, step_seed=0, state=np.zeros((0, 6), dtype=np.float32)
         )
     with pytest.raises(ValueError, match=r"chains of shape \(1 or more, 6\), found \(2, 5\)"):

@@ -35,7 +35,7 @@ class LinearNetwork:
 
     factor: float = 1.0
 
-    def gradients(self, parameters, vectors, *, step_seed, state, batched=False):
+    def gradients(self, parameters, vectors, *, step_seed, state):
         return (self.factor * (parameters - vectors)).astype(np.float32)
 
     def clipped_sum(self, parameters, vectors, weights, *, l2_clip_norm, scale, step_seed, state):

@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from single_gradients import gradient_of_each, mean_gradient
 
 from tasks.synthesizers.dpgm.vae import Vae, _key_of
 from tasks.synthesizers.vectors import Block
@@ -59,7 +60,8 @@ def test_gradient_is_that_of_the_negative_lower_bound(mean):
     parameters = network.start(1) + np.random.default_rng(0).normal(0, 0.3, network.n_parameters)
     offset = np.zeros(5) if mean is None else mean
     records = np.array([[0.3, 0, 1, 0, 1], [0.9, 1, 0, 0, 0]])
-    found = network.gradients(parameters, records, step_seed=7, state=network.first_chains(0))
+    state = network.first_chains(0)
+    found = gradient_of_each(network, parameters, records, step_seed=7, state=state)
     step = 1e-6 * np.eye(network.n_parameters)
     for record, gradient in zip(records, found, strict=True):
         noise = noise_of(record, 7)
@@ -108,7 +110,7 @@ def test_training_learns_two_patterns():
     moment = np.zeros_like(parameters)
     square = np.zeros_like(parameters)
     for step in range(1, 201):
-        gradient = network.gradients(parameters, records, step_seed=step, state=state).mean(axis=0)
+        gradient = mean_gradient(network, parameters, records, step_seed=step, state=state)
         moment = 0.9 * moment + 0.1 * gradient
         square = 0.99 * square + 0.01 * gradient**2
         spread = np.sqrt(square / (1 - 0.99**step)) + 1e-8

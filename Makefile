@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 CODE := flows tasks privacy storage
 
-.PHONY: help install release server server-stop test audit soak e2e lint types bench lock clean
+.PHONY: help install release server server-stop test integration audit soak e2e lint types bench lock clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -46,15 +46,20 @@ server-stop: $(STAMP) ## Stop what `make server` has started
 	@$(BIN)/clustmix server stop
 
 # One process more than there are processors: some tests wait for servers and workers.
-test: $(STAMP) ## Run every test
-	@$(BIN)/python -m pytest -q -n $$(( $$(nproc) + 1 )) --dist loadfile
+PARALLEL := -n $$(( $$(nproc) + 1 )) --dist loadfile
+
+test: $(STAMP) ## Run the tests
+	@$(BIN)/python -m pytest -q $(PARALLEL)
+
+integration: $(STAMP) ## Test against a real orchestrator, and watch whole runs from outside
+	@$(BIN)/python -m pytest -q $(PARALLEL) -m integration tests
 
 audit: $(STAMP) ## Attack every method for about twenty minutes; numbers and plot in audit-output
 	@$(BIN)/python -m pytest -q -m audit tests/audit
 	@$(BIN)/python -m benchmarks.audit audit-output
 
 soak: $(STAMP) ## Kill, crowd and starve releases for about twenty minutes (SQLite and PostgreSQL)
-	@$(BIN)/python -m pytest -q -m soak tests/soak
+	@$(BIN)/python -m pytest -q -m soak tests
 
 e2e: $(STAMP) ## Run whole installations, with server, browser and kills, for about 45 minutes
 	@$(BIN)/python -m pytest -q -m e2e tests/e2e

@@ -144,6 +144,7 @@ WANTED = {
     "server": "clustmix server start",
     "server-stop": "clustmix server stop",
     "test": "pytest",
+    "integration": "-m integration",
     "e2e": "-m e2e",
     "bench": "python -m benchmarks",
     "audit": "-m audit",

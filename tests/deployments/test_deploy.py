@@ -26,7 +26,7 @@ from storage.settings import load_settings
 from tasks.events import PublicEvent, emit, orchestrator
 from tasks.runtime import safe_environment
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).resolve().parents[2]
 RELEASE, ARRIVAL = "r-20261121-0a1b2c3d", "a-20261121-0a1b2c3d"

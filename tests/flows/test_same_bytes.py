@@ -2,7 +2,7 @@
 
 import json
 import os
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from types import SimpleNamespace
 from unittest import mock
 
@@ -113,9 +113,10 @@ def kill_workers(stack, folder):
         if name != "constrained-gmm" or seconds is not None:
             return
         for child in psutil.Process().children(recursive=True):
-            if "spawn_main" in " ".join(child.cmdline()):
-                child.kill()
-                (folder / "all").touch()
+            with suppress(psutil.Error):  # one that has just ended
+                if "spawn_main" in " ".join(child.cmdline()):
+                    child.kill()
+                    (folder / "all").touch()
 
     dying = DyingEverywhere(str(folder)), DyingAdaptation(str(folder))
     stack.enter_context(mock.patch.object(measure_steps, "contribution_of_shard", dying[0]))
@@ -138,7 +139,7 @@ def parquet_site(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dask_workers", [1, 2])
+@pytest.mark.parametrize("dask_workers", [pytest.param(1, marks=pytest.mark.soak), 2])
 def test_files_are_the_same_bytes_where_workers_were_killed(
     run_with, parquet_site, tmp_path, dask_workers
 ):
@@ -150,7 +151,7 @@ def test_files_are_the_same_bytes_where_workers_were_killed(
     assert [name for name in local.files if local.files[name] != killed.files[name]] == []
 
 
-@pytest.mark.parametrize("dask_workers", [1, 2, 4])
+@pytest.mark.parametrize("dask_workers", [pytest.param(1, marks=pytest.mark.soak), 2, 4])
 def test_files_are_the_same_bytes_on_dask(run_with, dask_workers):
     local, dask = run_with(dask_workers=0), run_with(dask_workers=dask_workers)
     assert local.files.keys() == dask.files.keys()

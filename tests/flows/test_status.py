@@ -205,7 +205,7 @@ def test_a_server_that_is_away_is_named(site, monkeypatch):
     assert text.startswith("ORCHESTRATOR_UNREACHABLE: expected an answer of the Prefect server")
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_with_a_real_server_the_runs_are_shown(site, tmp_path, monkeypatch, capsys):
     from prefect.client.schemas.actions import DeploymentScheduleCreate, WorkPoolCreate
     from prefect.client.schemas.objects import State, StateType

@@ -349,7 +349,7 @@ def test_there_is_one_watcher(site, tmp_path, environment, capsys):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_with_a_real_server_that_goes_and_comes_back(site, tmp_path, environment):
     log, port, folder = tmp_path / "log", free_port(), tmp_path / "prefect"
 

@@ -22,6 +22,8 @@ from prefect_database import put_database
 from storage.keys import KeyStore
 from storage.releases import verify_bundle
 
+pytestmark = pytest.mark.integration
+
 CLEANED_UP = {"workspaces": [], "staging": []}
 
 # State of the entry after a failure at each place; None where nothing was charged.

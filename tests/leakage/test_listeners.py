@@ -16,7 +16,7 @@ import psutil
 import pytest
 from prefect_database import put_database
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.integration
 
 
 @dataclass

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.synthesizers.dpgm.elbo import Layers, batch_norms, batch_sum, clipped_sum, decode
 from tasks.synthesizers.dpgm.network import (
     BatchGradients,
     ClippedSum,
@@ -31,13 +31,9 @@ from tasks.synthesizers.dpgm.record_gradients import (
     in_blocks,
     in_one_batch,
     sum_in_blocks,
-    sum_of_clipped,
 )
 from tasks.synthesizers.dpgm.visible_units import VisibleUnits
 from tasks.synthesizers.vectors import Block
-
-_HASH_SEED = 20_190_426
-"""Public seed of the odd multipliers that turn the bits of a record into a number."""
 
 _FIRST_OUTPUT_STDDEV = 0.01
 """Standard deviation of the first output weights: the decoder starts at the output biases."""
@@ -50,28 +46,6 @@ _FITTING_SEED = 20_190_628
 _FITTING_POINTS = 1_024
 _FITTING_STEPS = 50
 """Latent points and steps with which the output biases are fitted to a mean."""
-
-
-class _Layers(NamedTuple):
-    """Weights (inputs, outputs) and biases (outputs,) of the four layers."""
-
-    encoder: Array
-    encoder_bias: Array
-    latent: Array
-    latent_bias: Array
-    decoder: Array
-    decoder_bias: Array
-    output: Array
-    output_bias: Array
-
-
-class _Biases(NamedTuple):
-    """One vector per layer: biases, derivatives by them, or what the layer was fed."""
-
-    encoder: Array
-    latent: Array
-    decoder: Array
-    output: Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -136,7 +110,7 @@ class Vae:
         }
         layers = [
             rng.normal(0.0, stddevs[name], shape)
-            for name, shape in zip(_Layers._fields, self._shapes, strict=True)
+            for name, shape in zip(Layers._fields, self._shapes, strict=True)
         ]
         if self.mean is not None:
             layers[-1] = self._units.scores_of(self.mean)
@@ -171,7 +145,7 @@ class Vae:
             key = jax.random.key(checked_seed(step_seed))
             layers, offset = self._layers(parameters), self._offset()
             return sum_in_blocks(
-                partial(_clipped_sum, layers, offset, key, units=self._units),
+                partial(clipped_sum, layers, offset, key, units=self._units),
                 vectors,
                 weights,
                 width=self.width,
@@ -197,8 +171,8 @@ class Vae:
             key = jax.random.key(checked_seed(step_seed))
             layers, offset = self._layers(parameters), self._offset()
             return in_one_batch(
-                partial(_batch_norms, layers, offset, key, units=self._units),
-                partial(_batch_sum, layers, offset, key, units=self._units),
+                partial(batch_norms, layers, offset, key, units=self._units),
+                partial(batch_sum, layers, offset, key, units=self._units),
                 vectors,
                 width=self.width,
             )
@@ -251,11 +225,11 @@ class Vae:
             shapes += [(inputs, outputs), (outputs,)]
         return (*shapes, (hidden, width), (width,))
 
-    def _layers(self, parameters: NDArray[np.floating]) -> _Layers:
+    def _layers(self, parameters: NDArray[np.floating]) -> Layers:
         flat = checked_parameters(parameters, n_parameters=self.n_parameters)
         stops = np.cumsum([int(np.prod(shape)) for shape in self._shapes])
         parts = np.split(flat, stops[:-1])
-        return _Layers(
+        return Layers(
             *(
                 jnp.asarray(part.reshape(shape), dtype=jnp.float32)
                 for part, shape in zip(parts, self._shapes, strict=True)
@@ -267,136 +241,15 @@ class Vae:
         return jnp.asarray(offset, dtype=jnp.float32)
 
 
-def _decode(layers: _Layers, latent: Array) -> Array:
-    hidden = jax.nn.relu(latent @ layers.decoder + layers.decoder_bias)
-    return hidden @ layers.output + layers.output_bias
-
-
-def _key_of(key: Array, record: Array) -> Array:
-    """Key of one record: the public key of the step and a hash of the record's own bits."""
-    random = np.random.default_rng(_HASH_SEED)
-    multipliers = random.integers(2**32, size=record.shape[0], dtype=np.uint32) | np.uint32(1)
-    bits = jax.lax.bitcast_convert_type(record, jnp.uint32)
-    return jax.random.fold_in(key, jnp.sum(bits * multipliers, dtype=jnp.uint32))
-
-
-def _negative_elbo(
-    biases: _Biases,
-    layers: _Layers,
-    offset: Array,
-    noise: Array,
-    record: Array,
-    *,
-    units: VisibleUnits,
-) -> tuple[Array, _Biases]:
-    """Negative evidence lower bound of one record at one draw of the latent vector.
-
-    The biases are an argument of their own: the derivative by them is the derivative by the sums
-    that enter the layers. Beside the loss, what each layer was fed.
-    """
-    centred = record - offset
-    hidden = jax.nn.relu(centred @ layers.encoder + biases.encoder)
-    centre, log_variance = jnp.split(hidden @ layers.latent + biases.latent, 2)
-    stddev = jnp.exp(0.5 * log_variance)
-    divergence = 0.5 * jnp.sum(centre**2 + stddev**2 - log_variance - 1.0)
-    latent = centre + stddev * noise
-    features = jax.nn.relu(latent @ layers.decoder + biases.decoder)
-    scores = features @ layers.output + biases.output
-    fed = _Biases(encoder=centred, latent=hidden, decoder=latent, output=features)
-    return divergence - units.log_likelihood(scores, record), fed
-
-
-def _slopes_and_fed(
-    layers: _Layers, offset: Array, key: Array, record: Array, *, units: VisibleUnits
-) -> tuple[_Biases, _Biases]:
-    """Differentiate the loss of one record by the biases; and give what each layer was fed."""
-    latent_shape = (layers.decoder.shape[0],)
-    noise = jax.random.normal(_key_of(key, record), latent_shape, dtype=record.dtype)
-    biases = _Biases(
-        encoder=layers.encoder_bias,
-        latent=layers.latent_bias,
-        decoder=layers.decoder_bias,
-        output=layers.output_bias,
-    )
-    derivatives: tuple[_Biases, _Biases] = jax.grad(_negative_elbo, has_aux=True)(
-        biases, layers, offset, noise, record, units=units
-    )
-    return derivatives
-
-
-def _gradient(
-    layers: _Layers, offset: Array, key: Array, record: Array, *, units: VisibleUnits
-) -> _Layers:
-    slopes, fed = _slopes_and_fed(layers, offset, key, record, units=units)
-    # By the chain rule the derivative by a layer's weights is an outer product. Written so, it is
-    # made inside the loops that read it and is never stored.
-    return _Layers(
-        encoder=fed.encoder[:, None] * slopes.encoder,
-        encoder_bias=slopes.encoder,
-        latent=fed.latent[:, None] * slopes.latent,
-        latent_bias=slopes.latent,
-        decoder=fed.decoder[:, None] * slopes.decoder,
-        decoder_bias=slopes.decoder,
-        output=fed.output[:, None] * slopes.output,
-        output_bias=slopes.output,
-    )
-
-
-def _slopes_and_fed_of_batch(
-    layers: _Layers, offset: Array, key: Array, vectors: Array, *, units: VisibleUnits
-) -> tuple[_Biases, _Biases]:
-    each = partial(_slopes_and_fed, layers, offset, key, units=units)
-    found: tuple[_Biases, _Biases] = jax.vmap(each)(vectors)
-    return found
+@partial(jax.jit, static_argnames="units", compiler_options=ONE_THREAD)
+def _expected(layers: Layers, latent: Array, *, units: VisibleUnits) -> Array:
+    return jax.vmap(lambda one: units.probabilities(decode(layers, one)))(latent)
 
 
 @partial(jax.jit, static_argnames="units", compiler_options=ONE_THREAD)
-def _batch_norms(
-    layers: _Layers, offset: Array, key: Array, vectors: Array, *, units: VisibleUnits
-) -> Array:
-    """Norms of `_gradient`: a layer has ``|fed|**2 |slope|**2``, and its biases ``|slope|**2``."""
-    slopes, fed = _slopes_and_fed_of_batch(layers, offset, key, vectors, units=units)
-    squared = sum(
-        (jnp.sum(into**2, axis=1) + 1.0) * jnp.sum(slope**2, axis=1)
-        for into, slope in zip(fed, slopes, strict=True)
-    )
-    return jnp.sqrt(squared)
-
-
-@partial(jax.jit, static_argnames="units", compiler_options=ONE_THREAD)
-def _batch_sum(
-    layers: _Layers,
-    offset: Array,
-    key: Array,
-    vectors: Array,
-    factors: Array,
-    *,
-    units: VisibleUnits,
-) -> Array:
-    slopes, fed = _slopes_and_fed_of_batch(layers, offset, key, vectors, units=units)
-    summed = []
-    for into, slope in zip(fed, slopes, strict=True):
-        weighted = slope * factors[:, None]
-        summed += [(into.T @ weighted).ravel(), weighted.sum(axis=0)]
-    return jnp.concatenate(summed)
-
-
-@partial(jax.jit, static_argnames="units", compiler_options=ONE_THREAD)
-def _clipped_sum(
-    layers: _Layers, offset: Array, key: Array, *block: Array, units: VisibleUnits
-) -> tuple[Array, Array]:
-    return sum_of_clipped(partial(_gradient, layers, offset, key, units=units), *block)
-
-
-@partial(jax.jit, static_argnames="units", compiler_options=ONE_THREAD)
-def _expected(layers: _Layers, latent: Array, *, units: VisibleUnits) -> Array:
-    return jax.vmap(lambda one: units.probabilities(_decode(layers, one)))(latent)
-
-
-@partial(jax.jit, static_argnames="units", compiler_options=ONE_THREAD)
-def _fitted(layers: _Layers, latent: Array, wanted: Array, *, units: VisibleUnits) -> Array:
+def _fitted(layers: Layers, latent: Array, wanted: Array, *, units: VisibleUnits) -> Array:
     """Output biases under which the latent points have the mean of the wanted scores."""
-    scores = _decode(layers, latent) - layers.output_bias
+    scores = decode(layers, latent) - layers.output_bias
 
     def step(_: Array, bias: Array) -> Array:
         expected = jax.vmap(units.probabilities)(scores + bias).mean(axis=0)

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from single_gradients import gradient_of_each, mean_gradient
 
-from tasks.synthesizers.dpgm.vae import Vae, _key_of
+from tasks.synthesizers.dpgm.elbo import key_of
+from tasks.synthesizers.dpgm.vae import Vae
 from tasks.synthesizers.vectors import Block
 
 MIXED = (
@@ -45,7 +46,7 @@ def reference_loss(parameters, record, noise, *, offset, hidden=3, latent=2):
 
 @jax.jit
 def own_noise(step_key, vector):
-    return jax.random.normal(_key_of(step_key, vector), (2,), dtype=vector.dtype)
+    return jax.random.normal(key_of(step_key, vector), (2,), dtype=vector.dtype)
 
 
 def noise_of(record, step_seed):

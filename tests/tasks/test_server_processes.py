@@ -52,8 +52,8 @@ def test_a_part_leads_a_session_and_writes_into_a_private_log(started, tmp_path)
     part = started("import os; print(os.getcwd(), 'is here'); " + SLEEP)
     assert is_running(part)
     assert os.getsid(part.pid) == part.pid
-    assert psutil.Process(part.pid).environ() == {"PATH": os.defpath, MARK: part.mark}
     until(lambda: "is here" in part.log.read_text())
+    assert psutil.Process(part.pid).environ() == {"PATH": os.defpath, MARK: part.mark}
     assert part.log.read_text().startswith(str(tmp_path))
     assert stat.S_IMODE(part.log.stat().st_mode) == 0o600
 
@@ -119,7 +119,9 @@ def test_another_process_of_the_same_number_is_left_alone(started) -> None:
 
 
 def test_a_clock_that_was_set_does_not_lose_a_part(started) -> None:
-    part = started(SLEEP)
+    part = started("print('is here'); " + SLEEP)
+    # A process that is only just becoming its program has no environment that could be read.
+    until(lambda: "is here" in part.log.read_text())
     assert is_running(part.model_copy(update={"created": part.created - 3600}))
 
 

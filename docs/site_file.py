@@ -127,6 +127,9 @@ MEANINGS: dict[tuple[str, str], str] = {
     ): "Decimals of a released value: 0 for integers, 2 for reals where "
     "left out. Bounds and edges lie on this grid.",
     ("CategoricalColumn", "name"): "Column name.",
+    ("Label", "levels"): "List of `{name: level, values: [raw values]}`, in the order of the codes; "
+    "a mapping of levels to raw values is read in the order of its lines. A level's own name also "
+    "stands for itself.",
     ("CategoricalColumn", "other"): "The level that takes every value which is not declared; such "
     "values are refused where there is none.",
     ("UnitSection", "column"): "Column that names the patient; `null` where every row is another "
@@ -163,7 +166,9 @@ schema:
     - {name: sex, kind: categorical, levels: [female, male, unknown], other: unknown}
   label:
     name: readmitted
-    levels: {"no": ["0"], "yes": ["1"]}
+    levels:
+      - {name: "no", values: ["0"]}
+      - {name: "yes", values: ["1"]}
     positive: "yes"
   ignore: [admission_id, admitted_at]
 """

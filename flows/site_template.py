@@ -74,7 +74,7 @@ _TAIL = f"""\
   # The column that a model is to predict. Take it out of the columns above.
   label:
     name: {PLACEHOLDER}
-    levels: {PLACEHOLDER}         # {{level: [raw values], level: [raw values]}}
+    levels: {PLACEHOLDER}         # a list of {{name: level, values: [raw values]}}
   # Columns of the source that are not used, such as record numbers and dates.
   ignore: []
 """

@@ -7,11 +7,18 @@ whatever is derived from a schema alone costs no privacy budget.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Annotated, Any, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from privacy.errors import InputError
 from storage.column_blocks import ImageColumns, item_columns
@@ -50,6 +57,31 @@ MAX_LISTED_NAMES = 20
 """Column names that a message lists."""
 
 
+def _of_entries(value: object) -> object:
+    """Read ``[{name: ..., values: ...}, ...]`` as a mapping in that order."""
+    if not isinstance(value, list | tuple):
+        return value
+    if any(not isinstance(entry, dict) or set(entry) != {"name", "values"} for entry in value):
+        raise ValueError("expected a list of entries with the keys name and values")
+    if len({raw_text(entry["name"]) for entry in value}) != len(value):
+        raise ValueError("expected each level once")
+    return {entry["name"]: entry["values"] for entry in value}
+
+
+def _as_entries(levels: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{"name": name, "values": values} for name, values in levels.items()]
+
+
+# The order of label levels is the order of their codes. It is written as a list, because JSON with
+# sorted keys, and most who read and write it, lose the order of a mapping. What a person writes as
+# a mapping is read in the order of the lines.
+_Levels = Annotated[
+    dict[Level, tuple[RawValue, ...]],
+    BeforeValidator(_of_entries),
+    PlainSerializer(_as_entries),
+]
+
+
 class Buckets(Declaration):
     """Label levels cut out of a number: ``levels[i]`` holds ``edges[i-1] <= value < edges[i]``.
 
@@ -83,7 +115,8 @@ class Label(Declaration):
     name
         Column name.
     levels
-        Raw values by level. A level's own name also stands for itself.
+        Raw values by level, in the order of their codes: a list of ``{name, values}``. A level's
+        own name also stands for itself.
     buckets
         Levels cut out of a numeric label; instead of ``levels``.
     positive
@@ -95,7 +128,7 @@ class Label(Declaration):
     """
 
     name: Name
-    levels: dict[Level, tuple[RawValue, ...]] | None = None
+    levels: _Levels | None = None
     buckets: Buckets | None = None
     positive: Level | None = None
     missing: tuple[RawValue, ...] = ()

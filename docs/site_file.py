@@ -127,7 +127,10 @@ MEANINGS: dict[tuple[str, str], str] = {
     ): "Decimals of a released value: 0 for integers, 2 for reals where "
     "left out. Bounds and edges lie on this grid.",
     ("CategoricalColumn", "name"): "Column name.",
-    ("Label", "levels"): "List of `{name: level, values: [raw values]}`, in the order of the codes; "
+    (
+        "Label",
+        "levels",
+    ): "List of `{name: level, values: [raw values]}`, in the order of the codes; "
     "a mapping of levels to raw values is read in the order of its lines. A level's own name also "
     "stands for itself.",
     ("CategoricalColumn", "other"): "The level that takes every value which is not declared; such "

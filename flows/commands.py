@@ -143,9 +143,10 @@ def verify(options: argparse.Namespace) -> int:
                 "approved_by": verified.approved_by,
                 "reason": verified.reason,
                 "revocations_checked": revoked is not None,
+                "suspect": manifest.is_suspect,
             }
         )
-        return 0
+        return 1 if manifest.is_suspect else 0
     terminal.paragraph(
         "Verified",
         f"{manifest.dataset}/{manifest.release_id}: {len(manifest.files)} files as the manifest "
@@ -165,7 +166,17 @@ def verify(options: argparse.Namespace) -> int:
         last = revoked.revocations[-1].revoked_on
         terminal.paragraph("Revoked", f"not by {place}, whose last entry is of {last}")
     terminal.paragraph("Guarantee", guarantee_statement(Claim.of(manifest)))
-    return 0
+    if manifest.is_suspect:
+        terminal.paragraph(
+            "Suspect",
+            "the program that made this bundle named the label levels in the order of the "
+            "alphabet, in whatever order they were measured, so they may be exchanged. Do not "
+            "train on it. Its publisher can publish the measurement again in the right order at "
+            "no charge (clustmix publish RELEASE --site SITE.yaml --key FILE) and takes this "
+            "bundle back (clustmix revoke RELEASE --key FILE --reason TEXT). The guarantee holds "
+            "all the same",
+        )
+    return 1 if manifest.is_suspect else 0
 
 
 def doctor(options: argparse.Namespace) -> int:

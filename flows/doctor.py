@@ -13,6 +13,7 @@ from privacy.errors import ClustMixError, ConfigurationError, IntegrityError
 from privacy.ledger import EntryState
 from privacy.randomness import OperatingSystemNoise
 from storage import datasets
+from storage.catalogue import manifests_in
 from storage.image_datasets import IMAGE_DATASETS, find_images
 from storage.installation import installation_id
 from storage.keys import KeyStore, SigningKey
@@ -57,6 +58,7 @@ def examine(settings: Settings) -> list[Finding]:
         ("ledger", _ledger),
         ("ledger head", _ledger_head),
         ("revocations", _revocations),
+        ("label order", _label_order),
         ("noise", _noise),
         ("orchestrator", _orchestrator),
     )
@@ -191,11 +193,7 @@ def _ledger_head(settings: Settings) -> str:
 def _revocations(settings: Settings) -> str:
     """Check that readers are told of every release that this installation has taken back."""
     path = settings.releases / REVOKED_FILE
-    listed: set[str] = set()
-    if os.path.lexists(path):
-        trusted = KeyStore(settings.key_folder).pipeline_public()
-        revocations = read_revocations(path, trusted=trusted).revocations
-        listed = {revocation.release_id for revocation in revocations}
+    listed = _revoked(settings)
     # Asked only for what is there, as it would be made. Other installations have other stores.
     there = os.path.lexists(settings.home / "installation")
     owner = installation_id(settings.home) if there else None
@@ -209,6 +207,33 @@ def _revocations(settings: Settings) -> str:
                 "alone; run clustmix revoke for it again",
             )
     return f"{len(listed)} listed, signature verified" if listed else "none"
+
+
+def _revoked(settings: Settings) -> frozenset[str]:
+    """Return the releases on the list that readers check."""
+    path = settings.releases / REVOKED_FILE
+    if not os.path.lexists(path):
+        return frozenset()
+    trusted = KeyStore(settings.key_folder).pipeline_public()
+    revocations = read_revocations(path, trusted=trusted).revocations
+    return frozenset(revocation.release_id for revocation in revocations)
+
+
+def _label_order(settings: Settings) -> str:
+    """Find bundles whose label levels may be exchanged, and that are not taken back."""
+    store = ReleaseStore(settings.releases)
+    revoked = _revoked(settings)
+    suspect = [m.release_id for m in manifests_in(store) if m.is_suspect]
+    standing = [release_id for release_id in suspect if release_id not in revoked]
+    if standing:
+        raise IntegrityError(
+            "BUNDLES_SUSPECT",
+            f"expected bundles whose label levels are in the order that was measured, found "
+            f"suspect ones of an earlier program: {', '.join(standing)}; publish each again with "
+            "clustmix publish RELEASE --site SITE.yaml --key FILE, then take it back with clustmix "
+            "revoke RELEASE --key FILE --reason TEXT",
+        )
+    return "as measured" if not suspect else "as measured, or taken back"
 
 
 def _noise(settings: Settings) -> str:

@@ -16,6 +16,7 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 
 from flows import serving
+from flows.declared_order import refuse_second_charge
 from flows.publication import published_as_asked, refuse_withheld
 from flows.request import ReleaseRequest
 from flows.serving import Ending
@@ -35,7 +36,6 @@ from tasks.synthesizers.plan import MeasurementPlan
 
 check_source = guarded_task(name="check-source")(ledger_steps.check_source)
 plan_measurement = guarded_task(name="plan")(measure_steps.plan_measurement)
-identify = guarded_task(name="identify")(ledger_steps.identify)
 reserve = guarded_task(name="reserve")(ledger_steps.reserve)
 ingest = guarded_task(name="ingest")(ingest_steps.ingest)
 seal = guarded_task(name="seal")(measure_steps.seal)
@@ -46,6 +46,18 @@ def clean_up(site: Site) -> None:
     """Close and delete what dead runs have left."""
     with stage("clean-up"):
         ledger_steps.clean_up(site)
+
+
+@guarded_task(name="identify")
+def identify(
+    job: ReleaseJob, site: Site, reader: CohortReader, executor: Executor, *, new_draw: bool
+) -> str:
+    """Return the key by which the same measurement is found again."""
+    with stage("identify"):
+        content_sha256 = ledger_steps.content_of(reader, executor)
+        if not new_draw:
+            refuse_second_charge(job, site, content_sha256)
+        return ledger_steps.key_of(job, site, content_sha256)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +136,7 @@ def measure(job: ReleaseJob, site: Site, *, new_draw: bool = False) -> Measured:
         check_source(job, reader)
         plan = plan_measurement(job)
         with _executor(job, site, workspace) as executor:
-            key = identify(job, site, reader, executor)
+            key = identify(job, site, reader, executor, new_draw=new_draw)
             reservation = reserve(job, site, key, new_draw=new_draw)
             if reservation.created:
                 with ledger_steps.closing(site, reservation.entry):

@@ -121,6 +121,20 @@ def build_parser() -> argparse.ArgumentParser:
         publication_commands.publish,
     )
     publish.add_argument("release", metavar="RELEASE", help="id of the sealed release")
+    publish.add_argument(
+        "--site",
+        type=Path,
+        metavar="SITE.yaml",
+        help="site file that declares the order of the label levels, for a measurement of a "
+        "program that did not keep it; what was published in another order is published again "
+        "under a new id",
+    )
+    publish.add_argument(
+        "--key",
+        type=Path,
+        metavar="FILE",
+        help="private key of the person who declares that order, whose id the manifest states",
+    )
 
     for name, summary, description, run in (
         (

@@ -35,6 +35,7 @@ from tasks.reporting.guarantee import Claim, guarantee_statement
 from tasks.run import ReleaseJob, Site, randomness_of_run
 
 _AFTER_SEAL = (EntryState.SEALED, EntryState.APPROVED)
+_PUBLISHED_ONCE = (EntryState.PUBLISHED, EntryState.REVOKED)
 _POLL_SECONDS = 0.5
 
 
@@ -215,13 +216,14 @@ def resample(
         If a condition is on no declared level.
     """
     entry = entry_of(site, release_id)
-    if entry.state is not EntryState.PUBLISHED:
+    measurement = measurement_of(site, entry) if entry.state in _PUBLISHED_ONCE else None
+    # One that was taken back for its order alone is good in the order that was declared since.
+    if measurement is None or (entry.state is EntryState.REVOKED and measurement.declared is None):
         raise Withheld(
             "NOT_PUBLISHED",
             f"expected a published release, found {release_id} {entry.state.value}; only what was "
             "published once is sampled again",
         )
-    measurement = measurement_of(site, entry)
     job = job_of_measurement(measurement, new_release_id())
     job = replace(job, rows=job.rows if rows is None else rows)
     publish_steps.check_conditions(job, conditions or {})
@@ -305,7 +307,11 @@ def release_locked(site: Site, release_id: str, *, wait_seconds: float = 0.0) ->
 
 def pending_manifest(site: Site, entry: LedgerEntry) -> Manifest:
     """Return the manifest that waits; its bundle is made again where it was lost."""
-    if site.pending.find(entry.release_id) is None:
+    waiting = site.pending.find(entry.release_id)
+    if waiting is not None and waiting.manifest.is_suspect:
+        site.pending.remove(entry.release_id)
+        waiting = None
+    if waiting is None:
         measurement = measurement_of(site, entry)
         job = job_of_measurement(measurement, entry.release_id)
         publish_steps.prepare(job, site, entry, measurement, randomness_of_run().sampling)
@@ -359,6 +365,5 @@ def measurement_of(site: Site, entry: LedgerEntry) -> Measurement:
 
 def job_of_measurement(measurement: Measurement, release_id: str) -> ReleaseJob:
     """Return the job that a measurement was made for, by the site file that it keeps."""
-    record = measurement.record
-    site_file = SiteFile.model_validate(record.site, by_name=False, by_alias=True)
-    return job_of(site_file, release_id, requester=record.requester)
+    site_file = SiteFile.model_validate(measurement.site, by_name=False, by_alias=True)
+    return job_of(site_file, release_id, requester=measurement.record.requester)

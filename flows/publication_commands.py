@@ -32,10 +32,22 @@ def resample(options: argparse.Namespace) -> int:
 
 
 def publish(options: argparse.Namespace) -> int:
-    """Publish a release whose run ended after its seal."""
-    from flows.publication import publish as go_on
+    """Publish a release whose run ended after its seal, or in the order that a site file states."""
+    if options.site is None and options.key is None:
+        from flows.publication import publish as go_on
 
-    return _answer(options, go_on(_site(), options.release))
+        return _answer(options, go_on(_site(), options.release))
+    if options.site is None or options.key is None:
+        raise ConfigurationError(
+            "ORDER_INCOMPLETE",
+            "expected --site and --key together: who declares an order is stated in the manifest",
+        )
+    from flows.declared_order import publish_in_order
+    from flows.site import load_site
+    from storage.keys import SigningKey
+
+    key, site_file = SigningKey.read(options.key), load_site(options.site)
+    return _answer(options, publish_in_order(_site(), options.release, site_file, key=key))
 
 
 def approve(options: argparse.Namespace) -> int:

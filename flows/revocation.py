@@ -146,7 +146,10 @@ def _found(site: Site, release_id: str) -> tuple[LedgerEntry, bool, dict[Release
             )
         releases = {ReleaseRef(dataset=entry.dataset, release_id=release_id): entry.digest}
         for manifest in manifests_in(site.releases):
-            if manifest.ledger_entry == entry.entry_id and manifest.release_id != release_id:
+            of_entry = manifest.ledger_entry == entry.entry_id
+            # What was published in an order that was declared later is revoked by its own id.
+            in_order = manifest.order_declared_by is not None
+            if of_entry and not in_order and manifest.release_id != release_id:
                 releases[manifest.ref] = _digest_of(manifest)
         return entry, True, releases
     for manifest in manifests_in(site.releases):

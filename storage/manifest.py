@@ -147,7 +147,7 @@ class Manifest(Document):
     Attributes
     ----------
     format_version : int
-        1.
+        2. Bundles of format 1 are suspect, see `is_suspect`.
     dataset, release_id : str
         Address of the release.
     created_on : date
@@ -200,6 +200,9 @@ class Manifest(Document):
         Public column and level that the rows of a resample were restricted to; else empty.
     resampled_from : str or None
         Id of the release whose measurement was sampled again, which paid for it, or None.
+    order_declared_by : str or None
+        Key id of the person who has declared the order of the label levels after the measurement
+        was made, or None where the measurement itself states it.
     files : dict of str to FileDigest
         Digest of every file of the bundle but the manifest and its signatures.
 
@@ -215,7 +218,7 @@ class Manifest(Document):
     MAX_BYTES: ClassVar[int] = MAX_MANIFEST_BYTES
     CODE: ClassVar[str] = "MANIFEST_INVALID"
 
-    format_version: Literal[1] = 1
+    format_version: Literal[1, 2] = 2
     dataset: str
     release_id: str
     created_on: date
@@ -244,6 +247,7 @@ class Manifest(Document):
     requester: KeyId | None
     conditions: dict[Text, Text] = Field(default_factory=dict)
     resampled_from: ReleaseId | None = None
+    order_declared_by: KeyId | None = Field(default=None, exclude_if=lambda key: key is None)
     files: dict[str, FileDigest] = Field(min_length=1)
 
     @field_validator("files")
@@ -273,6 +277,15 @@ class Manifest(Document):
     def ref(self) -> ReleaseRef:
         """The address of the release."""
         return ReleaseRef(dataset=self.dataset, release_id=self.release_id)
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether the label levels may be exchanged.
+
+        The program that wrote format 1 named the levels in the order of the alphabet, in whatever
+        order they had been measured. The guarantee is not affected, the meaning of the rows is.
+        """
+        return self.format_version == 1
 
 
 def parse_manifest(content: bytes) -> Manifest:

@@ -10,20 +10,33 @@ import io
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 from privacy.errors import IntegrityError
-from storage.folders import write_folder
+from storage.folders import write_durably, write_folder
+from storage.keys import KeyId
 from storage.manifest import canonical_json
 from storage.refs import ReleaseRef
+from storage.vocabulary import Vocabulary
+from storage.workspace import fsync_directory
 
 RECORD_FILE = "measurement.json"
 RELEASED_FILE = "released.npz"
+DECLARED_FILE = "declared-order.json"
 
 _Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 
@@ -49,13 +62,16 @@ class MeasurementRecord(BaseModel):
         Key id of the person who asked.
     code_version, code_sha256 : str
         Version and digest of the program.
+    vocabulary : Vocabulary or None
+        What each code of the arrays stands for. None in format 1, whose `site` has lost the order
+        of the label levels: such a measurement is read by a `DeclaredOrder` alone.
     files : dict of str to str
         SHA-256 of every other file.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    format_version: Literal[1] = 1
+    format_version: Literal[1, 2] = 2
     dataset: str
     release_id: str
     ledger_entry: str
@@ -66,12 +82,46 @@ class MeasurementRecord(BaseModel):
     requester: str | None
     code_version: str
     code_sha256: _Sha256
+    vocabulary: Vocabulary | None = None
     files: dict[str, _Sha256] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.vocabulary is None) != (self.format_version == 1):
+            raise ValueError("expected a vocabulary from format 2 on")
+        return self
 
     @property
     def ref(self) -> ReleaseRef:
         """Address of the release that was paid for."""
         return ReleaseRef(dataset=self.dataset, release_id=self.release_id)
+
+
+class DeclaredOrder(BaseModel):
+    """What a person has said about the order of codes in a measurement of format 1.
+
+    Attributes
+    ----------
+    measurement_sha256 : str
+        The measurement.
+    site : dict
+        The site file with the order, as JSON; otherwise that of the measurement.
+    vocabulary : Vocabulary
+        What each code stands for.
+    declared_by : str
+        Id of the person's key.
+    declared_on : date
+        UTC date.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format_version: Literal[1] = 1
+    measurement_sha256: _Sha256
+    site: dict[str, JsonValue]
+    vocabulary: Vocabulary
+    declared_by: KeyId
+    declared_on: date
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +132,8 @@ class Measurement:
     ----------
     record : MeasurementRecord
         Its record.
+    declared : DeclaredOrder or None
+        What a person has said about the order of its codes, where the record does not.
     released : dict of str to ndarray
         Everything the method released or derived: the input of its sampler.
     sha256 : str
@@ -89,8 +141,35 @@ class Measurement:
     """
 
     record: MeasurementRecord
+    declared: DeclaredOrder | None = None
     released: dict[str, NDArray[Any]]
     sha256: str
+
+    @property
+    def site(self) -> dict[str, JsonValue]:
+        """The site file, with the order of codes as it was measured or declared."""
+        return self.record.site if self.declared is None else self.declared.site
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """What each code of the arrays stands for.
+
+        Raises
+        ------
+        IntegrityError
+            If neither the record nor a person says so.
+        """
+        if self.record.vocabulary is not None:
+            return self.record.vocabulary
+        if self.declared is not None:
+            return self.declared.vocabulary
+        raise IntegrityError(
+            "ORDER_UNKNOWN",
+            f"expected the order of the label levels beside the measurement of "
+            f"{self.record.release_id}, found none: an earlier program did not keep it; give the "
+            f"site file that declares it (clustmix publish {self.record.release_id} --site "
+            "SITE.yaml --key FILE), which charges nothing",
+        )
 
 
 class MeasurementStore:
@@ -171,8 +250,46 @@ class MeasurementStore:
             if hashlib.sha256(data).hexdigest() != record.files[name]:
                 raise _damaged(release_id, f"changed in file {name}")
         return Measurement(
-            record=record, released=arrays_of_bytes(files[RELEASED_FILE]), sha256=sha256
+            record=record,
+            declared=self._declared(release_id, sha256) if record.vocabulary is None else None,
+            released=arrays_of_bytes(files[RELEASED_FILE]),
+            sha256=sha256,
         )
+
+    def declare_order(self, release_id: str, declared: DeclaredOrder) -> None:
+        """Keep what a person says about the order of codes in a measurement of format 1.
+
+        Raises
+        ------
+        IntegrityError
+            If another order was declared before; it is never replaced.
+        """
+        before = self._declared(release_id, declared.measurement_sha256)
+        if before is None:
+            folder = self._root / release_id
+            staged = folder / f".{DECLARED_FILE}.new"
+            staged.unlink(missing_ok=True)  # what a process left that died here
+            write_durably(staged, canonical_json(declared.model_dump(mode="json")))
+            staged.replace(folder / DECLARED_FILE)
+            fsync_directory(folder)
+        elif before.vocabulary != declared.vocabulary:
+            raise IntegrityError(
+                "ORDER_DECLARED",
+                f"expected the order that was declared for {release_id} on {before.declared_on}, "
+                "found another; a second order of the same codes cannot be true as well",
+            )
+
+    def _declared(self, release_id: str, sha256: str) -> DeclaredOrder | None:
+        path = self._root / release_id / DECLARED_FILE
+        if not path.exists():
+            return None
+        try:
+            declared = DeclaredOrder.model_validate_json(path.read_bytes())
+        except (OSError, ValidationError):
+            raise _damaged(release_id, f"unreadable in file {DECLARED_FILE}") from None
+        if declared.measurement_sha256 != sha256:
+            raise _damaged(release_id, f"not the one that file {DECLARED_FILE} is about")
+        return declared
 
 
 def arrays_to_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:

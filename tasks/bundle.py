@@ -61,6 +61,8 @@ class Provenance:
         Levels that the rows were sampled for, by column.
     resampled_from
         Release whose measurement this is, if it is another one.
+    order_declared_by
+        Key id of the person who has declared the order of the label levels afterwards.
     """
 
     events: tuple[Event, ...]
@@ -70,6 +72,7 @@ class Provenance:
     analysis: Analysis = Analysis.PROVEN
     conditions: Mapping[str, str] = field(default_factory=dict)
     resampled_from: str | None = None
+    order_declared_by: str | None = None
 
 
 def build_manifest(
@@ -112,6 +115,7 @@ def build_manifest(
         "requester": job.requester,
         "conditions": dict(provenance.conditions),
         "resampled_from": provenance.resampled_from,
+        "order_declared_by": provenance.order_declared_by,
         "gate": tuple(GateRecord.model_validate(record) for record in gate.records()),
         "rows": rows,
         "tainted": provenance.tainted,

@@ -119,18 +119,19 @@ def _beside(columns: tuple[str, ...], schema: TableSchema) -> tuple[str, ...]:
     return tuple(column for column in columns if column not in released)
 
 
-def identify(job: ReleaseJob, site: Site, reader: CohortReader, executor: Executor) -> str:
-    """Return the key by which the same measurement is found again.
+def content_of(reader: CohortReader, executor: Executor) -> str:
+    """Return a digest of the table; private.
 
     The content of a database is not known before it is read, so each of its releases is new.
     """
-    with stage("identify"):
-        content_sha256 = reader.content_sha256(map=executor.map)
-        return request_key(
-            site.keys.ledger_secret(),
-            content_sha256=content_sha256 or os.urandom(32).hex(),
-            settings=job.measurement_settings,
-        )
+    return reader.content_sha256(map=executor.map) or os.urandom(32).hex()
+
+
+def key_of(job: ReleaseJob, site: Site, content_sha256: str) -> str:
+    """Return the key by which the same measurement is found again."""
+    return request_key(
+        site.keys.ledger_secret(), content_sha256=content_sha256, settings=job.measurement_settings
+    )
 
 
 def reserve(job: ReleaseJob, site: Site, key: str, *, new_draw: bool = False) -> Reservation:

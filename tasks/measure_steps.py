@@ -20,6 +20,7 @@ from privacy.ledger import EntryState, LedgerEntry
 from privacy.mechanisms import NoisyStatistic, SelectedCandidate
 from storage.checkpoints import NOTHING, Checkpoint, Progress, draw_of_bytes
 from storage.measurements import RELEASED_FILE, MeasurementRecord, arrays_to_bytes
+from storage.vocabulary import Vocabulary
 from storage.workspace import PrivateWorkspace
 from tasks import ledger_steps
 from tasks.compute import Executor
@@ -282,6 +283,7 @@ def seal(
             requester=job.requester,
             code_version=version("clustmix"),
             code_sha256=code_sha256(),
+            vocabulary=Vocabulary.of(job.table_schema),
             files={name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
         )
         digest = site.measurements.seal(record, files)

@@ -42,8 +42,11 @@ def prepare(
     ------
     Withheld
         With the names of the checks that failed.
+    IntegrityError
+        If the schema gives another meaning to a code than the measurement.
     """
     conditions = conditions or {}
+    measurement.vocabulary.require(job.table_schema)
     with stage("decode"):
         frame = sample_rows(job, measurement.released, rng, conditions)
     with stage("output-gate"):
@@ -62,6 +65,9 @@ def prepare(
                 tainted=record.tainted,
                 conditions=conditions,
                 resampled_from=origin,
+                order_declared_by=(
+                    None if measurement.declared is None else measurement.declared.declared_by
+                ),
             ),
             gate=gate,
         )

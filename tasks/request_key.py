@@ -18,7 +18,9 @@ _ROOT = Path(__file__).resolve().parents[1]
 _PACKAGES = ("flows", "privacy", "storage", "tasks")
 
 
-def request_key(secret: bytes, *, content_sha256: str, settings: Mapping[str, Any]) -> str:
+def request_key(
+    secret: bytes, *, content_sha256: str, settings: Mapping[str, Any], code: str | None = None
+) -> str:
     """Return the idempotency key of a measurement.
 
     Parameters
@@ -28,7 +30,10 @@ def request_key(secret: bytes, *, content_sha256: str, settings: Mapping[str, An
     content_sha256 : str
         Digest of the content of the source, see `storage.cohorts.CohortReader.content_sha256`.
     settings : mapping
-        Everything public that shapes the measurement, as JSON values.
+        Everything public that shapes the measurement, as JSON values; order that has a meaning,
+        such as that of label levels, in lists.
+    code : str, optional
+        Digest of the program that measures; this one if left out.
 
     Returns
     -------
@@ -36,7 +41,7 @@ def request_key(secret: bytes, *, content_sha256: str, settings: Mapping[str, An
         64 hexadecimal digits. Says nothing about the content to those without the secret.
     """
     message = canonical_json(
-        {"content": content_sha256, "settings": dict(settings), "code": code_sha256()}
+        {"content": content_sha256, "settings": dict(settings), "code": code or code_sha256()}
     )
     return hmac.new(secret, b"clustmix-request-v1\0" + message, hashlib.sha256).hexdigest()
 

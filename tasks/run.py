@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -126,10 +126,7 @@ class ReleaseJob:
 
         The number of rows, the title, caps and approval do not: the noise drawn is the same.
         """
-        kept = ("dataset", "schema", "privacy_unit", "privacy", "analysis", "method")
-        places = ("path", "data", "images", "labels")
-        source = {k: v for k, v in self.site["source"].items() if k not in places}
-        return {key: self.site[key] for key in kept} | {"cohort": self.cohort, "source": source}
+        return measurement_settings(self.site, cohort=self.cohort)
 
     @property
     def synthesizer(self) -> Synthesizer:
@@ -141,6 +138,14 @@ class ReleaseJob:
         if self.adjacency is Adjacency.ADD_REMOVE:
             return rho
         return (rho / 4).quantize(RHO_STEP, rounding=ROUND_FLOOR)
+
+
+def measurement_settings(site: Mapping[str, Any], *, cohort: str) -> dict[str, Any]:
+    """Return what shapes a measurement of a site file, see `ReleaseJob.measurement_settings`."""
+    kept = ("dataset", "schema", "privacy_unit", "privacy", "analysis", "method")
+    places = ("path", "data", "images", "labels")
+    source = {k: v for k, v in site["source"].items() if k not in places}
+    return {key: site[key] for key in kept} | {"cohort": cohort, "source": source}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

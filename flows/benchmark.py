@@ -31,6 +31,7 @@ from tasks.cluster import local_cluster
 from tasks.compute import DaskExecutor
 from tasks.encoding import decode, domain_of, encode_chunk
 from tasks.orchestrator import end_server_with_this_process
+from tasks.published_tables import table_files
 from tasks.reporting.guarantee import PUBLISHED_MARKER
 from tasks.run import ReleaseJob, stage
 from tasks.runtime import guarded_task
@@ -133,6 +134,7 @@ class _Benchmark:
         )
         files, manifest = build_bundle(
             job,
+            table_files(frame, job.table_schema, {MARK_COLUMN: PUBLISHED_MARKER}),
             frame,
             None,
             provenance=Provenance(
@@ -143,7 +145,6 @@ class _Benchmark:
                 analysis=Analysis.PUBLISHED,
             ),
             gate=report,
-            mark={MARK_COLUMN: PUBLISHED_MARKER},
         )
         self.folder.mkdir(parents=True)
         for name, content in {**files, MANIFEST_FILE: manifest.to_bytes()}.items():

@@ -35,6 +35,11 @@ Text = Annotated[str, StringConstraints(min_length=1, max_length=10_000)]
 ReleaseId = Annotated[str, StringConstraints(pattern="^r-[0-9]{8}-[0-9a-f]{8}$")]
 """Id as `storage.refs.new_release_id` makes it."""
 
+
+def _is_none(value: object) -> bool:
+    return value is None
+
+
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -132,10 +137,18 @@ class GateRecord(Record):
         Name of the check, with its column where it has one.
     passed : bool
         Outcome.
+    distance, bound : float or None
+        Of a comparison with the sealed measurement: the distance, and the largest that is let
+        pass.
+    unseen : tuple of str
+        Faults that the comparison would not find.
     """
 
     check: Text
     passed: bool
+    distance: float | None = Field(default=None, ge=0, allow_inf_nan=False, exclude_if=_is_none)
+    bound: float | None = Field(default=None, ge=0, allow_inf_nan=False, exclude_if=_is_none)
+    unseen: tuple[Text, ...] = Field(default=(), exclude_if=lambda unseen: not unseen)
 
 
 class Manifest(Document):
@@ -247,7 +260,7 @@ class Manifest(Document):
     requester: KeyId | None
     conditions: dict[Text, Text] = Field(default_factory=dict)
     resampled_from: ReleaseId | None = None
-    order_declared_by: KeyId | None = Field(default=None, exclude_if=lambda key: key is None)
+    order_declared_by: KeyId | None = Field(default=None, exclude_if=_is_none)
     files: dict[str, FileDigest] = Field(min_length=1)
 
     @field_validator("files")

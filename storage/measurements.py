@@ -41,6 +41,11 @@ DECLARED_FILE = "declared-order.json"
 _Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 
 
+def sealed_file(name: str) -> str:
+    """Return the file of a noisy statistic in a measurement."""
+    return f"sealed-{name.replace('_', '-')}.npz"
+
+
 class MeasurementRecord(BaseModel):
     """What was measured, for whom, and the digests of the arrays.
 
@@ -134,16 +139,25 @@ class Measurement:
         Its record.
     declared : DeclaredOrder or None
         What a person has said about the order of its codes, where the record does not.
-    released : dict of str to ndarray
-        Everything the method released or derived: the input of its sampler.
+    files : dict of str to bytes
+        Its npz files.
     sha256 : str
         Digest of the record, which holds the digests of all files.
     """
 
     record: MeasurementRecord
     declared: DeclaredOrder | None = None
-    released: dict[str, NDArray[Any]]
+    files: dict[str, bytes]
     sha256: str
+
+    @property
+    def released(self) -> dict[str, NDArray[Any]]:
+        """Everything the method released or derived: the input of its sampler."""
+        return arrays_of_bytes(self.files[RELEASED_FILE])
+
+    def sealed_values(self, name: str) -> NDArray[np.int64]:
+        """Return the noisy values of a statistic, in grid points; KeyError if there is none."""
+        return arrays_of_bytes(self.files[sealed_file(name)])["values"]
 
     @property
     def site(self) -> dict[str, JsonValue]:
@@ -252,7 +266,7 @@ class MeasurementStore:
         return Measurement(
             record=record,
             declared=self._declared(release_id, sha256) if record.vocabulary is None else None,
-            released=arrays_of_bytes(files[RELEASED_FILE]),
+            files=files,
             sha256=sha256,
         )
 

@@ -7,8 +7,6 @@ Everything here reads released values and public settings only.
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -32,10 +30,6 @@ from tasks.reporting.guarantee import Claim, guarantee_statement
 from tasks.reporting.report import REPORT_FILE, render_report
 from tasks.request_key import code_sha256
 from tasks.run import ReleaseJob
-
-PARQUET_FILE = "synthetic.parquet"
-CSV_FILE = "synthetic.csv"
-SCHEMA_FILE = "schema.json"
 
 NO_MEASUREMENT = "0" * 64
 """Stands for the digest of a measurement where there is none: a benchmark run."""
@@ -125,36 +119,22 @@ def build_manifest(
     return Manifest(guarantee=guarantee_statement(Claim.of(draft)), **facts)
 
 
-def table_files(job: ReleaseJob, frame: pd.DataFrame, mark: Mapping[str, str]) -> dict[str, bytes]:
-    """Write the synthetic rows, in both formats, and their schema.
-
-    ``mark`` adds columns of constant text to every row, and keys to the schema file: what is not
-    proven must say so wherever it is copied to.
-    """
-    marked = frame.assign(**mark)
-    schema = {**mark, **job.table_schema.model_dump(mode="json")}
-    return {
-        PARQUET_FILE: _parquet(marked),
-        CSV_FILE: marked.to_csv(index=False, lineterminator="\n").encode("utf-8"),
-        SCHEMA_FILE: (json.dumps(schema, indent=2, ensure_ascii=False) + "\n").encode("utf-8"),
-    }
-
-
 def build_bundle(
     job: ReleaseJob,
+    tables: Mapping[str, bytes],
     frame: pd.DataFrame,
     balance: Balance | None,
     *,
     provenance: Provenance,
     gate: expectations.GateReport,
-    mark: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, bytes], Manifest]:
     """Make the files of the bundle and the manifest that names their digests.
 
+    ``tables`` are the files of `tasks.published_tables`, and ``frame`` the rows that are in them.
     The card and the page are written from a manifest that names the tables; the final one names
     them too.
     """
-    files = table_files(job, frame, mark or {})
+    files = dict(tables)
     manifest = build_manifest(
         job, provenance=provenance, gate=gate, files=file_digests(files), rows=len(frame)
     )
@@ -170,9 +150,3 @@ def build_bundle(
         note = "; ".join(Claim.of(manifest).markers)
         files[CONTACT_SHEET_FILE] = contact_sheet(frame, job.table_schema, note=note)
     return files, manifest.model_copy(update={"files": file_digests(files)})
-
-
-def _parquet(frame: pd.DataFrame) -> bytes:
-    buffer = io.BytesIO()
-    frame.to_parquet(buffer, index=False, compression="zstd")
-    return buffer.getvalue()

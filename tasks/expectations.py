@@ -52,12 +52,20 @@ class GateCheck:
         Whether the rule holds.
     detail
         What was found instead; None when the check passed, and always None on private rows.
+    distance, bound
+        Of a comparison of synthetic rows with what was sealed: how far they are apart, and how
+        far they may be.
+    unseen
+        Faults that such a comparison need not find.
     """
 
     name: str
     column: str | None
     passed: bool
     detail: str | None = None
+    distance: float | None = None
+    bound: float | None = None
+    unseen: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -76,9 +84,18 @@ class GateReport:
         """Whether every check passed; a gate without checks did not."""
         return bool(self.checks) and all(check.passed for check in self.checks)
 
-    def records(self) -> list[dict[str, str | bool]]:
-        """Return the checks as the manifest writes them: ``{"check": ..., "passed": ...}``."""
-        return [{"check": check.title, "passed": check.passed} for check in self.checks]
+    def records(self) -> list[dict[str, Any]]:
+        """Return the checks as the manifest writes them, see `storage.manifest.GateRecord`."""
+        return [
+            {
+                "check": check.title,
+                "passed": check.passed,
+                "distance": check.distance,
+                "bound": check.bound,
+                "unseen": check.unseen,
+            }
+            for check in self.checks
+        ]
 
     @property
     def failed_checks(self) -> tuple[GateCheck, ...]:

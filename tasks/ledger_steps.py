@@ -245,7 +245,7 @@ def advance(
 def closing(site: Site, entry: LedgerEntry) -> Iterator[None]:
     """Close the entry of a run that stops, by how far it came; nothing is given back once read.
 
-    A run that was stopped by a gate is withheld. One that failed after its measurement was sealed
+    A run that must not be published is withheld. One whose rows the gate has stopped, or that failed after its measurement was sealed
     leaves the entry open: the next run of the same request goes on from there. What cannot be
     noted now, on a full disk for example, is noted by the next `clean_up`.
     """
@@ -262,6 +262,8 @@ def _close_failed(site: Site, entry: LedgerEntry, error: BaseException) -> None:
     if not isinstance(error, Exception) and can_continue(site, current):
         return  # stopped from outside, not by a fault that the next run would meet again
     note = error.code if isinstance(error, ClustMixError) else f"run:{type(error).__name__}"
+    if note == "OUTPUT_GATE" and current.state in _AFTER_SEAL:
+        return  # the rows were at fault, not the measurement: other rows of it may be published
     if isinstance(error, Withheld) and current.state in _AFTER_SEAL:
         _move(site, current, EntryState.WITHHELD, note=note)
     else:

@@ -19,7 +19,12 @@ from privacy.event_records import event_to_dict
 from privacy.ledger import EntryState, LedgerEntry
 from privacy.mechanisms import NoisyStatistic, SelectedCandidate
 from storage.checkpoints import NOTHING, Checkpoint, Progress, draw_of_bytes
-from storage.measurements import RELEASED_FILE, MeasurementRecord, arrays_to_bytes
+from storage.measurements import (
+    RELEASED_FILE,
+    MeasurementRecord,
+    arrays_to_bytes,
+    sealed_file,
+)
 from storage.vocabulary import Vocabulary
 from storage.workspace import PrivateWorkspace
 from tasks import ledger_steps
@@ -73,7 +78,7 @@ class Seals:
         measurement keeps what the method made of the series.
         """
         content = _content_of(statistic)
-        file_name = f"sealed-{_file_stem(name)}.npz"
+        file_name = sealed_file(name)
         self._workspace.write_once(file_name, content)
         if name == statistic.event.statistic:
             self.files[file_name] = content
@@ -99,7 +104,7 @@ class CheckpointSeals:
         self._checkpoint = checkpoint
         self._of_series: set[str] = {name for name in progress.sealed if _is_of_series(name)}
         self.files = {
-            f"sealed-{name}.npz": content
+            sealed_file(name): content
             for name, content in progress.sealed.items()
             if not _is_of_series(name)
         }
@@ -115,7 +120,7 @@ class CheckpointSeals:
         if _is_of_series(stem):
             self._of_series.add(stem)
         else:
-            self.files[f"sealed-{stem}.npz"] = content
+            self.files[sealed_file(name)] = content
 
     def finish_stage(
         self, number: int, released: dict[str, NDArray[Any]], curator: Curator

@@ -10,19 +10,29 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
+from numpy.typing import NDArray
 
 from privacy.errors import ConfigurationError, IntegrityError, Withheld
 from privacy.event_records import event_from_dict
 from privacy.ledger import EntryState, LedgerEntry
 from storage.measurements import Measurement
-from storage.schema import NumericColumn
+from storage.schema import NumericColumn, TableSchema
 from storage.signatures import Approval
 from tasks import expectations, ledger_steps
+from tasks.agreement_gate import REFERENCE_ROWS, NoisyCounts, agreement_gate
 from tasks.bundle import Provenance, build_bundle
-from tasks.encoding import decode
+from tasks.encoding import decode, domain_of
+from tasks.metrics.agreement import CodedTable
+from tasks.published_tables import (
+    coded,
+    formats_agree,
+    is_stated,
+    read_rows,
+    table_files,
+)
 from tasks.run import ReleaseJob, Site, stage
 from tasks.synthesizers.base import Released
+from tasks.synthesizers.registry import method_entry
 
 MAX_OVERSAMPLING = 200
 """Most rows that are sampled for each row that has to meet the conditions of a resample."""
@@ -47,15 +57,22 @@ def prepare(
     """
     conditions = conditions or {}
     measurement.vocabulary.require(job.table_schema)
+    released = measurement.released
     with stage("decode"):
-        frame = sample_rows(job, measurement.released, rng, conditions)
+        sampled = sample_rows(job, released, rng, conditions, n_rows=job.rows)
+        frame = decode(sampled.codes, sampled.label, job.table_schema, rng=rng)
+        tables = table_files(frame, job.table_schema)
     with stage("output-gate"):
-        gate = output_gate(job, frame)
+        n_rows = min(job.rows, REFERENCE_ROWS)
+        reference = sample_rows(job, released, rng, conditions, n_rows=n_rows)
+        noisy = None if conditions else noisy_counts(job, measurement)
+        gate = output_gate(job, tables, reference, noisy)
     with stage("report"):
         record = measurement.record
         origin = record.release_id if record.release_id != job.ref.release_id else None
         files, manifest = build_bundle(
             job,
+            tables,
             frame,
             ledger_steps.balance_after(job, site),
             provenance=Provenance(
@@ -79,8 +96,10 @@ def sample_rows(
     released: Released,
     rng: np.random.Generator,
     conditions: Mapping[str, str],
-) -> pd.DataFrame:
-    """Sample synthetic rows and turn them into valid records; keep those that meet conditions.
+    *,
+    n_rows: int,
+) -> CodedTable:
+    """Sample coded rows; keep those that meet conditions.
 
     Raises
     ------
@@ -88,25 +107,55 @@ def sample_rows(
         If a condition names no declared level, or is met by too few sampled rows.
     """
     check_conditions(job, conditions)
-    frames: list[pd.DataFrame] = []
+    parts: list[CodedTable] = []
     n_kept, n_sampled = 0, 0
-    while n_kept < job.rows:
-        if n_sampled >= MAX_OVERSAMPLING * job.rows:
+    while n_kept < n_rows:
+        if n_sampled >= MAX_OVERSAMPLING * n_rows:
             raise ConfigurationError(
                 "CONDITION_RARE",
                 f"expected one of {MAX_OVERSAMPLING} sampled rows to meet "
                 f"{_in_words(conditions)}, found fewer; ask for fewer conditions",
             )
-        codes, labels = job.synthesizer.sample(released, n_rows=job.rows, rng=rng)
-        frame = decode(codes, labels, job.table_schema, rng=rng)
-        n_sampled += len(frame)
-        for column, level in conditions.items():
-            frame = frame[frame[column].astype(str) == level]
-        frames.append(frame)
-        n_kept += len(frame)
-    if len(frames) == 1:
-        return frames[0].head(job.rows)
-    return pd.concat(frames, ignore_index=True).head(job.rows)
+        codes, label = job.synthesizer.sample(released, n_rows=n_rows, rng=rng)
+        n_sampled += len(label)
+        keep = _meets(job.table_schema, conditions, codes, label)
+        parts.append(CodedTable(codes=codes[keep], label=label[keep]))
+        n_kept += int(keep.sum())
+    return CodedTable(
+        codes=np.concatenate([part.codes for part in parts])[:n_rows],
+        label=np.concatenate([part.label for part in parts])[:n_rows],
+    )
+
+
+def _meets(
+    schema: TableSchema,
+    conditions: Mapping[str, str],
+    codes: NDArray[np.uint16],
+    label: NDArray[np.uint16],
+) -> NDArray[np.bool_]:
+    keep = np.ones(len(label), dtype=np.bool_)
+    levels = _levels_of(schema)
+    for column, level in conditions.items():
+        cells = (
+            label if column == schema.label.name else codes[:, schema.column_names.index(column)]
+        )
+        keep &= cells == levels[column].index(level)
+    return keep
+
+
+def noisy_counts(job: ReleaseJob, measurement: Measurement) -> NoisyCounts | None:
+    """Return the sealed counts of codes by label, or None if the method has none."""
+    name = method_entry(job.method.kind).histograms
+    if name is None:
+        return None
+    synthesizer = job.synthesizer
+    planned = synthesizer.plan(mu=job.mu)[name]
+    root = np.sqrt(len(job.table_schema.columns))
+    cells = measurement.sealed_values(name) * (root / planned.scale)
+    return NoisyCounts(
+        by_label=cells.sum(axis=1),
+        noise_stddev=float(planned.unit_noise_stddev * root * np.sqrt(cells.shape[1])),
+    )
 
 
 def check_conditions(job: ReleaseJob, conditions: Mapping[str, str]) -> None:
@@ -117,13 +166,7 @@ def check_conditions(job: ReleaseJob, conditions: Mapping[str, str]) -> None:
     ConfigurationError
         Naming the column.
     """
-    schema = job.table_schema
-    levels: dict[str, tuple[str, ...]] = {
-        column.name: tuple(str(level) for level in column.levels)
-        for column in schema.columns
-        if not isinstance(column, NumericColumn)
-    }
-    levels[schema.label.name] = schema.label.level_names
+    levels = _levels_of(job.table_schema)
     for column, level in conditions.items():
         if level not in levels.get(column, ()):
             raise ConfigurationError(
@@ -133,21 +176,48 @@ def check_conditions(job: ReleaseJob, conditions: Mapping[str, str]) -> None:
             )
 
 
+def _levels_of(schema: TableSchema) -> dict[str, tuple[str, ...]]:
+    levels = {
+        column.name: column.levels
+        for column in schema.columns
+        if not isinstance(column, NumericColumn)
+    }
+    return {**levels, schema.label.name: schema.label.level_names}
+
+
 def _in_words(conditions: Mapping[str, str]) -> str:
     return ", ".join(f"{column}={level}" for column, level in conditions.items())
 
 
-def output_gate(job: ReleaseJob, frame: pd.DataFrame) -> expectations.GateReport:
-    """Check the synthetic rows; refuse to go on if a check fails.
+def output_gate(
+    job: ReleaseJob,
+    tables: Mapping[str, bytes],
+    reference: CodedTable,
+    noisy: NoisyCounts | None,
+) -> expectations.GateReport:
+    """Check the files that will be published; refuse to go on if a check fails.
 
     Raises
     ------
     Withheld
         With the names of the failed checks.
     """
+    frame = read_rows(tables)
     report = expectations.output_gate(frame, job.table_schema, job.rows)
-    if not report.passed:
-        failed = "; ".join(check.title for check in report.failed_checks)
+    stated = is_stated(tables, job.table_schema) and formats_agree(tables)
+    published = coded(frame, job.table_schema) if report.passed and stated else None
+    checks = [*report.checks, expectations.GateCheck(name="files", column=None, passed=stated)]
+    if published is not None:
+        checks += agreement_gate(
+            published,
+            reference,
+            domain_of(job.table_schema),
+            label_name=job.table_schema.label.name,
+            noisy=noisy,
+        ).checks
+    report = expectations.GateReport(checks=tuple(checks))
+    if not report.passed or published is None:
+        failed = "; ".join(check.title for check in report.failed_checks) or "rows are readable"
         raise Withheld("OUTPUT_GATE", f"the synthetic rows break these rules: {failed}")
     return report
 

@@ -70,6 +70,9 @@ class MethodEntry:
         What it is meant for.
     config
         Its settings.
+    histograms
+        Name of its statistic that counts codes by label
+        (`tasks.synthesizers.statistics.cell_histograms`), None where it has none.
     proven, published
         Module and class of each form, None where there is none. They are loaded when they are
         bound, as some need seconds to load.
@@ -81,6 +84,7 @@ class MethodEntry:
     source: str
     data_kinds: tuple[DataKind, ...]
     config: type[BaseModel]
+    histograms: str | None = None
     proven: tuple[str, str] | None = None
     published: tuple[str, str] | None = None
 
@@ -101,6 +105,7 @@ METHODS: tuple[MethodEntry, ...] = (
         source='Madl et al., "Approximate, Adapt, Anonymize (3A)", Algorithm 2',
         data_kinds=_ALL,
         config=ClustMixConfig,
+        histograms="cell_histograms",
         proven=("clustmix.synthesizer", "ClustMix"),
         published=("clustmix.published.coded", "CodedPublishedClustMix"),
     ),
@@ -133,6 +138,7 @@ METHODS: tuple[MethodEntry, ...] = (
         source="One Gaussian release of all feature-by-label histograms",
         data_kinds=(DataKind.TABLES, DataKind.ITEMS),
         config=NaiveBayesConfig,
+        histograms="feature_by_label_histograms",
         proven=("naive_bayes", "NaiveBayes"),
     ),
     MethodEntry(
@@ -143,6 +149,7 @@ METHODS: tuple[MethodEntry, ...] = (
         "noisy histograms of each cluster",
         data_kinds=_ALL,
         config=DpKMeansConfig,
+        histograms="cluster_histograms",
         proven=("dp_kmeans", "DpKMeans"),
     ),
     MethodEntry(

@@ -144,7 +144,7 @@ def test_a_release_that_failed_after_its_seal_goes_on_from_there(installation):
     assert [e.state.value for e in ledger_of(installation).entries()] == ["published"]
 
 
-def test_a_withheld_measurement_is_not_measured_again_unasked(installation):
+def test_rows_that_the_gate_stops_are_sampled_again_from_the_same_measurement(installation):
     site = made.write_site(installation)
     failed = Withheld("OUTPUT_GATE", "the synthetic rows break these rules: made up")
     with (
@@ -153,14 +153,9 @@ def test_a_withheld_measurement_is_not_measured_again_unasked(installation):
     ):
         made.release_without_engine(site)
     (entry,) = ledger_of(installation).entries()
-    assert entry.state == "withheld"
-    with pytest.raises(Withheld) as caught:
-        made.release_without_engine(site)
-    assert str(caught.value) == (
-        f"MEASUREMENT_WITHHELD: release {entry.release_id} of the same table was withheld; a "
-        "measurement with new noise is possible (--new-draw) and is charged again"
-    )
-    assert len(ledger_of(installation).entries()) == 1
+    assert entry.state == "sealed"
+    outcome = made.release_without_engine(site)
+    assert (outcome.release_id, outcome.charged_rho) == (entry.release_id, "0")
 
 
 def test_a_sealed_release_is_published_without_its_table(installation, capsys):

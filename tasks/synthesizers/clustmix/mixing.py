@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm, qmc
 
+from tasks.synthesizers.clustmix.config import PUBLIC_SEED
 from tasks.synthesizers.clustmix.dependence import Dependence, rake, tilted, tilts
 from tasks.synthesizers.clustmix.label_model import LabelModel, label_probabilities
 from tasks.synthesizers.features import FeatureMap
@@ -22,8 +24,8 @@ from tasks.synthesizers.marginals import (
     to_marginals,
 )
 
-_RAKING_SAMPLE = 2_000
-"""Factor draws over which the tilted marginals are matched."""
+_RAKING_POINTS_LOG2 = 11
+"""Binary logarithm of the number of factors over which the tilted marginals are matched."""
 
 _ROWS_AT_ONCE = 20_000
 
@@ -116,14 +118,14 @@ def sample_records(
     component = draw_codes(mixture.weights, n_rows, rng)
     factors = rng.standard_normal((n_rows, dependence.n_factors))
     column_tilts = tilts(dependence, feature_map, mixture.overall)
-    sample = rng.standard_normal((_RAKING_SAMPLE, dependence.n_factors))
+    points = _raking_points(dependence.n_factors)
     for index in np.unique(component):
         member = np.flatnonzero(component == index)
         start = 0
         for column, tilt in enumerate(column_tilts):
             marginal = mixture.marginals[index, start : start + len(tilt)]
             start += len(tilt)
-            base = rake(marginal, tilt, sample)
+            base = rake(marginal, tilt, points)
             for first in range(0, len(member), _ROWS_AT_ONCE):
                 rows = member[first : first + _ROWS_AT_ONCE]
                 weights = tilted(base, tilt, factors[rows])
@@ -134,3 +136,16 @@ def sample_records(
     )
     probabilities = label_probabilities(logits, np.exp(model.log_prior), sharpness=label_sharpness)
     return codes, draw_codes(probabilities, n_rows, rng)
+
+
+def _raking_points(n_factors: int) -> NDArray[np.float64]:
+    """Public points spread like standard normal draws, the same for every sample.
+
+    With points drawn anew, all rows of a sample would share their error in the marginals.
+    """
+    if n_factors == 0:
+        return np.zeros((1, 0))
+    # The seed is public, like the points.
+    uniform = qmc.Sobol(n_factors, rng=np.random.default_rng(PUBLIC_SEED))
+    points = uniform.random_base2(_RAKING_POINTS_LOG2)
+    return np.asarray(norm.ppf(np.clip(points, 1e-9, 1.0 - 1e-9)))

@@ -1,0 +1,322 @@
+"""Second half of the output gate: the published file says what was measured.
+
+The file is read back as a source is read, so that its codes are those that the hospital's own
+encoder would give. They are held against two things that a fault on the way to the file cannot
+touch, column by column and column by label:
+
+- a fresh sample from the sealed measurement, coded by its vocabulary: only sampling error lies
+  between the two, so nearly every fault of names, order or decoding is seen;
+- the sealed noisy counts of codes by label, where the method has such: noise, sampling error and
+  what a model may miss lie in between, so gross faults of the model or its sampler are seen.
+
+Both read released values alone: post-processing, free. All checks of a release together withhold
+an honest one with probability at most `FALSE_ALARM`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm
+
+from tasks.expectations import GateCheck, GateReport
+from tasks.metrics.agreement import (
+    CodedTable,
+    association,
+    association_scores,
+    inner,
+    noise_bound,
+    sampling_bound,
+    shares_by_label,
+    total_variation,
+)
+from tasks.synthesizers.encoded import EncodingDomain
+
+FALSE_ALARM = 1e-4
+"""Probability with which an honest release is withheld, at most."""
+
+REFERENCE_ROWS = 20_000
+"""Rows of the fresh sample that a file is compared with, at most as many as the file has."""
+
+MODEL_ALLOWANCE = 0.10
+"""Distance from the noisy counts of a column that is left to the model."""
+
+LABEL_ALLOWANCE = 0.02
+"""The same for the shares of the label levels, which every method takes from its counts."""
+
+LEAST_ASSOCIATION = 0.5
+"""Part of what the noisy counts say about the label that the rows must say as well."""
+
+_RARE_ROWS = 20
+"""Rows of a code and label that count as few."""
+
+_MANY_COLUMNS = 128
+"""Of more columns, such as pixels and items, the check says the worst and not each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoisyCounts:
+    """Sealed noisy counts of every code by label, in patients.
+
+    Parameters
+    ----------
+    by_label : float64 array of shape (C, one_hot_width)
+    noise_stddev
+        Standard deviation of the noise of one count.
+    """
+
+    by_label: NDArray[np.float64]
+    noise_stddev: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Comparison:
+    """A distance, how large it may be, and the faults that would stay below that."""
+
+    name: str
+    column: str
+    distance: float
+    bound: float
+    unseen: tuple[str, ...] = ()
+
+
+def agreement_gate(
+    published: CodedTable,
+    reference: CodedTable,
+    domain: EncodingDomain,
+    *,
+    label_name: str,
+    noisy: NoisyCounts | None,
+) -> GateReport:
+    """Hold the codes of a published file against its sealed measurement.
+
+    Parameters
+    ----------
+    published
+        The file, read back and encoded by the public schema.
+    reference
+        Codes freshly sampled from the sealed measurement, by the same conditions.
+    domain
+        Names and numbers of codes, as measured.
+    label_name
+        Name of the label column.
+    noisy
+        Sealed counts; None where the method has none or the rows were sampled under conditions.
+
+    Returns
+    -------
+    GateReport
+        Distances with their bounds. `GateCheck.unseen` names faults that are smaller than the
+        bound, and so would not be found.
+
+    Privacy
+    -------
+    Post-processing: reads synthetic rows and released values only.
+    """
+    n_labels, d = domain.n_labels, domain.n_columns
+    alarm = FALSE_ALARM / (3 * d + 5)
+    shares = [
+        shares_by_label(table, n_codes=domain.n_codes, n_labels=n_labels)
+        for table in (published, reference)
+    ]
+    sizes = (len(published), len(reference))
+    found = [
+        _label_shares(shares, sizes, label_name, alarm),
+        *_columns(shares, sizes, domain, alarm),
+        _by_label_together(published, reference, domain, label_name, alarm),
+    ]
+    if noisy is not None:
+        found += _against_counts(shares[0], len(published), domain, noisy, label_name, alarm)
+    return GateReport(checks=tuple(_merged(found)))
+
+
+def _label_shares(
+    shares: Sequence[Sequence[NDArray[np.float64]]],
+    sizes: tuple[int, int],
+    label_name: str,
+    alarm: float,
+) -> _Comparison:
+    first, second = (of_table[0].sum(axis=1) for of_table in shares)
+    bound = _bound(first, second, sizes, alarm)
+    return _Comparison(
+        name="label shares",
+        column=label_name,
+        distance=total_variation(first, second),
+        bound=bound,
+    )
+
+
+def _columns(
+    shares: Sequence[Sequence[NDArray[np.float64]]],
+    sizes: tuple[int, int],
+    domain: EncodingDomain,
+    alarm: float,
+) -> Iterator[_Comparison]:
+    for index, name in enumerate(domain.column_names):
+        first, second = (of_table[index] for of_table in shares)
+        marginals = (first.sum(axis=0), second.sum(axis=0))
+        bound = _bound(*marginals, sizes, alarm)
+        yield _Comparison(
+            name="marginal",
+            column=name,
+            distance=total_variation(*marginals),
+            bound=bound,
+            unseen=_unseen(marginals[1], domain, index, bound),
+        )
+        yield _Comparison(
+            name="marginal by label",
+            column=name,
+            distance=total_variation(first, second),
+            bound=_bound(first, second, sizes, alarm),
+        )
+
+
+def _bound(
+    first: NDArray[np.float64], second: NDArray[np.float64], sizes: tuple[int, int], alarm: float
+) -> float:
+    pooled = (first * sizes[0] + second * sizes[1]) / sum(sizes)
+    return sampling_bound(pooled, n_first=sizes[0], n_second=sizes[1], alarm=alarm)
+
+
+def _unseen(
+    marginal: NDArray[np.float64], domain: EncodingDomain, index: int, bound: float
+) -> tuple[str, ...]:
+    """Name the smallest fault of its kind in a column, where it need not show in the marginal.
+
+    The distance that a fault makes is found but for sampling error, which the bound contains.
+    """
+    present = marginal[: len(marginal) - domain.has_missing[index]]
+    if len(present) < 2:
+        return ()
+    if domain.numeric[index]:
+        fault, made = "bins shifted by one", total_variation(present, np.roll(present, 1))
+    else:
+        largest = np.sort(present)[-2:]
+        fault, made = "its two largest levels exchanged", float(largest[1] - largest[0])
+    return (fault,) if made < 2.0 * bound else ()
+
+
+def _by_label_together(
+    published: CodedTable,
+    reference: CodedTable,
+    domain: EncodingDomain,
+    label_name: str,
+    alarm: float,
+) -> _Comparison:
+    """Compare what all columns together say about the label; in standard errors.
+
+    One half of the reference gives the direction, the other is compared with the file.
+    """
+    guide, other = reference.halves()
+    tables = shares_by_label(guide, n_codes=domain.n_codes, n_labels=domain.n_labels)
+    expected = [np.outer(table.sum(axis=1), table.sum(axis=0)) for table in tables]
+    # About the log-odds of each code, which tell two distributions apart best; rare codes, whose
+    # odds are not known, count for less.
+    direction = [
+        said / (product + _RARE_ROWS / len(guide))
+        for said, product in zip(association(tables), expected, strict=True)
+    ]
+    scores = [association_scores(table, direction) for table in (published, other)]
+    error = float(np.sqrt(sum(score.var() / len(score) for score in scores)))
+    apart = abs(float(scores[0].mean() - scores[1].mean()))
+    # Scores that are all the same have no error, and nothing to compare.
+    distance = apart / error if error > 0.0 else 0.0
+    bound = float(norm.isf(alarm / 2.0))
+    visible = error > 0.0 and abs(scores[1].mean() - inner(direction, expected)) > (
+        2.0 * bound * error
+    )
+    return _Comparison(
+        name="columns by label, together (standard errors)",
+        column=label_name,
+        distance=distance,
+        bound=bound,
+        unseen=() if visible else ("label independent of the columns",),
+    )
+
+
+def _against_counts(
+    shares: Sequence[NDArray[np.float64]],
+    n_rows: int,
+    domain: EncodingDomain,
+    noisy: NoisyCounts,
+    label_name: str,
+    alarm: float,
+) -> list[_Comparison]:
+    """Compare with the sealed counts: label shares, marginals, columns by label together."""
+    blocks = np.split(noisy.by_label, domain.one_hot_offsets[1:-1], axis=1)
+    by_label = np.mean([block.sum(axis=1) for block in blocks], axis=0)
+    n_patients = float(max(by_label.sum(), 1.0))
+    counted = [block / n_patients for block in blocks]
+    noise = noisy.noise_stddev / n_patients
+
+    def bound_of(
+        table: NDArray[np.float64], n_cells: int, stddev: float, allowance: float
+    ) -> float:
+        sampling = sampling_bound(table, n_first=n_rows, n_second=np.inf, alarm=alarm / 2.0)
+        return sampling + noise_bound(n_cells, noise_stddev=stddev, alarm=alarm / 2.0) + allowance
+
+    # A count by label is the mean over columns of sums of blocks.
+    of_label = noise * np.sqrt(domain.one_hot_width) / domain.n_columns
+    label = shares[0].sum(axis=1)
+    found = [
+        _Comparison(
+            name="label shares, noisy counts",
+            column=label_name,
+            distance=total_variation(label, by_label / n_patients),
+            bound=bound_of(label, domain.n_labels, of_label, LABEL_ALLOWANCE),
+        )
+    ]
+    for name, table, counts in zip(domain.column_names, shares, counted, strict=True):
+        marginal = table.sum(axis=0)
+        found.append(
+            _Comparison(
+                name="marginal, noisy counts",
+                column=name,
+                distance=total_variation(marginal, counts.sum(axis=0)),
+                bound=bound_of(
+                    marginal, len(marginal), noise * np.sqrt(domain.n_labels), MODEL_ALLOWANCE
+                ),
+            )
+        )
+    said = association(counted)
+    n_cells = sum(table.size for table in said)
+    signal = inner(said, said) - n_cells * noise**2
+    if signal >= n_cells * noise**2:
+        part = inner(association(shares), said) / signal
+        found.append(
+            _Comparison(
+                name="columns by label, together, noisy counts (part that is missing)",
+                column=label_name,
+                distance=max(1.0 - part, 0.0),
+                bound=1.0 - LEAST_ASSOCIATION,
+            )
+        )
+    return found
+
+
+def _merged(found: Sequence[_Comparison]) -> Iterator[GateCheck]:
+    """Yield a check for each comparison; of many columns, one for all of a name."""
+    by_name: dict[str, list[_Comparison]] = {}
+    for one in found:
+        by_name.setdefault(one.name, []).append(one)
+    for name, comparisons in by_name.items():
+        many = len(comparisons) > _MANY_COLUMNS
+        kept = [max(comparisons, key=lambda one: one.distance / one.bound)] if many else comparisons
+        for one in kept:
+            unseen = one.unseen
+            if many:
+                n_unseen = sum(bool(one.unseen) for one in comparisons)
+                unseen = (f"small faults of {n_unseen} columns",) if n_unseen else ()
+            passed = one.distance <= one.bound
+            yield GateCheck(
+                name=name,
+                column=one.column,
+                passed=passed,
+                detail=None if passed else f"found {one.distance:.3f}, expected {one.bound:.3f}",
+                distance=round(one.distance, 4),
+                bound=round(one.bound, 4),
+                unseen=unseen,
+            )

@@ -1,0 +1,114 @@
+"""Whether two coded tables can be samples of one distribution, and one of noisy counts of codes.
+
+Distances are total variation distances between tables of shares: a column's codes, or a column's
+codes by label. How far honest samples may lie apart is bounded without asymptotics: the distance
+is a function of independent rows, each of which moves it by at most one over its sample's size,
+so it exceeds its mean by t with probability at most ``exp(-2 t^2 / (1/n + 1/m))`` (McDiarmid
+1989). What an honest measurement adds is Gaussian noise, which is bounded in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodedTable:
+    """Codes of n rows.
+
+    Parameters
+    ----------
+    codes : uint16 array of shape (n, d)
+    label : uint16 array of shape (n,)
+    """
+
+    codes: NDArray[np.uint16]
+    label: NDArray[np.uint16]
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def halves(self) -> tuple[CodedTable, CodedTable]:
+        """Return the first and the second half of the rows."""
+        middle = len(self) // 2
+        return (
+            CodedTable(codes=self.codes[:middle], label=self.label[:middle]),
+            CodedTable(codes=self.codes[middle:], label=self.label[middle:]),
+        )
+
+
+def shares_by_label(
+    table: CodedTable, *, n_codes: Sequence[int], n_labels: int
+) -> list[NDArray[np.float64]]:
+    """Return, for each column, the share of each (label, code): arrays of shape (C, w)."""
+    label = table.label.astype(np.int64)
+    return [
+        np.bincount(label * width + table.codes[:, column], minlength=n_labels * width).reshape(
+            n_labels, width
+        )
+        / len(table)
+        for column, width in enumerate(n_codes)
+    ]
+
+
+def total_variation(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
+    """Half the sum of absolute differences of two tables of shares."""
+    return float(np.abs(first - second).sum() / 2.0)
+
+
+def sampling_bound(
+    shares: NDArray[np.float64], *, n_first: int, n_second: float, alarm: float
+) -> float:
+    """Distance that two samples of one distribution exceed with probability at most ``alarm``.
+
+    Parameters
+    ----------
+    shares
+        Shares of the cells, estimated from both samples.
+    n_first, n_second
+        Rows of each; ``inf`` where the shares of the second are known.
+    alarm
+        Probability, in (0, 1).
+    """
+    inverse = 1.0 / n_first + 1.0 / n_second
+    # The mean of |a - b| is at most its standard deviation.
+    mean = float(np.sqrt(shares * (1.0 - shares) * inverse).sum() / 2.0)
+    return mean + float(np.sqrt(inverse * np.log(1.0 / alarm) / 2.0))
+
+
+def noise_bound(n_cells: int, *, noise_stddev: float, alarm: float) -> float:
+    """Half the absolute sum of Gaussian noise that is exceeded with probability at most ``alarm``.
+
+    The sum has mean ``n sqrt(2/pi) sigma``, and is Lipschitz with constant ``sqrt(n)`` in the
+    noise (concentration of Gaussian measure).
+    """
+    mean = n_cells * np.sqrt(2.0 / np.pi)
+    return float(noise_stddev * (mean + np.sqrt(2.0 * n_cells * np.log(1.0 / alarm))) / 2.0)
+
+
+def association(by_label: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
+    """Return what each column says about the label: joint shares less the product of the margins.
+
+    All of it is zero where the label is independent of the columns, and changes its sign where two
+    levels are exchanged.
+    """
+    return [table - np.outer(table.sum(axis=1), table.sum(axis=0)) for table in by_label]
+
+
+def association_scores(
+    table: CodedTable, direction: Sequence[NDArray[np.float64]]
+) -> NDArray[np.float64]:
+    """Return how well the label of each row goes with its columns, along a public direction."""
+    scores = np.zeros(len(table))
+    for column, weights in enumerate(direction):
+        scores += weights[table.label, table.codes[:, column]]
+    return scores
+
+
+def inner(first: Sequence[NDArray[np.float64]], second: Sequence[NDArray[np.float64]]) -> float:
+    """Inner product of two lists of tables."""
+    return float(sum((a * b).sum() for a, b in zip(first, second, strict=True)))

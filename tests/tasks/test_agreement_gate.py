@@ -1,0 +1,237 @@
+"""The output gate against what was sealed: honest releases pass, planted faults are withheld."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from privacy.errors import Withheld
+from privacy.randomness import SeededNoise
+from storage.schema import TableSchema
+from tasks.agreement_gate import NoisyCounts, agreement_gate
+from tasks.encoding import decode, domain_of
+from tasks.metrics.agreement import CodedTable, noise_bound, sampling_bound, total_variation
+from tasks.publish_steps import output_gate
+from tasks.published_tables import table_files
+from tasks.synthesizers.base import measure
+from tasks.synthesizers.curator import Curator, InProcessCompute
+from tasks.synthesizers.encoded import N_FOLDS, EncodedRows
+from tasks.synthesizers.naive_bayes import HISTOGRAMS, NaiveBayes
+
+N_ROWS = 20_000
+MU = 0.27  # about epsilon 1 at delta 1e-5
+WARDS = ["icu", "surgery", "medicine", "elsewhere"]
+LABEL = {
+    "name": "outcome",
+    "levels": [{"name": name, "values": []} for name in ("well", "ill", "dead")],
+}
+KINDS = {
+    "table": {
+        "columns": [
+            {"name": "age", "kind": "integer", "lower": 0, "upper": 99, "bins": 10},
+            {"name": "ward", "kind": "categorical", "levels": WARDS},
+            {"name": "before", "kind": "categorical", "levels": WARDS},
+            {"name": "smoker", "kind": "categorical", "levels": ["y", "n"], "missing": ["?"]},
+        ],
+        "label": LABEL,
+    },
+    "image": {"image": {"height": 3, "width": 3, "gray_levels": 4}, "label": LABEL},
+    "items": {"items": ["insulin", "statin", "heparin", "iron"], "label": LABEL},
+}
+
+
+def schema_of(kind):
+    return TableSchema.model_validate(KINDS[kind])
+
+
+def rows_of(domain, n, rng):
+    """Records whose columns differ from each other and go with the label."""
+    label = rng.choice(3, n, p=[0.6, 0.3, 0.1])
+    tilt = 0.15 + 0.6 * np.arange(domain.n_columns) / domain.n_columns
+    codes = np.stack(
+        [
+            np.minimum(rng.binomial(w - 1, np.clip(tilt[j] + 0.1 * label, 0, 1)), w - 1)
+            for j, w in enumerate(domain.n_codes)
+        ],
+        axis=1,
+    )
+    return codes.astype(np.uint16), label.astype(np.uint16)
+
+
+class Sealed:
+    """A measurement by naive Bayes of made-up records."""
+
+    def __init__(self, kind, *, n_patients=N_ROWS, seed=0):
+        rng = np.random.default_rng(seed)
+        self.schema = schema_of(kind)
+        self.domain = domain_of(self.schema)
+        codes, label = rows_of(self.domain, n_patients, rng)
+        self.rows = EncodedRows(
+            codes=codes,
+            label=label,
+            weight=np.ones(n_patients),
+            fold=(np.arange(n_patients) % N_FOLDS).astype(np.uint8),
+        )
+        self.method = NaiveBayes(self.domain)
+
+    def measured(self, seed):
+        plan, kept = self.method.plan(mu=MU), {}
+        curator = Curator(
+            plan=plan,
+            compute=InProcessCompute([self.rows]),
+            noise_source=SeededNoise(seed),
+            seal=kept.__setitem__,
+        )
+        released = measure(self.method, curator, mu=MU)
+        root = np.sqrt(self.domain.n_columns)
+        noisy = NoisyCounts(
+            by_label=kept[HISTOGRAMS].values[:, 0] * (root / plan[HISTOGRAMS].scale),
+            noise_stddev=float(plan[HISTOGRAMS].unit_noise_stddev * root),
+        )
+        return released, noisy
+
+    def sample(self, released, n_rows, rng):
+        codes, label = self.method.sample(released, n_rows=n_rows, rng=rng)
+        return CodedTable(codes=codes, label=label)
+
+
+@pytest.fixture(scope="module", params=list(KINDS))
+def honest(request):
+    """A kind of data, its gate as the release calls it, and an honest frame."""
+    sealed, rng = Sealed(request.param), np.random.default_rng(1)
+    released, noisy = sealed.measured(2)
+    reference = sealed.sample(released, N_ROWS, rng)
+    rows = sealed.sample(released, N_ROWS, rng)
+    frame = decode(rows.codes, rows.label, sealed.schema, rng=rng)
+    job = SimpleNamespace(table_schema=sealed.schema, rows=N_ROWS)
+
+    def gate(changed):
+        return output_gate(job, table_files(changed, sealed.schema), reference, noisy)
+
+    return request.param, gate, frame
+
+
+def exchanged(series, first, second):
+    return series.replace({first: second, second: first})
+
+
+def independent(frame):
+    return frame.assign(outcome=frame["outcome"].sample(frac=1, random_state=0).to_numpy())
+
+
+def columns_exchanged(first, second):
+    return lambda frame: frame.assign(**{first: frame[second], second: frame[first]})
+
+
+FAULTS = {
+    "all": {
+        "two label levels": lambda f: f.assign(outcome=exchanged(f["outcome"], "well", "ill")),
+        "two of three": lambda f: f.assign(outcome=exchanged(f["outcome"], "ill", "dead")),
+        "independent labels": independent,
+    },
+    "table": {
+        "levels permuted": lambda f: f.assign(
+            ward=f["ward"].replace(dict(zip(WARDS, WARDS[1:] + WARDS[:1], strict=True)))
+        ),
+        "bins shifted": lambda f: f.assign(age=(f["age"] + 10).clip(upper=99)),
+        "columns exchanged": columns_exchanged("ward", "before"),
+        "constant column": lambda f: f.assign(smoker="n"),
+        "missing as a level": lambda f: f.assign(smoker=f["smoker"].replace("?", "y")),
+    },
+    "image": {
+        "grays shifted": lambda f: f.assign(
+            **{n: (f[n].astype(int) + 85).clip(upper=255).astype("uint8") for n in ["pixel_01_01"]}
+        ),
+        "pixels exchanged": columns_exchanged("pixel_00_00", "pixel_02_02"),
+        "constant pixel": lambda f: f.assign(pixel_01_01=f["pixel_01_01"].dtype.type(0)),
+    },
+    "items": {
+        "absent for present": lambda f: f.assign(insulin=exchanged(f["insulin"], "0", "1")),
+        "items exchanged": columns_exchanged("insulin", "iron"),
+        "constant item": lambda f: f.assign(iron="1"),
+    },
+}
+
+
+def test_an_honest_file_passes_and_says_how_near_it_is(honest):
+    _, gate, frame = honest
+    compared = [check for check in gate(frame).checks if check.bound is not None]
+    assert len(compared) > 5
+    assert all(check.distance <= check.bound for check in compared)
+
+
+def test_each_planted_fault_is_withheld_by_name(honest):
+    kind, gate, frame = honest
+    for name, plant in {**FAULTS["all"], **FAULTS[kind]}.items():
+        changed = plant(frame)
+        assert not changed.equals(frame), name
+        with pytest.raises(Withheld, match="OUTPUT_GATE") as caught:
+            gate(changed)
+        touched = [c for c in frame if not changed[c].equals(frame[c])]
+        assert any(column in str(caught.value) for column in touched), name
+
+
+def test_a_csv_file_that_differs_from_the_parquet_file_is_withheld(honest):
+    _, _, frame = honest
+    sealed = Sealed(honest[0])
+    files = table_files(frame, sealed.schema)
+    changed = frame.assign(outcome=exchanged(frame["outcome"], "well", "ill"))
+    files["synthetic.csv"] = table_files(changed, sealed.schema)["synthetic.csv"]
+    job = SimpleNamespace(table_schema=sealed.schema, rows=N_ROWS)
+    with pytest.raises(Withheld, match="files"):
+        output_gate(job, files, CodedTable(codes=None, label=None), None)
+
+
+def test_a_sampler_that_forgets_the_label_is_seen_in_the_noisy_counts():
+    # File and reference come from the same wrong sampler: only what was sealed tells.
+    sealed, rng = Sealed("table"), np.random.default_rng(5)
+    released, noisy = sealed.measured(6)
+    table, other = (sealed.sample(released, N_ROWS, rng) for _ in range(2))
+    wrong = [CodedTable(codes=t.codes, label=rng.permutation(t.label)) for t in (table, other)]
+    report = agreement_gate(*wrong, sealed.domain, label_name="outcome", noisy=noisy)
+    assert [c.name for c in report.failed_checks] == [
+        "columns by label, together, noisy counts (part that is missing)"
+    ]
+
+
+def test_a_fault_that_does_not_show_is_named():
+    sealed, rng = Sealed("table"), np.random.default_rng(7)
+    released, noisy = sealed.measured(8)
+    few = [sealed.sample(released, 60, rng) for _ in range(2)]
+    report = agreement_gate(*few, sealed.domain, label_name="outcome", noisy=noisy)
+    unseen = {c.column: c.unseen for c in report.checks if c.name == "marginal"}
+    assert unseen["age"] == ("bins shifted by one",)
+    assert unseen["ward"] == ("its two largest levels exchanged",)
+
+
+def honest_releases(kind, n_releases):
+    sealed, rng = Sealed(kind, n_patients=2_000), np.random.default_rng(9)
+    for seed in range(n_releases):
+        released, noisy = sealed.measured(seed)
+        table, reference = (sealed.sample(released, 1_000, rng) for _ in range(2))
+        yield agreement_gate(table, reference, sealed.domain, label_name="outcome", noisy=noisy)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "n_releases", [60, pytest.param(2_000, marks=pytest.mark.integration)], ids=["few", "many"]
+)
+def test_honest_releases_pass(kind, n_releases):
+    # One alarm in 2,000 has a probability of at most 0.18 at the stated rate, two of 0.02.
+    alarms = sum(not report.passed for report in honest_releases(kind, n_releases))
+    assert alarms <= 1
+
+
+def test_the_bounds_hold_and_are_not_far_from_what_they_bound():
+    rng, shares, alarm = np.random.default_rng(10), np.array([0.5, 0.3, 0.15, 0.05]), 0.01
+    n, m, repetitions = 400, 900, 2_000
+    first = rng.multinomial(n, shares, repetitions) / n
+    second = rng.multinomial(m, shares, repetitions) / m
+    distances = [total_variation(a, b) for a, b in zip(first, second, strict=True)]
+    bound = sampling_bound(shares, n_first=n, n_second=m, alarm=alarm)
+    assert np.mean(np.array(distances) > bound) <= alarm
+    assert np.quantile(distances, 1 - alarm) > bound / 2
+    noise = np.abs(rng.normal(0, 0.02, (repetitions, 30))).sum(axis=1) / 2
+    bound = noise_bound(30, noise_stddev=0.02, alarm=alarm)
+    assert np.mean(noise > bound) <= alarm
+    assert np.quantile(noise, 1 - alarm) > bound / 2

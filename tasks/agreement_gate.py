@@ -39,7 +39,7 @@ FALSE_ALARM = 1e-4
 """Probability with which an honest release is withheld, at most."""
 
 REFERENCE_ROWS = 20_000
-"""Rows of the fresh sample that a file is compared with, at most as many as the file has."""
+"""Rows of a fresh sample that a file is compared with, at most as many as the file has."""
 
 MODEL_ALLOWANCE = 0.10
 """Distance from the noisy counts of a column that is left to the model."""
@@ -88,6 +88,7 @@ def agreement_gate(
     reference: CodedTable,
     domain: EncodingDomain,
     *,
+    guide: CodedTable,
     label_name: str,
     noisy: NoisyCounts | None,
 ) -> GateReport:
@@ -101,6 +102,9 @@ def agreement_gate(
         Codes freshly sampled from the sealed measurement, by the same conditions.
     domain
         Names and numbers of codes, as measured.
+    guide
+        A second such sample, independent of the first: it says in which direction all columns
+        together are compared by label.
     label_name
         Name of the label column.
     noisy
@@ -126,7 +130,7 @@ def agreement_gate(
     found = [
         _label_shares(shares, sizes, label_name, alarm),
         *_columns(shares, sizes, domain, alarm),
-        _by_label_together(published, reference, domain, label_name, alarm),
+        _by_label_together(published, reference, guide, domain, label_name, alarm),
     ]
     if noisy is not None:
         found += _against_counts(shares[0], len(published), domain, noisy, label_name, alarm)
@@ -202,15 +206,12 @@ def _unseen(
 def _by_label_together(
     published: CodedTable,
     reference: CodedTable,
+    guide: CodedTable,
     domain: EncodingDomain,
     label_name: str,
     alarm: float,
 ) -> _Comparison:
-    """Compare what all columns together say about the label; in standard errors.
-
-    One half of the reference gives the direction, the other is compared with the file.
-    """
-    guide, other = reference.halves()
+    """Compare what all columns together say about the label; in standard errors."""
     tables = shares_by_label(guide, n_codes=domain.n_codes, n_labels=domain.n_labels)
     expected = [np.outer(table.sum(axis=1), table.sum(axis=0)) for table in tables]
     # About the log-odds of each code, which tell two distributions apart best; rare codes, whose
@@ -219,7 +220,7 @@ def _by_label_together(
         said / (product + _RARE_ROWS / len(guide))
         for said, product in zip(association(tables), expected, strict=True)
     ]
-    scores = [association_scores(table, direction) for table in (published, other)]
+    scores = [association_scores(table, direction) for table in (published, reference)]
     error = float(np.sqrt(sum(score.var() / len(score) for score in scores)))
     apart = abs(float(scores[0].mean() - scores[1].mean()))
     # Scores that are all the same have no error, and nothing to compare.

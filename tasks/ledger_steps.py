@@ -245,9 +245,10 @@ def advance(
 def closing(site: Site, entry: LedgerEntry) -> Iterator[None]:
     """Close the entry of a run that stops, by how far it came; nothing is given back once read.
 
-    A run that must not be published is withheld. One whose rows the gate has stopped, or that failed after its measurement was sealed
-    leaves the entry open: the next run of the same request goes on from there. What cannot be
-    noted now, on a full disk for example, is noted by the next `clean_up`.
+    A run that must not be published is withheld. One whose rows the gate has stopped, or that
+    failed after its measurement was sealed, leaves the entry open: the next run of the same
+    request goes on from there. What cannot be noted now, on a full disk for example, is noted by
+    the next `clean_up`.
     """
     try:
         yield

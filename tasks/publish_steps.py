@@ -64,9 +64,11 @@ def prepare(
         tables = table_files(frame, job.table_schema)
     with stage("output-gate"):
         n_rows = min(job.rows, REFERENCE_ROWS)
-        reference = sample_rows(job, released, rng, conditions, n_rows=n_rows)
+        reference, guide = (
+            sample_rows(job, released, rng, conditions, n_rows=n_rows) for _ in range(2)
+        )
         noisy = None if conditions else noisy_counts(job, measurement)
-        gate = output_gate(job, tables, reference, noisy)
+        gate = output_gate(job, tables, reference, guide, noisy)
     with stage("report"):
         record = measurement.record
         origin = record.release_id if record.release_id != job.ref.release_id else None
@@ -193,6 +195,7 @@ def output_gate(
     job: ReleaseJob,
     tables: Mapping[str, bytes],
     reference: CodedTable,
+    guide: CodedTable,
     noisy: NoisyCounts | None,
 ) -> expectations.GateReport:
     """Check the files that will be published; refuse to go on if a check fails.
@@ -212,6 +215,7 @@ def output_gate(
             published,
             reference,
             domain_of(job.table_schema),
+            guide=guide,
             label_name=job.table_schema.label.name,
             noisy=noisy,
         ).checks

@@ -32,14 +32,6 @@ class CodedTable:
     def __len__(self) -> int:
         return len(self.label)
 
-    def halves(self) -> tuple[CodedTable, CodedTable]:
-        """Return the first and the second half of the rows."""
-        middle = len(self) // 2
-        return (
-            CodedTable(codes=self.codes[:middle], label=self.label[:middle]),
-            CodedTable(codes=self.codes[middle:], label=self.label[middle:]),
-        )
-
 
 def shares_by_label(
     table: CodedTable, *, n_codes: Sequence[int], n_labels: int

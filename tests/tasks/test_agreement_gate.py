@@ -95,18 +95,25 @@ class Sealed:
         return CodedTable(codes=codes, label=label)
 
 
+def gate_of(tables, sealed, noisy):
+    published, reference, guide = tables
+    return agreement_gate(
+        published, reference, sealed.domain, guide=guide, label_name="outcome", noisy=noisy
+    )
+
+
 @pytest.fixture(scope="module", params=list(KINDS))
 def honest(request):
     """A kind of data, its gate as the release calls it, and an honest frame."""
     sealed, rng = Sealed(request.param), np.random.default_rng(1)
     released, noisy = sealed.measured(2)
-    reference = sealed.sample(released, N_ROWS, rng)
+    reference, guide = (sealed.sample(released, N_ROWS, rng) for _ in range(2))
     rows = sealed.sample(released, N_ROWS, rng)
     frame = decode(rows.codes, rows.label, sealed.schema, rng=rng)
     job = SimpleNamespace(table_schema=sealed.schema, rows=N_ROWS)
 
     def gate(changed):
-        return output_gate(job, table_files(changed, sealed.schema), reference, noisy)
+        return output_gate(job, table_files(changed, sealed.schema), reference, guide, noisy)
 
     return request.param, gate, frame
 
@@ -179,16 +186,16 @@ def test_a_csv_file_that_differs_from_the_parquet_file_is_withheld(honest):
     files["synthetic.csv"] = table_files(changed, sealed.schema)["synthetic.csv"]
     job = SimpleNamespace(table_schema=sealed.schema, rows=N_ROWS)
     with pytest.raises(Withheld, match="files"):
-        output_gate(job, files, CodedTable(codes=None, label=None), None)
+        output_gate(job, files, None, None, None)
 
 
 def test_a_sampler_that_forgets_the_label_is_seen_in_the_noisy_counts():
     # File and reference come from the same wrong sampler: only what was sealed tells.
     sealed, rng = Sealed("table"), np.random.default_rng(5)
     released, noisy = sealed.measured(6)
-    table, other = (sealed.sample(released, N_ROWS, rng) for _ in range(2))
-    wrong = [CodedTable(codes=t.codes, label=rng.permutation(t.label)) for t in (table, other)]
-    report = agreement_gate(*wrong, sealed.domain, label_name="outcome", noisy=noisy)
+    right = (sealed.sample(released, N_ROWS, rng) for _ in range(3))
+    wrong = [CodedTable(codes=t.codes, label=rng.permutation(t.label)) for t in right]
+    report = gate_of(wrong, sealed, noisy)
     assert [c.name for c in report.failed_checks] == [
         "columns by label, together, noisy counts (part that is missing)"
     ]
@@ -197,8 +204,8 @@ def test_a_sampler_that_forgets_the_label_is_seen_in_the_noisy_counts():
 def test_a_fault_that_does_not_show_is_named():
     sealed, rng = Sealed("table"), np.random.default_rng(7)
     released, noisy = sealed.measured(8)
-    few = [sealed.sample(released, 60, rng) for _ in range(2)]
-    report = agreement_gate(*few, sealed.domain, label_name="outcome", noisy=noisy)
+    few = [sealed.sample(released, 60, rng) for _ in range(3)]
+    report = gate_of(few, sealed, noisy)
     unseen = {c.column: c.unseen for c in report.checks if c.name == "marginal"}
     assert unseen["age"] == ("bins shifted by one",)
     assert unseen["ward"] == ("its two largest levels exchanged",)
@@ -208,8 +215,7 @@ def honest_releases(kind, n_releases):
     sealed, rng = Sealed(kind, n_patients=2_000), np.random.default_rng(9)
     for seed in range(n_releases):
         released, noisy = sealed.measured(seed)
-        table, reference = (sealed.sample(released, 1_000, rng) for _ in range(2))
-        yield agreement_gate(table, reference, sealed.domain, label_name="outcome", noisy=noisy)
+        yield gate_of([sealed.sample(released, 1_000, rng) for _ in range(3)], sealed, noisy)
 
 
 @pytest.mark.parametrize("kind", KINDS)

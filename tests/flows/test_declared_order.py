@@ -1,0 +1,309 @@
+"""Label levels keep their order from the site file to the bundle, also of an earlier program."""
+
+import json
+import random
+from unittest import mock
+
+import made_up_release as made
+import pandas as pd
+import pytest
+import yaml
+
+from flows.cli import main
+from flows.declared_order import publish_in_order
+from flows.publication import job_of_measurement, measurement_of, publish, resample
+from flows.request import job_of
+from flows.site import SiteFile, load_site
+from privacy.errors import ClustMixError, ConfigurationError, IntegrityError, Withheld
+from storage.keys import SigningKey
+from storage.manifest import Manifest, canonical_json
+from storage.measurements import Measurement, MeasurementRecord
+from storage.settings import load_settings
+from storage.vocabulary import Vocabulary
+from tasks import bundle, measure_steps, publish_steps, request_key
+from tasks.run import Site
+
+# Against the alphabet, and more survive than die.
+LEVELS = [{"name": "survived", "values": ["n"]}, {"name": "died", "values": ["y"]}]
+SCHEMA = {**made.SCHEMA, "label": {"name": "died", "levels": LEVELS, "positive": "died"}}
+SHARE_OF_DEATHS = made.N_POSITIVE / made.N_ROWS
+
+
+@pytest.fixture
+def installation(tmp_path, monkeypatch):
+    for name, value in made.environment_of(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def site_file(installation):
+    return made.write_site(installation, schema=SCHEMA, rows=4_000)
+
+
+def site():
+    return Site(settings=load_settings())
+
+
+def share_of_deaths(folder):
+    return float((pd.read_parquet(f"{folder}/synthetic.parquet")["died"] == "died").mean())
+
+
+def alphabetical(settings):
+    """A site file as the earlier program kept it: levels in a mapping, in canonical JSON."""
+    levels = {entry["name"]: entry["values"] for entry in settings["schema"]["label"]["levels"]}
+    label = {**settings["schema"]["label"], "levels": dict(sorted(levels.items()))}
+    return {**settings, "schema": {**settings["schema"], "label": label}}
+
+
+class EarlierProgram:
+    """Seals and publishes as the program did that kept no vocabulary."""
+
+    def __enter__(self):
+        key = request_key.request_key
+
+        def record(**fields):
+            fields = {**fields, "format_version": 1, "vocabulary": None}
+            return MeasurementRecord(**{**fields, "site": alphabetical(fields["site"])})
+
+        def key_of(secret, *, content_sha256, settings, code=None):
+            return key(
+                secret, content_sha256=content_sha256, settings=alphabetical(settings), code=code
+            )
+
+        def manifest(**fields):
+            return Manifest(**{**fields, "format_version": 1})
+
+        anything = mock.Mock(require=lambda schema: None)
+        self._patches = [
+            mock.patch.object(measure_steps, "MeasurementRecord", record),
+            mock.patch("tasks.ledger_steps.request_key", key_of),
+            mock.patch.object(bundle, "Manifest", manifest),
+            mock.patch.object(Measurement, "vocabulary", anything),
+            mock.patch.object(publish_steps, "agreement_gate", return_value=mock.Mock(checks=())),
+        ]
+        for patch in self._patches:
+            patch.start()
+        return self
+
+    def __exit__(self, *_):
+        for patch in self._patches:
+            patch.stop()
+
+
+@pytest.fixture
+def earlier(site_file):
+    """A release of the earlier program: sealed in one order, published in the other."""
+    with EarlierProgram():
+        outcome = made.release_without_engine(site_file)
+        # It publishes by the site file that it has sealed, as soon as another process does.
+        turned = resample(site(), outcome.release_id)
+    assert abs(share_of_deaths(turned.bundle) - (1 - SHARE_OF_DEATHS)) < 0.06
+    return outcome
+
+
+@pytest.fixture
+def key(installation):
+    return SigningKey.create(installation / "person.key")
+
+
+def test_the_declared_order_is_published_from_the_sealed_measurement(site_file):
+    outcome = made.release_without_engine(site_file)
+    assert abs(share_of_deaths(outcome.bundle) - SHARE_OF_DEATHS) < 0.06
+    assert made.release_without_engine(site_file).release_id == outcome.release_id
+    entry = site().ledger.entries()[0]
+    measurement = measurement_of(site(), entry)
+    assert measurement.vocabulary.label.codes == ("survived", "died")
+    job = job_of_measurement(measurement, outcome.release_id)
+    assert job.table_schema.label.level_names == ("survived", "died")
+
+
+def test_a_schema_that_differs_from_the_vocabulary_is_refused_by_name():
+    schema = SiteFile.model_fields["table_schema"].annotation.model_validate(SCHEMA)
+    vocabulary = Vocabulary.of(schema)
+    vocabulary.require(schema)
+    for change, name in (
+        ({"label": {**SCHEMA["label"], "levels": LEVELS[::-1]}}, "died"),
+        ({"columns": SCHEMA["columns"][::-1]}, "age"),
+        ({"columns": SCHEMA["columns"][:-1]}, "smoker"),
+        ({"columns": [{**SCHEMA["columns"][0], "bins": 5}, *SCHEMA["columns"][1:]]}, "age"),
+    ):
+        other = type(schema).model_validate({**SCHEMA, **change})
+        with pytest.raises(IntegrityError, match=f"VOCABULARY_MISMATCH: {name}: "):
+            vocabulary.require(other)
+
+
+def shuffled(value, rng):
+    """The same document with the keys of every mapping in another order."""
+    if isinstance(value, dict):
+        items = [(name, shuffled(inner, rng)) for name, inner in value.items()]
+        rng.shuffle(items)
+        return dict(items)
+    return [shuffled(inner, rng) for inner in value] if isinstance(value, list) else value
+
+
+def test_the_order_of_keys_in_a_stored_document_means_nothing(site_file, installation):
+    first = made.release_without_engine(site_file)
+    for seed in range(20):
+        shuffles_mean_nothing(first, site_file, installation, random.Random(seed))  # noqa: S311
+
+
+def shuffles_mean_nothing(first, site_file, installation, rng):
+    site_file.write_text(
+        yaml.safe_dump(shuffled(yaml.safe_load(site_file.read_text()), rng), sort_keys=False)
+    )
+    job = job_of(load_site(site_file), first.release_id)
+    settings = job_of_measurement(site().measurements.open(first.release_id), first.release_id)
+    assert canonical_json(job.measurement_settings) == canonical_json(settings.measurement_settings)
+
+    stored = site().measurements.open(first.release_id)
+    record = stored.record.model_dump(mode="json")
+    again = MeasurementRecord.model_validate_json(json.dumps(shuffled(record, rng)))
+    assert again == stored.record
+    for kept in (stored.record, again):
+        job = job_of_measurement(mock.Mock(site=kept.site, record=kept), first.release_id)
+        kept.vocabulary.require(job.table_schema)
+        assert (
+            job.table_schema.model_dump_json()
+            == load_site(site_file).table_schema.model_dump_json()
+        )
+    published = json.loads((installation / first.bundle / "schema.json").read_text())
+    read = type(job.table_schema).model_validate(shuffled(published, rng))
+    assert read.model_dump_json() == job.table_schema.model_dump_json()
+
+
+def test_two_orders_of_label_levels_are_two_requests(site_file, installation):
+    first = made.release_without_engine(site_file)
+    label = {**SCHEMA["label"], "levels": LEVELS[::-1]}
+    other = made.write_site(installation, schema={**SCHEMA, "label": label}, rows=4_000)
+    assert made.release_without_engine(other).release_id != first.release_id
+
+
+def test_the_measurement_of_an_earlier_program_is_not_published_without_an_order(earlier, capsys):
+    with pytest.raises(IntegrityError, match=r"ORDER_UNKNOWN: .*--site"):
+        resample(site(), earlier.release_id)
+
+
+def test_it_is_published_in_the_order_of_a_site_file_at_no_charge(
+    earlier, site_file, key, installation, capsys
+):
+    before = site().ledger.entries()
+    assert (
+        main(
+            [
+                "publish",
+                earlier.release_id,
+                "--site",
+                str(site_file),
+                "--key",
+                str(installation / "person.key"),
+                "--json",
+            ]
+        )
+        == 0
+    )
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["charged_rho"] == "0"
+    assert abs(share_of_deaths(answer["bundle"]) - SHARE_OF_DEATHS) < 0.06
+    manifest = json.loads((installation / answer["bundle"] / "manifest.json").read_text())
+    assert manifest["order_declared_by"] == key.key_id
+    assert manifest["resampled_from"] == earlier.release_id
+    assert site().ledger.entries() == before
+    # From now on the measurement is sampled like any other.
+    assert (
+        abs(share_of_deaths(resample(site(), earlier.release_id).bundle) - SHARE_OF_DEATHS) < 0.06
+    )
+
+
+def test_a_sealed_one_is_published_under_its_own_id(site_file, key):
+    with EarlierProgram():
+        with (
+            mock.patch.object(publish_steps, "sample_rows", side_effect=RuntimeError),
+            pytest.raises(ClustMixError),
+        ):
+            made.release_without_engine(site_file)
+    (entry,) = site().ledger.entries()
+    with pytest.raises(IntegrityError, match="ORDER_UNKNOWN"):
+        publish(site(), entry.release_id)
+    outcome = publish_in_order(site(), entry.release_id, load_site(site_file), key=key)
+    assert outcome.release_id == entry.release_id
+    assert abs(share_of_deaths(outcome.bundle) - SHARE_OF_DEATHS) < 0.06
+
+
+def test_another_site_file_and_a_second_order_are_refused(earlier, site_file, key, installation):
+    publish_in_order(site(), earlier.release_id, load_site(site_file), key=key)
+    label = {**SCHEMA["label"], "levels": LEVELS[::-1]}
+    turned = made.write_site(installation, schema={**SCHEMA, "label": label}, rows=4_000)
+    with pytest.raises(IntegrityError, match="ORDER_DECLARED"):
+        publish_in_order(site(), earlier.release_id, load_site(turned), key=key)
+    other = made.write_site(installation, schema=SCHEMA, rows=4_000, privacy={"epsilon": 2.0})
+    with pytest.raises(ConfigurationError, match="OTHER_SITE_FILE"):
+        publish_in_order(site(), earlier.release_id, load_site(other), key=key)
+
+
+def test_the_same_table_is_not_charged_again_without_saying_so(earlier, site_file):
+    n_entries = len(site().ledger.entries())
+    with pytest.raises(
+        ConfigurationError, match=f"MEASURED_BEFORE: .*publish {earlier.release_id}"
+    ):
+        made.release_without_engine(site_file)
+    assert len(site().ledger.entries()) == n_entries
+    assert not made.release_without_engine(site_file, new_draw=True).reused
+
+
+def test_bundles_of_an_earlier_program_are_called_suspect(
+    earlier, installation, key, site_file, capsys
+):
+    bundle_of = str(installation / earlier.bundle)
+    assert main(["verify", bundle_of]) == 1
+    assert "Suspect" in capsys.readouterr().out
+    assert main(["verify", bundle_of, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["suspect"] is True
+    assert main(["doctor", "--json"]) == 1
+    findings = {f["name"]: f for f in json.loads(capsys.readouterr().out)}
+    assert not findings["label order"]["good"]
+    assert earlier.release_id in findings["label order"]["text"]
+    assert "clustmix revoke" in findings["label order"]["text"]
+
+    good = publish_in_order(site(), earlier.release_id, load_site(site_file), key=key)
+    officers = load_settings().key_folder / "officers"
+    officers.mkdir(mode=0o700, exist_ok=True)
+    (officers / "person.pub").write_bytes((installation / "person.pub").read_bytes())
+    revoke = [
+        "revoke",
+        earlier.release_id,
+        "--key",
+        str(installation / "person.key"),
+        "--reason",
+        "labels",
+    ]
+    assert main(revoke) == 0
+    # What was published in the declared order stands.
+    assert main(["verify", str(installation / good.bundle)]) == 0
+    assert main(["verify", bundle_of]) == 1
+    assert main(["doctor"]) == 0
+
+
+def test_one_that_states_its_order_takes_no_other(site_file, key):
+    outcome = made.release_without_engine(site_file)
+    with pytest.raises(IntegrityError, match="ORDER_KNOWN"):
+        publish_in_order(site(), outcome.release_id, load_site(site_file), key=key)
+
+
+def test_a_fault_between_measurement_and_file_is_withheld_and_costs_nothing_more(
+    site_file, installation
+):
+    def turned(codes, label, schema, *, rng):
+        frame = decode(codes, label, schema, rng=rng)
+        return frame.assign(died=frame["died"].replace({"died": "survived", "survived": "died"}))
+
+    decode = publish_steps.decode
+    with (
+        mock.patch.object(publish_steps, "decode", turned),
+        pytest.raises(Withheld, match="label shares: died"),
+    ):
+        made.release_without_engine(site_file)
+    assert not list((installation / "releases").glob("*/*/manifest.json"))
+    outcome = made.release_without_engine(site_file)
+    assert outcome.charged_rho == "0"

@@ -134,7 +134,6 @@ class _Benchmark:
         files, manifest = build_bundle(
             job,
             frame,
-            None,
             provenance=Provenance(
                 events=(claimed,),
                 ledger_entry="none: not a release",

@@ -136,7 +136,6 @@ class _Benchmark:
             job,
             table_files(frame, job.table_schema, {MARK_COLUMN: PUBLISHED_MARKER}),
             frame,
-            None,
             provenance=Provenance(
                 events=(claimed,),
                 ledger_entry="none: not a release",

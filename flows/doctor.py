@@ -175,8 +175,11 @@ def _ledger(settings: Settings) -> str:
 
 
 def _ledger_head(settings: Settings) -> str:
+    if os.path.lexists(settings.ledger_head_path.parent):
+        ensure_private_directory(settings.ledger_head_path.parent)
     # Before the journal, which may have grown since.
-    head = HeadFile(settings.ledger_head_path).read()
+    former = HeadFile(settings.former_ledger_head_path).read()
+    head = HeadFile(settings.ledger_head_path).read() or former
     if head is None:
         return _NONE_YET
     ledger = _open_ledger(settings)
@@ -187,6 +190,13 @@ def _ledger_head(settings: Settings) -> str:
             f"{settings.ledger_path}; restore its latest copy before the next release",
         )
     ledger.verify(expected_head=head)
+    if former is not None:
+        raise IntegrityError(
+            "LEDGER_HEAD_PUBLIC",
+            f"expected the head of the ledger where only its operator can read it, found it in "
+            f"{settings.releases}, which is read by others; run clustmix ledger verify, which "
+            "moves it",
+        )
     return f"row {head[0]} is in the ledger"
 
 

@@ -295,7 +295,11 @@ def _look_at_ledger(settings: Settings, status: Status) -> None:
     else:
         url = settings.ledger_url
         location = settings.ledger_path if url is None else url.get_secret_value()
-        ledger = LedgerDatabase(location, head_file=settings.ledger_head_path)
+        ledger = LedgerDatabase(
+            location,
+            head_file=settings.ledger_head_path,
+            former_head_file=settings.former_ledger_head_path,
+        )
         ledger.verify()
         rows = ledger.history()
         status.tell("ledger", True, f"{len(rows)} rows, verified")

@@ -6,7 +6,6 @@ byte, and nothing is drawn a second time. A draw that was begun and not sealed i
 can be continued, because a second draw of it is not in the plan.
 """
 
-import json
 import shutil
 import zipfile
 from collections.abc import Mapping
@@ -26,7 +25,7 @@ from storage.workspace import fsync_directory
 
 _BEGUN, _SEALED = "begun-", "sealed-"
 _STAGE = "stage-{:04d}.npz"
-_DRAWN = "drawn-{:04d}.json"
+_DRAWN, _RELEASED = "drawn-", "released-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,16 +109,16 @@ class Checkpoint:
         no_longer_needed : set of str
             Names of sealed draws that the released arrays stand for.
         """
-        self._write_whole(_DRAWN.format(number), json.dumps(dict(drawn)).encode("ascii"))
-        # The arrays last: with them the stage is finished.
-        self._write_whole(_STAGE.format(number), arrays_to_bytes(dict(released)))
+        counts = {_DRAWN + name: np.array(count) for name, count in drawn.items()}
+        arrays = {_RELEASED + name: values for name, values in released.items()}
+        # One file: the stage is finished with it and not before, wherever a run dies.
+        self._write_whole(_STAGE.format(number), arrays_to_bytes({**counts, **arrays}))
         for name in sorted(no_longer_needed):
             # In this order: a draw that was begun and is not sealed would stop everything.
             self._path(_BEGUN + name).unlink(missing_ok=True)
             self._path(f"{_SEALED}{name}.npz").unlink(missing_ok=True)
         for earlier in range(1, number):
             self._path(_STAGE.format(earlier)).unlink(missing_ok=True)
-            self._path(_DRAWN.format(earlier)).unlink(missing_ok=True)
 
     def progress(self) -> Progress | None:
         """Return where to go on, or None if a draw was begun and never sealed."""
@@ -136,11 +135,11 @@ class Checkpoint:
         contents = {name: self._path(f"{_SEALED}{name}.npz").read_bytes() for name in sealed}
         if not stages:
             return Progress(stages=0, released={}, drawn={}, sealed=contents)
-        drawn = json.loads(self._path(_DRAWN.format(stages)).read_bytes())
+        kept = arrays_of_bytes(self._path(_STAGE.format(stages)).read_bytes())
         return Progress(
             stages=stages,
-            released=arrays_of_bytes(self._path(_STAGE.format(stages)).read_bytes()),
-            drawn={str(name): int(count) for name, count in drawn.items()},
+            released=_named(kept, _RELEASED),
+            drawn={name: int(count) for name, count in _named(kept, _DRAWN).items()},
             sealed=contents,
         )
 
@@ -201,6 +200,11 @@ class CheckpointStore:
 
     def _folder(self, release_id: str) -> Path:
         return self._root / check_name(release_id)
+
+
+def _named(arrays: Mapping[str, NDArray[Any]], kind: str) -> dict[str, NDArray[Any]]:
+    """Return the arrays of one kind by their own names, in the order of the file."""
+    return {name.removeprefix(kind): a for name, a in arrays.items() if name.startswith(kind)}
 
 
 def draw_of_bytes(content: bytes) -> NDArray[np.int64]:

@@ -67,6 +67,8 @@ class LedgerDatabase:
         File in another folder that gets the head of the journal after every commit. A journal that
         does not contain the head was restored from an older copy and is refused. None keeps no
         such file.
+    former_head_file : Path, optional
+        Where an earlier version kept the head; moved to `head_file` once the journal contains it.
 
     Raises
     ------
@@ -78,8 +80,16 @@ class LedgerDatabase:
         If the address is malformed.
     """
 
-    def __init__(self, location: Path | str, *, head_file: Path | None = None) -> None:
-        self._head_file = None if head_file is None else HeadFile(head_file)
+    def __init__(
+        self,
+        location: Path | str,
+        *,
+        head_file: Path | None = None,
+        former_head_file: Path | None = None,
+    ) -> None:
+        self._head_file = (
+            None if head_file is None else HeadFile(head_file, former=former_head_file)
+        )
         self._journal: Journal
         if isinstance(location, str):
             from storage.journal_postgres import PostgresJournal, SecretUrl
@@ -355,7 +365,7 @@ class LedgerDatabase:
             Naming the sequence number of the first row that is wrong.
         """
         # Before the journal, which may have grown since.
-        exported = self._exported_head()
+        exported, former = self._exported_heads()
 
         def work(transaction: JournalTransaction) -> tuple[LedgerEntry, ...]:
             transaction.check_schema()
@@ -363,21 +373,29 @@ class LedgerDatabase:
 
         rows = self._journal.transact(work, write=False)
         journal_rows.verify_rows(rows)
-        check_head(rows, exported)
-        check_head(rows, expected_head)
+        for head in (exported, former, expected_head):
+            check_head(rows, head)
+        if self._head_file is not None and former is not None:
+            self._head_file.write(rows[-1].sequence, rows[-1].hash)
 
-    def _exported_head(self) -> tuple[int, str] | None:
-        return None if self._head_file is None else self._head_file.read()
+    def _exported_heads(self) -> tuple[tuple[int, str] | None, tuple[int, str] | None]:
+        """Return the head and, until it is moved, the one where an earlier version kept it."""
+        if self._head_file is None:
+            return None, None
+        # The former one first: what is moved meanwhile is then found in its new place.
+        former = self._head_file.read_former()
+        return self._head_file.read(), former
 
     def _write(self, work: "Callable[[_Pen], _T]") -> _T:
         """Verify, append in one transaction, and export the head once it is committed."""
-        exported = self._exported_head()
+        exported, former = self._exported_heads()
 
         def verified(transaction: JournalTransaction) -> tuple[_T, LedgerEntry | None]:
             transaction.check_schema()
             rows = _read(transaction)
             books = journal_rows.verify_rows(rows)
             check_head(rows, exported)
+            check_head(rows, former)
             pen = _Pen(transaction, rows, books)
             result = work(pen)
             return result, pen.rows[-1] if pen.rows else None

@@ -2,7 +2,8 @@
 
 A ledger that is restored from a backup has a good hash chain and has forgotten what was spent
 since. The head file says how far it had come: sequence number and hash of its last row. Whoever
-puts the one back does not put back the other.
+puts the one back does not put back the other. Only the operator's user can read it: it counts every
+step of the ledger, those of burned and withheld runs as well.
 """
 
 import fcntl
@@ -15,6 +16,8 @@ from pathlib import Path
 
 from privacy.errors import IntegrityError, LedgerError
 from privacy.ledger import GENESIS_HASH, LedgerEntry
+from storage.settings import ensure_private_directory
+from storage.workspace import fsync_directory
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 _MAX_BYTES = 1_000
@@ -26,11 +29,15 @@ class HeadFile:
     Parameters
     ----------
     path : Path
-        The file; it and its folder are created with the first head.
+        The file; it and its folder are created with the first head, of mode 0600 and 0700.
+    former : Path, optional
+        File in which an earlier version kept the head. It counts as long as it is there, and is
+        removed once a head that contains it is on disk.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, former: Path | None = None) -> None:
         self._path = Path(path)
+        self._former = None if former is None else HeadFile(former)
 
     def __repr__(self) -> str:
         return f"HeadFile({self._path.name!r})"
@@ -71,49 +78,60 @@ class HeadFile:
             ) from None
         return sequence, row_hash
 
+    def read_former(self) -> tuple[int, str] | None:
+        """Return the head that an earlier version has left, as `read` does."""
+        return None if self._former is None else self._former.read()
+
     def write(self, sequence: int, row_hash: str) -> None:
         """Replace the head by a later one; an earlier one is left alone.
 
-        On disk when the call returns.
+        On disk when the call returns. The journal up to `sequence` contains the former head.
 
         Raises
         ------
         LedgerError
             If it cannot be written.
+        ConfigurationError
+            If its folder is open to others.
         """
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            ensure_private_directory(self._path.parent)
             with self._locked():
                 current = self.read()
                 if current is None or current[0] < sequence:
                     self._replace(json.dumps({"sequence": sequence, "hash": row_hash}) + "\n")
+                if self._former is not None:
+                    self._former.remove()
         except OSError as error:
             raise _unusable(error, "written") from None
 
+    def remove(self) -> None:
+        """Remove the file and what was beside it, if they are there."""
+        for path in (self._path, self._beside("new"), self._beside("lock")):
+            if os.path.lexists(path):
+                path.unlink(missing_ok=True)
+                fsync_directory(path.parent)
+
+    def _beside(self, what: str) -> Path:
+        return self._path.with_name(f"{self._path.name}.{what}")
+
     def _replace(self, line: str) -> None:
-        new = self._path.with_name(f"{self._path.name}.new")
+        new = self._beside("new")
         # What a process left that died here; the lock keeps others away.
         new.unlink(missing_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        with os.fdopen(os.open(new, flags, 0o644), "w", encoding="ascii") as file:
+        with os.fdopen(os.open(new, flags, 0o600), "w", encoding="ascii") as file:
             file.write(line)
             file.flush()
-            # Auditors read it, whatever the umask of the run.
-            os.fchmod(file.fileno(), 0o644)
             os.fsync(file.fileno())
         new.replace(self._path)
-        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        fsync_directory(self._path.parent)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Let one process write, so that of two heads the later one stays."""
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        lock = self._path.with_name(f"{self._path.name}.lock")
-        descriptor = os.open(lock, flags, 0o600)
+        descriptor = os.open(self._beside("lock"), flags, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield

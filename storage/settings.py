@@ -21,6 +21,9 @@ class Settings(BaseSettings):
         Everything private: ledger, workspaces, orchestrator state, diagnostics.
     releases : Path
         The release store, meant to be read by others.
+    ledger_head : Path or None
+        Private folder, in neither of the two, that says how far the ledger had come; None puts it
+        beside `home`, under the same name with ``-head``.
     data_dir : Path or None
         Folder with copies of the public datasets, see `storage.datasets`.
     offline : bool
@@ -52,6 +55,7 @@ class Settings(BaseSettings):
 
     home: Path = Field(default=Path(".clustmix"), validate_default=True)
     releases: Path = Field(default=Path("releases"), validate_default=True)
+    ledger_head: Path | None = None
     data_dir: Path | None = None
     offline: bool = False
     dask_workers: int = Field(default=2, ge=0, le=256)
@@ -82,7 +86,7 @@ class Settings(BaseSettings):
     def _absolute_unless_remote(cls, place: str) -> str:
         return place if "://" in place else str(Path(place).expanduser().absolute())
 
-    @field_validator("home", "releases", "data_dir", "sites")
+    @field_validator("home", "releases", "ledger_head", "data_dir", "sites")
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
         # Worker processes may have another current directory.
@@ -99,6 +103,12 @@ class Settings(BaseSettings):
 
         Not below `home`: whoever restores an old copy of the one folder does not restore the other.
         """
+        folder = self.ledger_head or self.home.with_name(f"{self.home.name}-head")
+        return folder / "ledger-head"
+
+    @property
+    def former_ledger_head_path(self) -> Path:
+        """Where an earlier version kept the head, for readers of the release store to see."""
         return self.releases / ".ledger-head"
 
     @property

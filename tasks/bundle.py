@@ -17,7 +17,6 @@ import pandas as pd
 
 from privacy.event_records import event_to_dict
 from privacy.events import Event
-from privacy.ledger import Balance
 from privacy.parameters import Analysis
 from storage.claims import totals_of
 from storage.digests import FileDigest
@@ -123,7 +122,6 @@ def build_bundle(
     job: ReleaseJob,
     tables: Mapping[str, bytes],
     frame: pd.DataFrame,
-    balance: Balance | None,
     *,
     provenance: Provenance,
     gate: expectations.GateReport,
@@ -139,12 +137,12 @@ def build_bundle(
         job, provenance=provenance, gate=gate, files=file_digests(files), rows=len(frame)
     )
     files |= {
-        DATA_CARD_FILE: render_data_card(
-            manifest, job.table_schema, title=job.title, balance=balance
-        ).encode("utf-8"),
-        REPORT_FILE: render_report(
-            manifest, frame, job.table_schema, title=job.title, balance=balance
-        ).encode("utf-8"),
+        DATA_CARD_FILE: render_data_card(manifest, job.table_schema, title=job.title).encode(
+            "utf-8"
+        ),
+        REPORT_FILE: render_report(manifest, frame, job.table_schema, title=job.title).encode(
+            "utf-8"
+        ),
     }
     if job.table_schema.image is not None:
         note = "; ".join(Claim.of(manifest).markers)

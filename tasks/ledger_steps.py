@@ -181,6 +181,8 @@ def reserve(job: ReleaseJob, site: Site, key: str, *, new_draw: bool = False) ->
                 return reservation
             if _is_own_and_dead(site, entry, live):
                 if can_continue(site, entry):
+                    # It may have died while this run waited, and left what the next one makes.
+                    purge_abandoned(site.private_root)
                     return reservation
                 _close_dead(site, entry)
                 continue

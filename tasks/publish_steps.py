@@ -76,7 +76,6 @@ def prepare(
             job,
             tables,
             frame,
-            ledger_steps.balance_after(job, site),
             provenance=Provenance(
                 events=tuple(event_from_dict(event) for event in record.events),
                 ledger_entry=entry.entry_id,

@@ -190,10 +190,14 @@ class Site:
         """The budget ledger."""
         settings = self.settings
         ensure_private_directory(settings.home)
-        self.releases.make_root()  # the ledger exports its head to it
+        ensure_private_directory(settings.ledger_head_path.parent)
         url = settings.ledger_url
         location = settings.ledger_path if url is None else url.get_secret_value()
-        return LedgerDatabase(location, head_file=settings.ledger_head_path)
+        return LedgerDatabase(
+            location,
+            head_file=settings.ledger_head_path,
+            former_head_file=settings.former_ledger_head_path,
+        )
 
     @property
     def keys(self) -> KeyStore:

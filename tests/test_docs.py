@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from pydantic import TypeAdapter
 from scipy.stats import chi2, norm
 
 from flows.arrivals import _AHEAD
@@ -36,6 +37,10 @@ from tasks.publish_steps import MAX_OVERSAMPLING
 from tasks.synthesizers.clustmix.config import ClustMixConfig
 from tasks.synthesizers.clustmix.noise_calibration import calibrate
 from tasks.synthesizers.encoded import EncodingDomain
+from tasks.synthesizers.plan import PlannedSelection
+from tasks.synthesizers.registry import METHODS as ENTRIES
+from tasks.synthesizers.registry import MethodConfig, build
+from tasks.synthesizers.statistics import SUM_SCALE
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -167,14 +172,18 @@ def test_table_of_the_leak_by_the_noise_of_a_cluster(row):
 
 
 @pytest.fixture(scope="module")
-def plan():
-    domain = EncodingDomain(
+def domain():
+    return EncodingDomain(
         column_names=("a", "b"),
         n_codes=(4, 3),
         has_missing=(False, True),
         numeric=(True, False),
         label_levels=("no", "yes"),
     )
+
+
+@pytest.fixture(scope="module")
+def plan(domain):
     return calibrate(domain, ClustMixConfig(), mu=gdp_mu(epsilon=1.0, delta=1e-6))
 
 
@@ -197,6 +206,28 @@ def test_table_of_statistics_is_that_of_the_plan(plan):
                 assert statistic.l2_sensitivity / statistic.scale == pytest.approx(
                     bounds[bound], rel=1e-9
                 )
+
+
+ROUNDS = re.compile(r"_\d+$")
+SAMPLED = {"dp_cda": {"sampling": "poisson"}, "dpgm": {"sampling_probability": 0.5}}
+
+
+@pytest.mark.parametrize("kind", [e.kind for e in ENTRIES if e.kind != "clustmix"])
+def test_statistics_of_the_other_methods_are_those_of_their_plans(kind, domain):
+    rows = table_after(METHODS, "### What the other methods release")
+    documented = {row[0].strip("`"): row for row in rows if kind in row[1].split(", ")}
+    settings = {"kind": kind, "n_projected": 2} if kind == "random_projection" else {"kind": kind}
+    config = TypeAdapter(MethodConfig).validate_python({**settings, **SAMPLED.get(kind, {})})
+    planned = {ROUNDS.sub("_t", s.name): s for s in build(config, domain).plan(mu=0.3).statistics}
+    assert sorted(planned) == sorted(documented)
+    for name, statistic in planned.items():
+        bound, drawn = documented[name][3:]
+        if isinstance(statistic, PlannedSelection):
+            assert (bound, statistic.score_sensitivity) == ("1 for each score", SUM_SCALE)
+            continue
+        is_one = statistic.l2_sensitivity / statistic.scale == pytest.approx(1.0, rel=1e-9)
+        assert bound == "1" if is_one else bound in ("b", "c")
+        assert drawn.split(",")[0] == ("series" if statistic.is_series else "once")
 
 
 def test_budget_of_the_theorem_is_kept(plan):

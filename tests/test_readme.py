@@ -482,7 +482,9 @@ def test_every_place_of_an_installation_is_in_the_table(folder, landing):
     home, releases = load_settings().home, load_settings().releases
     hidden = {path.name for path in releases.iterdir() if path.name.startswith(".")}
     assert {path.name for path in home.iterdir()} <= places
-    assert {name for name in hidden if not name.endswith(".lock")} == {".ledger-head"}
+    assert hidden == {".lock"}
+    assert load_settings().ledger_head_path == home.with_name("home-head") / "ledger-head"
+    assert "$CLUSTMIX_HOME-head/ledger-head" in named
     for name in ("pipeline.key", "pipeline.pub", "ledger.key", "landing.key"):
         assert (home / "keys" / name).exists()
         assert f"| `{name}` |" in OPERATE
@@ -505,7 +507,7 @@ def test_roles_of_the_ledger_in_postgresql_are_as_documented(folder, documented,
         run(server.url("postgres"), *filter(str.strip, administrator.split(";")))
         for role, word in passwords.items():
             run(server.url("postgres"), f"ALTER ROLE {role} PASSWORD '{word}'")
-        # The head in the release store is that of the file.
+        # The head is that of the file.
         load_settings().ledger_head_path.rename(folder / "head-of-the-file")
         monkeypatch.setenv("CLUSTMIX_LEDGER_URL", address("ledger_owner"))
         assert documented("clustmix ledger verify")[0] == 0

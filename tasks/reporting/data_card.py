@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from privacy.ledger import Balance
 from storage.manifest import Manifest
 from storage.schema import TableSchema
 from tasks.reporting import facts, method_steps
@@ -29,13 +28,7 @@ from tasks.reporting.markup import markdown
 DATA_CARD_FILE = "data_card.md"
 
 
-def render_data_card(
-    manifest: Manifest,
-    schema: TableSchema,
-    *,
-    title: str | None = None,
-    balance: Balance | None = None,
-) -> str:
+def render_data_card(manifest: Manifest, schema: TableSchema, *, title: str | None = None) -> str:
     """Return the data card of a release.
 
     Parameters
@@ -46,8 +39,6 @@ def render_data_card(
         The public schema.
     title
         Title of the dataset; its name if None.
-    balance
-        Balance of the dataset with this release charged, if it is to be shown.
 
     Returns
     -------
@@ -68,7 +59,7 @@ def render_data_card(
         f"{manifest.created_on.isoformat()}.",
         *([] if origin is None else [markdown(origin)]),
         *(f"> **NOT FOR RELEASE: {markdown(marker)}**" for marker in claim.markers),
-        *_guarantee(manifest, claim, balance),
+        *_guarantee(manifest, claim),
         *_algorithms(manifest),
         "## 3. Utility and bias",
         "No score against the source is given: a score is a release of its own. "
@@ -99,7 +90,7 @@ def render_data_card(
     return "\n\n".join(blocks) + "\n"
 
 
-def _guarantee(manifest: Manifest, claim: Claim, balance: Balance | None) -> list[str]:
+def _guarantee(manifest: Manifest, claim: Claim) -> list[str]:
     claimed = "" if claim.proven else " (claimed)"
     parameters = [
         (f"epsilon{claimed}", rounded_up(claim.epsilon)),
@@ -117,7 +108,7 @@ def _guarantee(manifest: Manifest, claim: Claim, balance: Balance | None) -> lis
         f"**{markdown(headline(claim))}**",
         _table(("Parameter", "Value"), parameters),
         " ".join(markdown(text) for text in words if text is not None),
-        markdown(facts.budget_sentence(manifest, balance)),
+        markdown(facts.budget_sentence(manifest)),
     ]
     if claim.proven:
         blocks += [

@@ -20,7 +20,6 @@ from privacy.events import (
     PoissonSampledGaussianEvent,
     RepeatedEvent,
 )
-from privacy.ledger import Balance, charged_rho
 from privacy.parameters import Analysis
 from storage.manifest import GateRecord, Manifest
 from storage.schema import CategoricalColumn, ImageColumns, Label, NumericColumn, TableSchema
@@ -188,19 +187,11 @@ def noise_rows(manifest: Manifest) -> tuple[NoiseRow, ...]:
     )
 
 
-def budget_sentence(manifest: Manifest, balance: Balance | None) -> str:
-    """Return what the release cost, and what is left where the balance is given."""
-    cost = (
+def budget_sentence(manifest: Manifest) -> str:
+    """Return what the release cost. What other runs have cost is not for readers to know."""
+    return (
         f"Charged to ledger entry {manifest.ledger_entry}: rho = {rounded_up(_charge(manifest))} "
         f"(mu = {rounded_up(manifest.mu)})."
-    )
-    share = spent_share(balance)
-    if balance is None or share is None:
-        return cost
-    left = balance.releases_left(charged_rho(_charge(manifest)))
-    return (
-        f"{cost} All releases from this dataset have spent {math.ceil(100 * share)} % of its "
-        f"lifetime budget; {left} more like this one {'is' if left == 1 else 'are'} left."
     )
 
 
@@ -249,13 +240,6 @@ def gate_verdict(manifest: Manifest) -> str:
     if failed:
         return f"{failed} of {len(manifest.gate)} checks failed."
     return f"All {len(manifest.gate)} checks passed."
-
-
-def spent_share(balance: Balance | None) -> float | None:
-    """Return the share of the lifetime budget that is spent, between 0 and 1, if it is known."""
-    if balance is None or balance.cap_rho is None or balance.cap_rho <= 0:
-        return None
-    return min(1.0, float(balance.spent_rho / balance.cap_rho))
 
 
 def dictionary(schema: TableSchema) -> tuple[DictionaryRow, ...]:

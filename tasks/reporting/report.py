@@ -13,7 +13,6 @@ from importlib import resources
 
 import pandas as pd
 
-from privacy.ledger import Balance
 from privacy.parameters import Adjacency
 from storage.manifest import Manifest
 from storage.schema import TableSchema
@@ -58,7 +57,6 @@ def render_report(
     schema: TableSchema,
     *,
     title: str | None = None,
-    balance: Balance | None = None,
 ) -> str:
     """Return the report page of a release.
 
@@ -72,8 +70,6 @@ def render_report(
         The public schema.
     title
         Title of the dataset; its name if None.
-    balance
-        Balance of the dataset with this release charged, if it is to be shown.
 
     Returns
     -------
@@ -90,7 +86,7 @@ def render_report(
         _masthead(manifest, heading, claim),
         element(
             "main",
-            _guarantee(manifest, claim, balance),
+            _guarantee(manifest, claim),
             _method(manifest),
             _gate(manifest),
             _columns(frame, schema, markers=claim.markers),
@@ -163,7 +159,7 @@ def _masthead(manifest: Manifest, heading: str, claim: Claim) -> Markup:
     )
 
 
-def _guarantee(manifest: Manifest, claim: Claim, balance: Balance | None) -> Markup:
+def _guarantee(manifest: Manifest, claim: Claim) -> Markup:
     qualifier = "" if claim.proven else ", claimed"
     neighbours = (
         "add or remove one patient"
@@ -216,23 +212,13 @@ def _guarantee(manifest: Manifest, claim: Claim, balance: Balance | None) -> Mar
         numbers,
         element("div", words, figure, class_="meaning"),
         protection,
-        _budget(manifest, balance),
+        element(
+            "div",
+            element("h3", "Budget"),
+            element("p", facts.budget_sentence(manifest)),
+            class_="budget",
+        ),
         id="guarantee",
-    )
-
-
-def _budget(manifest: Manifest, balance: Balance | None) -> Markup:
-    share = facts.spent_share(balance)
-    meter = None
-    if share is not None:
-        fill = element("i", style=f"width:{100 * share:.1f}%")
-        meter = element("div", fill, class_="meter", aria_hidden="true")
-    return element(
-        "div",
-        element("h3", "Budget"),
-        meter,
-        element("p", facts.budget_sentence(manifest, balance)),
-        class_="budget",
     )
 
 

@@ -131,8 +131,6 @@ def check_after_next_run(folder, outcome, state, draws):
     assert list((home / "pending").iterdir()) == []
     assert [path.name for path in (home / "measurements").iterdir()] == [outcome.release_id]
     assert sorted(path.name for path in (folder / "releases").iterdir()) == [
-        ".ledger-head",
-        ".ledger-head.lock",
         ".lock",
         "made-up",
     ]

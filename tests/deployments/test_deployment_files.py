@@ -35,6 +35,7 @@ MAY_SEE = {
     "landing": {"watcher"},
     "home": {"private-worker", "public-worker", "watcher", "dask-worker", "dask-gpu-worker"}
     | {"ledger"},
+    "home-head": {"private-worker", "public-worker", "watcher", "ledger"},
     "releases": {"private-worker", "public-worker", "watcher", "ledger", "pages"},
     "made": {"private-worker", "dask-scheduler", "dask-worker", "dask-gpu-worker"}
     | {"certificates"},

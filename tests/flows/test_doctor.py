@@ -202,6 +202,16 @@ def test_a_ledger_that_was_set_back_or_lost_is_found(released):
     )
 
 
+def test_a_head_that_readers_can_see_is_found_until_it_is_moved(released):
+    released.ledger_head_path.rename(released.former_ledger_head_path)
+    assert refused(released, "ledger head") == (
+        "expected the head of the ledger where only its operator can read it, found it in "
+        f"{released.releases}, which is read by others; run clustmix ledger verify, which moves it"
+    )
+    assert main(["ledger", "verify"]) == 0
+    assert found(released, "ledger head").text == "row 5 is in the ledger"
+
+
 def test_a_ledger_in_postgresql_is_verified_and_its_address_unsaid(released, monkeypatch, capsys):
     url = postgres_server.database_url()
     monkeypatch.setenv("CLUSTMIX_LEDGER_URL", url)

@@ -180,11 +180,11 @@ FULL = [
     ("home/measurements", "before MeasurementStore.seal", 1, "seal:OSError", "burned"),
     ("home/pending", "before PendingBundles.write", 1, "publish:OSError", "sealed"),
     ("releases", "before ReleaseStore.publish", 1, "publish:OSError", "approved"),
-    ("releases", "before HeadFile.write", 1, "LEDGER_HEAD_UNAVAILABLE", "reserved"),
-    ("releases", "before HeadFile.write", 2, "LEDGER_HEAD_UNAVAILABLE", "burned"),
-    ("releases", "before HeadFile.write", 3, "LEDGER_HEAD_UNAVAILABLE", "sealed"),
-    ("releases", "before HeadFile.write", 4, "LEDGER_HEAD_UNAVAILABLE", "approved"),
-    ("releases", "before HeadFile.write", 5, "LEDGER_HEAD_UNAVAILABLE", "published"),
+    ("home-head", "before HeadFile.write", 1, "LEDGER_HEAD_UNAVAILABLE", "reserved"),
+    ("home-head", "before HeadFile.write", 2, "LEDGER_HEAD_UNAVAILABLE", "burned"),
+    ("home-head", "before HeadFile.write", 3, "LEDGER_HEAD_UNAVAILABLE", "sealed"),
+    ("home-head", "before HeadFile.write", 4, "LEDGER_HEAD_UNAVAILABLE", "approved"),
+    ("home-head", "before HeadFile.write", 5, "LEDGER_HEAD_UNAVAILABLE", "published"),
 ]
 
 

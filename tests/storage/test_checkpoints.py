@@ -1,6 +1,5 @@
 """Progress of a long measurement: whole, never drawn twice, gone when it is not needed."""
 
-import json
 import stat
 
 import numpy as np
@@ -92,12 +91,11 @@ def test_a_write_that_was_cut_short_is_not_there(store, checkpoint, tmp_path):
     assert checkpoint.progress().stages == 1
 
 
-@pytest.mark.parametrize("name", ["stage-0001.npz", "drawn-0001.json"])
-def test_a_damaged_file_ends_it(store, checkpoint, tmp_path, name):
+def test_a_damaged_file_ends_it(store, checkpoint, tmp_path):
     draw(checkpoint, "counts", 1)
     checkpoint.finish_stage(1, {"a": np.ones(1)}, {"counts": 1})
     assert store.can_continue(RELEASE)
-    (tmp_path / "checkpoints" / RELEASE / name).write_bytes(b"{")
+    (tmp_path / "checkpoints" / RELEASE / "stage-0001.npz").write_bytes(b"{")
     assert not store.can_continue(RELEASE)
 
 
@@ -107,7 +105,6 @@ def test_only_the_owner_may_look_and_all_is_removed(store, checkpoint, tmp_path)
     root = tmp_path / "checkpoints"
     for path in (root, *root.rglob("*")):
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600)
-    assert json.loads((root / RELEASE / "drawn-0001.json").read_text()) == {"counts": 1}
     store.remove(RELEASE)
     store.remove(RELEASE)
     assert list(root.iterdir()) == []

@@ -2,11 +2,12 @@ import json
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ledger_requests import charge
 
-from privacy.errors import IntegrityError, LedgerError
+from privacy.errors import ConfigurationError, IntegrityError, LedgerError
 from privacy.ledger import GENESIS_HASH
 from storage.ledger_db import LedgerDatabase
 from storage.ledger_head import HeadFile, check_head
@@ -16,6 +17,11 @@ HASH = "ab" * 32
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
+    return tmp_path / "head" / "ledger-head"
+
+
+@pytest.fixture
+def former(tmp_path: Path) -> Path:
     return tmp_path / "releases" / ".ledger-head"
 
 
@@ -26,21 +32,24 @@ def test_a_head_is_one_line_of_json(path: Path) -> None:
     assert path.read_text() == f'{{"sequence": 7, "hash": "{HASH}"}}\n'
     assert head.read() == (7, HASH)
     assert sorted(file.name for file in path.parent.iterdir()) == [
-        ".ledger-head",
-        ".ledger-head.lock",
+        "ledger-head",
+        "ledger-head.lock",
     ]
-    assert repr(head) == "HeadFile('.ledger-head')"
+    assert repr(head) == "HeadFile('ledger-head')"
 
 
-@pytest.mark.parametrize("umask", [0, 0o027, 0o077])
-def test_a_head_can_be_read_by_an_auditor(path: Path, umask: int) -> None:
-    path.parent.mkdir()
+@pytest.mark.parametrize("umask", [0, 0o077])
+def test_a_head_can_be_read_by_its_operator_alone(path: Path, umask: int) -> None:
     before = os.umask(umask)
     try:
         HeadFile(path).write(7, HASH)
     finally:
         os.umask(before)
-    assert path.stat().st_mode & 0o777 == 0o644
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert {file.stat().st_mode & 0o777 for file in path.parent.iterdir()} == {0o600}
+    path.parent.chmod(0o755)
+    with pytest.raises(ConfigurationError, match="DIRECTORY_MODE"):
+        HeadFile(path).write(8, HASH)
 
 
 def test_a_head_never_goes_back(path: Path) -> None:
@@ -68,10 +77,10 @@ def test_of_heads_written_at_once_the_latest_stays(path: Path) -> None:
 def test_what_a_killed_process_left_is_replaced(path: Path) -> None:
     head = HeadFile(path)
     head.write(1, HASH)
-    path.with_name(".ledger-head.new").write_text("half a li")
+    path.with_name("ledger-head.new").write_text("half a li")
     head.write(2, HASH)
     assert head.read() == (2, HASH)
-    assert not path.with_name(".ledger-head.new").exists()
+    assert not path.with_name("ledger-head.new").exists()
 
 
 @pytest.mark.parametrize(
@@ -93,7 +102,7 @@ def test_what_a_killed_process_left_is_replaced(path: Path) -> None:
     ],
 )
 def test_a_file_that_is_no_head_is_refused(path: Path, text: str) -> None:
-    path.parent.mkdir()
+    path.parent.mkdir(mode=0o700)
     path.write_text(text)
     expected = "LEDGER_HEAD_DAMAGED: expected the sequence and the hash of the ledger's last row in"
     with pytest.raises(IntegrityError, match=expected):
@@ -155,8 +164,8 @@ def test_a_head_that_cannot_be_read_stops_the_ledger_before_it_writes(tmp_path: 
 
 def test_a_head_that_cannot_be_written_leaves_the_charge(tmp_path: Path, path: Path) -> None:
     ledger = LedgerDatabase(tmp_path / "ledger.sqlite", head_file=path)
-    path.parent.mkdir()
-    lock = path.with_name(".ledger-head.lock")
+    path.parent.mkdir(mode=0o700)
+    lock = path.with_name("ledger-head.lock")
     lock.mkdir()
     with pytest.raises(
         LedgerError, match=r"can be written, found: Is a directory; .* may be recor"
@@ -167,3 +176,101 @@ def test_a_head_that_cannot_be_written_leaves_the_charge(tmp_path: Path, path: P
     lock.rmdir()
     assert not ledger.reserve(charge(1)).created
     assert HeadFile(path).read() == ledger.head()
+
+
+def ledger_of(tmp_path: Path, path: Path, former: Path) -> LedgerDatabase:
+    return LedgerDatabase(tmp_path / "ledger.sqlite", head_file=path, former_head_file=former)
+
+
+def as_an_earlier_version_left_it(tmp_path: Path, former: Path, *, rows: int) -> None:
+    """Write rows and their head into the release store, which readers may enter."""
+    former.parent.mkdir(mode=0o755, exist_ok=True)
+    ledger = LedgerDatabase(tmp_path / "ledger.sqlite")
+    for number in range(1, rows + 1):
+        ledger.reserve(charge(number))
+    sequence, row_hash = ledger.head()
+    former.write_text(json.dumps({"sequence": sequence, "hash": row_hash}) + "\n")
+    former.with_name(".ledger-head.lock").touch()
+
+
+@pytest.mark.parametrize("use", ["verify", "reserve"])
+def test_a_public_head_is_moved_at_the_first_use(
+    tmp_path: Path, path: Path, former: Path, use: str
+) -> None:
+    as_an_earlier_version_left_it(tmp_path, former, rows=2)
+    ledger = ledger_of(tmp_path, path, former)
+    assert len(ledger.history()) == 2
+    assert former.exists()
+    if use == "verify":
+        ledger.verify()
+    else:
+        ledger.reserve(charge(3))
+    assert HeadFile(path).read() == ledger.head()
+    assert list(former.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("also_new", [False, True])
+def test_a_ledger_set_back_before_its_head_was_moved_is_found(
+    tmp_path: Path, path: Path, former: Path, *, also_new: bool
+) -> None:
+    as_an_earlier_version_left_it(tmp_path, former, rows=1)
+    if also_new:
+        ledger_of(tmp_path, path, former).verify()
+    copy = (tmp_path / "ledger.sqlite").read_bytes()
+    # The earlier version runs once more, and then its ledger is set back.
+    as_an_earlier_version_left_it(tmp_path, former, rows=2)
+    for name in ("ledger.sqlite-wal", "ledger.sqlite-shm"):
+        (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / "ledger.sqlite").write_bytes(copy)
+    ledger = ledger_of(tmp_path, path, former)
+    for use in (ledger.verify, lambda: ledger.reserve(charge(3))):
+        with pytest.raises(IntegrityError, match="LEDGER_ROLLED_BACK: sequence 2"):
+            use()
+    assert HeadFile(former).read() is not None
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def test_a_move_that_is_killed_anywhere_keeps_a_head(
+    tmp_path: Path, path: Path, former: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_an_earlier_version_left_it(tmp_path, former, rows=2)
+    head = LedgerDatabase(tmp_path / "ledger.sqlite").head()
+    calls = 0
+
+    def dying(name: str, die_at: int) -> Any:
+        real = getattr(os, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == die_at:
+                raise Killed
+            return real(*arguments, **options)
+
+        return call
+
+    moved = None
+    for die_at in range(1, 100):
+        calls = 0
+        with monkeypatch.context() as patched:
+            for name in ("open", "fsync", "replace", "unlink", "mkdir"):
+                patched.setattr(os, name, dying(name, die_at))
+            try:
+                HeadFile(path, former=former).write(*head)
+                moved = die_at
+                break
+            except Killed:
+                pass
+        # Whatever was done, one of the two says how far the ledger had come.
+        assert head in (HeadFile(path).read(), HeadFile(former).read())
+        ledger_of(tmp_path, path, former).verify()
+        assert (HeadFile(path).read(), former.exists()) == (head, False)
+        for left in path.parent.iterdir():
+            left.unlink()
+        path.parent.rmdir()
+        former.write_text(json.dumps({"sequence": head[0], "hash": head[1]}) + "\n")
+    assert moved is not None
+    assert moved > 8

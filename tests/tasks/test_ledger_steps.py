@@ -1,6 +1,7 @@
 """Cleaning up after dead runs: each entry by how far its run came, and nobody else's."""
 
 import dataclasses
+import shutil
 from decimal import Decimal
 from pathlib import Path
 from unittest import mock
@@ -69,6 +70,19 @@ def test_live_runs_are_not_touched(site):
         assert states(site) == {"1": "executing"}
     ledger_steps.clean_up(site)
     assert states(site) == {"1": "burned"}
+
+
+def test_a_run_that_died_while_another_waited_is_gone_on_with(site):
+    entry = entry_in(site, 1, "executing")
+    site.checkpoints.open(entry.release_id)
+    with PrivateWorkspace.create(site.private_root, entry.release_id) as left:
+        (left.folder / "shard-0000.npz").write_bytes(b"rows")
+        shutil.copytree(left.folder, site.private_root / "copy")
+    (site.private_root / "copy").rename(site.private_root / entry.release_id)
+    reservation = ledger_steps.reserve(job(2), site, f"{1:064x}")
+    assert (reservation.entry.entry_id, reservation.created) == (entry.entry_id, False)
+    with PrivateWorkspace.create(site.private_root, entry.release_id) as workspace:
+        assert [path.name for path in workspace.folder.iterdir()] == [".alive"]
 
 
 def test_runs_of_another_installation_are_not_touched(site, tmp_path, monkeypatch):

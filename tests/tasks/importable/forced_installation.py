@@ -191,7 +191,8 @@ class Installation:
     def ledger(self) -> LedgerDatabase:
         """The ledger, which is created if it is not there."""
         path = self.home / "ledger.sqlite"
-        return LedgerDatabase(self._ledger_url or path, head_file=self.releases / ".ledger-head")
+        head_file = self.home.with_name("home-head") / "ledger-head"
+        return LedgerDatabase(self._ledger_url or path, head_file=head_file)
 
     def entries(self) -> dict[str, LedgerEntry]:
         """Return the latest rows by release; makes no ledger."""
@@ -276,7 +277,7 @@ class Installation:
                 *("private", "pending", "measurements", "keys", "diagnostics", "installation"),
                 *("ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm", "prefect"),
             },
-            self.releases: {".ledger-head", ".ledger-head.lock", ".lock", DATASET},
+            self.releases: {".lock", DATASET},
         }
         found = [
             f"{path.relative_to(self.home.parent)}"

@@ -455,7 +455,7 @@ class ServedInstallation:
         """The ledger."""
         return LedgerDatabase(
             self.environment.get("CLUSTMIX_LEDGER_URL") or self.home / "ledger.sqlite",
-            head_file=self.releases / ".ledger-head",
+            head_file=self.home.with_name("home-head") / "ledger-head",
         )
 
     def entries(self) -> dict[str, LedgerEntry]:
@@ -546,7 +546,7 @@ class ServedInstallation:
             self.home / "measurements": kept,
             self.landing: {path.name for path in self.landing.glob("*.refused")},
             self.releases: {
-                *(".ledger-head", ".ledger-head.lock", ".lock"),
+                ".lock",
                 *(entry.dataset for entry in entries.values()),
             },
         }

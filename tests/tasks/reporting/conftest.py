@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from datetime import date
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 
 from privacy.event_records import event_to_dict
 from privacy.events import ComposedEvent, DiscreteGaussianEvent
-from privacy.ledger import Balance
 from storage.manifest import GateRecord, Manifest, MethodRecord, file_digests
 from storage.schema import CategoricalColumn, Label, NumericColumn, TableSchema
 
@@ -113,8 +111,3 @@ def make_manifest() -> Callable[..., Manifest]:
         return Manifest(**{**values, **changes})
 
     return make
-
-
-@pytest.fixture
-def balance() -> Balance:
-    return Balance(spent_rho=Decimal("0.08397"), cap_rho=Decimal("0.5"))

@@ -70,7 +70,7 @@ def test_a_sampled_release_is_charged_what_was_asked_for():
     }
     charged = float(gdp_rho(epsilon=1.0, delta=1e-6))
     assert asked["rho"] < charged
-    sentence = facts.budget_sentence(SimpleNamespace(**asked), None)
+    sentence = facts.budget_sentence(SimpleNamespace(**asked))
     assert sentence == "Charged to ledger entry e-0: rho = 0.02802 (mu = 0.2364)."
     exact = SimpleNamespace(**{**asked, "accountant": "gaussian"})
-    assert "rho = 0.02793" in facts.budget_sentence(exact, None)
+    assert "rho = 0.02793" in facts.budget_sentence(exact)

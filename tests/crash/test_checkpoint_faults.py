@@ -1,0 +1,185 @@
+"""A measurement whose process ends at any write goes on to the same bytes, or is burned."""
+
+import os
+import stat
+from types import SimpleNamespace
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from privacy.errors import IntegrityError
+from privacy.randomness import SeededNoise
+from storage.checkpoints import CheckpointStore
+from storage.measurements import arrays_to_bytes
+from tasks import measure_steps
+from tasks.synthesizers.base import Stage
+from tasks.synthesizers.curator import Curator
+from tasks.synthesizers.plan import SelectionRequest, StatisticRequest, plan_measurement
+
+ENTRY = SimpleNamespace(release_id="r-20260101-0badcafe")
+WRITES = ("mkdir", "open", "fsync", "rename", "unlink")
+MOST_RUNS = 30
+N_DRAWS = 7
+GRID = {"l2_sensitivity": 1000.0, "scale": 1000, "share": 1.0}
+PLAN = plan_measurement(
+    [
+        StatisticRequest(name="first_sums", shape=(2,), **GRID),
+        SelectionRequest(name="best_of", n_candidates=3, score_sensitivity=1000, share=1.0),
+        StatisticRequest(name="gradients", shape=(2,), n_draws=4, **GRID),
+        StatisticRequest(name="last_sums", shape=(2,), **GRID),
+    ],
+    mu=1.0,
+)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class KilledBetweenDraws(Killed):
+    """The process ends while a stage is being kept: no draw is under way."""
+
+
+def sums(coins=None):
+    return np.zeros(2 if coins is None else (1, 2), dtype=np.int64)
+
+
+class Method:
+    """Every kind of draw; three stages that leave their progress, and one that does not."""
+
+    def stages(self, *, mu):
+        return (
+            Stage(name="start", run=self._start, checkpoint=True),
+            Stage(name="train-1", run=self._train, checkpoint=True),
+            Stage(name="train-2", run=self._train, checkpoint=True),
+            Stage(name="end", run=lambda curator, _: {"end": curator.release("last_sums", sums)}),
+        )
+
+    def _start(self, curator, released):
+        def scores():
+            return np.arange(3, dtype=np.int64)
+
+        weights = curator.release("first_sums", sums)
+        chosen = curator.select("best_of", scores, centre=np.zeros(3, dtype=np.int64))
+        return {"weights": weights, "chosen": np.array(chosen)}
+
+    def _train(self, curator, released):
+        weights = released["weights"]
+        for _ in range(2):
+            weights = weights / 2 + curator.release_sample("gradients", sums, 1)[0]
+        return {"weights": weights}
+
+
+JOB = SimpleNamespace(synthesizer=Method(), mu=1.0)
+COMPUTE = SimpleNamespace(sum=lambda contribution, public: contribution(**public))
+
+
+class Writes:
+    """Counts what touches the disk, and ends the process at one of them."""
+
+    def __init__(self, end_at=None):
+        self.n_calls, self._end_at = 0, end_at
+
+    def __enter__(self):
+        self._patches = [mock.patch.object(os, n, self._counting(n)) for n in WRITES]
+        for patch in self._patches:
+            patch.start()
+        return self
+
+    def __exit__(self, *_):
+        for patch in self._patches:
+            patch.stop()
+
+    def _counting(self, name):
+        real = getattr(os, name)
+
+        def call(*arguments, **options):
+            self.n_calls += 1
+            if self.n_calls == self._end_at:
+                if name == "fsync" and stat.S_ISREG(os.fstat(arguments[0]).st_mode):
+                    # Half of what was written never came to the disk.
+                    os.ftruncate(arguments[0], os.fstat(arguments[0]).st_size // 2)
+                raise Killed
+            return real(*arguments, **options)
+
+        return call
+
+
+def measure(store, noise, made):
+    """Do what a run does between reading the rows and sealing; note each draw that was made."""
+    draws = measure_steps.draws_of(JOB, SimpleNamespace(checkpoints=store), None, PLAN, ENTRY)
+
+    def seal(name, drawn):
+        assert name not in made, "a second draw"
+        made[name] = drawn.values if hasattr(drawn, "values") else np.array([drawn.index])
+        draws.seals(name, drawn)
+
+    curator = Curator(
+        plan=PLAN,
+        compute=COMPUTE,
+        noise_source=noise,
+        seal=seal,
+        announce=draws.announce,
+        drawn=draws.progress.drawn,
+        sealed=draws.sealed,
+    )
+    released = draws.progress.released
+    for number, stage in enumerate(JOB.synthesizer.stages(mu=JOB.mu), start=1):
+        if number > draws.progress.stages:
+            released = measure_steps.run_stage(stage, curator, released)
+            try:
+                draws.finish_stage(stage, number, released, curator)
+            except Killed:
+                raise KilledBetweenDraws from None
+    measure_steps.check_draws(PLAN, curator)
+    return arrays_to_bytes(released), dict(sorted(draws.seals.files.items()))
+
+
+def undisturbed(made):
+    """Return what a run makes of the same draws that nobody disturbs."""
+    curator = Curator(plan=PLAN, compute=COMPUTE, noise_source=SeededNoise(0), sealed=made)
+    released = {}
+    for stage in JOB.synthesizer.stages(mu=JOB.mu):
+        released = {**released, **stage.run(curator, released)}
+    kept = {
+        f"sealed-{name.replace('_', '-')}.npz": arrays_to_bytes(
+            {"index" if name == "best_of" else "values": values}
+        )
+        for name, values in made.items()
+        if not name.startswith("gradients")
+    }
+    return arrays_to_bytes(released), dict(sorted(kept.items()))
+
+
+def end_of(store, *, end_at):
+    """Let run after run die at its write of this number; return how the measurement ends."""
+    noise, made = SeededNoise(end_at), {}
+    for _ in range(MOST_RUNS):
+        try:
+            with Writes(end_at):
+                result = measure(store, noise, made)
+        except Killed as killed:
+            if store.can_continue(ENTRY.release_id):
+                continue
+            ends = killed
+        else:
+            assert result == undisturbed(made)
+            assert len(made) == N_DRAWS
+            return "goes on"
+        assert not isinstance(ends, KilledBetweenDraws)
+        if store.release_ids():
+            with pytest.raises(IntegrityError, match=r"DRAW_LOST: .* nothing is drawn twice"):
+                measure(store, noise, made)
+        return "burned"
+    raise AssertionError("the runs came to no end")
+
+
+def test_a_process_may_end_at_every_write(tmp_path):
+    with Writes() as whole:
+        measure(CheckpointStore(tmp_path / "whole"), SeededNoise(0), {})
+    ends = [
+        end_of(CheckpointStore(tmp_path / str(end_at)), end_at=end_at)
+        for end_at in range(1, whole.n_calls + 1)
+    ]
+    assert set(ends) == {"goes on", "burned"}

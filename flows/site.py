@@ -68,7 +68,9 @@ class UnitSection(_Section):
     column
         Column that names the patient; None where every row is another patient.
     max_rows_per_patient
-        Rows of one patient that are used, the first in the order of the source.
+        Rows of one patient that are used. Where there are more, a digest of the patient and the row
+        chooses, whatever the order of the source. For the first stays of a patient let the source
+        hold no others.
     partition
         Part of the patients that is read, chosen by their keys; all of them if left out.
     """

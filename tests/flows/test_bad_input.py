@@ -323,8 +323,8 @@ def test_a_query_about_several_patients_at_once(before_the_flow):
     )
     assert before_the_flow.release() == 2
     assert before_the_flow.line.startswith(
-        "SITE_INVALID: site.yaml: source.query: expected a query that acts on one patient at a time, "
-        "found a window over several patients; "
+        "SITE_INVALID: site.yaml: source.query: expected a query that acts on one patient at a "
+        "time, found a window over several patients; "
     )
     assert before_the_flow.states == []
 

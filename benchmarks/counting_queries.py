@@ -134,16 +134,17 @@ def read_items(dataset: str) -> Items:
     site = load_site(SITES / f"{dataset}.yaml")
     chunks = CohortReader(site.source).chunks(site.columns_to_read)
     frame = pd.concat(list(chunks), ignore_index=True)
+    coded = encoding.encode_chunk(frame, site.table_schema)
     keep = np.ones(len(frame), dtype=np.bool_)
     if site.unit.column is not None:
-        keep, _ = contributions.bound_contributions(frame[site.unit.column], 1)
-    coded = encoding.encode_chunk(frame[keep], site.table_schema)
-    n_rows = len(coded.label)
+        records = np.column_stack([coded.codes, coded.label])
+        keep, _ = contributions.bound_contributions(frame[site.unit.column], records, 1)
+    n_rows = int(keep.sum())
     return Items(
         domain=encoding.domain_of(site.table_schema),
         rows=EncodedRows(
-            codes=coded.codes,
-            label=coded.label,
+            codes=coded.codes[keep],
+            label=coded.label[keep],
             weight=np.ones(n_rows),
             fold=np.zeros(n_rows, dtype=np.uint8),
             patient=np.arange(n_rows, dtype=np.uint32),

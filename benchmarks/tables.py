@@ -107,7 +107,8 @@ def encode(frame: pd.DataFrame, site: SiteFile) -> tuple[EncodedRows, pd.DataFra
         patient = np.arange(len(frame))
     else:
         keys = frame[site.unit.column]
-        keep, weight = contributions.bound_contributions(keys, site.unit.max_rows)
+        records = np.column_stack([chunk.codes, chunk.label])
+        keep, weight = contributions.bound_contributions(keys, records, site.unit.max_rows)
         hashes = contributions.hash_patients(keys)
         patient = pd.factorize(keys)[0]
     rows = EncodedRows(

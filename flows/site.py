@@ -23,7 +23,7 @@ from flows.plain_yaml import read_mapping, refusal
 from privacy.parameters import Adjacency, Analysis, PrivacyParameters, PrivacyUnit
 from storage.refs import check_name
 from storage.schema import PrintableText, TableSchema
-from storage.sources import Source
+from storage.sources import Source, SqlSource
 from tasks.synthesizers.registry import MethodConfig
 
 PLACEHOLDER = "FILL_IN"
@@ -68,7 +68,9 @@ class UnitSection(_Section):
     column
         Column that names the patient; None where every row is another patient.
     max_rows_per_patient
-        Rows of one patient that are used, the first in the order of the source.
+        Rows of one patient that are used. Where there are more, a digest of the patient and the row
+        chooses, whatever the order of the source. For the first stays of a patient let the source
+        hold no others.
     partition
         Part of the patients that is read, chosen by their keys; all of them if left out.
     """
@@ -213,6 +215,11 @@ class SiteFile(_Section):
                 "privacy_unit.column: expected a column outside schema.columns, schema.label and "
                 "schema.ignore; the patient column is never released"
             )
+        if isinstance(self.source, SqlSource):
+            try:
+                self.source.check_patient_local(self.privacy_unit.column)
+            except ValueError as error:
+                raise ValueError(f"source.query: {error}") from None
         stray = sorted(set(self.source.select) - declared)
         if stray:
             raise ValueError(

@@ -173,7 +173,8 @@ def executed(source: SqlSource) -> Iterator[sa.CursorResult[tuple[object, ...]]]
     Raises
     ------
     ConfigurationError
-        If the environment variable with the URL is not set.
+        If the environment variable with the URL is not set, the database is of another kind than
+        the query, or the query reads a view that is not declared.
     InputError
         If a SQLite file is missing.
     """
@@ -194,6 +195,7 @@ def executed(source: SqlSource) -> Iterator[sa.CursorResult[tuple[object, ...]]]
                 "the environment variable",
             )
         # Where there is one, a read-only mode is a second line behind the filter of the query.
+        _check_database(engine, source)
         options = {"postgresql_readonly": True} if engine.dialect.name == "postgresql" else {}
         with engine.execution_options(**options).connect() as connection:
             driver = connection.connection.driver_connection
@@ -205,6 +207,30 @@ def executed(source: SqlSource) -> Iterator[sa.CursorResult[tuple[object, ...]]]
             )
     finally:
         engine.dispose()
+
+
+def _check_database(engine: sa.Engine, source: SqlSource) -> None:
+    """Refuse what the parsed query cannot tell: another kind of database, and views."""
+    if engine.dialect.name != source.language:
+        raise ConfigurationError(
+            "DATABASE_KIND",
+            f"expected a {source.language} database at the address of the source, found another; "
+            "set 'dialect' of the source to the one that the query is written for",
+        )
+    fold = str.lower if source.language == "sqlite" else str
+    catalogue = sa.inspect(engine)
+    for name in sorted(source.tables - source.declared):
+        schema, _, table = name.rpartition(".")
+        stored = {fold(one) for one in catalogue.get_table_names(schema or None)}
+        # What the database does not know at all is left to the query, which fails.
+        if table not in stored and catalogue.has_table(table, schema or None):
+            raise ConfigurationError(
+                "UNDECLARED_VIEW",
+                f"expected the query to read tables, found {name}, which is a view or outside of "
+                "the default schema; name it with its schema, or declare in the site file that its "
+                "rows about a patient depend on that patient alone (patient_local), or on no "
+                "patient (public_tables)",
+            )
 
 
 def _authorize_reading(

@@ -21,15 +21,21 @@ _FNV_PRIME = np.uint64(0x100000001B3)
 
 
 def bound_contributions(
-    patient_keys: ArrayLike, max_rows: int
+    patient_keys: ArrayLike, records: NDArray[np.uint16], max_rows: int
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-    """Keep the first rows of each patient and share a weight of one among them.
+    """Keep at most `max_rows` rows of each patient and share a weight of one among them.
+
+    Kept are the rows whose digest is smallest: a digest of the patient's key and the row's own
+    codes, so a choice at random among the patient's different rows that another order of the source
+    does not change. Rows of equal digest are equal.
 
     Parameters
     ----------
     patient_keys : array of shape (n,)
-        Patient of each row, in file order. All rows of a patient are here. Rows without a label
-        are left out before, so that weights are shared among the rows that are used.
+        Patient of each row. All rows of a patient are here. Rows without a label are left out
+        before, so that weights are shared among the rows that are used.
+    records : uint16 array of shape (n, d + 1)
+        Codes and label of each row.
     max_rows
         Largest number of rows kept of one patient.
 
@@ -46,19 +52,28 @@ def bound_contributions(
 
     Privacy
     -------
-    Which rows of a patient are kept, and their weights, depend on that patient's rows alone. The
-    weights of a patient sum to one, so a weighted sum of vectors of norm at most R changes by at
-    most R when a patient is added or removed (convexity of the norm).
+    Which rows of a patient are kept, and their weights, depend on that patient's rows alone, as a
+    set. The weights of a patient sum to one, so a weighted sum of vectors of norm at most R changes
+    by at most R when a patient is added or removed (convexity of the norm).
     """
     if max_rows < 1:
         raise ValueError("expected max_rows of at least 1")
     patient, names = _patients(patient_keys)
-    order = np.argsort(patient, kind="stable")
     n_rows = np.bincount(patient, minlength=len(names))
-    first = np.cumsum(n_rows) - n_rows
-    rank = np.empty(len(patient), dtype=np.int64)
-    rank[order] = np.arange(len(patient)) - np.repeat(first, n_rows)
-    keep = rank < max_rows
+    over = np.flatnonzero(n_rows[patient] > max_rows)
+    # A record has a fixed length, so no two pairs of key and record are the same bytes.
+    digests = b"".join(
+        hashlib.blake2b(
+            names[patient[row]].encode("utf-8") + records[row].tobytes(), digest_size=16
+        ).digest()
+        for row in over
+    )
+    low, high = np.frombuffer(digests, dtype="<u8").reshape(-1, 2).T
+    order = over[np.lexsort((low, high, patient[over]))]
+    n_over = np.where(n_rows > max_rows, n_rows, 0)
+    rank = np.arange(len(over)) - np.repeat(np.cumsum(n_over) - n_over, n_over)
+    keep = np.ones(len(patient), dtype=np.bool_)
+    keep[order] = rank < max_rows
     n_kept = np.minimum(n_rows, max_rows)[patient]
     return keep, np.where(keep, 1.0 / n_kept, 0.0)
 

@@ -224,7 +224,8 @@ def bound_shard(item: ShardItem) -> tuple[bool, ...]:
     patient = np.arange(len(label))
     if item.rules.unit.column is not None:
         keys = np.concatenate([piece["keys"] for piece in pieces])
-        keep, weight = bound_contributions(keys, item.rules.unit.max_rows)
+        records = np.column_stack([codes, label])
+        keep, weight = bound_contributions(keys, records, item.rules.unit.max_rows)
         patient = np.unique(keys, return_inverse=True)[1]
     store_arrays(
         shard_path(item.workspace, item.shard),

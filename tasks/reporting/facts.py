@@ -80,6 +80,8 @@ _TRUST = (
     "The institution that made the release read the records; it is trusted to have run this "
     "version of the program on the declared source.",
     "The patient key is assumed to be right: a person with two keys counts as two.",
+    "Where the source is a database, a view that is declared as patient-local is assumed "
+    "to be so: what it holds about a patient depends on that patient's records alone.",
     "Running time, memory use and failures of the run are not covered. They stay inside.",
 )
 _TRUST_IN_PROOF = (

@@ -305,6 +305,7 @@ def database(desk, *, table="cohort", url_env=None):
         "kind": "sql",
         "query": f"SELECT * FROM {table} WHERE note = :note ORDER BY patient",  # noqa: S608
         "parameters": {"note": "-"},
+        "dialect": "sqlite",
         **({"url": f"sqlite:///{path}"} if url_env is None else {"url_env": url_env}),
     }
 
@@ -312,6 +313,19 @@ def database(desk, *, table="cohort", url_env=None):
 def test_a_query_for_a_table_that_is_absent(before_the_flow):
     database(before_the_flow, table=CANARY)
     refused(before_the_flow, UNREADABLE_QUERY)
+    assert before_the_flow.states == []
+
+
+def test_a_query_about_several_patients_at_once(before_the_flow):
+    database(before_the_flow)
+    before_the_flow.site["source"]["query"] = (
+        "SELECT c.*, COUNT(*) OVER () AS n FROM cohort c WHERE note = :note"
+    )
+    assert before_the_flow.release() == 2
+    assert before_the_flow.line.startswith(
+        "SITE_INVALID: site.yaml: source.query: expected a query that acts on one patient at a "
+        "time, found a window over several patients; "
+    )
     assert before_the_flow.states == []
 
 

@@ -227,7 +227,12 @@ def test_a_database_is_measured_at_every_release(installation, monkeypatch):
     monkeypatch.setenv("COHORT_URL", f"sqlite:///{path}")
     site = made.write_site(installation)
     declared = yaml.safe_load(site.read_text())
-    declared["source"] = {"kind": "sql", "url_env": "COHORT_URL", "query": "select * from cohort"}
+    declared["source"] = {
+        "kind": "sql",
+        "url_env": "COHORT_URL",
+        "dialect": "sqlite",
+        "query": "select * from cohort",
+    }
     site.write_text(yaml.safe_dump(declared))
     first, second = made.release_without_engine(site), made.release_without_engine(site)
     assert not second.reused

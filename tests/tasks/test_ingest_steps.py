@@ -125,7 +125,7 @@ def run(tmp_path: Path) -> Run:
 
 
 def test_shards_are_the_bytes_of_the_serial_reader(run, executor) -> None:
-    """Which rows of a patient are kept depends on the order of the source, not of the workers."""
+    """Which rows of a patient are kept depends on no order, and the shards on no worker."""
     shards = run.ingest(executor)
     codes = np.concatenate([rows.codes for rows in run.rows])
     assert 1_500 < len(codes) < len(made.made_up_cohort())  # some patients have more than three

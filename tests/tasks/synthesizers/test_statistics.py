@@ -354,11 +354,15 @@ class TinyTable:
 
     def __init__(self, patients, *, max_rows=MAX_ROWS):
         keys = [f"p{number}" for number, (_, records) in enumerate(patients) for _ in records]
-        keep, weight = bound_contributions(np.array(keys, dtype=object), max_rows)
         records = [record for _, own in patients for record in own]
+        codes = np.array([codes for codes, _ in records], dtype=np.uint16)
+        label = np.array([label for _, label in records], dtype=np.uint16)
+        keep, weight = bound_contributions(
+            np.array(keys, dtype=object), np.column_stack([codes, label]), max_rows
+        )
         self.rows = EncodedRows(
-            codes=np.array([codes for codes, _ in records], dtype=np.uint16)[keep],
-            label=np.array([label for _, label in records], dtype=np.uint16)[keep],
+            codes=codes[keep],
+            label=label[keep],
             weight=weight[keep],
             fold=np.array([fold for fold, own in patients for _ in own], dtype=np.uint8)[keep],
         )
@@ -475,9 +479,11 @@ def test_rows_beyond_the_bound_have_no_influence(name, small):
     public = public_of(name, type(small)(TINY), 3)
     function = getattr(statistics, name)
     kept = [RECORDS[3], RECORDS[8], RECORDS[5]]
-    expected = function(TinyTable([(0, kept)]).rows, **public)
     for record in RECORDS:
         more = TinyTable([(0, [*kept, record, record])]).rows
+        own = list(zip(map(tuple, more.codes.tolist()), more.label.tolist(), strict=True))
+        assert len(own) == MAX_ROWS
+        expected = function(TinyTable([(0, own)]).rows, **public)
         np.testing.assert_array_equal(function(more, **public), expected)
 
 

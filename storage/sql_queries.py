@@ -1,0 +1,146 @@
+"""What a query may consist of: a reading statement of tables, parsed; nothing is run.
+
+What a statement may hold is listed, so whatever is not listed is refused: statements that write,
+functions that reach files, hosts, clocks or dice, and whatever depends on the order of rows.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import lru_cache
+
+from sqlglot import exp, parse
+from sqlglot.errors import SqlglotError
+from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
+
+# It would print a statement that it knows no grammar of; here that is refused.
+logging.getLogger("sqlglot").setLevel(logging.ERROR)
+
+# Constructs by their parts, as sqlglot names both.
+_QUERY = frozenset({"with_", "expressions", "distinct", "order"})
+_PARTS: dict[str, frozenset[str]] = {
+    "Select": _QUERY | {"from_", "joins", "where", "group", "having"},
+    **{name: _QUERY | {"this", "expression"} for name in ("Union", "Intersect", "Except")},
+    "With": frozenset({"expressions"}),
+    "CTE": frozenset({"this", "alias"}),
+    "Subquery": frozenset({"this", "alias"}),
+    "Table": frozenset({"this", "db", "alias"}),
+    "TableAlias": frozenset({"this"}),
+    "Column": frozenset({"this", "table"}),
+    "Join": frozenset({"this", "on", "using", "side", "kind"}),
+    "Group": frozenset({"expressions"}),
+    "Window": frozenset({"this", "partition_by", "order", "over"}),
+    "In": frozenset({"this", "expressions", "query"}),
+    "Star": frozenset(),
+    "Distinct": frozenset({"expressions"}),
+    "Cast": frozenset({"this", "to"}),
+    **{name: frozenset({"this"}) for name in ("Sum", "Avg", "Min", "Max")},
+}
+_PLAIN = frozenset(
+    "From Where Having Order Ordered Alias Identifier Literal Boolean Null Placeholder Paren Tuple "
+    "And Or Not EQ NEQ GT GTE LT LTE NullSafeEQ NullSafeNEQ Is Exists Between Like ILike Escape "
+    "Case If Add Sub Mul Div Neg DPipe DataType DataTypeParam Interval Var Count Rank DenseRank "
+    "Abs Ceil Coalesce Concat Exp Extract Floor Greatest Least Left Length Ln Lower Nullif Pow "
+    "Replace Right Round Sign Sqrt StrPosition Substring TimestampTrunc Trim Upper".split()
+)
+_TYPES = (
+    exp.DataType.NUMERIC_TYPES
+    | exp.DataType.TEXT_TYPES
+    | exp.DataType.TEMPORAL_TYPES
+    | {exp.DataType.Type.BOOLEAN}
+)
+AGGREGATES = (exp.Count, exp.Min, exp.Max, exp.Sum, exp.Avg)
+_PLACES_OF_ROWS = frozenset("ctid xmin xmax cmin cmax oid rowid _rowid_".split())
+_CLOCKS = frozenset({"now", "today", "tomorrow", "yesterday"})
+
+
+@lru_cache(maxsize=8)
+def parse_query(text: str, dialect: str) -> exp.Query:
+    """Parse one reading statement, made of the listed constructs.
+
+    Parameters
+    ----------
+    text : str
+        The statement, without comments.
+    dialect : str
+        ``postgresql`` or ``sqlite``.
+
+    Returns
+    -------
+    sqlglot.exp.Query
+        With names as the database reads them. Not to be changed: it is kept for the next call.
+
+    Raises
+    ------
+    ValueError
+        If it is no statement of the dialect, not one, or holds anything else.
+    """
+    dialect = "postgres" if dialect == "postgresql" else dialect
+    try:
+        statements = parse(text, read=dialect)
+        query = normalize_identifiers(statements[0], dialect=dialect) if statements[0] else None
+    except (SqlglotError, RecursionError):
+        statements, query = [], None
+    if len(statements) != 1 or not isinstance(query, exp.Query):
+        raise ValueError(
+            "the query must be one SELECT or WITH statement of the database; it could not be parsed"
+        )
+    for node in query.walk():
+        _check_node(node, dialect)
+    return query
+
+
+def _check_node(node: exp.Expr, dialect: str) -> None:
+    name = type(node).__name__
+    if name not in _PLAIN and name not in _PARTS:
+        if isinstance(node, exp.Func):
+            spelt = node.name if isinstance(node, exp.Anonymous) else node.sql_name()
+            raise ValueError(
+                f"the query must only read tables; found the function {spelt}, which is not among "
+                "those known to depend on nothing but their arguments"
+            )
+        raise _strange(name)
+    for part, value in node.args.items():
+        if name in _PARTS and value and part not in _PARTS[name]:
+            raise _strange(f"{name} with {part.rstrip('_')}")
+    if isinstance(node, exp.Cast) and node.to.this not in _TYPES:
+        raise ValueError("the query must convert to numbers, text, dates or truth values only")
+    if isinstance(node, exp.Literal) and node.name.strip().lower() in _CLOCKS:
+        raise ValueError("the query must not read a clock; found a literal such as 'now'")
+    if isinstance(node, exp.Table) and not isinstance(node.this, exp.Identifier):
+        raise ValueError("the query must read tables and views; found something else after FROM")
+    if isinstance(node, exp.CTE | exp.Subquery) and not isinstance(node.this, exp.Query):
+        raise ValueError("the query must hold nothing but SELECTs in WITH and in subqueries")
+    if isinstance(node, exp.Column) and node.name.lower() in _PLACES_OF_ROWS:
+        raise ValueError(f"the query must not read where a row is stored; found {node.name}")
+    if isinstance(node, exp.Sum | exp.Avg) and not _is_exact(node.this, dialect):
+        raise ValueError(
+            f"{node.key.upper()} must be over CAST(... AS INTEGER), or AS NUMERIC in PostgreSQL: a "
+            "sum of other numbers depends on the order of rows"
+        )
+
+
+def _strange(construct: str) -> ValueError:
+    return ValueError(
+        f"the query must only read, one patient at a time; found {construct.upper()}, which is not "
+        "among the constructs that are known to do so"
+    )
+
+
+def _is_exact(node: exp.Expr, dialect: str) -> bool:
+    exact = exp.DataType.INTEGER_TYPES | (
+        {exp.DataType.Type.DECIMAL} if dialect == "postgres" else set()
+    )
+    return isinstance(node, exp.Cast) and node.to.this in exact
+
+
+def tables_of(query: exp.Query) -> frozenset[str]:
+    """Return the tables and views that a parsed query names, as ``table`` or ``schema.table``."""
+    named = {cte.alias for cte in query.find_all(exp.CTE)}
+    found = {name_of(table) for table in query.find_all(exp.Table)}
+    return frozenset(found - named)
+
+
+def name_of(table: exp.Table) -> str:
+    """Return ``table`` or ``schema.table``."""
+    return f"{table.db}.{table.name}" if table.db else str(table.name)

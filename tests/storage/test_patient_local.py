@@ -1,0 +1,227 @@
+"""Queries that act on one patient at a time, and those that do not; each is run in SQLite."""
+
+import sqlite3
+from collections import Counter
+from contextlib import closing
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from storage.sources import SqlSource
+
+PATIENTS = ("a", "b", "c", "d")
+STAYS, LABS = "stays (pid, ward, age, day)", "labs (pid, code, value)"
+WARDS = [(1, "icu"), (2, "surgery"), (2, "theatre")]
+
+
+def tables(seed):
+    """Return rows of stays and labs: few values, so that ties, nulls and absent rows occur."""
+    rng = np.random.default_rng(seed)
+    stays = [
+        (PATIENTS[rng.integers(4)], *(int(n) for n in rng.integers(0, 3, 3)))
+        for _ in range(rng.integers(1, 12))
+    ]
+    labs = [
+        (PATIENTS[rng.integers(4)], int(rng.integers(3)), None if rng.random() < 0.2 else 0.1 * n)
+        for n in range(rng.integers(0, 10))
+    ]
+    return stays, labs
+
+
+@pytest.fixture(scope="module")
+def database():
+    with closing(sqlite3.connect(":memory:")) as connection:
+        for table in (STAYS, LABS, "wards (id, name)"):
+            connection.execute(f"CREATE TABLE {table}")
+        connection.executemany("INSERT INTO wards VALUES (?, ?)", WARDS)
+        yield connection
+
+
+def result(database, query, stays, labs):
+    """Return each row of a query as a mapping."""
+    database.executescript("DELETE FROM stays; DELETE FROM labs")
+    database.executemany("INSERT INTO stays VALUES (?, ?, ?, ?)", stays)
+    database.executemany("INSERT INTO labs VALUES (?, ?, ?)", labs)
+    cursor = database.execute(query)
+    names = [column[0].lower() for column in cursor.description]
+    return [dict(zip(names, row, strict=True)) for row in cursor]
+
+
+def of(rows, patient):
+    return Counter(tuple(row.items()) for row in rows if row.get("pid") == patient)
+
+
+def moves_others(database, query):
+    """Whether a patient's rows are other ones where the tables hold that patient alone."""
+    for seed in range(40):
+        stays, labs = tables(seed)
+        among = result(database, query, stays, labs)
+        for patient in PATIENTS:
+            own = [[row for row in rows if row[0] == patient] for rows in (stays, labs)]
+            if of(among, patient) != of(result(database, query, *own), patient):
+                return True
+    return False
+
+
+def checked(query, unit="pid", dialect="sqlite", **fields):
+    named = {"public_tables": ["wards"]} if "wards" in query else {}
+    source = SqlSource(
+        kind="sql", url_env="COHORT_URL", dialect=dialect, query=query, **named | fields
+    )
+    source.check_patient_local(unit)
+
+
+ACCEPTED = [
+    "SELECT * FROM stays",
+    "select PID, ward + 1 AS w, CASE WHEN age > 1 THEN 'old' END AS g FROM stays WHERE day < 2 "
+    "ORDER BY pid",
+    "SELECT s.*, l.value FROM stays s JOIN labs l ON l.pid = s.pid AND l.code = s.ward",
+    "SELECT pid, code FROM stays LEFT JOIN labs USING (pid) WHERE age > 0",
+    "SELECT s.pid, w.name FROM stays s LEFT JOIN wards w ON w.id = s.ward",
+    "SELECT pid, ward, COUNT(*) AS n, MAX(age) AS oldest FROM stays GROUP BY pid, ward "
+    "HAVING COUNT(DISTINCT day) > 1",
+    "SELECT pid, SUM(CAST(age AS INTEGER)) AS total FROM stays GROUP BY pid",
+    "SELECT DISTINCT pid, ward FROM stays",
+    "SELECT r.pid, r.ward FROM (SELECT s.*, RANK() OVER (PARTITION BY pid ORDER BY day) AS place "
+    "FROM stays s) r WHERE r.place = 1",
+    "SELECT pid, age, MAX(age) OVER (PARTITION BY pid) AS oldest FROM stays",
+    "WITH old AS (SELECT pid, MAX(age) AS m FROM stays GROUP BY pid) "
+    "SELECT s.pid, s.ward, old.m FROM stays s JOIN old ON old.pid = s.pid",
+    "SELECT pid, ward AS x FROM stays UNION SELECT pid, code FROM labs",
+    "SELECT pid FROM stays EXCEPT SELECT pid FROM labs",
+    "SELECT s.pid, (SELECT MAX(l.value) FROM labs l WHERE l.pid = s.pid) AS peak FROM stays s",
+    "SELECT s.pid FROM stays s WHERE NOT EXISTS (SELECT 1 FROM labs l WHERE l.pid = s.pid)",
+    "SELECT s.pid FROM stays s WHERE s.pid IN (SELECT l.pid FROM labs l WHERE l.code = 1)",
+    "SELECT s.pid FROM stays s WHERE s.ward NOT IN (SELECT l.code FROM labs l WHERE l.pid = s.pid)",
+    "SELECT s.pid FROM stays s WHERE s.ward IN (SELECT id FROM wards GROUP BY id)",
+]
+
+
+@pytest.mark.parametrize("query", ACCEPTED)
+def test_accepted_query_acts_on_one_patient_at_a_time(database, query):
+    checked(query)
+    checked(query.lower(), dialect="postgresql")
+    assert not moves_others(database, query)
+
+
+# Query, what the message says, and whether SQLite shows that other patients matter.
+REFUSED = [
+    ("SELECT * FROM stays LIMIT 5", "LIMIT", True),
+    ("SELECT * FROM stays ORDER BY age LIMIT 3 OFFSET 1", "LIMIT", True),
+    ("SELECT pid, ward FROM stays WHERE random() > 0", "function RAND", True),
+    ("SELECT pid, COUNT(*) OVER () AS n FROM stays", "window over several", True),
+    ("SELECT pid, RANK() OVER (ORDER BY age) AS k FROM stays", "window over several", True),
+    ("SELECT pid, RANK() OVER (PARTITION BY ward ORDER BY age) AS k FROM stays", "window", True),
+    ("SELECT pid, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY day) AS k FROM stays", "ROW", False),
+    (
+        "SELECT pid, SUM(CAST(age AS INTEGER)) OVER (PARTITION BY pid ORDER BY day ROWS 1 "
+        "PRECEDING) AS k FROM stays",
+        "WINDOW",
+        False,
+    ),
+    ("SELECT pid, COUNT(*) AS n FROM stays", "aggregate over several", True),
+    ("SELECT pid, MAX(age) AS m FROM stays GROUP BY ward", "GROUP BY", True),
+    ("SELECT pid, ward FROM stays GROUP BY pid", "a column of one row", False),
+    ("SELECT ward FROM stays", "without their column pid", False),
+    ("SELECT DISTINCT ward, age FROM stays", "DISTINCT over several|without their column", False),
+    ("SELECT ward AS pid FROM stays", "pid as the name of something else", False),
+    ("SELECT pid, SUM(age) AS s FROM stays GROUP BY pid", "depends on the order", False),
+    ("SELECT s.pid, l.pid AS other FROM stays s JOIN labs l ON l.code = s.ward", "joined", True),
+    ("SELECT s.pid FROM stays s, labs l", "joined otherwise", True),
+    ("SELECT s.pid, l.value FROM labs l RIGHT JOIN stays s ON s.pid = l.pid", "RIGHT", False),
+    ("SELECT s.pid FROM wards w LEFT JOIN stays s ON s.ward = w.id", "public table", False),
+    ("SELECT s.pid FROM stays s NATURAL JOIN labs", "METHOD", False),
+    ("SELECT pid FROM stays WHERE age > (SELECT MAX(value) FROM labs)", "aggregate over", True),
+    ("SELECT pid, (SELECT COUNT(*) FROM labs) AS n FROM stays", "aggregate over", True),
+    ("SELECT pid FROM stays WHERE EXISTS (SELECT 1 FROM labs)", "without their column", True),
+    (
+        # Without a table, pid may be that of the row around.
+        "SELECT s.pid FROM stays s WHERE EXISTS (SELECT pid FROM labs WHERE pid = s.pid)",
+        "without its table",
+        False,
+    ),
+    (
+        "SELECT s.pid FROM stays s WHERE s.pid NOT IN (SELECT b.pid FROM stays a "
+        "LEFT JOIN labs b ON b.pid = a.pid WHERE a.age = 0)",
+        "subquery over several",
+        True,
+    ),
+    (
+        "SELECT s.pid, s.pid IN (SELECT b.pid FROM stays a LEFT JOIN labs b ON b.pid = a.pid WHERE "
+        "a.age = 0) IS NULL AS x FROM stays s",
+        "subquery over several",
+        True,
+    ),
+    (
+        "SELECT s.pid, (SELECT l.code FROM labs l WHERE l.pid = s.pid) AS c FROM stays s",
+        "one value that may have several",
+        False,
+    ),
+    ("SELECT pid, ward AS x FROM stays UNION SELECT ward, pid FROM stays", "different pl", False),
+    ("SELECT pid, ward AS x FROM stays UNION SELECT id, name FROM wards", "public", False),
+    (
+        "WITH RECURSIVE r AS (SELECT pid, ward FROM stays UNION SELECT s.pid, r.ward FROM r "
+        "JOIN stays s ON s.age = r.ward) SELECT * FROM r",
+        "RECURSIVE",
+        True,
+    ),
+    (
+        # SQLite needs no RECURSIVE.
+        "WITH r AS (SELECT pid, ward FROM stays UNION SELECT s.pid, r.ward FROM r "
+        "JOIN stays s ON s.age = r.ward) SELECT * FROM r",
+        "reads itself",
+        True,
+    ),
+    ("SELECT pid, ward FROM stays WHERE rowid < 4", "where a row is stored", True),
+    ("SELECT pid, datetime() AS t FROM stays", "function", False),
+    ("SELECT pid, CAST('now' AS date) AS t FROM stays", "clock", False),
+    ("SELECT pid, my_rank(ward) AS k FROM stays", "found the function my_rank", False),
+    ("SELECT id AS pid FROM wards", "no table of patients", False),
+]
+
+
+@pytest.mark.parametrize(("query", "message", "shown"), REFUSED)
+def test_other_query_is_refused(database, query, message, shown):
+    with pytest.raises(ValueError, match=message):
+        checked(query)
+    if shown:
+        assert moves_others(database, query)
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("SELECT ward, age FROM stays WHERE age > 1", None),
+        ("SELECT ward FROM (SELECT * FROM stays) s WHERE s.ward IN (SELECT id FROM wards)", None),
+        ("SELECT DISTINCT ward FROM stays", "DISTINCT"),
+        ("SELECT ward, MAX(age) AS m FROM stays GROUP BY ward", "GROUP BY"),
+        ("SELECT COUNT(*) AS n FROM stays", "an aggregate"),
+        ("SELECT COUNT(*) OVER (PARTITION BY ward) AS n FROM stays", "a window"),
+        ("SELECT s.age, w.name FROM stays s JOIN wards w ON w.id = s.ward", "repeat a row"),
+        ("SELECT ward FROM stays UNION ALL SELECT ward FROM stays", "repeat a row"),
+        ("SELECT ward FROM stays WHERE pid IN (SELECT pid FROM labs)", "read single rows"),
+    ],
+)
+def test_without_a_patient_column_a_query_reads_single_rows(database, query, message):
+    if message is not None:
+        with pytest.raises(ValueError, match=message):
+            checked(query, unit=None)
+        return
+    checked(query, unit=None)
+    for seed in range(30):
+        stays, labs = tables(seed)
+        single = [row for stay in stays for row in result(database, query, [stay], [])]
+        assert Counter(map(str, result(database, query, stays, labs))) == Counter(map(str, single))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"public_tables": ["ward"]}, "must name tables of the query, found ward"),
+        ({"patient_local": ["first_stay"]}, "must name tables of the query, found first_stay"),
+    ],
+)
+def test_declarations_are_about_the_query(fields, message):
+    with pytest.raises(ValidationError, match=message):
+        checked("SELECT * FROM stays", **fields)

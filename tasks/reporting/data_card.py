@@ -167,15 +167,15 @@ def _gate(manifest: Manifest) -> list[str]:
         (
             row.name,
             row.asks,
-            f"failed: {facts.listed(row.failed)}" if row.failed else "passed",
+            row.outcome,
             f"{row.n_checks:,}",
         )
         for row in facts.check_rows(manifest)
     ]
     return [
         "## 6. Release gate",
-        f"{facts.gate_verdict(manifest)} They compare the synthetic rows with the declared schema "
-        "and read no record.",
+        f"{facts.gate_verdict(manifest)} They compare the files with the declared schema and the "
+        "sealed measurement, and read no record.",
         _table(("Check", "What it asks", "Outcome", "Checks"), rows),
     ]
 

@@ -37,6 +37,16 @@ _CHECKS = MappingProxyType(
         "label": "Declared label levels only.",
         "pixels": "Every pixel of every image is a declared gray level.",
         "items": "Every item of every row is 0 or 1.",
+        "files": "The schema file states this schema; the CSV file has the cells of the Parquet "
+        "file.",
+        "label shares": "Rows of each label level, as a fresh sample of the measurement has them.",
+        "marginal": "Each column's codes, as a fresh sample has them.",
+        "marginal by label": "Each column's codes by label, as a fresh sample has them.",
+        "columns by label, together (standard errors)": "What all columns say about the label.",
+        "label shares, noisy counts": "Label shares, as the sealed counts have them.",
+        "marginal, noisy counts": "Each column's codes, as the sealed counts have them.",
+        "columns by label, together, noisy counts (part that is missing)": "At least half of what "
+        "the sealed counts say about the label.",
     }
 )
 
@@ -216,6 +226,16 @@ class CheckRow:
     asks: str
     n_checks: int
     failed: tuple[str, ...]
+    nearest: str = ""
+    unseen: tuple[str, ...] = ()
+
+    @property
+    def outcome(self) -> str:
+        """Passed or not, how near it was, and which faults would not have been found."""
+        words = [f"failed: {listed(self.failed)}" if self.failed else "passed"]
+        words += [self.nearest] if self.nearest else []
+        words += [f"too small to be seen: {listed(self.unseen)}"] if self.unseen else []
+        return "; ".join(words)
 
 
 def check_rows(manifest: Manifest) -> tuple[CheckRow, ...]:
@@ -229,9 +249,24 @@ def check_rows(manifest: Manifest) -> tuple[CheckRow, ...]:
             asks=_CHECKS.get(name, ""),
             n_checks=len(records),
             failed=tuple(record.check for record in records if not record.passed),
+            nearest=_nearest(records),
+            unseen=tuple(
+                f"{fault} in {record.check.partition(': ')[2]}"
+                for record in records
+                for fault in record.unseen
+            ),
         )
         for name, records in found.items()
     )
+
+
+def _nearest(records: Sequence[GateRecord]) -> str:
+    """Say how near to its bound the nearest comparison of a name came."""
+    compared = [(r.distance, r.bound, r) for r in records if r.distance is not None and r.bound]
+    if not compared:
+        return ""
+    distance, bound, record = max(compared, key=lambda one: one[0] / one[1])
+    return f"nearest {distance:.3f} of {bound:.3f} allowed ({record.check.partition(': ')[2]})"
 
 
 def gate_verdict(manifest: Manifest) -> str:

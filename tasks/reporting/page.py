@@ -59,9 +59,11 @@ def guarantee_page(manifest: Manifest) -> str:
 
 def gate_page(manifest: Manifest) -> str:
     """Return what the gate has checked of the synthetic rows."""
-    lines = [f"# Gate of {markdown(manifest.ref)}", "", "| check | result |", "|---|---|"]
+    lines = [f"# Gate of {markdown(manifest.ref)}", ""]
+    lines += ["| check | result | distance | largest allowed |", "|---|---|---|---|"]
     lines += [
-        f"| {markdown(record.check)} | {'passed' if record.passed else 'FAILED'} |"
+        f"| {markdown(record.check)} | {'passed' if record.passed else 'FAILED'} | "
+        f"{_shown(record.distance)} | {_shown(record.bound)} |"
         for record in manifest.gate
     ]
     return "\n".join(lines)
@@ -92,3 +94,7 @@ def waiting_page(manifest: Manifest, folder: str) -> str:
             "```",
         )
     )
+
+
+def _shown(number: float | None) -> str:
+    return "" if number is None else f"{number:.3f}"

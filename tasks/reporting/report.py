@@ -262,7 +262,7 @@ def _gate(manifest: Manifest) -> Markup:
         (
             row.name,
             row.asks,
-            f"failed: {facts.listed(row.failed)}" if row.failed else "passed",
+            row.outcome,
             f"{row.n_checks:,}",
         )
         for row in facts.check_rows(manifest)
@@ -274,9 +274,9 @@ def _gate(manifest: Manifest) -> Markup:
         table(
             ("Check", "What it asks", "Outcome", "Checks"),
             rows,
-            caption="Checks of the synthetic rows against the declared schema. They read no "
-            "record, and no score against the source was computed: a score is a release of its "
-            "own.",
+            caption="Checks of the files against the declared schema and the sealed measurement. "
+            "They read no record, and no score against the source was computed: a score is a "
+            "release of its own.",
             numeric=1,
         ),
     )

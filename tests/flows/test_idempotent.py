@@ -177,23 +177,6 @@ def test_a_sealed_release_is_published_without_its_table(installation, capsys):
     ) in capsys.readouterr().err
 
 
-def test_a_gate_that_fails_where_a_release_goes_on_withholds_it(installation):
-    site = made.write_site(installation)
-    with (
-        mock.patch.object(publish_steps, "sample_rows", side_effect=RuntimeError),
-        pytest.raises(ClustMixError, match="publish:RuntimeError"),
-    ):
-        made.release_without_engine(site)
-    failed = Withheld("OUTPUT_GATE", "the synthetic rows break these rules: made up")
-    with (
-        mock.patch.object(publish_steps, "output_gate", side_effect=failed),
-        pytest.raises(Withheld, match="OUTPUT_GATE"),
-    ):
-        made.release_without_engine(site)
-    (entry,) = ledger_of(installation).entries()
-    assert (entry.state, entry.note) == ("withheld", "OUTPUT_GATE")
-
-
 def test_a_run_of_the_same_request_that_does_not_end(installation, monkeypatch):
     site = made.write_site(installation)
     monkeypatch.setattr(ledger_steps, "WAIT_SECONDS", 0.0)

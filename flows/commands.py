@@ -26,6 +26,7 @@ def release(options: argparse.Namespace) -> int:
     # orchestrator takes seconds. Prefect's environment is set before Prefect is imported.
     from flows.site import load_site
     from storage.settings import load_settings
+    from tasks.orchestrator import start_server
     from tasks.runtime import configure_prefect
 
     settings = load_settings()
@@ -44,11 +45,14 @@ def release(options: argparse.Namespace) -> int:
         )
         request = _checked_request(path, site, settings, options)
     configure_prefect(settings)
+    server = start_server()
     progress.title(site)
     progress.note("starting the orchestrator")
     from flows.release import run_release
     from tasks.run import listen_to_stages
 
+    if server is not None:
+        server.wait()
     with listen_to_stages(progress):
         outcome = run_release(request)
     answer = {**outcome.model_dump(), "stage_seconds": progress.stage_seconds}
@@ -91,15 +95,19 @@ def benchmark(options: argparse.Namespace) -> int:
     """Run the published analysis on public data."""
     from flows.site import load_site
     from storage.settings import load_settings
+    from tasks.orchestrator import start_server
     from tasks.run import listen_to_stages
     from tasks.runtime import configure_prefect
 
     settings, site = load_settings(), load_site(options.site)
     configure_prefect(settings)
+    server = start_server()
     progress = terminal.Progress(quiet=options.json)
     progress.note("starting the orchestrator")
     from flows.benchmark import benchmark_published
 
+    if server is not None:
+        server.wait()
     with listen_to_stages(progress):
         answer = benchmark_published(site, settings, options.output)
     if options.json:

@@ -16,10 +16,12 @@ import socket
 import subprocess
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from privacy.errors import ConfigurationError
+from storage.settings import Settings
 from tasks.runtime import PipelineError
 
 if TYPE_CHECKING:
@@ -51,8 +53,9 @@ class OwnServer:
         """Address of the API, for ``PREFECT_API_URL``."""
         return f"http://{HOST}:{self._port}/api"
 
-    def wait(self) -> None:
-        """Return once the server answers.
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Wait until the server answers, and let Prefect spend nothing on it that is for others.
 
         Raises
         ------
@@ -71,6 +74,36 @@ class OwnServer:
                 f"expected Prefect's server to answer within {START_SECONDS:g} seconds, found "
                 "that it does not; look for what stops processes or loopback connections here",
             )
+        from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+
+        # Nobody waits for heartbeats; the thread that sends them would hold up the end of the flow.
+        with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+            yield
+
+
+def join_ready_server(settings: Settings) -> bool:
+    """Name the server of this installation to Prefect, where it runs and no other is named.
+
+    Parameters
+    ----------
+    settings
+        Settings of the command. Where it computes does not change.
+
+    Returns
+    -------
+    bool
+        Whether there is a server that was started before this command.
+    """
+    if _is_to_be_named() and settings.server_home.exists():
+        from tasks.server_parts import connection, read_record
+
+        record = read_record(settings.server_home)
+        if record is not None and record.ready:
+            found = connection(settings) or {}
+            quiet = {"PREFECT_LOGGING_LEVEL": "CRITICAL", "PREFECT_LOGGING_TO_API_ENABLED": "false"}
+            named = {k: v for k, v in found.items() if k.startswith("PREFECT_")}
+            os.environ.update(named and quiet | named)
+    return "PREFECT_API_URL" in os.environ
 
 
 def start_server() -> OwnServer | None:
@@ -84,7 +117,7 @@ def start_server() -> OwnServer | None:
     OwnServer or None
         None where a server is named, or Prefect is imported and will start one by itself.
     """
-    if "PREFECT_API_URL" in os.environ or "prefect" in sys.modules:
+    if not _is_to_be_named():
         return None
     with socket.create_server((HOST, 0)) as listener:
         server = OwnServer(listener.getsockname()[1])
@@ -134,6 +167,10 @@ def refuse_unsafe_orchestrator() -> None:
                 f"expected {variable}=false in the environment of the worker, found true: Prefect "
                 "would keep what private steps return or print; start the worker anew without it",
             )
+
+
+def _is_to_be_named() -> bool:
+    return "PREFECT_API_URL" not in os.environ and "prefect" not in sys.modules
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

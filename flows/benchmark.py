@@ -30,7 +30,6 @@ from tasks.bundle import NO_MEASUREMENT, Provenance, build_bundle
 from tasks.cluster import local_cluster
 from tasks.compute import DaskExecutor
 from tasks.encoding import decode, domain_of, encode_chunk
-from tasks.orchestrator import end_server_with_this_process
 from tasks.published_tables import table_files
 from tasks.reporting.guarantee import PUBLISHED_MARKER
 from tasks.run import ReleaseJob, stage
@@ -76,7 +75,6 @@ def benchmark_published(site: SiteFile, settings: Settings, output: Path) -> dic
             "expected a method with a published form (clustmix methods lists them), found "
             f"{site.method.kind!r}",
         )
-    end_server_with_this_process()
     answer: dict[str, Any] = _flow(site.dataset, _Benchmark(site, settings, output))
     return answer
 
@@ -115,7 +113,7 @@ class _Benchmark:
         scratch = ensure_private_directory(self.settings.home / "benchmark")
         with (
             stage("published-method"),
-            local_cluster(max(self.settings.dask_workers, 1), scratch) as client,
+            local_cluster(max(self.settings.workers, 1), scratch) as client,
         ):
             executor = DaskExecutor(client, job.ref.release_id)
             codes, labels = method.synthesize(codes, labels, rng, executor.map)

@@ -6,8 +6,11 @@ Heavy imports are made where they are needed, so that help and bad site files ar
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,10 +26,9 @@ if TYPE_CHECKING:
 def release(options: argparse.Namespace) -> int:
     """Make and publish one release."""
     # Everything that a person can get wrong before a row is read is checked first: starting the
-    # orchestrator takes seconds. Prefect's environment is set before Prefect is imported.
+    # orchestrator takes seconds.
     from flows.site import load_site
     from storage.settings import load_settings
-    from tasks.runtime import configure_prefect
 
     settings = load_settings()
     progress = terminal.Progress(quiet=options.json)
@@ -43,14 +45,13 @@ def release(options: argparse.Namespace) -> int:
             f"releasing {site.title} instead"
         )
         request = _checked_request(path, site, settings, options)
-    configure_prefect(settings)
     progress.title(site)
-    progress.note("starting the orchestrator")
-    from flows.release import run_release
-    from tasks.run import listen_to_stages
+    with _orchestrator(settings, progress):
+        from flows.release import run_release
+        from tasks.run import listen_to_stages
 
-    with listen_to_stages(progress):
-        outcome = run_release(request)
+        with listen_to_stages(progress):
+            outcome = run_release(request)
     answer = {**outcome.model_dump(), "stage_seconds": progress.stage_seconds}
     if options.json:
         terminal.print_json(answer)
@@ -87,21 +88,44 @@ def _checked_request(
     return request
 
 
+@contextmanager
+def _orchestrator(settings: Settings, progress: terminal.Progress) -> Iterator[None]:
+    """Give the block Prefect and a server: the named one, this installation's, or one of its own.
+
+    While a server of its own starts, what every release needs is loaded.
+    """
+    from tasks.orchestrator import join_ready_server, start_server
+    from tasks.runtime import configure_prefect
+
+    joined = join_ready_server(settings)
+    # Prefect reads its environment once, when it is imported.
+    configure_prefect(settings)
+    server = start_server()
+    progress.note(f"{'joining' if joined else 'starting'} the orchestrator")
+    gc.disable()  # what modules make when they are loaded stays to the end
+
+    if server is not None:
+        from tasks.expectation_suites import silent_great_expectations
+
+        silent_great_expectations()
+    gc.enable()
+    with nullcontext() if server is None else server.answering():
+        yield
+
+
 def benchmark(options: argparse.Namespace) -> int:
     """Run the published analysis on public data."""
     from flows.site import load_site
     from storage.settings import load_settings
     from tasks.run import listen_to_stages
-    from tasks.runtime import configure_prefect
 
     settings, site = load_settings(), load_site(options.site)
-    configure_prefect(settings)
     progress = terminal.Progress(quiet=options.json)
-    progress.note("starting the orchestrator")
-    from flows.benchmark import benchmark_published
+    with _orchestrator(settings, progress):
+        from flows.benchmark import benchmark_published
 
-    with listen_to_stages(progress):
-        answer = benchmark_published(site, settings, options.output)
+        with listen_to_stages(progress):
+            answer = benchmark_published(site, settings, options.output)
     if options.json:
         terminal.print_json({**answer, "stage_seconds": progress.stage_seconds})
     else:

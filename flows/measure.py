@@ -27,12 +27,14 @@ from storage.refs import ReleaseRef
 from storage.settings import Settings
 from storage.workspace import PrivateWorkspace
 from tasks import ingest_steps, ledger_steps, measure_steps
-from tasks.cluster import connect, local_cluster
 from tasks.compute import DaskExecutor, Executor, LocalExecutor
 from tasks.run import ReleaseJob, Site, randomness_of_run, stage
 from tasks.runtime import guarded_task
 from tasks.synthesizers.curator import Curator
 from tasks.synthesizers.plan import MeasurementPlan
+
+HELD_BYTES = 2**25
+"""Up to this size of its files one process reads a table sooner than workers have started."""
 
 check_source = guarded_task(name="check-source")(ledger_steps.check_source)
 plan_measurement = guarded_task(name="plan")(measure_steps.plan_measurement)
@@ -135,7 +137,7 @@ def measure(job: ReleaseJob, site: Site, *, new_draw: bool = False) -> Measured:
         reader = CohortReader(job.source, settings=site.settings)
         check_source(job, reader)
         plan = plan_measurement(job)
-        with _executor(job, site, workspace) as executor:
+        with _executor(job, site, workspace, reader) as executor:
             key = identify(job, site, reader, executor, new_draw=new_draw)
             reservation = reserve(job, site, key, new_draw=new_draw)
             if reservation.created:
@@ -212,18 +214,35 @@ def _private_run(site: Site, job: ReleaseJob) -> Iterator[PrivateWorkspace]:
 
 
 @contextmanager
-def _executor(job: ReleaseJob, site: Site, workspace: PrivateWorkspace) -> Iterator[Executor]:
+def _executor(
+    job: ReleaseJob, site: Site, workspace: PrivateWorkspace, reader: CohortReader
+) -> Iterator[Executor]:
     """Run sums on the configured Dask cluster, a local one, or in this process."""
+    # Imported where they are needed: Dask takes a second to load.
     settings = site.settings
     if settings.dask_address is not None:
+        from tasks.cluster import connect
+
         with connect(settings.dask_address) as client:
             yield DaskExecutor(client, job.ref.release_id)
-    elif settings.dask_workers == 0:
+    elif (n_workers := _workers(settings, reader)) == 0:
         yield LocalExecutor()
     else:
         with ExitStack() as cluster:
             with stage("cluster"):
-                client = cluster.enter_context(
-                    local_cluster(settings.dask_workers, workspace.path("dask"))
-                )
+                from tasks.cluster import local_cluster
+
+                client = cluster.enter_context(local_cluster(n_workers, workspace.path("dask")))
             yield DaskExecutor(client, job.ref.release_id)
+
+
+def _workers(settings: Settings, reader: CohortReader) -> int:
+    """Return how many workers a run starts; 0 keeps everything in this process.
+
+    Privacy
+    -------
+    Where nothing is set the size of the source decides, in which nothing is released: sums are the
+    same bits on any number of workers, and noise is drawn in this process.
+    """
+    size = reader.size_bytes() if settings.dask_workers is None else None
+    return 0 if size is not None and size <= HELD_BYTES else settings.workers

@@ -18,7 +18,8 @@ environment:
   CLUSTMIX_RELEASES      folder that bundles are published to (default releases)
   CLUSTMIX_DATA_DIR      folder with copies of the public datasets
   CLUSTMIX_OFFLINE       true: never download a public dataset
-  CLUSTMIX_DASK_WORKERS  worker processes (default 2; 0: this process alone)
+  CLUSTMIX_DASK_WORKERS  worker processes; 0: this process alone (default: 2
+                         for a table of more than 32 MiB, else 0)
   CLUSTMIX_DASK_ADDRESS  Dask scheduler to use instead of local workers
   CLUSTMIX_LEDGER_URL    postgresql:// address of a ledger that several
                          installations share (default: a file in CLUSTMIX_HOME)

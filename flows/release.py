@@ -17,7 +17,6 @@ from flows.measure import measure
 from flows.publication import ReleaseOutcome, answer
 from flows.request import SiteRequest, load_job
 from storage.settings import Settings
-from tasks.orchestrator import end_server_with_this_process
 from tasks.run import Site
 from tasks.runtime import Failed, PipelineError, guarded_call, guarded_task
 
@@ -61,7 +60,6 @@ def run_release(request: SiteRequest) -> ReleaseOutcome:
     """
     report: list[ReleaseOutcome | Failed] = []
     token = _reports.set(report)
-    end_server_with_this_process()
     try:
         release_cohort(request, return_state=True)
     finally:

@@ -269,6 +269,22 @@ class CohortReader:
         self._first = state
         return state.content_sha256()
 
+    def size_bytes(self) -> int | None:
+        """Bytes of the files, of a dataset that comes with a library 0; None for a database.
+
+        Raises
+        ------
+        InputError
+            If a file is missing.
+
+        Privacy
+        -------
+        Private. It may decide where rows are read, and nothing else.
+        """
+        if isinstance(self._source, SqlSource):
+            return None
+        return sum(size for _, size, *_ in self._files() or ())
+
     def _files(self) -> tuple[FileState, ...] | None:
         if self._path is None and self._images is None:
             return None

@@ -28,8 +28,9 @@ class Settings(BaseSettings):
         Folder with copies of the public datasets, see `storage.datasets`.
     offline : bool
         True refuses every download of a public dataset.
-    dask_workers : int
-        Processes of the local Dask cluster, up to 256; 0 runs everything in one process.
+    dask_workers : int or None
+        Processes of the local Dask cluster, up to 256; 0 runs everything in one process. None:
+        one process for a table that it holds, `workers` for another, see `flows.measure`.
     dask_address : str or None
         Address of a running scheduler; None starts a local cluster.
     ledger_url : SecretStr or None
@@ -58,7 +59,7 @@ class Settings(BaseSettings):
     ledger_head: Path | None = None
     data_dir: Path | None = None
     offline: bool = False
-    dask_workers: int = Field(default=2, ge=0, le=256)
+    dask_workers: int | None = Field(default=None, ge=0, le=256)
     dask_address: str | None = None
     ledger_url: SecretStr | None = None
     sites: Path = Field(default=Path("deployments/sites"), validate_default=True)
@@ -91,6 +92,11 @@ class Settings(BaseSettings):
     def _absolute(cls, path: Path | None) -> Path | None:
         # Worker processes may have another current directory.
         return None if path is None else path.expanduser().absolute()
+
+    @property
+    def workers(self) -> int:
+        """Processes of a local Dask cluster, where a run starts one."""
+        return 2 if self.dask_workers is None else self.dask_workers
 
     @property
     def ledger_path(self) -> Path:

@@ -12,15 +12,17 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
-import distributed
 import numpy as np
 from numpy.typing import NDArray
 
 from privacy.errors import ConfigurationError, IntegrityError
 from storage.workspace import forbid_core_dumps
 from tasks.runtime import Failed, PipelineError, guarded_item
+
+if TYPE_CHECKING:
+    import distributed
 
 T = TypeVar("T")
 R = TypeVar("R")

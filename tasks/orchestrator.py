@@ -1,32 +1,143 @@
-"""Prefect's server beside a single run, made to end with the process that started it.
+"""Prefect's server beside a single command: started early, ready when the flow is, gone with it.
 
-Prefect stops it when its process exits. A process that is killed exits without that: its server
-would stay for ever, hold the database and keep the standard output of the dead command open. Here
-the server waits on a pipe that the operating system closes with the process, however it ends.
+It starts in a process of its own while the command is still loading and checking, keeps its state
+in memory, and needs no migration: its tables are made from Prefect's own models. It waits on a pipe
+that the operating system closes with the command, however that ends: a server that outlives a
+killed command would keep its standard output open for ever.
 """
 
 from __future__ import annotations
 
+import atexit
+import http.client
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
 from privacy.errors import ConfigurationError
+from storage.settings import Settings
+from tasks.runtime import PipelineError
+
+if TYPE_CHECKING:
+    from prefect.server.database.interface import PrefectDBInterface
+
+HOST = "127.0.0.1"
 
 GRACE_SECONDS = 5.0
 """How long the server may take to stop by itself."""
 
+START_SECONDS = 120.0
+"""How long the server may take to start, on a busy machine."""
 
-def end_server_with_this_process() -> None:
-    """Let the server that Prefect starts in this process end with it; of no effect on others."""
-    from prefect.server.api.server import SubprocessASGIServer
 
-    # The class has no setting for how it starts its process. Prefect is pinned, and a test kills a
-    # run and looks for its server.
-    SubprocessASGIServer._run_uvicorn_command = _start  # type: ignore[assignment, method-assign]
+class OwnServer:
+    """A server that was started for this process and ends with it.
+
+    Parameters
+    ----------
+    port
+        Where it listens, on the loopback interface; calls wait there until it can answer.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    @property
+    def api(self) -> str:
+        """Address of the API, for ``PREFECT_API_URL``."""
+        return f"http://{HOST}:{self._port}/api"
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Wait until the server answers, and let Prefect spend nothing on it that is for others.
+
+        Raises
+        ------
+        PipelineError
+            If it ends or does not answer in time.
+        """
+        caller = http.client.HTTPConnection(HOST, self._port, timeout=START_SECONDS)
+        status = None
+        with suppress(OSError, http.client.HTTPException):
+            caller.request("GET", "/api/health")
+            status = caller.getresponse().status
+        caller.close()
+        if status != http.client.OK:
+            raise PipelineError(
+                "orchestrator:NotReady",
+                f"expected Prefect's server to answer within {START_SECONDS:g} seconds, found "
+                "that it does not; look for what stops processes or loopback connections here",
+            )
+        from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+
+        # Nobody waits for heartbeats; the thread that sends them would hold up the end of the flow.
+        with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+            yield
+
+
+def join_ready_server(settings: Settings) -> bool:
+    """Name the server of this installation to Prefect, where it runs and no other is named.
+
+    Parameters
+    ----------
+    settings
+        Settings of the command. Where it computes does not change.
+
+    Returns
+    -------
+    bool
+        Whether there is a server that was started before this command.
+    """
+    if _is_to_be_named() and settings.server_home.exists():
+        from tasks.server_parts import connection, read_record
+
+        record = read_record(settings.server_home)
+        if record is not None and record.ready:
+            found = connection(settings) or {}
+            quiet = {"PREFECT_LOGGING_LEVEL": "CRITICAL", "PREFECT_LOGGING_TO_API_ENABLED": "false"}
+            named = {k: v for k, v in found.items() if k.startswith("PREFECT_")}
+            os.environ.update(named and quiet | named)
+    return "PREFECT_API_URL" in os.environ
+
+
+def start_server() -> OwnServer | None:
+    """Start Prefect's server for this process, unless ``PREFECT_API_URL`` names one.
+
+    Call it after `tasks.runtime.configure_prefect` and before Prefect is imported, which then
+    finds the server.
+
+    Returns
+    -------
+    OwnServer or None
+        None where a server is named, or Prefect is imported and will start one by itself.
+    """
+    if not _is_to_be_named():
+        return None
+    with socket.create_server((HOST, 0)) as listener:
+        server = OwnServer(listener.getsockname()[1])
+        descriptor = listener.fileno()
+        process = subprocess.Popen(  # noqa: S603 -- this interpreter, this module, a number
+            [sys.executable, "-m", "tasks.orchestrator", str(descriptor)],
+            stdin=subprocess.PIPE,
+            pass_fds=(descriptor,),
+            env={
+                **os.environ,
+                "PREFECT_SERVER_DATABASE_CONNECTION_URL": "sqlite+aiosqlite:///:memory:",
+                "PREFECT_UI_ENABLED": "0",
+                "PREFECT__SERVER_EPHEMERAL": "1",
+                "PREFECT__SERVER_FINAL": "1",
+            },
+        )
+    # Before Prefect is imported: what it registers is run first and may still call the server.
+    atexit.register(_end, process)
+    os.environ["PREFECT_API_URL"] = server.api
+    return server
 
 
 def refuse_unsafe_orchestrator() -> None:
@@ -58,20 +169,13 @@ def refuse_unsafe_orchestrator() -> None:
             )
 
 
-def _start(server: Any) -> subprocess.Popen[bytes]:
-    from prefect.settings import get_current_settings
+def _is_to_be_named() -> bool:
+    return "PREFECT_API_URL" not in os.environ and "prefect" not in sys.modules
 
-    return subprocess.Popen(  # noqa: S603 -- this interpreter, this module, a number
-        [sys.executable, "-m", "tasks.orchestrator", str(server.port)],
-        stdin=subprocess.PIPE,
-        env={
-            **os.environ,
-            "PREFECT_UI_ENABLED": "0",
-            "PREFECT__SERVER_EPHEMERAL": "1",
-            "PREFECT__SERVER_FINAL": "1",
-            **get_current_settings().to_environment_variables(exclude_unset=True),
-        },
-    )
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()  # its state is in memory: there is nothing to finish
+    process.wait()
 
 
 def _stop_at_end_of_input() -> None:
@@ -81,19 +185,31 @@ def _stop_at_end_of_input() -> None:
     os._exit(1)
 
 
-def serve(port: int) -> None:
-    """Run the server on the loopback interface until the standard input ends."""
-    import uvicorn
+async def _create_tables(database: PrefectDBInterface) -> None:
+    """Make Prefect's tables in an empty database, in place of its hundred migrations."""
+    from prefect.server.database.orm_models import Base
 
+    for table in Base.metadata.tables.values():
+        by_name = {index.name: index for index in table.indexes}  # Prefect declares one twice
+        table.indexes = set(by_name.values())
+    engine = await database.engine()
+    async with engine.begin() as connection:
+        await connection.run_sync(Base.metadata.create_all)
+
+
+def serve(descriptor: int) -> None:
+    """Run the server on a listening socket until the standard input ends."""
     threading.Thread(target=_stop_at_end_of_input, daemon=True).start()
-    uvicorn.run(
-        "prefect.server.api.server:create_app",
-        factory=True,
-        host="127.0.0.1",
-        port=port,
-        log_level="error",
-        lifespan="on",
+
+    import uvicorn
+    from prefect.server.database.interface import PrefectDBInterface
+
+    # Prefect has no setting for it. It is pinned, and every release of the tests runs on these.
+    PrefectDBInterface.create_db = _create_tables  # type: ignore[method-assign]
+    config = uvicorn.Config(
+        "prefect.server.api.server:create_app", factory=True, log_level="error", lifespan="on"
     )
+    uvicorn.Server(config).run(sockets=[socket.socket(fileno=descriptor)])
 
 
 if __name__ == "__main__":

@@ -244,7 +244,7 @@ class _Start:
         if self._settings.dask_address is not None:
             return
         if n_workers is None:
-            n_workers = max(1, min(self._settings.dask_workers, os.cpu_count() or 1))
+            n_workers = max(1, min(self._settings.workers, os.cpu_count() or 1))
         address = f"tls://{HOST}:{free_port()}"
         gpus = server_cluster.find_gpus(self._tell)
         self._n_workers = n_workers + len(gpus)

@@ -21,7 +21,7 @@ def test_defaults_are_absolute_paths_under_the_current_directory(monkeypatch, tm
     assert settings.home == tmp_path / ".clustmix"
     assert settings.releases == tmp_path / "releases"
     assert settings.data_dir is None
-    assert settings.dask_workers == 2
+    assert settings.dask_workers is None
     assert settings.dask_address is None
     assert not settings.offline
 

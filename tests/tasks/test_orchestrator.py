@@ -1,0 +1,95 @@
+"""The server of a single command: there in time, without a file, and gone with the command."""
+
+import os
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from privacy.errors import ClustMixError
+from storage.settings import Settings
+from tasks import orchestrator, server_environment
+from tasks.orchestrator import OwnServer, join_ready_server, start_server
+from tasks.server_parts import ORCHESTRATOR
+from tasks.server_ports import free_port
+from tasks.server_processes import Part
+from tasks.server_record import ServerRecord, write_record
+
+COMMAND = """
+import sys
+from pathlib import Path
+from storage.settings import Settings
+from tasks.orchestrator import start_server
+from tasks.runtime import configure_prefect
+
+configure_prefect(Settings(home=Path(sys.argv[1])))
+server = start_server()
+with server.answering():
+    from prefect import flow
+
+    flow(lambda: print("ran", flush=True), name="one")()
+    assert "prefect.server.api.server" not in sys.modules  # it takes seconds to load
+    sys.stdin.read()
+"""
+
+
+def test_it_serves_a_run_keeps_nothing_and_ends_with_a_killed_command(tmp_path) -> None:
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT", "CLUSTMIX"))}
+    command = psutil.Popen(
+        [sys.executable, "-c", COMMAND, str(tmp_path / "home")],
+        env=inherited,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with command:
+        assert command.stdout.readline() == b"ran\n"
+        (server,) = command.children()
+        assert "tasks.orchestrator" in server.cmdline()
+        (listener,) = {
+            one.laddr for one in server.net_connections("inet") if one.status == psutil.CONN_LISTEN
+        }
+        assert listener.ip == "127.0.0.1"
+        command.kill()
+    assert psutil.wait_procs([server], timeout=60)[1] == []
+    assert not list(tmp_path.rglob("*.db*"))
+
+
+def test_a_server_that_does_not_come_is_said_to_be_missing() -> None:
+    started = time.monotonic()
+    with pytest.raises(ClustMixError, match="orchestrator:NotReady"):
+        OwnServer(free_port()).answering().__enter__()
+    assert time.monotonic() - started < orchestrator.START_SECONDS
+
+
+@pytest.fixture
+def nothing_named(monkeypatch) -> dict[str, str]:
+    environment: dict[str, str] = {}
+    monkeypatch.setattr(os, "environ", environment)
+    monkeypatch.delitem(sys.modules, "prefect", raising=False)
+    return environment
+
+
+def test_the_server_of_the_installation_is_joined_once_it_is_ready(nothing_named, tmp_path) -> None:
+    settings = Settings(home=tmp_path, releases=tmp_path / "releases")
+    settings.server_home.mkdir(mode=0o700)
+    me = psutil.Process()
+    part = Part(
+        name=ORCHESTRATOR,
+        pid=me.pid,
+        created=me.create_time(),
+        address="",
+        log=tmp_path,
+        mark="m",
+    )
+    record = ServerRecord(mark="m", parts=(part,), port=4321, scheduler="tls://127.0.0.1:1")
+    write_record(settings.server_home, record)
+    assert not join_ready_server(settings)
+    write_record(settings.server_home, record.model_copy(update={"ready": True}))
+    assert join_ready_server(settings)
+    assert nothing_named["PREFECT_API_URL"] == "http://127.0.0.1:4321/api"
+    password = server_environment.page_password(settings.server_home)
+    assert nothing_named["PREFECT_API_AUTH_STRING"] == password
+    assert "CLUSTMIX_DASK_ADDRESS" not in nothing_named
+    assert start_server() is None  # one is named

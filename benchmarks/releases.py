@@ -63,6 +63,9 @@ OTHER_EPSILONS = (
     "adult-epsilon-0.2", "adult-epsilon-10", "diabetes130-readmission-epsilon-10",
     "physionet2012-mortality-epsilon-10",
 )  # fmt: skip
+RIVALS = ("mnist-epsilon-10", ("dp_cda", "dp_mix", "local_perturbation", "random_projection"))
+"""Site file and methods of Table 3 of the DP-CDA paper."""
+
 OTHER_KINDS = ("fashion-mnist", "mnist-binarised", "diabetes130-items")
 EVERY_METHOD = ("adult", "mnist")
 """Datasets on which every registered method is run, proven and published."""
@@ -229,6 +232,8 @@ def standing_jobs() -> list[Job]:
             forms += [(entry.kind, "proven") for entry in METHODS if entry.proven]
             forms += [(e.kind, "published") for e in METHODS if e.has_published_form]
         jobs += [Job(site, *form, seed) for form in forms]
+    site, kinds = RIVALS
+    jobs += [Job(site, kind, form, None) for kind in kinds for form in ("proven", "published")]
     return list(dict.fromkeys(jobs))
 
 

@@ -28,6 +28,7 @@ from sklearn.metrics import roc_auc_score
 from benchmarks.bundle_rows import Document, View, label_levels, views
 
 N_QUERIES, LONGEST_QUERY, QUERY_SEED, SANITY_SHARE = 1_000, 5, 20_190_627, 0.001
+TREES = 200
 NETWORK_STEPS, BATCH = 600, 64
 """Batches that a network is trained on, however few the images are."""
 
@@ -52,14 +53,16 @@ def distances(synthetic: View, real: View, n_labels: int) -> tuple[NDArray[Any],
     return np.diagonal(blocks), float(blocks[np.triu_indices(len(widths), k=1)].mean())
 
 
-def predicted(synthetic: View, real: View, n_labels: int, *, images: bool) -> NDArray[np.float64]:
+def predicted(
+    synthetic: View, real: View, n_labels: int, *, images: bool, trees: int
+) -> NDArray[np.float64]:
     """Probability of each level for the real rows, after training on the synthetic ones."""
     known = synthetic.labelled()
     probability = np.full((len(real.label), n_labels), 1e-15)
     if len(np.unique(known.label)) < 2:
         probability[:, known.label[:1]] = 1.0
         return probability
-    model: Any = lightgbm.LGBMClassifier(n_estimators=200, random_state=0, verbose=-1, n_jobs=2)
+    model: Any = lightgbm.LGBMClassifier(n_estimators=trees, random_state=0, verbose=-1, n_jobs=2)
     if images:
         model = LogisticRegression(max_iter=100)  # the measure, converged or not
     with warnings.catch_warnings():
@@ -98,7 +101,7 @@ def network_accuracy(train: View, test: View, n_labels: int) -> float:
     return accuracy(adapted(network, test.features), test.features, test.label)
 
 
-def score(bundle: Path, table: Path, *, networks: bool = False) -> Document:
+def score(bundle: Path, table: Path, *, networks: bool = False, trees: int = TREES) -> Document:
     """Judge a bundle by real rows.
 
     Parameters
@@ -109,6 +112,8 @@ def score(bundle: Path, table: Path, *, networks: bool = False) -> Document:
         Real rows in the form of the source.
     networks
         Whether images are judged by trained networks as well, which takes minutes.
+    trees
+        Trees of the classifier of tables and items.
 
     Returns
     -------
@@ -124,7 +129,7 @@ def score(bundle: Path, table: Path, *, networks: bool = False) -> Document:
     levels, images = label_levels(schema["label"]), bool(schema.get("image"))
     if len(np.unique(real.label)) < 2:
         raise ValueError("expected real rows of two label levels or more, to judge a bundle by")
-    probability = predicted(synthetic, real, len(levels), images=images)
+    probability = predicted(synthetic, real, len(levels), images=images, trees=trees)
     by_level = {
         name: round(float(roc_auc_score(real.label == place, probability[:, place])), 5)
         for place, name in enumerate(levels)
@@ -166,11 +171,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.score", description=__doc__)
     parser.add_argument("paths", type=Path, nargs="+", metavar="BUNDLE TABLE")
     parser.add_argument("--networks", action="store_true", help="train networks on images")
+    parser.add_argument("--trees", type=int, default=TREES, help="of the classifier of a table")
     options = parser.parse_args(arguments)
     if len(options.paths) % 2:
         parser.error("expected a table after each bundle")
     pairs = zip(options.paths[::2], options.paths[1::2], strict=True)
-    print(json.dumps([score(*pair, networks=options.networks) for pair in pairs]))
+    chosen = {"networks": options.networks, "trees": options.trees}
+    print(json.dumps([score(*pair, **chosen) for pair in pairs]))
     return 0
 
 

@@ -70,7 +70,7 @@ CASES = (
     Case("ten-levels", "cardiotocography", 0.75, many_numbered_levels),
     Case("buckets", "diabetes130-length-of-stay", 0.6),
     Case("items", "diabetes130-items", 0.52),
-    Case("images", "mnist", 0.9),
+    Case("images", "mnist-binarised", 0.85),
 )
 
 
@@ -129,7 +129,8 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Case, P
     ], home)  # fmt: skip
     found = {name: next((home / "releases" / name).glob("r-*")) for name in documents}
     pairs = [str(path) for name, bundle in found.items() for path in (bundle, real[name])]
-    scores = json.loads(run([sys.executable, "-m", "benchmarks.score", *pairs], home))
+    scorer = [sys.executable, "-m", "benchmarks.score", "--trees", "30"]
+    scores = json.loads(run([*scorer, *pairs], home))
     return {
         name: (score, expected_shares(documents[name], real[name]))
         for name, score in zip(documents, scores, strict=True)
@@ -142,6 +143,8 @@ def run(command: list[str], home: Path) -> str:
         "CLUSTMIX_HOME": str(home / "home"),
         "CLUSTMIX_RELEASES": str(home / "releases"),
         "CLUSTMIX_DASK_WORKERS": "0",
+        # Threads that wait for each other cost more than they save on a busy machine.
+        "OMP_THREAD_LIMIT": "1",
     }
     answer = subprocess.run(
         command, cwd=ROOT, env={**os.environ, **ours}, capture_output=True, text=True, check=False

@@ -10,19 +10,25 @@ Source of the comparison: DPGM paper (Acs, Melis, Castelluccia and De Cristofaro
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import mean
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from benchmarks.results import RESULTS, Requirement, figure, requirement_table, table
+from benchmarks.results import (
+    IN_PROCESS,
+    RESULTS,
+    Requirement,
+    ResultRow,
+    figure,
+    requirement_table,
+    table,
+    write_rows,
+)
 from privacy.calibration import gdp_mu
 from privacy.mechanisms import discrete_gaussian_mechanism
 from privacy.parameters import Adjacency
@@ -56,32 +62,31 @@ _PIXELS = 784
 _BLACK = 127
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusteringRow:
-    """Accuracy of one form at one epsilon, run by run.
+def row_of(
+    features: str, epsilon: float, number: int, accuracy: float, seconds: float, rounds: int
+) -> ResultRow:
+    """Return the row of one run; an ablation, with the pictures held in this process."""
+    return ResultRow(
+        dataset="mnist-binarised",
+        method="dp_kmeans",
+        analysis="proven",
+        epsilon=epsilon,
+        delta=DELTA,
+        seed=number,
+        source=IN_PROCESS,
+        settings={"features": features, "rounds": rounds, "n_clusters": N_CLUSTERS},
+        figures={"clustering_accuracy": round(accuracy, 4)},
+        wall_seconds=round(seconds, 2),
+    )
 
-    Parameters
-    ----------
-    features
-        "fourier" or "plain".
-    epsilon, delta
-        Proven, under add or remove of one patient.
-    rounds, n_clusters, width
-        Noisy rounds, clusters, and coordinates of a point.
-    accuracy
-        Clustering accuracy of each run.
-    seconds
-        Mean wall time of a run, the features of the images not counted.
-    """
 
-    features: str
-    epsilon: float
-    delta: float
-    rounds: int
-    n_clusters: int
-    width: int
-    accuracy: tuple[float, ...]
-    seconds: float
+def accuracies(rows: Sequence[ResultRow], features: str, epsilon: float) -> list[float]:
+    """Clustering accuracy of every run of one form at one epsilon."""
+    return [
+        row.figures["clustering_accuracy"]
+        for row in rows
+        if (row.settings["features"], row.epsilon) == (features, epsilon)
+    ]
 
 
 def binarised_mnist() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -160,74 +165,60 @@ def run(
     rounds: int = ROUNDS,
     epsilons: Sequence[float] = EPSILONS,
     show: Callable[[str], None] = print,
-) -> list[ClusteringRow]:
+) -> list[ResultRow]:
     """Measure both forms at every epsilon."""
     images, labels = binarised_mnist()
-    domain_width = {"fourier": N_FEATURES, "plain": _PIXELS}
     rows = []
     for features in FORMS:
-        measured = []
-        for index in range(runs):
-            measured.append(
-                one_run(
-                    images,
-                    labels,
-                    features=features,
-                    epsilons=epsilons,
-                    rounds=rounds,
-                    public_seed=PUBLIC_SEED + index,
-                )
+        for number in range(runs):
+            measured = one_run(
+                images,
+                labels,
+                features=features,
+                epsilons=epsilons,
+                rounds=rounds,
+                public_seed=PUBLIC_SEED + number,
             )
-            show(f"{features} {index + 1}/{runs}: {[round(a, 3) for a, _ in measured[-1]]}")
-        for position, epsilon in enumerate(epsilons):
-            rows.append(
-                ClusteringRow(
-                    features=features,
-                    epsilon=epsilon,
-                    delta=DELTA,
-                    rounds=rounds,
-                    n_clusters=N_CLUSTERS,
-                    width=domain_width[features],
-                    accuracy=tuple(round(one[position][0], 4) for one in measured),
-                    seconds=round(mean(one[position][1] for one in measured), 2),
-                )
-            )
+            rows += [
+                row_of(features, epsilon, number, *found, rounds)
+                for epsilon, found in zip(epsilons, measured, strict=True)
+            ]
+            show(f"{features} {number + 1}/{runs}: {[round(found, 3) for found, _ in measured]}")
     return rows
 
 
-def requirements(rows: Sequence[ClusteringRow]) -> list[Requirement]:
+def requirements(rows: Sequence[ResultRow]) -> list[Requirement]:
     """Compare the forms at every epsilon below `BELOW`."""
     found = []
-    for epsilon in sorted({row.epsilon for row in rows if row.epsilon < BELOW}):
-        of = {row.features: row.accuracy for row in rows if row.epsilon == epsilon}
+    for epsilon in epsilons_of(rows):
+        plain, fourier = (accuracies(rows, form, epsilon) for form in ("plain", "fourier"))
+        if epsilon >= BELOW:
+            continue
         found.append(
             Requirement(
-                text=f"clustering accuracy of MNIST, epsilon {epsilon}, {len(of['plain'])} runs",
-                asked=f"> {figure(of['plain'])}, plain k-means",
-                measured=f"{figure(of['fourier'])}, kernel k-means",
-                met=mean(of["fourier"]) > mean(of["plain"]),
+                text=f"clustering accuracy of MNIST, epsilon {epsilon}, {len(plain)} runs",
+                asked=f"> {figure(plain)}, plain k-means",
+                measured=f"{figure(fourier)}, kernel k-means",
+                met=mean(fourier) > mean(plain),
             )
         )
     return found
 
 
-def accuracy_table(rows: Sequence[ClusteringRow]) -> str:
+def epsilons_of(rows: Sequence[ResultRow]) -> list[float]:
+    """All epsilons, increasing."""
+    return sorted({row.epsilon for row in rows if row.epsilon is not None})
+
+
+def accuracy_table(rows: Sequence[ResultRow]) -> str:
     """Lay out the accuracy of both forms by epsilon."""
-    cells = {(row.features, row.epsilon): figure(row.accuracy) for row in rows}
     return table(
         ("epsilon", *FORMS),
         [
-            (str(epsilon), *(cells[features, epsilon] for features in FORMS))
-            for epsilon in sorted({row.epsilon for row in rows})
+            (str(epsilon), *(figure(accuracies(rows, form, epsilon)) for form in FORMS))
+            for epsilon in epsilons_of(rows)
         ],
     )
-
-
-def write_rows(path: Path, rows: Sequence[ClusteringRow]) -> None:
-    """Write rows as a JSON list, replacing the file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps([asdict(row) for row in rows], indent=1, allow_nan=False)
-    path.write_text(text + "\n", encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

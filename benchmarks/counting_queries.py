@@ -1,5 +1,7 @@
 """Counting queries on item data: the relative error of DPGM, MWEM and naive Bayes by epsilon.
 
+An ablation: parts of the pipeline are called by themselves, in this process.
+
 Two tables: MNIST in black and white, an item per pixel, and drugs and diagnoses of Diabetes-130,
 one encounter of each patient. Two designs of queries, both in five sets of growing length: as in
 the paper up to the largest number of items of a record, where nearly all counts are zero, and
@@ -13,11 +15,10 @@ Source of the comparison: DPGM paper (Acs, Melis, Castelluccia and De Cristofaro
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import mean
 
 import numpy as np
@@ -25,15 +26,17 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from benchmarks.results import (
-    CLAIMED,
-    PROVEN,
+    IN_PROCESS,
     RESULTS,
     Requirement,
+    ResultRow,
     figure,
+    keep_rows,
+    read_rows,
     requirement_table,
     table,
 )
-from benchmarks.tables import SITES
+from benchmarks.tables import DEPLOYED
 from flows.site import load_site
 from privacy.calibration import gdp_mu
 from privacy.parameters import PrivacyParameters
@@ -91,47 +94,42 @@ class Items:
         return self.rows.codes.astype(np.bool_)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryRow:
-    """Errors of one method at one epsilon.
+def row_of(
+    dataset: str,
+    variant: str,
+    epsilon: float,
+    design: str,
+    longest: int,
+    *,
+    number: int,
+    errors: Sequence[float],
+    seconds: float,
+) -> ResultRow:
+    """Return the row of one run: mean relative error of each of the five sets of queries."""
+    published = variant == PUBLISHED_MWEM
+    return ResultRow(
+        dataset=dataset,
+        method="naive_bayes" if variant == "naive_bayes" else variant.split("_", maxsplit=1)[0],
+        analysis="published" if published else "proven",
+        epsilon=epsilon,
+        # The claim of the published form is pure.
+        delta=0.0 if published else DELTA,
+        seed=number,
+        source=IN_PROCESS,
+        settings={"variant": variant, "design": design, "longest_query": longest},
+        figures={f"error_{20 * (i + 1)}": round(float(e), 6) for i, e in enumerate(errors)},
+        wall_seconds=round(seconds, 1),
+    )
 
-    Parameters
-    ----------
-    dataset, method
-        Name of the site file, and of the method.
-    guarantee
-        What epsilon and delta stand for.
-    epsilon, delta
-        Parameters; the claim of the published form is pure, so its delta is 0.
-    design
-        ``paper`` or ``short``.
-    max_length
-        Length of the longest query.
-    errors
-        Mean relative error of each set of queries, for each run.
-    seconds
-        Mean wall time of a run, counting not included.
-    """
 
-    dataset: str
-    method: str
-    guarantee: str
-    epsilon: float
-    delta: float
-    design: str
-    max_length: int
-    errors: list[list[float]]
-    seconds: float
-
-    @property
-    def error(self) -> float:
-        """Mean over all sets and runs."""
-        return mean(mean(run) for run in self.errors)
+def error_of(row: ResultRow) -> float:
+    """Mean over all sets of queries."""
+    return mean(row.figures.values())
 
 
 def read_items(dataset: str) -> Items:
     """Read the public item table of a site file."""
-    site = load_site(SITES / f"{dataset}.yaml")
+    site = load_site(DEPLOYED / f"{dataset}.yaml")
     chunks = CohortReader(site.source).chunks(site.columns_to_read)
     frame = pd.concat(list(chunks), ignore_index=True)
     coded = encoding.encode_chunk(frame, site.table_schema)
@@ -195,7 +193,7 @@ def run(
     *,
     runs: int,
     show: Callable[[str], None],
-    keep: Callable[[list[QueryRow]], None],
+    keep: Callable[[list[ResultRow]], object],
 ) -> None:
     """Measure the methods at the epsilons; rows are handed over as they are done."""
     for dataset in datasets:
@@ -204,70 +202,57 @@ def run(
         designs = query_designs(records)
         for method in methods:
             for epsilon in epsilons:
-                errors: dict[str, list[list[float]]] = {design: [] for design in designs}
-                seconds = []
-                for _ in range(runs):
+                rows = []
+                for number in range(runs):
                     start = time.perf_counter()
                     synthetic = synthesize(items, method, epsilon)
-                    seconds.append(time.perf_counter() - start)
-                    for design, (_, sets) in designs.items():
-                        found = query_set_errors(records, synthetic, sets)
-                        errors[design].append([round(float(error), 6) for error in found])
-                published = method == PUBLISHED_MWEM
-                rows = [
-                    QueryRow(
-                        dataset=dataset,
-                        method=method,
-                        guarantee=CLAIMED if published else PROVEN,
-                        epsilon=epsilon,
-                        delta=0.0 if published else DELTA,
-                        design=design,
-                        max_length=length,
-                        errors=errors[design],
-                        seconds=round(mean(seconds), 1),
-                    )
-                    for design, (length, _) in designs.items()
-                ]
+                    seconds = time.perf_counter() - start
+                    rows += [
+                        row_of(
+                            dataset,
+                            method,
+                            epsilon,
+                            design,
+                            longest,
+                            number=number,
+                            errors=query_set_errors(records, synthetic, sets).tolist(),
+                            seconds=seconds,
+                        )
+                        for design, (longest, sets) in designs.items()
+                    ]
                 keep(rows)
-                means = ", ".join(f"{row.design} {row.error:.4f}" for row in rows)
-                show(f"{dataset} {method} epsilon {epsilon:g}: {means}, {rows[0].seconds:.0f} s")
+                means = ", ".join(
+                    f"{design} "
+                    f"{mean(error_of(r) for r in rows if r.settings['design'] == design):.4f}"
+                    for design in designs
+                )
+                show(f"{dataset} {method} epsilon {epsilon:g}: {means}")
 
 
-def read_rows() -> list[QueryRow]:
-    """Read the rows of earlier runs; none if there were none."""
-    if not RESULT_FILE.is_file():
-        return []
-    return [QueryRow(**row) for row in json.loads(RESULT_FILE.read_text(encoding="utf-8"))]
+def grouped(rows: Iterable[ResultRow]) -> dict[tuple[str, str, str, float], list[ResultRow]]:
+    """Put the runs of one table, design, variant and epsilon together."""
+    groups: dict[tuple[str, str, str, float], list[ResultRow]] = {}
+    for row in rows:
+        settings = row.settings
+        key = (row.dataset, settings["design"], settings["variant"], row.epsilon or 0.0)
+        groups.setdefault(key, []).append(row)
+    return groups
 
 
-def keep_rows(rows: Iterable[QueryRow]) -> None:
-    """Put rows into the result file, in place of earlier ones of the same runs."""
-    known = {_key(row): row for row in read_rows()}
-    known.update({_key(row): row for row in rows})
-    ordered = sorted(known.values(), key=_key)
-    RESULT_FILE.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps([asdict(row) for row in ordered], indent=1, allow_nan=False)
-    RESULT_FILE.write_text(text + "\n", encoding="utf-8")
-
-
-def _key(row: QueryRow) -> tuple[int, str, int, float]:
-    return (DATASETS.index(row.dataset), row.design, METHODS.index(row.method), row.epsilon)
-
-
-def error_table(rows: Iterable[QueryRow]) -> str:
+def error_table(rows: Iterable[ResultRow]) -> str:
     """Lay out the mean error of each set of queries, and of all."""
     lines = [
         (
-            row.dataset,
-            row.design,
-            row.method,
-            row.guarantee,
-            f"{row.epsilon:g}",
-            *(f"{mean(run[index] for run in row.errors):.4f}" for index in range(5)),
-            figure([mean(run) for run in row.errors], 4),
-            f"{row.seconds:.0f}",
+            dataset,
+            design,
+            variant,
+            runs[0].guarantee,
+            f"{epsilon:g}",
+            *(f"{mean(run.figures[name] for run in runs):.4f}" for name in runs[0].figures),
+            figure([error_of(run) for run in runs], 4),
+            f"{mean(run.wall_seconds or 0.0 for run in runs):.0f}",
         )
-        for row in rows
+        for (dataset, design, variant, epsilon), runs in grouped(rows).items()
     ]
     header = (
         "dataset", "queries", "method", "guarantee", "epsilon", "20 %", "40 %", "60 %", "80 %",
@@ -276,17 +261,21 @@ def error_table(rows: Iterable[QueryRow]) -> str:
     return table(header, lines, n_left=4)
 
 
-def requirements(rows: Sequence[QueryRow]) -> list[Requirement]:
+def requirements(rows: Sequence[ResultRow]) -> list[Requirement]:
     """Hold DPGM against what was asked: falling with epsilon, and below MWEM.
 
     A comparison of some epsilons alone is shown, and not met.
     """
 
     def errors_of(*key: str) -> dict[float, float]:
-        return {r.epsilon: r.error for r in rows if (r.dataset, r.design, r.method) == key}
+        return {
+            group[-1]: mean(error_of(run) for run in runs)
+            for group, runs in grouped(rows).items()
+            if group[:-1] == key
+        }
 
     found = []
-    for dataset, design in dict.fromkeys((row.dataset, row.design) for row in rows):
+    for dataset, design in dict.fromkeys(key[:2] for key in grouped(rows)):
         for method in ("dpgm_rbm", "dpgm_vae"):
             own = errors_of(dataset, design, method)
             if len(own) < 2:
@@ -330,9 +319,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.epsilon or EPSILONS,
         runs=options.runs,
         show=lambda text: print(text, file=sys.stderr, flush=True),
-        keep=keep_rows,
+        keep=lambda rows: keep_rows(RESULT_FILE, rows),
     )
-    rows = read_rows()
+    rows = read_rows(RESULT_FILE)
     print(error_table(rows))
     print()
     print(requirement_table(requirements(rows)))

@@ -20,11 +20,10 @@ takes half as long.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -35,14 +34,16 @@ from numpy.typing import NDArray
 from benchmarks.convolutional import accuracy, adapted, fit
 from benchmarks.dp_cda_table import (
     DATASETS,
+    DELTA,
     ORDERS,
     Case,
-    ImageResult,
+    case_of,
     epsilon_text,
     requirements,
     result_table,
+    row_of,
 )
-from benchmarks.results import CLAIMED, NO_GUARANTEE, PROVEN, RESULTS, requirement_table
+from benchmarks.results import RESULTS, ResultRow, keep_rows, read_rows, requirement_table
 from privacy.calibration import gdp_mu
 from privacy.parameters import PrivacyParameters
 from privacy.randomness import OperatingSystemNoise
@@ -57,7 +58,6 @@ from tasks.synthesizers.dp_cda.synthesizer import DpCda
 from tasks.synthesizers.encoded import EncodedRows, EncodingDomain
 
 SEEDS = (0, 1, 2)
-DELTA = 1e-5
 N_LABELS = 10
 N_LEVELS = 256
 RESULT_FILE = RESULTS / "dp_cda_images.json"
@@ -243,7 +243,7 @@ def measure_proven(case: Case) -> tuple[float, int]:
     return accuracy(adapted(network, test), test, images.test_labels), n_rows
 
 
-def run_case(case: Case) -> ImageResult:
+def run_case(case: Case) -> ResultRow:
     """Measure one case."""
     wall, cpu = time.perf_counter(), time.process_time()
     if case.form == "published":
@@ -251,36 +251,13 @@ def run_case(case: Case) -> ImageResult:
         found, n_images = measure_published(case, recipe)
     else:
         found, n_images = measure_proven(case)
-    guarantee = CLAIMED if case.form == "published" else PROVEN
-    return ImageResult(
-        dataset=case.dataset,
-        form=case.form,
-        guarantee=NO_GUARANTEE if case.epsilon is None else guarantee,
-        order=case.order,
-        epsilon=case.epsilon,
-        delta=None if case.epsilon is None else DELTA,
-        seed=case.seed,
+    return row_of(
+        case,
         images=n_images,
-        accuracy=round(found, 4),
-        wall_seconds=round(time.perf_counter() - wall, 1),
-        cpu_seconds=round(time.process_time() - cpu, 1),
+        accuracy=found,
+        wall=time.perf_counter() - wall,
+        cpu=time.process_time() - cpu,
     )
-
-
-def read_results(path: Path) -> list[ImageResult]:
-    """Read the results of earlier runs; none if there were none."""
-    if not path.is_file():
-        return []
-    return [ImageResult(**row) for row in json.loads(path.read_text(encoding="utf-8"))]
-
-
-def write_results(path: Path, results: Iterable[ImageResult]) -> None:
-    """Replace the file of results, so that a run that is stopped leaves a whole one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps([asdict(result) for result in results], indent=1, allow_nan=False)
-    beside = path.with_suffix(".part")
-    beside.write_text(text + "\n", encoding="utf-8")
-    beside.replace(path)
 
 
 def run(
@@ -288,27 +265,27 @@ def run(
     *,
     path: Path,
     show: Callable[[str], None],
-    measured: Callable[[Case], ImageResult] = run_case,
-) -> list[ImageResult]:
+    measured: Callable[[Case], ResultRow] = run_case,
+) -> list[ResultRow]:
     """Measure the cases that `path` does not hold yet, one after the other.
 
     Returns
     -------
-    list of ImageResult
+    list of ResultRow
         All that `path` holds at the end.
     """
     for case in cases:
-        if case in {result.case for result in read_results(path)}:
+        if case in {case_of(row) for row in read_rows(path)}:
             continue
-        result = measured(case)
+        row = measured(case)
         # Read again: another run may have written beside this one.
-        write_results(path, [*read_results(path), result])
+        keep_rows(path, [row])
         show(
-            f"{result.dataset} {result.form} l={result.order} "
-            f"epsilon={epsilon_text(result.epsilon)} seed {result.seed}: "
-            f"accuracy {result.accuracy:.4f}, {result.cpu_seconds:.0f} s"
+            f"{row.dataset} {case.form} l={case.order} "
+            f"epsilon={epsilon_text(row.epsilon)} seed {row.seed}: "
+            f"accuracy {row.cnn_accuracy:.4f}, {row.cpu_seconds:.0f} s"
         )
-    return read_results(path)
+    return read_rows(path)
 
 
 def published_cases(datasets: Sequence[str] = DATASETS) -> list[Case]:

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from benchmarks.results import Requirement, figure, table
+from benchmarks.results import IN_PROCESS, Requirement, ResultRow, figure, table
 from tasks.synthesizers.dp_cda.best_order import best_order
 
 DATASETS = ("mnist", "fashion_mnist")
 ORDERS = (1, 2, 4, 8, 16, 64)
+DELTA = 1e-5
 
 PAPER: dict[tuple[str, float | None], tuple[float, ...]] = {
     ("mnist", None): (0.9885, 0.9746, 0.9462, 0.9045, 0.8607, 0.7962),
@@ -35,32 +36,39 @@ class Case:
     seed: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImageResult:
-    """One measured training on ``images`` released images; ``epsilon`` is None without noise."""
+def row_of(case: Case, *, images: int, accuracy: float, wall: float, cpu: float) -> ResultRow:
+    """Return the row of a training on so many released images; an ablation, in this process."""
+    form = "published" if case.form == "published" else "proven"
+    return ResultRow(
+        dataset=case.dataset,
+        method="dp_cda",
+        analysis="none" if case.epsilon is None else form,
+        epsilon=case.epsilon,
+        delta=None if case.epsilon is None else DELTA,
+        seed=case.seed,
+        source=IN_PROCESS,
+        cnn_accuracy=round(accuracy, 4),
+        settings={"form": case.form, "order_of_mixture": case.order},
+        figures={"images": images},
+        wall_seconds=round(wall, 1),
+        cpu_seconds=round(cpu, 1),
+    )
 
-    dataset: str
-    form: str
-    guarantee: str
-    order: int
-    epsilon: float | None
-    delta: float | None
-    seed: int
-    images: int
-    accuracy: float
-    wall_seconds: float
-    cpu_seconds: float
 
-    @property
-    def case(self) -> Case:
-        """What was measured."""
-        return Case(
-            dataset=self.dataset,
-            form=self.form,
-            order=self.order,
-            epsilon=self.epsilon,
-            seed=self.seed,
-        )
+def case_of(row: ResultRow) -> Case:
+    """Return what a row has measured."""
+    return Case(
+        dataset=row.dataset,
+        form=row.settings["form"],
+        order=row.settings["order_of_mixture"],
+        epsilon=row.epsilon,
+        seed=row.seed or 0,
+    )
+
+
+def accuracy_of(row: ResultRow) -> float:
+    """Accuracy of the network of a row."""
+    return row.cnn_accuracy or 0.0
 
 
 def epsilon_text(epsilon: float | None) -> str:
@@ -68,20 +76,22 @@ def epsilon_text(epsilon: float | None) -> str:
     return "inf" if epsilon is None else f"{epsilon:g}"
 
 
-def order_curve(results: Iterable[ImageResult], *, dataset: str, epsilon: float) -> int:
+def order_curve(results: Iterable[ResultRow], *, dataset: str, epsilon: float) -> int:
     """Best order of mixture of the published form on a public dataset, as in Figure 2."""
     scores: dict[int, list[float]] = {}
     for result in results:
-        if (result.dataset, result.form, result.epsilon) == (dataset, "published", epsilon):
-            scores.setdefault(result.order, []).append(result.accuracy)
+        case = case_of(result)
+        if (case.dataset, case.form, case.epsilon) == (dataset, "published", epsilon):
+            scores.setdefault(case.order, []).append(accuracy_of(result))
     return best_order(lambda order: mean(scores[order]), list(scores)).best
 
 
-def result_table(results: Iterable[ImageResult]) -> str:
+def result_table(results: Iterable[ResultRow]) -> str:
     """Lay out mean accuracies over the seeds, beside those of the paper."""
-    groups: dict[tuple[str, str, float | None, int], list[ImageResult]] = {}
+    groups: dict[tuple[str, str, float | None, int], list[ResultRow]] = {}
     for result in results:
-        key = (result.dataset, result.form, result.epsilon, result.order)
+        case = case_of(result)
+        key = (case.dataset, case.form, case.epsilon, case.order)
         groups.setdefault(key, []).append(result)
     lines = []
     for (dataset, form, epsilon, order), group in sorted(
@@ -95,17 +105,17 @@ def result_table(results: Iterable[ImageResult]) -> str:
                 f"{form} ({group[0].guarantee})",
                 epsilon_text(epsilon),
                 str(order),
-                f"{mean(result.images for result in group):.0f}",
-                figure([result.accuracy for result in group], 4),
+                f"{mean(result.figures['images'] for result in group):.0f}",
+                figure([accuracy_of(result) for result in group], 4),
                 f"{paper[ORDERS.index(order)]:.4f}" if known and paper is not None else "-",
-                f"{mean(result.cpu_seconds for result in group):.0f}",
+                f"{mean(result.cpu_seconds or 0.0 for result in group):.0f}",
             )
         )
     header = ("dataset", "form", "epsilon", "l", "images", "accuracy", "paper", "cpu s")
     return table(header, lines, n_left=2)
 
 
-def requirements(results: Sequence[ImageResult]) -> list[Requirement]:
+def requirements(results: Sequence[ResultRow]) -> list[Requirement]:
     """Compare the published form with Table 2 of the paper."""
     found = []
     for dataset in DATASETS:
@@ -116,15 +126,15 @@ def requirements(results: Sequence[ImageResult]) -> list[Requirement]:
             paper = dict(zip(ORDERS, PAPER[dataset, epsilon], strict=True))
             own = {
                 order: [
-                    result.accuracy
+                    accuracy_of(result)
                     for result in results
-                    if result.case
+                    if case_of(result)
                     == Case(
                         dataset=dataset,
                         form="published",
                         order=order,
                         epsilon=epsilon,
-                        seed=result.seed,
+                        seed=result.seed or 0,
                     )
                 ]
                 for order in orders

@@ -17,10 +17,10 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
-import yaml
 
 from benchmarks import million_rows
 from benchmarks.results import Requirement, requirement_table, table
+from benchmarks.tables import write_site
 
 N_FILES = 20
 SIZES = (500_000, 2_000_000)
@@ -153,8 +153,7 @@ def run(
         with tempfile.TemporaryDirectory(prefix="clustmix-bench-") as name:
             folder = Path(name)
             write_folder(folder / "cohort", n_rows, N_FILES)
-            site = million_rows.site(folder / "cohort", "parquet")
-            (folder / "generated.yaml").write_text(yaml.safe_dump(site), encoding="utf-8")
+            write_site(million_rows.site(folder / "cohort", "parquet"), folder / "generated.yaml")
             for n_workers in workers:
                 command = [sys.executable, "-m", "benchmarks.partitioned_parquet", "--read"]
                 answer = subprocess.run(  # noqa: S603, the command is the benchmark's own

@@ -1,141 +1,141 @@
-"""Public tables of the site files: read, split into training and test records, coded."""
+"""Tables of the benchmarks: their site files, and their rows in training and held-out files.
+
+The site files are those of ``deployments/sites`` and ``benchmarks/sites``. One of the latter with
+the key ``like`` is the site file of that name with other values for the keys that it has.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+import yaml
 from sklearn.model_selection import train_test_split
 
 from flows.site import SiteFile, load_site
 from storage.cohorts import CohortReader
-from storage.schema import CategoricalColumn, TableSchema
-from tasks import contributions, encoding
-from tasks.synthesizers.encoded import EncodedRows
-from tasks.violations import refuse_violations
+from storage.datasets import find
+from storage.idx_files import read_idx
+from storage.image_datasets import find_images
+from storage.sources import CsvSource, IdxSource, ParquetSource
+from tasks.synthesizers.registry import method_entry
 
-SITES = Path(__file__).resolve().parents[1] / "deployments" / "sites"
+ROOT = Path(__file__).resolve().parents[1]
+DEPLOYED = ROOT / "deployments" / "sites"
+SITES = (ROOT / "benchmarks" / "sites", DEPLOYED)
 TEST_SHARE = 0.25
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
-    """Records of one split seed.
-
-    Parameters
-    ----------
-    site
-        The site file; the method and the number of synthetic rows are its own.
-    rows
-        Coded training records with bounded contributions: what a synthesizer measures.
-    train
-        The same records in the vocabulary of a release.
-    test
-        Held-out records in the vocabulary of a release.
-    """
-
-    site: SiteFile
-    rows: EncodedRows
-    train: pd.DataFrame
-    test: pd.DataFrame
+DECLARED_PATIENTS = {"adult": 24_000, "mnist": 60_000}
+"""Public round numbers, for methods that sample patients at a declared rate."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Design:
-    """A table as a classifier and a marginal distance see it.
-
-    Parameters
-    ----------
-    features : DataFrame of shape (n, d)
-        Numbers as they are (NaN where missing); categories as codes of a categorical dtype that
-        has every declared level and the missing code.
-    labels : uint16 array of shape (n,)
-    codes : uint16 array of shape (n, d + 1)
-        Public codes of the features, then of the label.
-    """
-
-    features: pd.DataFrame
-    labels: NDArray[np.uint16]
-    codes: NDArray[np.uint16]
+def site_names() -> list[str]:
+    """Return the names of all site files."""
+    return sorted(path.stem for folder in SITES for path in folder.glob("*.yaml"))
 
 
-def split(dataset: str, seed: int) -> Split:
-    """Read a table and hold out a quarter of its patients.
+def site_document(name: str) -> dict[str, Any]:
+    """Read a site file by its name, with what it takes from another one."""
+    path = next((path for folder in SITES if (path := folder / f"{name}.yaml").is_file()), None)
+    if path is None:
+        raise ValueError(f"expected a site file of {SITES[0]} or {SITES[1]}, found {name!r}")
+    document: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    other = document.pop("like", None)
+    return document if other is None else {**site_document(other), **document}
 
-    Where a column names the patient, all rows of a patient are on one side. Elsewhere the split
-    is stratified by the label.
-    """
-    site = load_site(SITES / f"{dataset}.yaml")
-    schema = site.table_schema
-    chunks = CohortReader(site.source).chunks(site.columns_to_read)
-    frame = pd.concat(list(chunks), ignore_index=True)
-    labelled = encoding.encode_chunk(frame, schema)
-    frame = frame[labelled.valid].reset_index(drop=True)
-    if site.unit.column is None:
-        in_train, in_test = train_test_split(
-            np.arange(len(frame)),
-            test_size=TEST_SHARE,
-            random_state=seed,
-            stratify=labelled.label[labelled.valid],
+
+def with_method(document: dict[str, Any], kind: str) -> dict[str, Any]:
+    """Return a site file with a method: by its own settings, or else by the defaults."""
+    if document["method"]["kind"] == kind:
+        return document
+    method: dict[str, Any] = {"kind": kind}
+    if "declared_patients" in method_entry(kind).config.model_fields:
+        method["declared_patients"] = DECLARED_PATIENTS[document["dataset"]]
+    return {**document, "method": method}
+
+
+def write_site(document: dict[str, Any], path: Path) -> SiteFile:
+    """Write a site file, keys in their order, and read it as the program does."""
+    # The order of label levels is a declaration.
+    path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+    return load_site(path)
+
+
+def read_table(site: SiteFile) -> pd.DataFrame:
+    """Read the rows of the source that the site file selects, all columns, cells as they are."""
+    source = site.source
+    if not isinstance(source, CsvSource | ParquetSource):
+        return pd.concat(list(CohortReader(source).chunks(site.columns_to_read)))
+    # A relative path of a benchmark begins at the root of the repository.
+    path = find(source.data or "") if source.path is None else ROOT / source.path
+    if isinstance(source, ParquetSource):
+        frame = pd.read_parquet(path, dtype_backend="pyarrow")
+    else:
+        frame = pd.read_csv(
+            path, sep=source.delimiter, encoding=source.encoding, dtype=str, keep_default_na=False
         )
-        train, test = frame.iloc[in_train], frame.iloc[in_test]
-    else:
-        patients = frame[site.unit.column]
-        keys = np.random.default_rng(seed).permutation(patients.unique())
-        held_out = patients.isin(keys[: int(TEST_SHARE * len(keys))])
-        train, test = frame[~held_out], frame[held_out]
-    rows, train = encode(train.reset_index(drop=True), site)
-    return Split(
-        site=site,
-        rows=rows,
-        train=encoding.conform(train, schema),
-        test=encoding.conform(test.reset_index(drop=True), schema),
-    )
+    for name, value in source.select.items():
+        frame = frame[frame[name].astype(str) == str(value)]
+    return frame.reset_index(drop=True)
 
 
-def encode(frame: pd.DataFrame, site: SiteFile) -> tuple[EncodedRows, pd.DataFrame]:
-    """Encode labelled records and bound what each patient contributes, as a release does."""
-    chunk = encoding.encode_chunk(frame, site.table_schema)
-    refuse_violations(chunk.violations)
+def split(frame: pd.DataFrame, site: SiteFile, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Hold out a quarter of the patients, or of the rows of each label where none is named."""
     if site.unit.column is None:
-        keep, weight = np.ones(len(frame), dtype=np.bool_), np.ones(len(frame))
-        hashes = contributions.hash_records(chunk.codes, chunk.label)
-        patient = np.arange(len(frame))
+        label = frame[site.table_schema.label.name].astype(str)
+        train, test = train_test_split(
+            np.arange(len(frame)), test_size=TEST_SHARE, random_state=seed, stratify=label
+        )
+        return frame.iloc[train], frame.iloc[test]
+    patients = frame[site.unit.column]
+    keys = np.random.default_rng(seed).permutation(patients.unique())
+    held_out = patients.isin(keys[: int(TEST_SHARE * len(keys))])
+    return frame[~held_out], frame[held_out]
+
+
+def has_split(name: str) -> bool:
+    """Whether a table is divided here: images have test files of their own."""
+    return bool(site_document(name)["source"]["kind"] != "idx")
+
+
+def divided(
+    document: dict[str, Any], seed: int | None, folder: Path
+) -> tuple[dict[str, Any], Path, int]:
+    """Write the training and the held-out rows of a site file into files of their own.
+
+    Parameters
+    ----------
+    document
+        A site file.
+    seed
+        Seed of the split; of no use for images.
+    folder
+        Where the files are written.
+
+    Returns
+    -------
+    document
+        The site file with the training rows as its source.
+    test : Path
+        File of the held-out rows; of images that of their pixels.
+    rows
+        Number of training rows.
+    """
+    site = write_site(document, folder / "whole.yaml")
+    if isinstance(site.source, IdxSource):
+        labels = find_images(site.source.data or "", "train")[1]
+        return document, find_images(site.source.data or "", "test")[0], len(read_idx(labels))
+    train, test = split(read_table(site), site, seed or 0)
+    kind = "parquet" if site.source.kind == "parquet" else "csv"
+    path = folder / f"train.{kind}"
+    if kind == "parquet":
+        train.to_parquet(path, index=False)
     else:
-        keys = frame[site.unit.column]
-        records = np.column_stack([chunk.codes, chunk.label])
-        keep, weight = contributions.bound_contributions(keys, records, site.unit.max_rows)
-        hashes = contributions.hash_patients(keys)
-        patient = pd.factorize(keys)[0]
-    rows = EncodedRows(
-        codes=chunk.codes[keep],
-        label=chunk.label[keep],
-        weight=weight[keep],
-        fold=contributions.fold_of(hashes)[keep],
-        patient=patient[keep].astype(np.uint32),
-    )
-    return rows, frame[keep].reset_index(drop=True)
-
-
-def design(frame: pd.DataFrame, schema: TableSchema) -> Design:
-    """Turn records in the vocabulary of a release into arrays."""
-    chunk = encoding.encode_chunk(frame, schema)
-    refuse_violations(chunk.violations)
-    features: dict[str, Any] = {}
-    for j, column in enumerate(schema.columns):
-        if isinstance(column, CategoricalColumn):
-            features[column.name] = pd.Categorical.from_codes(
-                chunk.codes[:, j].astype(np.int64), categories=pd.RangeIndex(column.n_codes)
-            )
-        else:
-            numbers = pd.to_numeric(frame[column.name], errors="coerce")
-            features[column.name] = numbers.astype("float64")
-    return Design(
-        features=pd.DataFrame(features),
-        labels=chunk.label,
-        codes=np.column_stack([chunk.codes, chunk.label]),
-    )
+        train.to_csv(path, index=False)
+    test.to_parquet(folder / "test.parquet", index=False)
+    source: dict[str, Any] = {"kind": kind, "path": str(path)}
+    if site.source.select:
+        source["select"] = dict(site.source.select)
+    return {**document, "source": source}, folder / "test.parquet", len(train)

@@ -26,15 +26,16 @@ _METHODS = {
 
 def figures() -> str:
     """Return the Markdown that stands between the marks."""
-    utility = _groups(_rows("utility.json"))
-    cost = _groups([*_rows("cost.json"), *_rows("million_rows.json")], by_rows=True)
-    if not utility and not cost:
+    releases = [row for row in _rows("releases.json") if _is_compared(row)]
+    own = [row for row in releases if row["method"] == "clustmix" and row["source"] == "bundle"]
+    cost = _groups([*own, *_rows("million_rows.json")])
+    if not releases and not cost:
         return "No figures are stored for this version. Run `make bench` to measure them.\n"
     parts = []
-    if utility:
+    if releases:
         parts.append(
-            "| table | training rows | epsilon | delta | AUC on real test rows | runs |\n"
-            "|---|---|---|---|---|---|\n" + "".join(map(_utility_line, utility))
+            "| table | training rows | epsilon | delta | AUC on real test rows | runs | scored |\n"
+            "|---|---|---|---|---|---|---|\n" + "".join(map(_utility_line, _groups(releases)))
         )
     if cost:
         parts.append(
@@ -42,6 +43,12 @@ def figures() -> str:
             " runs |\n|---|---|---|---|---|---|\n" + "".join(map(_cost_line, cost))
         )
     return "\n".join(parts)
+
+
+def _is_compared(row: dict[str, Any]) -> bool:
+    """Whether a run stands in the tables: LightGBM on a split, by a method that is named above."""
+    known = (row["method"], row["analysis"]) in _METHODS
+    return known and row["seed"] is not None and row["auc"] is not None
 
 
 def with_figures(readme: str) -> str:
@@ -56,13 +63,22 @@ def _rows(name: str) -> list[dict[str, Any]]:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
 
 
-def _groups(rows: Iterable[dict[str, Any]], *, by_rows: bool = False) -> list[list[dict[str, Any]]]:
-    """Put the runs of one table and method together, in the order of the file."""
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+def _groups(rows: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Put the runs of one table, method and epsilon together, tables in the order of the file."""
+    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    tables: dict[str, None] = {}
     for row in rows:
-        key = (row["dataset"], row["method"], row["analysis"], row["rows"] if by_rows else None)
-        groups.setdefault(key, []).append(row)
-    return list(groups.values())
+        tables.setdefault(row["dataset"])
+        names = ("dataset", "epsilon", "method", "analysis", "source", "settings")
+        groups.setdefault(tuple(str(row[name]) for name in names), []).append(row)
+    places, methods = list(tables), list(_METHODS)
+
+    def place(group: list[dict[str, Any]]) -> tuple[float, ...]:
+        first = group[0]
+        method = methods.index((first["method"], first["analysis"]))
+        return (places.index(first["dataset"]), first["epsilon"] or 0.0, method)
+
+    return sorted(groups.values(), key=place)
 
 
 def _utility_line(group: list[dict[str, Any]]) -> str:
@@ -75,6 +91,7 @@ def _utility_line(group: list[dict[str, Any]]) -> str:
         f"{first['delta']:g}" if private else "-",
         f"{mean(aucs):.3f}" + (f" ± {stdev(aucs):.3f}" if len(aucs) > 1 else ""),
         str(len(group)),
+        first["source"],
     )
     return _line(cells)
 
@@ -83,7 +100,7 @@ def _cost_line(group: list[dict[str, Any]]) -> str:
     first = group[0]
     cells = (
         f"{first['dataset']}, {_METHODS[first['method'], first['analysis']]}",
-        f"{first['rows']:,}",
+        f"{mean(row['rows'] for row in group):,.0f}",
         f"{mean(row['wall_seconds'] for row in group):.1f}",
         f"{mean(row['method_seconds'] for row in group):.1f}",
         f"{max(row['peak_rss_mib'] for row in group):,.0f}",

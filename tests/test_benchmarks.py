@@ -1,119 +1,249 @@
-"""The rows, tables and samplers of the benchmarks, on generated data only."""
+"""The rows, tables, jobs and scores of the benchmarks; nothing is released here."""
 
 import dataclasses
 import json
 import os
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
-import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks import cost, counting_queries, method_costs, million_rows, utility
+from benchmarks import counting_queries, million_rows, releases, tables
+from benchmarks.bundle_rows import label_of, level_of, text_of
 from benchmarks.process_memory import run_measured
 from benchmarks.results import (
-    CLAIMED,
-    NO_GUARANTEE,
-    PROVEN,
+    BUNDLE,
+    IN_PROCESS,
+    RESULTS,
     ResultRow,
     figure,
+    keep_rows,
     read_rows,
+    run_table,
     table,
     write_rows,
 )
-from flows.site import load_site
+from benchmarks.score import score
 from storage.cohorts import CohortReader
 from tasks.encoding import encode_chunk
+from tasks.synthesizers.registry import METHODS
 
 ASKED_KEYS = {
-    "dataset", "method", "analysis", "epsilon", "delta", "seed", "auc", "accuracy",
-    "wall_seconds", "stage_seconds", "peak_rss_mib", "tvd_1way", "tvd_2way",
+    "dataset", "method", "analysis", "epsilon", "delta", "seed", "source", "auc", "accuracy",
+    "log_loss", "tvd_1way", "tvd_2way", "cnn_accuracy", "teacher_accuracy", "wall_seconds",
+    "cpu_seconds", "peak_rss_mib",
 }  # fmt: skip
 
 
 def row_of(**changes: object) -> ResultRow:
     facts: dict[str, object] = {
-        "dataset": "adult", "method": "clustmix", "analysis": "proven", "guarantee": PROVEN,
-        "epsilon": 1.0, "delta": 1e-5, "seed": 0, "auc": 0.9, "accuracy": 0.84, "tvd_1way": 0.02,
-        "tvd_2way": 0.07, "wall_seconds": 30.0, "cpu_seconds": 40.0, "method_seconds": 4.0,
-        "stage_seconds": {"kip": 2.5}, "peak_rss_mib": 900.0,
+        "dataset": "adult", "method": "clustmix", "analysis": "proven", "source": BUNDLE,
+        "epsilon": 1.0, "delta": 1e-5, "seed": 0, "rows": 24_000, "auc": 0.9, "accuracy": 0.84,
+        "wall_seconds": 30.0, "method_seconds": 4.0, "stage_seconds": {"kip": 2.5},
+        "peak_rss_mib": 900.0,
     }  # fmt: skip
     return ResultRow(**{**facts, **changes})
 
 
+REAL = {"method": "real", "analysis": "none", "source": IN_PROCESS, "epsilon": None, "delta": None}
+
+# --- rows ---------------------------------------------------------------------------------------
+
+
 def test_rows_are_a_json_list_with_the_asked_keys_and_read_back(tmp_path: Path) -> None:
-    path = tmp_path / "results" / "utility.json"
-    rows = [row_of(), row_of(method="real", analysis="none", guarantee=NO_GUARANTEE, epsilon=None)]
+    path = tmp_path / "results" / "releases.json"
+    rows = [row_of(), row_of(**REAL)]
     write_rows(path, rows)
     written = json.loads(path.read_text(encoding="utf-8"))
     assert isinstance(written, list)
-    for row in written:
-        assert row.keys() >= ASKED_KEYS
-    assert written[0]["stage_seconds"] == {"kip": 2.5}
+    assert all(row.keys() >= ASKED_KEYS for row in written)
     assert read_rows(path) == rows
+    again = dataclasses.replace(rows[0], auc=0.5)
+    assert keep_rows(path, [again, row_of(seed=1)]) == [again, rows[1], row_of(seed=1)]
     assert read_rows(tmp_path / "absent.json") == []
 
 
-OTHER_ROWS = {"clustering.json", "counting_queries.json", "dp_cda_images.json"}
-"""Results with rows of their own form."""
-
-ROWS_OF_RUNS = sorted(
-    path for path in Path(utility.RESULT_FILE).parent.glob("*.json") if path.name not in OTHER_ROWS
-)
-
-
-@pytest.mark.parametrize("path", ROWS_OF_RUNS, ids=lambda path: path.name)
-def test_shipped_results_have_the_row_schema(path: Path) -> None:
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.name)
+def test_stored_rows_have_the_one_form(path: Path) -> None:
     rows = read_rows(path)
+    kinds = {"real", *(entry.kind for entry in METHODS)}
     assert rows
-    assert all(row.wall_seconds >= 0 and row.peak_rss_mib > 0 for row in rows)
-
-
-def test_proven_forms_have_the_better_utility_in_the_shipped_results() -> None:
-    # An AUC of up to 0.6 is that of noise: two forms that learn nothing are not compared.
-    rows = [row for row in read_rows(method_costs.RESULT_FILE) if row.dataset == "adult"]
-    auc = {(row.method, row.analysis): row.auc for row in rows if row.auc is not None}
-    compared = {
-        method: (auc[method, "proven"], found)
-        for (method, analysis), found in auc.items()
-        if analysis == "published" and found > 0.6
-    }
-    assert compared.keys() >= {"dp_cda", "dp_merf"}
-    assert all(proven >= published for proven, published in compared.values()), compared
+    assert len({row.key for row in rows}) == len(rows)
+    for row in rows:
+        assert row.method in kinds
+        assert row.source in (BUNDLE, IN_PROCESS) or row.analysis == "published"
+        shares = (row.auc, row.accuracy, row.tvd_1way, row.tvd_2way, row.cnn_accuracy)
+        assert all(share is None or 0 <= share <= 1 for share in shares)
 
 
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"guarantee": "sound"}, "expected a known guarantee"),
-        ({"analysis": "published"}, "expected the word proven for the proven analysis"),
-        ({"guarantee": CLAIMED}, "expected the word proven for the proven analysis"),
-        ({"epsilon": None}, "expected an epsilon for every method but the real rows"),
+        ({"analysis": "sound"}, "expected a known analysis and source"),
+        ({"source": "inside"}, "expected a known analysis and source"),
+        ({"analysis": "published"}, "expected a bundle of the proven analysis"),
+        ({"epsilon": None}, "expected an epsilon and a delta for every analysis but none"),
     ],
 )
-def test_row_refuses_a_guarantee_that_it_does_not_have(changes: dict, text: str) -> None:
+def test_row_refuses_what_it_does_not_stand_for(changes: dict, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         row_of(**changes)
 
 
-def test_requirement_is_the_mean_over_the_splits() -> None:
+def test_requirements_are_of_bundles_alone() -> None:
     rows = [row_of(seed=seed, auc=auc) for seed, auc in enumerate((0.898, 0.901, 0.904))]
-    rows += [row_of(method="naive_bayes", auc=0.95)]
-    (met,) = utility.requirements(rows)
-    assert (met.asked, met.met) == (">= 0.900", True)
-    assert met.measured == "0.9010 (beside naive Bayes 0.9500)"
-    (missed,) = utility.requirements([dataclasses.replace(row, auc=0.89) for row in rows])
-    assert not missed.met
+    rows[1] = dataclasses.replace(rows[1], peak_rss_mib=2100.0)
+    auc, wall, method, memory = releases.requirements(rows)
+    assert (auc.measured, auc.met, wall.met, method.met) == ("0.9010", True, True, True)
+    assert (memory.measured, memory.met) == ("2100.0", False)
+    inside = [dataclasses.replace(row, source=IN_PROCESS) for row in rows]
+    assert releases.requirements(inside) == []
+    assert "claimed, not proven" in run_table([row_of(analysis="published", source=IN_PROCESS)])
+
+
+# --- jobs and splits ------------------------------------------------------------------------------
+
+
+def test_every_form_of_every_method_is_run_once() -> None:
+    jobs = releases.standing_jobs()
+    assert len(jobs) == len(set(jobs)) == len({releases.key_of(job) for job in jobs})
+    for site, seed in (("adult", 0), ("mnist", None)):
+        forms = {job[1:3] for job in jobs if (job.site, job.seed) == (site, seed)}
+        assert forms >= {(entry.kind, "proven") for entry in METHODS if entry.proven}
+        assert ("dpgm", "published") in forms
+    assert all(job.seed is not None for job in jobs if releases.has_split(job.site))
+
+
+def test_what_is_named_is_run_and_what_is_stored_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(releases, "RESULT_FILE", tmp_path / "releases.json")
+    write_rows(releases.RESULT_FILE, [row_of(), row_of(seed=1, source=IN_PROCESS)])
+    left = releases.missing_jobs()
+    assert releases.Job("adult", "clustmix", "proven", 0) not in left
+    assert releases.Job("adult", "clustmix", "proven", 1) in left
+    named = Namespace(dataset=["breast-cancer"], method=["dpgm"], analysis=None, seed=[2])
+    assert releases.named_jobs(named) == [releases.Job("breast-cancer", "dpgm", "proven", 2)]
+
+
+@pytest.mark.parametrize("name", tables.site_names())
+def test_site_files_of_benchmarks_keep_the_declared_order(name: str, tmp_path: Path) -> None:
+    document = tables.site_document(name)
+    site = tables.write_site(document, tmp_path / "site.yaml")
+    label = document["schema"]["label"]
+    declared = label["levels"] if "levels" in label else label["buckets"]["levels"]
+    assert site.table_schema.label.level_names == tuple(declared)
+    assert site.public_benchmark_data
+
+
+def test_split_keeps_a_patient_on_one_side_and_the_levels_on_both(tmp_path: Path) -> None:
+    document = million_rows.site(tmp_path / "table.parquet", "parquet")
+    million_rows.write_table(tmp_path / "table.parquet", 4_000, "parquet")
+    changed, test, n_rows = tables.divided(document, 1, tmp_path)
+    train, held_out = pd.read_parquet(changed["source"]["path"]), pd.read_parquet(test)
+    assert len(train) == n_rows
+    assert len(train) + len(held_out) == 4_000
+    assert not set(train.patient) & set(held_out.patient)
+    assert tables.write_site(changed, tmp_path / "site.yaml").source.path.is_file()
+
+
+def test_method_is_that_of_the_site_file_or_has_its_defaults() -> None:
+    adult = tables.site_document("adult")
+    assert tables.with_method(adult, "clustmix") == adult
+    assert tables.with_method(adult, "naive_bayes")["method"] == {"kind": "naive_bayes"}
+    assert tables.with_method(adult, "dp_cda")["method"]["declared_patients"] == 24_000
+    assert tables.site_document("adult-epsilon-10")["schema"] == adult["schema"]
+
+
+# --- scores ---------------------------------------------------------------------------------------
+
+LABEL = {
+    "name": "outcome",
+    "levels": [{"name": "yes", "values": ["1"]}, {"name": "no", "values": ["0"]}],
+}
+COLUMNS = [
+    {"name": "age", "kind": "integer", "lower": 0, "upper": 99, "bins": 10, "missing": ["-1"]},
+    {"name": "group", "kind": "categorical", "levels": ["a", "b", "other"], "other": "other",
+     "missing": ["?"], "groups": {"b": ["B"]}, "numeric_ranges": {"a": [[1, 3]]}},
+]  # fmt: skip
+
+
+def made_bundle(folder: Path, frame: pd.DataFrame, label: dict | None = None) -> Path:
+    folder.mkdir()
+    schema = {"columns": COLUMNS, "label": {**LABEL, "positive": "yes", **(label or {})}}
+    (folder / "schema.json").write_text(json.dumps(schema))
+    frame.to_parquet(folder / "synthetic.parquet", index=False)
+    return folder
+
+
+def made_rows(seed: int, n: int = 3_000) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    sick = rng.random(n) < 0.2
+    return pd.DataFrame({
+        "age": np.clip(rng.normal(40 + 25 * sick, 10), 0, 99).round().astype(int),
+        "group": np.where(rng.random(n) < 0.5, "a", np.where(sick, "b", "other")),
+        "outcome": np.where(sick, "yes", "no"),
+    })  # fmt: skip
+
+
+def test_score_of_the_same_rows_is_that_of_the_table(tmp_path: Path) -> None:
+    real = tmp_path / "real.csv"
+    raw = made_rows(1).replace({"outcome": {"yes": "1", "no": "0"}})
+    raw.to_csv(real, index=False)
+    bundle = made_bundle(tmp_path / "r-1", made_rows(1))
+    found = score(bundle, real)
+    assert found["tvd_1way"] == found["tvd_2way"] == 0.0
+    assert found["label_shares"]["yes"] == pytest.approx([0.2, 0.2], abs=0.02)
+    assert found["auc"] > 0.9
+    mapping = made_bundle(tmp_path / "r-2", made_rows(1), {"levels": {"yes": ["1"], "no": ["0"]}})
+    assert score(mapping, real) == found
+
+
+@pytest.mark.parametrize(
+    ("change", "changed"),
+    [
+        (lambda rows: rows.assign(outcome=rows.outcome.map({"yes": "no", "no": "yes"})), "(label)"),
+        (lambda rows: rows.assign(age=(rows.age + 10).clip(upper=99)), "age"),
+        (lambda rows: rows.assign(group=rows.group.map({"a": "b", "b": "a"})), "group"),
+    ],
+    ids=["labels-turned-round", "bins-shifted", "levels-permuted"],
+)
+def test_faults_are_seen_from_outside(tmp_path: Path, change: object, changed: str) -> None:
+    made_rows(2).to_csv(tmp_path / "real.csv", index=False)
+    found = score(made_bundle(tmp_path / "r-1", change(made_rows(1))), tmp_path / "real.csv")
+    assert next(iter(found["worst_columns"])) == changed
+    assert found["worst_columns"][changed] > 0.1
+    assert (found["auc"] < 0.5) == (changed == "(label)")
+
+
+def test_cells_are_read_by_the_declared_rules() -> None:
+    column = COLUMNS[1]
+    assert [level_of(text, column) for text in ("?", "", "B", "2", "3", "x")] == [
+        "(missing)", "(missing)", "b", "a", "other", "other",
+    ]  # fmt: skip
+    buckets = {"edges": [3, 7], "levels": ["short", "middle", "long"]}
+    label = {"name": "stay", "buckets": buckets, "missing": ["-1"]}
+    assert [label_of(text, label) for text in ("2", "3", "7", "-1", "long", "x")] == [
+        "short", "middle", "long", "(missing)", "long", "(undeclared)",
+    ]  # fmt: skip
+    assert [text_of(cell) for cell in (None, float("nan"), 3.0, 3, " a ", True, 0.5)] == [
+        "", "", "3", "3", "a", "True", "0.5",
+    ]  # fmt: skip
+
+
+# --- other benchmarks -----------------------------------------------------------------------------
 
 
 def test_counting_queries_at_some_epsilons_are_shown_and_not_met() -> None:
-    def row(method: str, epsilon: float, error: float) -> counting_queries.QueryRow:
-        return counting_queries.QueryRow(
-            dataset="mnist-binarised", method=method, guarantee=PROVEN, epsilon=epsilon,
-            delta=1e-6, design="short", max_length=5, errors=[[error] * 5], seconds=1.0,
+    def row(variant: str, epsilon: float, error: float) -> ResultRow:
+        return counting_queries.row_of(
+            "mnist-binarised", variant, epsilon, "short", 5,
+            number=0, errors=[error] * 5, seconds=1.0,
         )  # fmt: skip
 
     rival = [row("mwem", epsilon, 0.3) for epsilon in (0.1, 0.2, 1.0)]
@@ -129,17 +259,6 @@ def test_counting_queries_at_some_epsilons_are_shown_and_not_met() -> None:
         for epsilon in counting_queries.EPSILONS
     ]
     assert [found.met for found in counting_queries.requirements(whole)] == [True, True]
-
-
-def test_published_analysis_is_never_taken_for_the_proven_one() -> None:
-    published = row_of(analysis="published", guarantee=CLAIMED, auc=0.99)
-    assert utility.requirements([published]) == []
-    assert "claimed, not proven" in utility.utility_table([published])
-
-
-def test_cost_requirements_take_the_largest_memory() -> None:
-    rows = [row_of(peak_rss_mib=900.0), row_of(peak_rss_mib=2100.0, wall_seconds=50.0)]
-    assert [found.met for found in cost.requirements(rows)] == [True, True, False]
 
 
 def test_memory_requirement_is_largest_over_smallest_table() -> None:
@@ -163,8 +282,7 @@ def test_generated_table_is_what_its_site_file_declares(
     monkeypatch.setattr(million_rows, "CHUNK_ROWS", 300)
     source, site_path = tmp_path / f"table.{kind}", tmp_path / "generated.yaml"
     million_rows.write_table(source, 700, kind)
-    site_path.write_text(yaml.safe_dump(million_rows.site(source, kind)), encoding="utf-8")
-    site = load_site(site_path)
+    site = tables.write_site(million_rows.site(source, kind), site_path)
     reader = CohortReader(site.source)
     site.check_header(reader.header())
     assert len(site.columns_to_read) == 30

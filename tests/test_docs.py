@@ -97,13 +97,16 @@ def test_figures_are_means_and_largest_peaks(tmp_path, monkeypatch):
     monkeypatch.setattr(figures, "RESULTS", tmp_path)
     assert "make bench" in figures.figures()
     run = {"dataset": "adult", "method": "clustmix", "analysis": "proven", "epsilon": 1.0}
-    run |= {"delta": 1e-5, "rows": 32561, "method_seconds": 2.0, "wall_seconds": 9.0}
+    run |= {"delta": 1e-5, "rows": 24421, "method_seconds": 2.0, "wall_seconds": 9.0}
+    run |= {"source": "bundle", "settings": {}, "seed": 0}
     runs = [run | {"auc": 0.90, "peak_rss_mib": 900.4}, run | {"auc": 0.91, "peak_rss_mib": 1800.0}]
-    for name in ("utility.json", "cost.json"):
-        (tmp_path / name).write_text(json.dumps(runs))
+    inside = run | {"auc": 0.99, "peak_rss_mib": 9000.0, "source": "in-process"}
+    (tmp_path / "releases.json").write_text(json.dumps([*runs, inside]))
     text = figures.figures()
-    assert "| adult | ClustMix, proven | 1 | 1e-05 | 0.905 ± 0.007 | 2 |" in text
-    assert "| adult, ClustMix, proven | 32,561 | 9.0 | 2.0 | 1,800 | 2 |" in text
+    assert "| adult | ClustMix, proven | 1 | 1e-05 | 0.905 ± 0.007 | 2 | bundle |" in text
+    assert "| adult | ClustMix, proven | 1 | 1e-05 | 0.990 | 1 | in-process |" in text
+    assert "| adult, ClustMix, proven | 24,421 | 9.0 | 2.0 | 1,800 | 2 |" in text
+    assert "9,000" not in text
 
 
 def test_picture_is_what_its_script_draws():

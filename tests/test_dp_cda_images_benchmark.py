@@ -9,34 +9,23 @@ import pytest
 
 from benchmarks import dp_cda_images
 from benchmarks.convolutional import SIDE, accuracy, adapted, fit, initial, scores
-from benchmarks.dp_cda_images import DELTA, preprocessed, published_cases, run
+from benchmarks.dp_cda_images import preprocessed, published_cases, run
 from benchmarks.dp_cda_table import (
     ORDERS,
     PAPER,
     Case,
-    ImageResult,
+    case_of,
     order_curve,
     requirements,
     result_table,
+    row_of,
 )
 
 CASE = Case(dataset="mnist", form="published", order=4, epsilon=10.0, seed=0)
 
 
 def result_of(case, found=0.75):
-    return ImageResult(
-        dataset=case.dataset,
-        form=case.form,
-        guarantee="none" if case.epsilon is None else "claimed, not proven",
-        order=case.order,
-        epsilon=case.epsilon,
-        delta=None if case.epsilon is None else DELTA,
-        seed=case.seed,
-        images=100,
-        accuracy=found,
-        wall_seconds=1.0,
-        cpu_seconds=1.0,
-    )
+    return row_of(case, images=100, accuracy=found, wall=1.0, cpu=1.0)
 
 
 # --- the network ----------------------------------------------------------------------------------
@@ -197,7 +186,7 @@ def test_a_run_keeps_every_result_and_goes_on_where_it_stopped(tmp_path):
     assert len(json.loads(path.read_text())) == 2
     shown = []
     results = run(cases, path=path, show=shown.append, measured=measured)
-    assert [result.case for result in results] == cases
+    assert [case_of(result) for result in results] == cases
     assert asked == [*cases[:3], *cases[2:]]
     assert shown[0] == "mnist published l=4 epsilon=10 seed 2: accuracy 0.7500, 1 s"
 
@@ -222,7 +211,7 @@ def test_requirements_hold_results_against_the_paper():
         for seed in (0, 1)
     ]
     assert all(requirement.met for requirement in requirements(near))
-    far = [replace(result, accuracy=result.accuracy - 0.05) for result in near]
+    far = [replace(result, cnn_accuracy=result.cnn_accuracy - 0.05) for result in near]
     assert not any(requirement.met for requirement in requirements(far))
     assert not any(requirement.met for requirement in requirements(near[:3]))
     text = result_table(near)

@@ -1,0 +1,231 @@
+"""Rows of a published bundle and of a real table, read alike from their files.
+
+Imports nothing of the pipeline: declared levels, bins and labels are applied to raw cells anew, by
+what ``schema.json`` says. Order is that of its lists; of a mapping, that of its keys.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+MISSING, UNDECLARED = "(missing)", "(undeclared)"
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """Rows as a classifier and a distance see them, synthetic and real ones alike.
+
+    Parameters
+    ----------
+    features
+        DataFrame or array of shape (n, d).
+    codes : int64 array of shape (n, d)
+        Declared level or bin of each cell; of an image black or white.
+    widths
+        Number of codes of each column.
+    label : int64 array of shape (n,)
+        Position in the declared order of levels; -1 where a row has no declared label.
+    """
+
+    features: Any
+    codes: NDArray[np.int64]
+    widths: tuple[int, ...]
+    label: NDArray[np.int64]
+
+    def labelled(self) -> View:
+        """Leave out the rows without a label."""
+        keep = self.label >= 0
+        return View(
+            features=self.features[keep],
+            codes=self.codes[keep],
+            widths=self.widths,
+            label=self.label[keep],
+        )
+
+
+def text_of(value: object) -> str:
+    """Write a cell one way: no outer blanks, whole numbers without decimals, nothing if empty."""
+    if value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value)):
+        return ""
+    if isinstance(value, str):
+        return value.strip()
+    number = number_of(str(value))
+    return str(int(number)) if number.is_integer() and abs(number) < 2**53 else str(value)
+
+
+def number_of(text: str) -> float:
+    """Read a number; NaN where there is none."""
+    try:
+        return np.nan if "_" in text else float(text)
+    except ValueError:
+        return np.nan
+
+
+def pairs_of(named: Any) -> list[tuple[str, Any]]:
+    """Names and values in their order, of a mapping or of a list of ``{name, values}``."""
+    if isinstance(named, dict):
+        return list(named.items())
+    return [(one["name"], one["values"]) if isinstance(one, dict) else tuple(one) for one in named]
+
+
+def is_missing(text: str, column: Document) -> bool:
+    """Whether a cell is empty or one of the declared codes for "not known"."""
+    codes = [text_of(code) for code in column.get("missing") or ()]
+    number = number_of(text)
+    return text in ("", *codes) or any(number == number_of(code) for code in codes)
+
+
+def level_of(text: str, column: Document) -> str:
+    """Return the declared level of a raw cell of a categorical column."""
+    if is_missing(text, column):
+        return MISSING
+    if text in column["levels"]:
+        return text
+    number = number_of(text)
+    for key, holds in (
+        ("groups", lambda values: text in values),
+        ("prefixes", lambda values: text.startswith(tuple(values))),
+        ("numeric_ranges", lambda values: any(low <= number < high for low, high in values)),
+    ):
+        for level, values in pairs_of(column.get(key) or ()):
+            if holds(values):
+                return str(level)
+    return column.get("other") or UNDECLARED
+
+
+def label_levels(label: Document) -> list[str]:
+    """Names of the label levels in their declared order."""
+    if label.get("levels"):
+        return [name for name, _ in pairs_of(label["levels"])]
+    return list(label["buckets"]["levels"])
+
+
+def label_of(text: str, label: Document) -> str:
+    """Return the declared level of a raw label."""
+    if is_missing(text, label):
+        return MISSING
+    for level, values in pairs_of(label.get("levels") or ()):
+        if text == level or text in map(text_of, values):
+            return level
+    buckets, number = label.get("buckets"), number_of(text)
+    if buckets and not np.isnan(number):
+        return str(buckets["levels"][int(np.searchsorted(buckets["edges"], number, side="right"))])
+    return text if buckets and text in buckets["levels"] else UNDECLARED
+
+
+def mapped(cells: pd.Series, rule: Callable[[str], Any]) -> pd.Series:
+    """Apply a rule to each different text of a column."""
+    text = cells.astype(object).map(text_of)
+    return text.map({value: rule(value) for value in text.unique()})
+
+
+def positions(cells: pd.Series, rule: Callable[[str], str], names: Sequence[str]) -> pd.Series:
+    """Position of each cell's level among the names; -1 for any other."""
+    places = {name: place for place, name in enumerate(names)}
+    return mapped(cells, lambda text: places.get(rule(text), -1)).astype(np.int64)
+
+
+def bin_starts(column: Document) -> NDArray[np.float64]:
+    """Lower ends of the bins of a number; a number of bins divides the values on its grid."""
+    if not isinstance(column["bins"], int):
+        return np.asarray(column["bins"][:-1], float)
+    scale = 10 ** decimals_of(column)
+    first, last = round(column["lower"] * scale), round(column["upper"] * scale)
+    n_bins = column["bins"]
+    return np.array([(first + k * (last - first + 1) // n_bins) / scale for k in range(n_bins)])
+
+
+def decimals_of(column: Document) -> int:
+    """Decimals that a number is released with."""
+    decimals = 0 if column["kind"] == "integer" else column.get("decimals")
+    return 2 if decimals is None else int(decimals)
+
+
+def table_view(frame: pd.DataFrame, schema: Document) -> View:
+    """View of rows with declared columns, or of sets of items."""
+    features: dict[str, Any] = {}
+    codes, widths = [], []
+    items = [{"name": name, "kind": "item"} for name in schema.get("items") or ()]
+    for number, column in enumerate(schema.get("columns") or items):
+        cells, name = frame[column["name"]], f"f{number}"
+        if column["kind"] == "item":
+            features[name] = mapped(cells, lambda text: int(text in ("1", "True", "true")))
+            codes.append(features[name].to_numpy())
+            widths.append(2)
+        elif column["kind"] == "categorical":
+            levels = [*column["levels"], MISSING]
+            code = positions(cells, lambda text, of=column: level_of(text, of), levels)
+            features[name] = pd.Categorical.from_codes(code, categories=levels)
+            codes.append(code.to_numpy() % (len(levels) + 1))
+            widths.append(len(levels) + 1)
+        else:
+            value = mapped(
+                cells,
+                lambda text, of=column: np.nan if is_missing(text, of) else number_of(text),
+            )
+            value = value.astype(float).clip(column["lower"], column["upper"])
+            features[name] = value.round(decimals_of(column)).to_numpy()
+            starts = bin_starts(column)
+            place = np.searchsorted(starts, features[name], side="right")
+            codes.append(np.where(np.isnan(features[name]), 0, place))
+            widths.append(len(starts) + 1)
+    label = schema["label"]
+    return View(
+        features=pd.DataFrame(features),
+        codes=np.column_stack(codes).astype(np.int64),
+        widths=tuple(widths),
+        label=positions(
+            frame[label["name"]], lambda text: label_of(text, label), label_levels(label)
+        ).to_numpy(),
+    )
+
+
+def image_view(pixels: NDArray[Any], labels: pd.Series, schema: Document) -> View:
+    """View of images of shape (n, pixels); white from the threshold or the middle gray on."""
+    white = pixels >= (schema["image"].get("threshold") or 128)
+    label = schema["label"]
+    return View(
+        features=(pixels / 255.0).astype(np.float32),
+        codes=white.astype(np.int64),
+        widths=(2,) * pixels.shape[1],
+        label=positions(labels, lambda text: label_of(text, label), label_levels(label)).to_numpy(),
+    )
+
+
+def read_idx(path: Path) -> NDArray[np.uint8]:
+    """Pixels of shape (n, height * width), or labels of shape (n,), of a gzipped or plain file."""
+    content = path.read_bytes()
+    content = gzip.decompress(content) if path.suffix == ".gz" else content
+    n_axes = content[3]
+    shape = np.frombuffer(content, ">i4", n_axes, 4)
+    values = np.frombuffer(content, np.uint8, offset=4 + 4 * n_axes)
+    return values.reshape(shape[0], -1) if n_axes > 1 else values
+
+
+def views(bundle: Path, table: Path) -> tuple[View, View, Document]:
+    """Synthetic rows, real rows and schema."""
+    schema = json.loads((bundle / "schema.json").read_text(encoding="utf-8"))
+    synthetic = pd.read_parquet(bundle / "synthetic.parquet")
+    if schema.get("image"):
+        name = schema["label"]["name"]
+        n_pixels = schema["image"]["height"] * schema["image"]["width"]
+        pixels = synthetic.drop(columns=name).iloc[:, :n_pixels].to_numpy()
+        digits = read_idx(Path(str(table).replace("images-idx3", "labels-idx1")))
+        real = image_view(read_idx(table), pd.Series(digits), schema)
+        return image_view(pixels, synthetic[name], schema), real.labelled(), schema
+    if table.suffix == ".parquet":
+        frame = pd.read_parquet(table, dtype_backend="pyarrow")
+    else:
+        frame = pd.read_csv(table, dtype=str, keep_default_na=False)
+    return table_view(synthetic, schema), table_view(frame, schema).labelled(), schema

@@ -1,0 +1,343 @@
+"""Whole releases by the program that users run, scored from their files by another process.
+
+A table is split by patient. The training part is written to a file of its own, the site file is
+pointed at it, and ``clustmix release`` runs on it in an empty home; of a method as published
+``clustmix benchmark`` does. `benchmarks.score` then judges the files by the held-out rows in a
+process that imports nothing of the pipeline. Images have test files of their own and no split.
+
+``python -m benchmarks.releases [--dataset SITE] [--method KIND] [--analysis A] [--seed N]`` runs
+what is named; without names, all that `RESULT_FILE` lacks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any, NamedTuple
+
+from benchmarks.process_memory import MeasuredCommand, run_measured
+from benchmarks.results import (
+    BENCHMARK_OUTPUT,
+    BUNDLE,
+    IN_PROCESS,
+    RESULTS,
+    Requirement,
+    ResultRow,
+    keep_rows,
+    read_rows,
+    requirement_table,
+    run_table,
+)
+from benchmarks.tables import (
+    ROOT,
+    divided,
+    has_split,
+    read_table,
+    site_document,
+    site_names,
+    with_method,
+    write_site,
+)
+from flows.site import SiteFile, load_site
+from tasks.encoding import domain_of
+from tasks.synthesizers.registry import METHODS, build
+
+RESULT_FILE = RESULTS / "releases.json"
+SEEDS = (0, 1, 2)
+LIMIT_SECONDS = 3_600
+"""Time after which a command is ended."""
+
+TABLES = (
+    "adult", "diabetes130-readmission", "diabetes130-length-of-stay", "physionet2012-mortality",
+    "physionet2012-length-of-stay", "cardiotocography", "breast-cancer",
+)  # fmt: skip
+"""Tables on which the real rows, naive Bayes and the method of the site file are compared."""
+
+OTHER_EPSILONS = (
+    "adult-epsilon-0.2", "adult-epsilon-10", "diabetes130-readmission-epsilon-10",
+    "physionet2012-mortality-epsilon-10",
+)  # fmt: skip
+RIVALS = ("mnist-epsilon-10", ("dp_cda", "dp_mix", "local_perturbation", "random_projection"))
+"""Site file and methods of Table 3 of the DP-CDA paper."""
+
+OTHER_KINDS = ("fashion-mnist", "mnist-binarised", "diabetes130-items")
+EVERY_METHOD = ("adult", "mnist")
+"""Datasets on which every registered method is run, proven and published."""
+
+ASKED_AUC = {"adult": 0.900, "physionet2012-mortality": 0.78}
+ASKED_SECONDS, ASKED_METHOD_SECONDS, ASKED_PEAK_MIB = 60.0, 10.0, 2048.0
+"""Of a release of Adult: the whole command, the method's own stages, all processes together."""
+
+
+class Job(NamedTuple):
+    """One run: site file, method, analysis, and seed of the split (None without a split)."""
+
+    site: str
+    method: str
+    analysis: str
+    seed: int | None
+
+
+def scored(bundle: Path, test: Path) -> dict[str, Any]:
+    """Score files in a process of its own."""
+    answer = subprocess.run(  # noqa: S603, the command is the benchmark's own
+        [sys.executable, "-m", "benchmarks.score", "--networks", str(bundle), str(test)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (found,) = json.loads(answer.stdout)
+    kept = ("auc", "accuracy", "log_loss", "tvd_1way", "tvd_2way", "cnn_accuracy")
+    figures = {
+        "largest_label_share_error": round(
+            max(abs(real - made) for real, made in found["label_shares"].values()), 5
+        ),
+        "worst_column": max(found["worst_columns"].values()),
+    }
+    if found["query_error"] is not None:
+        figures["query_error"] = found["query_error"]
+    return {
+        **{name: found[name] for name in (*kept, "teacher_accuracy")},
+        "figures": figures,
+    }
+
+
+def commanded(arguments: Sequence[str], folder: Path) -> tuple[MeasuredCommand, dict[str, Any]]:
+    """Run the program in an empty home; return what it used and what it answered."""
+    program = Path(sys.executable).parent / "clustmix"
+    measured = run_measured(
+        ["timeout", str(LIMIT_SECONDS), str(program), *arguments, "--json"],
+        {"CLUSTMIX_HOME": f"{folder}/home", "CLUSTMIX_RELEASES": f"{folder}/releases"},
+    )
+    if measured.exit_code != 0:
+        said = (measured.stdout + measured.stderr).strip()[-2000:]
+        raise RuntimeError(
+            f"expected clustmix {arguments[0]} to end with exit code 0, found "
+            f"{measured.exit_code}: {said}"
+        )
+    return measured, json.loads(measured.stdout)
+
+
+def measure_command(
+    site_path: Path, test: Path, *, analysis: str, rows: int, seed: int | None, folder: Path
+) -> ResultRow:
+    """Run one release, or one published method, and score its files by the test rows.
+
+    Parameters
+    ----------
+    site_path
+        Site file of a public or generated table.
+    test
+        Rows that its source does not hold.
+    analysis
+        ``proven``: ``clustmix release``; ``published``: ``clustmix benchmark``.
+    rows, seed
+        Rows of the source and seed of the split, noted in the result.
+    folder
+        Scratch folder, where home and bundles are put.
+
+    Raises
+    ------
+    RuntimeError
+        If the command fails, with its own public message.
+    """
+    site = load_site(site_path)
+    if analysis == "proven":
+        measured, answer = commanded(["release", str(site_path)], folder)
+        bundle = folder / "releases" / site.dataset / answer["release_id"]
+    else:
+        command = ["benchmark", str(site_path), "--output", str(folder / "output")]
+        measured, answer = commanded(command, folder)
+        bundle = Path(answer["folder"])
+    seconds: dict[str, float] = answer.get("stage_seconds", {})
+    synthesizer = build(site.method, domain_of(site.table_schema)) if seconds else None
+    # Sampling and decoding belong to the method: without them there are no records.
+    own = {s.name for s in synthesizer.stages(mu=1.0)} | {"decode"} if synthesizer else set()
+    return ResultRow(
+        dataset=site.dataset,
+        method=site.method.kind,
+        analysis=analysis,
+        epsilon=site.privacy.epsilon,
+        delta=site.privacy.delta,
+        seed=seed,
+        source=BUNDLE if analysis == "proven" else BENCHMARK_OUTPUT,
+        rows=rows,
+        columns=len(site.columns_to_read),
+        **scored(bundle, test),
+        wall_seconds=measured.wall_seconds,
+        cpu_seconds=measured.cpu_seconds,
+        method_seconds=round(sum(t for n, t in seconds.items() if n in own), 3) if own else None,
+        stage_seconds=seconds,
+        peak_rss_mib=measured.peak_rss_mib,
+        peak_pss_mib=measured.peak_pss_mib,
+    )
+
+
+def measure_real(
+    site: SiteFile, test: Path, *, rows: int, seed: int | None, folder: Path
+) -> ResultRow:
+    """Score the real training rows as if they were a bundle: the ceiling, without privacy."""
+    (folder / "schema.json").write_text(site.table_schema.model_dump_json(), encoding="utf-8")
+    read_table(site).to_parquet(folder / "synthetic.parquet", index=False)
+    return ResultRow(
+        dataset=site.dataset,
+        method="real",
+        analysis="none",
+        epsilon=None,
+        delta=None,
+        seed=seed,
+        source=IN_PROCESS,
+        rows=rows,
+        columns=len(site.columns_to_read),
+        **scored(folder, test),
+    )
+
+
+def run_job(job: Job) -> ResultRow:
+    """Measure one method on one split."""
+    document, real = site_document(job.site), job.method == "real"
+    with tempfile.TemporaryDirectory(prefix="clustmix-bench-") as name:
+        folder = Path(name)
+        site_path = folder / "site.yaml"
+        document = document if real else with_method(document, job.method)
+        document, test, rows = divided(document, job.seed, folder)
+        site = write_site(document, site_path)
+        if real:
+            return measure_real(site, test, rows=rows, seed=job.seed, folder=folder)
+        return measure_command(
+            site_path, test, analysis=job.analysis, rows=rows, seed=job.seed, folder=folder
+        )
+
+
+def standing_jobs() -> list[Job]:
+    """Return all runs, those that are quick first."""
+    jobs = []
+    for site in (*TABLES, *OTHER_EPSILONS):
+        own = site_document(site)["method"]["kind"]
+        forms = [("naive_bayes", "proven"), (own, "proven")]
+        forms += [("real", "none")] if site in TABLES else []
+        forms += [(own, "published")] if site == "adult" else []
+        jobs += [Job(site, *form, seed) for form in forms for seed in SEEDS]
+    for site in (*OTHER_KINDS, *EVERY_METHOD):
+        own, seed = site_document(site)["method"]["kind"], 0 if has_split(site) else None
+        forms = [("real", "none"), (own, "proven")]
+        if site in EVERY_METHOD:
+            forms += [(entry.kind, "proven") for entry in METHODS if entry.proven]
+            forms += [(e.kind, "published") for e in METHODS if e.has_published_form]
+        jobs += [Job(site, *form, seed) for form in forms]
+    site, kinds = RIVALS
+    jobs += [Job(site, kind, form, None) for kind in kinds for form in ("proven", "published")]
+    return list(dict.fromkeys(jobs))
+
+
+def missing_jobs() -> list[Job]:
+    """Return the standing runs that the file of results lacks."""
+    rows = read_rows(RESULT_FILE)
+    known = {row.key for row in rows if row.source != IN_PROCESS or row.method == "real"}
+    return [job for job in standing_jobs() if key_of(job) not in known]
+
+
+def named_jobs(options: argparse.Namespace) -> list[Job]:
+    """Return the runs that are named; a named dataset and method need not be a standing pair."""
+    jobs = standing_jobs()
+    for site in options.dataset or () if options.method else ():
+        seeds = (options.seed or SEEDS) if has_split(site) else (None,)
+        forms = [(kind, options.analysis or "proven") for kind in options.method if kind != "real"]
+        jobs += [Job(site, *form, seed) for form in forms for seed in seeds]
+    wanted = (options.dataset, options.method, options.analysis and (options.analysis,))
+    return [
+        job
+        for job in dict.fromkeys(jobs)
+        if all(not names or part in names for part, names in zip(job[:3], wanted, strict=True))
+        and (not options.seed or job.seed in (None, *options.seed))
+    ]
+
+
+def key_of(job: Job) -> tuple[Any, ...]:
+    """Return the key of the row that a job makes."""
+    document = site_document(job.site)
+    privacy = document["privacy"] if job.method != "real" else {"epsilon": None, "delta": None}
+    run = (document["dataset"], job.method, job.analysis, privacy["epsilon"], privacy["delta"])
+    return (*run, job.seed, "{}")
+
+
+def requirements(rows: Sequence[ResultRow]) -> list[Requirement]:
+    """Compare utility and cost of bundles of the proven ClustMix with what was asked."""
+    found = []
+    own = [row for row in rows if (row.source, row.method) == (BUNDLE, "clustmix")]
+    for dataset, asked in ASKED_AUC.items():
+        aucs = [r.auc for r in own if (r.dataset, r.epsilon) == (dataset, 1.0) and r.auc]
+        if aucs:
+            found.append(
+                Requirement(
+                    text=f"{dataset}: AUC of the bundle, epsilon 1, mean of {len(aucs)} splits",
+                    asked=f">= {asked:.3f}",
+                    measured=f"{mean(aucs):.4f}",
+                    met=mean(aucs) >= asked,
+                )
+            )
+    adult = [row for row in own if (row.dataset, row.epsilon) == ("adult", 1.0)]
+    for text, name, asked, summary in (
+        ("site file to bundle, wall seconds, mean", "wall_seconds", ASKED_SECONDS, mean),
+        ("the method's own stages, seconds, mean", "method_seconds", ASKED_METHOD_SECONDS, mean),
+        ("memory of all processes together, MiB, largest", "peak_rss_mib", ASKED_PEAK_MIB, max),
+    ):
+        if adult:
+            measured = float(summary([getattr(row, name) for row in adult]))
+            found.append(
+                Requirement(
+                    text=f"adult: {text}",
+                    asked=f"< {asked:.0f}",
+                    measured=f"{measured:.1f}",
+                    met=measured < asked,
+                )
+            )
+    return found
+
+
+def run(jobs: Sequence[Job], *, show: Callable[[str], None]) -> list[Job]:
+    """Run the jobs one after the other, keep each row at once, and return those that failed."""
+    failed = []
+    for job in jobs:
+        name = " ".join(str(part) for part in job if part is not None)
+        try:
+            row = run_job(job)
+        # Whatever stops one method is a result of it, and no reason to skip the others.
+        except (RuntimeError, ValueError, subprocess.CalledProcessError) as error:
+            failed.append(job)
+            show(f"{name}: {error}")
+            continue
+        keep_rows(RESULT_FILE, [row])
+        times = "" if row.wall_seconds is None else f", {row.wall_seconds:.1f} s"
+        show(f"{name}: AUC {row.auc:.4f}, worst label share off by "
+             f"{row.figures['largest_label_share_error']:.3f}{times}")  # fmt: skip
+    return failed
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="benchmarks.releases", description=__doc__)
+    parser.add_argument("--dataset", action="append", choices=site_names(), help="repeatable")
+    kinds = ["real", *(entry.kind for entry in METHODS)]
+    parser.add_argument("--method", action="append", choices=kinds, help="repeatable")
+    parser.add_argument("--analysis", choices=("proven", "published", "none"))
+    parser.add_argument("--seed", action="append", type=int, choices=SEEDS, help="repeatable")
+    options = parser.parse_args(arguments)
+    named = any(vars(options).values())
+    jobs = named_jobs(options) if named else missing_jobs()
+    failed = run(jobs, show=lambda text: print(text, file=sys.stderr, flush=True))
+    rows = read_rows(RESULT_FILE)
+    print(run_table(rows))
+    print()
+    print(requirement_table(requirements(rows)))
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

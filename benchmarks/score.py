@@ -1,0 +1,185 @@
+"""What a published bundle is worth to those who get it, judged from its files alone.
+
+Imports nothing of the pipeline: it reads ``schema.json`` and ``synthetic.parquet`` of a bundle and
+a table of real rows, and so sees what a user sees, labels that were turned round or shifted codes
+included. The real rows are a CSV or Parquet file in the form of the source; of images, the idx file
+of their pixels beside that of their labels. They should be rows that the release has not seen.
+
+``python -m benchmarks.score [--networks] BUNDLE TABLE [BUNDLE TABLE ...]`` prints a JSON list.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import lightgbm
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+
+from benchmarks.bundle_rows import Document, View, label_levels, views
+
+N_QUERIES, LONGEST_QUERY, QUERY_SEED, SANITY_SHARE = 1_000, 5, 20_190_627, 0.001
+TREES = 200
+NETWORK_STEPS, BATCH = 600, 64
+"""Batches that a network is trained on, however few the images are."""
+
+
+def distances(synthetic: View, real: View, n_labels: int) -> tuple[NDArray[Any], float]:
+    """Total variation distance of each column, label last, and its mean over pairs of columns."""
+    widths = np.array([*real.widths, n_labels + 1])
+    starts = np.cumsum(widths) - widths
+    shares = []
+    for view in (synthetic, real):
+        codes = np.column_stack([view.codes, view.label % (n_labels + 1)]) + starts
+        counts = np.zeros((widths.sum(),) * 2)
+        for start in range(0, len(codes), 4096):
+            chunk = codes[start : start + 4096]
+            one_hot = np.zeros((len(chunk), len(counts)), dtype=np.float32)
+            np.put_along_axis(one_hot, chunk, 1.0, axis=1)
+            counts += one_hot.T @ one_hot
+        shares.append(counts / len(codes))
+    difference = np.abs(shares[0] - shares[1])
+    # Block (j, k) is the table of columns j and k; block (j, j) holds column j on its diagonal.
+    blocks = np.add.reduceat(np.add.reduceat(difference, starts, axis=0), starts, axis=1) / 2
+    return np.diagonal(blocks), float(blocks[np.triu_indices(len(widths), k=1)].mean())
+
+
+def predicted(
+    synthetic: View, real: View, n_labels: int, *, images: bool, trees: int
+) -> NDArray[np.float64]:
+    """Probability of each level for the real rows, after training on the synthetic ones."""
+    known = synthetic.labelled()
+    probability = np.full((len(real.label), n_labels), 1e-15)
+    if len(np.unique(known.label)) < 2:
+        probability[:, known.label[:1]] = 1.0
+        return probability
+    model: Any = lightgbm.LGBMClassifier(n_estimators=trees, random_state=0, verbose=-1, n_jobs=2)
+    if images:
+        model = LogisticRegression(max_iter=100)  # the measure, converged or not
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(known.features, known.label)
+    probability[:, model.classes_] = np.clip(model.predict_proba(real.features), 1e-15, None)
+    return probability / probability.sum(axis=1, keepdims=True)
+
+
+def query_error(synthetic: View, real: View) -> float:
+    """Mean relative error of counting queries: how many records hold all of one to five items."""
+    rng = np.random.default_rng(QUERY_SEED)
+    n_items = real.codes.shape[1]
+    records = [(view.codes == 1).T for view in (synthetic, real)]
+    errors = []
+    for length in rng.integers(1, LONGEST_QUERY, size=N_QUERIES, endpoint=True):
+        query = rng.choice(n_items, size=length, replace=False)
+        made, true = (has[query].all(axis=0).mean() for has in records)
+        errors.append(abs(made - true) / max(true, SANITY_SHARE))
+    return float(np.mean(errors))
+
+
+def network_accuracy(train: View, test: View, n_labels: int) -> float:
+    """Accuracy on the test images of the network of `benchmarks.convolutional`."""
+    from benchmarks.convolutional import accuracy, adapted, fit
+
+    batch = min(BATCH, len(train.label))
+    network = fit(
+        train.features,
+        train.label,
+        n_labels=n_labels,
+        epochs=max(NETWORK_STEPS * batch // len(train.label), 1),
+        seed=0,
+        batch_size=batch,
+    )
+    return accuracy(adapted(network, test.features), test.features, test.label)
+
+
+def score(bundle: Path, table: Path, *, networks: bool = False, trees: int = TREES) -> Document:
+    """Judge a bundle by real rows.
+
+    Parameters
+    ----------
+    bundle
+        Folder with ``schema.json`` and ``synthetic.parquet``.
+    table
+        Real rows in the form of the source.
+    networks
+        Whether images are judged by trained networks as well, which takes minutes.
+    trees
+        Trees of the classifier of tables and items.
+
+    Returns
+    -------
+    dict
+        Share of each level, real and synthetic; AUC of each level against the rest and their mean
+        (of two levels, that of the positive one), accuracy and log loss on the real rows of a
+        classifier trained on the bundle; mean total variation distance of columns and of pairs of
+        columns, label included; the five worst columns. Of images also ``cnn_accuracy``, and
+        ``teacher_accuracy``: the share of the synthetic images whose label is found by a network
+        trained on the real ones. Of items ``query_error``. None where it does not apply.
+    """
+    synthetic, real, schema = views(bundle, table)
+    levels, images = label_levels(schema["label"]), bool(schema.get("image"))
+    if len(np.unique(real.label)) < 2:
+        raise ValueError("expected real rows of two label levels or more, to judge a bundle by")
+    probability = predicted(synthetic, real, len(levels), images=images, trees=trees)
+    by_level = {
+        name: round(float(roc_auc_score(real.label == place, probability[:, place])), 5)
+        for place, name in enumerate(levels)
+        if (real.label == place).any()
+    }
+    positive = schema["label"].get("positive") or levels[-1]
+    auc = by_level[positive] if len(levels) == 2 else float(np.mean(list(by_level.values())))
+    one_way, two_way = distances(synthetic, real, len(levels))
+    columns = [column["name"] for column in schema.get("columns") or ()]
+    names = [*(columns or schema.get("items") or range(len(one_way) - 1)), "(label)"]
+    worst = sorted(zip(one_way, map(str, names), strict=True), reverse=True)[:5]
+    judged = networks and images and real.codes.shape[1] == 28 * 28
+    labelled = synthetic.labelled()
+    return {
+        "rows": len(synthetic.label),
+        "label_shares": {
+            name: [round(float((view.label == place).mean()), 5) for view in (real, synthetic)]
+            for place, name in enumerate(levels)
+        },
+        "auc": round(auc, 5),
+        "auc_by_level": by_level,
+        "accuracy": round(float((probability.argmax(axis=1) == real.label).mean()), 5),
+        "log_loss": round(
+            float(-np.log(probability[np.arange(len(real.label)), real.label]).mean()), 5
+        ),
+        "tvd_1way": round(float(one_way.mean()), 5),
+        "tvd_2way": round(two_way, 5),
+        "worst_columns": {name: round(float(value), 5) for value, name in worst},
+        "cnn_accuracy": round(network_accuracy(labelled, real, len(levels)), 5) if judged else None,
+        "teacher_accuracy": round(network_accuracy(real, labelled, len(levels)), 5)
+        if judged
+        else None,
+        "query_error": round(query_error(synthetic, real), 5) if schema.get("items") else None,
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Score pairs of a bundle and a table."""
+    parser = argparse.ArgumentParser(prog="benchmarks.score", description=__doc__)
+    parser.add_argument("paths", type=Path, nargs="+", metavar="BUNDLE TABLE")
+    parser.add_argument("--networks", action="store_true", help="train networks on images")
+    parser.add_argument("--trees", type=int, default=TREES, help="of the classifier of a table")
+    options = parser.parse_args(arguments)
+    if len(options.paths) % 2:
+        parser.error("expected a table after each bundle")
+    pairs = zip(options.paths[::2], options.paths[1::2], strict=True)
+    chosen = {"networks": options.networks, "trees": options.trees}
+    print(json.dumps([score(*pair, **chosen) for pair in pairs]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -536,6 +536,7 @@ def test_roles_of_the_ledger_in_postgresql_are_as_documented(folder, documented,
 
 def test_doctor_runs_without_a_home(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("CLUSTMIX_HOME", str(tmp_path / "none"))
+    monkeypatch.setenv("CLUSTMIX_RELEASES", str(tmp_path / "releases"))
     assert cli.main(["doctor", "--json"]) == 0
     assert all(finding["good"] for finding in json.loads(capsys.readouterr().out))
 

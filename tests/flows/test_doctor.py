@@ -43,6 +43,8 @@ def settings(tmp_path, monkeypatch):
         monkeypatch.delenv(name)
     monkeypatch.setenv("CLUSTMIX_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("CLUSTMIX_RELEASES", str(tmp_path / "releases"))
+    # Public data are found by their digest, which takes a second.
+    monkeypatch.setattr(doctor.datasets, "_SHARED_DATA", tmp_path / "absent")
     return Settings()
 
 

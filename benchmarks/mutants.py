@@ -6,9 +6,10 @@ line, in a child process of its own, and is killed when one of them fails:
 
     python -m benchmarks.mutants OUT.json [--count 1000] [--only BEFORE.json] [TEST ...]
 
-`--only` runs again the mutants that an earlier run killed; what then survives was lost by a change
-of the tests between the two. OUT.json is written as the run goes on, and a run that was stopped
-goes on from it.
+OUT.json names for each mutant the test that killed it, or None. It is written as the run goes on,
+and a run that was stopped goes on from it. `--only` runs again the mutants that an earlier run
+killed, each first against the test that did so; what then survives was lost by a change of the
+tests between the two.
 """
 
 import argparse
@@ -24,10 +25,11 @@ import random
 import resource
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import coverage
+import hypothesis
 import pytest
 
 ROOT = Path.cwd()
@@ -69,98 +71,98 @@ def slots(node: ast.AST) -> Iterator[tuple[ast.AST, str, int | None, ast.AST]]:
 
 
 def faults(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
-    """What can stand in place of a node, by the name of the fault."""
-    changed = copy.deepcopy(node)
-    match node, changed:
-        case (ast.Compare(ops=[first, *_]), ast.Compare()) if type(first) in SWAPPED:
-            changed.ops[0] = SWAPPED[type(first)]()
-            yield f"{type(first).__name__} swapped", changed
-        case (ast.BinOp(), ast.BinOp()) | (ast.BoolOp(), ast.BoolOp()) | (
-            ast.AugAssign(),
-            ast.AugAssign(),
-        ) if type(node.op) in SWAPPED:
-            changed.op = SWAPPED[type(node.op)]()
-            yield f"{type(node.op).__name__} swapped", changed
-        case ast.Constant(value=bool(value)), _:
-            yield "constant negated", ast.Constant(not value)
-        case ast.Constant(value=int() | float() as value), _:
-            yield "constant + 1", ast.Constant(value + 1)
-            yield "constant - 1", ast.Constant(value - 1)
-        case ast.UnaryOp(op=ast.Not()), _:
-            yield "not dropped", node.operand
-        case (ast.If(), ast.If()) | (ast.IfExp(), ast.IfExp()) | (ast.While(), ast.While()):
-            changed.test = ast.UnaryOp(ast.Not(), changed.test)
-            yield "condition negated", changed
-        case ast.Return(value=ast.AST()), _:
-            yield "return None", ast.Return(ast.Constant(None))
-    if isinstance(node, ast.AugAssign | ast.Raise) or (
-        isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
-    ):
-        yield "statement dropped", ast.Pass()
+    """Yield what can stand in place of a node, by the name of the fault."""
+    changed, kind = copy.deepcopy(node), type(node).__name__
+    if isinstance(changed, ast.Compare) and type(changed.ops[0]) in SWAPPED:
+        changed.ops[0] = SWAPPED[type(changed.ops[0])]()
+        yield "comparison swapped", changed
+    elif isinstance(changed, ast.BinOp | ast.BoolOp) and type(changed.op) in SWAPPED:
+        changed.op = SWAPPED[type(changed.op)]()
+        yield "operator swapped", changed
+    elif isinstance(changed, ast.Constant) and isinstance(changed.value, bool):
+        yield "constant negated", ast.Constant(not changed.value)
+    elif isinstance(changed, ast.Constant) and isinstance(changed.value, int | float):
+        yield "constant + 1", ast.Constant(changed.value + 1)
+        yield "constant - 1", ast.Constant(changed.value - 1)
+    elif isinstance(changed, ast.UnaryOp) and isinstance(changed.op, ast.Not):
+        yield "not dropped", changed.operand
+    elif isinstance(changed, ast.If | ast.IfExp | ast.While):
+        changed.test = ast.UnaryOp(ast.Not(), changed.test)
+        yield "condition negated", changed
+    elif isinstance(changed, ast.Return) and changed.value is not None:
+        yield "return None", ast.Return(ast.Constant(None))
+    elif kind in ("AugAssign", "Raise") or isinstance(getattr(node, "value", None), ast.Call):
+        if isinstance(node, ast.stmt):
+            yield "statement dropped", ast.Pass()
 
 
 def mutants(path: Path) -> Iterator[tuple[str, int, ast.Module]]:
     """Every mutant of a file: its id, its line and its tree, which is good until the next one."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    name = path.relative_to(ROOT).as_posix()
     for parent, field, position, node in list(slots(tree)):
+        held = vars(parent) if position is None else getattr(parent, field)
+        at = field if position is None else position
         for kind, replacement in faults(node):
-            ast.copy_location(replacement, node)
-            held = getattr(parent, field) if position is not None else vars(parent)
-            at = field if position is None else position
-            held[at] = replacement
+            held[at] = ast.copy_location(replacement, node)
             ast.fix_missing_locations(tree)
             place = f"{node.lineno}:{node.col_offset}-{node.end_lineno}:{node.end_col_offset}"
-            yield f"{name}:{place} {kind}", node.lineno, tree
+            yield f"{path.relative_to(ROOT)}:{place} {kind}", node.lineno, tree
             held[at] = node
 
 
-class Contexts:
-    """Note for each test the lines that it executes, and its processor seconds."""
+class Watch:
+    """Note of each test the lines that it executes and its seconds, and the first that fails."""
 
-    def __init__(self, measured: coverage.Coverage) -> None:
+    def __init__(self, measured: coverage.Coverage | None = None) -> None:
         self.measured = measured
         self.seconds: dict[str, float] = {}
+        self.failed: str | None = None
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        self.measured.switch_context(item.nodeid)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:  # noqa: D102
+        if self.measured is not None:
+            self.measured.switch_context(item.nodeid)
         start = time.process_time()
         result = yield
         self.seconds[item.nodeid] = time.process_time() - start
         return result
 
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:  # noqa: D102
+        if report.failed:
+            self.failed = self.failed or report.nodeid
+
 
 def covered(tests: list[str], out: Path) -> None:
     """Run every test once and write which lines each executes (lines of imports: no test)."""
     measured = coverage.Coverage(data_file=None, include=[str(ROOT / s) for s in SOURCES])
-    contexts = Contexts(measured)
+    watch = Watch(measured)
     measured.start()
-    failed = pytest.main([*ARGUMENTS, *tests], plugins=[contexts])
+    status = pytest.main([*ARGUMENTS, *tests], plugins=[watch])
     measured.stop()
     data = measured.get_data()
     lines = {
         Path(file).relative_to(ROOT).as_posix(): data.contexts_by_lineno(file)
         for file in data.measured_files()
     }
-    out.write_text(json.dumps({"lines": lines, "seconds": contexts.seconds, "exit": int(failed)}))
+    out.write_text(json.dumps({"lines": lines, "seconds": watch.seconds, "exit": int(status)}))
 
 
-def in_child(work: object, seconds: float, *arguments: object) -> int:
-    """Exit status of a function in a copy of this process, with a limit of processor time."""
+def in_child(work: Callable[..., None], seconds: float, *arguments: object) -> None:
+    """Do something in a copy of this process, with a limit of processor time."""
     child = os.fork()
     if child == 0:
         with contextlib.suppress(BaseException):
             resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds)))
             silent = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(silent, 1), os.dup2(silent, 2)
-            os._exit(int(work(*arguments) or 0))
-        os._exit(1)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            os.dup2(silent, 1)
+            os.dup2(silent, 2)
+            work(*arguments)
+        os._exit(0)
+    os.waitpid(child, 0)
 
 
-def outcome(path: Path, tree: ast.Module, tests: list[str]) -> int:
-    """Pytest's status of the tests when the module of a file is a mutant."""
+def try_mutant(path: Path, tree: ast.Module, tests: list[str], out: Path) -> None:
+    """Run the tests with a mutant as the module of a file and write who killed it, or null."""
     module = path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
     code = compile(tree, str(path), "exec")
 
@@ -175,7 +177,26 @@ def outcome(path: Path, tree: ast.Module, tests: list[str]) -> int:
             return importlib.util.spec_from_loader(name, loader) if name == module else None
 
     sys.meta_path.insert(0, Finder)
-    return int(pytest.main([*ARGUMENTS, "-x", *tests]))
+    watch = Watch()
+    status = pytest.main([*ARGUMENTS, "-x", *tests], plugins=[watch])
+    out.write_text(json.dumps(watch.failed or (None if status == 0 else "collection")))
+
+
+def killer_of(identity: str, known: dict, first: str | None, out: Path) -> str | None:
+    """Name the test that fails for a mutant, the quickest first; None where all pass."""
+    name = identity.split(":", maxsplit=1)[0]
+    line, tree = next((at, tree) for one, at, tree in mutants(ROOT / name) if one == identity)
+    lines = known["lines"].get(name, {})
+    tests = {test for test in lines.get(str(line), []) if test}
+    if "" in lines.get(str(line), [""]) or not tests:  # executed by an import
+        tests = {test for by_line in lines.values() for test in by_line if test}
+    ordered = sorted(tests, key=lambda test: (test != first, known["seconds"][test]))
+    note = out.with_suffix(".killer")
+    note.write_text(json.dumps("limit of time" if ordered else None))
+    if ordered:
+        limit = 20 + 3 * sum(known["seconds"][test] for test in ordered)
+        in_child(try_mutant, limit, ROOT / name, tree, ordered, note)
+    return json.loads(note.read_text())
 
 
 def main() -> None:
@@ -187,38 +208,27 @@ def main() -> None:
     chosen = parser.parse_args()
     for name in PRELOADED:
         importlib.import_module(name)
-    from hypothesis import settings
-
-    settings.register_profile("mutants", deadline=None, derandomize=True, database=None)
-    settings.load_profile("mutants")
+    same = hypothesis.settings(deadline=None, derandomize=True, database=None)
+    hypothesis.settings.register_profile("mutants", same)
+    hypothesis.settings.load_profile("mutants")
     coverage_file = chosen.out.with_suffix(".coverage.json")
     if not coverage_file.exists():
         in_child(covered, 7200, list(chosen.tests), coverage_file)
     known = json.loads(coverage_file.read_text())
+    if known["exit"] != 0:
+        raise SystemExit("expected tests that pass on the source as it is; run them and mend them")
     files = sorted({path for pattern in SOURCES for path in ROOT.glob(pattern)})
     ids = [identity for path in files for identity, _, _ in mutants(path)]
     sample = random.Random(SEED).sample(ids, min(chosen.count, len(ids)))  # noqa: S311
+    before = json.loads(chosen.only.read_text()) if chosen.only else {}
     if chosen.only:
-        before = json.loads(chosen.only.read_text())
-        sample = [identity for identity in sample if before.get(identity) == "killed"]
-    if known["exit"] != 0:
-        raise SystemExit("expected tests that pass on the source as it is; run them and mend them")
+        sample = [identity for identity in sample if before.get(identity)]
     found = json.loads(chosen.out.read_text()) if chosen.out.exists() else {}
     for identity in sample:
-        if identity in found:
-            continue
-        path = ROOT / identity.split(":")[0]
-        line, tree = next((at, tree) for name, at, tree in mutants(path) if name == identity)
-        lines = known["lines"].get(identity.split(":")[0], {})
-        tests = {test for test in lines.get(str(line), []) if test}
-        if "" in lines.get(str(line), [""]) or not tests:  # executed by an import
-            tests = {test for by_line in lines.values() for test in by_line if test}
-        ordered = sorted(tests, key=lambda test: known["seconds"][test])
-        limit = 20 + 3 * sum(known["seconds"][test] for test in ordered)
-        survived = not ordered or in_child(outcome, limit, path, tree, ordered) == 0
-        found[identity] = "survived" if survived else "killed"
-        chosen.out.write_text(json.dumps(found, indent=1))
-    killed = sum(found[identity] == "killed" for identity in sample)
+        if identity not in found:
+            found[identity] = killer_of(identity, known, before.get(identity), chosen.out)
+            chosen.out.write_text(json.dumps(found, indent=1))
+    killed = sum(found[identity] is not None for identity in sample)
     print(f"{killed} of {len(sample)} mutants killed ({len(ids)} in all, seed {SEED})")
 
 

@@ -55,7 +55,7 @@ SWAPPED = {
 NOT_MUTATED = {"annotation", "returns", "decorator_list"}
 ARGUMENTS = (
     "-q", "--confcutdir=tests/privacy", "-p", "no:cacheprovider", "-p", "no:xdist",
-    "-W", "ignore::pytest.PytestAssertRewriteWarning",
+    "-W", "ignore::pytest.PytestAssertRewriteWarning", "--timeout=3600",
 )  # fmt: skip
 
 

@@ -20,6 +20,8 @@ from benchmarks.dp_cda_table import (
     result_table,
 )
 
+pytestmark = pytest.mark.integration  # of what a benchmark scores with, not of a release
+
 CASE = Case(dataset="mnist", form="published", order=4, epsilon=10.0, seed=0)
 
 

@@ -4,27 +4,30 @@ A mutant is the source with one small fault: a comparison or an operator exchang
 by one, a condition negated, a statement left out. Each is run against the tests that execute its
 line, in a child process of its own, and is killed when one of them fails:
 
-    python -m benchmarks.mutants OUT.json [--count 1000] [--only BEFORE.json] [TEST ...]
+    python -m benchmarks.mutants OUT.json [--count 1000] [--seconds 60] [--only BEFORE.json]
 
-OUT.json names for each mutant the test that killed it, or None. It is written as the run goes on,
-and a run that was stopped goes on from it. `--only` runs again the mutants that an earlier run
-killed, each first against the test that did so; what then survives was lost by a change of the
-tests between the two.
+Of the tests that execute the line the quickest run, those that take `--seconds` together. OUT.json
+names for each mutant the test that killed it, or null; a run that was stopped goes on from it.
+`--only` runs again the mutants that an earlier run killed, each first against the test that did so;
+what then survives was lost by a change of the tests between the two.
 """
 
 import argparse
 import ast
+import bisect
 import contextlib
 import copy
-import importlib
+import importlib.abc
 import importlib.machinery
 import importlib.util
+import itertools
 import json
 import os
 import random
 import resource
 import sys
 import time
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -34,11 +37,7 @@ import pytest
 
 ROOT = Path.cwd()
 SOURCES = ("privacy/**/*.py", "tasks/encoding.py", "tasks/synthesizers/curator.py")
-TESTS = (
-    "tests/privacy",
-    "tests/tasks/test_encoding.py",
-    "tests/tasks/synthesizers/test_curator.py",
-)
+TESTS = ("privacy", "tasks/test_encoding.py", "tasks/synthesizers/test_curator.py")
 SEED = 20_260_101
 # Imported once, in the process that the children are copies of; nothing of this project is.
 PRELOADED = (
@@ -72,27 +71,26 @@ def slots(node: ast.AST) -> Iterator[tuple[ast.AST, str, int | None, ast.AST]]:
 
 def faults(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
     """Yield what can stand in place of a node, by the name of the fault."""
-    changed, kind = copy.deepcopy(node), type(node).__name__
-    if isinstance(changed, ast.Compare) and type(changed.ops[0]) in SWAPPED:
-        changed.ops[0] = SWAPPED[type(changed.ops[0])]()
-        yield "comparison swapped", changed
-    elif isinstance(changed, ast.BinOp | ast.BoolOp) and type(changed.op) in SWAPPED:
-        changed.op = SWAPPED[type(changed.op)]()
-        yield "operator swapped", changed
-    elif isinstance(changed, ast.Constant) and isinstance(changed.value, bool):
-        yield "constant negated", ast.Constant(not changed.value)
-    elif isinstance(changed, ast.Constant) and isinstance(changed.value, int | float):
-        yield "constant + 1", ast.Constant(changed.value + 1)
-        yield "constant - 1", ast.Constant(changed.value - 1)
-    elif isinstance(changed, ast.UnaryOp) and isinstance(changed.op, ast.Not):
-        yield "not dropped", changed.operand
-    elif isinstance(changed, ast.If | ast.IfExp | ast.While):
-        changed.test = ast.UnaryOp(ast.Not(), changed.test)
-        yield "condition negated", changed
-    elif isinstance(changed, ast.Return) and changed.value is not None:
-        yield "return None", ast.Return(ast.Constant(None))
-    elif kind in ("AugAssign", "Raise") or isinstance(getattr(node, "value", None), ast.Call):
-        if isinstance(node, ast.stmt):
+    match changed := copy.deepcopy(node):
+        case ast.Compare(ops=[first, *_]) if type(first) in SWAPPED:
+            changed.ops[0] = SWAPPED[type(first)]()
+            yield "comparison swapped", changed
+        case ast.BinOp(op=op) | ast.BoolOp(op=op) if type(op) in SWAPPED:
+            changed.op = SWAPPED[type(op)]()
+            yield "operator swapped", changed
+        case ast.Constant(value=bool(value)):
+            yield "constant negated", ast.Constant(not value)
+        case ast.Constant(value=int(value) | float(value)):
+            yield "constant + 1", ast.Constant(value + 1)
+            yield "constant - 1", ast.Constant(value - 1)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            yield "not dropped", operand
+        case ast.If(test=test) | ast.IfExp(test=test) | ast.While(test=test):
+            changed.test = ast.UnaryOp(ast.Not(), test)
+            yield "condition negated", changed
+        case ast.Return(value=ast.AST()):
+            yield "return None", ast.Return(ast.Constant(None))
+        case ast.AugAssign() | ast.Raise() | ast.Expr(value=ast.Call()):
             yield "statement dropped", ast.Pass()
 
 
@@ -140,10 +138,8 @@ def covered(tests: list[str], out: Path) -> None:
     status = pytest.main([*ARGUMENTS, *tests], plugins=[watch])
     measured.stop()
     data = measured.get_data()
-    lines = {
-        Path(file).relative_to(ROOT).as_posix(): data.contexts_by_lineno(file)
-        for file in data.measured_files()
-    }
+    files = {str(Path(file).relative_to(ROOT)): file for file in data.measured_files()}
+    lines = {name: data.contexts_by_lineno(file) for name, file in files.items()}
     out.write_text(json.dumps({"lines": lines, "seconds": watch.seconds, "exit": int(status)}))
 
 
@@ -151,11 +147,11 @@ def in_child(work: Callable[..., None], seconds: float, *arguments: object) -> N
     """Do something in a copy of this process, with a limit of processor time."""
     child = os.fork()
     if child == 0:
+        resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds)))
+        silent = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silent, 1)
+        os.dup2(silent, 2)
         with contextlib.suppress(BaseException):
-            resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds)))
-            silent = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(silent, 1)
-            os.dup2(silent, 2)
             work(*arguments)
         os._exit(0)
     os.waitpid(child, 0)
@@ -166,23 +162,21 @@ def try_mutant(path: Path, tree: ast.Module, tests: list[str], out: Path) -> Non
     module = path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
     code = compile(tree, str(path), "exec")
 
-    class Mutated(importlib.machinery.SourceFileLoader):
-        def get_code(self, fullname: str) -> object:
-            return code
+    class Mutant(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+        def find_spec(self, name: str, *_: object) -> importlib.machinery.ModuleSpec | None:
+            found = importlib.util.spec_from_file_location(name, path, loader=self)
+            return found if name == module else None
 
-    class Finder:
-        @staticmethod
-        def find_spec(name: str, *_: object) -> importlib.machinery.ModuleSpec | None:
-            loader = Mutated(name, str(path))
-            return importlib.util.spec_from_loader(name, loader) if name == module else None
+        def exec_module(self, loaded: types.ModuleType) -> None:
+            exec(code, vars(loaded))  # noqa: S102
 
-    sys.meta_path.insert(0, Finder)
+    sys.meta_path.insert(0, Mutant())
     watch = Watch()
     status = pytest.main([*ARGUMENTS, "-x", *tests], plugins=[watch])
     out.write_text(json.dumps(watch.failed or (None if status == 0 else "collection")))
 
 
-def killer_of(identity: str, known: dict, first: str | None, out: Path) -> str | None:
+def killer_of(identity: str, known: dict, first: str | None, out: Path, most: float) -> str | None:
     """Name the test that fails for a mutant, the quickest first; None where all pass."""
     name = identity.split(":", maxsplit=1)[0]
     line, tree = next((at, tree) for one, at, tree in mutants(ROOT / name) if one == identity)
@@ -191,6 +185,8 @@ def killer_of(identity: str, known: dict, first: str | None, out: Path) -> str |
     if "" in lines.get(str(line), [""]) or not tests:  # executed by an import
         tests = {test for by_line in lines.values() for test in by_line if test}
     ordered = sorted(tests, key=lambda test: (test != first, known["seconds"][test]))
+    total = list(itertools.accumulate(known["seconds"][test] for test in ordered))
+    ordered = ordered[: bisect.bisect(total, most) + 1]
     note = out.with_suffix(".killer")
     note.write_text(json.dumps("limit of time" if ordered else None))
     if ordered:
@@ -203,17 +199,17 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
     parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--only", type=Path)
-    parser.add_argument("tests", nargs="*", default=TESTS)
     chosen = parser.parse_args()
     for name in PRELOADED:
         importlib.import_module(name)
     same = hypothesis.settings(deadline=None, derandomize=True, database=None)
-    hypothesis.settings.register_profile("mutants", same)
-    hypothesis.settings.load_profile("mutants")
+    hypothesis.settings.register_profile("same", same)
+    hypothesis.settings.load_profile("same")
     coverage_file = chosen.out.with_suffix(".coverage.json")
     if not coverage_file.exists():
-        in_child(covered, 7200, list(chosen.tests), coverage_file)
+        in_child(covered, 7200, [f"tests/{name}" for name in TESTS], coverage_file)
     known = json.loads(coverage_file.read_text())
     if known["exit"] != 0:
         raise SystemExit("expected tests that pass on the source as it is; run them and mend them")
@@ -226,7 +222,8 @@ def main() -> None:
     found = json.loads(chosen.out.read_text()) if chosen.out.exists() else {}
     for identity in sample:
         if identity not in found:
-            found[identity] = killer_of(identity, known, before.get(identity), chosen.out)
+            first = before.get(identity)
+            found[identity] = killer_of(identity, known, first, chosen.out, chosen.seconds)
             chosen.out.write_text(json.dumps(found, indent=1))
     killed = sum(found[identity] is not None for identity in sample)
     print(f"{killed} of {len(sample)} mutants killed ({len(ids)} in all, seed {SEED})")

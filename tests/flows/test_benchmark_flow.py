@@ -26,10 +26,10 @@ def run(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CLUSTMIX_HOME", str(HOME))
         patch.setenv("CLUSTMIX_RELEASES", str(folder / "releases"))
-        patch.setenv("CLUSTMIX_DASK_WORKERS", "1")
+        patch.setenv("CLUSTMIX_DASK_WORKERS", "0")
         site = yaml.safe_load(SITE.read_text(encoding="utf-8"))
         # Clusters of the default size would leave 357 and 212 records in none or one.
-        site["method"] = {"kind": "clustmix", "published": {"sigma_max": 1.0, "kip_steps": 5}}
+        site["method"] = {"kind": "clustmix", "published": {"sigma_max": 1.0}}
         path = folder / "site.yaml"
         path.write_text(yaml.safe_dump(site), encoding="utf-8")
         assert main(["benchmark", str(path), "--output", str(folder / "out")]) == 0

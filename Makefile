@@ -64,9 +64,10 @@ soak: $(STAMP) ## Kill, crowd and starve releases for about twenty minutes (SQLi
 e2e: $(STAMP) ## Run whole installations, with server, browser and kills, for about 45 minutes
 	@$(BIN)/python -m pytest -q -m e2e tests/e2e
 
-lint: $(STAMP) ## Check format and style
+lint: $(STAMP) ## Check format, style and what imports what
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
+	@$(BIN)/lint-imports --no-cache --no-logo
 
 types: $(STAMP) ## Check types
 	@$(BIN)/mypy

@@ -1,6 +1,7 @@
 """Session-wide environment: a Prefect of the tests' own, silent and away from any home."""
 
 import atexit
+import contextlib
 import os
 import shutil
 import tempfile
@@ -52,8 +53,20 @@ def database_of_this_process() -> None:
         prefect_database.put_database(Settings(home=_HOME).prefect_home)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def nowhere() -> Iterator[None]:
+    """Work in an empty folder: `releases`, `landing` and `.clustmix` of the checkout stay unseen.
+
+    Their places are relative to the working directory where no variable names others.
+    """
+    folder = _HOME / "nowhere"
+    folder.mkdir()
+    with contextlib.chdir(folder):
+        yield
+
+
 @pytest.fixture(autouse=True)
-def environment_as_it_was() -> Iterator[None]:
+def environment_as_it_was(nowhere: None) -> Iterator[None]:
     """Take back what a command sets that finds a server, and tells Prefect and Dask of it."""
 
     def ours() -> dict[str, str]:

@@ -21,6 +21,8 @@ from benchmarks.dp_cda_table import (
     row_of,
 )
 
+pytestmark = pytest.mark.integration  # of what a benchmark scores with, not of a release
+
 CASE = Case(dataset="mnist", form="published", order=4, epsilon=10.0, seed=0)
 
 

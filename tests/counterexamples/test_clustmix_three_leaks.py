@@ -94,7 +94,7 @@ def test_flip_exceeds_the_claim():
 
 
 def test_flip_is_caught_by_running_it():
-    n_runs = 250
+    n_runs = 100
     hits, alarms = (
         sum(points.sum() > 1.0 for points in outputs_of(line_table(moved), n_runs, seed))
         for seed, moved in enumerate((0.2, 0.0))

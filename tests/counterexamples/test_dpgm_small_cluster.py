@@ -246,7 +246,7 @@ def proven_noise():
 
 def test_proven_form_keeps_its_claim_on_the_same_pair(proven_noise):
     # The share of the cluster enters nowhere: every model makes the same public iterations.
-    law = {"share": 1.0, "rate": RATE, "noise": proven_noise, "interval": 2e-5}
+    law = {"share": 1.0, "rate": RATE, "noise": proven_noise, "interval": 5e-5}
     found = lower_bound_of_epsilon(neighbour=0.0, **law)
     claim = proven_epsilon(proven_noise)
     assert 0.75 * claim < found <= claim <= CLAIM

@@ -60,8 +60,17 @@ def draws_in(path):
     return Counter(json.loads(line)["statistic"] for line in lines)
 
 
+MANY = ("clustering", "train-03-of-03", "seal")  # between points that are tried each time
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param(point, marks=pytest.mark.integration) if point in MANY else point
+        for point in POINTS
+    ],
+)
 def test_next_run_goes_on_and_draws_the_rest(forkserver, site, tmp_path, monkeypatch, point):
     environment, draws = made.environment_of(tmp_path), tmp_path / "draws.jsonl"
     process = forkserver.Process(

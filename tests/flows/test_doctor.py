@@ -1,3 +1,4 @@
+import functools
 import json
 import os
 import stat
@@ -37,12 +38,18 @@ NAMES = [
 ]
 
 
+packages_of_this_run = functools.cache(doctor.packages_distributions)
+
+
 @pytest.fixture
 def settings(tmp_path, monkeypatch):
     for name in [name for name in os.environ if name.startswith("CLUSTMIX_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("CLUSTMIX_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("CLUSTMIX_RELEASES", str(tmp_path / "releases"))
+    # What takes a second each time: the packages of this environment, digests of public data.
+    monkeypatch.setattr(doctor, "packages_distributions", packages_of_this_run)
+    monkeypatch.setattr(doctor.datasets, "_SHARED_DATA", tmp_path / "absent")
     return Settings()
 
 

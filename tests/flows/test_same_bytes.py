@@ -151,7 +151,9 @@ def test_files_are_the_same_bytes_where_workers_were_killed(
     assert [name for name in local.files if local.files[name] != killed.files[name]] == []
 
 
-@pytest.mark.parametrize("dask_workers", [pytest.param(1, marks=pytest.mark.soak), 2, 4])
+@pytest.mark.parametrize(
+    "dask_workers", [2, *(pytest.param(n, marks=pytest.mark.soak) for n in (1, 4))]
+)
 def test_files_are_the_same_bytes_on_dask(run_with, dask_workers):
     local, dask = run_with(dask_workers=0), run_with(dask_workers=dask_workers)
     assert local.files.keys() == dask.files.keys()

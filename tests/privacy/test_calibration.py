@@ -5,7 +5,7 @@ from typing import Any
 
 import mpmath
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from privacy.accountants.approximate_gaussian import (
@@ -148,13 +148,9 @@ def schedule(probability: float, noise_multiplier: float, steps: int) -> Event:
     return RepeatedEvent(event=step, count=steps)
 
 
-@pytest.mark.slow
-@settings(max_examples=3)
-@given(
-    probability=st.floats(1e-3, 0.5),
-    steps=st.integers(1, 200),
-    epsilon=st.floats(0.3, 5),
-    adjacency=st.sampled_from(Adjacency),
+@pytest.mark.parametrize(
+    ("probability", "steps", "epsilon", "adjacency"),
+    [(0.02, 50, 0.5, Adjacency.ADD_REMOVE), (0.2, 20, 3.0, Adjacency.REPLACE_ONE)],
 )
 def test_a_sampled_schedule_meets_its_target_and_less_noise_would_not(
     probability: float, steps: int, epsilon: float, adjacency: Adjacency
@@ -181,20 +177,6 @@ def test_a_sample_of_everybody_is_calibrated_as_the_gaussian_mechanism() -> None
     )
     exact = 2 / gdp_mu(epsilon=1.0, delta=1e-6)
     assert exact <= noise_multiplier <= exact * (1 + 2e-3)
-
-
-@pytest.mark.slow
-def test_more_steps_and_larger_samples_need_more_noise() -> None:
-    def needed(probability: float, steps: int) -> float:
-        return sampled_noise_multiplier(
-            sampling_probability=probability,
-            steps=steps,
-            epsilon=1.0,
-            delta=1e-6,
-            adjacency=Adjacency.ADD_REMOVE,
-        )
-
-    assert needed(0.01, 50) < needed(0.01, 200) < needed(0.05, 200)
 
 
 def test_what_is_drawn_beside_the_schedule_is_paid_from_the_same_target() -> None:

@@ -120,7 +120,7 @@ def test_the_run_ends_where_no_worker_is_left(tmp_path, monkeypatch) -> None:
             executor.map(square, [3])
 
 
-@pytest.mark.parametrize("n_workers", [1, 2])
+@pytest.mark.parametrize("n_workers", [pytest.param(1, marks=pytest.mark.integration), 2])
 def test_what_a_killed_worker_was_at_is_computed_again(tmp_path, n_workers) -> None:
     shards = [tmp_path / f"{number}.npy" for number in range(5)]
     for number, shard in enumerate(shards):

@@ -17,7 +17,7 @@ from tasks.cluster import connect
 from tasks.cluster_certificates import make_certificates
 from tasks.compute import DaskExecutor
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.integration  # eleven workers, each a process that imports everything
 
 GPU = ("--resources", "GPU=1", "--nthreads", "2")
 CPU = ("--resources", "CPU=2", "--nthreads", "2")

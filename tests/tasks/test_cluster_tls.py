@@ -184,7 +184,13 @@ SAFE_MEMORY = {
 }
 
 
-@pytest.mark.parametrize("name", UNSAFE)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if "spills" in name else pytest.param(name, marks=pytest.mark.integration)
+        for name in UNSAFE
+    ],
+)
 def test_unsafe_cluster_is_refused_by_the_setting(tmp_path, name) -> None:
     options, message = UNSAFE[name]
     memory = {} if "spills" in name else SAFE_MEMORY

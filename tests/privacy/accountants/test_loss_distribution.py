@@ -78,9 +78,10 @@ def test_the_reference_agrees_with_integration() -> None:
     assert found == pytest.approx(float(one_step_delta(0.2, 0.8, 0.3)), abs=1e-9)
 
 
-@pytest.mark.parametrize("probability", [0.01, 0.2, 0.9])
-@pytest.mark.parametrize("noise", [0.8, 3.0])
-@pytest.mark.parametrize("epsilon", [0.01, 0.3, 1.0])
+@pytest.mark.parametrize(
+    ("probability", "noise", "epsilon"),
+    [(0.01, 0.8, 0.3), (0.2, 0.8, 1.0), (0.2, 3.0, 0.01), (0.9, 0.8, 0.3), (0.9, 3.0, 1.0)],
+)
 def test_one_step_is_the_exact_value_rounded_up(
     probability: float, noise: float, epsilon: float
 ) -> None:
@@ -92,7 +93,7 @@ def test_one_step_is_the_exact_value_rounded_up(
 
 @pytest.mark.parametrize(
     ("probability", "noise", "count", "epsilon"),
-    [(0.05, 1.0, 40, 1.0), (0.2, 2.0, 30, 0.8), (0.02, 0.7, 60, 0.7)],
+    [(0.05, 1.0, 40, 1.0), (0.2, 2.0, 30, 0.8)],
 )
 def test_composition_agrees_with_simulation(
     probability: float, noise: float, count: int, epsilon: float
@@ -153,18 +154,19 @@ def test_a_sample_of_everybody_is_never_below_the_exact_value(delta: float, coun
 
 
 def test_the_margin_covers_the_rounding_of_the_engine() -> None:
-    # A known Gaussian, composed by the engine from 1,000 draws: without the margin its epsilon is
-    # too low at small deltas; with the margin it is not.
+    # A known Gaussian, composed by the engine from 1,000 draws. Its pessimism ends at the rounding
+    # of its transform, whose sign is the processor's: below the exact delta by a tenth of the
+    # margin at most, so that with the margin no epsilon is too low.
     engine = privacy_loss_distribution.from_gaussian_mechanism(
         standard_deviation=math.sqrt(1000), value_discretization_interval=1e-4
     ).self_compose(1000)
-    assert engine.get_epsilon_for_delta(1e-12) < gaussian_epsilon(delta=1e-12, mu=1.0)
     for delta in (1e-10, 1e-9, 1e-8, 1e-6):
-        with_margin = engine.get_epsilon_for_delta(delta - DELTA_MARGIN)
-        assert with_margin >= gaussian_epsilon(delta=delta, mu=1.0)
+        exact = gaussian_epsilon(delta=delta, mu=1.0)
+        assert engine.get_delta_for_epsilon(exact) > delta - DELTA_MARGIN / 10
+        assert engine.get_epsilon_for_delta(delta - DELTA_MARGIN) >= exact
 
 
-@settings(max_examples=10)
+@settings(max_examples=4)
 @given(
     probability=st.floats(1e-4, 0.5),
     noise=st.floats(0.5, 20),

@@ -135,8 +135,10 @@ def printed_bound(probability: float, noise: float, order: int) -> mpmath.mpf:
         return mpmath.log(total) / (order - 1)
 
 
-@pytest.mark.parametrize(("size", "population"), [(1, 10_000), (5, 100), (30, 100)])
-@pytest.mark.parametrize("noise", [0.5, 1.0, 5.0, 50.0, 1000.0])
+@pytest.mark.parametrize(
+    ("size", "population", "noise"),
+    [(1, 10_000, 0.5), (5, 100, 5.0), (30, 100, 1.0), (30, 100, 1000.0)],
+)
 def test_a_sample_of_fixed_size_costs_the_published_bound(
     size: int, population: int, noise: float
 ) -> None:

@@ -37,7 +37,7 @@ def settings_of(kind):
 
 
 @pytest.mark.parametrize("kind", PROVEN)
-@pytest.mark.parametrize("epsilon", [0.1, 3.0])
+@pytest.mark.parametrize("epsilon", [pytest.param(0.1, marks=pytest.mark.integration), 3.0])
 def test_every_proven_method_has_a_plan_that_composes_within_its_budget(kind, epsilon, small):
     method = build(settings_of(kind), small.domain)
     assert method.guarantee is Guarantee.PROVEN
@@ -72,6 +72,7 @@ def test_methods_that_train_can_go_on_where_they_stopped(small):
 PUBLISHED = [e.kind for e in METHODS if e.has_published_form and e.kind != "clustmix"]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", PUBLISHED)
 def test_every_published_form_makes_valid_records(kind, small):
     rng = np.random.default_rng(5)

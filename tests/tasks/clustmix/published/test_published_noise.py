@@ -18,9 +18,10 @@ def reference_delta(epsilon, sigma, size, n_classes, n_features):
         return float(first - mpmath.exp(epsilon) * mpmath.ncdf(-epsilon * ratio - 1 / (2 * ratio)))
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
-@pytest.mark.parametrize("sigma", [0.05, 0.2, 1.0])
-@pytest.mark.parametrize(("size", "n_classes", "n_features"), [(20, 1, 1), (118, 10, 784)])
+@pytest.mark.parametrize(
+    ("epsilon", "sigma", "size", "n_classes", "n_features"),
+    [(0.1, 0.05, 20, 1, 1), (1.0, 0.2, 118, 10, 784), (10.0, 1.0, 118, 10, 784)],
+)
 def test_eq8_equals_mpmath(epsilon, sigma, size, n_classes, n_features):
     delta = eq8_delta(
         epsilon=epsilon,
@@ -43,16 +44,15 @@ def test_noise_matches_known_calibration(epsilon, delta, mu):
     assert 1.0 / (10 * sigma) == pytest.approx(mu, abs=1e-4)
 
 
-@pytest.mark.parametrize("epsilon", [0.01, 0.2, 1.0, 10.0, 50.0])
-@pytest.mark.parametrize("delta", [1e-10, 1e-5, 1e-2])
-@pytest.mark.parametrize("size", [2, 100, 5000])
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "size"), [(0.01, 1e-2, 2), (1.0, 1e-5, 100), (50.0, 1e-10, 5000)]
+)
 def test_noise_solves_equation_8(epsilon, delta, size):
     sigma = noise_sigma(epsilon=epsilon, delta=delta, cluster_size=size, n_classes=2, n_features=14)
     assert reference_delta(epsilon, sigma, size, 2, 14) == pytest.approx(delta, rel=1e-3)
 
 
-@pytest.mark.parametrize("sigma_max", [0.01, 0.15, 1.0])
-@pytest.mark.parametrize("epsilon", [0.2, 1.0, 10.0])
+@pytest.mark.parametrize(("sigma_max", "epsilon"), [(0.01, 0.2), (0.15, 1.0), (1.0, 10.0)])
 def test_minimum_size_is_the_smallest_whose_noise_is_within_the_limit(sigma_max, epsilon):
     settings = {"epsilon": epsilon, "delta": 1e-5, "n_classes": 2, "n_features": 14}
     size = minimum_cluster_size(sigma_max=sigma_max, **settings)

@@ -18,6 +18,7 @@ import pyarrow.csv as pa_csv
 import sqlalchemy as sa
 
 from privacy.errors import ConfigurationError, InputError
+from storage.cells import sql_is_read
 from storage.sources import CsvSource, SqlSource
 
 _MAX_HEADER_CHARACTERS = 1_000_000
@@ -205,6 +206,13 @@ def executed(source: SqlSource) -> Iterator[sa.CursorResult[tuple[object, ...]]]
             )
     finally:
         engine.dispose()
+
+
+def refused_types_of(rows: sa.CursorResult[tuple[object, ...]]) -> dict[str, str]:
+    """Return the names of types that are not read by column, as far as the driver names types."""
+    described = rows.cursor.description if rows.cursor is not None else ()
+    named = {str(item[0]): getattr(item, "type_display", "") for item in described or ()}
+    return {name: kind for name, kind in named.items() if not sql_is_read(kind)}
 
 
 def _authorize_reading(

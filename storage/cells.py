@@ -8,7 +8,7 @@ are taken for one because they compare as equal: 1.1 and 1.10 of a database are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import date, time
 from decimal import Decimal
 from uuid import UUID
@@ -62,33 +62,31 @@ def distinct(cells: pd.Series) -> tuple[NDArray[np.intp], list[str]]:
     return index, [raw_text(value) for value in uniques.tolist()]
 
 
-def sql_frame(rows: Iterable[Sequence[object]], names: Sequence[str]) -> pd.DataFrame:
-    """Write the rows of a query as text.
+def sql_text(name: str, cells: Sequence[object]) -> pa.Array:
+    """Write the cells of a column of a query as text.
 
     Parameters
     ----------
-    rows : iterable of sequences
-        Rows, as the driver gives them.
-    names : sequence of str
-        Names of the columns.
+    name : str
+        Name of the column.
+    cells : sequence
+        Cells, as the driver gives them.
 
     Returns
     -------
-    DataFrame
-        Columns of text.
+    pyarrow.LargeStringArray
 
     Raises
     ------
     InputError
         If a cell is none of text, number, truth value, date, time and UUID.
     """
-    columns = {}
-    for name, cells in zip(names, zip(*rows, strict=True), strict=True):
-        for kind in {type(cell) for cell in cells}:
-            if not issubclass(kind, _SQL_CELLS):
-                raise type_refused(name, kind.__name__)
-        columns[name] = pd.Series(_texts(pd.Series(cells, dtype=object)), dtype="str")
-    return pd.DataFrame(columns)
+    kinds = set(map(type, cells))
+    for kind in kinds:
+        if not issubclass(kind, _SQL_CELLS):
+            raise type_refused(name, kind.__name__)
+    is_text = kinds <= {str, type(None)}
+    return pa.array(cells if is_text else _texts(pd.Series(cells, dtype=object)), pa.large_string())
 
 
 def arrow_frame(table: pa.Table) -> pd.DataFrame:

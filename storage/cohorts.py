@@ -5,9 +5,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
 
 from privacy.errors import ConfigurationError, InputError
-from storage.cells import arrow_frame, sql_frame, type_refused
+from storage.cells import arrow_frame, sql_text, type_refused
 from storage.datasets import find
 from storage.fingerprints import FileState, Fingerprint, Mapper, fingerprint_of, states_of
 from storage.formats import (
@@ -370,9 +371,9 @@ class CohortReader:
             with executed(source) as rows:
                 # Not pandas.read_sql: it turns integers into floating-point numbers in those
                 # chunks that have a missing cell, so one key would get two spellings.
-                wanted = [names.index(name) for name in needed]
                 for part in rows.partitions(chunk_rows):
-                    yield sql_frame(([row[place] for place in wanted] for row in part), needed)
+                    cells = dict(zip(names, zip(*part, strict=True), strict=True))
+                    yield pa.table([sql_text(n, cells[n]) for n in needed], needed).to_pandas()
             return
         if isinstance(source, SklearnSource):
             frame = sklearn_frame()

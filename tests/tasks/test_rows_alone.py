@@ -15,8 +15,8 @@ import math
 import sqlite3
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from contextlib import closing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -24,6 +24,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 from urllib.parse import quote
 
+import numpy as np
 import pandas as pd
 import postgres_server
 import psycopg
@@ -31,16 +32,19 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from privacy.parameters import PrivacyUnit
-from storage import parquet_files
-from storage.cohorts import CohortReader, CsvSource, ParquetSource, Source, SqlSource
+from storage import cohorts, parquet_files, reading, stretches
+from storage.cohorts import CohortReader, CsvSource, IdxSource, ParquetSource, Source, SqlSource
 from storage.diagnostics import DiagnosticsFile
 from storage.schema import TableSchema, raw_text
 from tasks import ingest_pieces
 from tasks.ingest_pieces import IngestRules, ShardItem, bound_shard, spread_stretch
+from tasks.violations import Rule, Violation
+
+Defect = Callable[[pytest.MonkeyPatch], None]
 
 COLUMNS = ("n", "key", "x", "c", "d", "y")
 SELECTED = "s"
@@ -72,7 +76,7 @@ ARROW: dict[str, tuple[pa.DataType, list[Any]]] = {
     "large_string": (pa.large_string(), TEXTS),
     "string_view": (pa.string_view(), TEXTS),
     "dictionary": (pa.dictionary(pa.int32(), pa.string()), TEXTS),
-    "int64": (pa.int64(), [0, 1, 5, LARGE, LARGE + 1, 1 - 2**63]),
+    "int64": (pa.int64(), [0, 1, 5, 1 - 2**63, LARGE, LARGE + 1]),
     "int8": (pa.int8(), [0, 1, 5, -1]),
     "uint8": (pa.uint8(), [0, 1, 5, 255]),
     "uint64": (pa.uint64(), [0, 1, LARGE + 1, 2**64 - 1]),
@@ -104,6 +108,13 @@ POSTGRES: dict[str, tuple[str, list[Any]]] = {
 }
 # A SQLite column has no type of its own: each cell has one.
 ANY = [0, 0.0, -0.0, 1, 1.0, 1.1, 5, float(LARGE), LARGE, LARGE + 1, math.inf]
+
+
+# Equal cells with different texts, which are one cell to a hash table.
+TWINS: dict[str, tuple[str, list[Any]]] = {
+    "sqlite": ("any", [float(LARGE), LARGE]),
+    "postgres": ("numeric", [Decimal("1.1"), Decimal("1.10")]),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +151,7 @@ def tables(draw: Callable[..., Any], kind: str) -> Table:
         pools["d"] = st.just("" if kind == "csv" else None)
     n_rows = draw(st.integers(2, 6))
     rows = [{"n": n} | {c: draw(cells) for c, cells in pools.items()} for n in range(n_rows)]
-    value = st.sampled_from(["1", 1, "01", "5", 5, "05", "a", "1.1", "1.10", "True"])
+    value = st.sampled_from(["05", 5, 1, "1.10", "a", "True"])
     partition = None
     if kind == "hive":
         partition = draw(st.sampled_from(["key", "c", SELECTED]))
@@ -164,6 +175,8 @@ def _pool(draw: Callable[..., Any], kind: str, column: str) -> tuple[str, list[A
     texts = {"x": NUMBERS, "y": LABELS}.get(column, TEXTS)
     if kind == "csv":
         return "text", texts
+    if column in ("key", "c", SELECTED) and kind in TWINS and draw(st.integers(0, 2)) == 0:
+        return TWINS[kind]
     if kind == "sqlite":
         numbers = [0, 1, 0.0, 1.0, -0.0] if column == "y" else ANY
         return "any", [*numbers, *texts]
@@ -173,6 +186,8 @@ def _pool(draw: Callable[..., Any], kind: str, column: str) -> tuple[str, list[A
         names = [n for n in names if n.startswith(("string", "text", "int", "uint", "float", "b"))]
     elif column == "y":
         names = [n for n in names if n in ("string", "text", "int8", "bool", "boolean", "numeric")]
+    elif column == SELECTED and kind != "postgres":
+        names = ["int64", "uint8", "float64", "string", "bool", "decimal128"]
     name = draw(st.sampled_from(names))
     return name, texts if name in ("string", "text") and column in "xy" else known[name][1]
 
@@ -337,7 +352,14 @@ def check(table: Table, sources: Sources) -> None:
 def search(kind: str, sources: Sources, examples: int) -> None:
     """Check generated tables of a kind of source."""
 
-    @settings(max_examples=examples, database=None, phases=[Phase.generate], derandomize=True)
+    @settings(
+        max_examples=examples,
+        database=None,
+        phases=[Phase.generate],
+        derandomize=True,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )
     @given(table=tables(kind))
     def run(table: Table) -> None:
         check(table, sources)
@@ -346,10 +368,160 @@ def search(kind: str, sources: Sources, examples: int) -> None:
 
 
 @pytest.fixture
-def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sources:
+def sources(tmp_path: Path) -> Sources:
     return Sources(tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet", "hive", "sqlite"])
+@pytest.fixture
+def postgres(monkeypatch: pytest.MonkeyPatch) -> None:
+    url = postgres_server.database_url()
+    monkeypatch.setenv("ROWS_ALONE", url.replace("postgresql:", "postgresql+psycopg:"))
+
+
+FILES = ["csv", "parquet", "hive", "sqlite"]
+
+
+@pytest.mark.parametrize("kind", FILES)
 def test_rows_and_patients_are_read_as_if_alone(kind: str, sources: Sources) -> None:
-    search(kind, sources, 60)
+    search(kind, sources, 30)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("kind", FILES)
+def test_more_rows_and_patients_are_read_as_if_alone(kind: str, sources: Sources) -> None:
+    search(kind, sources, 1_000)
+
+
+@pytest.mark.integration
+@pytest.mark.usefixtures("postgres")
+def test_rows_and_patients_of_postgresql_are_read_as_if_alone(sources: Sources) -> None:
+    search("postgres", sources, 300)
+
+
+# --- images ------------------------------------------------------------------------------------
+
+IMAGES = TableSchema.model_validate(
+    {"image": {"height": 1, "width": 2, "gray_levels": 4}}
+    | {"label": {"name": "label", "levels": {"0": [], "1": []}, "missing": ["2"]}}
+)
+PIXELS = st.sampled_from([0, 1, 63, 64, 200, 255])
+STORED = st.sampled_from([pa.uint8(), pa.int64(), pa.float64(), pa.string()])
+
+
+@settings(max_examples=40, derandomize=True)
+@given(
+    rows=st.lists(st.tuples(PIXELS, PIXELS, st.integers(0, 2)), min_size=2, max_size=5),
+    empty=st.booleans(),
+    types=st.tuples(STORED, STORED),
+    chunk_rows=st.integers(1, 4),
+)
+def test_images_are_read_as_if_alone(tmp_path_factory, rows, empty, types, chunk_rows) -> None:
+    folder = tmp_path_factory.mktemp("images")
+
+    def idx(rows: list[tuple[Any, ...]]) -> Source:
+        paths = []
+        for name, shape in (("images", (len(rows), 1, 2)), ("labels", (len(rows),))):
+            cells = [row[:2] if name == "images" else row[2] for row in rows]
+            head = bytes([0, 0, 8, len(shape)]) + np.array(shape, ">u4").tobytes()
+            paths.append(folder / name)
+            paths[-1].write_bytes(head + np.array(cells, np.uint8).tobytes())
+        return IdxSource(kind="idx", images=paths[0], labels=paths[1])
+
+    def parquet(rows: list[tuple[Any, ...]]) -> Source:
+        cells = [pa.array([row[i] for row in rows]).cast(types[i]) for i in (0, 1)]
+        labels = pa.array([row[2] for row in rows])
+        names = list(IMAGES.released_columns)
+        pq.write_table(pa.table([*cells, labels], names), folder / "t.parquet")
+        return ParquetSource(kind="parquet", path=folder / "t.parquet")
+
+    def coded(source: Source) -> list[Any]:
+        found = []
+        for frame in CohortReader(source).chunks(IMAGES.released_columns, chunk_rows):
+            chunk = ingest_pieces.encode_chunk(frame, IMAGES)
+            broken = [
+                {v.rule for v in chunk.violations if place in v.rows} for place in range(len(chunk))
+            ]
+            codes = zip(chunk.codes.tolist(), chunk.label, chunk.valid, broken, strict=True)
+            found += [row for row in codes if not row[-1]]
+        return found
+
+    assert coded(idx(rows)) == [row for each in rows for row in coded(idx([each]))]
+    rows = [*rows, (None, 1, 0)] if empty else rows
+    assert coded(parquet(rows)) == [row for each in rows for row in coded(parquet([each]))]
+
+
+# --- planted defects ---------------------------------------------------------------------------
+
+
+def merge_equal_cells(patch: pytest.MonkeyPatch) -> None:
+    """Let the first of equal cells stand for all of them."""
+
+    def merged(_: str, cells: Sequence[object]) -> pa.Array:
+        index, uniques = pd.factorize(pd.Series(cells, dtype=object))
+        return pa.array([raw_text(value) for value in uniques]).take(
+            pa.array(index, mask=index < 0)
+        )
+
+    patch.setattr(cohorts, "sql_text", merged)
+
+
+def convert_by_chunk(patch: pytest.MonkeyPatch, **options: bool) -> None:
+    """Let pandas choose a type for the cells of each chunk."""
+    for module in (cohorts, stretches):
+        patch.setattr(module, "arrow_frame", lambda table: table.to_pandas(**options))
+
+
+def select_by_chunk(patch: pytest.MonkeyPatch) -> None:
+    """Compare numbers where a chunk of a column holds numbers, and text where it does not."""
+
+    def select(frame: pd.DataFrame, select: Mapping[str, str | int]) -> pd.DataFrame:
+        for column, value in select.items():
+            cells = frame[column]
+            keep = cells.notna() & (cells.astype(str) == str(value))
+            if pd.api.types.is_numeric_dtype(cells) and not pd.api.types.is_bool_dtype(cells):
+                with suppress(ValueError):
+                    keep = cells == int(value)
+            frame = frame[keep]
+        return frame
+
+    convert_by_chunk(patch, integer_object_nulls=True)
+    patch.setattr(reading, "_select", select)
+
+
+def keep_nul(patch: pytest.MonkeyPatch) -> None:
+    """Accept patients whose keys end in NUL characters."""
+    unnamed = ingest_pieces._unnamed_patients
+
+    def accept(*arguments: Any) -> tuple[Violation, ...]:
+        return tuple(v for v in unnamed(*arguments) if v.rule is not Rule.TEXT)
+
+    patch.setattr(ingest_pieces, "_unnamed_patients", accept)
+
+
+@pytest.mark.parametrize(
+    ("defect", "kind"),
+    [
+        (merge_equal_cells, "sqlite"),
+        (select_by_chunk, "parquet"),
+        (select_by_chunk, "hive"),
+        (convert_by_chunk, "parquet"),
+        (convert_by_chunk, "hive"),
+        (keep_nul, "csv"),
+        (keep_nul, "parquet"),
+        (keep_nul, "sqlite"),
+    ],
+)
+def test_planted_defect_is_found(
+    defect: Defect, kind: str, sources: Sources, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    defect(monkeypatch)
+    with pytest.raises(AssertionError):
+        search(kind, sources, 1_000)
+
+
+@pytest.mark.integration
+@pytest.mark.usefixtures("postgres")
+def test_planted_defect_is_found_in_postgresql(sources: Sources) -> None:
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(AssertionError):
+        merge_equal_cells(patch)
+        search("postgres", sources, 1_000)

@@ -9,7 +9,7 @@ import io
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pandas as pd
@@ -201,9 +201,11 @@ def executed(source: SqlSource) -> Iterator[sa.CursorResult[tuple[object, ...]]]
             if isinstance(driver, sqlite3.Connection):
                 driver.execute("PRAGMA query_only = ON")
                 driver.set_authorizer(_authorize_reading)
-            yield connection.execute(
+            result = connection.execute(
                 sa.text(source.query), source.parameters, execution_options={"stream_results": True}
             )
+            with closing(result):
+                yield result
     finally:
         engine.dispose()
 

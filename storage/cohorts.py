@@ -5,11 +5,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
 
 from privacy.errors import ConfigurationError, InputError
+from storage.cells import arrow_frame, sql_text, type_refused
 from storage.datasets import find
 from storage.fingerprints import FileState, Fingerprint, Mapper, fingerprint_of, states_of
-from storage.formats import csv_batches, csv_header, executed, rechunk, sklearn_frame
+from storage.formats import (
+    csv_batches,
+    csv_header,
+    executed,
+    rechunk,
+    refused_types_of,
+    sklearn_frame,
+)
 from storage.idx_files import IdxTable
 from storage.image_datasets import find_images
 from storage.parquet_files import ParquetFolder, files_of
@@ -84,25 +93,25 @@ class CohortReader:
         ConfigurationError
             If the environment variable with the database URL is not set.
         """
-        with Quiet() as reading:
-            names = self._names()
-        if reading.failed:
-            raise unreadable(self._source.kind)
-        # By place, not by name: a text file without a header has a patient in its first line.
-        for place, name in enumerate(names, start=1):
-            if not name.strip():
-                raise InputError(
-                    "HEADER_EMPTY_NAME",
-                    f"every column needs a name; column {place} of the header has none: add it",
-                )
-            first = names.index(name) + 1
-            if first < place:
-                raise InputError(
-                    "HEADER_DUPLICATE",
-                    f"every column needs a name of its own; columns {first} and {place} of the "
-                    "header have the same: rename one of them",
-                )
-        return names
+        return self._described()[0]
+
+    def check_types(self, columns: Sequence[str]) -> None:
+        """Refuse columns whose declared type has no text, without fetching a row.
+
+        The columns of SQLite and of some other databases declare none; a cell of such a type is
+        then refused when it is read.
+
+        Parameters
+        ----------
+        columns : sequence of str
+            Columns that will be read.
+
+        Raises
+        ------
+        InputError
+            If a column is absent or of a type that is not read.
+        """
+        self._needed(columns)
 
     def chunks(self, columns: Sequence[str], chunk_rows: int = 50_000) -> Iterator[pd.DataFrame]:
         """Read the wanted columns from the first row to the last.
@@ -122,10 +131,8 @@ class CohortReader:
         iterator of DataFrame
             Non-empty frames of at most `chunk_rows` rows. The index is the position of the row
             in the source, from 0, rows that are not selected included. Cells of a text file are
-            text, exactly as written (``None``, ``NA`` and the empty cell included).
-            Cells of Parquet and SQL have their own types; an integer column with missing cells
-            holds Python integers and None, never floating-point numbers, so that a patient's key
-            is the same in all chunks.
+            text, exactly as written (``None``, ``NA`` and the empty cell included). Parquet columns
+            are text or numbers, by their type; all cells of a query are text. See `storage.cells`.
 
         Raises
         ------
@@ -239,6 +246,8 @@ class CohortReader:
     def content_sha256(self, *, map: Mapper | None = None) -> str | None:
         """Return a digest of the content of the files, whatever their names, places and times.
 
+        The names of partition folders are content: they are cells.
+
         What is read afterwards is checked against the same state.
 
         Parameters
@@ -267,7 +276,7 @@ class CohortReader:
         if state is None:  # a dataset that comes with a library
             return hashlib.sha256(self._source.model_dump_json().encode()).hexdigest()
         self._first = state
-        return state.content_sha256()
+        return state.content_sha256(self._path)
 
     def size_bytes(self) -> int | None:
         """Bytes of the files, of a dataset that comes with a library 0; None for a database.
@@ -308,7 +317,7 @@ class CohortReader:
         """Return the names of the source, and the columns to read with those selected on."""
         if len(set(columns)) != len(columns):
             raise _wrong_request()
-        names = self.header()
+        names, refused_types = self._described()
         needed = list(dict.fromkeys([*columns, *self._source.select]))
         for column in needed:
             if column not in names:
@@ -317,18 +326,45 @@ class CohortReader:
                     f"column {column!r} is declared and the source does not have it; correct the "
                     "site file or the export (names are compared exactly, blanks included)",
                 )
+            if column in refused_types:
+                raise type_refused(column, refused_types[column])
         return names, needed
 
-    def _names(self) -> tuple[str, ...]:
+    def _described(self) -> tuple[tuple[str, ...], dict[str, str]]:
+        """Return the names of the columns, and by column the types that are not read."""
+        names: tuple[str, ...] = ()
+        refused_types: dict[str, str] = {}
+        with Quiet() as reading:
+            names, refused_types = self._names_and_types()
+        if reading.failed:
+            raise unreadable(self._source.kind)
+        # By place, not by name: a text file without a header has a patient in its first line.
+        for place, name in enumerate(names, start=1):
+            if not name.strip():
+                raise InputError(
+                    "HEADER_EMPTY_NAME",
+                    f"every column needs a name; column {place} of the header has none: add it",
+                )
+            first = names.index(name) + 1
+            if first < place:
+                raise InputError(
+                    "HEADER_DUPLICATE",
+                    f"every column needs a name of its own; columns {first} and {place} of the "
+                    "header have the same: rename one of them",
+                )
+        return names, refused_types
+
+    def _names_and_types(self) -> tuple[tuple[str, ...], dict[str, str]]:
         source = self._source
         if isinstance(source, CsvSource):
-            return csv_header(self._require_file(), source)
+            return csv_header(self._require_file(), source), {}
         if isinstance(source, ParquetSource | IdxSource):
-            return self._divisible().names
+            table = self._divisible()
+            return table.names, table.refused_types
         if isinstance(source, SqlSource):
             with executed(source) as rows:
-                return tuple(rows.keys())
-        return tuple(str(name) for name in sklearn_frame().columns)
+                return tuple(rows.keys()), refused_types_of(rows)
+        return tuple(str(name) for name in sklearn_frame().columns), {}
 
     def _stream(
         self, names: tuple[str, ...], columns: list[str], needed: list[str], chunk_rows: int
@@ -352,9 +388,8 @@ class CohortReader:
                 # Not pandas.read_sql: it turns integers into floating-point numbers in those
                 # chunks that have a missing cell, so one key would get two spellings.
                 for part in rows.partitions(chunk_rows):
-                    yield pd.DataFrame(
-                        [tuple(row) for row in part], columns=list(names), dtype=object
-                    )
+                    cells = dict(zip(names, zip(*part, strict=True), strict=True))
+                    yield pa.table([sql_text(n, cells[n]) for n in needed], needed).to_pandas()
             return
         if isinstance(source, SklearnSource):
             frame = sklearn_frame()
@@ -366,7 +401,7 @@ class CohortReader:
         else:
             batches = self._divisible().batches(needed, chunk_rows)
         for table in rechunk(batches, chunk_rows):
-            yield table.to_pandas(integer_object_nulls=True)
+            yield arrow_frame(table)
 
     def _divisible(self) -> ParquetFolder | IdxTable:
         if self._images is not None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
+
+from storage.parquet_files import hive_values
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -45,9 +48,21 @@ class Fingerprint:
     _files: tuple[FileState, ...] = field(repr=False)
     _digests: tuple[bytes, ...] = field(repr=False)
 
-    def content_sha256(self) -> str:
-        """Return a digest of the bytes of all files, in the order in which they are read."""
-        return hashlib.sha256(b"".join(self._digests)).hexdigest()
+    def content_sha256(self, folder: Path | None = None) -> str:
+        """Return a digest of all files, in the order in which they are read.
+
+        Parameters
+        ----------
+        folder : Path or None
+            Folder of the source. Below it the names of partition folders are content, which is
+            digested with the bytes.
+        """
+        whole = hashlib.sha256(b"".join(self._digests))
+        if folder is not None:
+            partitions = [hive_values(Path(name).relative_to(folder)) for name, *_ in self._files]
+            if any(partitions):
+                whole.update(json.dumps([list(keys.items()) for keys in partitions]).encode())
+        return whole.hexdigest()
 
     def is_of(self, files: tuple[FileState, ...]) -> bool:
         """Return whether names, sizes, times and inodes are these; the bytes may differ."""

@@ -9,7 +9,7 @@ import io
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pandas as pd
@@ -18,6 +18,7 @@ import pyarrow.csv as pa_csv
 import sqlalchemy as sa
 
 from privacy.errors import ConfigurationError, InputError
+from storage.cells import sql_is_read
 from storage.sources import CsvSource, SqlSource
 
 _MAX_HEADER_CHARACTERS = 1_000_000
@@ -202,9 +203,11 @@ def executed(source: SqlSource) -> Iterator[sa.CursorResult[tuple[object, ...]]]
             if isinstance(driver, sqlite3.Connection):
                 driver.execute("PRAGMA query_only = ON")
                 driver.set_authorizer(_authorize_reading)
-            yield connection.execute(
+            result = connection.execute(
                 sa.text(source.query), source.parameters, execution_options={"stream_results": True}
             )
+            with closing(result):
+                yield result
     finally:
         engine.dispose()
 
@@ -231,6 +234,13 @@ def _check_database(engine: sa.Engine, source: SqlSource) -> None:
                 "rows about a patient depend on that patient alone (patient_local), or on no "
                 "patient (public_tables)",
             )
+
+
+def refused_types_of(rows: sa.CursorResult[tuple[object, ...]]) -> dict[str, str]:
+    """Return the names of types that are not read by column, as far as the driver names types."""
+    described = rows.cursor.description if rows.cursor is not None else ()
+    named = {str(item[0]): getattr(item, "type_display", "") for item in described or ()}
+    return {name: kind for name, kind in named.items() if not sql_is_read(kind)}
 
 
 def _authorize_reading(

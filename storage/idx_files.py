@@ -146,6 +146,7 @@ class IdxTable:
             )
         self._shape = (n_images, height, width)
         self.names = column_names(height, width)
+        self.refused_types: dict[str, str] = {}
 
     def batches(self, needed: Sequence[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
         """Read the wanted columns of all images, as `IdxPart.batches` does."""

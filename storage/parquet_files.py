@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from privacy.errors import InputError
+from storage.cells import arrow_is_read, arrow_is_text
 
 ROWS_WORTH_A_STRETCH = 50_000
 """A table is divided no further: the checks of a batch cost about as much however few its rows."""
@@ -59,16 +60,13 @@ class ParquetPart:
     first_row : int
         Position of its first row in the source.
     partition : dict
-        Value of each partition key.
-    integer_keys : frozenset of str
-        Partition keys whose values are integers in all files.
+        Value of each partition key, as text: what a folder is called, whatever others are called.
     """
 
     file: Path
     row_groups: tuple[int, int] | None
     first_row: int
-    partition: dict[str, str | int | None]
-    integer_keys: frozenset[str]
+    partition: dict[str, str | None]
 
     def batches(self, needed: Sequence[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
         """Read the wanted columns, dictionaries decoded, in batches of at most `chunk_rows`."""
@@ -91,8 +89,7 @@ class ParquetPart:
                 )
 
     def _constant(self, key: str, n_rows: int) -> pa.Array:
-        kind = pa.int64() if key in self.integer_keys else pa.large_string()
-        return pa.repeat(pa.scalar(self.partition[key], kind), n_rows)
+        return pa.repeat(pa.scalar(self.partition[key], pa.large_string()), n_rows)
 
 
 class ParquetFolder:
@@ -102,6 +99,13 @@ class ParquetFolder:
     ----------
     path : Path
         File or folder.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Columns, and the partition keys after them.
+    refused_types : dict of str to str
+        Columns of a type that is not read, with its name.
 
     Raises
     ------
@@ -114,10 +118,14 @@ class ParquetFolder:
         self._files = files_of(path)
         if not self._files:
             raise InputError("SOURCE_MISSING", f"expected files '*.parquet' in folder {path}")
-        self._partitions = [_hive_values(file.relative_to(path)) for file in self._files]
+        self._partitions = [hive_values(file.relative_to(path)) for file in self._files]
         keys = list(self._partitions[0])
-        schemas = [_decoded(pq.read_schema(file)) for file in self._files]
+        stored = pq.read_schema(self._files[0])
+        schemas = [_decoded(stored), *(_decoded(pq.read_schema(f)) for f in self._files[1:])]
         self._types = schemas[0]
+        self.refused_types = {
+            item.name: str(item.type) for item in stored if not arrow_is_read(item.type)
+        }
         self.names = (*(name for name, _ in self._types), *keys)
         for schema, values in zip(schemas, self._partitions, strict=True):
             if sorted(schema) != sorted(self._types) or list(values) != keys:
@@ -129,15 +137,6 @@ class ParquetFolder:
                     f"keys; they differ in: {', '.join(differing) or 'partition keys'}; write the "
                     "folder again with one schema",
                 )
-        # A key such as 01 stays text; only if all values are plain integers are they integers.
-        self._integer_keys = frozenset(
-            key
-            for key in keys
-            if all(
-                value is None or (value.isdecimal() and str(int(value)) == value)
-                for value in (values[key] for values in self._partitions)
-            )
-        )
 
     def batches(self, needed: Sequence[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
         """Read the wanted columns of all files in sorted order, dictionaries decoded.
@@ -198,11 +197,7 @@ class ParquetFolder:
             file=self._files[place].absolute(),  # a worker may be in another directory
             row_groups=row_groups,
             first_row=first_row,
-            partition={
-                key: int(value) if value is not None and key in self._integer_keys else value
-                for key, value in self._partitions[place].items()
-            },
-            integer_keys=self._integer_keys,
+            partition=self._partitions[place],
         )
 
 
@@ -211,7 +206,8 @@ def _rows_of_groups(file: Path) -> list[int]:
     return [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
 
 
-def _hive_values(relative: Path) -> dict[str, str | None]:
+def hive_values(relative: Path) -> dict[str, str | None]:
+    """Return the partition keys and values that are in a path relative to the folder."""
     pairs = (part.split("=", maxsplit=1) for part in relative.parent.parts if "=" in part)
     return {unquote(key): None if value == _HIVE_NULL else unquote(value) for key, value in pairs}
 
@@ -221,16 +217,10 @@ def _decoded(schema: pa.Schema) -> list[tuple[str, str]]:
     pairs = []
     for item in schema:
         plain = item.type.value_type if pa.types.is_dictionary(item.type) else item.type
-        pairs.append((item.name, "string" if _is_text(plain) else str(plain)))
+        pairs.append((item.name, "string" if arrow_is_text(plain) else str(plain)))
     return pairs
 
 
 def _decode(column: pa.Array) -> pa.Array:
     plain = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-    return plain.cast(pa.large_string()) if _is_text(plain.type) else plain
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-    )
+    return plain.cast(pa.large_string()) if arrow_is_text(plain.type) else plain

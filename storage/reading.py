@@ -4,9 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 
+import numpy as np
 import pandas as pd
 
 from privacy.errors import ClustMixError, InputError
+from storage.cells import distinct
+from storage.columns import raw_text
 
 
 class Quiet(AbstractContextManager["Quiet"]):
@@ -54,18 +57,7 @@ def chosen(
 
 def _select(frame: pd.DataFrame, select: Mapping[str, str | int]) -> pd.DataFrame:
     for column, value in select.items():
-        cells = frame[column]
-        if pd.api.types.is_numeric_dtype(cells) and not pd.api.types.is_bool_dtype(cells):
-            try:
-                keep = cells == int(value)
-            except ValueError:
-                keep = None
-            if keep is None:
-                raise InputError(
-                    "SELECT_TYPE",
-                    f"column {column!r} holds numbers; select an integer in the site file",
-                )
-        else:
-            keep = cells.notna() & (cells.astype(str) == str(value))
-        frame = frame[keep]
+        index, texts = distinct(frame[column])
+        # The last entry serves index -1, an empty cell.
+        frame = frame[np.array([*(text == raw_text(value) for text in texts), False])[index]]
     return frame

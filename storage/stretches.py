@@ -7,6 +7,7 @@ from typing import Protocol
 import pandas as pd
 import pyarrow as pa
 
+from storage.cells import arrow_frame
 from storage.formats import rechunk
 from storage.reading import Quiet, chosen, unreadable
 
@@ -64,7 +65,7 @@ class Stretch:
             batches = (b for part in self.parts for b in part.batches(self.needed, chunk_rows))
             n_read = self.parts[0].first_row if self.parts else 0
             for table in rechunk(batches, chunk_rows):
-                frame = table.to_pandas(integer_object_nulls=True)
+                frame = arrow_frame(table)
                 yield from chosen(frame, n_read, self.columns, self.select)
                 n_read += len(frame)
         if reading.failed:

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from storage.cells import distinct
 from storage.schema import CategoricalColumn, TableSchema, raw_text
 
 PIXELS, ITEMS = "pixels", "items"
@@ -119,9 +120,8 @@ def _texts(frame: pd.DataFrame, schema: TableSchema) -> Iterator[pd.Series]:
     """Yield the text of each item column that is there; an empty cell is the empty text."""
     for name in schema.column_names:
         if name in frame:
-            index, uniques = pd.factorize(frame[name], use_na_sentinel=True)
-            texts = [*(raw_text(value) for value in uniques.tolist()), ""]
-            yield pd.Series(np.array(texts, dtype=object)[index], dtype="str")
+            index, texts = distinct(frame[name])
+            yield pd.Series(np.array([*texts, ""], dtype=object)[index], dtype="str")
 
 
 def _accepted(schema: TableSchema) -> list[str]:

@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from privacy.errors import InputError
-from storage.schema import raw_text
+from storage.cells import distinct
 from tasks.synthesizers.encoded import N_FOLDS
 
 _FNV_OFFSET = np.uint64(0xCBF29CE484222325)
@@ -169,8 +169,9 @@ def shard_of(hashes: NDArray[np.uint64], n_shards: int) -> NDArray[np.int64]:
 
 def _patients(patient_keys: ArrayLike) -> tuple[NDArray[np.intp], list[str]]:
     """Give each patient an index; keys are compared as `raw_text` writes them."""
-    index, uniques = pd.factorize(pd.Series(patient_keys), use_na_sentinel=True)
-    texts = [raw_text(value) for value in uniques.tolist()]
+    # A list has no type: what pandas made of one key would depend on the others.
+    keys = np.array(patient_keys, dtype=object) if isinstance(patient_keys, list) else patient_keys
+    index, texts = distinct(pd.Series(keys))
     if (index < 0).any() or "" in texts:
         raise InputError(
             "PATIENT_MISSING",

@@ -14,6 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from privacy.errors import InputError
+from storage.cells import distinct
 from storage.schema import (
     CategoricalColumn,
     ImageColumns,
@@ -21,7 +22,6 @@ from storage.schema import (
     NumericColumn,
     TableSchema,
     number_of,
-    raw_text,
 )
 from tasks.synthesizers.encoded import EncodingDomain
 from tasks.violations import Rule, Violation, refuse_violations
@@ -283,11 +283,11 @@ def _numbers(
 def _numbers_in_text(
     series: pd.Series, column: NumericColumn
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
-    index, uniques = pd.factorize(series, use_na_sentinel=True)
-    texts = [raw_text(value) for value in uniques.tolist()]
+    index, texts = distinct(series)
     # The last entry of each table serves index -1, an empty cell.
     empty = np.array([text == "" for text in texts] + [True])
     declared = np.array([text in column.missing for text in texts] + [False])
+    # With the empty text, every number is read as a floating-point number, whatever the others are.
     numbers = pd.to_numeric(pd.Series([*texts, ""], dtype=object), errors="coerce")
     table = numbers.to_numpy(dtype=np.float64)
     refused = np.isnan(table) & ~empty & ~declared
@@ -316,17 +316,19 @@ def _bin(grid: NDArray[np.int64], column: NumericColumn) -> NDArray[np.intp]:
 def _level_codes(
     series: pd.Series, column: CategoricalColumn, violations: list[Violation]
 ) -> NDArray[np.uint16]:
-    index, uniques = pd.factorize(series, use_na_sentinel=True)
+    index, texts = distinct(series)
     exact = {level: code for code, level in enumerate(column.levels)}
     for level, values in column.groups.items():
         exact.update(dict.fromkeys(values, exact[level]))
     exact.update(dict.fromkeys(column.missing, len(column.levels)))
     empty = exact.get("", len(column.levels) if column.nullable else _REFUSED)
-    table = [_level_code(raw_text(value), column, exact, empty) for value in uniques.tolist()]
+    table = [_level_code(text, column, exact, empty) for text in texts]
     codes = np.array([*table, empty], dtype=np.int32)[index]
-    null = (codes < 0) & np.array([raw_text(v) == "" for v in uniques.tolist()] + [True])[index]
+    null = (codes < 0) & np.array([text == "" for text in texts] + [True])[index]
+    torn = np.array(["\0" in text for text in texts] + [False])[index]
     _note(violations, Rule.NOT_NULL, column.name, null)
-    _note(violations, Rule.LEVEL, column.name, (codes < 0) & ~null)
+    _note(violations, Rule.TEXT, column.name, torn)
+    _note(violations, Rule.LEVEL, column.name, (codes < 0) & ~null & ~torn)
     return np.maximum(codes, 0).astype(np.uint16)
 
 
@@ -347,14 +349,14 @@ def _level_code(text: str, column: CategoricalColumn, exact: dict[str, int], emp
 
 
 def _label_codes(series: pd.Series, label: Label, violations: list[Violation]) -> NDArray[np.int32]:
-    index, uniques = pd.factorize(series, use_na_sentinel=True)
+    index, texts = distinct(series)
     exact = {level: code for code, level in enumerate(label.level_names)}
     for level, values in (label.levels or {}).items():
         exact.update(dict.fromkeys(values, exact[level]))
     exact.update(dict.fromkeys(label.missing, _NO_LABEL))
     empty = exact.get("", _NO_LABEL if label.nullable else _REFUSED)
     exact[""] = empty
-    table = [_label_code(raw_text(value), label, exact) for value in uniques.tolist()]
+    table = [_label_code(text, label, exact) for text in texts]
     codes = np.array([*table, empty], dtype=np.int32)[index]
     _note(violations, Rule.LABEL, label.name, codes == _REFUSED)
     return codes

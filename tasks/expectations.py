@@ -26,7 +26,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from privacy.errors import ConfigurationError
-from storage.schema import NumericColumn, TableSchema, raw_text
+from storage.cells import distinct
+from storage.schema import NumericColumn, TableSchema
 from tasks.block_checks import block_check, block_is_readable, undeclared_values
 from tasks.expectation_suites import batch_definition, input_suite, output_suite
 
@@ -272,9 +273,8 @@ def _as_text(series: pd.Series) -> pd.Series:
     """Text as the schema compares it; an empty cell becomes the empty text."""
     if isinstance(series.dtype, pd.StringDtype):
         return series.fillna("").str.strip()
-    index, uniques = pd.factorize(series, use_na_sentinel=True)
-    texts = np.array([*(raw_text(value) for value in uniques.tolist()), ""], dtype=object)
-    return pd.Series(texts[index], dtype="str")
+    index, texts = distinct(series)
+    return pd.Series(np.array([*texts, ""], dtype=object)[index], dtype="str")
 
 
 def _is_number(series: pd.Series) -> bool:

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 
 from privacy.ledger import Partition
 from privacy.parameters import PrivacyUnit
+from storage.cells import distinct
 from storage.cohorts import Stretch
 from storage.diagnostics import DiagnosticsFile
-from storage.schema import TableSchema, raw_text
+from storage.schema import TableSchema
 from storage.workspace import load_arrays, store_arrays
 from tasks import expectations
 from tasks.contributions import (
@@ -152,7 +153,7 @@ def spread_stretch(
         found = expectations.input_gate(frame, rules.schema, patient_column=rules.unit.column)
         gate = found if gate is None else expectations.merge([gate, found])
         chunk = encode_chunk(frame, rules.schema)
-        violations = (*chunk.violations, *_absent_patients(frame, rules.unit.column))
+        violations = (*chunk.violations, *_unnamed_patients(frame, rules.unit.column))
         for violation in violations:
             values = frame[violation.column].iloc[violation.rows]
             diagnostics.add(violation.column, str(violation.rule), values.index, values)
@@ -181,8 +182,7 @@ def spread_rows(
         patients = frame[rules.unit.column][chunk.valid]
         hashes = hash_patients(patients)
         # As the hash reads them: a patient must not become two where a source stores 5 and 5.0.
-        index, uniques = pd.factorize(patients)
-        names = [raw_text(value) for value in uniques.tolist()]
+        index, names = distinct(patients)
         keys = np.array(names, dtype=np.str_)[index]
     shards = shard_of(hashes, N_SHARDS)
     for shard in range(N_SHARDS):
@@ -274,7 +274,7 @@ def _own_part(rules: IngestRules, frame: pd.DataFrame) -> pd.DataFrame:
     if rules.partition is None:
         return frame
     named = np.ones(len(frame), dtype=np.bool_)
-    for violation in _absent_patients(frame, rules.unit.column):
+    for violation in _unnamed_patients(frame, rules.unit.column):
         named[violation.rows] = False
     keep = ~named
     keep[named] = (
@@ -288,12 +288,18 @@ def _own_part(rules: IngestRules, frame: pd.DataFrame) -> pd.DataFrame:
     return frame[keep]
 
 
-def _absent_patients(frame: pd.DataFrame, column: str | None) -> tuple[Violation, ...]:
+def _unnamed_patients(frame: pd.DataFrame, column: str | None) -> tuple[Violation, ...]:
     """Return the rows that name no patient, whose contribution could not be bounded."""
     if column is None:
         return ()
-    index, uniques = pd.factorize(frame[column], use_na_sentinel=True)
-    # The last entry serves index -1, a null.
-    empty = np.array([*(raw_text(value) == "" for value in uniques.tolist()), True])
-    rows = np.flatnonzero(empty[index])
-    return (Violation(rule=Rule.NOT_NULL, column=column, rows=rows),) if len(rows) else ()
+    index, texts = distinct(frame[column])
+    # The last entry serves index -1, a null. A NUL at the end of a key is lost where keys are kept.
+    broken = {
+        Rule.NOT_NULL: np.array([*(text == "" for text in texts), True])[index],
+        Rule.TEXT: np.array([*("\0" in text for text in texts), False])[index],
+    }
+    return tuple(
+        Violation(rule=rule, column=column, rows=np.flatnonzero(rows))
+        for rule, rows in broken.items()
+        if rows.any()
+    )

@@ -108,10 +108,11 @@ def _recover(site: Site, entry: LedgerEntry) -> None:
 
 
 def check_source(job: ReleaseJob, reader: CohortReader) -> None:
-    """Compare the header of the source with the schema, before any row is read or paid for."""
+    """Compare names and types of the source with the schema, before any row is read or paid for."""
     with stage("check-source"):
         required, schema = job.columns_to_read, job.table_schema
         schema.check_header(reader.header(), also=_beside(required, schema))
+        reader.check_types(required)
 
 
 def _beside(columns: tuple[str, ...], schema: TableSchema) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ class Rule(StrEnum):
     """What a cell must be; the value is the text that an error may show."""
 
     NOT_NULL = "a value in every cell"
+    TEXT = "text without NUL characters"
     NUMBER = "numbers and the declared missing codes only"
     FINITE = "finite numbers only"
     INTEGER = "whole numbers only"

@@ -120,7 +120,7 @@ def test_refusal_names_the_column_and_the_restricted_file_has_the_cell(
 ) -> None:
     row = dict(zip(COLUMNS, GOOD_ROW, strict=True)) | {column: cell}
     chunk = encode_chunk(pd.DataFrame([row], dtype=object), SCHEMA)
-    if column == "code":  # every value has a level: a declared rule mends it
+    if column == "code" and "\0" not in cell:  # every value has a level: a declared rule mends it
         assert chunk.violations == ()
         return
     (violation,) = chunk.violations

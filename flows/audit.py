@@ -13,6 +13,7 @@ from privacy.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from tasks.audit.findings import AuditResult
+    from tasks.audit.whole_release import WholeRelease
 
 DEFAULT_CONFIDENCE = 0.999
 DEFAULT_EPSILON = 1.0
@@ -55,8 +56,7 @@ def audit_command(options: argparse.Namespace) -> int:
         terminal.print_json({**result.to_dict(), "files": [str(path) for path in files]})
     else:
         show_audit(result)
-        for path in files:
-            terminal.line(f"{'File:':<12}{path}")
+        _show_files(files)
     return result.exit_code
 
 
@@ -70,11 +70,18 @@ def _whole_release(options: argparse.Namespace, progress: terminal.Progress) -> 
         confidence=options.confidence,
         show=(lambda text: None) if options.json else progress.waiting,
     )
+    files = [] if options.output is None else write_audit(result, options.output)
     if options.json:
-        terminal.print_json(result.to_dict())
+        terminal.print_json({**result.to_dict(), "files": [str(path) for path in files]})
     else:
         show_whole_release(result)
+        _show_files(files)
     return result.exit_code
+
+
+def _show_files(files: list[Path]) -> None:
+    for path in files:
+        terminal.line(f"{'File:':<12}{path}")
 
 
 def run_audit(
@@ -154,10 +161,17 @@ def show_audit(result: AuditResult) -> None:
             f"  {'one run':<{width}}             epsilon {one.epsilon:6.3f}"
             f"  {one.correct} of {one.guesses} guesses about {one.canaries} patients right"
         )
+    if result.power is not None:
+        shares = ", ".join(f"{f:g} in {100 * p:.0f} %" for f, p in result.power.items())
+        terminal.paragraph(
+            "Power",
+            f"a mu that is too large by a factor of {shares} of audits of so many runs is "
+            "reported, by simulation",
+        )
     terminal.paragraph("Verdict", f"{result.verdict}; the numbers are {LOWER_BOUND}")
 
 
-def write_audit(result: AuditResult, folder: Path) -> list[Path]:
+def write_audit(result: AuditResult | WholeRelease, folder: Path) -> list[Path]:
     """Write the numbers and the drawing of a result; return the files.
 
     Parameters

@@ -33,7 +33,7 @@ from storage.measurements import MeasurementStore
 from storage.settings import Settings
 from tasks.audit.findings import LOWER_BOUND, Claim
 from tasks.audit.planted import PlantedTable
-from tasks.audit.replay import replay
+from tasks.audit.replay import check_replayable, replay
 from tasks.audit.whole_release import (
     GuessFinding,
     WholeRelease,
@@ -107,6 +107,7 @@ def audit_whole_release(
         path = folder / "site.yaml"
         path.write_text(yaml.safe_dump(site, sort_keys=False), encoding="utf-8")
         job = job_of(load_site(path), "r-20000101-00000000")
+        check_replayable(job.synthesizer.plan(mu=job.mu))
         show(f"{job.ref.dataset}: a table with {canaries:,} canaries")
         table = PlantedTable.draw(
             schema,
@@ -161,7 +162,7 @@ def _attack(
     )
     return WholeRelease(
         dataset=job.ref.dataset,
-        method=job.method.kind,
+        method=f"{job.method.kind} whole release",
         # Patients are added or removed, whatever the neighbours of the site file are.
         claim=Claim(epsilon=gaussian_epsilon(delta=delta, mu=job.mu), delta=delta, mu=job.mu),
         confidence=confidence,
@@ -232,8 +233,8 @@ def show_whole_release(result: WholeRelease) -> None:
     claim, residual = result.claim, result.residual
     terminal.paragraph(
         "Audited",
-        f"a whole release of {result.dataset} by method {result.method}: {result.patients:,} "
-        f"generated patients, {result.measurement.canaries:,} canaries; the command took "
+        f"{result.method} of {result.dataset}: {result.patients:,} generated patients, "
+        f"{result.measurement.canaries:,} canaries; the command took "
         f"{result.release_seconds:.0f} s",
     )
     terminal.paragraph(

@@ -21,6 +21,7 @@ from tasks.audit.planted import PlantedTable
 from tasks.audit.projections import project, row_block
 from tasks.synthesizers.base import Synthesizer, measure
 from tasks.synthesizers.curator import Contribution, Curator, InProcessCompute
+from tasks.synthesizers.plan import MeasurementPlan, PlannedStatistic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,14 +116,6 @@ class Replay(Curator):
         released: NDArray[np.float64] = values / planned.scale
         return released
 
-    def release_sample(self, *_: Any, **__: Any) -> NDArray[np.float64]:
-        """Refuse: who was in a secret sample cannot be replayed."""
-        raise _unsupported()
-
-    def select(self, *_: Any, **__: Any) -> int:
-        """Refuse: a choice has no residual."""
-        raise _unsupported()
-
 
 def replay(
     synthesizer: Synthesizer,
@@ -142,20 +135,32 @@ def replay(
     Raises
     ------
     ConfigurationError
-        If the method samples patients or makes private choices.
+        As `check_replayable`.
 
     Privacy
     -------
     Reads no table: the rows are those that the caller has generated.
     """
+    check_replayable(synthesizer.plan(mu=mu))
     curator = Replay(synthesizer, mu=mu, table=table, sealed=sealed, stated=stated)
     measure(synthesizer, curator, mu=mu)
     return tuple(curator.replayed)
 
 
-def _unsupported() -> ConfigurationError:
-    return ConfigurationError(
-        "AUDIT_UNSUPPORTED",
-        "expected a method whose draws are noisy sums over all patients, found secret samples or "
-        "choices; audit it by many runs instead (clustmix audit METHOD)",
-    )
+def check_replayable(plan: MeasurementPlan) -> None:
+    """Refuse a plan with draws that no generated table can be replayed for.
+
+    Who was in a secret sample is nowhere, and a choice has no residual.
+
+    Raises
+    ------
+    ConfigurationError
+        If the plan samples patients or makes private choices.
+    """
+    for planned in plan.statistics:
+        if not isinstance(planned, PlannedStatistic) or planned.is_series:
+            raise ConfigurationError(
+                "AUDIT_UNSUPPORTED",
+                "expected a method whose draws are noisy sums over all patients, found secret "
+                "samples or choices; audit it by many runs instead (clustmix audit METHOD)",
+            )

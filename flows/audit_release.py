@@ -29,7 +29,9 @@ from privacy.accountants.gaussian import gaussian_epsilon
 from privacy.errors import ClustMixError, ConfigurationError
 from privacy.event_records import event_from_dict
 from privacy.events import DiscreteGaussianEvent
+from privacy.parameters import PrivacyUnit
 from storage.measurements import MeasurementStore
+from storage.schema import TableSchema
 from storage.settings import Settings
 from tasks.audit.findings import LOWER_BOUND, Claim
 from tasks.audit.planted import PlantedTable
@@ -44,7 +46,7 @@ from tasks.audit.whole_release import (
     score_measurement,
     score_rows,
 )
-from tasks.encoding import domain_of, encode_chunk
+from tasks.encoding import decode, domain_of, encode_chunk
 from tasks.run import ReleaseJob
 
 MIN_CANARIES = 1_000
@@ -100,7 +102,6 @@ def audit_whole_release(
         )
     _check_confidence(confidence)
     rng = np.random.default_rng()
-    schema = load_site(site_path).table_schema
     with tempfile.TemporaryDirectory(prefix="clustmix-audit-") as name:
         folder = Path(name)
         site = _generated_site(site_path, folder / "table.csv")
@@ -110,13 +111,15 @@ def audit_whole_release(
         check_replayable(job.synthesizer.plan(mu=job.mu))
         show(f"{job.ref.dataset}: a table with {canaries:,} canaries")
         table = PlantedTable.draw(
-            schema,
-            unit_column=job.unit.column,
+            domain_of(job.table_schema),
+            named=job.unit.column is not None,
             canaries=canaries,
             others=round(canaries * OTHERS_PER_CANARY),
             rng=rng,
         )
-        table.source(rng=rng).to_csv(folder / "table.csv", index=False)
+        source_of(table, job.table_schema, job.unit, rng=rng).to_csv(
+            folder / "table.csv", index=False
+        )
         show(f"{job.ref.dataset}: clustmix release, in a process and a home of its own")
         settings = Settings(home=folder / "home", releases=folder / "releases")
         started = time.perf_counter()
@@ -126,6 +129,26 @@ def audit_whole_release(
         return _attack(
             job, table, settings, outcome, confidence=confidence, release_seconds=seconds
         )
+
+
+def source_of(
+    table: PlantedTable, schema: TableSchema, unit: PrivacyUnit, *, rng: np.random.Generator
+) -> pd.DataFrame:
+    """Write who is in a planted table as a source has it, in random order.
+
+    Parameters
+    ----------
+    table, schema, unit
+        Who is there, and what is declared.
+    rng
+        Source of the order and of the values inside the bins.
+    """
+    frame = decode(table.codes, table.labels, schema, rng=rng)
+    if unit.column is not None:
+        frame[unit.column] = table.keys
+    for name in schema.ignore:
+        frame[name] = ""
+    return frame[table.present].sample(frac=1.0, random_state=rng)
 
 
 def _attack(
@@ -155,11 +178,9 @@ def _attack(
     delta = job.parameters.delta
     rows = encode_chunk(
         pd.read_csv(Path(outcome["bundle"]) / "synthetic.csv", dtype=str, keep_default_na=False),
-        table.schema,
+        job.table_schema,
     )
-    bundle = score_rows(
-        table, rows.codes, rows.label, offsets=domain_of(table.schema).one_hot_offsets
-    )
+    bundle = score_rows(table, rows.codes, rows.label)
     return WholeRelease(
         dataset=job.ref.dataset,
         method=f"{job.method.kind} whole release",

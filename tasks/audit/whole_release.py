@@ -226,8 +226,6 @@ def score_rows(
     table: PlantedTable,
     codes: NDArray[np.uint16],
     labels: NDArray[np.uint16],
-    *,
-    offsets: NDArray[np.int64],
 ) -> NDArray[np.float64]:
     """Score canaries by how often their codes stand beside their label in synthetic rows.
 
@@ -237,16 +235,13 @@ def score_rows(
         The generated table; only its canaries are used.
     codes, labels
         Synthetic rows.
-    offsets : int64 array of shape (d + 1,)
-        Start of each column's codes.
 
     Returns
     -------
     float64 array of shape (n_canaries,)
     """
-    width, n_canaries = int(offsets[-1]), table.n_canaries
-    n_labels = len(table.schema.label.level_names)
-    counts = np.zeros((n_labels, width))
+    n_canaries, offsets = table.n_canaries, table.domain.one_hot_offsets
+    counts = np.zeros((table.domain.n_labels, table.domain.one_hot_width))
     for column, start in enumerate(offsets[:-1]):
         np.add.at(counts, (labels, start + codes[:, column]), 1.0)
     own = table.labels[:n_canaries]

@@ -3,14 +3,19 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from halved_noise import __file__ as halved_noise
 
 from flows.audit import add_arguments, audit_command
-from flows.audit_release import audit_whole_release
+from flows.audit_release import audit_whole_release, source_of
 from flows.cli import main
+from flows.site import load_site
 from privacy.errors import ClustMixError, ConfigurationError
+from privacy.parameters import PrivacyUnit
+from tasks.audit.planted import PlantedTable
+from tasks.encoding import domain_of, encode_chunk
 
 AUDIT_SITE = Path(__file__).resolve().parents[2] / "benchmarks" / "sites" / "audit.yaml"
 
@@ -59,6 +64,23 @@ def test_a_method_or_a_site_file_is_audited(arguments):
     parser.add_argument("--json", action="store_true")
     with pytest.raises(ConfigurationError, match="AUDIT_SUBJECT_INVALID: expected either a METHOD"):
         audit_command(parser.parse_args(arguments))
+
+
+@pytest.mark.parametrize("column", ["patient", None])
+def test_a_planted_table_is_what_its_source_is_read_as(column):
+    schema = load_site(AUDIT_SITE).table_schema
+    rng = np.random.default_rng(0)
+    table = PlantedTable.draw(
+        domain_of(schema), named=column is not None, canaries=400, others=100, rng=rng
+    )
+    frame = source_of(table, schema, PrivacyUnit(column=column, max_rows=1), rng=rng)
+    chunk = encode_chunk(frame, schema)
+    read = sorted(map(tuple, np.column_stack([chunk.codes, chunk.label]).tolist()))
+    meant = np.column_stack([table.codes, table.labels])[table.present]
+    assert not chunk.violations
+    assert read == sorted(map(tuple, meant.tolist()))
+    assert 100 + 140 < len(frame) < 100 + 260  # coins are fair
+    assert frame.columns[-1] == (column or schema.label.name)
 
 
 @pytest.mark.integration

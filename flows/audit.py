@@ -13,10 +13,12 @@ from privacy.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from tasks.audit.findings import AuditResult
+    from tasks.audit.whole_release import WholeRelease
 
 DEFAULT_CONFIDENCE = 0.999
 DEFAULT_EPSILON = 1.0
 DEFAULT_DELTA = 1e-6
+DEFAULT_CANARIES = 20_000
 
 
 def audit_command(options: argparse.Namespace) -> int:
@@ -25,8 +27,9 @@ def audit_command(options: argparse.Namespace) -> int:
     Parameters
     ----------
     options
-        ``method``, ``runs`` (None: the default of the method), ``confidence``, ``epsilon``,
-        ``delta``, ``output`` (a folder or None) and ``json``.
+        ``method`` or ``whole_release`` (the other is None), ``runs`` (None: the default of the
+        method), ``canaries``, ``confidence``, ``epsilon``, ``delta``, ``output`` (a folder or
+        None) and ``json``.
 
     Returns
     -------
@@ -34,6 +37,12 @@ def audit_command(options: argparse.Namespace) -> int:
         0 if no bound is above the claim, 1 otherwise.
     """
     progress = terminal.Progress(quiet=options.json)
+    if (options.method is None) == (options.whole_release is None):
+        raise ConfigurationError(
+            "AUDIT_SUBJECT_INVALID", "expected either a METHOD or --whole-release SITE.yaml"
+        )
+    if options.whole_release is not None:
+        return _whole_release(options, progress)
     result = run_audit(
         options.method,
         epsilon=options.epsilon,
@@ -47,9 +56,32 @@ def audit_command(options: argparse.Namespace) -> int:
         terminal.print_json({**result.to_dict(), "files": [str(path) for path in files]})
     else:
         show_audit(result)
-        for path in files:
-            terminal.line(f"{'File:':<12}{path}")
+        _show_files(files)
     return result.exit_code
+
+
+def _whole_release(options: argparse.Namespace, progress: terminal.Progress) -> int:
+    """Audit a whole release of a generated table."""
+    from flows.audit_release import audit_whole_release, show_whole_release
+
+    result = audit_whole_release(
+        options.whole_release,
+        canaries=options.canaries,
+        confidence=options.confidence,
+        show=(lambda text: None) if options.json else progress.waiting,
+    )
+    files = [] if options.output is None else write_audit(result, options.output)
+    if options.json:
+        terminal.print_json({**result.to_dict(), "files": [str(path) for path in files]})
+    else:
+        show_whole_release(result)
+        _show_files(files)
+    return result.exit_code
+
+
+def _show_files(files: list[Path]) -> None:
+    for path in files:
+        terminal.line(f"{'File:':<12}{path}")
 
 
 def run_audit(
@@ -129,10 +161,17 @@ def show_audit(result: AuditResult) -> None:
             f"  {'one run':<{width}}             epsilon {one.epsilon:6.3f}"
             f"  {one.correct} of {one.guesses} guesses about {one.canaries} patients right"
         )
+    if result.power is not None:
+        shares = ", ".join(f"{f:g} in {100 * p:.0f} %" for f, p in result.power.items())
+        terminal.paragraph(
+            "Power",
+            f"a mu that is too large by a factor of {shares} of audits of so many runs is "
+            "reported, by simulation",
+        )
     terminal.paragraph("Verdict", f"{result.verdict}; the numbers are {LOWER_BOUND}")
 
 
-def write_audit(result: AuditResult, folder: Path) -> list[Path]:
+def write_audit(result: AuditResult | WholeRelease, folder: Path) -> list[Path]:
     """Write the numbers and the drawing of a result; return the files.
 
     Parameters
@@ -173,7 +212,24 @@ def read_audits(folder: Path) -> list[dict[str, Any]]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the command."""
     parser.add_argument(
-        "method", metavar="METHOD", help="clustmix, naive_bayes, or noise for the noise path alone"
+        "method",
+        nargs="?",
+        metavar="METHOD",
+        help="clustmix, naive_bayes, or noise for the noise path alone",
+    )
+    parser.add_argument(
+        "--whole-release",
+        type=Path,
+        metavar="SITE.yaml",
+        help="attack the release that clustmix release makes of a generated table of this schema, "
+        "with the method, epsilon and delta that stand there; no table is read",
+    )
+    parser.add_argument(
+        "--canaries",
+        type=int,
+        default=DEFAULT_CANARIES,
+        metavar="N",
+        help=f"planted patients of a whole release (default {DEFAULT_CANARIES:,})",
     )
     parser.add_argument(
         "--runs", type=int, metavar="N", help="runs of each table (default: a few minutes)"

@@ -285,8 +285,9 @@ def build_parser() -> argparse.ArgumentParser:
         "audit",
         "attack a method and bound epsilon from below",
         "Run a method many times on the worst pairs of neighbouring tables, attack its output, "
-        "and print a lower bound on epsilon beside the claim. It can show a flaw and never the "
-        "absence of one. No private table is read. Exit code 1 if the bound is above the claim.",
+        "and print a lower bound on epsilon beside the claim; or, with --whole-release, attack "
+        "what clustmix release makes of a generated table. It can show a flaw and never the "
+        "absence of one. No private table is read. Exit code 1 if a bound is above the claim.",
         audit.audit_command,
     )
     audit.add_arguments(audit_parser)

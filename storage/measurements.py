@@ -235,6 +235,22 @@ class MeasurementStore:
         except IntegrityError:
             return None
 
+    def draws(self, release_id: str) -> dict[str, NDArray[np.int64]]:
+        """Return the sealed noisy statistics of a measurement, each by the stem of its file.
+
+        Raises
+        ------
+        IntegrityError
+            As `open`.
+        """
+        record = self.open(release_id).record
+        draws = {}
+        for name in record.files:
+            if name.startswith("sealed-"):
+                [values] = arrays_of_bytes((self._root / release_id / name).read_bytes()).values()
+                draws[name.removeprefix("sealed-").removesuffix(".npz")] = values
+        return draws
+
     def open(self, release_id: str, *, expected_sha256: str | None = None) -> Measurement:
         """Read a measurement and check every file.
 

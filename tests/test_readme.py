@@ -413,6 +413,7 @@ def test_every_documented_command_is_run_by_a_test():
     elsewhere = {
         "clustmix init admissions.csv --output admissions.yaml": "test_init_and_release",
         "clustmix audit naive_bayes": "tests/flows/test_audit_command.py",
+        "clustmix audit --whole-release SITE.yaml": "tests/flows/test_audit_release.py",
         **dict.fromkeys(SERVED, "tests/e2e"),
     }
     lines = {line for line in sh_lines() if line.startswith("clustmix ")}

@@ -120,6 +120,9 @@ class AuditResult:
         One finding per pair of tables.
     one_run
         Finding of the one-run audit, where it was made.
+    power
+        For each factor of mu, the share of such audits that report a mechanism whose mu is so many
+        times too large, by simulation; None where it was not simulated.
     """
 
     method: str
@@ -129,6 +132,7 @@ class AuditResult:
     runs: int
     pairs: tuple[PairFinding, ...]
     one_run: OneRunFinding | None = None
+    power: dict[float, float] | None = None
 
     @property
     def audited_mu(self) -> float:
@@ -181,6 +185,7 @@ class AuditResult:
             "confidence": self.confidence,
             "pairs": [asdict(finding) for finding in self.pairs],
             "one_run": None if self.one_run is None else asdict(self.one_run),
+            "power": {f"{factor:g}": share for factor, share in (self.power or {}).items()},
             "verdict": self.verdict,
             "note": LOWER_BOUND,
         }

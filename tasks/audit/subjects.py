@@ -24,6 +24,7 @@ from tasks.audit.findings import (
 )
 from tasks.audit.game import play
 from tasks.audit.pairs import AUDIT_DOMAIN, neighbour_pairs
+from tasks.audit.power import detection_rates, strengths_of
 from tasks.synthesizers.base import Released, Stage, Synthesizer
 from tasks.synthesizers.clustmix.config import ClustMixConfig
 from tasks.synthesizers.curator import Curator
@@ -267,6 +268,14 @@ def audit(
         domain = canary_domain(subject.canary_codes)
         counts = play_one_run(subject.bind(domain), domain, mu=mu)
         guessed = judge_guesses(counts, delta=delta, confidence=each)
+    show(f"{subject.name}: how often such an audit finds too little noise")
+    power = detection_rates(
+        (strengths_of(synthesizer, pair, mu=mu) for pair in pairs),
+        claim=claim,
+        runs=runs,
+        confidence=each,
+        rng=np.random.default_rng(),
+    )
     return AuditResult(
         method=subject.name,
         claim=claim,
@@ -275,4 +284,5 @@ def audit(
         runs=2 * runs * len(pairs) + int(one_run),
         pairs=tuple(findings),
         one_run=guessed,
+        power=power,
     )

@@ -1,18 +1,24 @@
 """The long audits of ``make audit``: minutes of runs for each method, and files to draw."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from broken_mechanisms import BROKEN, REPAIRED
+from halved_noise import __file__ as halved_noise
 
 from flows.audit import write_audit
+from flows.audit_release import audit_whole_release
 from tasks.audit.findings import ABOVE, WITHIN
 from tasks.audit.subjects import NOISE, SUBJECTS, audit, subject_of
 
 pytestmark = [pytest.mark.audit, pytest.mark.timeout(3600)]
 
-OUTPUT = Path(__file__).resolve().parents[2] / "audit-output"
+ROOT = Path(__file__).resolve().parents[2]
+OUTPUT = ROOT / "audit-output"
+AUDIT_SITE = ROOT / "benchmarks" / "sites" / "audit.yaml"
 
 # All audits of what is sound together give a false alarm with probability below 1e-3.
 CONFIDENCE = 0.99997
@@ -69,3 +75,36 @@ def test_every_planted_flaw_is_found(mechanism):
     write_planted(found)
     assert found.verdict == ABOVE, found.to_dict()
     assert found.audited_epsilon > mechanism.claim.epsilon
+
+
+# Bounds that an honest whole release has to be expected to show with 20,000 canaries; a single
+# one lies within some 10 percent of it. Honest noise is outside its limits once in 1,000 runs.
+EXPECTED = {1.0: 0.6, 4.0: 3.0}
+WHOLE_RELEASES = [(name, epsilon) for name in ("clustmix", "naive_bayes") for epsilon in EXPECTED]
+
+
+def whole_release(folder, name, epsilon, **options):
+    site = yaml.safe_load(AUDIT_SITE.read_text(encoding="utf-8"))
+    site["privacy"]["epsilon"] = epsilon
+    if name != site["method"]["kind"]:
+        site["method"] = {"kind": name}
+    path = folder / "site.yaml"
+    path.write_text(yaml.safe_dump(site, sort_keys=False), encoding="utf-8")
+    return audit_whole_release(path, canaries=20_000, confidence=0.999, **options)
+
+
+@pytest.mark.parametrize(("name", "epsilon"), WHOLE_RELEASES)
+def test_a_whole_release_is_within_its_claim_and_not_far_below(tmp_path, name, epsilon):
+    found = whole_release(tmp_path, name, epsilon)
+    write_audit(found, OUTPUT)
+    assert found.verdict == WITHIN, found.to_dict()
+    assert found.expected_epsilon > EXPECTED[epsilon]
+    assert found.measurement.epsilon > 0.7 * EXPECTED[epsilon]
+
+
+@pytest.mark.parametrize(("name", "epsilon"), WHOLE_RELEASES)
+def test_half_of_the_noise_in_a_whole_release_is_found(tmp_path, name, epsilon):
+    found = whole_release(tmp_path, name, epsilon, command=(sys.executable, halved_noise))
+    assert found.verdict == ABOVE, found.to_dict()
+    assert found.measurement.epsilon > epsilon
+    assert not found.residual.as_stated

@@ -4,9 +4,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binom
+from scipy.optimize import minimize
+from scipy.stats import binom, norm
 
-from tasks.audit.one_run import GuessCounts, one_run_epsilon_lower_bound, one_run_p_value
+from privacy.accountants.gaussian import gaussian_epsilon
+from tasks.audit.one_run import (
+    GuessCounts,
+    independent_mu_lower_bound,
+    one_run_epsilon_lower_bound,
+    one_run_mu_lower_bound,
+    one_run_p_value,
+    refutes_gaussian_dp,
+)
 
 
 def guesses(canaries, made, correct):
@@ -92,3 +101,80 @@ def test_bad_counts_are_refused():
     for bad in ((10, 0, 0), (10, 11, 5), (10, 5, 6), (10, 5, -1)):
         with pytest.raises(ValueError, match="expected correct <= guesses <= canaries and a guess"):
             guesses(*bad)
+
+
+# Under mu-GDP.
+
+
+def largest_tail(m, r, v, mu):
+    """Most that v or more right guesses can have under all tail constraints, by optimisation."""
+    sizes = np.arange(r + 1)
+
+    def slack(p):
+        right = np.cumsum((sizes * p)[::-1])[::-1] / m
+        wrong = np.cumsum(((r - sizes) * p)[::-1])[::-1] / m
+        right = np.clip(right, 1e-12, 1 - 1e-12)
+        return wrong[:-1] - norm.cdf(norm.ppf(right[1:]) - mu)
+
+    best = minimize(
+        lambda p: -p[v:].sum(),
+        binom.pmf(sizes, r, 0.5),
+        method="SLSQP",
+        bounds=[(0, 1)] * (r + 1),
+        constraints=[{"type": "ineq", "fun": slack}, {"type": "eq", "fun": lambda p: p.sum() - 1}],
+        options={"maxiter": 500, "ftol": 1e-10},
+    )
+    return -best.fun
+
+
+@pytest.mark.parametrize(("m", "r", "v", "mu"), [(6, 6, 5, 0.5), (8, 8, 6, 1.0), (9, 4, 4, 0.7)])
+def test_gaussian_dp_is_refuted_from_the_largest_tail_that_it_allows(m, r, v, mu):
+    tail = largest_tail(m, r, v, mu)
+    assert 0.01 < tail < 0.99
+    assert not refutes_gaussian_dp(guesses(m, r, v), mu=mu, level=tail * 0.995)
+    assert refutes_gaussian_dp(guesses(m, r, v), mu=mu, level=min(tail * 1.005, 1.0))
+
+
+@pytest.mark.parametrize("mu", [0.2367, 0.8379, 2.0])
+@pytest.mark.parametrize(
+    "bound", [one_run_mu_lower_bound, independent_mu_lower_bound], ids=["any", "independent"]
+)
+def test_mu_bound_is_above_the_truth_of_a_gaussian_as_seldom_as_stated(mu, bound):
+    # Canaries that do not overlap: the number of right guesses is binomial.
+    m, confidence = 200, 0.9
+    probabilities = binom.pmf(np.arange(m + 1), m, norm.cdf(mu / 2))
+    missed = sum(
+        p
+        for v, p in enumerate(probabilities)
+        if p > 1e-9 and bound(guesses(m, m, v), confidence=confidence) > mu
+    )
+    assert missed <= 1 - confidence
+
+
+def test_mu_bound_survives_abstention_from_what_is_not_clear():
+    rng, mu, m, r, confidence, runs = np.random.default_rng(5), 0.8379, 1000, 50, 0.9, 300
+    missed, found = 0, []
+    for _ in range(runs):
+        coins = rng.integers(0, 2, m) - 0.5
+        scores = mu * coins + rng.standard_normal(m)
+        loudest = np.argsort(-np.abs(scores))[:r]
+        correct = int((np.sign(scores) == np.sign(coins))[loudest].sum())
+        found.append(one_run_mu_lower_bound(guesses(m, r, correct), confidence=confidence))
+        missed += found[-1] > mu
+    assert missed <= binom.isf(1e-4, runs, 1 - confidence)
+    assert np.median(found) > 0.3
+
+
+def test_bounds_of_twenty_thousand_guesses():
+    # 99.9 percent, all guesses, at the accuracy of mu = 0.2367 (epsilon 1 at delta 1e-6).
+    counts = guesses(20_000, 20_000, round(20_000 * norm.cdf(0.2367 / 2)))
+    independent = independent_mu_lower_bound(counts, confidence=0.999)
+    assert gaussian_epsilon(delta=1e-6, mu=independent) == pytest.approx(0.75, abs=0.01)
+    assert 0.05 < one_run_mu_lower_bound(counts, confidence=0.999) < independent
+
+
+def test_half_of_the_guesses_right_bound_no_mu():
+    assert one_run_mu_lower_bound(guesses(100, 100, 50), confidence=0.9) == 0.0
+    assert independent_mu_lower_bound(guesses(100, 100, 50), confidence=0.9) == 0.0
+    with pytest.raises(ValueError, match="expected a guess about every canary"):
+        independent_mu_lower_bound(guesses(100, 10, 9), confidence=0.9)

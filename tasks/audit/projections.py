@@ -1,0 +1,157 @@
+"""Inner products of what a statistic showed with the vector of every canary.
+
+The vector of a canary is what a contribution function makes of its one row. That is the reference,
+and it is what a method's other statistics are projected by. For the statistics of the histograms,
+moments and residuals the same inner products are formulas, as fast for 20,000 canaries as for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.synthesizers import statistics
+from tasks.synthesizers.cells import Cells
+from tasks.synthesizers.curator import Contribution, InProcessCompute
+from tasks.synthesizers.encoded import EncodedRows
+from tasks.synthesizers.features import FeatureMap
+from tasks.synthesizers.statistics import ROOT_SCALE, SUM_SCALE
+
+Projection = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""Inner product with the direction, and squared norm, of the vector of each row."""
+
+_BLOCK = 4_096
+"""Rows whose features are held at a time."""
+
+
+def project(
+    contribution: Contribution,
+    public: dict[str, Any],
+    rows: EncodedRows,
+    direction: NDArray[np.float64],
+) -> Projection:
+    """Project a direction on the vector of every row, each a patient of its own.
+
+    Parameters
+    ----------
+    contribution, public
+        As a curator takes them.
+    rows
+        Generated rows.
+    direction : float64 array
+        Of the shape of the statistic.
+
+    Returns
+    -------
+    inner : float64 array of shape (n,)
+    squared_norm : float64 array of shape (n,)
+        In squared grid points.
+    """
+    formula = _FORMULAS.get(contribution)
+    if formula is None:
+        return project_one_by_one(contribution, public, rows, direction)
+    blocks = [
+        formula(row_block(rows, slice(start, start + _BLOCK)), direction, **public)
+        for start in range(0, len(rows), _BLOCK)
+    ]
+    inner, squared_norm = zip(*blocks, strict=True)
+    return np.concatenate(inner), np.concatenate(squared_norm)
+
+
+def project_one_by_one(
+    contribution: Contribution,
+    public: dict[str, Any],
+    rows: EncodedRows,
+    direction: NDArray[np.float64],
+) -> Projection:
+    """As `project`, by the contribution function alone."""
+    flat = direction.reshape(-1)
+    inner, squared_norm = np.zeros((2, len(rows)))
+    for i in range(len(rows)):
+        vector = InProcessCompute([row_block(rows, slice(i, i + 1))]).sum(contribution, public)
+        values = vector.reshape(-1).astype(np.float64)
+        inner[i], squared_norm[i] = values @ flat, values @ values
+    return inner, squared_norm
+
+
+def row_block(rows: EncodedRows, chosen: NDArray[np.bool_] | slice) -> EncodedRows:
+    """Return some of the rows."""
+    return EncodedRows(
+        codes=rows.codes[chosen],
+        label=rows.label[chosen],
+        weight=rows.weight[chosen],
+        fold=rows.fold[chosen],
+    )
+
+
+def _histograms(
+    rows: EncodedRows,
+    direction: NDArray[np.float64],
+    *,
+    cells: Cells,
+    offsets: NDArray[np.int64],
+) -> Projection:
+    n_columns = rows.codes.shape[1]
+    amount = np.trunc(rows.weight / np.sqrt(n_columns) * SUM_SCALE)
+    cell = cells.assign(rows.codes, rows.label)
+    inner = np.zeros(len(rows))
+    for column, start in enumerate(offsets[:-1]):
+        inner += direction[rows.label, cell, start + rows.codes[:, column]]
+    return amount * inner, n_columns * amount**2
+
+
+def _second_moments(
+    rows: EncodedRows,
+    direction: NDArray[np.float64],
+    *,
+    feature_map: FeatureMap,
+    validation_fold: int,
+) -> Projection:
+    m = feature_map.n_features
+    psi = np.trunc(np.sqrt(rows.weight)[:, None] * feature_map.phi(rows.codes) * ROOT_SCALE)
+    part = (rows.fold == validation_fold).astype(np.intp)
+    inner = np.zeros(len(rows))
+    for number in range(2):
+        upper = np.zeros((m, m))
+        upper[np.triu_indices(m)] = direction[number]
+        member = psi[part == number]
+        inner[part == number] = ((member @ upper) * member).sum(axis=1)
+    squares = psi**2
+    return inner, (squares.sum(axis=1) ** 2 + (squares**2).sum(axis=1)) / 2.0
+
+
+def _feature_labels(
+    rows: EncodedRows, direction: NDArray[np.float64], *, feature_map: FeatureMap, **public: int
+) -> Projection:
+    amount = rows.weight[:, None] * feature_map.phi(rows.codes) * SUM_SCALE
+    part = (rows.fold == public["validation_fold"]).astype(np.intp)
+    inner = (amount * direction[part, :, rows.label]).sum(axis=1)
+    return inner, (amount**2).sum(axis=1)
+
+
+def _residuals(
+    rows: EncodedRows,
+    direction: NDArray[np.float64],
+    *,
+    feature_map: FeatureMap,
+    weights: NDArray[np.float64],
+    log_prior: NDArray[np.float64],
+) -> Projection:
+    phi = feature_map.phi(rows.codes)
+    probabilities = statistics.softmax(statistics.logits_by_record(phi, weights) + log_prior)
+    residual = np.eye(weights.shape[1])[rows.label] - probabilities
+    residual *= rows.weight[:, None] * SUM_SCALE
+    inner = ((phi @ direction) * residual).sum(axis=1)
+    return inner, (phi**2).sum(axis=1) * (residual**2).sum(axis=1)
+
+
+_FORMULAS: dict[Contribution, Callable[..., Projection]] = {
+    statistics.cell_histograms: _histograms,
+    statistics.second_moments: _second_moments,
+    statistics.feature_label_sums: _feature_labels,
+    statistics.residual_moments: _residuals,
+}
+"""Sums are not truncated to their grid, of 2**-24 of a patient, which nobody would see."""

@@ -1,0 +1,166 @@
+"""A sealed measurement, replayed beside the generated table that it was made of.
+
+The method runs again with the draws that are sealed in the place of new ones, so that every exact
+sum is known at the arguments that were really used. From a table that this program has not
+generated itself, nothing of this can be computed, and only the audit command calls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privacy.errors import ConfigurationError
+from privacy.events import DiscreteGaussianEvent
+from privacy.randomness import OperatingSystemNoise
+from tasks.audit.planted import PlantedTable
+from tasks.audit.projections import project, row_block
+from tasks.synthesizers.base import Synthesizer, measure
+from tasks.synthesizers.curator import Contribution, Curator, InProcessCompute
+from tasks.synthesizers.plan import MeasurementPlan, PlannedStatistic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayedDraw:
+    """What is known of one draw.
+
+    Parameters
+    ----------
+    name
+        Name of the statistic.
+    noise_stddev
+        Noise that its event states, in grid points.
+    residual : float64 array of shape (n_values,)
+        What was sealed less the exact sum, over the stated noise.
+    projection : float64 array of shape (n_canaries,)
+        Inner product of each canary's vector with what was sealed less its expectation before the
+        coins, over the stated noise. A function of the output alone.
+    squared_norm : float64 array of shape (n_canaries,)
+        Squared norm of each canary's vector, over that of the noise: its share of mu squared.
+    """
+
+    name: str
+    noise_stddev: float
+    residual: NDArray[np.float64]
+    projection: NDArray[np.float64]
+    squared_norm: NDArray[np.float64]
+
+
+class Replay(Curator):
+    """Gives a method the sealed draws, and computes at each what an attack and a referee know.
+
+    Parameters
+    ----------
+    synthesizer, mu
+        As in the run that was sealed.
+    table
+        The generated table of that run.
+    sealed : mapping of str to int64 array
+        Sealed draws by statistic, in grid points.
+    stated : mapping of str to DiscreteGaussianEvent
+        Sealed events by statistic.
+    """
+
+    def __init__(
+        self,
+        synthesizer: Synthesizer,
+        *,
+        mu: float,
+        table: PlantedTable,
+        sealed: Mapping[str, NDArray[np.int64]],
+        stated: Mapping[str, DiscreteGaussianEvent],
+    ) -> None:
+        super().__init__(
+            plan=synthesizer.plan(mu=mu),
+            compute=InProcessCompute([]),
+            noise_source=OperatingSystemNoise(),
+        )
+        rows = table.encoded()
+        self._draws, self._stated = sealed, stated
+        self._present = InProcessCompute([row_block(rows, table.present)])
+        self._others = InProcessCompute([row_block(rows, table.others)])
+        self._everybody = InProcessCompute([rows])
+        self._canaries = row_block(rows, slice(0, table.n_canaries))
+        self.replayed: list[ReplayedDraw] = []
+
+    def release(self, name: str, contribution: Contribution, **public: Any) -> NDArray[np.float64]:
+        """Return the sealed draw of a statistic; note its residual and every canary's projection.
+
+        Raises
+        ------
+        KeyError
+            If there is no sealed draw of this name.
+        """
+        planned, values, event = self.plan[name], self._draws[name], self._stated[name]
+        exact, others, everybody = (
+            compute.sum(contribution, public)
+            for compute in (self._present, self._others, self._everybody)
+        )
+        # Every coin is fair, so before they are thrown the sum is expected half way.
+        surprise = values - (others + everybody) / 2.0
+        inner, squared_norm = project(contribution, public, self._canaries, surprise)
+        self.replayed.append(
+            ReplayedDraw(
+                name=name,
+                noise_stddev=event.noise_stddev,
+                residual=(values - exact).reshape(-1) / event.noise_stddev,
+                projection=inner / event.noise_stddev**2,
+                squared_norm=squared_norm / event.noise_stddev**2,
+            )
+        )
+        self._count(name, 1)
+        released: NDArray[np.float64] = values / planned.scale
+        return released
+
+
+def replay(
+    synthesizer: Synthesizer,
+    *,
+    mu: float,
+    table: PlantedTable,
+    sealed: Mapping[str, NDArray[np.int64]],
+    stated: Mapping[str, DiscreteGaussianEvent],
+) -> tuple[ReplayedDraw, ...]:
+    """Replay a sealed measurement of a generated table.
+
+    Parameters
+    ----------
+    synthesizer, mu, table, sealed, stated
+        As in `Replay`.
+
+    Raises
+    ------
+    ConfigurationError
+        As `check_replayable`.
+
+    Privacy
+    -------
+    Reads no table: the rows are those that the caller has generated.
+    """
+    check_replayable(synthesizer.plan(mu=mu))
+    curator = Replay(synthesizer, mu=mu, table=table, sealed=sealed, stated=stated)
+    measure(synthesizer, curator, mu=mu)
+    return tuple(curator.replayed)
+
+
+def check_replayable(plan: MeasurementPlan) -> None:
+    """Refuse a plan with draws that no generated table can be replayed for.
+
+    Who was in a secret sample is nowhere, and a choice has no residual.
+
+    Raises
+    ------
+    ConfigurationError
+        If the plan samples patients or makes private choices.
+    """
+    for planned in plan.statistics:
+        if not isinstance(planned, PlannedStatistic) or planned.is_series:
+            raise ConfigurationError(
+                "AUDIT_UNSUPPORTED",
+                "expected a method whose draws are noisy sums over all patients, found secret "
+                "samples or choices; audit it by many runs instead (clustmix audit METHOD)",
+            )

@@ -1,0 +1,201 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from privacy.calibration import gdp_mu
+from privacy.errors import ConfigurationError
+from privacy.randomness import SeededNoise
+from storage.schema import TableSchema
+from tasks.audit.findings import ABOVE, WITHIN, Claim
+from tasks.audit.planted import PlantedTable
+from tasks.audit.projections import project, project_one_by_one, row_block
+from tasks.audit.replay import replay
+from tasks.audit.subjects import subject_of
+from tasks.audit.whole_release import (
+    WholeRelease,
+    expected_bound,
+    guess_power,
+    judge_residual,
+    judge_scores,
+    score_measurement,
+    score_rows,
+)
+from tasks.encoding import domain_of
+from tasks.synthesizers.base import measure
+from tasks.synthesizers.curator import Curator, InProcessCompute
+from tasks.synthesizers.naive_bayes import NaiveBayes
+
+DELTA = 1e-6
+
+
+def schema(columns, codes, labels):
+    return TableSchema.model_validate(
+        {
+            "columns": [
+                {"name": f"c{i}", "kind": "integer", "lower": 0, "upper": codes - 1, "bins": codes}
+                for i in range(columns)
+            ],
+            "label": {"name": "y", "levels": {f"level {i}": [] for i in range(labels)}},
+        }
+    )
+
+
+WIDE = schema(8, 40, 20)
+NARROW = schema(3, 4, 2)
+
+
+def planted(declared, canaries, *, seed=0, named=True):
+    return PlantedTable.draw(
+        domain_of(declared),
+        named=named,
+        canaries=canaries,
+        others=canaries // 4,
+        rng=np.random.default_rng(seed),
+    )
+
+
+class Weaker(SeededNoise):
+    """Less noise than is asked for."""
+
+    def __init__(self, seed, factor):
+        super().__init__(seed)
+        self._factor = factor
+
+    def discrete_gaussian(self, shape, *, noise_stddev):
+        return super().discrete_gaussian(shape, noise_stddev=noise_stddev / self._factor)
+
+
+def sealed_run(synthesizer, table, *, mu, seed=0, factor=1.0):
+    """Measure a planted table in this process and replay what was sealed."""
+    sealed, stated = {}, {}
+
+    def seal(name, noisy):
+        sealed[name], stated[name] = noisy.values, noisy.event
+
+    curator = Curator(
+        plan=synthesizer.plan(mu=mu),
+        compute=InProcessCompute([row_block(table.encoded(), table.present)]),
+        noise_source=Weaker(seed, factor),
+        seal=seal,
+    )
+    released = measure(synthesizer, curator, mu=mu)
+    return released, replay(synthesizer, mu=mu, table=table, sealed=sealed, stated=stated)
+
+
+def audited(table, *, epsilon, seed=0, factor=1.0, confidence=0.999):
+    claim = Claim.of_budget(epsilon=epsilon, delta=DELTA)
+    synthesizer = NaiveBayes(table.domain)
+    released, draws = sealed_run(synthesizer, table, mu=claim.mu, seed=seed, factor=factor)
+    codes, labels = synthesizer.sample(released, n_rows=4000, rng=np.random.default_rng(seed))
+    measured = score_measurement(draws)
+    bundle = score_rows(table, codes, labels)
+    stated = {"canaries": table.n_canaries, "confidence": confidence}
+    return WholeRelease(
+        dataset="d",
+        method="naive_bayes",
+        claim=claim,
+        confidence=confidence,
+        patients=int(table.present.sum()),
+        measurement=judge_scores(
+            measured.scores, table.included, delta=DELTA, confidence=confidence
+        ),
+        bundle=judge_scores(bundle, table.included, delta=DELTA, confidence=confidence),
+        residual=judge_residual(draws, confidence=confidence),
+        power=guess_power(measured, mu=claim.mu, **stated),
+        expected_epsilon=expected_bound(measured, delta=DELTA, **stated),
+        release_seconds=0.0,
+    )
+
+
+@pytest.mark.parametrize("name", ["naive_bayes", "clustmix"])
+def test_a_projection_by_formula_is_that_of_the_contribution_function(name):
+    table = planted(NARROW, 40)
+    synthesizer = subject_of(name).bind(domain_of(NARROW))
+    rows, seen = row_block(table.encoded(), table.present), []
+
+    class Noting(InProcessCompute):
+        def sum(self, contribution, public):
+            seen.append((contribution, public))
+            return super().sum(contribution, public)
+
+    mu = gdp_mu(epsilon=4.0, delta=DELTA)
+    plan = synthesizer.plan(mu=mu)
+    measure(
+        synthesizer, Curator(plan=plan, compute=Noting([rows]), noise_source=SeededNoise(1)), mu=mu
+    )
+    assert len(seen) == len(plan.statistics)
+    for (contribution, public), planned in zip(seen, plan.statistics, strict=True):
+        direction = np.random.default_rng(2).standard_normal(planned.shape)
+        fast = project(contribution, public, rows, direction)
+        slow = project_one_by_one(contribution, public, rows, direction)
+        scale = np.sqrt(slow[1]).max() * np.linalg.norm(direction)
+        np.testing.assert_allclose(fast[0], slow[0], atol=1e-5 * scale)
+        np.testing.assert_allclose(fast[1], slow[1], rtol=1e-4)
+        assert fast[1].max() <= planned.l2_sensitivity**2
+
+
+def test_an_honest_release_is_within_its_claim_and_not_far_below():
+    found = audited(planted(WIDE, 4000), epsilon=4.0)
+    assert found.verdict == WITHIN, found.to_dict()
+    assert found.measurement.epsilon > found.measurement.epsilon_gdp > 0.9
+    assert 1.0 < found.bundle.epsilon < found.measurement.epsilon
+    assert found.expected_epsilon == pytest.approx(found.measurement.epsilon, abs=0.6)
+    assert found.residual.n_values == 20 * 320
+    assert found.residual.lowest < found.residual.ratio < found.residual.highest
+    assert found.power[2.0] > 0.99
+
+
+def test_half_of_the_noise_is_found_twice():
+    found = audited(planted(WIDE, 4000), epsilon=1.0, factor=2.0)
+    assert (found.verdict, found.exit_code) == (ABOVE, 1)
+    assert found.measurement.epsilon > 1.0
+    assert not found.residual.as_stated
+    assert found.residual.ratio == pytest.approx(0.5, abs=0.02)
+    written = found.to_dict()
+    assert written["verdict"] == "ABOVE THE CLAIM"
+    assert written["noise_as_stated"] is False
+
+
+@pytest.mark.parametrize("factor", [0.97, 1.03])
+def test_a_ratio_of_ten_thousand_values_is_known_to_one_percent(factor):
+    found = audited(planted(schema(10, 50, 20), 1000), epsilon=1.0, factor=factor)
+    assert found.residual.n_values == 10_000
+    assert found.residual.highest - found.residual.lowest < 0.05
+    assert found.residual.ratio == pytest.approx(1 / factor, abs=0.02)
+
+
+@pytest.mark.parametrize("declared", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_bounds_of_honest_releases_are_above_the_claim_as_seldom_as_stated(declared):
+    # In the narrow schema 1,000 canaries share 24 values: their guesses are not independent.
+    audits, confidence, epsilon = 60, 0.9, 4.0
+    claimed = Claim.of_budget(epsilon=epsilon, delta=DELTA)
+    missed = np.zeros(3)
+    for seed in range(audits):
+        found = audited(
+            planted(declared, 1000, seed=seed), epsilon=epsilon, seed=seed, confidence=confidence
+        )
+        one = found.measurement
+        missed += [one.mu > claimed.mu, one.mu_any > claimed.mu, one.epsilon_any > epsilon]
+    assert (missed <= binom.isf(1e-4, audits, 1 - confidence)).all()
+
+
+def test_only_the_audit_command_can_compute_the_noise():
+    root = Path(__file__).resolve().parents[3]
+    modules = [
+        p
+        for folder in ("flows", "tasks", "storage", "privacy")
+        for p in (root / folder).rglob("*.py")
+    ]
+    replaying = {p.name for p in modules if "audit.replay" in p.read_text(encoding="utf-8")}
+    attacking = {p.name for p in modules if "audit_release" in p.read_text(encoding="utf-8")}
+    assert replaying == {"audit_release.py", "whole_release.py"}
+    assert attacking == {"audit.py"}
+
+
+def test_a_method_that_samples_patients_is_refused():
+    table = planted(NARROW, 40)
+    synthesizer = subject_of("mwem").bind(domain_of(NARROW))
+    with pytest.raises(ConfigurationError, match="AUDIT_UNSUPPORTED: expected a method whose"):
+        replay(synthesizer, mu=1.0, table=table, sealed={}, stated={})

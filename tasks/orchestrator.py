@@ -205,7 +205,7 @@ def serve(descriptor: int) -> None:
     from prefect.server.database.interface import PrefectDBInterface
 
     # Prefect has no setting for it. It is pinned, and every release of the tests runs on these.
-    PrefectDBInterface.create_db = _create_tables  # type: ignore[method-assign]
+    PrefectDBInterface.create_db = _create_tables  # type: ignore[assignment, method-assign]
     config = uvicorn.Config(
         "prefect.server.api.server:create_app", factory=True, log_level="error", lifespan="on"
     )

@@ -111,7 +111,7 @@ def arrow_frame(table: pa.Table) -> pd.DataFrame:
             table = table.set_column(place, name, column.cast(pa.float64()))
         elif not arrow_is_text(column.type):
             table = table.set_column(place, name, _arrow_text(column))
-    frame = table.to_pandas()
+    frame: pd.DataFrame = table.to_pandas()
     for name in with_nulls:  # pandas makes them floating-point numbers, which are not exact
         frame[name] = table[name].to_pandas(types_mapper=_masked)
     return frame

@@ -389,13 +389,13 @@ def test_rows_and_patients_are_read_as_if_alone(kind: str, sources: Sources) -> 
 @pytest.mark.integration
 @pytest.mark.parametrize("kind", FILES)
 def test_more_rows_and_patients_are_read_as_if_alone(kind: str, sources: Sources) -> None:
-    search(kind, sources, 1_000)
+    search(kind, sources, 600)
 
 
 @pytest.mark.integration
 @pytest.mark.usefixtures("postgres")
 def test_rows_and_patients_of_postgresql_are_read_as_if_alone(sources: Sources) -> None:
-    search("postgres", sources, 300)
+    search("postgres", sources, 100)
 
 
 # --- images ------------------------------------------------------------------------------------

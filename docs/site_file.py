@@ -200,6 +200,12 @@ This page is written by [site_file.py](site_file.py) from the models that read t
   that names the key and exit code 2.
 - Levels and codes are text or numbers. `3`, `3.0` and `"3"` are the same level. `No`, `Yes`, `On`
   and `Off` need quotes, because YAML reads them as true and false.
+- A cell is compared as text without outer blanks, and so are patients and `select`. A whole number
+  is `3` however it is stored; a decimal of a database keeps its digits, so `1.10` is not `1.1`;
+  true is `True`; dates and times are `2026-01-31`, `2026-01-31 07:30:00` or
+  `2026-01-31 07:30:00+01:00`, as the source has them; a partition folder `ward=01` is the text
+  `01`. Lists, structures, bytes, durations and JSON are refused by column, and so is a patient or
+  a level with a NUL character.
 - What the schema declares and a row does not keep: a number outside its bounds is clipped; an
   undeclared category goes to `other`, and is refused where there is no `other`; an empty cell or
   NaN is "missing" where the column is `nullable`, and is refused where it is not; infinity and

@@ -26,7 +26,7 @@ def run(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CLUSTMIX_HOME", str(HOME))
         patch.setenv("CLUSTMIX_RELEASES", str(folder / "releases"))
-        patch.setenv("CLUSTMIX_DASK_WORKERS", "0")
+        patch.setenv("CLUSTMIX_DASK_WORKERS", "1")
         site = yaml.safe_load(SITE.read_text(encoding="utf-8"))
         # Clusters of the default size would leave 357 and 212 records in none or one.
         site["method"] = {"kind": "clustmix", "published": {"sigma_max": 1.0}}

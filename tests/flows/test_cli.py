@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from prefect_database import put_database
 
 from flows.cli import main
 from flows.parser import EXAMPLES, build_parser
@@ -592,6 +593,8 @@ def test_a_release_in_a_process_of_its_own(tmp_path):
     table().to_csv(source, index=False)
     site = tmp_path / "site.yaml"
     site.write_text(yaml.safe_dump(site_of(source, "heart")))
+    (tmp_path / "home").mkdir(mode=0o700)
+    put_database(tmp_path / "home" / "prefect")
     done = process("release", site, "--json", folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     answer = json.loads(done.stdout)

@@ -151,8 +151,13 @@ def test_files_are_the_same_bytes_where_workers_were_killed(
     assert [name for name in local.files if local.files[name] != killed.files[name]] == []
 
 
+# The same on two workers, some of them killed, is above.
 @pytest.mark.parametrize(
-    "dask_workers", [2, *(pytest.param(n, marks=pytest.mark.soak) for n in (1, 4))]
+    "dask_workers",
+    [
+        pytest.param(2, marks=pytest.mark.integration),
+        *(pytest.param(n, marks=pytest.mark.soak) for n in (1, 4)),
+    ],
 )
 def test_files_are_the_same_bytes_on_dask(run_with, dask_workers):
     local, dask = run_with(dask_workers=0), run_with(dask_workers=dask_workers)
@@ -170,7 +175,7 @@ def test_other_randomness_gives_other_files(run_with):
     assert one.files["schema.json"] == other.files["schema.json"]
 
 
-@pytest.mark.parametrize("dask_workers", [0, 2])
+@pytest.mark.parametrize("dask_workers", [0, pytest.param(2, marks=pytest.mark.integration)])
 def test_released_arrays_are_those_of_the_serial_reference(run_with, site, dask_workers):
     kept = run_with(dask_workers=dask_workers)
     job = load_job(SiteRequest(site_file=str(site), dataset="made-up"), load_settings())

@@ -47,7 +47,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[distributed.Cl
         yield client
 
 
-@pytest.fixture(params=["local", "dask"])
+@pytest.fixture(params=["local", pytest.param("dask", marks=pytest.mark.integration)])
 def executor(request: pytest.FixtureRequest) -> Executor:
     if request.param == "local":
         return LocalExecutor()
@@ -277,7 +277,11 @@ def test_missing_piece_is_found(run, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "waits", [[0.2], pytest.param([0.2, 1.5], marks=pytest.mark.soak)], ids=["once", "again"]
+    "waits",
+    [
+        pytest.param([0.2], marks=pytest.mark.integration, id="once"),
+        pytest.param([0.2, 1.5], marks=pytest.mark.soak, id="again"),
+    ],
 )
 def test_killed_workers_leave_the_shards_as_they_are(tmp_path, waits) -> None:
     cohort = whole(made.made_up_cohort()).reset_index(drop=True)

@@ -193,9 +193,10 @@ def independent_mu_lower_bound(counts: GuessCounts, *, confidence: float) -> flo
 
     A guess about one coin is right with probability at most ``Phi(mu / 2)``. Independent Gaussian
     noise on vectors of canaries that do not overlap makes the guesses independent, so they are a
-    binomial count. Where vectors overlap, the coins of the others disturb each guess: that costs
-    more right guesses than it adds to the variance of their number, for mu above
-    ``5 / sqrt(canaries)``, and the bound still holds. It is not proven for other mechanisms.
+    binomial count. Where vectors overlap, the coins of the others disturb each guess. To first
+    order that costs more right guesses than it adds to the variance of their number, for mu above
+    ``5 / sqrt(canaries)``, and simulations find the bound no less often below mu; it is not proven
+    there, nor for other mechanisms.
 
     Parameters
     ----------

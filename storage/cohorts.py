@@ -22,7 +22,7 @@ from storage.formats import (
 from storage.idx_files import IdxTable
 from storage.image_datasets import find_images
 from storage.parquet_files import ParquetFolder, files_of
-from storage.reading import Quiet, chosen, unreadable
+from storage.reading import Quiet, check_names, chosen, unreadable
 from storage.settings import Settings
 from storage.sources import CsvSource, IdxSource, ParquetSource, SklearnSource, Source, SqlSource
 from storage.stretches import Part, Stretch
@@ -338,20 +338,7 @@ class CohortReader:
             names, refused_types = self._names_and_types()
         if reading.failed:
             raise unreadable(self._source.kind)
-        # By place, not by name: a text file without a header has a patient in its first line.
-        for place, name in enumerate(names, start=1):
-            if not name.strip():
-                raise InputError(
-                    "HEADER_EMPTY_NAME",
-                    f"every column needs a name; column {place} of the header has none: add it",
-                )
-            first = names.index(name) + 1
-            if first < place:
-                raise InputError(
-                    "HEADER_DUPLICATE",
-                    f"every column needs a name of its own; columns {first} and {place} of the "
-                    "header have the same: rename one of them",
-                )
+        check_names(names)
         return names, refused_types
 
     def _names_and_types(self) -> tuple[tuple[str, ...], dict[str, str]]:

@@ -159,7 +159,8 @@ def measure_command(
     seconds: dict[str, float] = answer.get("stage_seconds", {})
     synthesizer = build(site.method, domain_of(site.table_schema)) if seconds else None
     # Sampling and decoding belong to the method: without them there are no records.
-    own = {s.name for s in synthesizer.stages(mu=1.0)} | {"decode"} if synthesizer else set()
+    own = {s.name for s in synthesizer.stages(mu=1.0)} if synthesizer else set()
+    own |= {"decode", "published-method"}
     return ResultRow(
         dataset=site.dataset,
         method=site.method.kind,
@@ -173,7 +174,9 @@ def measure_command(
         **scored(bundle, test),
         wall_seconds=measured.wall_seconds,
         cpu_seconds=measured.cpu_seconds,
-        method_seconds=round(sum(t for n, t in seconds.items() if n in own), 3) if own else None,
+        method_seconds=round(sum(t for n, t in seconds.items() if n in own), 3)
+        if seconds
+        else None,
         stage_seconds=seconds,
         peak_rss_mib=measured.peak_rss_mib,
         peak_pss_mib=measured.peak_pss_mib,

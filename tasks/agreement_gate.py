@@ -50,6 +50,9 @@ LABEL_ALLOWANCE = 0.02
 LEAST_ASSOCIATION = 0.5
 """Part of what the noisy counts say about the label that the rows must say as well."""
 
+_CLEAR_OF_NOISE = 10.0
+"""How far above the noise that has to stand, so that no sound method smooths half of it away."""
+
 _RARE_ROWS = 20
 """Rows of a code and label that count as few."""
 
@@ -262,12 +265,18 @@ def _against_counts(
     # A count by label is the mean over columns of sums of blocks.
     of_label = noise * np.sqrt(domain.one_hot_width) / domain.n_columns
     label = shares[0].sum(axis=1)
+    said = association(counted)
+    of_noise = sum(table.size for table in said) * noise**2
+    signal = inner(said, said) - of_noise
+    # The product of the margins is noise as well where the number of patients is.
+    is_clear = signal >= _CLEAR_OF_NOISE * of_noise and _CLEAR_OF_NOISE * of_label <= 1.0
     found = [
         _Comparison(
             name="label shares, noisy counts",
             column=label_name,
             distance=total_variation(label, by_label / n_patients),
             bound=bound_of(label, domain.n_labels, of_label, LABEL_ALLOWANCE),
+            unseen=() if is_clear else ("a sampler that forgets the label",),
         )
     ]
     for name, table, counts in zip(domain.column_names, shares, counted, strict=True):
@@ -282,10 +291,7 @@ def _against_counts(
                 ),
             )
         )
-    said = association(counted)
-    n_cells = sum(table.size for table in said)
-    signal = inner(said, said) - n_cells * noise**2
-    if signal >= n_cells * noise**2:
+    if is_clear:
         part = inner(association(shares), said) / signal
         found.append(
             _Comparison(

@@ -88,13 +88,9 @@ class GateReport:
     def records(self) -> list[dict[str, Any]]:
         """Return the checks as the manifest writes them, see `storage.manifest.GateRecord`."""
         return [
-            {
-                "check": check.title,
-                "passed": check.passed,
-                "distance": check.distance,
-                "bound": check.bound,
-                "unseen": check.unseen,
-            }
+            {"check": check.title, "passed": check.passed}
+            | ({} if check.bound is None else {"distance": check.distance, "bound": check.bound})
+            | ({"unseen": check.unseen} if check.unseen else {})
             for check in self.checks
         ]
 

@@ -136,7 +136,11 @@ def test_site_files_of_benchmarks_keep_the_declared_order(name: str, tmp_path: P
     document = tables.site_document(name)
     site = tables.write_site(document, tmp_path / "site.yaml")
     label = document["schema"]["label"]
-    declared = label["levels"] if "levels" in label else label["buckets"]["levels"]
+    declared = (
+        [level["name"] for level in label["levels"]]
+        if "levels" in label
+        else label["buckets"]["levels"]
+    )
     assert site.table_schema.label.level_names == tuple(declared)
     assert site.public_benchmark_data
 

@@ -242,7 +242,7 @@ def test_asking_again_and_asking_for_new_noise(folder, documented):
 
 
 def test_a_sealed_release_is_published_by_its_id(folder, documented, monkeypatch):
-    def stopped(*arguments):
+    def stopped(*arguments, **named):
         raise ClustMixError("STOPPED", "before the bundle was made")
 
     with monkeypatch.context() as patch:
@@ -407,6 +407,7 @@ def test_every_documented_command_is_run_by_a_test():
         "certificates ",
         "verify .+ --officer ",
         "verify .+ --revoked ",
+        "publish .+ --site ",
         "revoke ",
         "sign ",
     )

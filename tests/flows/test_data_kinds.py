@@ -129,12 +129,16 @@ def test_images_are_released_as_a_table_and_as_a_picture(desk):
     assert "columns" not in schema
     manifest = json.loads((desk.bundle / "manifest.json").read_text())
     assert "contact_sheet.png" in manifest["files"]
-    assert [check["check"] for check in manifest["gate"]] == [
+    asked = [check["check"] for check in manifest["gate"]]
+    assert asked[:6] == [
         "pixels",
         "columns",
         "row_count",
         "label: label",
+        "files",
+        "label shares: label",
     ]
+    assert {f"marginal by label: {name}" for name in table.columns[:-1]} <= set(asked)
     assert main(["verify", str(desk.bundle)]) == 0
     # The same images again are not charged.
     assert desk.release() == 0

@@ -28,6 +28,7 @@ NAMES = [
     "ledger",
     "ledger head",
     "revocations",
+    "label order",
     "noise",
     "orchestrator",
     "data: adult",

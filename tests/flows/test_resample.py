@@ -120,7 +120,7 @@ def test_only_what_paid_and_was_published_is_sampled_again(released, site):
         resample(site, again.release_id)
 
 
-def test_withheld_measurement_is_not_sampled(tmp_path, monkeypatch):
+def test_measurement_of_no_release_is_not_sampled(tmp_path, monkeypatch):
     for name, value in made.environment_of(tmp_path).items():
         monkeypatch.setenv(name, value)
     gate = Withheld("OUTPUT_GATE", "made up")
@@ -134,7 +134,7 @@ def test_withheld_measurement_is_not_sampled(tmp_path, monkeypatch):
     with pytest.raises(Withheld) as caught:
         resample(site, entry.release_id)
     assert str(caught.value) == (
-        f"NOT_PUBLISHED: expected a published release, found {entry.release_id} withheld; only "
+        f"NOT_PUBLISHED: expected a published release, found {entry.release_id} sealed; only "
         "what was published once is sampled again"
     )
 

@@ -186,15 +186,10 @@ def test_withheld_is_an_ordinary_end(installation, emitted):
         "Withheld",
         "OUTPUT_GATE: the synthetic rows break these rules",
     )
-    assert [entry.state.value for entry in site_of_installation().ledger.entries()] == ["withheld"]
-    # Asked for again, it is withheld again and not measured anew.
-    state = measured()[1]
-    assert end(state) == (
-        "CANCELLED",
-        "Withheld",
-        f"MEASUREMENT_WITHHELD: release {release_id} of the same table was withheld; a measurement "
-        "with new noise is possible (--new-draw) and is charged again",
-    )
+    assert [entry.state.value for entry in site_of_installation().ledger.entries()] == ["sealed"]
+    # Published again, other rows of the measurement are sampled: nothing is measured anew.
+    assert end(published(release_id))[0] == "COMPLETED"
+    assert [entry.state.value for entry in site_of_installation().ledger.entries()] == ["published"]
 
 
 def test_failure_says_what_to_do(installation, emitted):

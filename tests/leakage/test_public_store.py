@@ -1,6 +1,7 @@
 """Readers of the release store learn nothing of the ledger but what each bundle was charged."""
 
 import json
+import re
 import stat
 from pathlib import Path
 
@@ -27,6 +28,9 @@ def said_of(outcome):
     card = (bundle / "data_card.md").read_text()
     for name in ("release_id", "ledger_entry", "created_on"):
         card = card.replace(manifest.pop(name), name)
+    # How near the rows came to the gate's bounds is a property of the rows, which differ.
+    card = re.sub(r"\| ([a-z].*) \| passed; .* \|", r"| \1 | passed |", card)
+    manifest["gate"] = [{"check": r["check"], "passed": r["passed"]} for r in manifest["gate"]]
     for name in ("measurement_sha256", "files"):
         del manifest[name]
     page = (bundle / "report.html").read_text()

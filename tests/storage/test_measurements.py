@@ -46,6 +46,10 @@ def record(**changes):
         "requester": None,
         "code_version": "1",
         "code_sha256": "1" * 64,
+        "vocabulary": {
+            "columns": [{"names": ["age"], "codes": ["[0, 50)", "[50, 99]"]}],
+            "label": {"names": ["died"], "codes": ["yes", "no"]},
+        },
         "files": {name: hashlib.sha256(data).hexdigest() for name, data in files().items()},
     }
     return MeasurementRecord(**{**values, **changes})

@@ -9,7 +9,14 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from flows.publication import ReleaseOutcome, entry_of, job_of_measurement, measurement_of, resample
+from flows.publication import (
+    ReleaseOutcome,
+    entry_of,
+    job_of_measurement,
+    measurement_of,
+    release_locked,
+    resample,
+)
 from flows.publication import publish as go_on
 from flows.request import job_of
 from flows.site import SiteFile
@@ -43,7 +50,8 @@ def publish_in_order(
     site_file
         Equals the one that was measured with, but for the order of the label levels.
     key
-        Key of the person who says so; an officer's where the release needed an officer.
+        Key of the person who says so; an officer's where the release needed an officer, or was
+        taken back, which was for its order alone then.
 
     Raises
     ------
@@ -67,7 +75,8 @@ def publish_in_order(
             "expected a measurement that does not state the order of its label levels, found that "
             f"of {release_id}, which does; publish it without --site",
         )
-    if entry.needs_approval:
+    revoked = entry.state is EntryState.REVOKED
+    if entry.needs_approval or revoked:
         site.keys.require_officer(key.key_id)
     job = job_of(site_file, release_id)
     if not _same_but_for_order(job, job_of_measurement(measurement, release_id)):
@@ -76,29 +85,37 @@ def publish_in_order(
             f"expected the site file that {release_id} was measured with, found one that differs "
             "in more than the order of label levels; give the one of that time",
         )
-    site.measurements.declare_order(
-        release_id,
-        DeclaredOrder(
-            measurement_sha256=measurement.sha256,
-            site={**measurement.record.site, "schema": job.site["schema"]},
-            vocabulary=Vocabulary.of(site_file.table_schema),
-            declared_by=key.key_id,
-            declared_on=datetime.now(UTC).date(),
-        ),
-    )
+    with release_locked(site, release_id):
+        site.measurements.declare_order(
+            release_id,
+            DeclaredOrder(
+                measurement_sha256=measurement.sha256,
+                site={**measurement.record.site, "schema": job.site["schema"]},
+                vocabulary=Vocabulary.of(site_file.table_schema),
+                declared_by=key.key_id,
+                declared_on=datetime.now(UTC).date(),
+                revoked_for_order=revoked,
+            ),
+        )
     return go_on(site, release_id) if entry.state in _WAITING else resample(site, release_id)
 
 
-def refuse_second_charge(job: ReleaseJob, site: Site, content_sha256: str) -> None:
-    """Refuse to measure a table again that an earlier program has measured with this site file.
+def earlier_key(job: ReleaseJob, site: Site, content_sha256: str) -> str | None:
+    """Return the key under which an earlier program has measured this table, with this site file.
 
-    The key of a request depends on the order of label levels now, so that earlier measurement is
+    The key of a request depends on the order of label levels now, so that such a measurement is
     not found by it.
+
+    Returns
+    -------
+    str or None
+        None where there is no such measurement.
 
     Raises
     ------
     ConfigurationError
-        Naming the release, and how to publish it at no charge.
+        If nobody has declared its order yet: naming the release, and how to publish it at no
+        charge.
     """
     for entry in site.ledger.entries():
         if entry.dataset != job.ref.dataset or entry.state not in _MEASURED:
@@ -108,6 +125,8 @@ def refuse_second_charge(job: ReleaseJob, site: Site, content_sha256: str) -> No
         except IntegrityError:
             continue  # lost or damaged: it cannot be published any more
         if measurement.record.vocabulary is None and _is_of(measurement, job, site, content_sha256):
+            if measurement.declared is not None:
+                return entry.request_key
             raise ConfigurationError(
                 "MEASURED_BEFORE",
                 f"this table was measured and paid for as {entry.release_id}, by an earlier "
@@ -116,6 +135,7 @@ def refuse_second_charge(job: ReleaseJob, site: Site, content_sha256: str) -> No
                 "order of the site file and charges nothing; --new-draw measures again, and is "
                 "charged",
             )
+    return None
 
 
 def _is_of(measurement: Measurement, job: ReleaseJob, site: Site, content_sha256: str) -> bool:

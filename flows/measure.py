@@ -16,7 +16,7 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 
 from flows import serving
-from flows.declared_order import refuse_second_charge
+from flows.declared_order import earlier_key
 from flows.publication import published_as_asked, refuse_withheld
 from flows.request import ReleaseRequest
 from flows.serving import Ending
@@ -57,9 +57,14 @@ def identify(
     """Return the key by which the same measurement is found again."""
     with stage("identify"):
         content_sha256 = ledger_steps.content_of(reader, executor)
-        if not new_draw:
-            refuse_second_charge(job, site, content_sha256)
-        return ledger_steps.key_of(job, site, content_sha256)
+        key = ledger_steps.key_of(job, site, content_sha256)
+        if new_draw or any(
+            entry.request_key == key
+            for entry in site.ledger.entries()
+            if entry.state not in (EntryState.VOID, EntryState.BURNED)
+        ):
+            return key
+        return earlier_key(job, site, content_sha256) or key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

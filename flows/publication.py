@@ -29,6 +29,7 @@ from storage.signatures import (
     Approval,
     parse_approval,
 )
+from storage.sources import KEPT
 from storage.workspace import PrivateWorkspace
 from tasks import ledger_steps, publish_steps
 from tasks.reporting.guarantee import Claim, guarantee_statement
@@ -98,10 +99,11 @@ def answer(job: ReleaseJob, site: Site, entry: LedgerEntry) -> ReleaseOutcome:
         if outcome is not None and outcome.state == "sealed":
             return outcome
         entry = site.ledger.entry(entry.entry_id)
-    refuse_withheld(entry)
+    # A bundle in an order that was declared since stands, though the suspect one was taken back.
     bundle = published_as_asked(job, site, entry)
     if bundle is not None:
         return published_outcome(job, site, bundle, reused=True)
+    refuse_withheld(entry)
     return resample(site, entry.release_id, rows=job.rows)
 
 
@@ -125,7 +127,7 @@ def published_as_asked(job: ReleaseJob, site: Site, entry: LedgerEntry) -> Path 
     # The release that paid comes before those that were sampled from it.
     bundles = sorted(manifests_in(site.releases), key=lambda m: m.release_id != entry.release_id)
     for manifest in bundles:
-        as_asked = manifest.rows == job.rows and not manifest.conditions
+        as_asked = manifest.rows == job.rows and not manifest.conditions and not manifest.is_suspect
         if as_asked and manifest.ledger_entry == entry.entry_id:
             bundle = site.releases.path(manifest.ref)
             if not _is_revoked(site, bundle):
@@ -217,8 +219,7 @@ def resample(
     """
     entry = entry_of(site, release_id)
     measurement = measurement_of(site, entry) if entry.state in _PUBLISHED_ONCE else None
-    # One that was taken back for its order alone is good in the order that was declared since.
-    if measurement is None or (entry.state is EntryState.REVOKED and measurement.declared is None):
+    if measurement is None or (entry.state is EntryState.REVOKED and not _of_order(measurement)):
         raise Withheld(
             "NOT_PUBLISHED",
             f"expected a published release, found {release_id} {entry.state.value}; only what was "
@@ -237,6 +238,11 @@ def resample(
         bundle, _ = publish_steps.publish_pending(site, job.ref.release_id)
         site.pending.remove(job.ref.release_id)
     return published_outcome(job, site, bundle, reused=True)
+
+
+def _of_order(measurement: Measurement) -> bool:
+    """Whether an officer has said that a measurement was taken back for its order alone."""
+    return measurement.declared is not None and measurement.declared.revoked_for_order
 
 
 def published_outcome(
@@ -308,13 +314,15 @@ def release_locked(site: Site, release_id: str, *, wait_seconds: float = 0.0) ->
 def pending_manifest(site: Site, entry: LedgerEntry) -> Manifest:
     """Return the manifest that waits; its bundle is made again where it was lost."""
     waiting = site.pending.find(entry.release_id)
-    if waiting is not None and waiting.manifest.is_suspect:
-        site.pending.remove(entry.release_id)
-        waiting = None
-    if waiting is None:
+    if waiting is None or waiting.manifest.is_suspect:
         measurement = measurement_of(site, entry)
+        _ = measurement.vocabulary  # refused here, nothing is lost
+        site.pending.remove(entry.release_id)
         job = job_of_measurement(measurement, entry.release_id)
         publish_steps.prepare(job, site, entry, measurement, randomness_of_run().sampling)
+        if waiting is not None and waiting.approval is not None:
+            # It is about the charge, the measurement and the guarantee, which are the same.
+            site.pending.approve(entry.release_id, waiting.approval)
     pending = site.pending.find(entry.release_id)
     if pending is None:
         raise _nothing_pending(entry)
@@ -365,5 +373,7 @@ def measurement_of(site: Site, entry: LedgerEntry) -> Measurement:
 
 def job_of_measurement(measurement: Measurement, release_id: str) -> ReleaseJob:
     """Return the job that a measurement was made for, by the site file that it keeps."""
-    site_file = SiteFile.model_validate(measurement.site, by_name=False, by_alias=True)
+    site_file = SiteFile.model_validate(
+        measurement.site, by_name=False, by_alias=True, context=dict(KEPT)
+    )
     return job_of(site_file, release_id, requester=measurement.record.requester)

@@ -145,11 +145,15 @@ def _found(site: Site, release_id: str) -> tuple[LedgerEntry, bool, dict[Release
                 "was given it",
             )
         releases = {ReleaseRef(dataset=entry.dataset, release_id=release_id): entry.digest}
+        suspect = not any(
+            manifest.release_id == release_id and not manifest.is_suspect
+            for manifest in manifests_in(site.releases)
+        )
         for manifest in manifests_in(site.releases):
-            of_entry = manifest.ledger_entry == entry.entry_id
-            # What was published in an order that was declared later is revoked by its own id.
-            in_order = manifest.order_declared_by is not None
-            if of_entry and not in_order and manifest.release_id != release_id:
+            if manifest.ledger_entry != entry.entry_id or manifest.release_id == release_id:
+                continue
+            # Of a suspect release, what was published in an order that was declared later stands.
+            if not (suspect and manifest.order_declared_by is not None):
                 releases[manifest.ref] = _digest_of(manifest)
         return entry, True, releases
     for manifest in manifests_in(site.releases):

@@ -16,6 +16,7 @@ from pydantic import (
     StrictBool,
     StrictInt,
     ValidationError,
+    ValidationInfo,
     model_validator,
 )
 
@@ -23,7 +24,7 @@ from flows.plain_yaml import read_mapping, refusal
 from privacy.parameters import Adjacency, Analysis, PrivacyParameters, PrivacyUnit
 from storage.refs import check_name
 from storage.schema import PrintableText, TableSchema
-from storage.sources import Source, SqlSource
+from storage.sources import KEPT, Source, SqlSource
 from tasks.synthesizers.registry import MethodConfig
 
 PLACEHOLDER = "FILL_IN"
@@ -207,7 +208,7 @@ class SiteFile(_Section):
     arrival: ArrivalSection | None = None
 
     @model_validator(mode="after")
-    def _check(self) -> Self:
+    def _check(self, info: ValidationInfo) -> Self:
         schema = self.table_schema
         declared = {*schema.released_columns, *schema.ignore}
         if self.privacy_unit.column in declared:
@@ -215,7 +216,7 @@ class SiteFile(_Section):
                 "privacy_unit.column: expected a column outside schema.columns, schema.label and "
                 "schema.ignore; the patient column is never released"
             )
-        if isinstance(self.source, SqlSource):
+        if isinstance(self.source, SqlSource) and info.context != KEPT:
             try:
                 self.source.check_patient_local(self.privacy_unit.column)
             except ValueError as error:

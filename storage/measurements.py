@@ -117,6 +117,8 @@ class DeclaredOrder(BaseModel):
         Id of the person's key.
     declared_on : date
         UTC date.
+    revoked_for_order : bool
+        Whether the release was revoked by then: an officer says that it was for its order alone.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -127,6 +129,7 @@ class DeclaredOrder(BaseModel):
     vocabulary: Vocabulary
     declared_by: KeyId
     declared_on: date
+    revoked_for_order: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ import re
 from contextlib import suppress
 from datetime import date
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Literal, Self
 
 import sqlalchemy as sa
@@ -16,9 +17,16 @@ from pydantic import (
     StrictBool,
     StrictInt,
     StrictStr,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
+
+KEPT = MappingProxyType({"kept": True})
+"""Context of validation for a declaration that a measurement has kept.
+
+Its query was run and is not run again, so what is asked of queries since then does not matter.
+"""
 
 _StrictFinite = Annotated[FiniteFloat, Field(strict=True)]
 _ENVIRONMENT_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,127}")
@@ -180,7 +188,9 @@ class SqlSource(_Source):
 
     @field_validator("query")
     @classmethod
-    def _one_select(cls, query: str) -> str:
+    def _one_select(cls, query: str, info: ValidationInfo) -> str:
+        if info.context == KEPT:
+            return query
         # What databases and parsers may read differently (comments, escapes, dollar quotes) is
         # refused rather than interpreted; the rest is parsed.
         if any(not (c.isprintable() or c in "\n\t\r") for c in query):
@@ -199,7 +209,9 @@ class SqlSource(_Source):
         return query
 
     @model_validator(mode="after")
-    def _complete(self) -> Self:
+    def _complete(self, info: ValidationInfo) -> Self:
+        if info.context == KEPT:
+            return self
         if (self.url is None) == (self.url_env is None):
             raise ValueError("give exactly one of 'url_env' and 'url'")
         bound = set(sa.text(self.query).compile().params)

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
 
 from tasks.expectations import GateCheck, GateReport
 from tasks.metrics.agreement import (
@@ -28,6 +27,7 @@ from tasks.metrics.agreement import (
     association,
     association_scores,
     inner,
+    mean_bound,
     noise_bound,
     sampling_bound,
     shares_by_label,
@@ -38,8 +38,8 @@ from tasks.synthesizers.encoded import EncodingDomain
 FALSE_ALARM = 1e-4
 """Probability with which an honest release is withheld, at most."""
 
-REFERENCE_ROWS = 20_000
-"""Rows of a fresh sample that a file is compared with, at most as many as the file has."""
+REFERENCE_ROWS = (1_000, 20_000)
+"""Rows of a fresh sample that a file is compared with: as many as the file has, within these."""
 
 MODEL_ALLOWANCE = 0.10
 """Distance from the noisy counts of a column that is left to the model."""
@@ -136,7 +136,9 @@ def agreement_gate(
         _by_label_together(published, reference, guide, domain, label_name, alarm),
     ]
     if noisy is not None:
-        found += _against_counts(shares[0], len(published), domain, noisy, label_name, alarm)
+        found += _against_counts(
+            shares[0], len(published), reference, domain, noisy, label_name, alarm
+        )
     return GateReport(checks=tuple(_merged(found)))
 
 
@@ -223,20 +225,16 @@ def _by_label_together(
         said / (product + _RARE_ROWS / len(guide))
         for said, product in zip(association(tables), expected, strict=True)
     ]
-    scores = [association_scores(table, direction) for table in (published, reference)]
-    error = float(np.sqrt(sum(score.var() / len(score) for score in scores)))
-    apart = abs(float(scores[0].mean() - scores[1].mean()))
-    # Scores that are all the same have no error, and nothing to compare.
-    distance = apart / error if error > 0.0 else 0.0
-    bound = float(norm.isf(alarm / 2.0))
-    visible = error > 0.0 and abs(scores[1].mean() - inner(direction, expected)) > (
-        2.0 * bound * error
-    )
+    scores, other = (association_scores(table, direction) for table in (published, reference))
+    apart = abs(float(scores.mean() - other.mean()))
+    error, allowed = mean_bound(other, n_first=len(scores), alarm=alarm)
+    visible = abs(float(other.mean()) - inner(direction, expected)) > 2.0 * allowed
     return _Comparison(
         name="columns by label, together (standard errors)",
         column=label_name,
-        distance=distance,
-        bound=bound,
+        # Scores that are all the same have no error, and nothing to compare.
+        distance=apart / error if error > 0.0 else 0.0,
+        bound=allowed / error if error > 0.0 else 0.0,
         unseen=() if visible else ("label independent of the columns",),
     )
 
@@ -244,6 +242,7 @@ def _by_label_together(
 def _against_counts(
     shares: Sequence[NDArray[np.float64]],
     n_rows: int,
+    reference: CodedTable,
     domain: EncodingDomain,
     noisy: NoisyCounts,
     label_name: str,
@@ -270,6 +269,10 @@ def _against_counts(
     signal = inner(said, said) - of_noise
     # The product of the margins is noise as well where the number of patients is.
     is_clear = signal >= _CLEAR_OF_NOISE * of_noise and _CLEAR_OF_NOISE * of_label <= 1.0
+    # Of few rows, what they say about the label is chance. Its margins are theirs as well.
+    _, by_chance = mean_bound(association_scores(reference, said), n_first=n_rows, alarm=alarm)
+    allowed = 1.0 - LEAST_ASSOCIATION + (2.0 * by_chance / signal if is_clear else 0.0)
+    is_clear = is_clear and allowed <= 1.0
     found = [
         _Comparison(
             name="label shares, noisy counts",
@@ -298,7 +301,7 @@ def _against_counts(
                 name="columns by label, together, noisy counts (part that is missing)",
                 column=label_name,
                 distance=max(1.0 - part, 0.0),
-                bound=1.0 - LEAST_ASSOCIATION,
+                bound=allowed,
             )
         )
     return found

@@ -63,9 +63,10 @@ def prepare(
         frame = decode(sampled.codes, sampled.label, job.table_schema, rng=rng)
         tables = table_files(frame, job.table_schema)
     with stage("output-gate"):
-        n_rows = min(job.rows, REFERENCE_ROWS)
+        n_rows = int(np.clip(job.rows, *REFERENCE_ROWS))
         reference, guide = (
-            sample_rows(job, released, rng, conditions, n_rows=n_rows) for _ in range(2)
+            sample_rows(job, released, rng, conditions, n_rows=n_rows, all_of_them=False)
+            for _ in range(2)
         )
         noisy = None if conditions else noisy_counts(job, measurement)
         gate = output_gate(job, tables, reference, guide, noisy)
@@ -99,8 +100,11 @@ def sample_rows(
     conditions: Mapping[str, str],
     *,
     n_rows: int,
+    all_of_them: bool = True,
 ) -> CodedTable:
     """Sample coded rows; keep those that meet conditions.
+
+    Where not all of them are needed, fewer are returned if they are rare, and at least one.
 
     Raises
     ------
@@ -112,6 +116,8 @@ def sample_rows(
     n_kept, n_sampled = 0, 0
     while n_kept < n_rows:
         if n_sampled >= MAX_OVERSAMPLING * n_rows:
+            if n_kept and not all_of_them:
+                break
             raise ConfigurationError(
                 "CONDITION_RARE",
                 f"expected one of {MAX_OVERSAMPLING} sampled rows to meet "

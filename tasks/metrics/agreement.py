@@ -82,6 +82,31 @@ def noise_bound(n_cells: int, *, noise_stddev: float, alarm: float) -> float:
     return float(noise_stddev * (mean + np.sqrt(2.0 * n_cells * np.log(1.0 / alarm))) / 2.0)
 
 
+def mean_bound(scores: NDArray[np.float64], *, n_first: int, alarm: float) -> tuple[float, float]:
+    """Distance of two sample means that is exceeded with probability at most ``alarm``.
+
+    Parameters
+    ----------
+    scores : float64 array of shape (m,)
+        The second sample; variance and range are its own.
+    n_first
+        Rows of the first sample.
+    alarm
+        Probability, in (0, 1), of a distance to either side.
+
+    Returns
+    -------
+    error : float
+        Standard error of the distance.
+    bound : float
+        By Bernstein's inequality, which holds for few rows too.
+    """
+    inverse = 1.0 / n_first + 1.0 / len(scores)
+    error = float(np.sqrt(scores.var(ddof=1) * inverse)) if len(scores) > 1 else 0.0
+    tail = np.log(2.0 / alarm)
+    return error, float(np.sqrt(2.0 * tail) * error + np.ptp(scores) * tail * inverse / 3.0)
+
+
 def association(by_label: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
     """Return what each column says about the label: joint shares less the product of the margins.
 

@@ -13,6 +13,7 @@ from flows.cli import main
 from flows.declared_order import publish_in_order
 from flows.publication import job_of_measurement, measurement_of, publish, resample
 from flows.request import job_of
+from flows.revocation import revoke
 from flows.site import SiteFile, load_site
 from privacy.errors import ClustMixError, ConfigurationError, IntegrityError, Withheld
 from storage.keys import SigningKey
@@ -81,6 +82,7 @@ class EarlierProgram:
             mock.patch("tasks.ledger_steps.request_key", key_of),
             mock.patch.object(bundle, "Manifest", manifest),
             mock.patch.object(Measurement, "vocabulary", anything),
+            mock.patch.object(Manifest, "is_suspect", new=False),
             mock.patch.object(publish_steps, "agreement_gate", return_value=mock.Mock(checks=())),
         ]
         for patch in self._patches:
@@ -249,7 +251,29 @@ def test_the_same_table_is_not_charged_again_without_saying_so(earlier, site_fil
     ):
         made.release_without_engine(site_file)
     assert len(site().ledger.entries()) == n_entries
-    assert not made.release_without_engine(site_file, new_draw=True).reused
+    drawn = made.release_without_engine(site_file, new_draw=True)
+    assert not drawn.reused
+    assert made.release_without_engine(site_file).release_id == drawn.release_id
+
+
+def test_once_the_order_is_declared_the_same_request_is_answered(earlier, site_file, key):
+    good = publish_in_order(site(), earlier.release_id, load_site(site_file), key=key)
+    again = made.release_without_engine(site_file)
+    assert (again.release_id, again.charged_rho) == (good.release_id, "0")
+
+
+def test_only_an_officer_says_that_a_release_was_revoked_for_its_order(
+    earlier, site_file, key, installation
+):
+    officers = load_settings().key_folder / "officers"
+    officers.mkdir(mode=0o700, exist_ok=True)
+    officer = SigningKey.create(installation / "officer.key")
+    (officers / "officer.pub").write_bytes((installation / "officer.pub").read_bytes())
+    revoke(site(), earlier.release_id, key=officer, reason="labels")
+    with pytest.raises(ConfigurationError):
+        publish_in_order(site(), earlier.release_id, load_site(site_file), key=key)
+    good = publish_in_order(site(), earlier.release_id, load_site(site_file), key=officer)
+    assert main(["verify", good.bundle]) == 0
 
 
 def test_bundles_of_an_earlier_program_are_called_suspect(

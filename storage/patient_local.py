@@ -10,10 +10,12 @@ privacy unit. A query about patients has to
 
 - return that column as it stands in the tables;
 - join tables of patients by equality of that column, and never by an outer join that may keep rows
-  of the right side;
+  of the right side; that column of the right side of a LEFT JOIN may be NULL and names nobody;
 - group, number or compare rows (GROUP BY, window, DISTINCT, UNION) within a patient only, by what
   does not depend on the order of rows;
-- keep a subquery about patients to the patient of the row around it.
+- keep a subquery about patients to the patient of the row around it;
+- leave no doubt what a name means: columns stand with their table wherever several could be meant,
+  an aggregate is of columns of its own SELECT, and no two columns of a result share a name.
 
 Where every row is another patient, one row is read at a time.
 """
@@ -56,7 +58,7 @@ def check_patient_local(query: exp.Query, *, unit: str | None, public: Collectio
     the tables it names. A view counts as a table: that its rows are patient-local is assumed.
     """
     rules = _Rules(unit=unit, public=frozenset(public))
-    if rules.relation(query, _Names()) != PATIENTS:
+    if rules.statement(query) != PATIENTS:
         _refuse("no table of patients", "do not declare it in public_tables")
 
 
@@ -75,6 +77,15 @@ class _Rules:
     unit: str | None
     public: frozenset[str]
 
+    def statement(self, query: exp.Query) -> str:
+        """Return what a query holds, with the parts of WITH that it begins with."""
+        parts: dict[str, str] = {}
+        ctes = query.args.get("with_")
+        for i, cte in enumerate(ctes.expressions if ctes else ()):
+            unfinished = frozenset(later.alias for later in ctes.expressions[i:])
+            parts[cte.alias] = self.relation(cte.this, _Names(parts, unfinished))
+        return self.relation(query, _Names(parts))
+
     def relation(self, node: exp.Expr, names: _Names) -> str:
         """Return what a relation holds; refuse where a patient's rows depend on others."""
         node = node.unnest() if isinstance(node, exp.Subquery) else node
@@ -83,22 +94,11 @@ class _Rules:
             if name in names.unfinished:
                 _refuse(f"{name}, a part of WITH that reads itself or a later part", "rename it")
             return names.parts.get(name) or (PUBLIC if name in self.public else PATIENTS)
-        names = self._with(node, names)
         if isinstance(node, exp.SetOperation):
             return self._set_operation(node, names)
         if isinstance(node, exp.Select):
             return _Select(self, node, names).holds()
         _refuse("a part that is neither a table nor a SELECT", "write it as a SELECT")
-
-    def _with(self, query: exp.Expr, names: _Names) -> _Names:
-        parts, ctes = dict(names.parts), query.find(exp.With, bfs=True)
-        if ctes is None or ctes.parent is not query:
-            return names
-        aliases = [cte.alias for cte in ctes.expressions]
-        for i, cte in enumerate(ctes.expressions):
-            seen = _Names(parts, names.unfinished | set(aliases[i:]))
-            parts[cte.alias] = self.relation(cte.this, seen)
-        return _Names(parts, names.unfinished - set(aliases), names.around, names.nested)
 
     def _set_operation(self, query: exp.SetOperation, names: _Names) -> str:
         word = query.key.upper()
@@ -130,7 +130,7 @@ class _Select:
     def __init__(self, rules: _Rules, select: exp.Select, names: _Names) -> None:
         self.rules, self.unit, self.select, self.names = rules, rules.unit, select, names
         self.sources: dict[str, str] = {}
-        self.merged = True
+        self.nullable: set[str] = set()
         start = select.args.get("from_")
         if start is not None:
             self._add(start.this)
@@ -145,6 +145,7 @@ class _Select:
 
     def holds(self) -> str:
         """Check the whole SELECT and return what it holds."""
+        self._check_names()
         self._check_subqueries()
         if not self._patients:
             holds = PUBLIC
@@ -158,13 +159,13 @@ class _Select:
             self._check_groups(holds)
         if self.unit is not None and holds == PATIENTS and not self._returns_unit():
             _refuse(
-                f"a SELECT about patients without their column {self.unit}",
-                "select it as it stands in the table",
+                f"a SELECT about patients without their column {self.unit}, or with two",
+                "select it once, as it stands in the table",
             )
         return holds
 
     def _add(self, node: exp.Expr) -> str:
-        inner = _Names(self.names.parts, self.names.unfinished)
+        inner = _Names(self.names.parts, self.names.unfinished, nested=self.names.nested)
         name, holds = node.alias_or_name, self.rules.relation(node, inner)
         if name in self.sources or (self.sources and not name):
             _refuse("two tables of one name, or of none", "name each with AS")
@@ -183,7 +184,8 @@ class _Select:
         if join.side not in ("", "LEFT") or join.kind not in ("", "INNER", "OUTER", "CROSS"):
             _refuse(f"a {join.side or join.kind} JOIN", "write an inner JOIN or a LEFT JOIN")
         using = self.unit in {column.name for column in join.args.get("using") or ()}
-        self.merged = self.merged and using
+        if join.side == "LEFT":
+            self.nullable.add(name)
         on = join.args.get("on")
         linked = on is not None and any(
             self._links(one, frozenset({name}), before) for one in _conjuncts(on)
@@ -209,23 +211,49 @@ class _Select:
         """Whether an expression is the patient column of a table of patients, and nothing else."""
         if not isinstance(node, exp.Column) or node.name != self.unit:
             return False
-        # Without its table a name may mean that of a table around, where this one lacks it.
-        bare = self.merged and not self.names.nested
-        return node.table in self._patients if node.table else bare
+        # Rows without a match have NULL there, which would be one patient.
+        table = node.table or next(iter(self.sources), "")
+        return table in self._patients - self.nullable
 
     def _returns_unit(self) -> bool:
-        found = False
+        found = 0
         for column in self.select.expressions:
             if column.is_star:
-                found |= not isinstance(column, exp.Column) or column.table in self._patients
+                table = column.table if isinstance(column, exp.Column) else ""
+                if not (table or len(self.sources) == 1):
+                    _refuse("* of several tables", "name the columns, or write table.*")
+                if table and table not in self._patients - self.nullable:
+                    _refuse(f"{table}.*, which may hold another {self.unit}", "name its columns")
+                found += 1
             elif column.alias_or_name.lower() == str(self.unit).lower():
                 if not self._is_unit(column.unalias()):
                     _refuse(
                         f"{self.unit} as the name of something else, or without its table",
                         f"write table.{self.unit} for the patient, and rename the other",
                     )
-                found |= column.alias_or_name == self.unit
-        return found
+                found += column.alias_or_name == self.unit
+        return found == 1
+
+    def _check_names(self) -> None:
+        """Each name means one thing, whatever columns the tables have."""
+        sources = set(self.sources)
+        if len(sources) == 1 and not self.names.nested:
+            sources.add("")
+        for column in _own(self.select, exp.Column):
+            if not (column.table in sources or (column.table and self.names.nested)):
+                _refuse(
+                    f"the column {column.name} without its table, or of none here",
+                    "write table.column in a SELECT of several tables or inside of another",
+                )
+        for aggregate in _own(self.select, *AGGREGATES):
+            # A database may compute it for the SELECT around, over all the rows there.
+            if any(column.table not in sources for column in aggregate.find_all(exp.Column)):
+                _refuse("an aggregate of columns of another SELECT", "take it there")
+        named = [one for one in self.select.expressions if not one.is_star]
+        if len(named) > 1 and not all(isinstance(one, exp.Alias | exp.Column) for one in named):
+            _refuse("a column without a name", "name it with AS")
+        if len({one.alias_or_name.lower() for one in named}) < len(named):
+            _refuse("two columns of one name", "rename one with AS")
 
     def _check_rows(self) -> None:
         """Where every row is another patient, no row sees another."""

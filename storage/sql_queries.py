@@ -78,6 +78,8 @@ def parse_query(text: str, dialect: str) -> exp.Query:
     dialect = "postgres" if dialect == "postgresql" else dialect
     try:
         statements = parse(text, read=dialect)
+        for name in statements[0].find_all(exp.Identifier) if statements[0] else ():
+            _check_name(name, dialect)
         query = normalize_identifiers(statements[0], dialect=dialect) if statements[0] else None
     except (SqlglotError, RecursionError):
         statements, query = [], None
@@ -87,7 +89,20 @@ def parse_query(text: str, dialect: str) -> exp.Query:
         )
     for node in query.walk():
         _check_node(node, dialect)
+        if isinstance(node, exp.With) and node.parent is not query:
+            raise ValueError("the query must have WITH at its beginning only, where all can see it")
     return query
+
+
+def _check_name(name: exp.Identifier, dialect: str) -> None:
+    if "." in name.name and isinstance(name.parent, exp.Table | exp.TableAlias):
+        raise ValueError("the query must name tables without a dot inside of the quotes")
+    folded = dialect == "sqlite" or not name.quoted
+    if folded and any(not c.isascii() and c != c.lower() for c in name.name):
+        raise ValueError(
+            "the query must write names without capitals other than A to Z, which databases do "
+            "not read as their small letters; quote them (PostgreSQL), or read a view"
+        )
 
 
 def _check_node(node: exp.Expr, dialect: str) -> None:
@@ -111,6 +126,9 @@ def _check_node(node: exp.Expr, dialect: str) -> None:
         raise ValueError("the query must read tables and views; found something else after FROM")
     if isinstance(node, exp.CTE | exp.Subquery) and not isinstance(node.this, exp.Query):
         raise ValueError("the query must hold nothing but SELECTs in WITH and in subqueries")
+    if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Subquery):
+        # SQLite reads IN ((SELECT ...)) as the one value of its first row.
+        raise ValueError("the query must have single parentheses around a subquery")
     if isinstance(node, exp.Column) and node.name.lower() in _PLACES_OF_ROWS:
         raise ValueError(f"the query must not read where a row is stored; found {node.name}")
     if isinstance(node, exp.Sum | exp.Avg) and not _is_exact(node.this, dialect):

@@ -12,7 +12,7 @@ from storage.sources import SqlSource
 
 PATIENTS = ("a", "b", "c", "d")
 STAYS, LABS = "stays (pid, ward, age, day)", "labs (pid, code, value)"
-WARDS = [(1, "icu"), (2, "surgery"), (2, "theatre")]
+WARDS = [(1, "icu", "a"), (2, "surgery", "z"), (2, "theatre", "b")]
 
 
 def tables(seed):
@@ -32,9 +32,9 @@ def tables(seed):
 @pytest.fixture(scope="module")
 def database():
     with closing(sqlite3.connect(":memory:")) as connection:
-        for table in (STAYS, LABS, "wards (id, name)"):
+        for table in (STAYS, LABS, "wards (id, name, pid)"):
             connection.execute(f"CREATE TABLE {table}")
-        connection.executemany("INSERT INTO wards VALUES (?, ?)", WARDS)
+        connection.executemany("INSERT INTO wards VALUES (?, ?, ?)", WARDS)
         yield connection
 
 
@@ -77,7 +77,7 @@ ACCEPTED = [
     "select PID, ward + 1 AS w, CASE WHEN age > 1 THEN 'old' END AS g FROM stays WHERE day < 2 "
     "ORDER BY pid",
     "SELECT s.*, l.value FROM stays s JOIN labs l ON l.pid = s.pid AND l.code = s.ward",
-    "SELECT pid, code FROM stays LEFT JOIN labs USING (pid) WHERE age > 0",
+    "SELECT s.pid, l.code FROM stays s LEFT JOIN labs l USING (pid) WHERE s.age > 0",
     "SELECT s.pid, w.name FROM stays s LEFT JOIN wards w ON w.id = s.ward",
     "SELECT pid, ward, COUNT(*) AS n, MAX(age) AS oldest FROM stays GROUP BY pid, ward "
     "HAVING COUNT(DISTINCT day) > 1",
@@ -94,7 +94,7 @@ ACCEPTED = [
     "SELECT s.pid FROM stays s WHERE NOT EXISTS (SELECT 1 FROM labs l WHERE l.pid = s.pid)",
     "SELECT s.pid FROM stays s WHERE s.pid IN (SELECT l.pid FROM labs l WHERE l.code = 1)",
     "SELECT s.pid FROM stays s WHERE s.ward NOT IN (SELECT l.code FROM labs l WHERE l.pid = s.pid)",
-    "SELECT s.pid FROM stays s WHERE s.ward IN (SELECT id FROM wards GROUP BY id)",
+    "SELECT s.pid FROM stays s WHERE s.ward IN (SELECT w.id FROM wards w GROUP BY w.id)",
 ]
 
 
@@ -132,7 +132,7 @@ REFUSED = [
     ("SELECT s.pid, l.value FROM labs l RIGHT JOIN stays s ON s.pid = l.pid", "RIGHT", False),
     ("SELECT s.pid FROM wards w LEFT JOIN stays s ON s.ward = w.id", "public table", False),
     ("SELECT s.pid FROM stays s NATURAL JOIN labs", "METHOD", False),
-    ("SELECT pid FROM stays WHERE age > (SELECT MAX(value) FROM labs)", "aggregate over", True),
+    ("SELECT pid FROM stays WHERE age > (SELECT MAX(l.value) FROM labs l)", "aggregate over", True),
     ("SELECT pid, (SELECT COUNT(*) FROM labs) AS n FROM stays", "aggregate over", True),
     ("SELECT pid FROM stays WHERE EXISTS (SELECT 1 FROM labs)", "without their column", True),
     (
@@ -144,13 +144,13 @@ REFUSED = [
     (
         "SELECT s.pid FROM stays s WHERE s.pid NOT IN (SELECT b.pid FROM stays a "
         "LEFT JOIN labs b ON b.pid = a.pid WHERE a.age = 0)",
-        "subquery over several",
+        "pid as the name of something else",
         True,
     ),
     (
         "SELECT s.pid, s.pid IN (SELECT b.pid FROM stays a LEFT JOIN labs b ON b.pid = a.pid WHERE "
         "a.age = 0) IS NULL AS x FROM stays s",
-        "subquery over several",
+        "pid as the name of something else",
         True,
     ),
     (
@@ -173,6 +173,119 @@ REFUSED = [
         "reads itself",
         True,
     ),
+    (
+        "SELECT pid FROM stays WHERE pid NOT IN (SELECT l.pid FROM labs l)",
+        "subquery over several",
+        False,
+    ),
+    # Rows without a match have NULL as their patient.
+    (
+        "SELECT s.pid, COUNT(*) OVER (PARTITION BY l.pid) AS n FROM stays s LEFT JOIN labs l "
+        "ON l.pid = s.pid AND l.code = 1",
+        "window over several",
+        True,
+    ),
+    (
+        "SELECT s.pid, q.n FROM stays s JOIN (SELECT l.pid, COUNT(*) AS n FROM stays s LEFT JOIN "
+        "labs l ON l.pid = s.pid GROUP BY l.pid) q ON q.pid = s.pid OR q.pid IS NULL",
+        "GROUP BY or an aggregate over several",
+        True,
+    ),
+    (
+        "SELECT s.pid, COUNT(*) OVER (PARTITION BY c.pid) AS n FROM stays s LEFT JOIN labs l "
+        "ON l.pid = s.pid LEFT JOIN labs c ON c.pid = l.pid AND c.code = 1",
+        "window over several",
+        True,
+    ),
+    (
+        "SELECT s.pid, COUNT(*) AS n FROM stays s JOIN (SELECT l.* FROM stays s LEFT JOIN labs l "
+        "ON l.pid = s.pid) q ON q.pid = s.pid GROUP BY s.pid",
+        r"l\.\*, which may hold another",
+        False,
+    ),
+    # An aggregate of columns around belongs to the SELECT around, and takes all of its rows.
+    (
+        "SELECT s.pid, (SELECT MAX(s.age) FROM labs l WHERE l.pid = s.pid) AS m FROM stays s",
+        "aggregate of columns of another",
+        True,
+    ),
+    (
+        "SELECT s.pid, (SELECT COUNT(s.age) FROM labs l WHERE l.pid = s.pid) AS m FROM stays s",
+        "aggregate of columns of another",
+        True,
+    ),
+    (
+        "SELECT s.pid, (SELECT MAX(s.age) FROM wards) AS m FROM stays s",
+        "aggregate of columns of another",
+        True,
+    ),
+    (
+        "SELECT s.pid, CASE WHEN EXISTS (SELECT COUNT(*) FROM labs l WHERE l.pid = s.pid HAVING "
+        "COUNT(s.age) > 2) THEN 1 END AS m FROM stays s",
+        "aggregate of columns of another",
+        True,
+    ),
+    ("SELECT s.pid, (SELECT MAX(age) FROM wards) AS m FROM stays s", "without its table", True),
+    (
+        "SELECT s.pid, (SELECT MAX(q.m) FROM (SELECT l.pid, age AS m FROM labs l) q WHERE q.pid "
+        "= s.pid) AS m FROM stays s",
+        "without its table",
+        False,
+    ),
+    ("SELECT s.pid FROM stays s ORDER BY (SELECT MAX(s.age) FROM wards w)", "of another", False),
+    # The column pid of a public table names nobody.
+    (
+        "WITH q AS (SELECT w.name FROM wards w WHERE pid IN (SELECT s.pid FROM stays s)) "
+        "SELECT s.pid, (SELECT COUNT(*) FROM q) AS n FROM stays s",
+        "subquery over several",
+        True,
+    ),
+    (
+        "SELECT s.pid, (SELECT COUNT(*) FROM labs AS s WHERE s.pid = s.pid) AS n FROM stays s",
+        "aggregate over several",
+        True,
+    ),
+    # SQLite reads double parentheses as the one value of the first row.
+    (
+        "SELECT pid, age FROM stays s WHERE pid IN ((SELECT l.pid FROM labs l))",
+        "single parentheses",
+        True,
+    ),
+    # Names that could mean two tables.
+    (
+        'WITH "main.labs" AS (SELECT w.id AS value FROM wards w) '
+        "SELECT s.pid, (SELECT MAX(l.value) FROM main.labs l) AS m FROM stays s",
+        "without a dot",
+        True,
+    ),
+    (
+        "SELECT s.pid FROM stays s WHERE EXISTS (WITH labs AS (SELECT w.id FROM wards w) "
+        "SELECT 1 FROM labs)",
+        "WITH at its beginning only",
+        False,
+    ),
+    ('WITH "\N{LATIN CAPITAL LETTER E WITH ACUTE}" AS (SELECT 1 AS a) SELECT 1', "capit", False),
+    # Two columns that are both called pid.
+    (
+        "SELECT q.pid, COUNT(*) AS n FROM (SELECT w.*, s.pid FROM stays s CROSS JOIN wards w) q "
+        "GROUP BY q.pid",
+        r"w\.\*, which may hold another",
+        True,
+    ),
+    (
+        "SELECT q.pid, COUNT(*) AS n FROM (SELECT w.pid, s.pid FROM stays s CROSS JOIN wards w) q "
+        "GROUP BY q.pid",
+        "two columns of one name",
+        True,
+    ),
+    (
+        "SELECT q.pid, COUNT(*) AS n FROM (SELECT (w.pid), s.pid FROM stays s CROSS JOIN wards w) "
+        "q GROUP BY q.pid",
+        "a column without a name",
+        True,
+    ),
+    ("SELECT q.pid FROM (SELECT * FROM stays s, wards w) q", "of several tables", False),
+    ("SELECT s.*, s.pid FROM stays s", "or with two", False),
     ("SELECT pid, ward FROM stays WHERE rowid < 4", "where a row is stored", True),
     ("SELECT pid, datetime() AS t FROM stays", "function", False),
     ("SELECT pid, CAST('now' AS date) AS t FROM stays", "clock", False),
@@ -193,14 +306,18 @@ def test_other_query_is_refused(database, query, message, shown):
     ("query", "message"),
     [
         ("SELECT ward, age FROM stays WHERE age > 1", None),
-        ("SELECT ward FROM (SELECT * FROM stays) s WHERE s.ward IN (SELECT id FROM wards)", None),
+        (
+            "SELECT ward FROM (SELECT * FROM stays) s WHERE s.ward IN (SELECT w.id FROM wards w)",
+            None,
+        ),
         ("SELECT DISTINCT ward FROM stays", "DISTINCT"),
         ("SELECT ward, MAX(age) AS m FROM stays GROUP BY ward", "GROUP BY"),
         ("SELECT COUNT(*) AS n FROM stays", "an aggregate"),
         ("SELECT COUNT(*) OVER (PARTITION BY ward) AS n FROM stays", "a window"),
         ("SELECT s.age, w.name FROM stays s JOIN wards w ON w.id = s.ward", "repeat a row"),
+        ("SELECT ward, (SELECT MAX(s.age) FROM wards) AS m FROM stays s", "of another SELECT"),
         ("SELECT ward FROM stays UNION ALL SELECT ward FROM stays", "repeat a row"),
-        ("SELECT ward FROM stays WHERE pid IN (SELECT pid FROM labs)", "read single rows"),
+        ("SELECT ward FROM stays WHERE pid IN (SELECT l.pid FROM labs l)", "read single rows"),
     ],
 )
 def test_without_a_patient_column_a_query_reads_single_rows(database, query, message):

@@ -80,9 +80,10 @@ class _Rules:
     def statement(self, query: exp.Query) -> str:
         """Return what a query holds, with the parts of WITH that it begins with."""
         parts: dict[str, str] = {}
-        ctes = query.args.get("with_")
-        for i, cte in enumerate(ctes.expressions if ctes else ()):
-            unfinished = frozenset(later.alias for later in ctes.expressions[i:])
+        start = query.args.get("with_")
+        ctes = start.expressions if start is not None else []
+        for i, cte in enumerate(ctes):
+            unfinished = frozenset(later.alias for later in ctes[i:])
             parts[cte.alias] = self.relation(cte.this, _Names(parts, unfinished))
         return self.relation(query, _Names(parts))
 
@@ -238,7 +239,8 @@ class _Select:
         if len(sources) == 1 and not self.names.nested:
             sources.add("")
         for column in _own(self.select, exp.Column):
-            if not (column.table in sources or (column.table and self.names.nested)):
+            table = column.text("table")
+            if table not in sources and not (table and self.names.nested):
                 _refuse(
                     f"the column {column.name} without its table, or of none here",
                     "write table.column in a SELECT of several tables or inside of another",

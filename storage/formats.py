@@ -220,7 +220,7 @@ def _check_database(engine: sa.Engine, source: SqlSource) -> None:
             f"expected a {source.language} database at the address of the source, found another; "
             "set 'dialect' of the source to the one that the query is written for",
         )
-    fold = str.lower if source.language == "sqlite" else str
+    fold = _folded if source.language == "sqlite" else str
     catalogue = sa.inspect(engine)
     for name in sorted(source.tables - source.declared):
         schema, _, table = name.rpartition(".")
@@ -234,6 +234,11 @@ def _check_database(engine: sa.Engine, source: SqlSource) -> None:
                 "rows about a patient depend on that patient alone (patient_local), or on no "
                 "patient (public_tables)",
             )
+
+
+def _folded(name: str) -> str:
+    """Fold a name as SQLite does: A to Z alone."""
+    return "".join(c.lower() if c.isascii() else c for c in name)
 
 
 def refused_types_of(rows: sa.CursorResult[tuple[object, ...]]) -> dict[str, str]:

@@ -80,8 +80,8 @@ class _Rules:
     def statement(self, query: exp.Query) -> str:
         """Return what a query holds, with the parts of WITH that it begins with."""
         parts: dict[str, str] = {}
-        with_ = query.args.get("with_")
-        ctes = with_.expressions if with_ else []
+        start = query.args.get("with_")
+        ctes = start.expressions if start is not None else []
         for i, cte in enumerate(ctes):
             unfinished = frozenset(later.alias for later in ctes[i:])
             parts[cte.alias] = self.relation(cte.this, _Names(parts, unfinished))
@@ -131,7 +131,7 @@ class _Select:
     def __init__(self, rules: _Rules, select: exp.Select, names: _Names) -> None:
         self.rules, self.unit, self.select, self.names = rules, rules.unit, select, names
         self.sources: dict[str, str] = {}
-        self.nullable: set[str] = set()
+        self.units: set[str] = set()
         start = select.args.get("from_")
         if start is not None:
             self._add(start.this)
@@ -171,6 +171,8 @@ class _Select:
         if name in self.sources or (self.sources and not name):
             _refuse("two tables of one name, or of none", "name each with AS")
         self.sources[name] = holds
+        if holds == PATIENTS:
+            self.units.add(name)
         return name
 
     def _join(self, join: exp.Join) -> None:
@@ -185,8 +187,8 @@ class _Select:
         if join.side not in ("", "LEFT") or join.kind not in ("", "INNER", "OUTER", "CROSS"):
             _refuse(f"a {join.side or join.kind} JOIN", "write an inner JOIN or a LEFT JOIN")
         using = self.unit in {column.name for column in join.args.get("using") or ()}
-        if join.side == "LEFT":
-            self.nullable.add(name)
+        if join.side == "LEFT":  # Rows without a match have NULL there, as if one patient.
+            self.units.discard(name)
         on = join.args.get("on")
         linked = on is not None and any(
             self._links(one, frozenset({name}), before) for one in _conjuncts(on)
@@ -212,19 +214,15 @@ class _Select:
         """Whether an expression is the patient column of a table of patients, and nothing else."""
         if not isinstance(node, exp.Column) or node.name != self.unit:
             return False
-        # Rows without a match have NULL there, which would be one patient.
-        table = node.table or next(iter(self.sources), "")
-        return table in self._patients - self.nullable
+        return (node.table or next(iter(self.sources), "")) in self.units
 
     def _returns_unit(self) -> bool:
         found = 0
         for column in self.select.expressions:
             if column.is_star:
-                table = column.table if isinstance(column, exp.Column) else ""
-                if not (table or len(self.sources) == 1):
-                    _refuse("* of several tables", "name the columns, or write table.*")
-                if table and table not in self._patients - self.nullable:
-                    _refuse(f"{table}.*, which may hold another {self.unit}", "name its columns")
+                tables = {column.table} if isinstance(column, exp.Column) else set(self.sources)
+                if len(tables) > 1 or not tables <= self.units:
+                    _refuse(f"a * that may hold another {self.unit}", "name the columns")
                 found += 1
             elif column.alias_or_name.lower() == str(self.unit).lower():
                 if not self._is_unit(column.unalias()):
@@ -242,7 +240,7 @@ class _Select:
             sources.add("")
         for column in _own(self.select, exp.Column):
             table = column.text("table")
-            if not (table in sources or (table and self.names.nested)):
+            if table not in sources and not (table and self.names.nested):
                 _refuse(
                     f"the column {column.name} without its table, or of none here",
                     "write table.column in a SELECT of several tables or inside of another",

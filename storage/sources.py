@@ -131,7 +131,9 @@ class SqlSource(_Source):
     patient moves a release by no more than their own rows. A table that the query reads names the
     patient in the column of ``privacy_unit``, spelled alike in all tables, or is declared public.
     The query is parsed and refused unless this can be shown of it: no LIMIT, no ROW_NUMBER, no
-    RANDOM(), no clock; GROUP BY, windows, DISTINCT, joins and subqueries only within a patient.
+    RANDOM(), no clock; GROUP BY, windows, DISTINCT, joins and subqueries only within a patient;
+    WITH at the beginning only; columns with their table (``table.column``) in a SELECT of several
+    tables or inside of another, and the patient not from the right side of a LEFT JOIN.
     Where ``privacy_unit.column`` is ``null``, it reads single rows of one table. What cannot be
     shown is written as a view and declared in ``patient_local``.
 

@@ -200,7 +200,7 @@ REFUSED = [
     (
         "SELECT s.pid, COUNT(*) AS n FROM stays s JOIN (SELECT l.* FROM stays s LEFT JOIN labs l "
         "ON l.pid = s.pid) q ON q.pid = s.pid GROUP BY s.pid",
-        r"l\.\*, which may hold another",
+        "may hold another pid",
         False,
     ),
     # An aggregate of columns around belongs to the SELECT around, and takes all of its rows.
@@ -269,7 +269,7 @@ REFUSED = [
     (
         "SELECT q.pid, COUNT(*) AS n FROM (SELECT w.*, s.pid FROM stays s CROSS JOIN wards w) q "
         "GROUP BY q.pid",
-        r"w\.\*, which may hold another",
+        "may hold another pid",
         True,
     ),
     (
@@ -284,7 +284,7 @@ REFUSED = [
         "a column without a name",
         True,
     ),
-    ("SELECT q.pid FROM (SELECT * FROM stays s, wards w) q", "of several tables", False),
+    ("SELECT q.pid FROM (SELECT * FROM stays s, wards w) q", "may hold another pid", False),
     ("SELECT s.*, s.pid FROM stays s", "or with two", False),
     ("SELECT pid, ward FROM stays WHERE rowid < 4", "where a row is stored", True),
     ("SELECT pid, datetime() AS t FROM stays", "function", False),

@@ -21,6 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from privacy.errors import ClustMixError, ConfigurationError, InputError
 from storage.cohorts import CohortReader
+from storage.columns import raw_text
 from storage.sources import Source, SqlSource
 
 IN_THE_VAULT = "zebra-secret-4711"
@@ -108,7 +109,7 @@ def test_selected_value_is_compared_and_never_part_of_the_query(database, value,
     assert found == [
         (ward, str(age))
         for age, ward in enumerate(WARDS)
-        if str({"ward": ward, "age": age}[column]) == str(value)
+        if raw_text({"ward": ward, "age": age}[column]) == raw_text(value)
     ]
 
 

@@ -26,6 +26,7 @@ from tasks.metrics.agreement import (
     CodedTable,
     association,
     association_scores,
+    cell_bounds,
     inner,
     mean_bound,
     noise_bound,
@@ -149,13 +150,7 @@ def _label_shares(
     alarm: float,
 ) -> _Comparison:
     first, second = (of_table[0].sum(axis=1) for of_table in shares)
-    bound = _bound(first, second, sizes, alarm)
-    return _Comparison(
-        name="label shares",
-        column=label_name,
-        distance=total_variation(first, second),
-        bound=bound,
-    )
+    return _nearest("label shares", label_name, first, second, sizes, alarm)
 
 
 def _columns(
@@ -164,48 +159,93 @@ def _columns(
     domain: EncodingDomain,
     alarm: float,
 ) -> Iterator[_Comparison]:
+    marginals = [[table.sum(axis=0) for table in of_table] for of_table in shares]
     for index, name in enumerate(domain.column_names):
         first, second = (of_table[index] for of_table in shares)
-        marginals = (first.sum(axis=0), second.sum(axis=0))
-        bound = _bound(*marginals, sizes, alarm)
-        yield _Comparison(
-            name="marginal",
-            column=name,
-            distance=total_variation(*marginals),
-            bound=bound,
-            unseen=_unseen(marginals[1], domain, index, bound),
+        yield _nearest(
+            "marginal",
+            name,
+            marginals[0][index],
+            marginals[1][index],
+            sizes,
+            alarm,
+            unseen=_unseen(marginals[1], domain, index, sizes, alarm),
         )
-        yield _Comparison(
-            name="marginal by label",
-            column=name,
-            distance=total_variation(first, second),
-            bound=_bound(first, second, sizes, alarm),
-        )
+        yield _nearest("marginal by label", name, first, second, sizes, alarm)
 
 
-def _bound(
+def _nearest(
+    name: str,
+    column: str,
+    first: NDArray[np.float64],
+    second: NDArray[np.float64],
+    sizes: tuple[int, int],
+    alarm: float,
+    unseen: tuple[str, ...] = (),
+) -> _Comparison:
+    """Compare two tables as a whole and cell by cell; tell the comparison nearer to its bound."""
+    bound, cells = _bounds(first, second, sizes, alarm)
+    apart = np.abs(first - second)
+    worst = np.unravel_index(np.argmax(apart / cells), apart.shape)
+    whole = (total_variation(first, second), bound)
+    single = (float(apart[worst]), float(cells[worst]))
+    distance, allowed = max(whole, single, key=lambda pair: pair[0] / pair[1])
+    return _Comparison(name=name, column=column, distance=distance, bound=allowed, unseen=unseen)
+
+
+def _bounds(
     first: NDArray[np.float64], second: NDArray[np.float64], sizes: tuple[int, int], alarm: float
-) -> float:
+) -> tuple[float, NDArray[np.float64]]:
+    """Bounds of the whole distance and of each cell, half of the alarms each."""
     pooled = (first * sizes[0] + second * sizes[1]) / sum(sizes)
-    return sampling_bound(pooled, n_first=sizes[0], n_second=sizes[1], alarm=alarm)
+    n_first, n_second = sizes
+    return (
+        sampling_bound(pooled, n_first=n_first, n_second=n_second, alarm=alarm / 2.0),
+        cell_bounds(pooled, n_first=n_first, n_second=n_second, alarm=alarm / 2.0),
+    )
 
 
 def _unseen(
-    marginal: NDArray[np.float64], domain: EncodingDomain, index: int, bound: float
+    marginals: Sequence[NDArray[np.float64]],
+    domain: EncodingDomain,
+    index: int,
+    sizes: tuple[int, int],
+    alarm: float,
 ) -> tuple[str, ...]:
-    """Name the smallest fault of its kind in a column, where it need not show in the marginal.
+    """Name the faults of a column that need not show in its marginal.
 
-    The distance that a fault makes is found but for sampling error, which the bound contains.
+    The distance that a fault makes is found but for sampling error, which the bounds contain.
     """
-    present = marginal[: len(marginal) - domain.has_missing[index]]
-    if len(present) < 2:
-        return ()
-    if domain.numeric[index]:
-        fault, made = "bins shifted by one", total_variation(present, np.roll(present, 1))
-    else:
-        largest = np.sort(present)[-2:]
-        fault, made = "its two largest levels exchanged", float(largest[1] - largest[0])
-    return (fault,) if made < 2.0 * bound else ()
+    own = marginals[index]
+    n_levels = len(own) - domain.has_missing[index]
+    there, largest = own[:n_levels], int(np.argmax(own[:n_levels]))
+    changed: dict[str, NDArray[np.float64]] = {}
+    if n_levels > 1:
+        moved = own.copy()
+        if domain.numeric[index]:
+            moved[:n_levels] = np.roll(there, 1)
+            changed["bins shifted by one"] = moved
+        else:
+            first, second = np.argsort(there)[-2:]
+            moved[[first, second]] = own[[second, first]]
+            changed["its two largest levels exchanged"] = moved
+    changed["a constant"] = np.eye(len(own))[largest]
+    if n_levels < len(own):
+        changed["missing as its largest level"] = np.append(there, 0.0)
+        changed["missing as its largest level"][largest] += own[-1]
+    if domain.n_columns <= _MANY_COLUMNS:
+        kind = (domain.n_codes, domain.has_missing, domain.numeric)
+        for other, name in enumerate(domain.column_names):
+            if other != index and all(of[other] == of[index] for of in kind):
+                changed[f"an exchange with {name}"] = marginals[other]
+
+    def shows(after: NDArray[np.float64]) -> bool:
+        bound, cells = _bounds(after, own, sizes, alarm)
+        return total_variation(after, own) >= 2.0 * bound or bool(
+            (np.abs(after - own) >= 2.0 * cells).any()
+        )
+
+    return tuple(fault for fault, after in changed.items() if not shows(after))
 
 
 def _by_label_together(

@@ -72,6 +72,19 @@ def sampling_bound(
     return mean + float(np.sqrt(inverse * np.log(1.0 / alarm) / 2.0))
 
 
+def cell_bounds(
+    shares: NDArray[np.float64], *, n_first: int, n_second: int, alarm: float
+) -> NDArray[np.float64]:
+    """Differences of single shares, one of which is exceeded with probability at most ``alarm``.
+
+    Empirical Bernstein bounds (Maurer and Pontil 2009) for every cell: finer than the distance of
+    the whole table where a fault moves one rare code.
+    """
+    inverse = 1.0 / n_first + 1.0 / n_second
+    tail = np.log(4.0 * shares.size / alarm)
+    return np.sqrt(2.0 * tail * shares * (1.0 - shares) * inverse) + 3.0 * tail * inverse
+
+
 def noise_bound(n_cells: int, *, noise_stddev: float, alarm: float) -> float:
     """Half the absolute sum of Gaussian noise that is exceeded with probability at most ``alarm``.
 

@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 
 def release(options: argparse.Namespace) -> int:
     """Make and publish one release."""
-    # Everything that a person can get wrong before a row is read is checked first: starting the
-    # orchestrator takes seconds.
-    from flows.site import load_site
     from storage.settings import load_settings
 
     settings = load_settings()
     progress = terminal.Progress(quiet=options.json)
+    orchestrator = _Orchestrator(settings)
+    # Everything that a person can get wrong before a row is read is checked while it starts.
+    from flows.site import load_site
+
     path, site = options.site, load_site(options.site)
     progress.waiting(f"looking for the table of {site.dataset}")
     try:
@@ -46,7 +47,7 @@ def release(options: argparse.Namespace) -> int:
         )
         request = _checked_request(path, site, settings, options)
     progress.title(site)
-    with _orchestrator(settings, progress):
+    with orchestrator.answering(progress):
         from flows.release import run_release
         from tasks.run import listen_to_stages
 
@@ -88,40 +89,48 @@ def _checked_request(
     return request
 
 
-@contextmanager
-def _orchestrator(settings: Settings, progress: terminal.Progress) -> Iterator[None]:
-    """Give the block Prefect and a server: the named one, this installation's, or one of its own.
+class _Orchestrator:
+    """Prefect and a server: the named one, this installation's, or one of this command's own.
 
-    While a server of its own starts, what every release needs is loaded.
+    A server of its own starts at once, in its own process; it ends with this one.
     """
-    from tasks.orchestrator import join_ready_server, start_server
-    from tasks.runtime import configure_prefect
 
-    joined = join_ready_server(settings)
-    # Prefect reads its environment once, when it is imported.
-    configure_prefect(settings)
-    server = start_server()
-    progress.note(f"{'joining' if joined else 'starting'} the orchestrator")
-    gc.disable()  # what modules make when they are loaded stays to the end
+    def __init__(self, settings: Settings) -> None:
+        from tasks.orchestrator import join_ready_server, start_server
+        from tasks.runtime import configure_prefect
 
-    if server is not None:
-        from tasks.expectation_suites import silent_great_expectations
+        gc.disable()  # what modules make when they are loaded stays to the end
+        self._joined = join_ready_server(settings)
+        # Prefect reads its environment once, when it is imported.
+        configure_prefect(settings)
+        self._server = start_server()
 
-        silent_great_expectations()
-    gc.enable()
-    with nullcontext() if server is None else server.answering():
-        yield
+    @contextmanager
+    def answering(self, progress: terminal.Progress) -> Iterator[None]:
+        """Load what every release needs while the server starts; then run the block."""
+        progress.note(f"{'joining' if self._joined else 'starting'} the orchestrator")
+        if self._server is not None:
+            from tasks.expectation_suites import silent_great_expectations
+
+            silent_great_expectations()
+        gc.freeze()
+        gc.enable()
+        with nullcontext() if self._server is None else self._server.answering():
+            yield
 
 
 def benchmark(options: argparse.Namespace) -> int:
     """Run the published analysis on public data."""
-    from flows.site import load_site
     from storage.settings import load_settings
+
+    settings = load_settings()
+    orchestrator = _Orchestrator(settings)
+    from flows.site import load_site
     from tasks.run import listen_to_stages
 
-    settings, site = load_settings(), load_site(options.site)
+    site = load_site(options.site)
     progress = terminal.Progress(quiet=options.json)
-    with _orchestrator(settings, progress):
+    with orchestrator.answering(progress):
         from flows.benchmark import benchmark_published
 
         with listen_to_stages(progress):

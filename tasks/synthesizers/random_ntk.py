@@ -137,6 +137,35 @@ class RandomNtkFeatures:
             [np.sqrt(self.skip_weight) * unit, np.sqrt(1.0 - self.skip_weight) * hidden], axis=1
         )
 
+    def pullback(self, x: NDArray[np.float64], slope: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the gradient by the records of a function with gradient `slope` by the features.
+
+        Parameters
+        ----------
+        x : (n, d)
+        slope : (n, n_features)
+
+        Returns
+        -------
+        array of shape (n, d)
+        """
+        unit = _unit_rows(x, np)
+        drive, directed = unit @ self.gates.T, unit @ self.directions.T
+        hidden = np.concatenate([np.maximum(drive, 0.0), np.where(drive > 0.0, directed, 0.0)], 1)
+        skip, random = np.split(_SHRINK * slope, [self.n_inputs], axis=1)
+        by_hidden = _unit_rows_pullback(hidden, np.sqrt(1.0 - self.skip_weight) * random)
+        relu, gated = np.split(np.where(np.tile(drive > 0.0, 2), by_hidden, 0.0), 2, axis=1)
+        by_unit = np.sqrt(self.skip_weight) * skip + relu @ self.gates + gated @ self.directions
+        return _unit_rows_pullback(x, by_unit)
+
+
+def _unit_rows_pullback(x: NDArray[np.float64], slope: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the gradient by x of a function with gradient `slope` by ``_unit_rows(x)``."""
+    unit = _unit_rows(x, np)
+    norm = np.sqrt(np.sum(x * x, axis=1, keepdims=True))
+    across = slope - unit * np.sum(unit * slope, axis=1, keepdims=True)
+    return np.where(norm > 0.0, across / np.where(norm > 0.0, norm, 1.0), 0.0)
+
 
 def _unit_rows(x: Any, xp: Any) -> Any:
     """Divide every row by its norm; a row of zeros stays zero and has derivative zero."""

@@ -16,18 +16,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
-from tasks.synthesizers.clustmix.kip import (
-    SupportSet,
-    moment_loss,
-    optimise,
-    psd_projection,
-)
+from tasks.synthesizers.clustmix.moment_kip import MomentLoss, descend
+from tasks.synthesizers.clustmix.support_set import OptimisedSupport, SupportSet, psd_projection
 from tasks.synthesizers.features import FeatureMap
 from tasks.synthesizers.random_ntk import RandomNtkFeatures
 
 LEARNING_RATE = 0.01
 """Adam step size in units of raw features, whose rows have norm at most one."""
+
+COMPILED_FROM = 1e11
+"""Multiplications from which a candidate is worth the seconds that jax takes to load and compile,
+and a GPU the way to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +108,54 @@ def adapt(candidate: Candidate) -> AdaptedSupport:
     -------
     Post-processing of released moments and released centres.
     """
-    optimised = optimise(
+    support = (_compiled if _multiplications(candidate) >= COMPILED_FROM else _direct)(
+        candidate
+    ).support
+    features = candidate.feature_map.hidden(np.asarray(support.points))
+    # Weights of kernel ridge regression on the support set, as in `kip.krr_weights`, in float64.
+    gram = features @ features.T + candidate.ridge * np.eye(len(features))
+    weights = features.T @ np.linalg.solve(gram, np.asarray(support.labels))
+    return AdaptedSupport(
+        points=np.asarray(support.points),
+        labels=np.asarray(support.labels),
+        weights=weights,
+    )
+
+
+def _multiplications(candidate: Candidate) -> float:
+    """Count the multiplications of all steps: the kernel, the second moment and the features."""
+    n_points, n_raw = candidate.start.shape
+    n_features, n_labels = candidate.training.cross.shape
+    kernel, moment = n_points**2 * n_features, n_features**2 * n_labels
+    return 3.0 * candidate.steps * (kernel + moment + n_points * n_raw * n_features)
+
+
+def _direct(candidate: Candidate) -> OptimisedSupport:
+    """Descend in numpy, by one thread: several would round as the machine has processors."""
+    loss = MomentLoss(
+        features=candidate.feature_map.hidden,
+        start=candidate.start,
+        second=candidate.training.second,
+        cross=candidate.training.cross,
+        alpha=candidate.alpha,
+        ridge=candidate.ridge,
+    )
+    with threadpool_limits(1, user_api="blas"):
+        return descend(
+            loss,
+            SupportSet(candidate.start, candidate.start_labels),
+            steps=candidate.steps,
+            learning_rate=LEARNING_RATE,
+            box=candidate.box,
+        )
+
+
+def _compiled(candidate: Candidate) -> OptimisedSupport:
+    """Descend as one compiled program, on the GPU of the process where it has one."""
+    # Imported here: jax takes seconds to load.
+    from tasks.synthesizers.clustmix.kip import optimise
+
+    return optimise(
         _loss(*_recipe(candidate.feature_map.hidden)),
         SupportSet(candidate.start, candidate.start_labels),
         (
@@ -122,16 +170,6 @@ def adapt(candidate: Candidate) -> AdaptedSupport:
         lower=-candidate.box,
         upper=candidate.box,
         learn_labels=True,
-    )
-    support = optimised.support
-    features = candidate.feature_map.hidden(np.asarray(support.points))
-    # Weights of kernel ridge regression on the support set, as in `kip.krr_weights`, in float64.
-    gram = features @ features.T + candidate.ridge * np.eye(len(features))
-    weights = features.T @ np.linalg.solve(gram, np.asarray(support.labels))
-    return AdaptedSupport(
-        points=np.asarray(support.points),
-        labels=np.asarray(support.labels),
-        weights=weights,
     )
 
 
@@ -148,6 +186,8 @@ def _recipe(features: RandomNtkFeatures) -> tuple[int, int, float, int]:
 @lru_cache(maxsize=4)
 def _loss(n_inputs: int, n_random: int, skip_weight: float, public_seed: int) -> Callable[..., Any]:
     """One loss object per feature map in each process, so that jax compiles it there once."""
+    from tasks.synthesizers.clustmix.kip import moment_loss
+
     features = RandomNtkFeatures.draw(
         n_inputs=n_inputs, n_random=n_random, skip_weight=skip_weight, public_seed=public_seed
     )

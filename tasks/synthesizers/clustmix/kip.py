@@ -3,6 +3,8 @@
 The published algorithm compares predictions with the raw rows (`raw_loss`). The same loss can be
 written so that the rows enter only through two moments of a finite feature map (`moment_loss`);
 once those moments are released with noise, every step here is post-processing and costs nothing.
+Everything here is compiled by jax; `tasks.synthesizers.clustmix.moment_kip` has the moment loss in
+numpy for what is too small to be worth that.
 
 References
 ----------
@@ -13,7 +15,6 @@ Nguyen, Chen and Lee (2020), "Dataset meta-learning from kernel ridge-regression
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -24,41 +25,10 @@ import optax
 from jax.scipy.linalg import cho_factor, cho_solve
 from numpy.typing import ArrayLike, NDArray
 
+from tasks.synthesizers.clustmix.support_set import OptimisedSupport, SupportSet
+
 Array: TypeAlias = jax.Array
 Loss: TypeAlias = Callable[..., Array]
-
-
-class SupportSet(NamedTuple):
-    """Inducing points and their label vectors.
-
-    Attributes
-    ----------
-    points : array of shape (s, d)
-    labels : array of shape (s, C)
-    """
-
-    points: Any
-    labels: Any
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OptimisedSupport:
-    """Outcome of `optimise`.
-
-    Attributes
-    ----------
-    support
-        Support set with the lowest loss seen, as float64 numpy arrays.
-    start_loss, loss
-        Loss at the start and at `support`. They are private where the loss reads raw rows.
-    steps_taken
-        Number of Adam steps.
-    """
-
-    support: SupportSet
-    start_loss: float
-    loss: float
-    steps_taken: int
 
 
 def centred_one_hot(labels: NDArray[np.integer[Any]], n_classes: int) -> NDArray[np.float64]:
@@ -199,35 +169,6 @@ def krr_weights(support_features: Any, support_labels: Any, ridge: float) -> Arr
 def _ridge_solve(gram: Array, labels: Array, ridge: float) -> Array:
     factor = cho_factor(gram + ridge * jnp.eye(gram.shape[0], dtype=gram.dtype), lower=True)
     return cho_solve(factor, labels)
-
-
-def psd_projection(noisy_second_moment: NDArray[Any], ridge: float) -> NDArray[np.float64]:
-    """Nearest positive semi-definite matrix (Frobenius norm), plus ``ridge`` times the identity.
-
-    The spectral norm of the mirrored noise of standard deviation sigma on an (m, m) matrix is
-    about ``2 sigma sqrt(m)``, hence the usual choice of `ridge`.
-
-    Parameters
-    ----------
-    noisy_second_moment : (m, m)
-        Symmetrised before the projection.
-    ridge
-        At least 0.
-
-    Raises
-    ------
-    ValueError
-        If the matrix is not square or the ridge is negative.
-    """
-    noisy = np.asarray(noisy_second_moment, dtype=np.float64)
-    if noisy.ndim != 2 or noisy.shape[0] != noisy.shape[1]:
-        raise ValueError(f"expected a square matrix, found shape {noisy.shape}")
-    if not ridge >= 0.0:
-        raise ValueError(f"expected a ridge of 0 or more, found {ridge}")
-    values, vectors = np.linalg.eigh((noisy + noisy.T) / 2.0)
-    root = vectors * np.sqrt(np.maximum(values, 0.0))
-    projected: NDArray[np.float64] = root @ root.T + ridge * np.eye(len(noisy))
-    return projected
 
 
 def optimise(

@@ -21,6 +21,7 @@ from privacy.parameters import Guarantee
 from tasks.synthesizers import statistics
 from tasks.synthesizers.base import Released, Stage
 from tasks.synthesizers.cells import Cells
+from tasks.synthesizers.clustmix import adaptation
 from tasks.synthesizers.clustmix import noise_calibration as calibration
 from tasks.synthesizers.clustmix.config import PUBLIC_SEED, ClustMixConfig
 from tasks.synthesizers.clustmix.constrained_gmm import fit_round
@@ -149,9 +150,6 @@ class ClustMix:
         return {**_cells_to_arrays(cells), "cell_sizes": sizes, "cell_marginals": marginals}
 
     def _kip(self, curator: Curator, released: Released) -> Released:
-        # Imported here: jax takes seconds to load, and a plan or a sample does not need it.
-        from tasks.synthesizers.clustmix import adaptation
-
         feature_map, config = self._feature_map, self.config
         m = feature_map.n_features
         upper = curator.release(

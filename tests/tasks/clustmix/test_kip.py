@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from tasks.synthesizers.clustmix.kip import (
-    SupportSet,
     centred_one_hot,
     krr_weights,
     moment_loss,
     optimise,
-    psd_projection,
     raw_loss,
     z_score,
 )
+from tasks.synthesizers.clustmix.moment_kip import MomentLoss, descend
 from tasks.synthesizers.clustmix.ntk import FullyConnectedNtk
+from tasks.synthesizers.clustmix.support_set import SupportSet, psd_projection
 from tasks.synthesizers.random_ntk import RandomNtkFeatures
 
 
@@ -275,3 +275,56 @@ def test_label_vectors_and_z_scores():
     np.testing.assert_allclose(norms, np.sqrt(1 - 1 / 4))
     scored = z_score(np.array([[1.0, 4.0]]), centre=np.array([0.0, 2.0]), spread=np.array([2.0, 1]))
     np.testing.assert_allclose(scored, [[0.5, 2.0]])
+
+
+def direct_loss(toy, **changes):
+    settings = {
+        "features": toy["features"],
+        "start": toy["start"].points,
+        "second": toy["second"] / 300,
+        "cross": toy["cross"] / 300,
+        "alpha": 0.3,
+        "ridge": 1e-3,
+    }
+    return MomentLoss(**settings | changes)
+
+
+def test_the_gradient_in_numpy_is_that_of_jax(toy):
+    direct = direct_loss(toy)
+    compiled = partial(moment_loss, features=toy["features"], alpha=0.3, ridge=1e-3)
+    with jax.enable_x64(True):
+        support = random_support(5, toy)
+        # A point at the origin has no direction: its features and their derivative are zero.
+        support = support._replace(points=support.points.at[3].set(0.0))
+        data = (jnp.asarray(direct.start), jnp.asarray(direct.second), jnp.asarray(direct.cross))
+        expected, slope = value_and_slope(compiled)(support, *data)
+        value, found = direct.value_and_gradient(SupportSet(*map(np.asarray, support)))
+        np.testing.assert_allclose(value, expected, rtol=1e-10)
+        np.testing.assert_allclose(found.points, slope.points, rtol=1e-8, atol=1e-11)
+        np.testing.assert_allclose(found.labels, slope.labels, rtol=1e-8, atol=1e-11)
+
+
+def test_the_descent_in_numpy_is_that_of_jax(toy):
+    settings = {"steps": 40, "learning_rate": 0.03}
+    direct = descend(direct_loss(toy, alpha=0.0), toy["start"], box=0.4, **settings)
+    compiled = moment_problem(toy, learn_labels=True, lower=-0.4, upper=0.4, **settings)
+    assert np.abs(direct.support.points).max() == 0.4
+    np.testing.assert_allclose(direct.loss, compiled.loss, rtol=1e-9)
+    np.testing.assert_allclose(direct.start_loss, compiled.start_loss, rtol=1e-9)
+    np.testing.assert_allclose(direct.support.points, compiled.support.points, atol=1e-7)
+    np.testing.assert_allclose(direct.support.labels, compiled.support.labels, atol=1e-7)
+    assert direct.steps_taken == compiled.steps_taken == 40
+
+
+def test_the_descent_in_numpy_ends_where_the_loss_is_not_finite(toy):
+    broken = direct_loss(toy, cross=np.full_like(toy["cross"], np.nan))
+    result = descend(broken, toy["start"], steps=9, learning_rate=0.03, box=1.0)
+    assert result.steps_taken == 0
+    np.testing.assert_array_equal(result.support.points, toy["start"].points)
+
+
+@pytest.mark.parametrize("change", [{"steps": 0}, {"learning_rate": 0.0}, {"box": 0.0}])
+def test_the_descent_in_numpy_refuses_bad_parameters(toy, change):
+    settings = {"steps": 9, "learning_rate": 0.03, "box": 1.0} | change
+    with pytest.raises(ValueError, match="expected"):
+        descend(direct_loss(toy), toy["start"], **settings)

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from tasks.synthesizers.clustmix import adaptation
 from tasks.synthesizers.clustmix.adaptation import (
     AdaptedSupport,
     Candidate,
@@ -69,7 +70,11 @@ def test_support_starts_at_released_centres_never_at_unused_cells(small):
     np.testing.assert_array_equal(points, again)
 
 
-def test_kip_lowers_the_loss_and_its_weights_are_those_of_the_support(small):
+@pytest.mark.parametrize("compiled_from", [0.0, adaptation.COMPILED_FROM])
+def test_kip_lowers_the_loss_and_its_weights_are_those_of_the_support(
+    small, compiled_from, monkeypatch
+):
+    monkeypatch.setattr(adaptation, "COMPILED_FROM", compiled_from)
     rng = np.random.default_rng(0)
     codes = np.column_stack([rng.integers(0, n, 500) for n in small.domain.n_codes])
     label = codes[:, 1]

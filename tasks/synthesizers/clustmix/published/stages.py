@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from tasks.synthesizers.clustmix.kip import (
     Loss,
-    SupportSet,
     centred_one_hot,
     optimise,
     raw_loss,
@@ -27,6 +26,7 @@ from tasks.synthesizers.clustmix.ntk import FullyConnectedNtk
 from tasks.synthesizers.clustmix.published.config import PublishedConfig
 from tasks.synthesizers.clustmix.published.constrained_gmm import cluster_means, constrained_gmm
 from tasks.synthesizers.clustmix.published.noise import noise_sigma
+from tasks.synthesizers.clustmix.support_set import SupportSet
 
 # Weight and bias scale of the network behind the kernel, as in the KIP reference implementation.
 _WEIGHT_STD = math.sqrt(2.0)

@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -108,10 +109,11 @@ class _Orchestrator:
     @contextmanager
     def answering(self, progress: terminal.Progress) -> Iterator[None]:
         """Load what every release needs while the server starts; then run the block."""
+        from tasks.expectation_suites import silent_great_expectations
+
         progress.note(f"{'joining' if self._joined else 'starting'} the orchestrator")
         if self._server is not None:
-            from tasks.expectation_suites import silent_great_expectations
-
+            import_module("flows.release")
             silent_great_expectations()
         gc.freeze()
         gc.enable()

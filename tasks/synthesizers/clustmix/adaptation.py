@@ -108,9 +108,8 @@ def adapt(candidate: Candidate) -> AdaptedSupport:
     -------
     Post-processing of released moments and released centres.
     """
-    support = (_compiled if _multiplications(candidate) >= COMPILED_FROM else _direct)(
-        candidate
-    ).support
+    is_large = _multiplications(candidate) >= COMPILED_FROM
+    support = (_compiled(candidate) if is_large else _direct(candidate)).support
     features = candidate.feature_map.hidden(np.asarray(support.points))
     # Weights of kernel ridge regression on the support set, as in `kip.krr_weights`, in float64.
     gram = features @ features.T + candidate.ridge * np.eye(len(features))
@@ -126,8 +125,9 @@ def _multiplications(candidate: Candidate) -> float:
     """Count the multiplications of all steps: the kernel, the second moment and the features."""
     n_points, n_raw = candidate.start.shape
     n_features, n_labels = candidate.training.cross.shape
-    kernel, moment = n_points**2 * n_features, n_features**2 * n_labels
-    return 3.0 * candidate.steps * (kernel + moment + n_points * n_raw * n_features)
+    per_step = n_points**2 * n_features + n_features**2 * n_labels
+    per_step += n_points * n_raw * n_features
+    return 3.0 * candidate.steps * float(per_step)
 
 
 def _direct(candidate: Candidate) -> OptimisedSupport:

@@ -27,7 +27,7 @@ from tasks.synthesizers.marginals import (
 _RAKING_POINTS_LOG2 = 11
 """Binary logarithm of the number of factors over which the tilted marginals are matched."""
 
-_ROWS_AT_ONCE = 4_096
+_ROWS_AT_ONCE = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

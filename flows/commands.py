@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from flows.request import SiteRequest
     from flows.site import SiteFile
     from storage.settings import Settings
+    from tasks.orchestrator import OwnServer
 
 
 def release(options: argparse.Namespace) -> int:
@@ -93,30 +94,41 @@ def _checked_request(
 class _Orchestrator:
     """Prefect and a server: the named one, this installation's, or one of this command's own.
 
-    A server of its own starts at once, in its own process; it ends with this one.
+    A server of its own starts at once, in its own process, and ends with this one. Where Prefect
+    is loaded already, in a notebook say, there is nothing to hasten.
     """
 
     def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._server: OwnServer | None = None
+        self._joined = self._hastened = False
+        if "prefect" not in sys.modules:
+            self._hastened = True
+            gc.disable()  # what modules make when they are loaded stays to the end
+            self._prepare()
+
+    def _prepare(self) -> None:
         from tasks.orchestrator import join_ready_server, start_server
         from tasks.runtime import configure_prefect
 
-        gc.disable()  # what modules make when they are loaded stays to the end
-        self._joined = join_ready_server(settings)
+        self._joined = join_ready_server(self._settings)
         # Prefect reads its environment once, when it is imported.
-        configure_prefect(settings)
+        configure_prefect(self._settings)
         self._server = start_server()
 
     @contextmanager
     def answering(self, progress: terminal.Progress) -> Iterator[None]:
         """Load what every release needs while the server starts; then run the block."""
-        from tasks.expectation_suites import silent_great_expectations
-
+        if not self._hastened:
+            self._prepare()
         progress.note(f"{'joining' if self._joined else 'starting'} the orchestrator")
-        if self._server is not None:
+        if self._hastened:
+            from tasks.expectation_suites import silent_great_expectations
+
             import_module("flows.release")
             silent_great_expectations()
-        gc.freeze()
-        gc.enable()
+            gc.freeze()
+            gc.enable()
         with nullcontext() if self._server is None else self._server.answering():
             yield
 

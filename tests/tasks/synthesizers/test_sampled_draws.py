@@ -29,12 +29,13 @@ class NoNoise:
 
 
 def sampled_counts(rows, *, coins):
-    """Weighted number of the sampled patients of each label."""
+    """Weighted number of the sampled patients of each label; each row is cut to the grid."""
+    grid = np.trunc(rows.weight * SCALE)
     counts = [
-        np.bincount(rows.label[index], weights=rows.weight[index], minlength=2)
+        np.bincount(rows.label[index], weights=grid[index], minlength=2)
         for index in coins.rows(rows)
     ]
-    return np.trunc(np.array(counts) * SCALE).astype(np.int64)
+    return np.array(counts).astype(np.int64)
 
 
 def label_counts(rows):

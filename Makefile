@@ -45,14 +45,15 @@ server: $(STAMP) ## Start every part of an installation on this machine and prin
 server-stop: $(STAMP) ## Stop what `make server` has started
 	@$(BIN)/clustmix server stop
 
-# One process more than there are processors: some tests wait for servers and workers.
-PARALLEL := -n $$(( $$(nproc) + 1 )) --dist loadfile
+# By file, in the order of pyproject.toml.
+PARALLEL := --dist loadfile --no-loadscope-reorder -n
 
 test: $(STAMP) ## Run the tests
-	@$(BIN)/python -m pytest -q $(PARALLEL)
+	@$(BIN)/python -m pytest -q $(PARALLEL) $$(nproc)
 
+# One process more than there are processors: these tests wait for servers and workers.
 integration: $(STAMP) ## Test against a real orchestrator, and watch whole runs from outside
-	@$(BIN)/python -m pytest -q $(PARALLEL) -m integration tests
+	@$(BIN)/python -m pytest -q $(PARALLEL) $$(( $$(nproc) + 1 )) -m integration tests
 
 audit: $(STAMP) ## Attack every method for about twenty minutes; numbers and plot in audit-output
 	@$(BIN)/python -m pytest -q -m audit tests/audit

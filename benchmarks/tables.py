@@ -6,6 +6,8 @@ the key ``like`` is the site file of that name with other values for the keys th
 
 from __future__ import annotations
 
+import copy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +43,14 @@ def site_document(name: str) -> dict[str, Any]:
     path = next((path for folder in SITES if (path := folder / f"{name}.yaml").is_file()), None)
     if path is None:
         raise ValueError(f"expected a site file of {SITES[0]} or {SITES[1]}, found {name!r}")
-    document: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    document: dict[str, Any] = copy.deepcopy(_parsed(path))
     other = document.pop("like", None)
     return document if other is None else {**site_document(other), **document}
+
+
+@cache
+def _parsed(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
 def with_method(document: dict[str, Any], kind: str) -> dict[str, Any]:

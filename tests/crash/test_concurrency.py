@@ -5,7 +5,10 @@ from collections import Counter
 
 import forced_installation as forced
 import psutil
+import pytest
 from forced_release import Pause
+
+pytestmark = pytest.mark.integration
 
 
 def test_eight_identical_requests_draw_each_statistic_once(tmp_path):

@@ -15,6 +15,9 @@ from storage.keys import KeyStore
 from storage.ledger_db import LedgerDatabase, Reservation
 from storage.releases import verify_bundle
 
+pytestmark = pytest.mark.integration
+
+
 STOPPED_ID = "r-20250101-0badcafe"
 SMALL_DPGM = {
     "kind": "dpgm",
@@ -60,17 +63,7 @@ def draws_in(path):
     return Counter(json.loads(line)["statistic"] for line in lines)
 
 
-MANY = ("clustering", "train-03-of-03", "seal")  # between points that are tried each time
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "point",
-    [
-        pytest.param(point, marks=pytest.mark.integration) if point in MANY else point
-        for point in POINTS
-    ],
-)
+@pytest.mark.parametrize("point", POINTS)
 def test_next_run_goes_on_and_draws_the_rest(forkserver, site, tmp_path, monkeypatch, point):
     environment, draws = made.environment_of(tmp_path), tmp_path / "draws.jsonl"
     process = forkserver.Process(

@@ -21,6 +21,8 @@ from storage.settings import load_settings
 from tasks.run import Site
 from tasks.runtime import Failed, guarded_call, private_log_directory
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.mark.parametrize(
     ("place", "state"),

@@ -26,6 +26,9 @@ from storage.keys import KeyStore
 from storage.ledger_db import LedgerDatabase
 from storage.releases import verify_bundle
 
+pytestmark = pytest.mark.integration
+
+
 KILLED_ID = "r-20250101-0badcafe"
 
 # Where the run dies, what its entry was then, and what the next run makes of it.

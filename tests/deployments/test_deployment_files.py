@@ -350,7 +350,7 @@ def test_command_that_lists_the_packages_of_an_image_lists_the_locked_ones() -> 
     assert missing <= {"async-timeout"}
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_databases_are_two_whose_roles_reach_no_further() -> None:
     if reason := postgres_server._reason_to_skip():
         pytest.skip(reason)

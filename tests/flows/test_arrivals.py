@@ -368,7 +368,7 @@ def environment_of(settings):
     }
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_scan_that_stops_anywhere_loses_nothing_and_accepts_nothing_twice(tmp_path):
     """A scan of two tables and a forgery dies, or finds the disk full, before each of its steps."""
     program = REPOSITORY / "tests" / "tasks" / "importable" / "landed_tables.py"

@@ -16,6 +16,9 @@ from storage.refs import ReleaseRef
 from storage.releases import ReleaseStore
 from tasks.reporting.guarantee import PUBLISHED_MARKER
 
+pytestmark = pytest.mark.integration
+
+
 HOME = Path(os.environ["PREFECT_HOME"]).parent
 SITE = Path(__file__).parents[2] / "deployments" / "sites" / "breast-cancer.yaml"
 

@@ -31,6 +31,9 @@ from tasks.synthesizers.base import measure
 from tasks.synthesizers.clustmix import adaptation
 from tasks.synthesizers.curator import Curator, InProcessCompute
 
+pytestmark = pytest.mark.integration
+
+
 RELEASE_ID = "r-20250101-00c0ffee"
 METHOD = {
     **made.SMALL_CLUSTMIX,
@@ -138,7 +141,6 @@ def parquet_site(tmp_path_factory):
     return made.write_site(folder, method=METHOD, source=source)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dask_workers", [pytest.param(1, marks=pytest.mark.soak), 2])
 def test_files_are_the_same_bytes_where_workers_were_killed(
     run_with, parquet_site, tmp_path, dask_workers
@@ -155,7 +157,7 @@ def test_files_are_the_same_bytes_where_workers_were_killed(
 @pytest.mark.parametrize(
     "dask_workers",
     [
-        pytest.param(2, marks=pytest.mark.integration),
+        2,
         *(pytest.param(n, marks=pytest.mark.soak) for n in (1, 4)),
     ],
 )
@@ -175,7 +177,7 @@ def test_other_randomness_gives_other_files(run_with):
     assert one.files["schema.json"] == other.files["schema.json"]
 
 
-@pytest.mark.parametrize("dask_workers", [0, pytest.param(2, marks=pytest.mark.integration)])
+@pytest.mark.parametrize("dask_workers", [0, 2])
 def test_released_arrays_are_those_of_the_serial_reference(run_with, site, dask_workers):
     kept = run_with(dask_workers=dask_workers)
     job = load_job(SiteRequest(site_file=str(site), dataset="made-up"), load_settings())

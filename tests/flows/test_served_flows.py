@@ -26,6 +26,8 @@ from tasks import publish_steps
 from tasks.orchestrator import refuse_unsafe_orchestrator
 from tasks.run import Site
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture
 def installation(tmp_path, monkeypatch):

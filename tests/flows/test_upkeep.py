@@ -263,7 +263,7 @@ def add_deployment(client, name, *, tags=("clustmix",), active=True):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_run_that_did_not_start_is_missed_once(server, monkeypatch):
     from prefect.states import Running, Scheduled
 
@@ -299,7 +299,7 @@ def test_a_run_that_did_not_start_is_missed_once(server, monkeypatch):
         assert missed_runs(Memory(), client, now=tomorrow).events == ()
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_the_server_knows_which_runs_wait(server, site, monkeypatch):
     for name, value in server.items():
         monkeypatch.setenv(name, value)

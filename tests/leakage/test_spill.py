@@ -22,6 +22,9 @@ from private_arrays import CANARY, N_BYTES, core_limits, private_array
 from storage.workspace import PrivateWorkspace, purge_abandoned
 from tasks.cluster import local_cluster
 
+pytestmark = pytest.mark.integration
+
+
 N_ARRAYS = 12
 
 

@@ -17,6 +17,9 @@ from privacy.errors import LedgerError
 from privacy.ledger import Caps, EntryState
 from storage.ledger_db import LedgerDatabase
 
+pytestmark = pytest.mark.integration
+
+
 WIDE = Caps(lifetime_rho=Decimal(1000))
 
 

@@ -33,6 +33,8 @@ from tasks.cluster import connect, local_cluster
 from tasks.compute import DaskExecutor
 from tasks.runtime import PipelineError
 
+pytestmark = pytest.mark.integration
+
 
 def http_status(port: int, path: str) -> int | None:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
@@ -120,7 +122,7 @@ def test_the_run_ends_where_no_worker_is_left(tmp_path, monkeypatch) -> None:
             executor.map(square, [3])
 
 
-@pytest.mark.parametrize("n_workers", [pytest.param(1, marks=pytest.mark.integration), 2])
+@pytest.mark.parametrize("n_workers", [1, 2])
 def test_what_a_killed_worker_was_at_is_computed_again(tmp_path, n_workers) -> None:
     shards = [tmp_path / f"{number}.npy" for number in range(5)]
     for number, shard in enumerate(shards):

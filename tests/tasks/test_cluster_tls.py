@@ -20,6 +20,8 @@ from tasks.cluster import connect
 from tasks.cluster_certificates import MAX_DAYS, ROLES, make_certificates
 from tasks.compute import DaskExecutor
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -184,13 +186,7 @@ SAFE_MEMORY = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if "spills" in name else pytest.param(name, marks=pytest.mark.integration)
-        for name in UNSAFE
-    ],
-)
+@pytest.mark.parametrize("name", UNSAFE)
 def test_unsafe_cluster_is_refused_by_the_setting(tmp_path, name) -> None:
     options, message = UNSAFE[name]
     memory = {} if "spills" in name else SAFE_MEMORY

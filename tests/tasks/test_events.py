@@ -45,7 +45,7 @@ def until(condition, *, seconds=20):
     return condition()
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_an_event_is_on_the_server_and_is_recorded_once(served):
     assert orchestrator_is_served()
     event = PublicEvent("release.published", PUBLISHED.resource_id, PUBLISHED.payload, uuid4())
@@ -58,7 +58,7 @@ def test_an_event_is_on_the_server_and_is_recorded_once(served):
     assert found["resource"]["prefect.resource.name"] == "r-20261121-0a1b2c3d"
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_more_events_than_one_request_takes(served):
     many = [PublicEvent("release.revoked", f"clustmix.release.r-{i}", {}) for i in range(130)]
     emit(many)
@@ -72,7 +72,7 @@ def test_more_events_than_one_request_takes(served):
         assert until(lambda: count() == 130)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_wrong_password_is_a_refusal(served, monkeypatch):
     monkeypatch.setenv("PREFECT_API_AUTH_STRING", "operator:wrong")
     with pytest.raises(OrchestratorError) as caught:

@@ -33,7 +33,7 @@ from tasks.ingest_steps import N_STRETCHES, ingest
 from tasks.run import ReleaseJob
 from tasks.shards import load_shard
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(autouse=True)

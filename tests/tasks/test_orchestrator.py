@@ -17,6 +17,9 @@ from tasks.server_ports import free_port
 from tasks.server_processes import Part
 from tasks.server_record import ServerRecord, write_record
 
+pytestmark = pytest.mark.integration
+
+
 COMMAND = """
 import sys
 from pathlib import Path

@@ -244,7 +244,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_secret_in_a_step_and_on_a_worker_reaches_no_record(tmp_path) -> None:
     script = tmp_path / "canary_run.py"
     script.write_text(CANARY_RUN, encoding="utf-8")

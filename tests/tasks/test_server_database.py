@@ -24,6 +24,9 @@ from tasks.server_database import (
 from tasks.server_ports import HOST, free_port
 from tasks.server_processes import ServerError
 
+pytestmark = pytest.mark.integration
+
+
 PASSWORD = "CANARY-password"  # noqa: S105 -- of a server that ends with the tests
 
 

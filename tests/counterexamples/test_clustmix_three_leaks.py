@@ -93,6 +93,7 @@ def test_flip_exceeds_the_claim():
     assert flip_delta() == pytest.approx(0.62, abs=0.005)
 
 
+@pytest.mark.integration
 def test_flip_is_caught_by_running_it():
     n_runs = 100
     hits, alarms = (
@@ -144,6 +145,7 @@ def test_size_exceeds_the_claim():
     assert size_delta() == pytest.approx(0.49, abs=0.005)
 
 
+@pytest.mark.integration
 def test_size_is_caught_by_running_it():
     n_runs, rng = 300, np.random.default_rng(2)
     radius = best_radius(wide_law(LEAST), wide_law(LEAST + 1))
@@ -157,6 +159,7 @@ def test_size_is_caught_by_running_it():
 # --- C3: the number of synthetic rows is an exact count -------------------------------------------
 
 
+@pytest.mark.integration
 def test_count_is_caught_by_running_it():
     # Two clusters of LEAST rows, or one record fewer and one cluster.
     n_runs = 40
@@ -275,6 +278,7 @@ def test_proven_draws_have_the_shapes_and_noise_of_the_plan(pair):
         ]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("pair", PAIRS)
 def test_proven_form_is_not_caught_by_running_it(pair):
     n_runs = 60
@@ -292,6 +296,7 @@ def test_proven_form_is_not_caught_by_running_it(pair):
         assert measured_delta(hits, alarms, n_runs) <= DELTA
 
 
+@pytest.mark.integration
 def test_same_attack_finds_a_budget_that_is_too_large():
     n_runs, scores = 60, []
     for table, first_seed in zip(PAIRS["count"], (100, 900), strict=True):

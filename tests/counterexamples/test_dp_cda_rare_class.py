@@ -166,6 +166,7 @@ def test_published_analysis_at_the_true_rate_would_not_claim_it():
     assert claim > 8.1
 
 
+@pytest.mark.integration
 def test_published_algorithm_is_caught_by_running_it():
     rng = np.random.default_rng(20)
     present, absent = (
@@ -222,6 +223,7 @@ def test_proven_form_keeps_its_claim_on_the_same_pair(calibrated):
     assert 0.9 < found <= claim <= 1.0
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("n_members", [2, 40])
 def test_proven_form_is_not_caught_by_running_it(n_members, calibrated):
     # However small the class: the rate is public. The attacker is even told all other records'

@@ -206,6 +206,7 @@ def test_published_algorithm_exceeds_its_claim(share, at_least, noise):
     assert published_lower_bound(share, noise) >= at_least > 2 * CLAIM
 
 
+@pytest.mark.integration
 def test_published_algorithm_is_caught_by_running_it(noise):
     share, rng = 0.01, np.random.default_rng(30)
     law = {"rate": RATE / share, "noise": math.sqrt(2) * noise}
@@ -244,6 +245,7 @@ def proven_noise():
     return high
 
 
+@pytest.mark.integration
 def test_proven_form_keeps_its_claim_on_the_same_pair(proven_noise):
     # The share of the cluster enters nowhere: every model makes the same public iterations.
     law = {"share": 1.0, "rate": RATE, "noise": proven_noise, "interval": 5e-5}
@@ -256,6 +258,7 @@ def test_proven_form_keeps_its_claim_on_the_same_pair(proven_noise):
     assert claim < opposite <= replaced.epsilon(delta=DELTA)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("n_members", [1, 20])
 def test_proven_form_is_not_caught_by_running_it(n_members, proven_noise):
     rng, law = np.random.default_rng(31), {"rate": RATE, "noise": proven_noise}

@@ -173,6 +173,7 @@ def test_example_of_the_environment_holds_no_secret() -> None:
         assert value == "" or name.endswith("_FOLDER"), name
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("service", OURS)
 def test_command_is_understood_by_its_program(service: str) -> None:
     program, *arguments = SERVICES[service]["command"]

@@ -588,6 +588,7 @@ def test_a_bad_site_file_starts_no_orchestrator(tmp_path):
     assert not (tmp_path / "home" / "ledger.sqlite").exists()
 
 
+@pytest.mark.integration
 def test_a_release_in_a_process_of_its_own(tmp_path):
     source = tmp_path / "cohort.csv"
     table().to_csv(source, index=False)

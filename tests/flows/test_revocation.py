@@ -199,6 +199,7 @@ def in_a_process(forkserver, target, *arguments):
     return process.exitcode
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("place", ["replace", "transition", "fsync"])
 def test_killed_in_any_place_no_entry_is_revoked_and_unlisted(
     forkserver, installation, site, entry, officer, place

@@ -328,6 +328,7 @@ def until(condition, *, seconds=60):
         time.sleep(0.1)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_between_two_looks(site, tmp_path, environment, number):
     log = tmp_path / "log"
@@ -340,6 +341,7 @@ def test_a_signal_ends_it_between_two_looks(site, tmp_path, environment, number)
     assert not a_watcher_runs(site.settings)
 
 
+@pytest.mark.integration
 def test_there_is_one_watcher(site, tmp_path, environment, capsys):
     with watching(environment, tmp_path / "log"):
         assert main(["watch", "--once"]) == 2

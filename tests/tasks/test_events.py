@@ -106,6 +106,7 @@ def test_a_server_that_cannot_is_away_as_well(monkeypatch, status):
             emit([PUBLISHED])
 
 
+@pytest.mark.integration
 def test_a_server_that_never_answers_is_given_up(monkeypatch):
     monkeypatch.setattr(events, "TIMEOUT_SECONDS", 0.5)
     with silent_server(None) as address:

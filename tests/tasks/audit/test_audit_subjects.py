@@ -43,6 +43,7 @@ def test_every_proven_method_of_the_registry_has_a_subject():
     assert {subject.name for subject in SUBJECTS} == {*audited_methods(), NOISE}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("name", "epsilon", "runs"),
     [pytest.param(*one, marks=() if one in QUICK else pytest.mark.integration) for one in AUDITS],
@@ -63,12 +64,14 @@ def test_nothing_above_the_claim_of_a_proven_method(name, epsilon, runs):
         assert found.audited_mu > 0.0
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("mechanism", REPAIRED, ids=lambda mechanism: mechanism.name)
 def test_nothing_above_the_claim_of_a_repaired_mechanism(mechanism):
     found = mechanism.audit(runs=mechanism.runs, confidence=CONFIDENCE)
     assert found.verdict == WITHIN, found.to_dict()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("mechanism", BROKEN, ids=lambda mechanism: mechanism.name)
 def test_every_planted_flaw_is_found(mechanism):
     # The bounds are four or more of their standard deviations above the claim on average.

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from benchmarks.clustering_accuracy import clustering_accuracy
 from benchmarks.results import (
     IN_PROCESS,
     RESULTS,
@@ -35,7 +36,6 @@ from privacy.parameters import Adjacency
 from privacy.randomness import OperatingSystemNoise
 from storage.idx_files import read_idx
 from storage.image_datasets import find_images
-from tasks.metrics.clustering_accuracy import clustering_accuracy
 from tasks.synthesizers.dp_kmeans import PUBLIC_SEED, round_requests
 from tasks.synthesizers.dpgm.embedding import FeatureKind, build_embedding
 from tasks.synthesizers.dpgm.kernel_kmeans import (

@@ -25,6 +25,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from benchmarks.query_sets import QuerySet, draw_query_sets, query_set_errors
 from benchmarks.results import (
     IN_PROCESS,
     RESULTS,
@@ -43,7 +44,6 @@ from privacy.parameters import PrivacyParameters
 from privacy.randomness import OperatingSystemNoise
 from storage.cohorts import CohortReader
 from tasks import contributions, encoding
-from tasks.metrics.counting_queries import QuerySet, draw_query_sets, query_set_errors
 from tasks.synthesizers.base import Synthesizer, measure
 from tasks.synthesizers.curator import Curator, InProcessCompute
 from tasks.synthesizers.dpgm.config import BudgetShares, DpgmConfig

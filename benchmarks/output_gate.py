@@ -20,9 +20,9 @@ from flows.publication import job_of_measurement
 from storage.measurements import MeasurementStore
 from storage.settings import load_settings
 from storage.vocabulary import Vocabulary
+from tasks.agreement import CodedTable
 from tasks.agreement_gate import REFERENCE_ROWS, agreement_gate
 from tasks.encoding import domain_of
-from tasks.metrics.agreement import CodedTable
 from tasks.publish_steps import noisy_counts, sample_rows
 from tasks.synthesizers.encoded import EncodingDomain
 

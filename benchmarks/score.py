@@ -26,6 +26,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from benchmarks.bundle_rows import Document, View, label_levels, views
+from benchmarks.marginal_distance import MarginalDistance, marginal_distance
 
 N_QUERIES, LONGEST_QUERY, QUERY_SEED, SANITY_SHARE = 1_000, 5, 20_190_627, 0.001
 TREES = 200
@@ -33,24 +34,12 @@ NETWORK_STEPS, BATCH = 600, 64
 """Batches that a network is trained on, however few the images are."""
 
 
-def distances(synthetic: View, real: View, n_labels: int) -> tuple[NDArray[Any], float]:
-    """Total variation distance of each column, label last, and its mean over pairs of columns."""
-    widths = np.array([*real.widths, n_labels + 1])
-    starts = np.cumsum(widths) - widths
-    shares = []
-    for view in (synthetic, real):
-        codes = np.column_stack([view.codes, view.label % (n_labels + 1)]) + starts
-        counts = np.zeros((widths.sum(),) * 2)
-        for start in range(0, len(codes), 4096):
-            chunk = codes[start : start + 4096]
-            one_hot = np.zeros((len(chunk), len(counts)), dtype=np.float32)
-            np.put_along_axis(one_hot, chunk, 1.0, axis=1)
-            counts += one_hot.T @ one_hot
-        shares.append(counts / len(codes))
-    difference = np.abs(shares[0] - shares[1])
-    # Block (j, k) is the table of columns j and k; block (j, j) holds column j on its diagonal.
-    blocks = np.add.reduceat(np.add.reduceat(difference, starts, axis=0), starts, axis=1) / 2
-    return np.diagonal(blocks), float(blocks[np.triu_indices(len(widths), k=1)].mean())
+def distances(synthetic: View, real: View, n_labels: int) -> MarginalDistance:
+    """Return the distances of the columns, label last; a missing label is a level of its own."""
+    found, expected = (
+        np.column_stack([view.codes, view.label % (n_labels + 1)]) for view in (synthetic, real)
+    )
+    return marginal_distance(found, expected, (*real.widths, n_labels + 1))
 
 
 def predicted(
@@ -137,7 +126,8 @@ def score(bundle: Path, table: Path, *, networks: bool = False, trees: int = TRE
     }
     positive = schema["label"].get("positive") or levels[-1]
     auc = by_level[positive] if len(levels) == 2 else float(np.mean(list(by_level.values())))
-    one_way, two_way = distances(synthetic, real, len(levels))
+    distance = distances(synthetic, real, len(levels))
+    one_way = distance.by_column
     columns = [column["name"] for column in schema.get("columns") or ()]
     names = [*(columns or schema.get("items") or range(len(one_way) - 1)), "(label)"]
     worst = sorted(zip(one_way, map(str, names), strict=True), reverse=True)[:5]
@@ -155,8 +145,8 @@ def score(bundle: Path, table: Path, *, networks: bool = False, trees: int = TRE
         "log_loss": round(
             float(-np.log(probability[np.arange(len(real.label)), real.label]).mean()), 5
         ),
-        "tvd_1way": round(float(one_way.mean()), 5),
-        "tvd_2way": round(two_way, 5),
+        "tvd_1way": round(distance.one_way, 5),
+        "tvd_2way": round(distance.two_way, 5),
         "worst_columns": {name: round(float(value), 5) for value, name in worst},
         "cnn_accuracy": round(network_accuracy(labelled, real, len(levels)), 5) if judged else None,
         "teacher_accuracy": round(network_accuracy(real, labelled, len(levels)), 5)

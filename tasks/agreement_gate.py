@@ -21,8 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.expectations import GateCheck, GateReport
-from tasks.metrics.agreement import (
+from tasks.agreement import (
     CodedTable,
     association,
     association_scores,
@@ -34,6 +33,7 @@ from tasks.metrics.agreement import (
     shares_by_label,
     total_variation,
 )
+from tasks.expectations import GateCheck, GateReport
 from tasks.synthesizers.encoded import EncodingDomain
 
 FALSE_ALARM = 1e-4

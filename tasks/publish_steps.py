@@ -19,10 +19,10 @@ from storage.measurements import Measurement
 from storage.schema import NumericColumn, TableSchema
 from storage.signatures import Approval
 from tasks import expectations, ledger_steps
+from tasks.agreement import CodedTable
 from tasks.agreement_gate import REFERENCE_ROWS, NoisyCounts, agreement_gate
 from tasks.bundle import Provenance, build_bundle
 from tasks.encoding import decode, domain_of
-from tasks.metrics.agreement import CodedTable
 from tasks.published_tables import (
     coded,
     formats_agree,

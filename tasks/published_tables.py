@@ -16,8 +16,8 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from storage.schema import TableSchema
+from tasks.agreement import CodedTable
 from tasks.encoding import encode_chunk
-from tasks.metrics.agreement import CodedTable
 
 PARQUET_FILE = "synthetic.parquet"
 CSV_FILE = "synthetic.csv"

@@ -11,6 +11,7 @@ import os
 import re
 import sqlite3
 import stat
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -569,33 +570,43 @@ def test_a_setting_that_is_wrong(before_the_flow, monkeypatch):
 # ---- values, in the flow: the charge stands, since rows were read ----------------------------
 
 
-def refusal_of(column, rule):
+def refusal_of(*broken):
+    columns = "; ".join(f"column {column}: expected {rule}" for column, rule in broken)
     return (
-        f"INPUT_REFUSED: column {column}: expected {rule}; correct the source or the schema; the "
-        "rows are in ID.jsonl (restricted; folder diagnostics of CLUSTMIX_HOME)"
+        f"INPUT_REFUSED: {columns}; correct the source or the schema; the rows are in ID.jsonl "
+        "(restricted; folder diagnostics of CLUSTMIX_HOME)"
     )
 
 
+NUMBERS_ONLY = "numbers and the declared missing codes only"
+
+
 @pytest.mark.parametrize(
-    ("column", "value", "rule"),
+    "broken",
     [
-        ("age", CANARY, "numbers and the declared missing codes only"),
-        ("age", "NaN", "numbers and the declared missing codes only"),
-        ("age", "", "a value in every cell"),
-        ("age", "40.5", "whole numbers only"),
-        ("lactate", "-inf", "finite numbers only"),
-        ("sex", CANARY, "declared levels only, as no level is declared for other values"),
-        ("died", CANARY, "declared label values only"),
-        ("patient", " ", "a value in every cell"),
+        [
+            ("age", CANARY, NUMBERS_ONLY),
+            ("died", CANARY, "declared label values only"),
+            ("lactate", "-inf", "finite numbers only"),
+            ("sex", CANARY, "declared levels only, as no level is declared for other values"),
+        ],
+        [("age", "NaN", NUMBERS_ONLY)],
+        [("age", "40.5", "whole numbers only"), ("patient", " ", "a value in every cell")],
+        [("age", "", "a value in every cell")],
     ],
 )
-def test_a_value_that_breaks_a_rule(desk, column, value, rule):
-    desk.cells(column, row_3=value, row_41=value)
-    refused(desk, refusal_of(column, rule))
+def test_values_that_break_a_rule(desk, broken):
+    frame = cohort()
+    for column, value, _ in broken:
+        frame.loc[[3, 41], column] = value
+    desk.write_table(frame)
+    refused(desk, refusal_of(*((column, rule) for column, _, rule in broken)))
     # Rows were read: the charge is not given back.
     assert desk.states == ["burned"]
-    records = [{"row": row, "value": value} for row in (3, 41)]
-    assert desk.diagnostics == [{"column": column, "rule": rule, "rows": records}]
+    assert sorted(desk.diagnostics, key=itemgetter("column")) == [
+        {"column": column, "rule": rule, "rows": [{"row": row, "value": value} for row in (3, 41)]}
+        for column, value, rule in broken
+    ]
     assert not (desk.folder / "releases" / desk.site["dataset"]).exists()
 
 
@@ -636,7 +647,7 @@ def test_rows_are_numbered_over_the_whole_source(desk, monkeypatch):
     desk.site["source"]["select"] = {"note": "-"}
     refused(
         desk,
-        refusal_of("sex", "declared levels only, as no level is declared for other values"),
+        refusal_of(("sex", "declared levels only, as no level is declared for other values")),
     )
     rows = [row["row"] for record in desk.diagnostics for row in record["rows"]]
     assert rows == [3, 25, 58]

@@ -8,15 +8,15 @@ import pytest
 from privacy.errors import Withheld
 from privacy.randomness import SeededNoise
 from storage.schema import TableSchema
-from tasks.agreement_gate import NoisyCounts, agreement_gate
-from tasks.encoding import decode, domain_of
-from tasks.metrics.agreement import (
+from tasks.agreement import (
     CodedTable,
     cell_bounds,
     noise_bound,
     sampling_bound,
     total_variation,
 )
+from tasks.agreement_gate import NoisyCounts, agreement_gate
+from tasks.encoding import decode, domain_of
 from tasks.publish_steps import output_gate
 from tasks.published_tables import table_files
 from tasks.synthesizers.base import measure

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from benchmarks.marginal_distance import marginal_distance
 from privacy.accountants.gaussian import GaussianAccountant
 from privacy.parameters import Adjacency, PrivacyParameters
 from privacy.randomness import OperatingSystemNoise, SeededNoise
-from tasks.metrics.marginal_distance import marginal_distance
 from tasks.synthesizers.base import measure
 from tasks.synthesizers.curator import Curator, InProcessCompute
 from tasks.synthesizers.mwem.config import MwemConfig

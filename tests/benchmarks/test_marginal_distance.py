@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.metrics.marginal_distance import marginal_distance
+from benchmarks.marginal_distance import marginal_distance
 
 
 def total_variation(left: list, right: list) -> float:

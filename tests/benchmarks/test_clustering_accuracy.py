@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.metrics.clustering_accuracy import clustering_accuracy
+from benchmarks.clustering_accuracy import clustering_accuracy
 
 
 @settings(max_examples=40, deadline=None)

@@ -11,8 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from benchmarks import counting_queries, million_rows, releases, tables
 from benchmarks.bundle_rows import label_of, level_of, text_of
 from benchmarks.process_memory import run_measured

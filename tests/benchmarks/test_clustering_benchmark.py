@@ -1,12 +1,7 @@
 """The clustering benchmark on generated images."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import clustering
 from benchmarks.results import ResultRow

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.metrics.counting_queries import (
+from benchmarks.query_sets import (
     count_records,
     draw_query_sets,
     query_set_errors,

@@ -1,13 +1,14 @@
 """Total variation distance between the marginals of two coded tables.
 
 Both tables are compared on the public codes of the schema, so the distance depends on the declared
-bins and levels. It is computed from real records without noise: for benchmarks on public data.
+bins and levels. It is computed from real records without noise: for public data.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,22 +19,27 @@ _CHUNK_ROWS = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarginalDistance:
-    """Mean distances between the marginals of two tables, each in [0, 1].
+    """Total variation distances ``0.5 * sum |p - q|`` between the marginals of two tables.
 
     Parameters
     ----------
-    one_way
-        Mean over columns of the total variation distance ``0.5 * sum |p - q|``.
+    by_column : float64 array of shape (d,), in [0, 1]
+        Distance of each column.
     two_way
-        The same, mean over all pairs of columns.
+        Mean over all pairs of columns.
     """
 
-    one_way: float
+    by_column: NDArray[np.float64]
     two_way: float
+
+    @property
+    def one_way(self) -> float:
+        """Mean over the columns."""
+        return float(self.by_column.mean())
 
 
 def marginal_distance(
-    left: NDArray[np.uint16], right: NDArray[np.uint16], n_codes: Sequence[int]
+    left: NDArray[np.integer[Any]], right: NDArray[np.integer[Any]], n_codes: Sequence[int]
 ) -> MarginalDistance:
     """Compare the one-way and two-way marginals of two tables.
 
@@ -55,9 +61,6 @@ def marginal_distance(
     ValueError
         If a table is empty, the columns do not match ``n_codes``, or a code is out of range.
 
-    Privacy
-    -------
-    Not private: a function of the real rows without noise.
     """
     difference = np.abs(_pair_shares(left, n_codes) - _pair_shares(right, n_codes))
     starts = np.concatenate([[0], np.cumsum(n_codes)[:-1]])
@@ -65,12 +68,12 @@ def marginal_distance(
     # and block (j, j) is the marginal of column j on its diagonal.
     blocks = np.add.reduceat(np.add.reduceat(difference, starts, axis=0), starts, axis=1) / 2.0
     return MarginalDistance(
-        one_way=float(np.diagonal(blocks).mean()),
+        by_column=np.diagonal(blocks),
         two_way=float(blocks[np.triu_indices(len(n_codes), k=1)].mean()),
     )
 
 
-def _pair_shares(codes: NDArray[np.uint16], n_codes: Sequence[int]) -> NDArray[np.float64]:
+def _pair_shares(codes: NDArray[np.integer[Any]], n_codes: Sequence[int]) -> NDArray[np.float64]:
     """Share of rows that have both codes, for all pairs of codes: shape (width, width)."""
     widths = np.asarray(n_codes, dtype=np.int64)
     if codes.ndim != 2 or len(codes) == 0 or codes.shape[1] != len(widths) or len(widths) < 2:

@@ -27,7 +27,11 @@ _METHODS = {
 def figures() -> str:
     """Return the Markdown that stands between the marks."""
     releases = [row for row in _rows("releases.json") if _is_compared(row)]
-    own = [row for row in releases if row["method"] == "clustmix" and row["source"] == "bundle"]
+    own = [
+        row
+        for row in releases
+        if (row["method"], row["source"], row["epsilon"]) == ("clustmix", "bundle", 1.0)
+    ]
     cost = _groups([*own, *_rows("million_rows.json")])
     if not releases and not cost:
         return "No figures are stored for this version. Run `make bench` to measure them.\n"

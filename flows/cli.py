@@ -39,6 +39,8 @@ def main(arguments: list[str] | None = None) -> int:
         failed = ClustMixError("STOPPED", "stopped from the keyboard")
     except Exception as error:
         failed = _unexpected(error)
+    finally:
+        gc.enable()  # a command that is refused while it loads must not leave it off
     terminal.failure(failed, as_json=as_json)
     return failed.exit_code
 

@@ -28,6 +28,7 @@ _RAKING_POINTS_LOG2 = 11
 """Binary logarithm of the number of factors over which the tilted marginals are matched."""
 
 _ROWS_AT_ONCE = 256
+"""Rows expanded to features at a time: few enough for the cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -131,6 +131,8 @@ def descend(
             step = mean[index] / (1.0 - _DECAY**taken)
             spread = np.sqrt(square[index] / (1.0 - _SQUARE_DECAY**taken)) + _TINY
             moved.append(part - learning_rate * step / spread)
+        if not all(np.isfinite(part).all() for part in moved):
+            break  # no factorisation is made of what is not finite
         support = SupportSet(np.clip(moved[0], -box, box), moved[1])
         value, gradient = loss.value_and_gradient(support)
         if value < best_value:

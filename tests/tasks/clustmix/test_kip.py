@@ -323,6 +323,14 @@ def test_the_descent_in_numpy_ends_where_the_loss_is_not_finite(toy):
     np.testing.assert_array_equal(result.support.points, toy["start"].points)
 
 
+def test_a_step_that_is_not_finite_ends_the_descent_in_numpy(toy):
+    endless = direct_loss(toy)
+    with np.errstate(invalid="ignore", over="ignore"):
+        result = descend(endless, toy["start"], steps=9, learning_rate=np.inf, box=1.0)
+    assert result.steps_taken == 1
+    np.testing.assert_array_equal(result.support.points, toy["start"].points)
+
+
 @pytest.mark.parametrize("change", [{"steps": 0}, {"learning_rate": 0.0}, {"box": 0.0}])
 def test_the_descent_in_numpy_refuses_bad_parameters(toy, change):
     settings = {"steps": 9, "learning_rate": 0.03, "box": 1.0} | change

@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING
 
 from privacy.errors import ConfigurationError
 
-if (
-    TYPE_CHECKING
-):  # the server's process, which starts here too, loads nothing that it has no use of
+# The server's process, which starts here too, loads nothing that it has no use of.
+if TYPE_CHECKING:
     from fastapi import FastAPI
     from prefect.server.database.interface import PrefectDBInterface
 

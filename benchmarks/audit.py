@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from flows.audit import read_audits
-from flows.audit_plot import draw_audits
+from flows.cli.audit import read_audits
 from tasks.audit.findings import LOWER_BOUND, WITHIN
+from tasks.reporting.audit_plot import draw_audits
 
 AUDIT_OUTPUT = Path("audit-output")
 

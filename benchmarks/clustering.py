@@ -34,19 +34,19 @@ from privacy.calibration import gdp_mu
 from privacy.mechanisms import discrete_gaussian_mechanism
 from privacy.parameters import Adjacency
 from privacy.randomness import OperatingSystemNoise
-from storage.idx_files import read_idx
-from storage.image_datasets import find_images
-from tasks.synthesizers.dp_kmeans import PUBLIC_SEED, round_requests
-from tasks.synthesizers.dpgm.embedding import FeatureKind, build_embedding
-from tasks.synthesizers.dpgm.kernel_kmeans import (
+from storage.sources.idx_files import read_idx
+from storage.sources.image_datasets import find_images
+from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.plan import plan_measurement
+from tasks.measurement.vectors import VectorMap
+from tasks.synthesizers.kmeans.dp_kmeans import PUBLIC_SEED, round_requests
+from tasks.synthesizers.kmeans.embedding import FeatureKind, build_embedding
+from tasks.synthesizers.kmeans.kernel_kmeans import (
     lines_of,
     move_centres,
     start_clustering,
     sums_by_cluster,
 )
-from tasks.synthesizers.encoded import EncodingDomain
-from tasks.synthesizers.plan import plan_measurement
-from tasks.synthesizers.vectors import VectorMap
 
 EPSILONS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 1.0, 2.0)
 DELTA = 1e-5

@@ -38,19 +38,19 @@ from benchmarks.results import (
     table,
 )
 from benchmarks.tables import DEPLOYED
-from flows.site import load_site
+from flows.site.site_file import load_site
 from privacy.calibration import gdp_mu
 from privacy.parameters import PrivacyParameters
 from privacy.randomness import OperatingSystemNoise
-from storage.cohorts import CohortReader
-from tasks import contributions, encoding
-from tasks.synthesizers.base import Synthesizer, measure
-from tasks.synthesizers.curator import Curator, InProcessCompute
+from storage.sources.cohorts import CohortReader
+from tasks.ingest import contributions, encoding
+from tasks.measurement.curator import Curator, InProcessCompute
+from tasks.measurement.encoded import EncodedRows, EncodingDomain
+from tasks.measurement.synthesizer import Synthesizer, measure
+from tasks.papers.mwem import PublishedMwem
 from tasks.synthesizers.dpgm.config import BudgetShares, DpgmConfig
 from tasks.synthesizers.dpgm.synthesizer import Dpgm
-from tasks.synthesizers.encoded import EncodedRows, EncodingDomain
 from tasks.synthesizers.mwem.config import MwemConfig
-from tasks.synthesizers.mwem.published import PublishedMwem
 from tasks.synthesizers.mwem.synthesizer import Mwem
 from tasks.synthesizers.naive_bayes import NaiveBayes
 

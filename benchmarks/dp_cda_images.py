@@ -47,15 +47,15 @@ from benchmarks.results import RESULTS, ResultRow, keep_rows, read_rows, require
 from privacy.calibration import gdp_mu
 from privacy.parameters import PrivacyParameters
 from privacy.randomness import OperatingSystemNoise
-from storage.idx_files import read_idx
-from storage.image_datasets import find_images
-from tasks.synthesizers.base import measure
-from tasks.synthesizers.curator import Curator, InProcessCompute
+from storage.sources.idx_files import read_idx
+from storage.sources.image_datasets import find_images
+from tasks.measurement.curator import Curator, InProcessCompute
+from tasks.measurement.encoded import EncodedRows, EncodingDomain
+from tasks.measurement.synthesizer import measure
+from tasks.papers.dp_cda import ZScore, clipped, mix_classes, theorem_1_noise
+from tasks.papers.dp_cda_mixing import class_pools
 from tasks.synthesizers.dp_cda.config import DpCdaConfig
-from tasks.synthesizers.dp_cda.mixing import class_pools
-from tasks.synthesizers.dp_cda.published import ZScore, clipped, mix_classes, theorem_1_noise
 from tasks.synthesizers.dp_cda.synthesizer import DpCda
-from tasks.synthesizers.encoded import EncodedRows, EncodingDomain
 
 SEEDS = (0, 1, 2)
 N_LABELS = 10

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import mean
 
 from benchmarks.results import IN_PROCESS, Requirement, ResultRow, figure, table
-from tasks.synthesizers.dp_cda.best_order import best_order
+from tasks.papers.dp_cda_best_order import best_order
 
 DATASETS = ("mnist", "fashion_mnist")
 ORDERS = (1, 2, 4, 8, 16, 64)

@@ -26,13 +26,13 @@ from numpy.typing import NDArray
 
 from privacy.calibration import gdp_mu
 from privacy.randomness import NoiseSource, OperatingSystemNoise, SeededNoise
-from storage.idx_files import read_idx
-from storage.image_datasets import find_images
-from tasks.synthesizers.base import Released
-from tasks.synthesizers.curator import Curator, InProcessCompute
+from storage.sources.idx_files import read_idx
+from storage.sources.image_datasets import find_images
+from tasks.measurement.curator import Curator, InProcessCompute
+from tasks.measurement.encoded import EncodedRows, EncodingDomain
+from tasks.measurement.synthesizer import Released
 from tasks.synthesizers.dpgm.config import DpgmConfig
 from tasks.synthesizers.dpgm.synthesizer import Dpgm
-from tasks.synthesizers.encoded import EncodedRows, EncodingDomain
 
 EPSILON, DELTA = 1.74, 1e-5
 """Of the paper's Fig. 4; here proven."""

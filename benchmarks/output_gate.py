@@ -17,14 +17,14 @@ from dataclasses import replace
 import numpy as np
 
 from flows.publication import job_of_measurement
-from storage.measurements import MeasurementStore
+from storage.releases.measurements import MeasurementStore
+from storage.schema.vocabulary import Vocabulary
 from storage.settings import load_settings
-from storage.vocabulary import Vocabulary
-from tasks.agreement import CodedTable
-from tasks.agreement_gate import REFERENCE_ROWS, agreement_gate
-from tasks.encoding import domain_of
-from tasks.publish_steps import noisy_counts, sample_rows
-from tasks.synthesizers.encoded import EncodingDomain
+from tasks.gates.agreement import CodedTable
+from tasks.gates.agreement_gate import REFERENCE_ROWS, agreement_gate
+from tasks.ingest.encoding import domain_of
+from tasks.measurement.encoded import EncodingDomain
+from tasks.steps.publish_steps import noisy_counts, sample_rows
 
 Fault = Callable[[CodedTable, np.random.Generator], tuple[CodedTable, list[int] | None]]
 """Returns the faulty table and the columns that are at fault; None where it is the label."""

@@ -102,16 +102,16 @@ def measure(site_file: Path, workers: int) -> Reading:
     """Ingest the table of a site file in this process, with that many workers."""
     from contextlib import ExitStack
 
-    from flows.request import job_of
-    from flows.site import load_site
-    from storage.cohorts import CohortReader
-    from storage.diagnostics import DiagnosticsFile
+    from flows.site.request import job_of
+    from flows.site.site_file import load_site
+    from storage.files.diagnostics import DiagnosticsFile
+    from storage.files.workspace import PrivateWorkspace
     from storage.settings import Settings
-    from storage.workspace import PrivateWorkspace
-    from tasks.cluster import local_cluster
-    from tasks.compute import DaskExecutor, Executor, LocalExecutor
-    from tasks.ingest_steps import ingest
-    from tasks.shards import load_shard
+    from storage.sources.cohorts import CohortReader
+    from tasks.execution.cluster import local_cluster
+    from tasks.execution.compute import DaskExecutor, Executor, LocalExecutor
+    from tasks.execution.shards import load_shard
+    from tasks.steps.ingest_steps import ingest
 
     home = site_file.parent / f"home-{workers}"
     job = job_of(load_site(site_file), "r-20260101-00000000")

@@ -44,8 +44,8 @@ from benchmarks.tables import (
     with_method,
     write_site,
 )
-from flows.site import SiteFile, load_site
-from tasks.encoding import domain_of
+from flows.site.site_file import SiteFile, load_site
+from tasks.ingest.encoding import domain_of
 from tasks.synthesizers.registry import METHODS, build
 
 RESULT_FILE = RESULTS / "releases.json"

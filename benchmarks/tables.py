@@ -16,12 +16,12 @@ import pandas as pd
 import yaml
 from sklearn.model_selection import train_test_split
 
-from flows.site import SiteFile, load_site
-from storage.cohorts import CohortReader
-from storage.datasets import find
-from storage.idx_files import read_idx
-from storage.image_datasets import find_images
-from storage.sources import CsvSource, IdxSource, ParquetSource
+from flows.site.site_file import SiteFile, load_site
+from storage.sources.cohorts import CohortReader
+from storage.sources.datasets import find
+from storage.sources.declared import CsvSource, IdxSource, ParquetSource
+from storage.sources.idx_files import read_idx
+from storage.sources.image_datasets import find_images
 from tasks.synthesizers.registry import method_entry
 
 ROOT = Path(__file__).resolve().parents[1]

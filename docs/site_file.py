@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from flows.site import (
+from flows.site.site_file import (
     ArrivalSection,
     BudgetSection,
     PartitionSection,
@@ -23,9 +23,7 @@ from flows.site import (
     UnitSection,
     WindowSection,
 )
-from storage.datasets import table_names
-from storage.image_datasets import IMAGE_DATASETS
-from storage.schema import (
+from storage.schema.table import (
     Buckets,
     CategoricalColumn,
     ImageColumns,
@@ -33,7 +31,9 @@ from storage.schema import (
     NumericColumn,
     TableSchema,
 )
-from storage.sources import CsvSource, IdxSource, ParquetSource, SklearnSource, SqlSource
+from storage.sources.datasets import table_names
+from storage.sources.declared import CsvSource, IdxSource, ParquetSource, SklearnSource, SqlSource
+from storage.sources.image_datasets import IMAGE_DATASETS
 from tasks.synthesizers.registry import METHODS
 
 PAGE = Path(__file__).with_name("site-file.md")

@@ -21,11 +21,11 @@ from flows.publication import (
 )
 from privacy.errors import ConfigurationError, LedgerError
 from privacy.ledger import EntryState, LedgerEntry
-from storage.keys import SigningKey
-from storage.manifest import MANIFEST_FILE, Manifest, parse_manifest
-from storage.signatures import Approval, ApprovalStatement, require_decision, sign_approval
-from tasks import ledger_steps, publish_steps
-from tasks.run import Site
+from storage.keys.keys import SigningKey
+from storage.releases.manifest import MANIFEST_FILE, Manifest, parse_manifest
+from storage.releases.signatures import Approval, ApprovalStatement, require_decision, sign_approval
+from tasks.steps import ledger_steps, publish_steps
+from tasks.steps.run import Site
 
 Decision = Literal["approve", "reject"]
 

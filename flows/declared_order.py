@@ -18,15 +18,15 @@ from flows.publication import (
     resample,
 )
 from flows.publication import publish as go_on
-from flows.request import job_of
-from flows.site import SiteFile
+from flows.site.request import job_of
+from flows.site.site_file import SiteFile
 from privacy.errors import ConfigurationError, IntegrityError, LedgerError
 from privacy.ledger import EntryState
-from storage.keys import SigningKey
-from storage.measurements import DeclaredOrder, Measurement
-from storage.vocabulary import Vocabulary
-from tasks.request_key import request_key
-from tasks.run import ReleaseJob, Site, measurement_settings
+from storage.keys.keys import SigningKey
+from storage.releases.measurements import DeclaredOrder, Measurement
+from storage.schema.vocabulary import Vocabulary
+from tasks.steps.request_key import request_key
+from tasks.steps.run import ReleaseJob, Site, measurement_settings
 
 _WAITING = (EntryState.SEALED, EntryState.APPROVED)
 _MEASURED = (*_WAITING, EntryState.PUBLISHED, EntryState.REVOKED)

@@ -18,20 +18,20 @@ from prefect.client.schemas.objects import State
 from flows import serving
 from flows.declared_order import earlier_key
 from flows.publication import published_as_asked, refuse_withheld
-from flows.request import ReleaseRequest
 from flows.serving import Ending
+from flows.site.request import ReleaseRequest
 from privacy.ledger import EntryState, LedgerEntry
-from storage.cohorts import CohortReader
-from storage.diagnostics import DiagnosticsFile
-from storage.refs import ReleaseRef
+from storage.files.diagnostics import DiagnosticsFile
+from storage.files.refs import ReleaseRef
+from storage.files.workspace import PrivateWorkspace
 from storage.settings import Settings
-from storage.workspace import PrivateWorkspace
-from tasks import ingest_steps, ledger_steps, measure_steps
-from tasks.compute import DaskExecutor, Executor, LocalExecutor
-from tasks.run import ReleaseJob, Site, randomness_of_run, stage
-from tasks.runtime import guarded_task
-from tasks.synthesizers.curator import Curator
-from tasks.synthesizers.plan import MeasurementPlan
+from storage.sources.cohorts import CohortReader
+from tasks.execution.compute import DaskExecutor, Executor, LocalExecutor
+from tasks.execution.runtime import guarded_task
+from tasks.measurement.curator import Curator
+from tasks.measurement.plan import MeasurementPlan
+from tasks.steps import ingest_steps, ledger_steps, measure_steps
+from tasks.steps.run import ReleaseJob, Site, randomness_of_run, stage
 
 HELD_BYTES = 2**25
 """Up to this size of its files one process reads a table sooner than workers have started."""
@@ -226,7 +226,7 @@ def _executor(
     # Imported where they are needed: Dask takes a second to load.
     settings = site.settings
     if settings.dask_address is not None:
-        from tasks.cluster import connect
+        from tasks.execution.cluster import connect
 
         with connect(settings.dask_address) as client:
             yield DaskExecutor(client, job.ref.release_id)
@@ -235,7 +235,7 @@ def _executor(
     else:
         with ExitStack() as cluster:
             with stage("cluster"):
-                from tasks.cluster import local_cluster
+                from tasks.execution.cluster import local_cluster
 
                 client = cluster.enter_context(local_cluster(n_workers, workspace.path("dask")))
             yield DaskExecutor(client, job.ref.release_id)

@@ -14,26 +14,26 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from flows.request import job_of
-from flows.site import SiteFile
+from flows.site.request import job_of
+from flows.site.site_file import SiteFile
 from privacy.errors import IntegrityError, LedgerError, Withheld
 from privacy.ledger import EntryState, LedgerEntry
-from storage.catalogue import manifests_in
-from storage.manifest import Manifest
-from storage.measurements import Measurement
-from storage.refs import ReleaseRef, new_release_id
-from storage.releases import verify_bundle
-from storage.revocations import list_beside, read_revocations
-from storage.signatures import (
+from storage.files.refs import ReleaseRef, new_release_id
+from storage.files.workspace import PrivateWorkspace
+from storage.releases.catalogue import manifests_in
+from storage.releases.manifest import Manifest
+from storage.releases.measurements import Measurement
+from storage.releases.revocations import list_beside, read_revocations
+from storage.releases.signatures import (
     APPROVAL_FILE,
     Approval,
     parse_approval,
 )
-from storage.sources import KEPT
-from storage.workspace import PrivateWorkspace
-from tasks import ledger_steps, publish_steps
+from storage.releases.store import verify_bundle
+from storage.sources.declared import KEPT
 from tasks.reporting.guarantee import Claim, guarantee_statement
-from tasks.run import ReleaseJob, Site, randomness_of_run
+from tasks.steps import ledger_steps, publish_steps
+from tasks.steps.run import ReleaseJob, Site, randomness_of_run
 
 _AFTER_SEAL = (EntryState.SEALED, EntryState.APPROVED)
 _PUBLISHED_ONCE = (EntryState.PUBLISHED, EntryState.REVOKED)

@@ -10,15 +10,15 @@ from prefect.client.schemas.objects import State
 from flows import serving
 from flows.approval import decide
 from flows.publication import ReleaseOutcome, answer, entry_of, job_of_measurement, measurement_of
-from flows.request import PublishRequest, ReleaseRequest, load_job
 from flows.serving import Ending
+from flows.site.request import PublishRequest, ReleaseRequest, load_job
 from privacy.errors import LedgerError
 from privacy.ledger import EntryState, LedgerEntry
-from storage.manifest import MANIFEST_FILE, parse_manifest
+from storage.releases.manifest import MANIFEST_FILE, parse_manifest
+from storage.releases.signatures import parse_approval
 from storage.settings import Settings
-from storage.signatures import parse_approval
-from tasks.run import ReleaseJob, Site
-from tasks.runtime import guarded_task
+from tasks.execution.runtime import guarded_task
+from tasks.steps.run import ReleaseJob, Site
 
 _UNSEALED = (EntryState.RESERVED, EntryState.EXECUTING, EntryState.VOID, EntryState.BURNED)
 

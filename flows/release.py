@@ -15,10 +15,10 @@ from prefect.states import Completed
 from flows import serving
 from flows.measure import measure
 from flows.publication import ReleaseOutcome, answer
-from flows.request import SiteRequest, load_job
+from flows.site.request import SiteRequest, load_job
 from storage.settings import Settings
-from tasks.run import Site
-from tasks.runtime import Failed, PipelineError, guarded_call, guarded_task
+from tasks.execution.runtime import Failed, PipelineError, guarded_call, guarded_task
+from tasks.steps.run import Site
 
 publish = guarded_task(name="publish")(answer)
 

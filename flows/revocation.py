@@ -13,14 +13,14 @@ from pydantic import BaseModel, ConfigDict
 
 from privacy.errors import LedgerError
 from privacy.ledger import EntryState, LedgerEntry
-from storage.catalogue import manifests_in
-from storage.keys import SigningKey
-from storage.manifest import Manifest
-from storage.refs import ReleaseRef
-from storage.revocations import REVOKED_FILE, Revocation, list_revocations
-from storage.signatures import require_reason
-from tasks import ledger_steps
-from tasks.run import Site
+from storage.files.refs import ReleaseRef
+from storage.keys.keys import SigningKey
+from storage.releases.catalogue import manifests_in
+from storage.releases.manifest import Manifest
+from storage.releases.revocations import REVOKED_FILE, Revocation, list_revocations
+from storage.releases.signatures import require_reason
+from tasks.steps import ledger_steps
+from tasks.steps.run import Site
 
 
 class RevocationOutcome(BaseModel):

@@ -24,20 +24,20 @@ from prefect.logging import get_run_logger
 from prefect.states import Completed
 from prefect.states import Failed as FailedState
 
-from flows.request import ReleaseRequest, load_job
+from flows.events import PublicEvent, emit
+from flows.server.orchestrator import refuse_unsafe_orchestrator
+from flows.site.request import ReleaseRequest, load_job
 from flows.stages import MEASURE, PUBLISH, place_of, text_of
 from privacy.errors import BudgetRefused, ClustMixError, Withheld
 from privacy.ledger import EntryState, LedgerEntry
-from storage.arrivals import ArrivalStore
-from storage.manifest import Manifest
+from storage.arrivals.store import ArrivalStore
+from storage.releases.manifest import Manifest
 from storage.settings import Settings, load_settings, require_fixed_places
-from tasks import ledger_steps
-from tasks.bundle import REPORT_FILE
-from tasks.events import PublicEvent, emit
-from tasks.orchestrator import refuse_unsafe_orchestrator
+from tasks.execution.runtime import Failed, guarded_call, private_log_directory
 from tasks.reporting import page
-from tasks.run import ReleaseJob, Site, listen_to_stages
-from tasks.runtime import Failed, guarded_call, private_log_directory
+from tasks.steps import ledger_steps
+from tasks.steps.bundle import REPORT_FILE
+from tasks.steps.run import ReleaseJob, Site, listen_to_stages
 
 T = TypeVar("T")
 

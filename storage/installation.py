@@ -5,9 +5,9 @@ import re
 from pathlib import Path
 
 from privacy.errors import IntegrityError
-from storage.folders import folder_locked, write_durably
-from storage.settings import ensure_private_directory
-from storage.workspace import fsync_directory
+from storage.files.folders import folder_locked, write_durably
+from storage.files.private import ensure_private_directory
+from storage.files.workspace import fsync_directory
 
 _FILE = "installation"
 

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
 from storage.settings import Settings
-from tasks.runtime import configure_prefect
+from tasks.execution.runtime import configure_prefect
 
 _HOME = Path(tempfile.mkdtemp(prefix="clustmix-tests-"))
 # Registered before Prefect registers the stop of its server, hence run after it.

@@ -14,33 +14,34 @@ import yaml
 from pydantic import TypeAdapter
 from scipy.stats import chi2, norm
 
-from flows.arrivals import _AHEAD
-from flows.budgets import LOW_PERCENT
-from flows.request import PublishRequest, ReleaseRequest
-from flows.schedules import GRACE
+from flows.operations.arrivals import _AHEAD
+from flows.operations.budgets import LOW_PERCENT
+from flows.operations.schedules import GRACE
+from flows.operations.upkeep import PATIENCE
+from flows.server import cluster as server_cluster
+from flows.server import parts as server_parts
 from flows.serving import _ORDINARY_ENDS
-from flows.site import BudgetSection, SiteFile, WindowSection, load_site
-from flows.upkeep import PATIENCE
+from flows.site.request import PublishRequest, ReleaseRequest
+from flows.site.site_file import BudgetSection, SiteFile, WindowSection, load_site
 from privacy import errors
 from privacy.accountants.gaussian import GaussianAccountant
 from privacy.calibration import gdp_mu
 from privacy.ledger import TRANSITIONS, EntryState
 from privacy.parameters import Adjacency
-from storage import ready_files
-from storage.arrivals import _RETRY_AFTER, MAX_FAILURES
+from storage.arrivals import ready_files
+from storage.arrivals.store import _RETRY_AFTER, MAX_FAILURES
 from storage.settings import Settings
-from tasks import server_cluster, server_parts
-from tasks.cluster_certificates import make_certificates
-from tasks.compute import TRIES, WORKER_WAIT_SECONDS
-from tasks.ledger_steps import WAIT_SECONDS
-from tasks.publish_steps import MAX_OVERSAMPLING
+from tasks.execution.cluster_certificates import make_certificates
+from tasks.execution.compute import TRIES, WORKER_WAIT_SECONDS
+from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.plan import PlannedSelection
+from tasks.measurement.statistics import SUM_SCALE
+from tasks.steps.ledger_steps import WAIT_SECONDS
+from tasks.steps.publish_steps import MAX_OVERSAMPLING
 from tasks.synthesizers.clustmix.config import ClustMixConfig
 from tasks.synthesizers.clustmix.noise_calibration import calibrate
-from tasks.synthesizers.encoded import EncodingDomain
-from tasks.synthesizers.plan import PlannedSelection
 from tasks.synthesizers.registry import METHODS as ENTRIES
 from tasks.synthesizers.registry import MethodConfig, build
-from tasks.synthesizers.statistics import SUM_SCALE
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"

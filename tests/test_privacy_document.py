@@ -12,11 +12,11 @@ import pytest
 import yaml
 from scipy.stats import norm
 
-from flows.site import SiteFile, load_site
+from flows.site.site_file import SiteFile, load_site
 from privacy.accountants.gaussian import gaussian_epsilon
 from privacy.calibration import gdp_mu, gdp_rho
 from privacy.errors import ConfigurationError
-from tasks.contributions import part_of_patients
+from tasks.ingest.contributions import part_of_patients
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "privacy.md"

@@ -18,18 +18,19 @@ import pytest
 import yaml
 from distributed.cli import dask_scheduler, dask_worker
 
-from flows import cli, parser
+from flows import cli
 from flows.approval import decide
-from flows.arrivals import scan
-from flows.deployment_file import DeploymentSection
+from flows.cli import parser
+from flows.operations.arrivals import scan
+from flows.operations.deployment_file import DeploymentSection
 from flows.stages import STAGES
 from privacy.errors import ClustMixError
-from storage.arrivals import ArrivalStore
-from storage.keys import SigningKey
-from storage.ledger_db import LedgerDatabase
+from storage.arrivals.store import ArrivalStore
+from storage.keys.keys import SigningKey
+from storage.ledger.ledger_db import LedgerDatabase
+from storage.releases.signatures import parse_approval
 from storage.settings import load_settings
-from storage.signatures import parse_approval
-from tasks.run import Site
+from tasks.steps.run import Site
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
@@ -180,7 +181,7 @@ def folder(released_once, tmp_path, monkeypatch):
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(copy)
     made.write_site(copy, dataset="admissions").rename(copy / "admissions.yaml")
-    monkeypatch.setattr("tasks.runtime.configure_prefect", lambda settings: None)
+    monkeypatch.setattr("tasks.execution.runtime.configure_prefect", lambda settings: None)
 
     def run_release(request):
         with made.without_engine():
@@ -246,7 +247,7 @@ def test_a_sealed_release_is_published_by_its_id(folder, documented, monkeypatch
         raise ClustMixError("STOPPED", "before the bundle was made")
 
     with monkeypatch.context() as patch:
-        patch.setattr("tasks.publish_steps.sample_rows", stopped)
+        patch.setattr("tasks.steps.publish_steps.sample_rows", stopped)
         with pytest.raises(ClustMixError, match="STOPPED"):
             made.release_without_engine(Path("admissions.yaml"), new_draw=True)
     waiting = site().ledger.entries()[-1]

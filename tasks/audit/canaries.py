@@ -13,9 +13,9 @@ from privacy.mechanisms import NoisyStatistic, SelectedCandidate
 from privacy.randomness import NoiseSource, OperatingSystemNoise
 from tasks.audit.one_run import GuessCounts
 from tasks.audit.pairs import AuditPatient, encode
-from tasks.synthesizers.base import Synthesizer, measure
-from tasks.synthesizers.curator import Contribution, Curator, InProcessCompute
-from tasks.synthesizers.encoded import N_FOLDS, EncodingDomain
+from tasks.measurement.curator import Contribution, Curator, InProcessCompute
+from tasks.measurement.encoded import N_FOLDS, EncodingDomain
+from tasks.measurement.synthesizer import Synthesizer, measure
 
 GUESSED_SHARE = 0.25
 """Share of the canaries that the attack guesses about; it abstains where the output says least.

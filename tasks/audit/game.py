@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from privacy.mechanisms import NoisyStatistic, SelectedCandidate
 from privacy.randomness import NoiseSource, OperatingSystemNoise
 from tasks.audit.pairs import AuditPatient, NeighbourPair
-from tasks.synthesizers.base import Synthesizer, measure
-from tasks.synthesizers.curator import Contribution, Curator, InProcessCompute
-from tasks.synthesizers.encoded import EncodedRows
-from tasks.synthesizers.plan import MeasurementPlan
-from tasks.synthesizers.sampling import COINS, PoissonCoins
+from tasks.measurement.curator import Contribution, Curator, InProcessCompute
+from tasks.measurement.encoded import EncodedRows
+from tasks.measurement.plan import MeasurementPlan
+from tasks.measurement.sampling import COINS, PoissonCoins
+from tasks.measurement.synthesizer import Synthesizer, measure
 
 SYNTHETIC_ROWS = 40
 """Synthetic rows that the attack looks at after each run."""

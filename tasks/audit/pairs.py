@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tasks.synthesizers.encoded import N_FOLDS, EncodedRows, EncodingDomain
+from tasks.measurement.encoded import N_FOLDS, EncodedRows, EncodingDomain
 
 AUDIT_DOMAIN = EncodingDomain(
     column_names=("age", "ward"),

@@ -8,8 +8,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.contributions import fold_of, hash_patients, hash_records
-from tasks.synthesizers.encoded import EncodedRows, EncodingDomain
+from tasks.ingest.contributions import fold_of, hash_patients, hash_records
+from tasks.measurement.encoded import EncodedRows, EncodingDomain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

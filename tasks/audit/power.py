@@ -17,7 +17,7 @@ from privacy.randomness import OperatingSystemNoise
 from tasks.audit.findings import Claim, judge_pair
 from tasks.audit.game import Scores, Transcript, play_once
 from tasks.audit.pairs import NeighbourPair
-from tasks.synthesizers.base import Synthesizer
+from tasks.measurement.synthesizer import Synthesizer
 
 FACTORS = (1.5, 2.0, 3.0)
 """Factors of mu that the power is stated for."""

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.synthesizers import statistics
-from tasks.synthesizers.cells import Cells
-from tasks.synthesizers.curator import Contribution, InProcessCompute
-from tasks.synthesizers.encoded import EncodedRows
-from tasks.synthesizers.features import FeatureMap
-from tasks.synthesizers.statistics import ROOT_SCALE, SUM_SCALE
+from tasks.measurement import statistics
+from tasks.measurement.cells import Cells
+from tasks.measurement.curator import Contribution, InProcessCompute
+from tasks.measurement.encoded import EncodedRows
+from tasks.measurement.features import FeatureMap
+from tasks.measurement.statistics import ROOT_SCALE, SUM_SCALE
 
 Projection = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Inner product with the direction, and squared norm, of the vector of each row."""

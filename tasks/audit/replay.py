@@ -19,9 +19,9 @@ from privacy.events import DiscreteGaussianEvent
 from privacy.randomness import OperatingSystemNoise
 from tasks.audit.planted import PlantedTable
 from tasks.audit.projections import project, row_block
-from tasks.synthesizers.base import Synthesizer, measure
-from tasks.synthesizers.curator import Contribution, Curator, InProcessCompute
-from tasks.synthesizers.plan import MeasurementPlan, PlannedStatistic
+from tasks.measurement.curator import Contribution, Curator, InProcessCompute
+from tasks.measurement.plan import MeasurementPlan, PlannedStatistic
+from tasks.measurement.synthesizer import Synthesizer, measure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,22 +25,22 @@ from tasks.audit.findings import (
 from tasks.audit.game import play
 from tasks.audit.pairs import AUDIT_DOMAIN, neighbour_pairs
 from tasks.audit.power import detection_rates, strengths_of
-from tasks.synthesizers.base import Released, Stage, Synthesizer
+from tasks.measurement.curator import Curator
+from tasks.measurement.encoded import EncodedRows, EncodingDomain
+from tasks.measurement.plan import MeasurementPlan, StatisticRequest, plan_measurement
+from tasks.measurement.statistics import SUM_SCALE
+from tasks.measurement.synthesizer import Released, Stage, Synthesizer
 from tasks.synthesizers.clustmix.config import ClustMixConfig
-from tasks.synthesizers.curator import Curator
 from tasks.synthesizers.dp_cda.config import DpCdaConfig
-from tasks.synthesizers.dp_kmeans import DpKMeansConfig
 from tasks.synthesizers.dp_merf.config import DpMerfConfig
 from tasks.synthesizers.dp_mix.config import DPMixConfig
 from tasks.synthesizers.dpgm.config import DpgmConfig
-from tasks.synthesizers.encoded import EncodedRows, EncodingDomain
-from tasks.synthesizers.local_perturbation.config import LocalPerturbationConfig
+from tasks.synthesizers.kmeans.dp_kmeans import DpKMeansConfig
 from tasks.synthesizers.mwem.config import MwemConfig
 from tasks.synthesizers.naive_bayes import NaiveBayesConfig
-from tasks.synthesizers.plan import MeasurementPlan, StatisticRequest, plan_measurement
-from tasks.synthesizers.random_projection.config import RandomProjectionConfig
 from tasks.synthesizers.registry import METHODS, build
-from tasks.synthesizers.statistics import SUM_SCALE
+from tasks.synthesizers.slots.local_perturbation_config import LocalPerturbationConfig
+from tasks.synthesizers.slots.random_projection_config import RandomProjectionConfig
 
 MIN_RUNS = 20
 """Fewest runs of each table: half of them choose a threshold."""

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from storage.schema import TableSchema
+from storage.schema.table import TableSchema
 
 CONTACT_SHEET_FILE = "contact_sheet.png"
 

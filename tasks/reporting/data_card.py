@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from storage.manifest import Manifest
-from storage.schema import TableSchema
+from storage.releases.manifest import Manifest
+from storage.schema.table import TableSchema
 from tasks.reporting import facts, method_steps
 from tasks.reporting.guarantee import (
     DOES_NOT_PROTECT,

@@ -21,8 +21,8 @@ from privacy.events import (
     RepeatedEvent,
 )
 from privacy.parameters import Analysis
-from storage.manifest import GateRecord, Manifest
-from storage.schema import CategoricalColumn, ImageColumns, Label, NumericColumn, TableSchema
+from storage.releases.manifest import GateRecord, Manifest
+from storage.schema.table import CategoricalColumn, ImageColumns, Label, NumericColumn, TableSchema
 from tasks.reporting.guarantee import Claim, rounded_up
 
 _CHECKS = MappingProxyType(

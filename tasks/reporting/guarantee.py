@@ -16,7 +16,7 @@ from statistics import NormalDist
 from typing import Self
 
 from privacy.parameters import Adjacency, Analysis
-from storage.manifest import Manifest
+from storage.releases.manifest import Manifest
 
 FALSE_ALARM_RATE = 0.05
 """False alarms of the test that the statement describes."""

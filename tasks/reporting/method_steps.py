@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from privacy.parameters import Analysis
-from storage.manifest import Manifest
+from storage.releases.manifest import Manifest
 
 _ENCODE = (
     "Encode",

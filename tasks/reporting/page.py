@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from privacy.ledger import Balance
-from storage.manifest import Manifest
+from storage.releases.manifest import Manifest
 from tasks.reporting.guarantee import Claim, guarantee_statement
 from tasks.reporting.markup import markdown
 

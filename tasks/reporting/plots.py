@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from privacy.parameters import Adjacency
-from storage.schema import CategoricalColumn, Label, NumericColumn, TableSchema, raw_text
+from storage.schema.table import CategoricalColumn, Label, NumericColumn, TableSchema, raw_text
 from tasks.reporting.guarantee import FALSE_ALARM_RATE, Claim
 from tasks.reporting.markup import Markup, element, join
 

@@ -14,8 +14,8 @@ from importlib import resources
 import pandas as pd
 
 from privacy.parameters import Adjacency
-from storage.manifest import Manifest
-from storage.schema import TableSchema
+from storage.releases.manifest import Manifest
+from storage.schema.table import TableSchema
 from tasks.reporting import facts, method_steps
 from tasks.reporting.contact_sheet import contact_sheet
 from tasks.reporting.guarantee import (

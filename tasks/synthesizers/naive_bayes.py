@@ -15,13 +15,13 @@ from pydantic import BaseModel, ConfigDict
 
 from privacy.parameters import Guarantee
 from privacy.sensitivity import weighted_sum_l2_sensitivity
-from tasks.synthesizers.base import Released, Stage
-from tasks.synthesizers.cells import Cells
-from tasks.synthesizers.curator import Curator
-from tasks.synthesizers.encoded import EncodingDomain
-from tasks.synthesizers.marginals import draw_codes, sizes_of, to_marginals
-from tasks.synthesizers.plan import MeasurementPlan, StatisticRequest, plan_measurement
-from tasks.synthesizers.statistics import SUM_SCALE, cell_histograms
+from tasks.measurement.cells import Cells
+from tasks.measurement.curator import Curator
+from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.marginals import draw_codes, sizes_of, to_marginals
+from tasks.measurement.plan import MeasurementPlan, StatisticRequest, plan_measurement
+from tasks.measurement.statistics import SUM_SCALE, cell_histograms
+from tasks.measurement.synthesizer import Released, Stage
 
 HISTOGRAMS = "feature_by_label_histograms"
 

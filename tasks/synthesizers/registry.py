@@ -15,18 +15,18 @@ from pydantic import BaseModel, Field
 
 from privacy.errors import ConfigurationError
 from privacy.parameters import Guarantee, PrivacyParameters
-from tasks.synthesizers.base import PublishedSynthesizer, Synthesizer
+from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.synthesizer import PublishedSynthesizer, Synthesizer
 from tasks.synthesizers.clustmix.config import ClustMixConfig
 from tasks.synthesizers.dp_cda.config import DpCdaConfig
-from tasks.synthesizers.dp_kmeans import DpKMeansConfig
 from tasks.synthesizers.dp_merf.config import DpMerfConfig
 from tasks.synthesizers.dp_mix.config import DPMixConfig
 from tasks.synthesizers.dpgm.config import DpgmConfig
-from tasks.synthesizers.encoded import EncodingDomain
-from tasks.synthesizers.local_perturbation.config import LocalPerturbationConfig
+from tasks.synthesizers.kmeans.dp_kmeans import DpKMeansConfig
 from tasks.synthesizers.mwem.config import MwemConfig
 from tasks.synthesizers.naive_bayes import NaiveBayesConfig
-from tasks.synthesizers.random_projection.config import RandomProjectionConfig
+from tasks.synthesizers.slots.local_perturbation_config import LocalPerturbationConfig
+from tasks.synthesizers.slots.random_projection_config import RandomProjectionConfig
 
 MethodConfig = Annotated[
     ClustMixConfig
@@ -72,7 +72,7 @@ class MethodEntry:
         Its settings.
     histograms
         Name of its statistic that counts codes by label
-        (`tasks.synthesizers.statistics.cell_histograms`), None where it has none.
+        (`tasks.measurement.statistics.cell_histograms`), None where it has none.
     proven, published
         Module and class of each form, None where there is none. They are loaded when they are
         bound, as some need seconds to load.
@@ -94,7 +94,7 @@ class MethodEntry:
         return self.published is not None
 
 
-_PACKAGE = "tasks.synthesizers."
+_PACKAGE = "tasks."
 _ALL = tuple(DataKind)
 
 METHODS: tuple[MethodEntry, ...] = (
@@ -106,8 +106,8 @@ METHODS: tuple[MethodEntry, ...] = (
         data_kinds=_ALL,
         config=ClustMixConfig,
         histograms="cell_histograms",
-        proven=("clustmix.synthesizer", "ClustMix"),
-        published=("clustmix.published.coded", "CodedPublishedClustMix"),
+        proven=("synthesizers.clustmix.synthesizer", "ClustMix"),
+        published=("papers.clustmix.coded", "CodedPublishedClustMix"),
     ),
     MethodEntry(
         kind="dp_cda",
@@ -117,8 +117,8 @@ METHODS: tuple[MethodEntry, ...] = (
         'Dataset Synthesis Through Randomized Mixing", Algorithm 1',
         data_kinds=_ALL,
         config=DpCdaConfig,
-        proven=("dp_cda.synthesizer", "DpCda"),
-        published=("dp_cda.published", "PublishedDpCda"),
+        proven=("synthesizers.dp_cda.synthesizer", "DpCda"),
+        published=("papers.dp_cda", "PublishedDpCda"),
     ),
     MethodEntry(
         kind="dpgm",
@@ -128,8 +128,8 @@ METHODS: tuple[MethodEntry, ...] = (
         'Generative Neural Networks", Algorithm 1',
         data_kinds=_ALL,
         config=DpgmConfig,
-        proven=("dpgm.synthesizer", "Dpgm"),
-        published=("dpgm.published.synthesizer", "DpgmPublished"),
+        proven=("synthesizers.dpgm.synthesizer", "Dpgm"),
+        published=("papers.dpgm.synthesizer", "DpgmPublished"),
     ),
     MethodEntry(
         kind="naive_bayes",
@@ -139,7 +139,7 @@ METHODS: tuple[MethodEntry, ...] = (
         data_kinds=(DataKind.TABLES, DataKind.ITEMS),
         config=NaiveBayesConfig,
         histograms="feature_by_label_histograms",
-        proven=("naive_bayes", "NaiveBayes"),
+        proven=("synthesizers.naive_bayes", "NaiveBayes"),
     ),
     MethodEntry(
         kind="dp_kmeans",
@@ -150,7 +150,7 @@ METHODS: tuple[MethodEntry, ...] = (
         data_kinds=_ALL,
         config=DpKMeansConfig,
         histograms="cluster_histograms",
-        proven=("dp_kmeans", "DpKMeans"),
+        proven=("synthesizers.kmeans.dp_kmeans", "DpKMeans"),
     ),
     MethodEntry(
         kind="dp_merf",
@@ -160,8 +160,8 @@ METHODS: tuple[MethodEntry, ...] = (
         'with Random Features", AISTATS 2021',
         data_kinds=_ALL,
         config=DpMerfConfig,
-        proven=("dp_merf.synthesizer", "DpMerf"),
-        published=("dp_merf.published", "PublishedDpMerf"),
+        proven=("synthesizers.dp_merf.synthesizer", "DpMerf"),
+        published=("papers.dp_merf", "PublishedDpMerf"),
     ),
     MethodEntry(
         kind="mwem",
@@ -171,8 +171,8 @@ METHODS: tuple[MethodEntry, ...] = (
         'Private Data Release", NeurIPS 2012',
         data_kinds=(DataKind.TABLES, DataKind.ITEMS),
         config=MwemConfig,
-        proven=("mwem.synthesizer", "Mwem"),
-        published=("mwem.published", "PublishedMwem"),
+        proven=("synthesizers.mwem.synthesizer", "Mwem"),
+        published=("papers.mwem", "PublishedMwem"),
     ),
     MethodEntry(
         kind="dp_mix",
@@ -182,8 +182,8 @@ METHODS: tuple[MethodEntry, ...] = (
         'using Random Mixing", ISIT 2019',
         data_kinds=_ALL,
         config=DPMixConfig,
-        proven=("dp_mix.synthesizer", "DPMix"),
-        published=("dp_mix.published", "DPMixPublished"),
+        proven=("synthesizers.dp_mix.synthesizer", "DPMix"),
+        published=("papers.dp_mix", "DPMixPublished"),
     ),
     MethodEntry(
         kind="local_perturbation",
@@ -192,8 +192,8 @@ METHODS: tuple[MethodEntry, ...] = (
         source="Noise on every record; a rival in Table 3 of the paper of DP-CDA",
         data_kinds=_ALL,
         config=LocalPerturbationConfig,
-        proven=("local_perturbation.synthesizer", "LocalPerturbation"),
-        published=("local_perturbation.published", "LocalPerturbationPublished"),
+        proven=("synthesizers.slots.local_perturbation", "LocalPerturbation"),
+        published=("papers.local_perturbation", "LocalPerturbationPublished"),
     ),
     MethodEntry(
         kind="random_projection",
@@ -202,8 +202,8 @@ METHODS: tuple[MethodEntry, ...] = (
         source="Noise in a random subspace; a rival in Table 3 of the paper of DP-CDA",
         data_kinds=_ALL,
         config=RandomProjectionConfig,
-        proven=("random_projection.synthesizer", "RandomProjection"),
-        published=("random_projection.published", "RandomProjectionPublished"),
+        proven=("synthesizers.slots.random_projection", "RandomProjection"),
+        published=("papers.random_projection", "RandomProjectionPublished"),
     ),
 )
 

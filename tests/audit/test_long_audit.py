@@ -9,8 +9,8 @@ import yaml
 from broken_mechanisms import BROKEN, REPAIRED
 from halved_noise import __file__ as halved_noise
 
-from flows.audit import write_audit
-from flows.audit_release import audit_whole_release
+from flows.cli.audit import write_audit
+from flows.operations.audit_release import audit_whole_release
 from tasks.audit.findings import ABOVE, WITHIN
 from tasks.audit.subjects import NOISE, SUBJECTS, audit, subject_of
 

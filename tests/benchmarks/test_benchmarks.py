@@ -27,8 +27,8 @@ from benchmarks.results import (
     write_rows,
 )
 from benchmarks.score import score
-from storage.cohorts import CohortReader
-from tasks.encoding import encode_chunk
+from storage.sources.cohorts import CohortReader
+from tasks.ingest.encoding import encode_chunk
 from tasks.synthesizers.registry import METHODS
 
 ASKED_KEYS = {

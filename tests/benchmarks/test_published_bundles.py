@@ -25,8 +25,8 @@ import pytest
 from benchmarks import tables
 from benchmarks.bundle_rows import label_levels, label_of, text_of
 from privacy.errors import InputError
-from storage.idx_files import read_idx
-from storage.image_datasets import find_images
+from storage.sources.idx_files import read_idx
+from storage.sources.image_datasets import find_images
 
 ROOT = tables.ROOT
 PATIENTS, IMAGES, ROWS = 4_000, 2_000, 4_000

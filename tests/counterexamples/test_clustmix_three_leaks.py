@@ -16,16 +16,16 @@ from scipy.stats import beta, chi2, norm
 from privacy.accountants.gaussian import gaussian_delta, gaussian_epsilon
 from privacy.calibration import gdp_mu
 from privacy.randomness import SeededNoise
-from tasks.synthesizers.base import measure
+from tasks.measurement.curator import Curator, InProcessCompute
+from tasks.measurement.encoded import EncodedRows, EncodingDomain
+from tasks.measurement.synthesizer import measure
+from tasks.papers.clustmix.algorithm import PublishedClustMix
+from tasks.papers.clustmix.config import PublishedConfig
+from tasks.papers.clustmix.constrained_gmm import cluster_means, constrained_gmm
+from tasks.papers.clustmix.noise import eq8_delta, noise_sigma
+from tasks.papers.clustmix.stages import AnonymizeItem, Region, anonymize
 from tasks.synthesizers.clustmix.config import ClustMixConfig
-from tasks.synthesizers.clustmix.published.clustmix import PublishedClustMix
-from tasks.synthesizers.clustmix.published.config import PublishedConfig
-from tasks.synthesizers.clustmix.published.constrained_gmm import cluster_means, constrained_gmm
-from tasks.synthesizers.clustmix.published.noise import eq8_delta, noise_sigma
-from tasks.synthesizers.clustmix.published.stages import AnonymizeItem, Region, anonymize
 from tasks.synthesizers.clustmix.synthesizer import ClustMix
-from tasks.synthesizers.curator import Curator, InProcessCompute
-from tasks.synthesizers.encoded import EncodedRows, EncodingDomain
 
 EPSILON, DELTA, LEAST = 1.0, 1e-5, 20
 CLAIM = {"epsilon": EPSILON, "delta": DELTA, "n_classes": 1, "n_features": 1}

@@ -10,12 +10,12 @@ import pytest
 
 from privacy.errors import IntegrityError
 from privacy.randomness import SeededNoise
-from storage.checkpoints import CheckpointStore
-from storage.measurements import arrays_to_bytes
-from tasks import measure_steps
-from tasks.synthesizers.base import Stage
-from tasks.synthesizers.curator import Curator
-from tasks.synthesizers.plan import SelectionRequest, StatisticRequest, plan_measurement
+from storage.releases.checkpoints import CheckpointStore
+from storage.releases.measurements import arrays_to_bytes
+from tasks.measurement.curator import Curator
+from tasks.measurement.plan import SelectionRequest, StatisticRequest, plan_measurement
+from tasks.measurement.synthesizer import Stage
+from tasks.steps import measure_steps
 
 ENTRY = SimpleNamespace(release_id="r-20260101-0badcafe")
 WRITES = ("mkdir", "open", "fsync", "rename", "unlink")

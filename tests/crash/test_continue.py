@@ -11,9 +11,9 @@ import made_up_release as made
 import pytest
 
 from privacy.ledger import EntryState
-from storage.keys import KeyStore
-from storage.ledger_db import LedgerDatabase, Reservation
-from storage.releases import verify_bundle
+from storage.keys.keys import KeyStore
+from storage.ledger.ledger_db import LedgerDatabase, Reservation
+from storage.releases.store import verify_bundle
 
 pytestmark = pytest.mark.integration
 
@@ -48,7 +48,7 @@ POINTS = {
 def forkserver():
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
-        ["flows.release", "tasks.expectations", "great_expectations", "jax", "yaml", "pandas"]
+        ["flows.release", "tasks.gates.expectations", "great_expectations", "jax", "yaml", "pandas"]
     )
     return context
 
@@ -112,7 +112,7 @@ def test_a_run_that_comes_too_late_draws_nothing(site, tmp_path, monkeypatch):
     with (
         made.record_draws(draws),
         mock.patch.object(LedgerDatabase, "reserve", return_value=seen),
-        mock.patch("tasks.ledger_steps.can_continue", return_value=True),
+        mock.patch("tasks.steps.ledger_steps.can_continue", return_value=True),
     ):
         outcome = made.release_without_engine(site)
     assert outcome.release_id == STOPPED_ID

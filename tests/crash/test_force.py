@@ -15,11 +15,11 @@ from forced_release import Death, DyingShard, FullDisk, approve_and_die
 
 from flows import approval, publication
 from privacy.errors import BudgetRefused
-from storage import journal
-from storage.keys import SigningKey
+from storage.keys.keys import SigningKey
+from storage.ledger import journal
 from storage.settings import load_settings
-from tasks.run import Site
-from tasks.runtime import Failed, guarded_call, private_log_directory
+from tasks.execution.runtime import Failed, guarded_call, private_log_directory
+from tasks.steps.run import Site
 
 pytestmark = pytest.mark.integration
 

@@ -22,9 +22,9 @@ from prefect_database import put_database
 from privacy.accountants.gaussian import GaussianAccountant
 from privacy.event_records import event_from_dict
 from privacy.parameters import Adjacency
-from storage.keys import KeyStore
-from storage.ledger_db import LedgerDatabase
-from storage.releases import verify_bundle
+from storage.keys.keys import KeyStore
+from storage.ledger.ledger_db import LedgerDatabase
+from storage.releases.store import verify_bundle
 
 pytestmark = pytest.mark.integration
 
@@ -66,7 +66,7 @@ def forkserver():
     """Processes that start with everything imported and nothing begun."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
-        ["flows.release", "tasks.expectations", "great_expectations", "jax", "yaml", "pandas"]
+        ["flows.release", "tasks.gates.expectations", "great_expectations", "jax", "yaml", "pandas"]
     )
     return context
 

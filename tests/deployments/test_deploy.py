@@ -20,11 +20,11 @@ from prefect.events.schemas.automations import AutomationCore
 from served_prefect import free_port, served_prefect
 from webhook_receiver import WebhookReceiver, listening
 
-from flows import deployment_file
-from flows.deploy import NOTIFY_BLOCK, deploy
+from flows.events import PublicEvent, emit, orchestrator
+from flows.operations import deployment_file
+from flows.operations.deploy import NOTIFY_BLOCK, deploy
 from storage.settings import load_settings
-from tasks.events import PublicEvent, emit, orchestrator
-from tasks.runtime import safe_environment
+from tasks.execution.runtime import safe_environment
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

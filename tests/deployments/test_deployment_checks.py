@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from flows import cli
-from flows import deploy as deploy_module
-from flows.deploy import deploy
-from flows.deployment_file import read_automations, read_deployments
+from flows.operations import deploy as deploy_module
+from flows.operations.deploy import deploy
+from flows.operations.deployment_file import read_automations, read_deployments
 from privacy.errors import ClustMixError, ConfigurationError
 from storage.settings import Settings
 
@@ -194,7 +194,7 @@ def test_command_says_what_the_server_holds(
         notifies=False,
     )
     monkeypatch.setenv("CLUSTMIX_HOME", str(folder / "home"))
-    monkeypatch.setattr("tasks.runtime.configure_prefect", lambda settings: None)
+    monkeypatch.setattr("tasks.execution.runtime.configure_prefect", lambda settings: None)
     monkeypatch.setattr(deploy_module, "deploy", lambda settings, file: held)
     assert cli.main(["deploy", str(folder / "prefect.yaml")]) == 0
     assert capsys.readouterr().out.splitlines() == [

@@ -16,11 +16,11 @@ import yaml
 from distributed.cli import dask_scheduler, dask_worker
 from packaging.utils import canonicalize_name
 
-from flows import parser
+from flows.cli import parser
 from storage.settings import Settings
-from tasks.cluster_certificates import ROLES
-from tasks.compute import CPU, GPU
-from tasks.runtime import safe_environment
+from tasks.execution.cluster_certificates import ROLES
+from tasks.execution.compute import CPU, GPU
+from tasks.execution.runtime import safe_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOYMENTS = ROOT / "deployments"
@@ -401,9 +401,9 @@ def check_databases(database: postgres_server.PostgresServer) -> None:
 
 def make_journal(url: str, folder: Path) -> None:
     """Run the command of the service "ledger"."""
-    from storage.ledger_db import LedgerDatabase
+    from storage.ledger.ledger_db import LedgerDatabase
     from storage.settings import load_settings
-    from tasks.run import Site
+    from tasks.steps.run import Site
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CLUSTMIX_HOME", str(folder / "home"))

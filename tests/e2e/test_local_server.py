@@ -22,14 +22,14 @@ import httpx
 import psutil
 import pytest
 
+from flows.server import environment as server_environment
+from flows.server.database import PostgresServer, find_postgres, postgres_server
+from flows.server.parts import connection
+from flows.server.processes import MARK
+from flows.server.record import ServerRecord, read_record
 from storage.installation import installation_id
 from storage.settings import Settings
-from tasks import server_environment
-from tasks.runtime import safe_environment
-from tasks.server_database import PostgresServer, find_postgres, postgres_server
-from tasks.server_parts import connection
-from tasks.server_processes import MARK
-from tasks.server_record import ServerRecord, read_record
+from tasks.execution.runtime import safe_environment
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -197,7 +197,7 @@ def test_workers_keep_no_results(served) -> None:
         environment = psutil.Process(part.pid).environ()
         assert safe_environment().items() <= environment.items()
         assert environment["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"] == "30"
-        code = "from tasks.orchestrator import refuse_unsafe_orchestrator as look; look()"
+        code = "from flows.server.orchestrator import refuse_unsafe_orchestrator as look; look()"
         looked = subprocess.run([sys.executable, "-c", code], env=environment, check=False)
         assert looked.returncode == 0
 

@@ -5,9 +5,9 @@ import pytest
 from hospital import DECIDED
 
 from privacy.ledger import EntryState
-from storage.keys import SigningKey
-from storage.manifest import MANIFEST_FILE, parse_manifest
-from storage.signatures import Approval, ApprovalStatement
+from storage.keys.keys import SigningKey
+from storage.releases.manifest import MANIFEST_FILE, parse_manifest
+from storage.releases.signatures import Approval, ApprovalStatement
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 

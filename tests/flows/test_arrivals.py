@@ -12,12 +12,12 @@ import pytest
 from landed_tables import ROWS, Installation, announce, write_site
 from s3_server import s3_server
 
-from flows import arrivals as module
 from flows import cli
-from flows.arrivals import arrived, scan
+from flows.operations import arrivals as module
+from flows.operations.arrivals import arrived, scan
 from privacy.errors import ClustMixError, ConfigurationError
-from storage.arrivals import ArrivalStore
-from storage.cohorts import CohortReader, CsvSource, ParquetSource
+from storage.arrivals.store import ArrivalStore
+from storage.sources.cohorts import CohortReader, CsvSource, ParquetSource
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -330,7 +330,8 @@ def test_two_watchers_accept_each_table_once(place):
     for n in range(20):
         place.deliver(f"t{n:03d}.csv", ROWS + b"%d" % n)
     program = (
-        "import sys; from storage.settings import load_settings; from flows.arrivals import scan\n"
+        "import sys; from storage.settings import load_settings\n"
+        "from flows.operations.arrivals import scan\n"
         "sys.stdout.write('ready\\n'); sys.stdout.flush(); sys.stdin.read()\n"
         "report = scan(load_settings())\n"
         "sys.stdout.write(f'{len(report.accepted)} {len(report.refused)} {len(report.problems)}')\n"

@@ -3,11 +3,11 @@ import json
 
 import pytest
 
-from flows.audit import add_arguments, audit_command, read_audits, run_audit, write_audit
-from flows.audit_plot import draw_audits
+from flows.cli.audit import add_arguments, audit_command, read_audits, run_audit, write_audit
 from privacy.errors import ConfigurationError
 from privacy.parameters import Adjacency
 from tasks.audit.findings import AuditResult, Claim, PairFinding
+from tasks.reporting.audit_plot import draw_audits
 
 
 def parsed(*arguments):
@@ -55,7 +55,7 @@ def test_answers_programs_in_json(capsys):
 
 
 def test_exit_code_and_words_of_a_flaw(monkeypatch, capsys):
-    monkeypatch.setattr("flows.audit.run_audit", lambda *arguments, **options: made_up(0.5))
+    monkeypatch.setattr("flows.cli.audit.run_audit", lambda *arguments, **options: made_up(0.5))
     assert audit_command(parsed("made_up")) == 1
     assert "ABOVE THE CLAIM" in capsys.readouterr().out
 

@@ -8,14 +8,14 @@ import pytest
 import yaml
 from halved_noise import __file__ as halved_noise
 
-from flows.audit import add_arguments, audit_command
-from flows.audit_release import audit_whole_release, source_of
 from flows.cli import main
-from flows.site import load_site
+from flows.cli.audit import add_arguments, audit_command
+from flows.operations.audit_release import audit_whole_release, source_of
+from flows.site.site_file import load_site
 from privacy.errors import ClustMixError, ConfigurationError
 from privacy.parameters import PrivacyUnit
 from tasks.audit.planted import PlantedTable
-from tasks.encoding import domain_of, encode_chunk
+from tasks.ingest.encoding import domain_of, encode_chunk
 
 AUDIT_SITE = Path(__file__).resolve().parents[2] / "benchmarks" / "sites" / "audit.yaml"
 

@@ -22,16 +22,17 @@ import pytest
 import yaml
 
 from flows.cli import main
-from flows.request import job_of
-from flows.site import load_site
-from storage.cohorts import CohortReader
-from storage.diagnostics import DiagnosticsFile
-from storage.ledger_db import LedgerDatabase
+from flows.site.request import job_of
+from flows.site.site_file import load_site
+from storage.files.diagnostics import DiagnosticsFile
+from storage.files.workspace import PrivateWorkspace
+from storage.ledger.ledger_db import LedgerDatabase
 from storage.settings import Settings
-from storage.workspace import PrivateWorkspace
-from tasks import ingest_pieces, runtime
-from tasks.ingest_steps import ingest
-from tasks.shards import load_shard
+from storage.sources.cohorts import CohortReader
+from tasks.execution import runtime
+from tasks.execution.shards import load_shard
+from tasks.ingest import pieces as ingest_pieces
+from tasks.steps.ingest_steps import ingest
 
 HOME = Path(os.environ["PREFECT_HOME"]).parent
 CANARY = "zq7143"

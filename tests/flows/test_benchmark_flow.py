@@ -10,10 +10,10 @@ import yaml
 
 from flows.cli import main
 from privacy.errors import Withheld
-from storage.keys import SigningKey
-from storage.manifest import parse_manifest
-from storage.refs import ReleaseRef
-from storage.releases import ReleaseStore
+from storage.files.refs import ReleaseRef
+from storage.keys.keys import SigningKey
+from storage.releases.manifest import parse_manifest
+from storage.releases.store import ReleaseStore
 from tasks.reporting.guarantee import PUBLISHED_MARKER
 
 pytestmark = pytest.mark.integration

@@ -18,14 +18,14 @@ import yaml
 from prefect_database import put_database
 
 from flows.cli import main
-from flows.parser import EXAMPLES, build_parser
-from flows.site import PLACEHOLDER, load_site
+from flows.cli.parser import EXAMPLES, build_parser
+from flows.site.site_file import PLACEHOLDER, load_site
 from privacy.errors import InputError
-from storage.cohorts import CohortReader
-from storage.keys import KeyStore
-from storage.ledger_db import LedgerDatabase
-from storage.manifest import canonical_json
-from storage.signatures import sign_manifest
+from storage.files.documents import canonical_json
+from storage.keys.keys import KeyStore
+from storage.ledger.ledger_db import LedgerDatabase
+from storage.releases.signatures import sign_manifest
+from storage.sources.cohorts import CohortReader
 
 HOME = Path(os.environ["PREFECT_HOME"]).parent
 SITES = Path(__file__).parents[2] / "deployments" / "sites"
@@ -245,7 +245,7 @@ def test_the_fallback_is_used_where_public_data_are_absent(
     def not_found(name, settings=None):
         raise InputError("DATA_UNAVAILABLE", "not here")
 
-    monkeypatch.setattr("storage.cohorts.find", not_found)
+    monkeypatch.setattr("storage.sources.cohorts.find", not_found)
     monkeypatch.setattr(CohortReader, "header", absent)
     adult = SITES / "adult.yaml"
     code, output, errors = run(
@@ -270,7 +270,7 @@ def test_what_nobody_expected_goes_to_the_private_log(environment, monkeypatch, 
     def broken(path, **keys):
         raise RuntimeError("zq7143")
 
-    monkeypatch.setattr("storage.releases.verify_bundle", broken)
+    monkeypatch.setattr("storage.releases.store.verify_bundle", broken)
     code, output, errors = run(capsys, "verify", "x")
     log = HOME / "diagnostics" / "failures.log"
     assert (code, output) == (1, "")
@@ -286,7 +286,7 @@ def test_the_keyboard_stops_a_command(environment, monkeypatch, capsys):
     def stopped(path, **keys):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("storage.releases.verify_bundle", stopped)
+    monkeypatch.setattr("storage.releases.store.verify_bundle", stopped)
     assert run(capsys, "verify", "x") == (1, "", "clustmix: STOPPED: stopped from the keyboard\n")
 
 

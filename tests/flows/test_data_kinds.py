@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from flows.cli import main
-from storage.ledger_db import LedgerDatabase
-from tasks import runtime
+from storage.ledger.ledger_db import LedgerDatabase
+from tasks.execution import runtime
 
 HOME = Path(os.environ["PREFECT_HOME"]).parent
 NUMBERS = itertools.count()

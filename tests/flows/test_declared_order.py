@@ -12,17 +12,18 @@ import yaml
 from flows.cli import main
 from flows.declared_order import publish_in_order
 from flows.publication import job_of_measurement, measurement_of, publish, resample
-from flows.request import job_of
 from flows.revocation import revoke
-from flows.site import SiteFile, load_site
+from flows.site.request import job_of
+from flows.site.site_file import SiteFile, load_site
 from privacy.errors import ClustMixError, ConfigurationError, IntegrityError, Withheld
-from storage.keys import SigningKey
-from storage.manifest import Manifest, canonical_json
-from storage.measurements import Measurement, MeasurementRecord
+from storage.files.documents import canonical_json
+from storage.keys.keys import SigningKey
+from storage.releases.manifest import Manifest
+from storage.releases.measurements import Measurement, MeasurementRecord
+from storage.schema.vocabulary import Vocabulary
 from storage.settings import load_settings
-from storage.vocabulary import Vocabulary
-from tasks import bundle, measure_steps, publish_steps, request_key
-from tasks.run import Site
+from tasks.steps import bundle, measure_steps, publish_steps, request_key
+from tasks.steps.run import Site
 
 # Against the alphabet, and more survive than die.
 LEVELS = [{"name": "survived", "values": ["n"]}, {"name": "died", "values": ["y"]}]
@@ -79,7 +80,7 @@ class EarlierProgram:
         anything = mock.Mock(require=lambda schema: None)
         self._patches = [
             mock.patch.object(measure_steps, "MeasurementRecord", record),
-            mock.patch("tasks.ledger_steps.request_key", key_of),
+            mock.patch("tasks.steps.ledger_steps.request_key", key_of),
             mock.patch.object(bundle, "Manifest", manifest),
             mock.patch.object(Measurement, "vocabulary", anything),
             mock.patch.object(Manifest, "is_suspect", new=False),

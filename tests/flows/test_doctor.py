@@ -8,15 +8,16 @@ import made_up_release as made
 import postgres_server
 import pytest
 
-from flows import doctor
 from flows.cli import main
-from flows.doctor import examine
+from flows.operations import doctor
+from flows.operations.doctor import examine
 from flows.revocation import revoke
 from privacy.randomness import OperatingSystemNoise
-from storage.keys import KeyStore, SigningKey
-from storage.ledger_db import LedgerDatabase
-from storage.settings import Settings, ensure_private_directory, load_settings
-from tasks.run import Site
+from storage.files.private import ensure_private_directory
+from storage.keys.keys import KeyStore, SigningKey
+from storage.ledger.ledger_db import LedgerDatabase
+from storage.settings import Settings, load_settings
+from tasks.steps.run import Site
 
 NAMES = [
     "packages",

@@ -14,10 +14,10 @@ import yaml
 from flows.cli import main
 from flows.publication import resample
 from privacy.errors import ClustMixError, Withheld
-from storage.ledger_db import LedgerDatabase
+from storage.ledger.ledger_db import LedgerDatabase
 from storage.settings import load_settings
-from tasks import ledger_steps, publish_steps, request_key
-from tasks.run import Site
+from tasks.steps import ledger_steps, publish_steps, request_key
+from tasks.steps.run import Site
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ import pytest
 from flows.cli import main
 from privacy.errors import IntegrityError
 from privacy.ledger import GENESIS_HASH
-from storage.adjustments import Adjustment
-from storage.keys import SigningKey
-from storage.ledger_db import LedgerDatabase
+from storage.keys.keys import SigningKey
+from storage.ledger.adjustments import Adjustment
+from storage.ledger.ledger_db import LedgerDatabase
 from storage.settings import load_settings
-from tasks.run import Site
+from tasks.steps.run import Site
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ import made_up_release as made
 import pytest
 from made_up_entries import enter, move
 
-from flows.notices import FIRST_LOOK_BACK, Memory, MemoryFile, Repetition, notices
+from flows.operations.notices import FIRST_LOOK_BACK, Memory, MemoryFile, Repetition, notices
 from privacy.errors import IntegrityError
 from privacy.ledger import EntryState
 from privacy.spending import moment
 from storage.settings import load_settings
-from tasks.run import Site
+from tasks.steps.run import Site
 
 NOTHING = Memory()
 

@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 import yaml
 
-from flows.site import load_site
+from flows.site.site_file import load_site
 from privacy.errors import BudgetRefused, ConfigurationError, InputError
-from storage.ledger_db import LedgerDatabase
-from tasks import ingest_pieces
-from tasks.contributions import part_of_patients
+from storage.ledger.ledger_db import LedgerDatabase
+from tasks.ingest import pieces as ingest_pieces
+from tasks.ingest.contributions import part_of_patients
 
 
 @pytest.fixture

@@ -10,22 +10,23 @@ import pandas as pd
 import pytest
 
 from flows.release import release_cohort, run_release
-from flows.request import SiteRequest, load_job
+from flows.site.request import SiteRequest, load_job
 from privacy.accountants.gaussian import GaussianAccountant
 from privacy.errors import BudgetRefused, ClustMixError, ConfigurationError
 from privacy.event_records import event_to_dict
 from privacy.events import ComposedEvent
 from privacy.parameters import Adjacency
-from storage.diagnostics import DiagnosticsFile
-from storage.keys import KeyStore
-from storage.ledger_db import LedgerDatabase
-from storage.releases import verify_bundle
+from storage.files.diagnostics import DiagnosticsFile
+from storage.files.workspace import PrivateWorkspace
+from storage.keys.keys import KeyStore
+from storage.ledger.ledger_db import LedgerDatabase
+from storage.releases.store import verify_bundle
 from storage.settings import load_settings
-from storage.workspace import PrivateWorkspace
-from tasks import ingest_pieces, ingest_steps
-from tasks.compute import LocalExecutor
+from tasks.execution.compute import LocalExecutor
+from tasks.execution.shards import load_shard
+from tasks.ingest import pieces as ingest_pieces
 from tasks.reporting.guarantee import Claim, guarantee_statement
-from tasks.shards import load_shard
+from tasks.steps import ingest_steps
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ import pytest
 from flows.cli import main
 from flows.publication import resample
 from privacy.errors import ConfigurationError, IntegrityError, LedgerError, Withheld
-from storage.keys import KeyStore
-from storage.ledger_db import LedgerDatabase
-from storage.releases import verify_bundle
+from storage.keys.keys import KeyStore
+from storage.ledger.ledger_db import LedgerDatabase
+from storage.releases.store import verify_bundle
 from storage.settings import load_settings
-from tasks import publish_steps
-from tasks.run import Site
-from tasks.synthesizers import curator
+from tasks.measurement import curator
+from tasks.steps import publish_steps
+from tasks.steps.run import Site
 
 
 @pytest.fixture

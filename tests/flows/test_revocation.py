@@ -16,11 +16,11 @@ from flows.cli import main
 from flows.publication import resample
 from flows.revocation import revoke
 from privacy.errors import ConfigurationError, IntegrityError, LedgerError, Withheld
-from storage.keys import SigningKey
-from storage.ledger_db import LedgerDatabase
-from storage.revocations import REVOKED_FILE, Revocation, RevocationList, read_revocations
+from storage.keys.keys import SigningKey
+from storage.ledger.ledger_db import LedgerDatabase
+from storage.releases.revocations import REVOKED_FILE, Revocation, RevocationList, read_revocations
 from storage.settings import load_settings
-from tasks.run import Site
+from tasks.steps.run import Site
 
 
 @pytest.fixture(scope="module")

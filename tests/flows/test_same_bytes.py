@@ -14,22 +14,22 @@ import pyarrow.parquet as pq
 import pytest
 from forced_release import DyingAdaptation, DyingEverywhere
 
-from flows.request import SiteRequest, load_job
+from flows.site.request import SiteRequest, load_job
 from privacy.errors import Withheld
 from privacy.randomness import SeededNoise
-from storage import ledger_db
-from storage.keys import KeyStore
-from storage.ledger_db import LedgerDatabase
-from storage.manifest import MANIFEST_FILE
-from storage.measurements import MeasurementStore
-from storage.releases import ReleaseStore
+from storage.keys.keys import KeyStore
+from storage.ledger import ledger_db
+from storage.ledger.ledger_db import LedgerDatabase
+from storage.releases.manifest import MANIFEST_FILE
+from storage.releases.measurements import MeasurementStore
+from storage.releases.store import ReleaseStore
 from storage.settings import load_settings
-from tasks import ingest_steps, measure_steps
-from tasks.run import Randomness, fixed_randomness, listen_to_stages
-from tasks.shards import load_shard
-from tasks.synthesizers.base import measure
+from tasks.execution.shards import load_shard
+from tasks.measurement.curator import Curator, InProcessCompute
+from tasks.measurement.synthesizer import measure
+from tasks.steps import ingest_steps, measure_steps
+from tasks.steps.run import Randomness, fixed_randomness, listen_to_stages
 from tasks.synthesizers.clustmix import adaptation
-from tasks.synthesizers.curator import Curator, InProcessCompute
 
 pytestmark = pytest.mark.integration
 

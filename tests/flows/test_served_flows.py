@@ -12,19 +12,19 @@ from prefect.client.orchestration import get_client
 
 from flows import serving
 from flows.approval import sign
-from flows.arrivals import scan
 from flows.cli import main
 from flows.measure import measure_cohort
+from flows.operations.arrivals import scan
 from flows.publish import publish_measurement
-from flows.request import PublishRequest, ReleaseRequest
+from flows.server.orchestrator import refuse_unsafe_orchestrator
+from flows.site.request import PublishRequest, ReleaseRequest
 from privacy.errors import ConfigurationError
-from storage.keys import SigningKey
-from storage.ready_files import build_ready_file, write_ready_file
-from storage.releases import verify_bundle
+from storage.arrivals.ready_files import build_ready_file, write_ready_file
+from storage.keys.keys import SigningKey
+from storage.releases.store import verify_bundle
 from storage.settings import load_settings
-from tasks import publish_steps
-from tasks.orchestrator import refuse_unsafe_orchestrator
-from tasks.run import Site
+from tasks.steps import publish_steps
+from tasks.steps.run import Site
 
 pytestmark = pytest.mark.integration
 
@@ -285,7 +285,7 @@ def test_arrival_that_burned_a_charge_is_not_charged_again_by_itself(
     installation, landing, emitted
 ):
     arrival = arrive(landing)
-    with mock.patch("tasks.measure_steps.run_stage", mock.Mock(side_effect=MemoryError)):
+    with mock.patch("tasks.steps.measure_steps.run_stage", mock.Mock(side_effect=MemoryError)):
         burned, state = measured(arrival=arrival)
     assert state.name == "Failed"
     assert left_of_arrivals() == [arrival]
@@ -304,8 +304,8 @@ def test_arrival_that_burned_a_charge_is_not_charged_again_by_itself(
 def test_arrival_whose_run_died_while_it_drew_is_not_charged_again(installation, landing, emitted):
     arrival = arrive(landing)
     with (
-        mock.patch("tasks.measure_steps.run_stage", mock.Mock(side_effect=MemoryError)),
-        mock.patch("tasks.ledger_steps._close_failed"),  # as where it was killed
+        mock.patch("tasks.steps.measure_steps.run_stage", mock.Mock(side_effect=MemoryError)),
+        mock.patch("tasks.steps.ledger_steps._close_failed"),  # as where it was killed
     ):
         died, _ = measured(arrival=arrival)
     assert [e.state.value for e in site_of_installation().ledger.entries()] == ["executing"]
@@ -317,12 +317,12 @@ def test_arrival_whose_run_died_while_it_drew_is_not_charged_again(installation,
 def test_every_run_of_an_arrival_is_remembered_not_the_last_alone(installation, landing, emitted):
     arrival = arrive(landing)
     with (
-        mock.patch("tasks.measure_steps.run_stage", mock.Mock(side_effect=MemoryError)),
-        mock.patch("tasks.ledger_steps._close_failed"),
+        mock.patch("tasks.steps.measure_steps.run_stage", mock.Mock(side_effect=MemoryError)),
+        mock.patch("tasks.steps.ledger_steps._close_failed"),
     ):
         died, _ = measured(arrival=arrival)
     # The second one dies after it has taken the arrival and before it looks at the first.
-    with mock.patch("tasks.ledger_steps.clean_up", mock.Mock(side_effect=MemoryError)):
+    with mock.patch("tasks.steps.ledger_steps.clean_up", mock.Mock(side_effect=MemoryError)):
         assert measured(arrival=arrival)[1].name == "Failed"
     _, state = measured(arrival=arrival)
     assert state.message.startswith(f"ARRIVAL_BURNED: release {died} of arrival {arrival} ")
@@ -331,7 +331,9 @@ def test_every_run_of_an_arrival_is_remembered_not_the_last_alone(installation, 
 
 def test_run_that_stopped_before_it_was_charged_is_tried_again(installation, landing, emitted):
     arrival = arrive(landing)
-    with mock.patch("storage.cohorts.CohortReader.header", mock.Mock(side_effect=MemoryError)):
+    with mock.patch(
+        "storage.sources.cohorts.CohortReader.header", mock.Mock(side_effect=MemoryError)
+    ):
         assert measured(arrival=arrival)[1].name == "Failed"
     release_id, state = measured(arrival=arrival)
     assert state.message == f"sealed made-up/{release_id}"
@@ -415,7 +417,7 @@ def test_requester_cannot_approve_through_the_form(installation, waiting, people
     with pytest.raises(ConfigurationError, match=r"^APPROVER_IS_REQUESTER: "):
         signed(installation, waiting, people["engineer"])
     # Nor with a signature that this program would not have made.
-    from storage.signatures import Approval, parse_approval
+    from storage.releases.signatures import Approval, parse_approval
 
     statement = parse_approval(signed(installation, waiting, people["officer"]).encode()).statement
     forged = Approval.signed(people["engineer"], statement=statement).to_bytes().decode()

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from flows import server_commands
-from tasks import server_parts
-from tasks.server_processes import Part
-from tasks.server_record import ServerRecord
+from flows.cli import server as server_commands
+from flows.server import parts as server_parts
+from flows.server.processes import Part
+from flows.server.record import ServerRecord
 
 
 def record_of(folder: Path, pages: str = "http://127.0.0.1:5001") -> ServerRecord:

@@ -7,14 +7,14 @@ import pandas as pd
 import pytest
 import yaml
 
-from flows.plain_yaml import MAX_BYTES
-from flows.site import PLACEHOLDER, SiteFile, load_site
+from flows.site.plain_yaml import MAX_BYTES
+from flows.site.site_file import PLACEHOLDER, SiteFile, load_site
 from privacy.errors import ConfigurationError, InputError
 from privacy.parameters import Adjacency, Analysis, PrivacyParameters, PrivacyUnit
-from storage.cohorts import CohortReader
-from storage.schema import CategoricalColumn, NumericColumn, TableSchema
+from storage.schema.table import CategoricalColumn, NumericColumn, TableSchema
 from storage.settings import Settings
-from tasks.encoding import decode, domain_of, encode_chunk
+from storage.sources.cohorts import CohortReader
+from tasks.ingest.encoding import decode, domain_of, encode_chunk
 
 SITES = sorted((Path(__file__).parents[2] / "deployments" / "sites").glob("*.yaml"))
 

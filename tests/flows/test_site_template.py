@@ -5,8 +5,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.site import PLACEHOLDER, load_site
-from flows.site_template import site_template
+from flows.site.site_file import PLACEHOLDER, load_site
+from flows.site.template import site_template
 from privacy.errors import ConfigurationError
 
 HEADER = ["patient", "age", "lactate", "ward", "no", "when (first): #1"]

@@ -12,16 +12,16 @@ import pytest
 from made_up_entries import enter
 from served_prefect import free_port, served_prefect
 
-from flows import status as status_module
 from flows.cli import main
-from flows.status import look
-from flows.watch_commands import _only_watcher
+from flows.events import orchestrator
+from flows.operations import status as status_module
+from flows.operations.status import look
+from flows.operations.watcher_lock import only_watcher
+from flows.server.processes import Part
+from flows.server.record import ServerRecord, write_record
 from privacy.ledger import Caps, EntryState
 from storage.settings import load_settings
-from tasks.events import orchestrator
-from tasks.run import Site
-from tasks.server_processes import Part
-from tasks.server_record import ServerRecord, write_record
+from tasks.steps.run import Site
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def test_parts_that_are_there_and_parts_that_ended(site, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"tls://127.0.0.1:{listener.getsockname()[1]}"
         settings = site.settings.model_copy(update={"dask_address": address})
-        with _only_watcher(settings):
+        with only_watcher(settings):
             found = parts(settings)
     assert found["watcher"] == (True, "at work")
     assert found["cluster"] == (True, "its scheduler answers")

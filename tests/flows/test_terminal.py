@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from flows import terminal
-from flows.doctor import Finding
+from flows.cli import terminal
+from flows.operations.doctor import Finding
 from flows.stages import STAGES
 from privacy.charges import Caps, Partition
 from privacy.errors import BudgetRefused

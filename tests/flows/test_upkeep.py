@@ -15,16 +15,16 @@ from prefect.client.schemas.objects import State, StateType
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule, RRuleSchedule
 from served_prefect import served_prefect
 
-from flows import upkeep
-from flows.budgets import DatasetBudget, SiteFolder, budgets
-from flows.notices import Memory
-from flows.schedules import GRACE, last_occurrence, review_schedules
-from flows.upkeep import MOST_PATIENCE, PATIENCE, low_budgets, missed_runs, retell
+from flows.events import orchestrator
+from flows.operations import upkeep
+from flows.operations.budgets import DatasetBudget, SiteFolder, budgets
+from flows.operations.notices import Memory
+from flows.operations.schedules import GRACE, last_occurrence, review_schedules
+from flows.operations.upkeep import MOST_PATIENCE, PATIENCE, low_budgets, missed_runs, retell
 from privacy.ledger import Caps, EntryState
+from storage.files.workspace import PrivateWorkspace
 from storage.settings import load_settings
-from storage.workspace import PrivateWorkspace
-from tasks.events import orchestrator
-from tasks.run import Site
+from tasks.steps.run import Site
 
 NOW = datetime(2026, 11, 21, 17, 0, tzinfo=UTC)
 

@@ -16,16 +16,16 @@ import pytest
 from made_up_entries import enter
 from served_prefect import free_port, served_prefect
 
-from flows import watcher as watcher_module
 from flows.cli import main
-from flows.notices import MemoryFile
-from flows.watch_commands import a_watcher_runs
-from flows.watcher import MOST_SECONDS, Part, Watcher
+from flows.cli.watch import a_watcher_runs
+from flows.events import OrchestratorError
+from flows.operations import watcher as watcher_module
+from flows.operations.notices import MemoryFile
+from flows.operations.watcher import MOST_SECONDS, Part, Watcher
 from privacy.errors import ClustMixError
 from privacy.ledger import Caps, EntryState
 from storage.settings import load_settings
-from tasks.events import OrchestratorError
-from tasks.run import Site
+from tasks.steps.run import Site
 
 PARTS = ("arrivals", "news", "dead runs", "unfinished", "schedules", "budgets")
 

@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privacy.errors import ClustMixError, InputError
-from storage.cohorts import CohortReader, CsvSource, ParquetSource
-from storage.diagnostics import DiagnosticsFile
-from storage.schema import TableSchema, raw_text
-from tasks.encoding import encode_chunk
-from tasks.violations import refuse_violations
+from storage.files.diagnostics import DiagnosticsFile
+from storage.schema.table import TableSchema, raw_text
+from storage.sources.cohorts import CohortReader, CsvSource, ParquetSource
+from tasks.ingest.encoding import encode_chunk
+from tasks.ingest.violations import refuse_violations
 
 CANARY = "zebra0815"
 SCHEMA = TableSchema.model_validate(

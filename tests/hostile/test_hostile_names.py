@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privacy.errors import ClustMixError, ConfigurationError, IntegrityError
-from storage.diagnostics import DiagnosticsFile
-from storage.refs import ArtifactRef, ReleaseRef, check_file_name, check_name, new_release_id
-from storage.releases import ReleaseStore
-from storage.workspace import PrivateWorkspace
+from storage.files.diagnostics import DiagnosticsFile
+from storage.files.refs import ArtifactRef, ReleaseRef, check_file_name, check_name, new_release_id
+from storage.files.workspace import PrivateWorkspace
+from storage.releases.store import ReleaseStore
 
 RELEASE_ID = "r-20250131-0f3a9c21"
 PARTS = [

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from privacy.errors import ClustMixError, ConfigurationError, InputError
-from storage.cohorts import CohortReader
-from storage.columns import raw_text
-from storage.sources import Source, SqlSource
+from storage.schema.columns import raw_text
+from storage.sources.cohorts import CohortReader
+from storage.sources.declared import Source, SqlSource
 
 IN_THE_VAULT = "zebra-secret-4711"
 CANARY = "zebra-canary-0815"
@@ -267,7 +267,7 @@ def test_oracle_quotes_are_refused() -> None:
 @pytest.mark.parametrize("statement", ["DELETE FROM cohort", "ATTACH 'a' AS b", "PRAGMA page_size"])
 def test_sqlite_itself_refuses_what_passes_the_filter(database, monkeypatch, statement) -> None:
     """The second line: the connection would refuse it, were the filter wrong."""
-    monkeypatch.setattr("storage.formats._check_database", lambda engine, source: None)
+    monkeypatch.setattr("storage.sources.formats._check_database", lambda engine, source: None)
     before = digest(database)
     source = source_of(database, "SELECT 1 AS a").model_copy(update={"query": statement})
     with pytest.raises(InputError, match="SOURCE_UNREADABLE: the query could not be run"):

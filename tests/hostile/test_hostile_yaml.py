@@ -12,8 +12,8 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from flows.plain_yaml import MAX_BYTES, MAX_LEVELS, MAX_LINE, MAX_NODES, read_mapping
-from flows.site import SiteFile, load_site
+from flows.site.plain_yaml import MAX_BYTES, MAX_LEVELS, MAX_LINE, MAX_NODES, read_mapping
+from flows.site.site_file import SiteFile, load_site
 from privacy.errors import ConfigurationError
 
 GOOD = """\

@@ -11,7 +11,7 @@ import pytest
 
 from privacy.ledger import EntryState
 from storage.settings import load_settings
-from tasks.run import Site
+from tasks.steps.run import Site
 
 
 @pytest.fixture

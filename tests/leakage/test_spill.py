@@ -19,8 +19,8 @@ import psutil
 import pytest
 from private_arrays import CANARY, N_BYTES, core_limits, private_array
 
-from storage.workspace import PrivateWorkspace, purge_abandoned
-from tasks.cluster import local_cluster
+from storage.files.workspace import PrivateWorkspace, purge_abandoned
+from tasks.execution.cluster import local_cluster
 
 pytestmark = pytest.mark.integration
 
@@ -98,8 +98,8 @@ def test_own_workers_write_no_private_byte(tmp_path, monkeypatch, variables) -> 
 RUN_AND_WAIT = """
 import sys, time
 from pathlib import Path
-from storage.workspace import PrivateWorkspace
-from tasks.cluster import local_cluster
+from storage.files.workspace import PrivateWorkspace
+from tasks.execution.cluster import local_cluster
 
 if __name__ == "__main__":
     workspace = PrivateWorkspace.create(Path(sys.argv[1]), "r-1")
@@ -138,7 +138,7 @@ def test_scratch_of_a_killed_run_is_wiped_by_the_next_one(tmp_path) -> None:
 CRASH = """
 import os, resource, subprocess, sys
 from pathlib import Path
-from storage.workspace import PrivateWorkspace
+from storage.files.workspace import PrivateWorkspace
 
 if "allowed" not in sys.argv:
     PrivateWorkspace.create(Path("private"), "r-1")
@@ -190,7 +190,7 @@ def test_workers_inherit_the_limit_of_the_run(tmp_path) -> None:
 
 def test_a_stricter_limit_is_kept(tmp_path) -> None:
     command = (
-        "import resource as r; from storage.workspace import forbid_core_dumps as f; "
+        "import resource as r; from storage.files.workspace import forbid_core_dumps as f; "
         "r.setrlimit(r.RLIMIT_CORE, (0, 0)); f(); print(*r.getrlimit(r.RLIMIT_CORE))"
     )
     done = subprocess.run(

@@ -18,7 +18,7 @@ from forced_release import FILLER, FullDisk
 
 from privacy.calibration import gdp_rho
 from privacy.errors import BudgetRefused
-from storage import journal, journal_postgres
+from storage.ledger import journal, journal_postgres
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1_200)]
 

@@ -21,7 +21,7 @@ from ledger_backends import Backend
 from ledger_requests import DIGEST, charge, race, stream
 
 from privacy.errors import IntegrityError
-from storage.ledger_db import LedgerDatabase
+from storage.ledger.ledger_db import LedgerDatabase
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 

@@ -9,10 +9,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from privacy.errors import ConfigurationError, IntegrityError, LedgerError
-from storage.adjustments import Adjustment, AdjustmentStore, sign_adjustment
-from storage.keys import SigningKey
-from storage.ledger_db import LedgerDatabase, new_entry_id
-from storage.manifest import canonical_json
+from storage.files.documents import canonical_json
+from storage.keys.keys import SigningKey
+from storage.ledger.adjustments import Adjustment, AdjustmentStore, sign_adjustment
+from storage.ledger.ledger_db import LedgerDatabase, new_entry_id
 
 
 def key_of(number):

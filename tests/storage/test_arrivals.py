@@ -19,10 +19,11 @@ from privacy.errors import (
     LedgerError,
     Withheld,
 )
-from storage import arrival_copies, arrivals
-from storage.arrivals import ArrivalState, ArrivalStore, Outcome
-from storage.landing import LandingFolder
-from storage.ready_files import parse_ready_file
+from storage.arrivals import copies as arrival_copies
+from storage.arrivals import store as arrivals
+from storage.arrivals.landing import LandingFolder
+from storage.arrivals.ready_files import parse_ready_file
+from storage.arrivals.store import ArrivalState, ArrivalStore, Outcome
 
 R1, R2 = "r-20261121-00000001", "r-20261121-00000002"
 
@@ -276,7 +277,8 @@ def test_a_failed_arrival_may_be_tried_at_once_by_a_person(place, store):
 def dead_run(place, *arrival_ids):
     """Begin arrivals in a process that dies."""
     program = (
-        "import os, sys; from pathlib import Path; from storage.arrivals import ArrivalStore\n"
+        "import os, sys; from pathlib import Path\n"
+        "from storage.arrivals.store import ArrivalStore\n"
         "for arrival in sys.argv[2:]: ArrivalStore(Path(sys.argv[1])).begin(arrival)\n"
         "os._exit(9)\n"
     )

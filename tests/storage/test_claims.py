@@ -9,9 +9,9 @@ from privacy.errors import IntegrityError, Withheld
 from privacy.event_records import event_to_dict
 from privacy.events import DiscreteGaussianEvent
 from privacy.parameters import Adjacency
-from storage.claims import require_publishable, verify_claims
-from storage.digests import digest_of
-from storage.manifest import GateRecord, Manifest, MethodRecord, parse_manifest
+from storage.files.digests import digest_of
+from storage.releases.claims import require_publishable, verify_claims
+from storage.releases.manifest import GateRecord, Manifest, MethodRecord, parse_manifest
 
 EVENT = DiscreteGaussianEvent(
     statistic="sums", l2_sensitivity=1000.0, noise_stddev=5000.0, n_values=10

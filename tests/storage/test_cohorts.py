@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privacy.errors import ClustMixError, ConfigurationError, InputError
-from storage import formats
-from storage.cohorts import CohortReader, CsvSource, ParquetSource, SklearnSource, SqlSource
+from storage.sources import formats
+from storage.sources.cohorts import CohortReader, CsvSource, ParquetSource, SklearnSource, SqlSource
 
 SECRET = "MRN-SECRET-4711"  # noqa: S105  (a planted patient, no password)
 

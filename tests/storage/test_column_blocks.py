@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from privacy.errors import InputError
-from storage.schema import CategoricalColumn, ImageColumns, NumericColumn, TableSchema
+from storage.schema.table import CategoricalColumn, ImageColumns, NumericColumn, TableSchema
 
 LABEL = {"name": "label", "levels": {"0": [], "1": []}}
 

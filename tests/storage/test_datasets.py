@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 
 from privacy.errors import InputError
-from storage import datasets
-from storage.datasets import DATASETS, Download, PublicDataset, fetch, find
 from storage.settings import Settings
+from storage.sources import datasets
+from storage.sources.datasets import DATASETS, Download, PublicDataset, fetch, find
 
 SHARED = datasets._SHARED_DATA
 

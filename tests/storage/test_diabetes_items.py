@@ -8,10 +8,17 @@ import pandas as pd
 import pytest
 
 from privacy.errors import InputError
-from storage import datasets
-from storage.datasets import DATASETS, DERIVED, find
-from storage.diabetes_items import DIAGNOSES, DRUGS, ITEMS, items_of, items_parquet, items_sha256
 from storage.settings import Settings
+from storage.sources import datasets
+from storage.sources.datasets import DATASETS, DERIVED, find
+from storage.sources.diabetes_items import (
+    DIAGNOSES,
+    DRUGS,
+    ITEMS,
+    items_of,
+    items_parquet,
+    items_sha256,
+)
 
 SHARED = datasets._SHARED_DATA
 

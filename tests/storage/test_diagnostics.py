@@ -4,7 +4,7 @@ import stat
 import pytest
 
 from privacy.errors import ConfigurationError
-from storage.diagnostics import MAX_ROWS_PER_RULE, DiagnosticsFile
+from storage.files.diagnostics import MAX_ROWS_PER_RULE, DiagnosticsFile
 
 
 def test_values_are_in_the_file_and_not_in_the_pointer(tmp_path):

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from privacy.errors import IntegrityError
-from storage import digests
-from storage.digests import PRIME, FileDigest, changed_byte, digest_of, open_regular
+from storage.files import digests
+from storage.files.digests import PRIME, FileDigest, changed_byte, digest_of, open_regular
 
 ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 CHUNK = digests._CHUNK_BYTES

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privacy.errors import InputError
-from storage import idx_files
-from storage.cohorts import CohortReader, IdxSource
-from storage.idx_files import IdxTable, column_names, read_idx
+from storage.sources import idx_files
+from storage.sources.cohorts import CohortReader, IdxSource
+from storage.sources.idx_files import IdxTable, column_names, read_idx
 
 
 def idx_bytes(values, *, shape=None, kind=8):

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from privacy.errors import InputError
-from storage import datasets, image_datasets
-from storage.cohorts import CohortReader, IdxSource
-from storage.idx_files import read_idx
-from storage.image_datasets import IMAGE_DATASETS, find_images
 from storage.settings import Settings
+from storage.sources import datasets, image_datasets
+from storage.sources.cohorts import CohortReader, IdxSource
+from storage.sources.idx_files import read_idx
+from storage.sources.image_datasets import IMAGE_DATASETS, find_images
 
 SHARED = datasets._SHARED_DATA
 IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"

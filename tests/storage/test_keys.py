@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privacy.errors import ConfigurationError
-from storage import key_files
-from storage.keys import KeyStore, PublicKey, SigningKey, read_public_keys
+from storage.keys import key_files
+from storage.keys.keys import KeyStore, PublicKey, SigningKey, read_public_keys
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -439,7 +439,7 @@ def test_first_use_by_many_threads_makes_one_key(store, tmp_path):
 
 def test_first_use_by_several_processes_makes_one_key(tmp_path):
     program = (
-        "import sys; from pathlib import Path; from storage.keys import KeyStore\n"
+        "import sys; from pathlib import Path; from storage.keys.keys import KeyStore\n"
         "store = KeyStore(Path(sys.argv[1]))\n"
         "sys.stdout.write('ready\\n'); sys.stdout.flush(); sys.stdin.read()\n"
         "sys.stdout.write(store.pipeline().key_id + store.ledger_secret().hex())\n"

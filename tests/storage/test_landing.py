@@ -8,8 +8,8 @@ import pytest
 from s3_server import s3_server
 
 from privacy.errors import ConfigurationError, InputError
-from storage import landing_local
-from storage.landing import LandingFolder
+from storage.arrivals import landing_local
+from storage.arrivals.landing import LandingFolder
 
 UNREADABLE = (
     "LANDING_UNREADABLE: expected to list, read and change the landing place that CLUSTMIX_LANDING "

@@ -11,7 +11,7 @@ from ledger_requests import DIGEST, OFFICERS, REQUESTER, charge
 
 from privacy.errors import BudgetRefused, ConfigurationError, LedgerError
 from privacy.ledger import GENESIS_HASH, Caps, Charge, EntryState, LedgerEntry, Partition
-from storage.ledger_db import LedgerDatabase
+from storage.ledger.ledger_db import LedgerDatabase
 
 
 @pytest.fixture(params=ledger_backends.BOTH)

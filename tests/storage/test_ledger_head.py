@@ -9,8 +9,8 @@ from ledger_requests import charge
 
 from privacy.errors import ConfigurationError, IntegrityError, LedgerError
 from privacy.ledger import GENESIS_HASH
-from storage.ledger_db import LedgerDatabase
-from storage.ledger_head import HeadFile, check_head
+from storage.ledger.head import HeadFile, check_head
+from storage.ledger.ledger_db import LedgerDatabase
 
 HASH = "ab" * 32
 

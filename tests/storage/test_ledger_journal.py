@@ -13,8 +13,8 @@ from ledger_requests import DIGEST, OFFICERS, REQUESTER, charge
 from privacy.errors import IntegrityError
 from privacy.ledger import GENESIS_HASH, Caps, EntryState, chain_hash
 from privacy.parameters import Adjacency
-from storage.journal_rows import COLUMNS
-from storage.ledger_db import LedgerDatabase
+from storage.ledger.journal_rows import COLUMNS
+from storage.ledger.ledger_db import LedgerDatabase
 
 
 @pytest.fixture(params=ledger_backends.BOTH)
@@ -428,7 +428,7 @@ def test_the_journal_is_json_ready_text(backend: Backend) -> None:
 def test_both_databases_write_the_same_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("storage.ledger_db.new_entry_id", lambda: "e-1")
+    monkeypatch.setattr("storage.ledger.ledger_db.new_entry_id", lambda: "e-1")
     written = []
     for name in ledger_backends.BOTH:
         backend = ledger_backends.backend(name, tmp_path)

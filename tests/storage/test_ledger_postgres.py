@@ -15,9 +15,9 @@ from ledger_requests import ROOT, charge
 
 from privacy.errors import ClustMixError, ConfigurationError, IntegrityError, LedgerError
 from privacy.ledger import EntryState
-from storage import journal_postgres
-from storage.journal_postgres import SecretUrl
-from storage.ledger_db import LedgerDatabase
+from storage.ledger import journal_postgres
+from storage.ledger.journal_postgres import SecretUrl
+from storage.ledger.ledger_db import LedgerDatabase
 
 J = "clustmix_ledger.journal"
 _roles = itertools.count(1)

@@ -15,7 +15,7 @@ from ledger_requests import DIGEST, charge, race, stream
 
 from privacy.errors import LedgerError
 from privacy.ledger import Caps, EntryState
-from storage.ledger_db import LedgerDatabase
+from storage.ledger.ledger_db import LedgerDatabase
 
 pytestmark = pytest.mark.integration
 
@@ -178,7 +178,7 @@ def test_a_server_that_crashes_before_the_commit_has_charged_nothing(
         return "2100-01-01T00:00:00.000Z"
 
     with monkeypatch.context() as patch:
-        patch.setattr("storage.journal_postgres.read_clock", crash)
+        patch.setattr("storage.ledger.journal_postgres.read_clock", crash)
         with pytest.raises(LedgerError, match="LEDGER_UNAVAILABLE: expected the PostgreSQL ledger"):
             ledger.transition(
                 entry.entry_id, EntryState.EXECUTING, expected_from=EntryState.RESERVED

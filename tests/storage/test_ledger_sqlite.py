@@ -8,8 +8,8 @@ import pytest
 from ledger_requests import charge
 
 from privacy.errors import IntegrityError, LedgerError
-from storage.journal import SqliteJournal
-from storage.ledger_db import LedgerDatabase
+from storage.ledger.journal import SqliteJournal
+from storage.ledger.ledger_db import LedgerDatabase
 
 TRIGGERS = ("journal_no_update", "journal_no_delete", "journal_continues")
 

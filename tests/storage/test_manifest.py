@@ -8,18 +8,18 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from privacy.errors import ConfigurationError, IntegrityError
-from storage.digests import digest_of
-from storage.manifest import (
+from storage.files.digests import digest_of
+from storage.files.documents import canonical_json
+from storage.files.refs import new_release_id
+from storage.releases.manifest import (
     MAX_MANIFEST_BYTES,
     GateRecord,
     Manifest,
     MethodRecord,
-    canonical_json,
     file_digests,
     parse_manifest,
 )
-from storage.refs import new_release_id
-from storage.signatures import APPROVAL_FILE, SIGNATURE_FILE
+from storage.releases.signatures import APPROVAL_FILE, SIGNATURE_FILE
 
 SHA = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 DIGEST = digest_of(b"abc")

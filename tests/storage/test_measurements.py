@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from privacy.errors import ConfigurationError, IntegrityError
-from storage import folders
-from storage.folders import remove_staging, write_durably, write_folder
+from storage.files import folders
+from storage.files.folders import remove_staging, write_durably, write_folder
 from storage.installation import installation_id
-from storage.measurements import (
+from storage.releases.measurements import (
     RELEASED_FILE,
     MeasurementRecord,
     MeasurementStore,

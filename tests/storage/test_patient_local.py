@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from storage.sources import SqlSource
+from storage.sources.declared import SqlSource
 
 PATIENTS = ("a", "b", "c", "d")
 STAYS, LABS = "stays (pid, ward, age, day)", "labs (pid, code, value)"

@@ -11,8 +11,8 @@ import pytest
 from landed_tables import announce
 
 from privacy.errors import ConfigurationError, InputError
-from storage import ready_files
-from storage.ready_files import (
+from storage.arrivals import ready_files
+from storage.arrivals.ready_files import (
     MAX_READY_BYTES,
     build_ready_file,
     parse_ready_file,
@@ -158,7 +158,7 @@ def test_what_is_not_a_ready_file_is_refused_and_not_repeated(content, what):
         parse_ready_file(content)
     assert str(caught.value) == (
         f"ARRIVAL_MALFORMED: expected a ready file with {what}, found another; write it with "
-        "clustmix ready, or as storage/ready_files.py shows"
+        "clustmix ready, or as storage/arrivals/ready_files.py shows"
     )
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privacy.errors import ConfigurationError
-from storage.refs import (
+from storage.files.refs import (
     ArtifactRef,
     ReleaseRef,
     check_file_name,

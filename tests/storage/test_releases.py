@@ -17,12 +17,18 @@ from privacy.errors import ConfigurationError, InputError, IntegrityError, Withh
 from privacy.event_records import event_to_dict
 from privacy.events import DiscreteGaussianEvent
 from privacy.parameters import Adjacency
-from storage import releases
-from storage.keys import SigningKey
-from storage.manifest import GateRecord, Manifest, MethodRecord, canonical_json, file_digests
-from storage.refs import ReleaseRef
-from storage.releases import ReleaseStore, verify_bundle
-from storage.signatures import ApprovalStatement, parse_signature, sign_approval, sign_manifest
+from storage.files.documents import canonical_json
+from storage.files.refs import ReleaseRef
+from storage.keys.keys import SigningKey
+from storage.releases import store as releases
+from storage.releases.manifest import GateRecord, Manifest, MethodRecord, file_digests
+from storage.releases.signatures import (
+    ApprovalStatement,
+    parse_signature,
+    sign_approval,
+    sign_manifest,
+)
+from storage.releases.store import ReleaseStore, verify_bundle
 
 
 def key_of(number):
@@ -520,8 +526,9 @@ def test_crash_leaves_no_release_and_is_cleaned(store, tmp_path, step):
     manifest.write_bytes(manifest_of().to_bytes())
     program = (
         "import os, signal, sys; from pathlib import Path\n"
-        "from storage.manifest import parse_manifest; from storage.releases import ReleaseStore\n"
-        "from storage.keys import SigningKey\n"
+        "from storage.releases.manifest import parse_manifest\n"
+        "from storage.releases.store import ReleaseStore\n"
+        "from storage.keys.keys import SigningKey\n"
         "signer = SigningKey.create(Path(sys.argv[2]).with_name('pipeline.key'))\n"
         f"os.{step} = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
         "manifest = parse_manifest(Path(sys.argv[2]).read_bytes())\n"

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from privacy.errors import ConfigurationError, IntegrityError
-from storage import revocations
-from storage.catalogue import manifests_in
-from storage.keys import SigningKey
-from storage.manifest import GateRecord, Manifest, MethodRecord, canonical_json, file_digests
-from storage.releases import ReleaseStore, VerifiedBundle
-from storage.revocations import (
+from storage.files.documents import canonical_json
+from storage.keys.keys import SigningKey
+from storage.releases import revocations
+from storage.releases.catalogue import manifests_in
+from storage.releases.manifest import GateRecord, Manifest, MethodRecord, file_digests
+from storage.releases.revocations import (
     REVOKED_FILE,
     Revocation,
     RevocationList,
@@ -28,6 +28,7 @@ from storage.revocations import (
     list_revocations,
     read_revocations,
 )
+from storage.releases.store import ReleaseStore, VerifiedBundle
 
 
 def key_of(number):

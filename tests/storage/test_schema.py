@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from privacy.errors import InputError
-from storage.schema import (
+from storage.schema.table import (
     Buckets,
     CategoricalColumn,
     Label,

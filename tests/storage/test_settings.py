@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from privacy.errors import ConfigurationError
-from storage.settings import Settings, ensure_private_directory, load_settings
+from storage.files.private import ensure_private_directory
+from storage.settings import Settings, load_settings
 
 
 @pytest.fixture(autouse=True)

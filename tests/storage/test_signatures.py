@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from privacy.errors import ConfigurationError, IntegrityError
-from storage.digests import digest_of
-from storage.keys import SigningKey
-from storage.manifest import GateRecord, Manifest, MethodRecord, canonical_json
-from storage.signatures import (
+from storage.files.digests import digest_of
+from storage.files.documents import canonical_json
+from storage.keys.keys import SigningKey
+from storage.releases.manifest import GateRecord, Manifest, MethodRecord
+from storage.releases.signatures import (
     Approval,
     ApprovalStatement,
     is_reason,

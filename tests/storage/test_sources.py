@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from storage.sources import CsvSource, ParquetSource, SklearnSource, Source, SqlSource
+from storage.sources.declared import CsvSource, ParquetSource, SklearnSource, Source, SqlSource
 
 SOURCE = TypeAdapter(Source)
 READING = "SELECT age, sex FROM stays WHERE ward = :ward"

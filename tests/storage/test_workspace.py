@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from privacy.errors import ConfigurationError, IntegrityError
-from storage.refs import ArtifactRef
-from storage.workspace import PrivateWorkspace, live_run_ids, load_arrays, purge_abandoned
+from storage.files.refs import ArtifactRef
+from storage.files.workspace import PrivateWorkspace, live_run_ids, load_arrays, purge_abandoned
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -179,7 +179,8 @@ def test_live_runs_are_kept_and_dead_ones_purged(root):
     assert live_run_ids(root) == frozenset()
     assert purge_abandoned(root) == ()
     program = (
-        "import sys; from pathlib import Path; from storage.workspace import PrivateWorkspace\n"
+        "import sys; from pathlib import Path\n"
+        "from storage.files.workspace import PrivateWorkspace\n"
         "w = PrivateWorkspace.create(Path(sys.argv[1]), 'dead-run'); w.write_once('a.bin', b'x')\n"
         "sys.stdout.write('ready'); sys.stdout.flush(); sys.stdin.read()"
     )

@@ -7,21 +7,21 @@ import pytest
 
 from privacy.errors import Withheld
 from privacy.randomness import SeededNoise
-from storage.schema import TableSchema
-from tasks.agreement import (
+from storage.schema.table import TableSchema
+from tasks.gates.agreement import (
     CodedTable,
     cell_bounds,
     noise_bound,
     sampling_bound,
     total_variation,
 )
-from tasks.agreement_gate import NoisyCounts, agreement_gate
-from tasks.encoding import decode, domain_of
-from tasks.publish_steps import output_gate
-from tasks.published_tables import table_files
-from tasks.synthesizers.base import measure
-from tasks.synthesizers.curator import Curator, InProcessCompute
-from tasks.synthesizers.encoded import N_FOLDS, EncodedRows
+from tasks.gates.agreement_gate import NoisyCounts, agreement_gate
+from tasks.ingest.encoding import decode, domain_of
+from tasks.measurement.curator import Curator, InProcessCompute
+from tasks.measurement.encoded import N_FOLDS, EncodedRows
+from tasks.measurement.synthesizer import measure
+from tasks.papers.tables import table_files
+from tasks.steps.publish_steps import output_gate
 from tasks.synthesizers.naive_bayes import HISTOGRAMS, NaiveBayes
 
 N_ROWS = 20_000

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from storage.schema import TableSchema
-from tasks.expectations import GateCheck, input_gate, output_gate
+from storage.schema.table import TableSchema
+from tasks.gates.expectations import GateCheck, input_gate, output_gate
 
 LABEL = {"name": "label", "levels": {"cat": [0], "dog": [1]}}
 PIXELS = TableSchema.model_validate({"image": {"height": 2, "width": 2}, "label": LABEL})

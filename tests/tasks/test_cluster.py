@@ -27,11 +27,11 @@ from shard_functions import (
 )
 
 from privacy.errors import ConfigurationError
-from tasks import cluster as cluster_module
-from tasks import compute
-from tasks.cluster import connect, local_cluster
-from tasks.compute import DaskExecutor
-from tasks.runtime import PipelineError
+from tasks.execution import cluster as cluster_module
+from tasks.execution import compute
+from tasks.execution.cluster import connect, local_cluster
+from tasks.execution.compute import DaskExecutor
+from tasks.execution.runtime import PipelineError
 
 pytestmark = pytest.mark.integration
 

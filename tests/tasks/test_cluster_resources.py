@@ -12,10 +12,10 @@ import pytest
 from dask_programs import running, using
 from shard_functions import worker_name, worker_number
 
-from tasks import compute
-from tasks.cluster import connect
-from tasks.cluster_certificates import make_certificates
-from tasks.compute import DaskExecutor
+from tasks.execution import compute
+from tasks.execution.cluster import connect
+from tasks.execution.cluster_certificates import make_certificates
+from tasks.execution.compute import DaskExecutor
 
 pytestmark = pytest.mark.integration  # eleven workers, each a process that imports everything
 

@@ -16,9 +16,9 @@ from dask_programs import running, using
 from shard_functions import square, weighted_shard
 
 from privacy.errors import ConfigurationError
-from tasks.cluster import connect
-from tasks.cluster_certificates import MAX_DAYS, ROLES, make_certificates
-from tasks.compute import DaskExecutor
+from tasks.execution.cluster import connect
+from tasks.execution.cluster_certificates import MAX_DAYS, ROLES, make_certificates
+from tasks.execution.compute import DaskExecutor
 
 pytestmark = pytest.mark.integration
 

@@ -20,9 +20,9 @@ from shard_functions import (
 )
 
 from privacy.errors import ConfigurationError, InputError, IntegrityError
-from tasks.cluster import local_cluster
-from tasks.compute import DaskExecutor, LocalExecutor, sum_exactly
-from tasks.runtime import PRIVATE_LOG_NAME, PipelineError, private_log_directory
+from tasks.execution.cluster import local_cluster
+from tasks.execution.compute import DaskExecutor, LocalExecutor, sum_exactly
+from tasks.execution.runtime import PRIVATE_LOG_NAME, PipelineError, private_log_directory
 
 INT64 = np.iinfo(np.int64)
 

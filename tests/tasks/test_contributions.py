@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privacy.errors import InputError
-from tasks.contributions import (
+from tasks.ingest.contributions import (
     bound_contributions,
     fold_of,
     hash_patients,
     hash_records,
     shard_of,
 )
-from tasks.synthesizers.encoded import N_FOLDS
+from tasks.measurement.encoded import N_FOLDS
 
 RECORD_HASH = 6635167847842469323
 RECORDS = np.arange(5, dtype=np.uint16)[:, None]

@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privacy.errors import InputError
-from storage.schema import NumericColumn, TableSchema
-from tasks.encoding import conform, decode, domain_of, encode_chunk
-from tasks.violations import Rule, refuse_violations
+from storage.schema.table import NumericColumn, TableSchema
+from tasks.ingest.encoding import conform, decode, domain_of, encode_chunk
+from tasks.ingest.violations import Rule, refuse_violations
 
 SCHEMA = TableSchema.model_validate(
     {

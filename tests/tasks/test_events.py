@@ -9,9 +9,9 @@ from uuid import uuid4
 import pytest
 from served_prefect import free_port, served_prefect
 
+from flows import events
+from flows.events import OrchestratorError, PublicEvent, emit, orchestrator, orchestrator_is_served
 from privacy.errors import ConfigurationError
-from tasks import events
-from tasks.events import OrchestratorError, PublicEvent, emit, orchestrator, orchestrator_is_served
 
 PUBLISHED = PublicEvent(
     name="release.published",

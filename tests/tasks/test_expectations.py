@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privacy.errors import ConfigurationError
-from storage.schema import Buckets, CategoricalColumn, Label, NumericColumn, TableSchema
-from tasks import expectation_suites, expectations
-from tasks.encoding import decode, domain_of, encode_chunk
-from tasks.expectations import GateCheck, GateReport, input_gate, merge, output_gate
+from storage.schema.table import Buckets, CategoricalColumn, Label, NumericColumn, TableSchema
+from tasks.gates import expectation_suites, expectations
+from tasks.gates.expectations import GateCheck, GateReport, input_gate, merge, output_gate
+from tasks.ingest.encoding import decode, domain_of, encode_chunk
 
 CANARY = "MRN-SECRET-7751"
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.schema import TableSchema
-from tasks import encoding
-from tasks.encoding import conform, decode, domain_of, encode_chunk
+from storage.schema.table import TableSchema
+from tasks.ingest import encoding
+from tasks.ingest.encoding import conform, decode, domain_of, encode_chunk
 
 LEVELS = {"cat": [0], "dog": [1]}
 

@@ -18,20 +18,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from flows.request import job_of
-from flows.site import load_site
+from flows.site.request import job_of
+from flows.site.site_file import load_site
 from privacy.errors import ClustMixError, InputError, IntegrityError
-from storage import parquet_files
-from storage.cohorts import CohortReader
-from storage.diagnostics import DiagnosticsFile
+from storage.files.diagnostics import DiagnosticsFile
+from storage.files.workspace import PrivateWorkspace
 from storage.settings import Settings
-from storage.workspace import PrivateWorkspace
-from tasks import ingest_pieces
-from tasks.cluster import local_cluster
-from tasks.compute import DaskExecutor, Executor, LocalExecutor
-from tasks.ingest_steps import N_STRETCHES, ingest
-from tasks.run import ReleaseJob
-from tasks.shards import load_shard
+from storage.sources import parquet_files
+from storage.sources.cohorts import CohortReader
+from tasks.execution.cluster import local_cluster
+from tasks.execution.compute import DaskExecutor, Executor, LocalExecutor
+from tasks.execution.shards import load_shard
+from tasks.ingest import pieces as ingest_pieces
+from tasks.steps.ingest_steps import N_STRETCHES, ingest
+from tasks.steps.run import ReleaseJob
 
 pytestmark = pytest.mark.integration
 
@@ -140,7 +140,7 @@ def test_shards_are_the_bytes_of_the_serial_reader(run, executor) -> None:
 @pytest.mark.parametrize("n_stretches", [1, 3, 1_000])
 def test_stretches_leave_the_shards_as_they_are(run, monkeypatch, n_stretches) -> None:
     expected = run.ingest(None)
-    monkeypatch.setattr("tasks.ingest_steps.N_STRETCHES", n_stretches)
+    monkeypatch.setattr("tasks.steps.ingest_steps.N_STRETCHES", n_stretches)
     assert run.ingest(None) == expected
 
 
@@ -247,7 +247,7 @@ def test_source_is_hashed_twice_and_not_by_this_process(run, cluster, monkeypatc
     def never(*_):
         raise AssertionError("hashed here")
 
-    monkeypatch.setattr("storage.fingerprints._digest_of", never)
+    monkeypatch.setattr("storage.sources.fingerprints._digest_of", never)
     executor, reader = Recording(cluster, "r-2"), run.reader()
     reader.content_sha256(map=executor.map)
     run.ingest(executor, reader)
@@ -271,7 +271,7 @@ def test_missing_piece_is_found(run, monkeypatch) -> None:
         next(iter(sorted(item.workspace.glob("piece-*.npz")))).unlink(missing_ok=True)
         return bound(item)
 
-    monkeypatch.setattr("tasks.ingest_steps.bound_shard", lose)
+    monkeypatch.setattr("tasks.steps.ingest_steps.bound_shard", lose)
     with pytest.raises(IntegrityError, match=r"ARTIFACT_UNREADABLE: file piece-0000-.* is missing"):
         run.ingest(None)
 

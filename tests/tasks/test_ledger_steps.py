@@ -8,14 +8,14 @@ from unittest import mock
 
 import pytest
 
-from flows.request import job_of
-from flows.site import load_site
+from flows.site.request import job_of
+from flows.site.site_file import load_site
 from privacy.errors import LedgerError, Withheld
 from privacy.ledger import EntryState
+from storage.files.workspace import PrivateWorkspace
 from storage.settings import load_settings
-from storage.workspace import PrivateWorkspace
-from tasks import ledger_steps
-from tasks.run import Site
+from tasks.steps import ledger_steps
+from tasks.steps.run import Site
 
 SITE_FILE = Path(__file__).parents[2] / "deployments" / "sites" / "breast-cancer.yaml"
 STATES = ("reserved", "executing", "sealed", "approved", "published")

@@ -8,14 +8,15 @@ import time
 import psutil
 import pytest
 
+from flows.server import environment as server_environment
+from flows.server import orchestrator
+from flows.server.orchestrator import OwnServer, join_ready_server, start_server
+from flows.server.parts import ORCHESTRATOR
+from flows.server.ports import free_port
+from flows.server.processes import Part
+from flows.server.record import ServerRecord, write_record
 from privacy.errors import ClustMixError
 from storage.settings import Settings
-from tasks import orchestrator, server_environment
-from tasks.orchestrator import OwnServer, join_ready_server, start_server
-from tasks.server_parts import ORCHESTRATOR
-from tasks.server_ports import free_port
-from tasks.server_processes import Part
-from tasks.server_record import ServerRecord, write_record
 
 pytestmark = pytest.mark.integration
 
@@ -24,8 +25,8 @@ COMMAND = """
 import sys
 from pathlib import Path
 from storage.settings import Settings
-from tasks.orchestrator import start_server
-from tasks.runtime import configure_prefect
+from flows.server.orchestrator import start_server
+from tasks.execution.runtime import configure_prefect
 
 configure_prefect(Settings(home=Path(sys.argv[1])))
 server = start_server()
@@ -49,7 +50,7 @@ def test_it_serves_a_run_keeps_nothing_and_ends_with_a_killed_command(tmp_path) 
     with command:
         assert command.stdout.readline() == b"ran\n"
         (server,) = command.children()
-        assert "tasks.orchestrator" in server.cmdline()
+        assert "flows.server.orchestrator" in server.cmdline()
         (listener,) = {
             one.laddr for one in server.net_connections("inet") if one.status == psutil.CONN_LISTEN
         }

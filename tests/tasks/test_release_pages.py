@@ -7,8 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tasks.orchestrator_page import CONTENT_POLICY, OwnContentOnly
-from tasks.release_pages import release_pages
+from flows.server.orchestrator_page import CONTENT_POLICY, OwnContentOnly
+from flows.server.release_pages import release_pages
 
 
 @pytest.fixture

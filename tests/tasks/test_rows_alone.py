@@ -36,13 +36,20 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from privacy.parameters import PrivacyUnit
-from storage import cohorts, parquet_files, reading, stretches
-from storage.cohorts import CohortReader, CsvSource, IdxSource, ParquetSource, Source, SqlSource
-from storage.diagnostics import DiagnosticsFile
-from storage.schema import TableSchema, raw_text
-from tasks import ingest_pieces
-from tasks.ingest_pieces import IngestRules, ShardItem, bound_shard, spread_stretch
-from tasks.violations import Rule, Violation
+from storage.files.diagnostics import DiagnosticsFile
+from storage.schema.table import TableSchema, raw_text
+from storage.sources import cohorts, parquet_files, reading, stretches
+from storage.sources.cohorts import (
+    CohortReader,
+    CsvSource,
+    IdxSource,
+    ParquetSource,
+    Source,
+    SqlSource,
+)
+from tasks.ingest import pieces as ingest_pieces
+from tasks.ingest.pieces import IngestRules, ShardItem, bound_shard, spread_stretch
+from tasks.ingest.violations import Rule, Violation
 
 Defect = Callable[[pytest.MonkeyPatch], None]
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.request import job_of
-from flows.site import load_site
+from flows.site.request import job_of
+from flows.site.site_file import load_site
 from privacy.accountants.gaussian import GaussianAccountant
 from privacy.charges import RHO_STEP, Charge
 from privacy.parameters import Adjacency, PrivacyParameters
-from storage.ledger_db import LedgerDatabase
+from storage.ledger.ledger_db import LedgerDatabase
 
 SITE = Path(__file__).parents[2] / "deployments" / "sites" / "breast-cancer.yaml"
 JOB = job_of(load_site(SITE), "r-20260101-00000000")

@@ -13,7 +13,7 @@ from shard_functions import CANARY
 
 from privacy.errors import BudgetRefused, ClustMixError, ConfigurationError
 from storage.settings import Settings
-from tasks.runtime import (
+from tasks.execution.runtime import (
     PRIVATE_LOG_NAME,
     Failed,
     PipelineError,
@@ -198,7 +198,7 @@ import os, sys
 from pathlib import Path
 
 from storage.settings import Settings
-from tasks.runtime import configure_prefect, private_log_directory
+from tasks.execution.runtime import configure_prefect, private_log_directory
 
 home = Path(sys.argv[1])
 configure_prefect(Settings(home=home))
@@ -208,8 +208,8 @@ os.environ |= {"PREFECT_LOGGING_TO_API_ENABLED": "true", "PREFECT_LOGGING_LEVEL"
 import distributed
 from prefect import flow, task
 from shard_functions import canary_in_second_shard, raise_argument
-from tasks.compute import DaskExecutor
-from tasks.runtime import guarded_task
+from tasks.execution.compute import DaskExecutor
+from tasks.execution.runtime import guarded_task
 
 GUARDED, CONTROL = sys.argv[2], sys.argv[3]
 

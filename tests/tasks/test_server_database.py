@@ -12,8 +12,8 @@ import psutil
 import psycopg
 import pytest
 
-from tasks import server_database
-from tasks.server_database import (
+from flows.server import database as server_database
+from flows.server.database import (
     DATABASE,
     ROLE,
     PostgresPrograms,
@@ -21,8 +21,8 @@ from tasks.server_database import (
     find_postgres,
     postgres_server,
 )
-from tasks.server_ports import HOST, free_port
-from tasks.server_processes import ServerError
+from flows.server.ports import HOST, free_port
+from flows.server.processes import ServerError
 
 pytestmark = pytest.mark.integration
 

@@ -9,15 +9,17 @@ from pathlib import Path
 import psutil
 import pytest
 
+from flows.server import cluster as server_cluster
+from flows.server import environment as server_environment
+from flows.server import parts as server_parts
+from flows.server.caller import ServerCaller
+from flows.server.parts import connection, join_server, start_server, stop_server
+from flows.server.ports import DEFAULT_PAGE_PORT, HOST, ask, free_port, page_port
+from flows.server.processes import MARK, Part, ServerError
+from flows.server.record import ServerRecord, read_record, write_record
 from privacy.errors import ConfigurationError
 from storage.settings import Settings
-from tasks import server_cluster, server_environment, server_parts
-from tasks.runtime import safe_environment
-from tasks.server_caller import ServerCaller
-from tasks.server_parts import connection, join_server, start_server, stop_server
-from tasks.server_ports import DEFAULT_PAGE_PORT, HOST, ask, free_port, page_port
-from tasks.server_processes import MARK, Part, ServerError
-from tasks.server_record import ServerRecord, read_record, write_record
+from tasks.execution.runtime import safe_environment
 
 
 @pytest.fixture

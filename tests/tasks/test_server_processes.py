@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tasks.server_processes import (
+from flows.server.processes import (
     MARK,
     Part,
     ServerError,
@@ -156,7 +156,7 @@ def test_a_part_that_stays_silent_is_named_with_its_log(tmp_path) -> None:
 
 def test_a_process_that_cannot_be_killed_is_reported(started, monkeypatch) -> None:
     part = started(SLEEP)
-    monkeypatch.setattr("tasks.server_processes._KILLED_SECONDS", 0.2)
+    monkeypatch.setattr("flows.server.processes._KILLED_SECONDS", 0.2)
     monkeypatch.setattr(psutil.Process, "kill", lambda self: None)
     monkeypatch.setattr(psutil.Process, "send_signal", lambda self, number: None)
     with pytest.raises(ServerError) as caught:

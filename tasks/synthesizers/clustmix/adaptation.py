@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from tasks.measurement.features import FeatureMap
+from tasks.measurement.random_ntk import RandomNtkFeatures
 from tasks.synthesizers.clustmix.moment_kip import MomentLoss, descend
 from tasks.synthesizers.clustmix.support_set import OptimisedSupport, SupportSet, psd_projection
-from tasks.synthesizers.features import FeatureMap
-from tasks.synthesizers.random_ntk import RandomNtkFeatures
 
 LEARNING_RATE = 0.01
 """Adam step size in units of raw features, whose rows have norm at most one."""

@@ -6,9 +6,6 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-PUBLIC_SEED = 20_221_013
-"""Seed of every public random choice (slices, features, starting points): it may be printed."""
-
 
 class BudgetShares(BaseModel):
     """How ``mu**2`` is split over the stages; only the ratios count."""

@@ -16,8 +16,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.synthesizers.cells import Cells
-from tasks.synthesizers.marginals import sizes_of, to_marginals
+from tasks.measurement.cells import Cells
+from tasks.measurement.marginals import sizes_of, to_marginals
 
 
 def fit_round(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.synthesizers.features import FeatureMap
+from tasks.measurement.features import FeatureMap
 
 _FACTOR_ITERATIONS = 15
 _RAKING_ITERATIONS = 8

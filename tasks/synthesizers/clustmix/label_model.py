@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.synthesizers.features import FeatureMap
-from tasks.synthesizers.statistics import softmax
+from tasks.measurement.features import FeatureMap
+from tasks.measurement.statistics import softmax
 
 _MARGIN_OF_KRR = 0.5
 """Kernel ridge regression estimates p(y|x) - p(y); divided by the variance of the label it is a

@@ -13,16 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm, qmc
 
-from tasks.synthesizers.clustmix.config import PUBLIC_SEED
-from tasks.synthesizers.clustmix.dependence import Dependence, rake, tilted, tilts
-from tasks.synthesizers.clustmix.label_model import LabelModel, label_probabilities
-from tasks.synthesizers.features import FeatureMap
-from tasks.synthesizers.marginals import (
+from tasks.measurement.features import FeatureMap
+from tasks.measurement.marginals import (
     draw_codes,
     shrink_toward,
     sizes_of,
     to_marginals,
 )
+from tasks.measurement.synthesizer import PUBLIC_SEED
+from tasks.synthesizers.clustmix.dependence import Dependence, rake, tilted, tilts
+from tasks.synthesizers.clustmix.label_model import LabelModel, label_probabilities
 
 _RAKING_POINTS_LOG2 = 11
 """Binary logarithm of the number of factors over which the tilted marginals are matched."""

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
+from tasks.measurement.random_ntk import RandomNtkFeatures
 from tasks.synthesizers.clustmix.support_set import OptimisedSupport, SupportSet
-from tasks.synthesizers.random_ntk import RandomNtkFeatures
 
 Array = NDArray[np.float64]
 

@@ -16,11 +16,12 @@ from privacy.errors import IntegrityError
 from privacy.events import ComposedEvent
 from privacy.parameters import Adjacency
 from privacy.sensitivity import second_moment_l2_sensitivity, weighted_sum_l2_sensitivity
-from tasks.synthesizers.clustmix.config import PUBLIC_SEED, ClustMixConfig
-from tasks.synthesizers.encoded import EncodingDomain
-from tasks.synthesizers.features import FeatureMap, build_feature_map
-from tasks.synthesizers.plan import MeasurementPlan, StatisticRequest, plan_measurement
-from tasks.synthesizers.statistics import ROOT_SCALE, SECOND_MOMENT_SCALE, SUM_SCALE
+from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.features import FeatureMap, build_feature_map
+from tasks.measurement.plan import MeasurementPlan, StatisticRequest, plan_measurement
+from tasks.measurement.statistics import ROOT_SCALE, SECOND_MOMENT_SCALE, SUM_SCALE
+from tasks.measurement.synthesizer import PUBLIC_SEED
+from tasks.synthesizers.clustmix.config import ClustMixConfig
 
 SECOND_MOMENT = "second_moments"
 FEATURE_LABEL = "feature_label_sums"
@@ -63,7 +64,7 @@ def calibrate(domain: EncodingDomain, config: ClustMixConfig, *, mu: float) -> M
 
     Privacy
     -------
-    Reads no data. Sensitivities are those proved in ``tasks.synthesizers.statistics``,
+    Reads no data. Sensitivities are those proved in ``tasks.measurement.statistics``,
     with the margin for double precision of ``privacy.sensitivity``.
     """
     feature_map = feature_map_of(domain, config)

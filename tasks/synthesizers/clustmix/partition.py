@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tasks.synthesizers.cells import Cells
-from tasks.synthesizers.encoded import EncodingDomain
+from tasks.measurement.cells import Cells
+from tasks.measurement.encoded import EncodingDomain
 
 _START_SPREAD = 0.05
 """Standard deviation of the public starting centres around a uniform record, per code."""

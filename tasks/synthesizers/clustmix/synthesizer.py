@@ -18,12 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.parameters import Guarantee
-from tasks.synthesizers import statistics
-from tasks.synthesizers.base import Released, Stage
-from tasks.synthesizers.cells import Cells
+from tasks.measurement import statistics
+from tasks.measurement.cells import Cells
+from tasks.measurement.curator import Curator
+from tasks.measurement.encoded import N_FOLDS, EncodingDomain
+from tasks.measurement.features import FeatureMap
+from tasks.measurement.marginals import sizes_of, to_marginals
+from tasks.measurement.plan import MeasurementPlan
+from tasks.measurement.synthesizer import PUBLIC_SEED, Released, Stage
 from tasks.synthesizers.clustmix import adaptation
 from tasks.synthesizers.clustmix import noise_calibration as calibration
-from tasks.synthesizers.clustmix.config import PUBLIC_SEED, ClustMixConfig
+from tasks.synthesizers.clustmix.config import ClustMixConfig
 from tasks.synthesizers.clustmix.constrained_gmm import fit_round
 from tasks.synthesizers.clustmix.dependence import Dependence, fit_dependence
 from tasks.synthesizers.clustmix.label_model import (
@@ -34,11 +39,6 @@ from tasks.synthesizers.clustmix.label_model import (
 )
 from tasks.synthesizers.clustmix.mixing import Mixture, build_mixture, sample_records
 from tasks.synthesizers.clustmix.partition import partition
-from tasks.synthesizers.curator import Curator
-from tasks.synthesizers.encoded import N_FOLDS, EncodingDomain
-from tasks.synthesizers.features import FeatureMap
-from tasks.synthesizers.marginals import sizes_of, to_marginals
-from tasks.synthesizers.plan import MeasurementPlan
 
 VALIDATION_FOLD = 0
 """Patients of this fold give the validation moments."""

@@ -1,6 +1,6 @@
 """Exact sums of private records that the proven DP-CDA releases, and their sensitivities.
 
-Written like `tasks.synthesizers.statistics`: rows of one shard and public arrays to int64, records
+Written like `tasks.measurement.statistics`: rows of one shard and public arrays to int64, records
 truncated toward zero on the grid, each one rounded by itself.
 """
 
@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.synthesizers.encoded import EncodedRows
-from tasks.synthesizers.sampling import PoissonCoins
-from tasks.synthesizers.statistics import SUM_SCALE
-from tasks.synthesizers.vectors import Block, VectorMap
+from tasks.measurement.encoded import EncodedRows
+from tasks.measurement.sampling import PoissonCoins
+from tasks.measurement.statistics import SUM_SCALE
+from tasks.measurement.vectors import Block, VectorMap
 
 HASH_SEED = 20_250_417
 """Seed of the public hash that parts records into groups: it may be printed."""

@@ -3,7 +3,7 @@
 What the paper's analysis lacks is replaced: public scaling for the private z-score, a public
 sampling rate and a public divisor for draws from a class of private size, add or remove of a
 patient for replacement inside a class, no noise on labels that are constant anyway. Flaws A1 to A8
-are listed in `tasks.synthesizers.dp_cda.published`.
+are listed in `tasks.papers.dp_cda`.
 
 Two forms. **Groups**: a public hash parts the records into g groups; the g sums of every class
 are one Gaussian release, because a patient adds an array of norm c to all of them together.
@@ -13,7 +13,7 @@ in a sample, so at a small epsilon or a small order its noise is several times b
 group of the same order. Groups need no secret coins, and read every patient.
 
 The paper leaves open how a mixture becomes a record of a table. Here its shares are spread to the
-variance of records, and columns are drawn from them (`tasks.synthesizers.unmixing`).
+variance of records, and columns are drawn from them (`tasks.measurement.unmixing`).
 """
 
 from __future__ import annotations
@@ -26,8 +26,19 @@ from numpy.typing import NDArray
 from privacy.errors import ConfigurationError
 from privacy.parameters import Guarantee
 from privacy.sensitivity import weighted_sum_l2_sensitivity
-from tasks.synthesizers.base import Released, Stage
-from tasks.synthesizers.curator import Curator
+from tasks.measurement.curator import Curator
+from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.marginals import draw_codes
+from tasks.measurement.plan import MeasurementPlan, StatisticRequest, plan_measurement
+from tasks.measurement.statistics import SUM_SCALE
+from tasks.measurement.synthesizer import Released, Stage
+from tasks.measurement.unmixing import (
+    Mixtures,
+    draw_records,
+    drawn_coordinates,
+    spread,
+)
+from tasks.measurement.vectors import VectorMap, one_hot_numbers
 from tasks.synthesizers.dp_cda.config import DpCdaConfig
 from tasks.synthesizers.dp_cda.sums import (
     RecordMap,
@@ -36,17 +47,6 @@ from tasks.synthesizers.dp_cda.sums import (
     largest_norm,
     sampled_sums,
 )
-from tasks.synthesizers.encoded import EncodingDomain
-from tasks.synthesizers.marginals import draw_codes
-from tasks.synthesizers.plan import MeasurementPlan, StatisticRequest, plan_measurement
-from tasks.synthesizers.statistics import SUM_SCALE
-from tasks.synthesizers.unmixing import (
-    Mixtures,
-    draw_records,
-    drawn_coordinates,
-    spread,
-)
-from tasks.synthesizers.vectors import VectorMap, one_hot_numbers
 
 COUNTS = "class_counts"
 SUMS = "mixture_sums"

@@ -1,6 +1,6 @@
 """The two exact statistics of private rows that DP-MERF releases, and their sensitivities.
 
-As in `tasks.synthesizers.statistics`: a record's vector is truncated toward zero on an integer
+As in `tasks.measurement.statistics`: a record's vector is truncated toward zero on an integer
 grid before it is added, records are rounded by themselves, and shards add up exactly.
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.measurement.encoded import EncodedRows
+from tasks.measurement.statistics import SUM_SCALE
 from tasks.synthesizers.dp_merf.features import EmbeddingFeatures
-from tasks.synthesizers.encoded import EncodedRows
-from tasks.synthesizers.statistics import SUM_SCALE
 
 _ROWS_AT_ONCE = 1_024
 """Rows expanded to features at a time: bounds the memory, does not change the sum."""

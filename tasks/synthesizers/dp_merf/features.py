@@ -24,10 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.errors import ConfigurationError
+from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.features import ONE_HOT_WIDTH_LIMIT
+from tasks.measurement.vectors import Block, VectorMap
 from tasks.synthesizers.dp_merf.config import PUBLIC_SEED, DpMerfConfig
-from tasks.synthesizers.encoded import EncodingDomain
-from tasks.synthesizers.features import ONE_HOT_WIDTH_LIMIT
-from tasks.synthesizers.vectors import Block, VectorMap
 
 VECTOR_SCALE = 2**16
 """Grid points per unit of a coordinate of a vector, before it meets the frequencies."""

@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.synthesizers.vectors import Block, VectorMap
+from tasks.measurement.vectors import Block, VectorMap
 
 _ROWS_AT_ONCE = 4_096
 

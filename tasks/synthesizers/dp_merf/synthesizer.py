@@ -3,7 +3,7 @@ r"""DP-MERF with a proof: one Gaussian release of the mean embedding, then free 
 Harder, Adamczewski and Park (AISTATS 2021): release the kernel mean embedding of the records of
 each label once, and fit a generator to it. Here the features have public frequencies and a public
 length scale, sums are on an integer grid, nobody's number of records is assumed known, and the
-unit is a patient; `tasks.synthesizers.dp_merf.published` lists what the authors do instead.
+unit is a patient; `tasks.papers.dp_merf` lists what the authors do instead.
 
 The class counts are a draw of their own. A feature of frequency zero would carry them inside the
 embedding at the same cost; apart, the embedding keeps its norm and the counts their meaning.
@@ -19,16 +19,16 @@ from numpy.typing import NDArray
 
 from privacy.parameters import Guarantee
 from privacy.sensitivity import weighted_sum_l2_sensitivity
-from tasks.synthesizers.base import Released, Stage
-from tasks.synthesizers.curator import Curator
+from tasks.measurement.curator import Curator
+from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.marginals import draw_codes
+from tasks.measurement.plan import MeasurementPlan, StatisticRequest, plan_measurement
+from tasks.measurement.statistics import SUM_SCALE
+from tasks.measurement.synthesizer import Released, Stage
 from tasks.synthesizers.dp_merf import embedding
 from tasks.synthesizers.dp_merf.config import PUBLIC_SEED, DpMerfConfig
 from tasks.synthesizers.dp_merf.features import EmbeddingFeatures, vector_map_of
 from tasks.synthesizers.dp_merf.generator import Generator
-from tasks.synthesizers.encoded import EncodingDomain
-from tasks.synthesizers.marginals import draw_codes
-from tasks.synthesizers.plan import MeasurementPlan, StatisticRequest, plan_measurement
-from tasks.synthesizers.statistics import SUM_SCALE
 
 EMBEDDING = "mean_embedding"
 CLASS_COUNTS = "class_counts"

@@ -24,9 +24,9 @@ import optax
 from numpy.typing import NDArray
 
 from privacy.errors import ConfigurationError
+from tasks.measurement.vectors import Block
 from tasks.synthesizers.dp_merf.features import EmbeddingFeatures
 from tasks.synthesizers.dp_merf.generator import Generator
-from tasks.synthesizers.vectors import Block
 
 Array: TypeAlias = jax.Array
 Layers: TypeAlias = tuple[tuple[Array, ...], tuple[Array, ...]]

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_array
 
-from tasks.synthesizers.dp_mix.labelled_vectors import LabelledVectors
-from tasks.synthesizers.encoded import EncodedRows
-from tasks.synthesizers.sampling import PoissonCoins
+from tasks.measurement.encoded import EncodedRows
+from tasks.measurement.labelled_vectors import LabelledVectors
+from tasks.measurement.sampling import PoissonCoins
 
 _ROWS_AT_ONCE = 4_096
 """Rows expanded to vectors at a time: bounds the memory, does not change the sums."""

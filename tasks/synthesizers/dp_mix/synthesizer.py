@@ -1,13 +1,13 @@
 """DPMix with a proof: Poisson samples of the whole table at a public rate.
 
 Every mixture is the noisy sum of the records, and of the one-hot labels, of a fresh secret sample
-of the patients; the published algorithm (`tasks.synthesizers.dp_mix.published`) draws a fixed
+of the patients; the published algorithm (`tasks.papers.dp_mix`) draws a fixed
 number of records from a table whose size is public. The Poisson form of DPMix was analysed by Li,
 Cao and Yao (arXiv 2202.06467) with Gaussian differential privacy.
 
 A mixture is an average over the whole table, so its record lies near the middle of all records:
 DPMix is a yardstick, not a method of choice; DP-CDA mixes within a label. What all mixtures say
-together of single records, `tasks.synthesizers.unmixing` gets out of them.
+together of single records, `tasks.measurement.unmixing` gets out of them.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from numpy.typing import NDArray
 from privacy.errors import ConfigurationError
 from privacy.parameters import Guarantee
 from privacy.sensitivity import weighted_sum_l2_sensitivity
-from tasks.synthesizers.base import Released, Stage
-from tasks.synthesizers.curator import Curator
-from tasks.synthesizers.dp_mix.config import DPMixConfig
-from tasks.synthesizers.dp_mix.labelled_vectors import LabelledVectors
-from tasks.synthesizers.dp_mix.labels import matched_labels
-from tasks.synthesizers.dp_mix.mixtures import mixture_sums
-from tasks.synthesizers.encoded import EncodingDomain
-from tasks.synthesizers.plan import MeasurementPlan, StatisticRequest, plan_measurement
-from tasks.synthesizers.statistics import SUM_SCALE
-from tasks.synthesizers.unmixing import (
+from tasks.measurement.curator import Curator
+from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.labelled_vectors import LabelledVectors
+from tasks.measurement.labels import matched_labels
+from tasks.measurement.plan import MeasurementPlan, StatisticRequest, plan_measurement
+from tasks.measurement.statistics import SUM_SCALE
+from tasks.measurement.synthesizer import Released, Stage
+from tasks.measurement.unmixing import (
     Mixtures,
     draw_records,
     drawn_coordinates,
     spread,
 )
-from tasks.synthesizers.vectors import VectorMap, one_hot_numbers
+from tasks.measurement.vectors import VectorMap, one_hot_numbers
+from tasks.synthesizers.dp_mix.config import DPMixConfig
+from tasks.synthesizers.dp_mix.mixtures import mixture_sums
 
 MIXTURES = "mixtures"
 NOISE = "noise_stddev"

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.synthesizers.dpgm.embedding import POINT_SCALE
-from tasks.synthesizers.dpgm.kernel_kmeans import (
+from tasks.measurement.encoded import EncodedRows
+from tasks.measurement.vectors import VectorMap
+from tasks.synthesizers.kmeans.embedding import POINT_SCALE
+from tasks.synthesizers.kmeans.kernel_kmeans import (
     Clustering,
     count_share,
     lines_of,
     sums_by_cluster,
 )
-from tasks.synthesizers.encoded import EncodedRows
-from tasks.synthesizers.vectors import VectorMap
 
 TOTAL_SHARE = 0.5
 """Part of the squared sensitivity of the draw that the line of all records has."""
@@ -51,7 +51,7 @@ def cluster_means(rows: EncodedRows, *, clustering: Clustering, vector_map: Vect
         A line per cluster, times ``sqrt(1 - t)``, and a line of all records, times ``sqrt(t)``,
         with t of `TOTAL_SHARE`. A line has the count times ``sqrt(s)``, then the sum of the
         centred vectors, divided by their largest norm, times ``sqrt(1 - s)``, with s of
-        `tasks.synthesizers.dpgm.kernel_kmeans.count_share`.
+        `tasks.synthesizers.kmeans.kernel_kmeans.count_share`.
 
     Privacy
     -------

@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.synthesizers.dpgm.kernel_kmeans import Clustering
-from tasks.synthesizers.encoded import EncodedRows
-from tasks.synthesizers.sampling import PoissonCoins
-from tasks.synthesizers.statistics import SUM_SCALE
-from tasks.synthesizers.vectors import VectorMap
+from tasks.measurement.encoded import EncodedRows
+from tasks.measurement.sampling import PoissonCoins
+from tasks.measurement.statistics import SUM_SCALE
+from tasks.measurement.vectors import VectorMap
+from tasks.synthesizers.kmeans.kernel_kmeans import Clustering
 
 if TYPE_CHECKING:  # jax takes seconds to load, and a plan does not need it.
     from tasks.synthesizers.dpgm.network import GenerativeNetwork

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.measurement.vectors import Block
 from tasks.synthesizers.dpgm.network import (
     BatchGradients,
     ClippedSum,
@@ -35,7 +36,6 @@ from tasks.synthesizers.dpgm.record_gradients import (
     sum_of_clipped,
 )
 from tasks.synthesizers.dpgm.visible_units import VisibleUnits
-from tasks.synthesizers.vectors import Block
 
 _HIDDEN_CENTRE = 0.5
 """Offset of the hidden units of a centred machine: their mean where the weights are small."""
@@ -58,7 +58,7 @@ class Rbm:
     Parameters
     ----------
     blocks
-        Kinds of the coordinates, as `tasks.synthesizers.vectors.VectorMap.blocks`.
+        Kinds of the coordinates, as `tasks.measurement.vectors.VectorMap.blocks`.
     mean : (D,), optional
         Released mean of the records. Its noise does no harm; see the module.
     hidden_units

@@ -18,9 +18,13 @@ from numpy.typing import NDArray
 
 from privacy.parameters import Guarantee
 from privacy.sensitivity import weighted_sum_l2_sensitivity
-from tasks.synthesizers.base import Released, Stage
-from tasks.synthesizers.curator import Curator
-from tasks.synthesizers.dp_kmeans import round_requests, run_rounds
+from tasks.measurement.curator import Curator
+from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.marginals import draw_codes
+from tasks.measurement.plan import MeasurementPlan, StatisticRequest, plan_measurement
+from tasks.measurement.statistics import SUM_SCALE
+from tasks.measurement.synthesizer import Released, Stage
+from tasks.measurement.vectors import VectorMap, one_hot_numbers
 from tasks.synthesizers.dpgm.cluster_means import cluster_means, size_noise, sizes_and_means
 from tasks.synthesizers.dpgm.config import PUBLIC_SEED, DpgmConfig
 from tasks.synthesizers.dpgm.dp_sgd import (
@@ -30,13 +34,9 @@ from tasks.synthesizers.dpgm.dp_sgd import (
     gradient_sums,
     split_draw,
 )
-from tasks.synthesizers.dpgm.embedding import Embedding, build_embedding
-from tasks.synthesizers.dpgm.kernel_kmeans import Clustering, start_clustering
-from tasks.synthesizers.encoded import EncodingDomain
-from tasks.synthesizers.marginals import draw_codes
-from tasks.synthesizers.plan import MeasurementPlan, StatisticRequest, plan_measurement
-from tasks.synthesizers.statistics import SUM_SCALE
-from tasks.synthesizers.vectors import VectorMap, one_hot_numbers
+from tasks.synthesizers.kmeans.dp_kmeans import round_requests, run_rounds
+from tasks.synthesizers.kmeans.embedding import Embedding, build_embedding
+from tasks.synthesizers.kmeans.kernel_kmeans import Clustering, start_clustering
 
 if TYPE_CHECKING:
     from tasks.synthesizers.dpgm.network import GenerativeNetwork

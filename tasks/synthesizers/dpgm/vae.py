@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.measurement.vectors import Block
 from tasks.synthesizers.dpgm.elbo import Layers, batch_norms, batch_sum, clipped_sum, decode
 from tasks.synthesizers.dpgm.network import (
     BatchGradients,
@@ -33,7 +34,6 @@ from tasks.synthesizers.dpgm.record_gradients import (
     sum_in_blocks,
 )
 from tasks.synthesizers.dpgm.visible_units import VisibleUnits
-from tasks.synthesizers.vectors import Block
 
 _FIRST_OUTPUT_STDDEV = 0.01
 """Standard deviation of the first output weights: the decoder starts at the output biases."""
@@ -55,7 +55,7 @@ class Vae:
     Parameters
     ----------
     blocks
-        Kinds of the coordinates, as `tasks.synthesizers.vectors.VectorMap.blocks`.
+        Kinds of the coordinates, as `tasks.measurement.vectors.VectorMap.blocks`.
     mean : (D,), optional
         Released mean of the records: the encoder sees the distance from it, and the output biases
         start there. Its noise does no harm.

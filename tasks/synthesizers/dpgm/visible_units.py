@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.synthesizers.vectors import Block
+from tasks.measurement.vectors import Block
 
 Array: TypeAlias = jax.Array
 
@@ -30,7 +30,7 @@ class VisibleUnits:
     Parameters
     ----------
     blocks
-        Blocks of `tasks.synthesizers.vectors.VectorMap`, which cover the coordinates in order.
+        Blocks of `tasks.measurement.vectors.VectorMap`, which cover the coordinates in order.
 
     Raises
     ------

@@ -18,22 +18,22 @@ from numpy.typing import NDArray
 
 from privacy.parameters import Guarantee
 from privacy.sensitivity import weighted_sum_l2_sensitivity
-from tasks.synthesizers.base import Released, Stage
-from tasks.synthesizers.curator import Curator
-from tasks.synthesizers.encoded import EncodingDomain
-from tasks.synthesizers.marginals import to_marginals
-from tasks.synthesizers.mwem import workload as queries
-from tasks.synthesizers.mwem.config import PUBLIC_SEED, MwemConfig
-from tasks.synthesizers.mwem.distribution import FactoredDistribution
-from tasks.synthesizers.mwem.weights import Measurement, iterates, matching_tilt, update
-from tasks.synthesizers.mwem.workload import Workload
-from tasks.synthesizers.plan import (
+from tasks.measurement.curator import Curator
+from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.marginals import to_marginals
+from tasks.measurement.plan import (
     MeasurementPlan,
     SelectionRequest,
     StatisticRequest,
     plan_measurement,
 )
-from tasks.synthesizers.statistics import SUM_SCALE
+from tasks.measurement.statistics import SUM_SCALE
+from tasks.measurement.synthesizer import Released, Stage
+from tasks.synthesizers.mwem import workload as queries
+from tasks.synthesizers.mwem.config import PUBLIC_SEED, MwemConfig
+from tasks.synthesizers.mwem.distribution import FactoredDistribution
+from tasks.synthesizers.mwem.weights import Measurement, iterates, matching_tilt, update
+from tasks.synthesizers.mwem.workload import Workload
 
 COUNT = "patient_count"
 HISTOGRAMS = "one_way_histograms"

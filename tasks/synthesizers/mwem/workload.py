@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.synthesizers.encoded import EncodedRows, EncodingDomain
-from tasks.synthesizers.statistics import SUM_SCALE
+from tasks.measurement.encoded import EncodedRows, EncodingDomain
+from tasks.measurement.statistics import SUM_SCALE
 
 _WORD_BITS = 64
 

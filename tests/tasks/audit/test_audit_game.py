@@ -22,7 +22,7 @@ from tasks.audit.game import (
 )
 from tasks.audit.pairs import AUDIT_DOMAIN, CANARY_ROWS, AuditPatient, encode, neighbour_pairs
 from tasks.audit.subjects import PatientCount, patient_count, subject_of
-from tasks.synthesizers.encoded import N_FOLDS
+from tasks.measurement.encoded import N_FOLDS
 
 PAIRS = {pair.name: pair for pair in neighbour_pairs(AUDIT_DOMAIN)}
 PATIENT = AuditPatient(records=(((2, 1), 1),), fold=0)

@@ -7,7 +7,7 @@ from scipy.stats import binom
 from privacy.calibration import gdp_mu
 from privacy.errors import ConfigurationError
 from privacy.randomness import SeededNoise
-from storage.schema import TableSchema
+from storage.schema.table import TableSchema
 from tasks.audit.findings import ABOVE, WITHIN, Claim
 from tasks.audit.planted import PlantedTable
 from tasks.audit.projections import project, project_one_by_one, row_block
@@ -22,9 +22,9 @@ from tasks.audit.whole_release import (
     score_measurement,
     score_rows,
 )
-from tasks.encoding import domain_of
-from tasks.synthesizers.base import measure
-from tasks.synthesizers.curator import Curator, InProcessCompute
+from tasks.ingest.encoding import domain_of
+from tasks.measurement.curator import Curator, InProcessCompute
+from tasks.measurement.synthesizer import measure
 from tasks.synthesizers.naive_bayes import NaiveBayes
 
 DELTA = 1e-6

@@ -5,6 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tasks.measurement.random_ntk import RandomNtkFeatures
+from tasks.papers.clustmix.ntk import FullyConnectedNtk
 from tasks.synthesizers.clustmix.kip import (
     centred_one_hot,
     krr_weights,
@@ -14,9 +16,7 @@ from tasks.synthesizers.clustmix.kip import (
     z_score,
 )
 from tasks.synthesizers.clustmix.moment_kip import MomentLoss, descend
-from tasks.synthesizers.clustmix.ntk import FullyConnectedNtk
 from tasks.synthesizers.clustmix.support_set import SupportSet, psd_projection
-from tasks.synthesizers.random_ntk import RandomNtkFeatures
 
 
 @pytest.fixture(name="toy")

@@ -6,12 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tasks.synthesizers.clustmix.ntk import (
+from tasks.measurement.random_ntk import RandomNtkFeatures
+from tasks.papers.clustmix.ntk import (
     FullyConnectedNtk,
     SkipConnectionNtk,
     neural_tangents_kernel,
 )
-from tasks.synthesizers.random_ntk import RandomNtkFeatures
 
 
 def points(n, d, seed):
@@ -194,7 +194,7 @@ def test_closed_form_refuses_bad_parameters(settings, message):
 
 def test_importing_the_module_imports_neither_neural_tangents_nor_tensorflow():
     program = (
-        "import sys, tasks.synthesizers.clustmix.ntk as n; n.FullyConnectedNtk(depth=1);"
+        "import sys, tasks.papers.clustmix.ntk as n; n.FullyConnectedNtk(depth=1);"
         "sys.exit(any(m.split('.')[0] in ('neural_tangents', 'tensorflow') for m in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

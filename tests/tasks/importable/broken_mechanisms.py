@@ -20,15 +20,15 @@ from tasks.audit.findings import AuditResult, Claim, judge_pair
 from tasks.audit.game import ATTACKS, Scores, play
 from tasks.audit.pairs import AUDIT_DOMAIN, AuditPatient, neighbour_pairs
 from tasks.audit.subjects import PatientCount, patient_count, subject_of
-from tasks.synthesizers.base import Stage
-from tasks.synthesizers.clustmix.published.clustmix import PublishedClustMix
-from tasks.synthesizers.clustmix.published.config import PublishedConfig
-from tasks.synthesizers.clustmix.published.constrained_gmm import (
+from tasks.measurement.statistics import SUM_SCALE
+from tasks.measurement.synthesizer import Stage
+from tasks.papers.clustmix.algorithm import PublishedClustMix
+from tasks.papers.clustmix.config import PublishedConfig
+from tasks.papers.clustmix.constrained_gmm import (
     cluster_means,
     constrained_k_means,
 )
-from tasks.synthesizers.clustmix.published.noise import minimum_cluster_size, noise_sigma
-from tasks.synthesizers.statistics import SUM_SCALE
+from tasks.papers.clustmix.noise import minimum_cluster_size, noise_sigma
 
 PAIRS = {pair.name: pair for pair in neighbour_pairs(AUDIT_DOMAIN)}
 CLAIM = Claim.of_budget(epsilon=4.0, delta=1e-6)

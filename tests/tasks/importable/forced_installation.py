@@ -22,14 +22,21 @@ from privacy.errors import ClustMixError
 from privacy.event_records import event_from_dict
 from privacy.ledger import EntryState, LedgerEntry
 from privacy.parameters import Adjacency
+from storage.files.refs import new_release_id
 from storage.installation import installation_id
-from storage.keys import KeyStore
-from storage.ledger_db import LedgerDatabase
-from storage.measurements import MeasurementStore
-from storage.refs import new_release_id
-from storage.releases import verify_bundle
+from storage.keys.keys import KeyStore
+from storage.ledger.ledger_db import LedgerDatabase
+from storage.releases.measurements import MeasurementStore
+from storage.releases.store import verify_bundle
 
-PRELOADED = ["flows.release", "tasks.expectations", "great_expectations", "jax", "yaml", "pandas"]
+PRELOADED = [
+    "flows.release",
+    "tasks.gates.expectations",
+    "great_expectations",
+    "jax",
+    "yaml",
+    "pandas",
+]
 
 WINDOW_SECONDS = 0.004
 """About what one write to the disk takes."""

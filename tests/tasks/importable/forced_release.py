@@ -19,8 +19,8 @@ from unittest import mock
 
 import made_up_release as made
 
-from storage.ledger_db import LedgerDatabase
-from storage.measurements import MeasurementStore
+from storage.ledger.ledger_db import LedgerDatabase
+from storage.releases.measurements import MeasurementStore
 
 BEGIN = "begin"
 """What a run says first."""
@@ -34,9 +34,12 @@ Disturbance = Callable[[str, int], None]
 
 def _places() -> list[tuple[Any, str]]:
     """Where a run changes something that outlives it."""
-    from storage import ledger_head, pending, releases, workspace
-    from tasks import ledger_steps, measure_steps
-    from tasks.synthesizers import curator
+    from storage.files import workspace
+    from storage.ledger import head as ledger_head
+    from storage.releases import pending
+    from storage.releases import store as releases
+    from tasks.measurement import curator
+    from tasks.steps import ledger_steps, measure_steps
 
     return [
         (workspace, "forbid_core_dumps"),  # the first step of a new workspace
@@ -60,7 +63,7 @@ def _places() -> list[tuple[Any, str]]:
 @contextmanager
 def announcing(say: Callable[[str], None]) -> Iterator[None]:
     """Say where stages begin, and what is done to disk and ledger, before and after."""
-    from tasks.run import listen_to_stages
+    from tasks.steps.run import listen_to_stages
 
     def announced(owner: Any, name: str) -> Callable[..., Any]:
         function = getattr(owner, name)
@@ -142,7 +145,7 @@ class DyingShard:
 
     def __call__(self, path: Path, *, contribution: Any, public: Any) -> Any:
         """Die, or return the contribution."""
-        from tasks.shards import contribution_of_shard
+        from tasks.execution.shards import contribution_of_shard
 
         if contribution.__name__ == self.statistic:
             with suppress(FileExistsError):
@@ -189,9 +192,9 @@ def run_and_say(
     shard: DyingShard | None,
 ) -> None:
     """Body of a process: release, and say where it is and how it ends."""
-    from flows.request import SiteRequest
-    from tasks import measure_steps
-    from tasks.runtime import Failed, guarded_call
+    from flows.site.request import SiteRequest
+    from tasks.execution.runtime import Failed, guarded_call
+    from tasks.steps import measure_steps
 
     os.environ.update(environment)
     times: Counter[str] = Counter()
@@ -223,9 +226,9 @@ def approve_and_die(
 ) -> None:
     """Body of a process: the decision of an officer, which does not come to its end."""
     from flows.approval import approve
-    from storage.keys import SigningKey
+    from storage.keys.keys import SigningKey
     from storage.settings import load_settings
-    from tasks.run import Site
+    from tasks.steps.run import Site
 
     os.environ.update(environment)
     with announcing(lambda place: death(place, 1)):

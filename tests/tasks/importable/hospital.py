@@ -3,8 +3,8 @@
 import made_up_release as made
 from served_installation import ServedInstallation
 
+from flows.server.database import find_postgres
 from privacy.calibration import gdp_rho
-from tasks.server_database import find_postgres
 
 WARD, POOR, DECIDED, MIXED = "ward", "poor", "decided", "mixed"
 """Datasets: one that arrives, one whose budget pays once, one that officers decide on, and one with

@@ -47,7 +47,7 @@ class Installation:
     @property
     def secret(self) -> bytes:
         """The key that the feeder was given."""
-        from storage.keys import KeyStore
+        from storage.keys.keys import KeyStore
 
         return KeyStore(self.settings.key_folder).landing_secret()
 
@@ -165,7 +165,7 @@ def stop_at(step: int, stop: Callable[[], None]) -> Callable[[], int]:
 
 def stopped_scan(settings: Settings, step: int, how: str) -> int:
     """Scan in a child that stops at a step; return its exit status, 0 if it never came to it."""
-    from flows.arrivals import scan
+    from flows.operations.arrivals import scan
 
     child = os.fork()
     if child == 0:
@@ -184,8 +184,8 @@ def _disk_full() -> None:
 
 def main(folder: Path) -> None:
     """Stop a scan of two tables and a forgery at every step, then look once more."""
-    from flows.arrivals import scan
-    from storage.arrivals import ArrivalStore
+    from flows.operations.arrivals import scan
+    from storage.arrivals.store import ArrivalStore
 
     findings = []
     for how in ("kill", "disk full"):

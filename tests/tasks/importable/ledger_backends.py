@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 from privacy.ledger import GENESIS_HASH, chain_hash
-from storage import journal, journal_postgres
-from storage.ledger_db import LedgerDatabase
+from storage.ledger import journal, journal_postgres
+from storage.ledger.ledger_db import LedgerDatabase
 
 BOTH = ("sqlite", "postgres")
 

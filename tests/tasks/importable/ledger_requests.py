@@ -24,7 +24,7 @@ if __name__ == "__main__":
 from privacy.errors import ClustMixError  # noqa: E402
 from privacy.ledger import Caps, Charge, EntryState  # noqa: E402
 from privacy.parameters import Adjacency  # noqa: E402
-from storage.ledger_db import LedgerDatabase  # noqa: E402
+from storage.ledger.ledger_db import LedgerDatabase  # noqa: E402
 
 DIGEST = "ab" * 32
 OFFICERS = ("0" * 15 + "1", "0" * 15 + "2")
@@ -133,7 +133,7 @@ def _do(ledger: LedgerDatabase, job: Mapping[str, Any]) -> dict[str, Any]:
 
 def _race(request: Mapping[str, Any]) -> None:
     if "://" in request["ledger"]:
-        importlib.import_module("storage.journal_postgres")  # once, not in every child
+        importlib.import_module("storage.ledger.journal_postgres")  # once, not in every child
     gate, opener = os.pipe()
     children = []
     for number, job in enumerate(request["jobs"]):

@@ -6,8 +6,8 @@ from typing import Any
 
 from privacy.ledger import TRANSITIONS, Caps, Charge, EntryState, LedgerEntry
 from privacy.parameters import Adjacency
-from storage.refs import new_release_id
-from tasks.run import Site
+from storage.files.refs import new_release_id
+from tasks.steps.run import Site
 
 REQUESTER, OFFICER = "a" * 16, "b" * 16
 

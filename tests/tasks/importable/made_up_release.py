@@ -181,9 +181,9 @@ def body_of_release(asked: Any) -> Any:
 
 def release_without_engine(site_file: Path, **request: Any) -> Any:
     """Run the body of the release flow and return its outcome, or raise as `run_release` does."""
-    from flows.request import SiteRequest
-    from flows.site import load_site
-    from tasks.runtime import Failed
+    from flows.site.request import SiteRequest
+    from flows.site.site_file import load_site
+    from tasks.execution.runtime import Failed
 
     asked = SiteRequest(site_file=str(site_file), dataset=load_site(site_file).dataset, **request)
     with without_engine():
@@ -237,7 +237,7 @@ def record_draws(path: Path) -> Any:
     """Patch the mechanism: every draw is on disk before anybody sees it."""
     from privacy.event_records import event_to_dict
     from privacy.mechanisms import discrete_gaussian_mechanism
-    from tasks.synthesizers import curator
+    from tasks.measurement import curator
 
     def draw(*args: Any, **kwargs: Any) -> Any:
         noisy = discrete_gaussian_mechanism(*args, **kwargs)
@@ -252,10 +252,10 @@ def record_draws(path: Path) -> Any:
 
 def killer_at(point: str) -> Any:
     """Return a context manager in which a run dies at a stage or at a point between stages."""
-    from storage import releases
-    from storage.measurements import MeasurementStore
-    from tasks import ledger_steps, measure_steps, publish_steps
-    from tasks.run import listen_to_stages
+    from storage.releases import store as releases
+    from storage.releases.measurements import MeasurementStore
+    from tasks.steps import ledger_steps, measure_steps, publish_steps
+    from tasks.steps.run import listen_to_stages
 
     places = {
         "before the SEALED row": lambda: mock.patch.object(
@@ -292,8 +292,8 @@ def release_and_die(
     """Body of a forked process: release without an engine and die at a point."""
     os.environ.update(environment)
     with record_draws(Path(draws)), without_engine(), killer_at(point):
-        from flows.request import SiteRequest
-        from flows.site import load_site
+        from flows.site.request import SiteRequest
+        from flows.site.site_file import load_site
 
         dataset = load_site(Path(site_file)).dataset
         body_of_release(SiteRequest(site_file=site_file, dataset=dataset, release_id=release_id))
@@ -303,7 +303,7 @@ def release_and_pause(
     environment: dict[str, str], site_file: str, release_id: str, point: str
 ) -> None:
     """Body of a forked process: release without an engine, stopped at a stage until continued."""
-    from tasks.run import listen_to_stages
+    from tasks.steps.run import listen_to_stages
 
     def pause(name: str, seconds: float | None) -> None:
         if (name, seconds) == (point, None):
@@ -317,10 +317,10 @@ def release_and_pause(
 def revoke_and_die(environment: dict[str, str], release_id: str, key_file: str, place: str) -> None:
     """Body of a process: revoke a release and die where the list or the ledger is written."""
     from flows.revocation import revoke
-    from storage.keys import SigningKey
-    from storage.ledger_db import LedgerDatabase
+    from storage.keys.keys import SigningKey
+    from storage.ledger.ledger_db import LedgerDatabase
     from storage.settings import load_settings
-    from tasks.run import Site
+    from tasks.steps.run import Site
 
     os.environ.update(environment)
     target: Any = LedgerDatabase if place == "transition" else os
@@ -332,7 +332,7 @@ def revoke_and_die(environment: dict[str, str], release_id: str, key_file: str, 
 def command_that_dies_at(method_stage: str, site_file: str) -> None:
     """Body of a subprocess: the command itself, with engine and workers, dies at a stage."""
     from flows.cli import main
-    from tasks import measure_steps
+    from tasks.steps import measure_steps
 
     entered = measure_steps.stage
 
@@ -347,7 +347,7 @@ def command_that_dies_at(method_stage: str, site_file: str) -> None:
 def command_that_waits_at(method_stage: str, site_file: str, until: str) -> None:
     """Body of a subprocess: the command itself, which waits at a stage until a file appears."""
     from flows.cli import main
-    from tasks import measure_steps
+    from tasks.steps import measure_steps
 
     entered = measure_steps.stage
 
@@ -381,7 +381,7 @@ class FailingShard:
     statistic: str
 
     def __call__(self, path: Path, *, contribution: Any, public: Any) -> Any:
-        from tasks.shards import contribution_of_shard, load_shard
+        from tasks.execution.shards import contribution_of_shard, load_shard
 
         if contribution.__name__ == self.statistic:
             raise_private(f"{self.statistic} {load_shard(path).codes[:3].tolist()}")
@@ -450,13 +450,13 @@ def fail_in_every_stage(folder: str, report: str) -> None:
     import distributed
 
     from storage.settings import load_settings
-    from tasks.runtime import configure_prefect
+    from tasks.execution.runtime import configure_prefect
 
     configure_prefect(load_settings())
     from flows import release  # noqa: F401 -- Prefect comes after its configuration
-    from storage.releases import ReleaseStore
-    from tasks import measure_steps
-    from tasks.run import listen_to_stages
+    from storage.releases.store import ReleaseStore
+    from tasks.steps import measure_steps
+    from tasks.steps.run import listen_to_stages
     from tasks.synthesizers.clustmix import adaptation
 
     naive, clustmix = Path(folder) / "naive" / "site.yaml", Path(folder) / "clustmix" / "site.yaml"
@@ -555,9 +555,9 @@ CONTRIBUTIONS = ("cell_histograms", "second_moments", "feature_label_sums", "res
 
 def _failure(name: str, site_file: Path, patch: Any) -> dict[str, Any]:
     from flows.release import run_release
-    from flows.request import SiteRequest
-    from flows.site import load_site
-    from storage.ledger_db import LedgerDatabase
+    from flows.site.request import SiteRequest
+    from flows.site.site_file import load_site
+    from storage.ledger.ledger_db import LedgerDatabase
     from storage.settings import load_settings
 
     settings = load_settings()

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tasks.runtime import safe_environment
+from tasks.execution.runtime import safe_environment
 
 VARIABLE = "TESTS_PREFECT_DATABASES"
 """Folder that the processes of one run share; `tests/conftest.py` sets it."""

@@ -78,7 +78,7 @@ class _Finder(MetaPathFinder):
 
 def _record_draws(curator: Any) -> None:
     from privacy.event_records import event_to_dict
-    from tasks.runtime import current_log_directory
+    from tasks.execution.runtime import current_log_directory
 
     mechanism, folder = curator.discrete_gaussian_mechanism, Path(os.environ[DRAWS])
 
@@ -116,7 +116,7 @@ def _hurry(arrivals: Any) -> None:
 
 
 _PATCHES: dict[str, Callable[[Any], None]] = {
-    "storage.arrivals": _hurry,
-    "tasks.synthesizers.curator": _record_draws,
-    "tasks.server_database": _hide_postgres,
+    "storage.arrivals.store": _hurry,
+    "tasks.measurement.curator": _record_draws,
+    "flows.server.database": _hide_postgres,
 }

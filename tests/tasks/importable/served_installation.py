@@ -29,10 +29,10 @@ import psutil
 import yaml
 
 from privacy.ledger import EntryState, LedgerEntry
-from storage.arrivals import ArrivalStore
-from storage.keys import KeyStore, SigningKey
-from storage.ledger_db import LedgerDatabase
-from storage.ready_files import build_ready_file, write_ready_file
+from storage.arrivals.ready_files import build_ready_file, write_ready_file
+from storage.arrivals.store import ArrivalStore
+from storage.keys.keys import KeyStore, SigningKey
+from storage.ledger.ledger_db import LedgerDatabase
 
 MARK = "E2E_INSTALLATION"
 """Variable that all processes of an installation inherit."""

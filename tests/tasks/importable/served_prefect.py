@@ -14,7 +14,7 @@ from pathlib import Path
 
 from prefect_database import put_database
 
-from tasks.runtime import safe_environment
+from tasks.execution.runtime import safe_environment
 
 PASSWORD = "operator:made-up"  # noqa: S105 -- of a server that lives as long as a test
 

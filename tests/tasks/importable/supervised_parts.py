@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 from served_installation import ServedInstallation
 
-from tasks.server_processes import MARK
+from flows.server.processes import MARK
 
 RUN = "run"
 """A flow run: a process that a worker has started."""

@@ -11,8 +11,8 @@ import pytest
 from matplotlib import image as matplotlib_image
 from numpy.typing import NDArray
 
-from storage.manifest import Manifest
-from storage.schema import TableSchema
+from storage.releases.manifest import Manifest
+from storage.schema.table import TableSchema
 from tasks.reporting import contact_sheet as sheets
 from tasks.reporting.contact_sheet import contact_sheet
 from tasks.reporting.data_card import render_data_card

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privacy.parameters import Adjacency
-from storage.manifest import Manifest
+from storage.releases.manifest import Manifest
 from tasks.reporting.guarantee import (
     Claim,
     as_a_test,

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from storage.schema import CategoricalColumn, Label, NumericColumn, TableSchema
+from storage.schema.table import CategoricalColumn, Label, NumericColumn, TableSchema
 from tasks.reporting.plots import MAX_BARS, MAX_LEVELS, column_plots, highlighted_level
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from storage.manifest import GateRecord, Manifest, MethodRecord
-from storage.schema import CategoricalColumn, Label, NumericColumn, TableSchema
+from storage.releases.manifest import GateRecord, Manifest, MethodRecord
+from storage.schema.table import CategoricalColumn, Label, NumericColumn, TableSchema
 from tasks.reporting.data_card import render_data_card
 from tasks.reporting.report import render_report
 

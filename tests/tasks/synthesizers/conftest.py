@@ -3,9 +3,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from tasks.synthesizers.cells import Cells
-from tasks.synthesizers.encoded import N_FOLDS, EncodedRows, EncodingDomain
-from tasks.synthesizers.features import build_feature_map
+from tasks.measurement.cells import Cells
+from tasks.measurement.encoded import N_FOLDS, EncodedRows, EncodingDomain
+from tasks.measurement.features import build_feature_map
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.synthesizers.cells import Cells
+from tasks.measurement.cells import Cells
+from tasks.measurement.encoded import EncodingDomain
 from tasks.synthesizers.clustmix.constrained_gmm import fit_round
 from tasks.synthesizers.clustmix.partition import partition
-from tasks.synthesizers.encoded import EncodingDomain
 
 
 @settings(max_examples=30, deadline=None)

@@ -8,11 +8,11 @@ import pytest
 
 from privacy.errors import IntegrityError
 from privacy.randomness import SeededNoise
-from tasks.synthesizers.base import measure
+from tasks.measurement.curator import Curator, InProcessCompute
+from tasks.measurement.encoded import EncodedRows, EncodingDomain
+from tasks.measurement.synthesizer import measure
 from tasks.synthesizers.clustmix.config import ClustMixConfig
 from tasks.synthesizers.clustmix.synthesizer import ClustMix
-from tasks.synthesizers.curator import Curator, InProcessCompute
-from tasks.synthesizers.encoded import EncodedRows, EncodingDomain
 from tasks.synthesizers.naive_bayes import NaiveBayes
 
 DOMAIN = EncodingDomain(

@@ -3,8 +3,8 @@ import pytest
 
 from privacy.errors import ConfigurationError
 from privacy.randomness import OperatingSystemNoise, SeededNoise
-from tasks.synthesizers.curator import Curator, InProcessCompute
-from tasks.synthesizers.plan import StatisticRequest, plan_measurement
+from tasks.measurement.curator import Curator, InProcessCompute
+from tasks.measurement.plan import StatisticRequest, plan_measurement
 
 SCALE = 2**20
 

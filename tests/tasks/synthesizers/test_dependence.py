@@ -1,6 +1,9 @@
 import numpy as np
 import pytest
 
+from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.features import build_feature_map
+from tasks.measurement.marginals import draw_codes
 from tasks.synthesizers.clustmix.dependence import (
     Dependence,
     fit_dependence,
@@ -8,9 +11,6 @@ from tasks.synthesizers.clustmix.dependence import (
     tilted,
     tilts,
 )
-from tasks.synthesizers.encoded import EncodingDomain
-from tasks.synthesizers.features import build_feature_map
-from tasks.synthesizers.marginals import draw_codes
 
 DOMAIN = EncodingDomain(
     column_names=("a", "b", "c"),

@@ -5,17 +5,17 @@ import pytest
 from pydantic import ValidationError
 
 from privacy.randomness import SeededNoise
-from tasks.synthesizers.base import measure
-from tasks.synthesizers.curator import Curator, InProcessCompute
-from tasks.synthesizers.dp_kmeans import (
+from tasks.measurement.curator import Curator, InProcessCompute
+from tasks.measurement.statistics import SUM_SCALE, cell_histograms
+from tasks.measurement.synthesizer import measure
+from tasks.synthesizers.kmeans.dp_kmeans import (
     HISTOGRAMS,
     ClusterCells,
     DpKMeans,
     DpKMeansConfig,
     round_name,
 )
-from tasks.synthesizers.dpgm.kernel_kmeans import Clustering
-from tasks.synthesizers.statistics import SUM_SCALE, cell_histograms
+from tasks.synthesizers.kmeans.kernel_kmeans import Clustering
 
 BIG_MU = 100.0
 FEATURES = ("plain", "fourier")

@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 
 from privacy.errors import ConfigurationError
 from privacy.sensitivity import weighted_sum_l2_sensitivity
+from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.statistics import SUM_SCALE
+from tasks.measurement.vectors import Block
 from tasks.synthesizers.dp_merf.config import DpMerfConfig
 from tasks.synthesizers.dp_merf.embedding import class_counts, embedding_sums
 from tasks.synthesizers.dp_merf.features import (
@@ -20,9 +23,6 @@ from tasks.synthesizers.dp_merf.features import (
     typical_distance,
     vector_map_of,
 )
-from tasks.synthesizers.encoded import EncodingDomain
-from tasks.synthesizers.statistics import SUM_SCALE
-from tasks.synthesizers.vectors import Block
 
 SENSITIVITY = weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE)
 

@@ -9,11 +9,11 @@ from pydantic import ValidationError
 from privacy.errors import InputError
 from privacy.parameters import Guarantee, PrivacyParameters
 from privacy.randomness import SeededNoise
-from tasks.synthesizers.base import measure
-from tasks.synthesizers.curator import Curator, InProcessCompute
+from tasks.measurement.curator import Curator, InProcessCompute
+from tasks.measurement.synthesizer import measure
+from tasks.papers.dp_merf import PublishedDpMerf, median_distance
 from tasks.synthesizers.dp_merf.config import DpMerfConfig
 from tasks.synthesizers.dp_merf.features import EmbeddingFeatures
-from tasks.synthesizers.dp_merf.published import PublishedDpMerf, median_distance
 from tasks.synthesizers.dp_merf.synthesizer import CLASS_COUNTS, EMBEDDING, DpMerf, label_weights
 
 QUICK = DpMerfConfig(

@@ -5,15 +5,15 @@ import pytest
 
 from privacy.errors import ConfigurationError
 from privacy.parameters import PrivacyParameters
-from tasks.synthesizers.dp_mix import published
-from tasks.synthesizers.dp_mix.config import DPMixConfig, PublishedSettings
-from tasks.synthesizers.dp_mix.published import (
+from tasks.measurement.vectors import VectorMap
+from tasks.papers import dp_mix as published
+from tasks.papers.dp_mix import (
     ORDERS,
     DPMixPublished,
     claimed_epsilon,
     claimed_noise_multiplier,
 )
-from tasks.synthesizers.vectors import VectorMap
+from tasks.synthesizers.dp_mix.config import DPMixConfig, PublishedSettings
 
 PARAMETERS = PrivacyParameters(epsilon=10.0, delta=1e-5)
 

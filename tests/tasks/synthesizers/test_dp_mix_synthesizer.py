@@ -6,14 +6,14 @@ import pytest
 from privacy.errors import ConfigurationError
 from privacy.parameters import Guarantee
 from privacy.randomness import SeededNoise
-from tasks.synthesizers.base import measure
-from tasks.synthesizers.curator import Curator, InProcessCompute
+from tasks.measurement.curator import Curator, InProcessCompute
+from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.labels import matched_labels
+from tasks.measurement.statistics import SUM_SCALE
+from tasks.measurement.synthesizer import measure
 from tasks.synthesizers.dp_mix import synthesizer
 from tasks.synthesizers.dp_mix.config import DPMixConfig
-from tasks.synthesizers.dp_mix.labels import matched_labels
 from tasks.synthesizers.dp_mix.synthesizer import MIXTURES, NOISE, DPMix
-from tasks.synthesizers.encoded import EncodingDomain
-from tasks.synthesizers.statistics import SUM_SCALE
 
 
 class CoinsWithoutNoise:

@@ -16,10 +16,10 @@ from privacy.parameters import Guarantee
 from privacy.randomness import SeededNoise
 from tasks.audit.pairs import AUDIT_DOMAIN, AuditPatient, encode
 from tasks.audit.subjects import NOISE, SUBJECTS
-from tasks.synthesizers.base import measure
-from tasks.synthesizers.curator import Curator, InProcessCompute
+from tasks.measurement.curator import Curator, InProcessCompute
+from tasks.measurement.sampling import COINS
+from tasks.measurement.synthesizer import measure
 from tasks.synthesizers.registry import METHODS
-from tasks.synthesizers.sampling import COINS
 
 RECORDS = [
     (codes, label)

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.synthesizers.encoded import EncodedRows, EncodingDomain
-from tasks.synthesizers.features import ONE_HOT_WIDTH_LIMIT, build_feature_map
+from tasks.measurement.encoded import EncodedRows, EncodingDomain
+from tasks.measurement.features import ONE_HOT_WIDTH_LIMIT, build_feature_map
 
 
 def wide_domain(n_columns, n_codes):

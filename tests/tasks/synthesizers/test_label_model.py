@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from tasks.measurement.statistics import SUM_SCALE, residual_moments, softmax
 from tasks.synthesizers.clustmix.label_model import (
     LabelModel,
     correct,
@@ -8,7 +9,6 @@ from tasks.synthesizers.clustmix.label_model import (
     naive_bayes_log_odds,
     start_model,
 )
-from tasks.synthesizers.statistics import SUM_SCALE, residual_moments, softmax
 
 
 def labelled_rows(small, n=3000, seed=0):

@@ -8,20 +8,20 @@ from privacy.accountants.gaussian import gaussian_delta
 from privacy.calibration import gdp_mu
 from privacy.parameters import Guarantee, PrivacyParameters
 from privacy.randomness import SeededNoise
-from tasks.synthesizers.base import measure
-from tasks.synthesizers.curator import Curator, InProcessCompute
-from tasks.synthesizers.local_perturbation.config import (
-    LocalPerturbationConfig,
-    PublishedSettings,
-)
-from tasks.synthesizers.local_perturbation.published import (
+from tasks.measurement.curator import Curator, InProcessCompute
+from tasks.measurement.statistics import SUM_SCALE
+from tasks.measurement.synthesizer import measure
+from tasks.papers.local_perturbation import (
     LocalPerturbationPublished,
     perturbed_labels,
 )
-from tasks.synthesizers.local_perturbation.slot_release import SLOTS
-from tasks.synthesizers.local_perturbation.slots import slots_of
-from tasks.synthesizers.local_perturbation.synthesizer import LocalPerturbation
-from tasks.synthesizers.statistics import SUM_SCALE
+from tasks.synthesizers.slots.local_perturbation import LocalPerturbation
+from tasks.synthesizers.slots.local_perturbation_config import (
+    LocalPerturbationConfig,
+    PublishedSettings,
+)
+from tasks.synthesizers.slots.slot_release import SLOTS
+from tasks.synthesizers.slots.slots import slots_of
 
 PARAMETERS = PrivacyParameters(epsilon=10.0, delta=1e-5)
 

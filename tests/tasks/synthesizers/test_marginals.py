@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.synthesizers.marginals import (
+from tasks.measurement.marginals import (
     block_sums,
     draw_codes,
     shrink_toward,

@@ -8,9 +8,9 @@ from privacy.accountants.gaussian import GaussianAccountant
 from privacy.errors import ConfigurationError, IntegrityError
 from privacy.events import ComposedEvent, DiscreteGaussianEvent
 from privacy.parameters import Adjacency
+from tasks.measurement.plan import StatisticRequest, plan_measurement
 from tasks.synthesizers.clustmix import noise_calibration
 from tasks.synthesizers.clustmix.config import BudgetShares, ClustMixConfig
-from tasks.synthesizers.plan import StatisticRequest, plan_measurement
 
 ACCOUNTANT = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
 

@@ -6,10 +6,10 @@ from flows.stages import text_of
 from privacy.accountants.approximate_gaussian import ApproximateGaussianAccountant
 from privacy.calibration import gdp_mu
 from privacy.parameters import Adjacency, Guarantee, PrivacyParameters
+from tasks.measurement.plan import PlannedStatistic
 from tasks.synthesizers.clustmix.config import ClustMixConfig
 from tasks.synthesizers.clustmix.synthesizer import ClustMix
 from tasks.synthesizers.naive_bayes import NaiveBayes, NaiveBayesConfig
-from tasks.synthesizers.plan import PlannedStatistic
 from tasks.synthesizers.registry import (
     METHODS,
     MethodConfig,

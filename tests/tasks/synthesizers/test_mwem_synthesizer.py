@@ -6,13 +6,13 @@ from benchmarks.marginal_distance import marginal_distance
 from privacy.accountants.gaussian import GaussianAccountant
 from privacy.parameters import Adjacency, PrivacyParameters
 from privacy.randomness import OperatingSystemNoise, SeededNoise
-from tasks.synthesizers.base import measure
-from tasks.synthesizers.curator import Curator, InProcessCompute
+from tasks.measurement.curator import Curator, InProcessCompute
+from tasks.measurement.plan import PlannedSelection
+from tasks.measurement.statistics import SUM_SCALE
+from tasks.measurement.synthesizer import measure
+from tasks.papers.mwem import PublishedMwem
 from tasks.synthesizers.mwem.config import MwemConfig
-from tasks.synthesizers.mwem.published import PublishedMwem
 from tasks.synthesizers.mwem.synthesizer import Mwem
-from tasks.synthesizers.plan import PlannedSelection
-from tasks.synthesizers.statistics import SUM_SCALE
 
 HUGE_MU = 1e4
 

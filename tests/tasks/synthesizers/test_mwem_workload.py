@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.synthesizers.encoded import EncodedRows, EncodingDomain
+from tasks.measurement.encoded import EncodedRows, EncodingDomain
+from tasks.measurement.statistics import SUM_SCALE
 from tasks.synthesizers.mwem.workload import (
     draw_workload,
     one_way_histograms,
@@ -15,7 +16,6 @@ from tasks.synthesizers.mwem.workload import (
     query_answer,
     workload_answers,
 )
-from tasks.synthesizers.statistics import SUM_SCALE
 
 
 def workload_of(domain, max_queries=4000, label_share=0.5, public_seed=1):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from privacy.randomness import SeededNoise
-from tasks.synthesizers.base import measure
-from tasks.synthesizers.curator import Curator, InProcessCompute
+from tasks.measurement.curator import Curator, InProcessCompute
+from tasks.measurement.synthesizer import measure
 from tasks.synthesizers.naive_bayes import HISTOGRAMS, NaiveBayes
 
 

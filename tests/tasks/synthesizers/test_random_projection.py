@@ -9,16 +9,16 @@ from privacy.calibration import gdp_mu
 from privacy.errors import ConfigurationError
 from privacy.parameters import Guarantee, PrivacyParameters
 from privacy.randomness import SeededNoise
-from tasks.synthesizers.base import measure
-from tasks.synthesizers.curator import Curator, InProcessCompute
-from tasks.synthesizers.encoded import EncodingDomain
-from tasks.synthesizers.local_perturbation.slot_release import SLOTS
-from tasks.synthesizers.random_projection.config import RandomProjectionConfig
-from tasks.synthesizers.random_projection.projection import random_projection
-from tasks.synthesizers.random_projection.published import RandomProjectionPublished
-from tasks.synthesizers.random_projection.synthesizer import RandomProjection
-from tasks.synthesizers.statistics import SUM_SCALE
-from tasks.synthesizers.vectors import VectorMap
+from tasks.measurement.curator import Curator, InProcessCompute
+from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.projection import random_projection
+from tasks.measurement.statistics import SUM_SCALE
+from tasks.measurement.synthesizer import measure
+from tasks.measurement.vectors import VectorMap
+from tasks.papers.random_projection import RandomProjectionPublished
+from tasks.synthesizers.slots.random_projection import RandomProjection
+from tasks.synthesizers.slots.random_projection_config import RandomProjectionConfig
+from tasks.synthesizers.slots.slot_release import SLOTS
 
 PARAMETERS = PrivacyParameters(epsilon=10.0, delta=1e-5)
 

@@ -10,8 +10,8 @@ from privacy.accountants.approximate_gaussian import ApproximateGaussianAccounta
 from privacy.events import ExponentialMechanismEvent, PoissonSampledGaussianEvent, RepeatedEvent
 from privacy.parameters import Adjacency
 from privacy.randomness import SeededNoise
-from tasks.synthesizers.curator import Curator, InProcessCompute
-from tasks.synthesizers.plan import SelectionRequest, StatisticRequest, plan_measurement
+from tasks.measurement.curator import Curator, InProcessCompute
+from tasks.measurement.plan import SelectionRequest, StatisticRequest, plan_measurement
 
 SCALE = 2**20
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tasks.synthesizers.encoded import EncodedRows
-from tasks.synthesizers.sampling import PoissonCoins, arguments_of_shard
+from tasks.measurement.encoded import EncodedRows
+from tasks.measurement.sampling import PoissonCoins, arguments_of_shard
 
 KEY = bytes(range(32))
 

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from privacy.calibration import gdp_mu
 from privacy.randomness import SeededNoise
 from privacy.sensitivity import second_moment_l2_sensitivity, weighted_sum_l2_sensitivity
-from tasks.contributions import bound_contributions
-from tasks.synthesizers import statistics
-from tasks.synthesizers.base import measure
+from tasks.ingest.contributions import bound_contributions
+from tasks.measurement import statistics
+from tasks.measurement.curator import Curator, InProcessCompute
+from tasks.measurement.encoded import EncodedRows, EncodingDomain
+from tasks.measurement.statistics import ROOT_SCALE, SECOND_MOMENT_SCALE, SUM_SCALE
+from tasks.measurement.synthesizer import measure
 from tasks.synthesizers.clustmix.config import ClustMixConfig
-from tasks.synthesizers.curator import Curator, InProcessCompute
-from tasks.synthesizers.encoded import EncodedRows, EncodingDomain
 from tasks.synthesizers.naive_bayes import NaiveBayesConfig
 from tasks.synthesizers.registry import build
-from tasks.synthesizers.statistics import ROOT_SCALE, SECOND_MOMENT_SCALE, SUM_SCALE
 
 UNIT_SUM = weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE)
 SENSITIVITY = {

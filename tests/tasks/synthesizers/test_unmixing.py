@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.synthesizers import unmixing
-from tasks.synthesizers.encoded import EncodingDomain
-from tasks.synthesizers.unmixing import (
+from tasks.measurement import unmixing
+from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.unmixing import (
     Mixtures,
     draw_records,
     drawn_coordinates,
@@ -15,7 +15,7 @@ from tasks.synthesizers.unmixing import (
     spiked_variances,
     spread,
 )
-from tasks.synthesizers.vectors import VectorMap, one_hot_numbers
+from tasks.measurement.vectors import VectorMap, one_hot_numbers
 
 DOMAIN = EncodingDomain(
     column_names=("age", "ward", "sex", "lab"),

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.synthesizers.encoded import EncodingDomain
-from tasks.synthesizers.vectors import Block, VectorMap, one_hot_numbers
+from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.vectors import Block, VectorMap, one_hot_numbers
 
 DOMAIN = EncodingDomain(
     column_names=("age", "lab", "sex", "ward", "flag", "one"),

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from privacy.errors import ConfigurationError
-from tasks.synthesizers.clustmix.published.clustmix import PublishedClustMix
-from tasks.synthesizers.clustmix.published.config import PublishedConfig
-from tasks.synthesizers.clustmix.published.noise import minimum_cluster_size
-from tasks.synthesizers.clustmix.published.scaling import ScalingKind
+from tasks.papers.clustmix.algorithm import PublishedClustMix
+from tasks.papers.clustmix.config import PublishedConfig
+from tasks.papers.clustmix.noise import minimum_cluster_size
+from tasks.papers.clustmix.scaling import ScalingKind
 
 
 def config(**changes):

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 from scipy.stats import multivariate_normal
 
-from tasks.synthesizers.clustmix.published import constrained_gmm as module
-from tasks.synthesizers.clustmix.published.constrained_gmm import (
+from tasks.papers.clustmix import constrained_gmm as module
+from tasks.papers.clustmix.constrained_gmm import (
     assign_with_minimum_size,
     cluster_means,
     constrained_gmm,

@@ -3,7 +3,7 @@ import math
 import mpmath
 import pytest
 
-from tasks.synthesizers.clustmix.published.noise import (
+from tasks.papers.clustmix.noise import (
     eq8_delta,
     minimum_cluster_size,
     noise_sigma,

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from tasks.synthesizers.clustmix.published.scaling import ScalingKind, fit_scaling
+from tasks.papers.clustmix.scaling import ScalingKind, fit_scaling
 
 
 @pytest.mark.parametrize("kind", list(ScalingKind))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.synthesizers.clustmix.published.slices import random_slices
+from tasks.papers.clustmix.slices import random_slices
 
 
 @settings(max_examples=40, deadline=None)

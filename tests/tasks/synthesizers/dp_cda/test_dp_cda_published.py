@@ -10,10 +10,9 @@ from dp_accounting.rdp import RdpAccountant
 
 from privacy.errors import ConfigurationError, InputError
 from privacy.parameters import PrivacyParameters
-from tasks.synthesizers.dp_cda import published
-from tasks.synthesizers.dp_cda.config import DpCdaConfig, PublishedSettings
-from tasks.synthesizers.dp_cda.mixing import ClassPool
-from tasks.synthesizers.dp_cda.published import (
+from tasks.measurement.encoded import EncodingDomain
+from tasks.papers import dp_cda as published
+from tasks.papers.dp_cda import (
     MixingNoise,
     PublishedDpCda,
     ZScore,
@@ -22,7 +21,8 @@ from tasks.synthesizers.dp_cda.published import (
     theorem_1_epsilon,
     theorem_1_noise,
 )
-from tasks.synthesizers.encoded import EncodingDomain
+from tasks.papers.dp_cda_mixing import ClassPool
+from tasks.synthesizers.dp_cda.config import DpCdaConfig, PublishedSettings
 
 MNIST = {"order": 4, "n_records": 60_000, "n_outputs": 60_000}
 

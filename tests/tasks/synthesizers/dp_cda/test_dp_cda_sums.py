@@ -3,6 +3,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tasks.measurement.sampling import PoissonCoins
+from tasks.measurement.statistics import SUM_SCALE
+from tasks.measurement.vectors import VectorMap
 from tasks.synthesizers.dp_cda.sums import (
     RecordMap,
     class_counts,
@@ -11,9 +14,6 @@ from tasks.synthesizers.dp_cda.sums import (
     largest_norm,
     sampled_sums,
 )
-from tasks.synthesizers.sampling import PoissonCoins
-from tasks.synthesizers.statistics import SUM_SCALE
-from tasks.synthesizers.vectors import VectorMap
 
 N_GROUPS = 3
 
@@ -159,7 +159,7 @@ def test_a_group_depends_on_the_record_alone(small, take_rows):
 
 
 def test_different_records_spread_over_the_groups():
-    from tasks.synthesizers.encoded import EncodedRows
+    from tasks.measurement.encoded import EncodedRows
 
     rng = np.random.default_rng(6)
     n = 7_000

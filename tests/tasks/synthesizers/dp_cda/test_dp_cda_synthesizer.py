@@ -7,13 +7,13 @@ from privacy.errors import ConfigurationError
 from privacy.events import DiscreteGaussianEvent, RepeatedEvent
 from privacy.parameters import Guarantee
 from privacy.randomness import SeededNoise
-from tasks.synthesizers.base import measure
-from tasks.synthesizers.curator import Curator, InProcessCompute
+from tasks.measurement.curator import Curator, InProcessCompute
+from tasks.measurement.sampling import PoissonCoins
+from tasks.measurement.synthesizer import measure
 from tasks.synthesizers.dp_cda import synthesizer
 from tasks.synthesizers.dp_cda.config import DpCdaConfig
 from tasks.synthesizers.dp_cda.sums import RecordMap, class_counts, groups_of, sampled_sums
 from tasks.synthesizers.dp_cda.synthesizer import COUNTS, SUMS, DpCda
-from tasks.synthesizers.sampling import PoissonCoins
 
 
 class NoNoise:

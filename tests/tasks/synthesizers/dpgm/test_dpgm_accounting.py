@@ -9,8 +9,8 @@ from scipy.integrate import quad
 
 from privacy.errors import ConfigurationError
 from privacy.parameters import Adjacency
-from tasks.synthesizers.dpgm.published import accounting
-from tasks.synthesizers.dpgm.published.accounting import (
+from tasks.papers.dpgm import accounting
+from tasks.papers.dpgm.accounting import (
     J_VALUES,
     MNIST_SETTINGS,
     proven_epsilon,

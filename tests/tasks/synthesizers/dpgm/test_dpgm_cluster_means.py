@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 
 from privacy.sensitivity import weighted_sum_l2_sensitivity
+from tasks.measurement.statistics import SUM_SCALE
+from tasks.measurement.vectors import VectorMap
 from tasks.synthesizers.dpgm.cluster_means import (
     TOTAL_SHARE,
     cluster_means,
     size_noise,
     sizes_and_means,
 )
-from tasks.synthesizers.dpgm.embedding import build_embedding
-from tasks.synthesizers.dpgm.kernel_kmeans import Clustering, count_share, to_centres
-from tasks.synthesizers.statistics import SUM_SCALE
-from tasks.synthesizers.vectors import VectorMap
+from tasks.synthesizers.kmeans.embedding import build_embedding
+from tasks.synthesizers.kmeans.kernel_kmeans import Clustering, count_share, to_centres
 
 BOUND = weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE)
 

@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privacy.sensitivity import weighted_sum_l2_sensitivity
-from tasks.synthesizers.dpgm.embedding import POINT_SCALE, build_embedding, public_length_scale
-from tasks.synthesizers.dpgm.kernel_kmeans import (
+from tasks.measurement.statistics import SUM_SCALE
+from tasks.measurement.vectors import VectorMap
+from tasks.synthesizers.kmeans.embedding import POINT_SCALE, build_embedding, public_length_scale
+from tasks.synthesizers.kmeans.kernel_kmeans import (
     Clustering,
     cluster_sums,
     count_share,
@@ -19,8 +21,6 @@ from tasks.synthesizers.dpgm.kernel_kmeans import (
     start_clustering,
     to_centres,
 )
-from tasks.synthesizers.statistics import SUM_SCALE
-from tasks.synthesizers.vectors import VectorMap
 
 BOUND = weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE)
 SEEDS = st.integers(0, 2**32 - 1)

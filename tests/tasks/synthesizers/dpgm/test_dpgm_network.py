@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from single_gradients import gradient_of_each
 
+from tasks.measurement.vectors import Block
 from tasks.synthesizers.dpgm.network import GenerativeNetwork
 from tasks.synthesizers.dpgm.rbm import Rbm
 from tasks.synthesizers.dpgm.record_gradients import ROWS_AT_ONCE
 from tasks.synthesizers.dpgm.vae import Vae
 from tasks.synthesizers.dpgm.visible_units import MEAN_MARGIN, VisibleUnits
-from tasks.synthesizers.vectors import Block
 
 MIXED = (
     Block(start=0, stop=1, kind="unit"),

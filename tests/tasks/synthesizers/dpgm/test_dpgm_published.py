@@ -8,18 +8,18 @@ import pytest
 
 from privacy.errors import ConfigurationError
 from privacy.parameters import PrivacyParameters
-from tasks.synthesizers.dpgm.config import DpgmConfig, PublishedSettings
-from tasks.synthesizers.dpgm.network import BatchGradients
-from tasks.synthesizers.dpgm.published import accounting
-from tasks.synthesizers.dpgm.published import dp_sgd as published_sgd
-from tasks.synthesizers.dpgm.published.accounting import published_epsilon
-from tasks.synthesizers.dpgm.published.dp_sgd import Cluster, noisy_mean, private_norm, train
-from tasks.synthesizers.dpgm.published.kernel_kmeans import (
+from tasks.papers.dpgm import accounting
+from tasks.papers.dpgm import dp_sgd as published_sgd
+from tasks.papers.dpgm.accounting import published_epsilon
+from tasks.papers.dpgm.dp_sgd import Cluster, noisy_mean, private_norm, train
+from tasks.papers.dpgm.kernel_kmeans import (
     clip_rows,
     fourier_features,
     private_kernel_kmeans,
 )
-from tasks.synthesizers.dpgm.published.synthesizer import DpgmPublished
+from tasks.papers.dpgm.synthesizer import DpgmPublished
+from tasks.synthesizers.dpgm.config import DpgmConfig, PublishedSettings
+from tasks.synthesizers.dpgm.network import BatchGradients
 
 TINY = PublishedSettings(
     sigma_g=20.0, sigma_k=60.0, sigma_c=20.0, sampling_probability=0.25, epochs=1,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from single_gradients import gradient_of_each, mean_gradient
 
+from tasks.measurement.vectors import Block
 from tasks.synthesizers.dpgm.rbm import Rbm
-from tasks.synthesizers.vectors import Block
 
 PIXELS = tuple(Block(start=i, stop=i + 1, kind="binary") for i in range(6))
 PATTERNS = np.array([[1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1]], dtype=float)

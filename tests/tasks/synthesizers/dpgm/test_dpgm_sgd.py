@@ -10,6 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privacy.sensitivity import weighted_sum_l2_sensitivity
+from tasks.measurement.sampling import PoissonCoins
+from tasks.measurement.statistics import SUM_SCALE
+from tasks.measurement.vectors import VectorMap
 from tasks.synthesizers.dpgm.dp_sgd import (
     Descent,
     NormHistogram,
@@ -17,12 +20,9 @@ from tasks.synthesizers.dpgm.dp_sgd import (
     gradient_sums,
     split_draw,
 )
-from tasks.synthesizers.dpgm.embedding import build_embedding
-from tasks.synthesizers.dpgm.kernel_kmeans import Clustering, to_centres
 from tasks.synthesizers.dpgm.network import ClippedSum
-from tasks.synthesizers.sampling import PoissonCoins
-from tasks.synthesizers.statistics import SUM_SCALE
-from tasks.synthesizers.vectors import VectorMap
+from tasks.synthesizers.kmeans.embedding import build_embedding
+from tasks.synthesizers.kmeans.kernel_kmeans import Clustering, to_centres
 
 BOUND = weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE)
 BINS = NormHistogram(max_norm=2.0, n_bins=5, share=0.2)

@@ -5,11 +5,11 @@ import pytest
 from pydantic import ValidationError
 
 from privacy.randomness import SeededNoise
-from tasks.synthesizers.base import measure
-from tasks.synthesizers.curator import Curator, InProcessCompute
-from tasks.synthesizers.dp_kmeans import round_name
+from tasks.measurement.curator import Curator, InProcessCompute
+from tasks.measurement.synthesizer import measure
 from tasks.synthesizers.dpgm.config import DpgmConfig
 from tasks.synthesizers.dpgm.synthesizer import GRADIENTS, MEANS, Dpgm
+from tasks.synthesizers.kmeans.dp_kmeans import round_name
 
 CONFIG = DpgmConfig(
     clusters=3,

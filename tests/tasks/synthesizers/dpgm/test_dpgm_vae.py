@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from single_gradients import gradient_of_each, mean_gradient
 
+from tasks.measurement.vectors import Block
 from tasks.synthesizers.dpgm.elbo import key_of
 from tasks.synthesizers.dpgm.vae import Vae
-from tasks.synthesizers.vectors import Block
 
 MIXED = (
     Block(start=0, stop=1, kind="unit"),

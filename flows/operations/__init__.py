@@ -1,0 +1,1 @@
+"""What keeps an installation running: deployments, watching, status, audits, benchmarks."""

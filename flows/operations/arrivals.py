@@ -1,0 +1,238 @@
+"""What has arrived: every ready file of the landing place is accepted, or refused and put aside."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import NAMESPACE_URL, uuid5
+
+from flows.events import PublicEvent
+from flows.site.site_file import ArrivalSection, SiteFile, load_site
+from privacy.errors import ClustMixError, ConfigurationError, InputError
+from storage.arrivals.landing import LandingFolder
+from storage.arrivals.ready_files import ReadyFile, parse_ready_file
+from storage.arrivals.store import Arrival, ArrivalStore
+from storage.files.private import ensure_private_directory
+from storage.keys.keys import KeyStore
+from storage.settings import Settings
+
+UNKNOWN_DATASET = "unknown"
+"""Stands for the dataset of a refused arrival that names none of ours."""
+
+_AHEAD = timedelta(minutes=5)
+# These fail again for every other table.
+_FAULTS_OF_ALL = ("LANDING_", "ARRIVALS_")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A ready file that was refused.
+
+    Parameters
+    ----------
+    dataset
+        Dataset that it names, if it is one of ours; otherwise `UNKNOWN_DATASET`.
+    reason
+        Code of the error.
+    """
+
+    dataset: str
+    reason: str
+
+    def event(self) -> PublicEvent:
+        """Return what the orchestrator is told."""
+        return PublicEvent(
+            name="arrival.refused",
+            resource_id=f"clustmix.dataset.{self.dataset}",
+            payload={"dataset": self.dataset, "reason": self.reason},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanReport:
+    """What a look into the landing place has found.
+
+    Parameters
+    ----------
+    accepted
+        Tables that are ours now. One that was accepted just before a process died may be among
+        them again.
+    refused
+        Ready files that were put aside.
+    problems
+        Why ready files were left for the next look: nothing is wrong with them.
+    """
+
+    accepted: tuple[Arrival, ...]
+    refused: tuple[Refusal, ...]
+    problems: tuple[ClustMixError, ...] = ()
+
+    @property
+    def events(self) -> tuple[PublicEvent, ...]:
+        """Return what the orchestrator is told."""
+        return (
+            *(arrived(arrival) for arrival in self.accepted),
+            *(refusal.event() for refusal in self.refused),
+        )
+
+
+def arrived(arrival: Arrival) -> PublicEvent:
+    """Return the event of an accepted arrival; its id is the same at every try.
+
+    A run that failed or died counts as another try, so that it is announced anew.
+    """
+    seed = f"clustmix:cohort.arrived:{arrival.arrival_id}:{arrival.failures}"
+    return PublicEvent(
+        name="cohort.arrived",
+        resource_id=f"clustmix.arrival.{arrival.arrival_id}",
+        payload={"dataset": arrival.dataset, "arrival": arrival.arrival_id},
+        event_id=uuid5(NAMESPACE_URL, seed),
+    )
+
+
+def scan(settings: Settings) -> ScanReport:
+    """Accept or refuse every ready file that lies in the landing place.
+
+    An accepted table is removed from the landing place, after its copy is on the disk. Of a refused
+    one the ready file is renamed and ``refused.log`` below ``settings.arrivals`` gets a line; its
+    content stays where it is. Nothing is emitted here.
+
+    Parameters
+    ----------
+    settings
+        Where everything is.
+
+    Returns
+    -------
+    ScanReport
+        In the order of the ready files' names.
+
+    Raises
+    ------
+    ClustMixError
+        If the landing place or the folder of arrivals cannot be used.
+
+    Privacy
+    -------
+    Reads tables to copy and hash them, and looks at no value. The report and its events hold ids
+    and codes; the names that the feeder chose are in the log alone, which only its owner can read.
+    """
+    secret = KeyStore(settings.key_folder).landing_secret()
+    landing = LandingFolder(settings.landing)
+    store = ArrivalStore(settings.arrivals)
+    scanner = _Scanner(settings, secret, landing, store)
+    accepted: list[Arrival] = []
+    refused: list[Refusal] = []
+    problems: list[ClustMixError] = []
+    with store.scanning():
+        names = landing.ready_names()
+        # Of a process that died between acceptance and removal.
+        accepted += store.clear(landing)
+        for name in names:
+            try:
+                found = scanner.look_at(name)
+            except ClustMixError as problem:
+                problems.append(problem)
+                if problem.code.startswith(_FAULTS_OF_ALL):
+                    break
+                continue
+            if isinstance(found, Arrival):
+                accepted.append(found)
+            elif found is not None:
+                refused.append(found)
+    return ScanReport(accepted=tuple(accepted), refused=tuple(refused), problems=tuple(problems))
+
+
+class _Scanner:
+    """Decides about one ready file after the other."""
+
+    def __init__(
+        self, settings: Settings, secret: bytes, landing: LandingFolder, store: ArrivalStore
+    ) -> None:
+        self._settings = settings
+        self._secret = secret
+        self._landing = landing
+        self._store = store
+        self._sites: dict[str, SiteFile] = {}
+
+    def look_at(self, name: str) -> Arrival | Refusal | None:
+        """Accept or refuse one; None if it was there a moment ago and is not any more."""
+        ready: ReadyFile | None = None
+        try:
+            content = self._landing.read_ready(name)
+            ready = parse_ready_file(content)
+            ready.verify(self._secret)
+            ready.check_names(name)
+            _require_young(ready, self._arrival_section(ready))
+            sha256 = hashlib.sha256(content).hexdigest()
+            arrival = self._store.accept(ready, self._landing, name=name, sha256=sha256)
+        except InputError as error:
+            if self._landing.version(name) is None:
+                return None
+            return self._refuse(name, ready, error)
+        self._store.clear(self._landing)
+        return arrival
+
+    def _arrival_section(self, ready: ReadyFile) -> ArrivalSection:
+        site = self._site(ready.dataset)
+        section = None if site is None else site.arrival
+        if site is None or section is None or site.dataset != ready.dataset:
+            raise InputError(
+                "ARRIVAL_NOT_EXPECTED",
+                "expected a dataset whose site file has a section arrival, found another; add the "
+                "section, or correct the name of the dataset",
+            )
+        if ready.is_folder and site.source.kind != "parquet":
+            raise InputError(
+                "ARRIVAL_NOT_EXPECTED",
+                f"expected one file, as the source is {site.source.kind}, found a folder; deliver "
+                "one file",
+            )
+        return section
+
+    def _site(self, dataset: str) -> SiteFile | None:
+        path = self._settings.sites / f"{dataset}.yaml"
+        if dataset not in self._sites and path.is_file():
+            self._sites[dataset] = load_site(path)
+        return self._sites.get(dataset)
+
+    def _refuse(self, name: str, ready: ReadyFile | None, error: InputError) -> Refusal | None:
+        dataset = None if ready is None else ready.dataset
+        is_ours = dataset is not None and (self._settings.sites / f"{dataset}.yaml").is_file()
+        # The log is written first: a process that dies here refuses, and logs, a second time.
+        _log(self._settings.arrivals / "refused.log", name, dataset, error.code)
+        self._landing.refuse(name)
+        public = dataset if dataset is not None and is_ours else UNKNOWN_DATASET
+        return Refusal(dataset=public, reason=error.code)
+
+
+def _require_young(ready: ReadyFile, section: ArrivalSection) -> None:
+    age = datetime.now(UTC) - ready.signed
+    if age > timedelta(hours=section.max_age_hours) or age < -_AHEAD:
+        raise InputError(
+            "ARRIVAL_STALE",
+            f"expected a ready file of the last {section.max_age_hours} hours, found an older one "
+            "or one from the future; announce the table anew (clustmix ready) and compare clocks",
+        )
+
+
+def _log(path: Path, name: str, dataset: str | None, code: str) -> None:
+    """Append a line; what the feeder chose is escaped."""
+    ensure_private_directory(path.parent)
+    moment = datetime.now(UTC).isoformat(timespec="seconds")
+    entry = {"at": moment, "code": code, "dataset": dataset, "ready_file": name}
+    # O_NOFOLLOW: a planted link must not lead the line into another file.
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        with os.fdopen(os.open(path, flags, 0o600), "a", encoding="ascii") as handle:
+            handle.write(json.dumps(entry) + "\n")
+    except OSError as error:
+        raise ConfigurationError(
+            "ARRIVALS_UNWRITABLE",
+            "expected to write refused.log in the folder of arrivals below CLUSTMIX_HOME, found: "
+            f"{error.strerror}; mend the disk",
+        ) from None

@@ -1,0 +1,247 @@
+"""``clustmix audit --whole-release SITE``: attack what the real command makes of a generated table.
+
+The command runs in a process of its own, with an empty home in a temporary folder, on a site file
+that differs from the given one in its source alone. What it has sealed and published is read from
+its files. No table but the generated one is read, and nothing of this is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from flows.site.plain_yaml import read_mapping
+from flows.site.request import job_of
+from flows.site.site_file import load_site
+from privacy.accountants.gaussian import gaussian_epsilon
+from privacy.errors import ClustMixError, ConfigurationError
+from privacy.event_records import event_from_dict
+from privacy.events import DiscreteGaussianEvent
+from privacy.parameters import PrivacyUnit
+from storage.releases.measurements import MeasurementStore
+from storage.schema.table import TableSchema
+from storage.settings import Settings
+from tasks.audit.findings import Claim
+from tasks.audit.planted import PlantedTable
+from tasks.audit.replay import check_replayable, replay
+from tasks.audit.whole_release import (
+    WholeRelease,
+    expected_bound,
+    guess_power,
+    judge_residual,
+    judge_scores,
+    score_measurement,
+    score_rows,
+)
+from tasks.ingest.encoding import decode, domain_of, encode_chunk
+from tasks.steps.run import ReleaseJob
+
+MIN_CANARIES = 1_000
+MAX_CANARIES = 1_000_000
+
+OTHERS_PER_CANARY = 0.25
+"""Patients without a coin: a table that is not made of canaries alone."""
+
+COMMAND = (sys.executable, "-P", "-m", "flows.cli")
+"""The program, as this interpreter has it, whatever lies in the current folder."""
+
+
+def audit_whole_release(
+    site_path: Path,
+    *,
+    canaries: int,
+    confidence: float,
+    show: Callable[[str], None] = lambda text: None,
+    command: Sequence[str] = COMMAND,
+) -> WholeRelease:
+    """Release a generated table by the real command, attack it, and bound epsilon from below.
+
+    Parameters
+    ----------
+    site_path
+        Site file; its source is not read.
+    canaries
+        Patients who are in the table by a fair coin each.
+    confidence
+        Confidence of each bound.
+    show
+        Told what is going on.
+    command
+        The program; another one in tests of the audit itself.
+
+    Raises
+    ------
+    ConfigurationError
+        If a number is outside its range, the site file is not valid, or its method has draws that
+        cannot be replayed.
+    ClustMixError
+        If the command does not publish; with its own message.
+
+    Privacy
+    -------
+    Reads no private table. The noise in a measurement is computed here alone, of a table that was
+    generated for it and is deleted at the end.
+    """
+    if not MIN_CANARIES <= canaries <= MAX_CANARIES:
+        raise ConfigurationError(
+            "AUDIT_CANARIES_INVALID",
+            f"expected {MIN_CANARIES:,} to {MAX_CANARIES:,} canaries, found {canaries:,}",
+        )
+    _check_confidence(confidence)
+    rng = np.random.default_rng()
+    with tempfile.TemporaryDirectory(prefix="clustmix-audit-") as name:
+        folder = Path(name)
+        site = _generated_site(site_path, folder / "table.csv")
+        path = folder / "site.yaml"
+        path.write_text(yaml.safe_dump(site, sort_keys=False), encoding="utf-8")
+        job = job_of(load_site(path), "r-20000101-00000000")
+        check_replayable(job.synthesizer.plan(mu=job.mu))
+        show(f"{job.ref.dataset}: a table with {canaries:,} canaries")
+        table = PlantedTable.draw(
+            domain_of(job.table_schema),
+            named=job.unit.column is not None,
+            canaries=canaries,
+            others=round(canaries * OTHERS_PER_CANARY),
+            rng=rng,
+        )
+        source_of(table, job.table_schema, job.unit, rng=rng).to_csv(
+            folder / "table.csv", index=False
+        )
+        show(f"{job.ref.dataset}: clustmix release, in a process and a home of its own")
+        settings = Settings(home=folder / "home", releases=folder / "releases")
+        started = time.perf_counter()
+        outcome = _release(command, path, settings)
+        seconds = time.perf_counter() - started
+        show(f"{job.ref.dataset}: the attack")
+        return _attack(
+            job, table, settings, outcome, confidence=confidence, release_seconds=seconds
+        )
+
+
+def source_of(
+    table: PlantedTable, schema: TableSchema, unit: PrivacyUnit, *, rng: np.random.Generator
+) -> pd.DataFrame:
+    """Write who is in a planted table as a source has it, in random order.
+
+    Parameters
+    ----------
+    table, schema, unit
+        Who is there, and what is declared.
+    rng
+        Source of the order and of the values inside the bins.
+    """
+    frame = decode(table.codes, table.labels, schema, rng=rng)
+    if unit.column is not None:
+        frame[unit.column] = table.keys
+    for name in schema.ignore:
+        frame[name] = ""
+    return frame[table.present].sample(frac=1.0, random_state=rng)
+
+
+def _attack(
+    job: ReleaseJob,
+    table: PlantedTable,
+    settings: Settings,
+    outcome: dict[str, Any],
+    *,
+    confidence: float,
+    release_seconds: float,
+) -> WholeRelease:
+    store = MeasurementStore(settings.measurements)
+    record = store.open(outcome["release_id"]).record
+    draws = store.draws(outcome["release_id"])
+    events = [event_from_dict(event) for event in record.events]
+    stated = {
+        event.statistic: event for event in events if isinstance(event, DiscreteGaussianEvent)
+    }
+    replayed = replay(
+        job.synthesizer,
+        mu=job.mu,
+        table=table,
+        sealed={name: draws[name.replace("_", "-")] for name in stated},
+        stated=stated,
+    )
+    measured = score_measurement(replayed)
+    delta = job.parameters.delta
+    rows = encode_chunk(
+        pd.read_csv(Path(outcome["bundle"]) / "synthetic.csv", dtype=str, keep_default_na=False),
+        job.table_schema,
+    )
+    bundle = score_rows(table, rows.codes, rows.label)
+    return WholeRelease(
+        dataset=job.ref.dataset,
+        method=f"{job.method.kind} whole release",
+        # Patients are added or removed, whatever the neighbours of the site file are.
+        claim=Claim(epsilon=gaussian_epsilon(delta=delta, mu=job.mu), delta=delta, mu=job.mu),
+        confidence=confidence,
+        patients=int(table.present.sum()),
+        measurement=judge_scores(
+            measured.scores, table.included, delta=delta, confidence=confidence
+        ),
+        bundle=judge_scores(bundle, table.included, delta=delta, confidence=confidence),
+        residual=judge_residual(replayed, confidence=confidence),
+        power=guess_power(measured, canaries=table.n_canaries, mu=job.mu, confidence=confidence),
+        expected_epsilon=expected_bound(
+            measured, canaries=table.n_canaries, delta=delta, confidence=confidence
+        ),
+        release_seconds=round(release_seconds, 1),
+    )
+
+
+def _generated_site(site_path: Path, table: Path) -> dict[Any, Any]:
+    """Return the site file with the generated table as its source, and nobody to ask."""
+    site = read_mapping(site_path)
+    site["source"] = {"kind": "csv", "path": str(table)}
+    for key in ("approval", "arrival"):
+        site.pop(key, None)
+    site["privacy_unit"] = {
+        key: value for key, value in site["privacy_unit"].items() if key != "partition"
+    }
+    return site
+
+
+def _release(command: Sequence[str], site: Path, settings: Settings) -> dict[str, Any]:
+    """Run ``clustmix release`` in an empty home and return its answer."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("CLUSTMIX_", "PREFECT_"))}
+    # How many processes compute is the operator's choice; it changes no result.
+    workers = os.environ.get("CLUSTMIX_DASK_WORKERS")
+    ran = subprocess.run(  # noqa: S603, the program itself
+        [*command, "release", str(site), "--json"],
+        env={
+            **kept,
+            "CLUSTMIX_HOME": str(settings.home),
+            "CLUSTMIX_RELEASES": str(settings.releases),
+            **({} if workers is None else {"CLUSTMIX_DASK_WORKERS": workers}),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if ran.returncode != 0:
+        last = (ran.stderr.strip().splitlines() or ["no message"])[-1]
+        raise ClustMixError(
+            "AUDIT_RELEASE_FAILED",
+            f"expected clustmix release to publish a generated table, found exit code "
+            f"{ran.returncode}: {last}",
+        )
+    answer: dict[str, Any] = json.loads(ran.stdout)
+    return answer
+
+
+def _check_confidence(confidence: float) -> None:
+    if not 0.9 <= confidence < 1.0:
+        raise ConfigurationError(
+            "AUDIT_CONFIDENCE_INVALID",
+            f"expected a confidence from 0.9 to below 1, found {confidence!r}",
+        )

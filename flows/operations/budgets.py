@@ -1,0 +1,161 @@
+"""What each dataset has left of its budget, by its site file and by the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import ROUND_FLOOR, Decimal
+from pathlib import Path
+from typing import Any
+
+from flows.site.request import job_of
+from flows.site.site_file import SiteFile, load_site
+from privacy.charges import Caps, Partition
+from privacy.errors import ClustMixError
+from privacy.ledger import EntryState, LedgerEntry, latest_entries
+from privacy.parameters import Analysis
+from privacy.spending import Books, time_text
+from storage.files.refs import new_release_id
+
+LOW_PERCENT = 20
+"""Below this the budget of a dataset is low."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetBudget:
+    """What one dataset has left.
+
+    Parameters
+    ----------
+    dataset
+        Name of the dataset.
+    percent_left
+        Of the cap that leaves least in proportion, rounded down.
+    releases_left
+        How many more releases of the amount of one are paid for.
+    """
+
+    dataset: str
+    percent_left: int
+    releases_left: int
+
+    @property
+    def is_low(self) -> bool:
+        """Whether somebody should know."""
+        return self.percent_left < LOW_PERCENT
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the budget for a program."""
+        return {
+            "dataset": self.dataset,
+            "percent_left": self.percent_left,
+            "releases_left": self.releases_left,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Payer:
+    """Who pays for the releases of a dataset, how much for one, and under which caps."""
+
+    dataset: str
+    cohort: str
+    partition: Partition | None
+    caps: Caps
+    rho: Decimal
+
+
+class SiteFolder:
+    """The site files of an installation, read again when they change.
+
+    Parameters
+    ----------
+    folder : Path
+        Holds ``<dataset>.yaml`` for each dataset; may be missing.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._read: dict[Path, tuple[tuple[int, int], SiteFile | ClustMixError]] = {}
+
+    def sites(self) -> dict[str, SiteFile]:
+        """Return the site files that can be released from, by dataset."""
+        found = (site for site in self._files().values() if isinstance(site, SiteFile))
+        return {site.dataset: site for site in found if site.analysis is Analysis.PROVEN}
+
+    def faults(self) -> dict[str, str]:
+        """Return the codes of the files that are no site files, by file name."""
+        found = self._files().items()
+        return {path.name: site.code for path, site in found if isinstance(site, ClustMixError)}
+
+    def _files(self) -> dict[Path, SiteFile | ClustMixError]:
+        paths = sorted(self._folder.glob("*.yaml")) if self._folder.is_dir() else []
+        return dict(self._each(paths))
+
+    def _each(self, paths: list[Path]) -> Iterator[tuple[Path, SiteFile | ClustMixError]]:
+        for path in paths:
+            try:
+                status = path.stat()
+            except OSError:
+                continue  # removed in this moment
+            stamp = (status.st_mtime_ns, status.st_size)
+            if path not in self._read or self._read[path][0] != stamp:
+                self._read[path] = (stamp, _site_or_fault(path))
+            yield path, self._read[path][1]
+
+
+def budgets(sites: dict[str, SiteFile], rows: tuple[LedgerEntry, ...]) -> list[DatasetBudget]:
+    """Return what is left to each dataset that has a site file or an entry of the ledger.
+
+    Parameters
+    ----------
+    sites
+        Site files by dataset.
+    rows
+        The whole journal.
+    """
+    books = Books(rows)
+    now = max(time_text(datetime.now(UTC)), rows[-1].recorded_at if rows else "")
+    released = [e for e in latest_entries(rows).values() if e.state is not EntryState.ADJUSTED]
+    payers = {entry.dataset: _by_entry(entry) for entry in released}
+    payers |= {dataset: _by_site(site) for dataset, site in sites.items()}
+    return [_budget(books, payers[dataset], now) for dataset in sorted(payers)]
+
+
+def _by_entry(entry: LedgerEntry) -> _Payer:
+    return _Payer(
+        dataset=entry.dataset,
+        cohort=entry.cohort,
+        partition=entry.partition,
+        caps=entry.caps,
+        rho=entry.rho,
+    )
+
+
+def _by_site(site: SiteFile) -> _Payer:
+    job = job_of(site, new_release_id())
+    return _Payer(
+        dataset=site.dataset,
+        cohort=job.cohort,
+        partition=job.partition,
+        caps=job.caps,
+        rho=job.charge_rho,
+    )
+
+
+def _budget(books: Books, payer: _Payer, now: str) -> DatasetBudget:
+    limits = books.limits(payer.cohort, payer.dataset, payer.partition, caps=payer.caps, now=now)
+    share = min(limit.left_rho / limit.cap_rho for limit in limits)
+    left = max(Decimal(0), min(limit.left_rho for limit in limits))
+    return DatasetBudget(
+        dataset=payer.dataset,
+        percent_left=max(0, int((share * 100).to_integral_value(ROUND_FLOOR))),
+        releases_left=int(left // payer.rho),
+    )
+
+
+def _site_or_fault(path: Path) -> SiteFile | ClustMixError:
+    try:
+        return load_site(path)
+    except ClustMixError as error:
+        return error

@@ -1,0 +1,194 @@
+"""What the ledger has recorded and the orchestrator was not told of yet: the ledger is the outbox.
+
+The watcher reads the rows after its place, tells of them, and moves its place once the server has
+answered. After a crash between the two it tells again, with the same event ids.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Literal
+from uuid import NAMESPACE_URL, UUID, uuid5
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from flows.events import PublicEvent
+from privacy.errors import IntegrityError
+from privacy.ledger import GENESIS_HASH, EntryState, LedgerEntry, latest_entries
+from privacy.spending import moment
+from storage.files.folders import write_durably
+from storage.files.private import ensure_private_directory
+from storage.files.workspace import fsync_directory
+from storage.ledger.head import check_head
+
+FIRST_LOOK_BACK = timedelta(days=1)
+"""Rows older than this are history for a watcher that knows no place yet."""
+
+MEMORY_FILE = "watcher.json"
+
+_EVENTS = MappingProxyType(
+    {
+        EntryState.SEALED: "measurement.sealed",
+        EntryState.PUBLISHED: "release.published",
+        EntryState.VOID: "release.refused",
+        EntryState.BURNED: "release.burned",
+        EntryState.WITHHELD: "release.withheld",
+        EntryState.REVOKED: "release.revoked",
+    }
+)
+"""States that somebody waits for. An entry that is void was not read and not charged."""
+
+_TO_PUBLISH = (EntryState.SEALED, EntryState.APPROVED)
+_CODE = re.compile(r"[A-Za-z][A-Za-z0-9_:-]{0,99}")
+
+
+class Repetition(BaseModel):
+    """How often something was told again, and until when it is not told once more."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    times: Annotated[int, Field(ge=0)]
+    not_before: datetime
+
+
+class Memory(BaseModel):
+    """What a watcher has to know after its restart; all of it is public.
+
+    Parameters
+    ----------
+    sequence, row_hash
+        Last row of the ledger that the orchestrator was told of.
+    low
+        Datasets whose budget is known to be low.
+    missed
+        Last missed run that was told of, by schedule.
+    repeated
+        What was told again, by resource id.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format_version: Literal[1] = 1
+    sequence: Annotated[int, Field(ge=0)] = 0
+    row_hash: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] = GENESIS_HASH
+    low: tuple[str, ...] = ()
+    missed: dict[str, datetime] = {}
+    repeated: dict[str, Repetition] = {}
+
+    @classmethod
+    def at_first(cls, rows: Iterable[LedgerEntry], *, now: datetime) -> Memory:
+        """Return the memory of a watcher that starts for the first time."""
+        past = [row for row in rows if moment(row.recorded_at) < now - FIRST_LOOK_BACK]
+        return cls(sequence=past[-1].sequence, row_hash=past[-1].hash) if past else cls()
+
+
+class MemoryFile:
+    """The file of a watcher's memory, of mode 0600.
+
+    Parameters
+    ----------
+    folder : Path
+        Made with mode 0700 if missing.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / MEMORY_FILE
+
+    def read(self) -> Memory | None:
+        """Return the memory; None before the first.
+
+        Raises
+        ------
+        IntegrityError
+            If the file holds anything else.
+        """
+        try:
+            return Memory.model_validate_json(self._path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValidationError:
+            pass
+        raise IntegrityError(
+            "WATCHER_MEMORY_DAMAGED",
+            f"expected the memory of the watcher in {self._path.name}, found something else; "
+            "remove the file, and what happened since yesterday is told again",
+        )
+
+    def write(self, memory: Memory) -> None:
+        """Replace the memory; on disk when the call returns."""
+        folder = ensure_private_directory(self._path.parent)
+        new = self._path.with_name(f".{MEMORY_FILE}.new")
+        new.unlink(missing_ok=True)  # what a watcher left that died here
+        write_durably(new, memory.model_dump_json(indent=2).encode() + b"\n")
+        os.replace(new, self._path)
+        fsync_directory(folder)
+
+
+def notices(rows: tuple[LedgerEntry, ...], memory: Memory, *, owner: str) -> list[PublicEvent]:
+    """Return the events about the rows after the watcher's place, in their order.
+
+    Parameters
+    ----------
+    rows : tuple of LedgerEntry
+        The whole journal.
+    memory : Memory
+        Knows the place.
+    owner : str
+        This installation; each tells of its own entries.
+
+    Raises
+    ------
+    IntegrityError
+        If the journal does not contain the place: it was restored from an older copy.
+
+    Privacy
+    -------
+    An event holds ids, the state and a code. What an officer has written is not repeated.
+    """
+    check_head(rows, (memory.sequence, memory.row_hash))
+    latest = latest_entries(rows)
+    told: list[PublicEvent] = []
+    for row in rows[memory.sequence :]:
+        name = _EVENTS.get(row.state)
+        if name is None or row.owner != owner:
+            continue
+        if row.state is EntryState.SEALED:
+            if latest[row.entry_id].state not in _TO_PUBLISH:
+                continue  # nobody has to publish it any more
+            if row.needs_approval and latest[row.entry_id].state is EntryState.SEALED:
+                told += [about(row, name), about(row, "release.waiting")]
+                continue
+        told.append(about(row, name))
+    return told
+
+
+def about(entry: LedgerEntry, name: str) -> PublicEvent:
+    """Return the event of a name about a row of the ledger."""
+    payload: dict[str, str | int] = {"dataset": entry.dataset, "release_id": entry.release_id}
+    if name != "measurement.sealed":
+        payload["reason"] = reason_of(entry)
+    return PublicEvent(
+        name=name,
+        resource_id=f"clustmix.release.{entry.release_id}",
+        payload=payload,
+        event_id=event_id(name, entry.entry_id, str(entry.sequence)),
+    )
+
+
+def reason_of(entry: LedgerEntry) -> str:
+    """Return the code for which an entry is in its state; its state where no code was noted."""
+    if entry.signers:
+        return "BY_OFFICER"
+    if entry.note is not None and _CODE.fullmatch(entry.note):
+        return entry.note
+    return entry.state.value.upper()
+
+
+def event_id(*parts: str) -> UUID:
+    """Return the id of an event, the same for the same parts."""
+    return uuid5(NAMESPACE_URL, "urn:clustmix:event:" + "\n".join(parts))

@@ -1,0 +1,192 @@
+"""What is looked after every minute: dead runs, what nobody took, missed runs, low budgets.
+
+Each function says what is to be told and what to remember once it was told.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from flows.events import PublicEvent
+from flows.operations.arrivals import arrived
+from flows.operations.budgets import DatasetBudget
+from flows.operations.notices import Memory, Repetition, about, event_id
+from flows.operations.schedules import TAG, review_schedules
+from privacy.ledger import EntryState, LedgerEntry, latest_entries
+from storage.arrivals.store import ArrivalStore
+from storage.files.workspace import live_run_ids
+from tasks.steps.run import Site
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+
+PATIENCE = timedelta(minutes=2)
+"""How long something may lie before it is told again; doubled with each time."""
+
+MOST_PATIENCE = timedelta(hours=6)
+
+_STARTING = timedelta(minutes=10)
+"""A run that has not shown its work for longer than this is not waited for."""
+
+_PAGE = 200
+_ID = re.compile(r"[ar]-[0-9]{8}-[0-9a-f]{8}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """Events, and the memory of a watcher that has told them."""
+
+    events: tuple[PublicEvent, ...]
+    memory: Memory
+
+
+def retell(
+    site: Site,
+    rows: Iterable[LedgerEntry],
+    memory: Memory,
+    client: SyncPrefectClient,
+    *,
+    now: datetime,
+) -> News:
+    """Tell again of what nobody took: an event that started no run, or a run that died.
+
+    What a run waits or has just started for on the server is left alone. The pauses grow, so that
+    a run that fails every time is not started every minute.
+
+    Parameters
+    ----------
+    site
+        The installation.
+    rows
+        The whole journal.
+    memory
+        Knows what was told before.
+    client
+        Client of the orchestrator.
+    now
+        The time.
+    """
+    lying = {event.resource_id: event for event in (*_unpublished(site, rows), *_untaken(site))}
+    due: list[PublicEvent] = []
+    repeated: dict[str, Repetition] = {}
+    expected = frozenset[str]()
+    if any(memory.repeated.get(key) and memory.repeated[key].not_before <= now for key in lying):
+        expected = _expected_ids(client, now=now)
+    for key, event in lying.items():
+        told = memory.repeated.get(key, Repetition(times=0, not_before=now + PATIENCE))
+        if told.not_before <= now and key.rpartition(".")[2] not in expected:
+            times = told.times + 1
+            # Another event to the server, which takes note of each id once.
+            due.append(replace(event, event_id=event_id(event.name, key, str(times))))
+            pause = min(PATIENCE * 2 ** min(times, 16), MOST_PATIENCE)
+            told = Repetition(times=times, not_before=now + pause)
+        repeated[key] = told
+    return News(events=tuple(due), memory=memory.model_copy(update={"repeated": repeated}))
+
+
+def missed_runs(memory: Memory, client: SyncPrefectClient, *, now: datetime) -> News:
+    """Tell of scheduled runs that were not there in time, each once."""
+    review = review_schedules(client, memory.missed, now=now)
+    events = tuple(
+        PublicEvent(
+            name="schedule.missed",
+            resource_id=f"clustmix.deployment.{missed.deployment}",
+            payload={
+                "deployment": missed.deployment,
+                "expected_at": missed.expected_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            },
+            event_id=event_id(
+                "schedule.missed", missed.schedule_id, missed.expected_at.isoformat()
+            ),
+        )
+        for missed in review.missed
+    )
+    return News(events=events, memory=memory.model_copy(update={"missed": review.known}))
+
+
+def low_budgets(budgets: Iterable[DatasetBudget], memory: Memory) -> News:
+    """Tell of budgets that have become low, once until they are not low any more."""
+    low = {budget.dataset: budget for budget in budgets if budget.is_low}
+    events = tuple(
+        PublicEvent(
+            name="budget.low",
+            resource_id=f"clustmix.dataset.{dataset}",
+            payload={
+                "dataset": dataset,
+                "percent_left": budget.percent_left,
+                "releases_left": budget.releases_left,
+            },
+            event_id=event_id("budget.low", dataset, str(memory.sequence)),
+        )
+        for dataset, budget in low.items()
+        if dataset not in memory.low
+    )
+    return News(events=events, memory=memory.model_copy(update={"low": tuple(sorted(low))}))
+
+
+def waits_for_officer(entry: LedgerEntry) -> bool:
+    """Return whether an officer has to decide about an entry."""
+    return entry.state is EntryState.SEALED and entry.needs_approval
+
+
+def _unpublished(site: Site, rows: Iterable[LedgerEntry]) -> list[PublicEvent]:
+    """Return what asks for the publication of the sealed entries of this installation.
+
+    One that waits for an officer is published by the decision; a run makes the bundle that the
+    officer looks at.
+    """
+    live = live_run_ids(site.settings.private_root)
+    made = site.pending.release_ids()
+    return [
+        about(entry, "measurement.sealed")
+        for entry in latest_entries(rows).values()
+        if entry.owner == site.owner
+        and entry.state in (EntryState.SEALED, EntryState.APPROVED)
+        and entry.release_id not in live
+        and not (waits_for_officer(entry) and entry.release_id in made)
+    ]
+
+
+def _untaken(site: Site) -> list[PublicEvent]:
+    """Return what asks for a run for the arrivals that none has taken."""
+    folder = site.settings.arrivals
+    return [arrived(each) for each in ArrivalStore(folder).waiting()] if folder.exists() else []
+
+
+def _expected_ids(client: SyncPrefectClient, *, now: datetime) -> frozenset[str]:
+    """Return the ids of arrivals and releases that runs of the server wait or start for."""
+    from prefect.client.schemas.filters import (
+        DeploymentFilter,
+        DeploymentFilterTags,
+        FlowRunFilter,
+        FlowRunFilterState,
+        FlowRunFilterStateType,
+    )
+    from prefect.client.schemas.objects import StateType
+
+    waiting = (StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING)
+    chosen = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[*waiting])))
+    ours = DeploymentFilter(tags=DeploymentFilterTags(all_=[TAG]))
+    found: set[str] = set()
+    offset = 0
+    while True:
+        page = client.read_flow_runs(
+            flow_run_filter=chosen, deployment_filter=ours, limit=_PAGE, offset=offset
+        )
+        for run in page:
+            queued = run.state is None or run.state.type is StateType.SCHEDULED
+            # A worker that died leaves its run pending, or running, for ever.
+            if queued or (run.state is not None and run.state.timestamp > now - _STARTING):
+                found |= _ids_in(run.parameters)
+        if len(page) < _PAGE:
+            return frozenset(found)
+        offset += _PAGE
+
+
+def _ids_in(parameters: Mapping[str, object]) -> set[str]:
+    return set(_ID.findall(json.dumps(parameters, default=str)))

@@ -1,0 +1,243 @@
+"""The watcher: takes what arrives, tells the orchestrator what has happened, keeps the house.
+
+Its parts fail on their own: one that cannot do its work says so in one line, is tried again after
+pauses that grow, and keeps no other part from its work.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flows.events import PublicEvent, emit, orchestrator
+from flows.operations import upkeep
+from flows.operations.arrivals import scan
+from flows.operations.budgets import SiteFolder, budgets
+from flows.operations.notices import Memory, MemoryFile, notices
+from flows.operations.upkeep import News
+from flows.server.parts import connection
+from privacy.errors import ClustMixError, ConfigurationError
+from storage.files.private import ensure_private_directory
+from storage.ledger.head import HeadFile
+from storage.settings import Settings
+from tasks.execution.runtime import (
+    PRIVATE_LOG_NAME,
+    private_log,
+    private_log_directory,
+    safe_environment,
+)
+from tasks.steps import ledger_steps
+from tasks.steps.run import Site
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+
+TICK_SECONDS = 2.0
+"""How often arrivals and news are looked for."""
+
+UPKEEP_SECONDS = 60.0
+
+MOST_SECONDS = 300.0
+"""Longest pause before a part that failed is tried again."""
+
+
+class Part:
+    """One of the things that the watcher does again and again.
+
+    Parameters
+    ----------
+    name : str
+        Name in the log.
+    every_seconds : float
+        Pause while it succeeds.
+    work : callable
+        What it does.
+    """
+
+    def __init__(self, name: str, every_seconds: float, work: Callable[[], None]) -> None:
+        self.name = name
+        self._every_seconds = every_seconds
+        self._work = work
+        self._failures = 0
+        self._not_before = 0.0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time."""
+        return time.monotonic() >= self._not_before
+
+    def attempt(self, log_folder: Path) -> ClustMixError | None:
+        """Do the work; say in one line of the log if it fails, and if it no longer does.
+
+        Returns
+        -------
+        ClustMixError or None
+            Why it failed.
+        """
+        failed: ClustMixError | None = None
+        try:
+            self._work()
+        except ClustMixError as error:
+            failed = error
+        except Exception as error:
+            failed = self._unexpected(error, log_folder)
+        pause = self._every_seconds
+        if failed is None:
+            if self._failures:
+                say(self.name, "works again")
+            self._failures = 0
+        else:
+            self._failures += 1
+            pause = max(pause, min(2.0 ** min(self._failures, 30), MOST_SECONDS))
+            say(self.name, f"{failed}; tried again in {pause:.0f} s")
+        self._not_before = time.monotonic() + pause
+        return failed
+
+    def _unexpected(self, error: Exception, folder: Path) -> ClustMixError:
+        """Keep the traceback, which may quote what was worked on, in the private log: once."""
+        stopped = f"stopped by {type(error).__name__}"
+        if not self._failures:
+            with suppress(ClustMixError, OSError), private_log_directory(folder):
+                private_log(f"watch {self.name}", "".join(traceback.format_exception(error)))
+        return ClustMixError("UNEXPECTED", f"{stopped}; {folder / PRIVATE_LOG_NAME} says where")
+
+
+class Watcher:
+    """Does everything that is due, as often as it is asked.
+
+    Parameters
+    ----------
+    settings : Settings
+        Of the installation.
+
+    Raises
+    ------
+    ConfigurationError
+        If the private folder is open to others.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._site = Site(settings=settings)
+        self._site_files = SiteFolder(settings.sites)
+        self._file = MemoryFile(ensure_private_directory(settings.server_home))
+        self._unsent: list[PublicEvent] = []
+        self._problems: tuple[str, ...] = ()
+        self._read_again_at = 0.0
+        # A server of this machine is looked for anew each time: its next start has another port.
+        self._finds_server = "PREFECT_API_URL" not in os.environ
+        os.environ.update(safe_environment())
+        self._parts = (
+            Part("arrivals", TICK_SECONDS, self._take_arrivals),
+            Part("news", TICK_SECONDS, self._tell_news),
+            Part("dead runs", UPKEEP_SECONDS, self._clean_up),
+            Part("unfinished", UPKEEP_SECONDS, self._retell),
+            Part("schedules", UPKEEP_SECONDS, self._tell_missed_runs),
+            Part("budgets", UPKEEP_SECONDS, self._tell_low_budgets),
+        )
+
+    def tick(self) -> dict[str, ClustMixError | None]:
+        """Do what is due; return for each part that was due why it failed, or None."""
+        due = [part for part in self._parts if part.is_due]
+        return {part.name: part.attempt(self._settings.diagnostics) for part in due}
+
+    def _take_arrivals(self) -> None:
+        """Take what has arrived. What is to be told of it is told with the next news."""
+        found = scan(self._settings)
+        self._unsent += found.events
+        problems = tuple(str(problem) for problem in found.problems)
+        if problems != self._problems:
+            for problem in problems:
+                say("arrivals", f"left for later: {problem}")
+        self._problems = problems
+
+    def _tell_news(self) -> None:
+        self._send(self._unsent)
+        self._unsent.clear()
+        memory = self._memory()
+        if self._nothing_new(memory):
+            return
+        rows = self._site.ledger.history()
+        events = notices(rows, memory, owner=self._site.owner)
+        place = {"sequence": rows[-1].sequence, "row_hash": rows[-1].hash} if rows else {}
+        self._tell(News(events=tuple(events), memory=memory.model_copy(update=place)))
+        self._read_again_at = time.monotonic() + UPKEEP_SECONDS
+
+    def _nothing_new(self, memory: Memory) -> bool:
+        """Whether the exported head says so, which is read faster than the ledger.
+
+        A run that died between a row and its export is noticed a minute later.
+        """
+        head = HeadFile(self._settings.ledger_head_path).read()
+        place = (memory.sequence, memory.row_hash)
+        return head == place and time.monotonic() < self._read_again_at
+
+    def _clean_up(self) -> None:
+        ledger_steps.clean_up(self._site)
+
+    def _retell(self) -> None:
+        rows = self._site.ledger.history()
+        with self._orchestrator() as client:
+            news = upkeep.retell(self._site, rows, self._memory(), client, now=_now())
+        self._tell(news)
+
+    def _tell_missed_runs(self) -> None:
+        with self._orchestrator() as client:
+            news = upkeep.missed_runs(self._memory(), client, now=_now())
+        self._tell(news)
+
+    def _tell_low_budgets(self) -> None:
+        left = budgets(self._site_files.sites(), self._site.ledger.history())
+        self._tell(upkeep.low_budgets(left, self._memory()))
+        if faults := self._site_files.faults():
+            named = ", ".join(f"{name} ({code})" for name, code in faults.items())
+            raise ConfigurationError(
+                "SITE_UNUSABLE",
+                f"expected site files, found {named}; their budgets are not looked at",
+            )
+
+    def _memory(self) -> Memory:
+        memory = self._file.read()
+        if memory is None:
+            memory = Memory.at_first(self._site.ledger.history(), now=_now())
+            self._file.write(memory)
+        return memory
+
+    def _tell(self, news: News) -> None:
+        """Send the events, then remember: what was not answered is sent again."""
+        self._send(news.events)
+        if news.memory != self._file.read():
+            self._file.write(news.memory)
+
+    def _send(self, events: Sequence[PublicEvent]) -> None:
+        if not events:
+            return
+        self._find_server()
+        emit(events)
+        for event in events:
+            say("told", f"{event.name} {event.resource_id}")
+
+    def _orchestrator(self) -> AbstractContextManager[SyncPrefectClient]:
+        self._find_server()
+        return orchestrator()
+
+    def _find_server(self) -> None:
+        if self._finds_server:
+            os.environ.update(connection(self._settings) or {})
+
+
+def say(name: str, text: str) -> None:
+    """Write one public line to the log, which is standard error."""
+    sys.stderr.write(f"{_now():%Y-%m-%dT%H:%M:%SZ} {name}: {text}\n")
+    sys.stderr.flush()
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

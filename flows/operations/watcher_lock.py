@@ -1,0 +1,62 @@
+"""One watcher an installation: a lock that ends with its process."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from privacy.errors import ConfigurationError
+from storage.files.private import ensure_private_directory
+from storage.settings import Settings
+
+LOCK_FILE = "watcher.lock"
+
+_LOCK_SECONDS = 2.0
+_NAP_SECONDS = 0.2
+
+
+def a_watcher_runs(settings: Settings) -> bool:
+    """Return whether a watcher of this installation is at work."""
+    path = settings.server_home / LOCK_FILE
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return not _locks(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def only_watcher(settings: Settings) -> Iterator[None]:
+    """Refuse a second watcher: both would tell of the same, and take the same arrival."""
+    path: Path = ensure_private_directory(settings.server_home) / LOCK_FILE
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        # Whoever looks whether there is a watcher holds the lock for a moment.
+        give_up = time.monotonic() + _LOCK_SECONDS
+        while not _locks(descriptor):
+            if time.monotonic() > give_up:
+                raise ConfigurationError(
+                    "WATCHER_RUNS",
+                    "expected no other watcher of this installation, found one; clustmix server "
+                    "start has started it, or end the one that you have started",
+                )
+            time.sleep(_NAP_SECONDS)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _locks(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""The parts of an installation that run on this machine: orchestrator, database, workers, pages."""

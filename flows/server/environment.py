@@ -1,0 +1,142 @@
+"""The environment of the parts of a local server: addresses, passwords, and nothing inherited.
+
+A variable of the orchestrator or of Dask that an operator once exported for something else must
+not open a port or write a file here.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from urllib.parse import quote
+
+from flows.server.database import DATABASE, ROLE
+from flows.server.ports import HOST
+from storage.files.folders import write_durably
+from storage.settings import Settings
+from tasks.execution.runtime import safe_environment
+
+PASSWORD_FILE = "page-password"  # noqa: S105 -- the name of a file
+"""Holds what the page and the API ask for, ``name:password``."""
+
+_FOREIGN = ("PREFECT", "DASK", "CLUSTMIX_")
+
+
+def page_password(folder: Path) -> str:
+    """Return what the page and the API ask for, made at the first use.
+
+    Parameters
+    ----------
+    folder
+        Private folder of the server.
+    """
+    return _kept_secret(folder / PASSWORD_FILE, "clustmix:")
+
+
+def database_password(folder: Path) -> str:
+    """Return the password of the orchestrator's database, made at the first use.
+
+    Parameters
+    ----------
+    folder
+        Private folder of the server.
+    """
+    return _kept_secret(folder / "database-password", "")
+
+
+def inherited_environment(settings: Settings) -> dict[str, str]:
+    """Return what every part may know: the system's variables and our own settings, absolute.
+
+    Parameters
+    ----------
+    settings
+        Settings of the command that starts the parts.
+    """
+    # With a cluster of the operator's own, Dask's settings name its certificates.
+    foreign = tuple(n for n in _FOREIGN if n != "DASK" or settings.dask_address is None)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
+    for name in type(settings).model_fields:
+        value = getattr(settings, name)
+        if value is None:
+            continue
+        text = value.get_secret_value() if hasattr(value, "get_secret_value") else str(value)
+        environment[f"CLUSTMIX_{name.upper()}"] = text
+    return environment | safe_environment()
+
+
+def database_url(port: int, password: str) -> str:
+    """Return the address of the orchestrator's database in PostgreSQL."""
+    password = quote(password, safe="")
+    # Whatever PGSSLMODE says for the ledger: this server is on the loopback interface.
+    return f"postgresql+asyncpg://{ROLE}:{password}@{HOST}:{port}/{DATABASE}?ssl=disable"
+
+
+def orchestrator_environment(
+    *, home: Path, port: int, password: str, database: str | None
+) -> dict[str, str]:
+    """Return the variables of Prefect's server.
+
+    Parameters
+    ----------
+    home
+        Private folder of the server's state.
+    port
+        Port of the page and the API, on the loopback interface.
+    password
+        What the page and the API ask for, ``name:password``.
+    database
+        Address of the database; None for SQLite in `home`.
+    """
+    page = f"http://{HOST}:{port}"
+    database = database or f"sqlite+aiosqlite:///{home / 'prefect.db'}"
+    return {
+        "PREFECT_HOME": str(home),
+        "PREFECT_SERVER_DATABASE_CONNECTION_URL": database,
+        # SQLite lets one writer in at a time: on a busy machine the others wait.
+        "PREFECT_SERVER_DATABASE_TIMEOUT": "60",
+        "PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT": "60",
+        "PREFECT_SERVER_API_HOST": HOST,
+        "PREFECT_SERVER_API_PORT": str(port),
+        "PREFECT_SERVER_API_AUTH_STRING": password,
+        "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
+        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"{page},http://localhost:{port}",
+        # Without it the page of another port than 4200 still asks at 4200.
+        "PREFECT_SERVER_UI_API_URL": "/api",
+        # The first version of the page: the second one asks a company for its settings, which
+        # `flows.server.orchestrator_page` lets no browser do.
+        "PREFECT_SERVER_UI_V2_ENABLED": "false",
+        "PREFECT_UI_URL": page,
+        "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
+    }
+
+
+def client_environment(*, home: Path, port: int, password: str) -> dict[str, str]:
+    """Return the variables of whoever calls Prefect's server; see `orchestrator_environment`."""
+    return {
+        # No profile of the user's own.
+        "PREFECT_HOME": str(home),
+        "PREFECT_API_URL": f"http://{HOST}:{port}/api",
+        "PREFECT_API_AUTH_STRING": password,
+        "PREFECT_UI_URL": f"http://{HOST}:{port}",
+    }
+
+
+def worker_environment() -> dict[str, str]:
+    """Return the variables of a worker of the orchestrator beside those of every client."""
+    return {
+        "PREFECT_WORKER_QUERY_SECONDS": "2",
+        "PREFECT_RUNNER_POLL_FREQUENCY": "2",
+        # The shortest that Prefect takes: a run whose process was killed stops sending them.
+        "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
+    }
+
+
+def _kept_secret(path: Path, prefix: str) -> str:
+    """Return a random text that is made once and kept in a file of mode 0600."""
+    if not path.exists():
+        staged = path.with_name(f".{path.name}.new")
+        staged.unlink(missing_ok=True)  # of a process that died here
+        write_durably(staged, f"{prefix}{secrets.token_urlsafe(24)}\n".encode("ascii"))
+        os.rename(staged, path)
+    return path.read_text("ascii").strip()

@@ -1,0 +1,1 @@
+"""The site file: what an operator declares about a table and its releases."""

@@ -1,0 +1,183 @@
+"""YAML that a person wrote: small, plain and refused with one printable line.
+
+Plain means mappings, lists, text, numbers, dates, true, false and null. Tags, loops and keys that
+are given twice are refused, and nothing in a file runs, grows or hides.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from privacy.errors import ConfigurationError
+from storage.schema.table import raw_text
+
+MAX_BYTES = 1_000_000
+MAX_NODES = 100_000
+"""Largest number of YAML nodes once every alias is written out."""
+MAX_LEVELS = 40
+"""Deepest nesting."""
+MAX_LINE = 800
+"""Characters of a message; of a longer one the middle is left out."""
+
+_PREFIX = "tag:yaml.org,2002:"
+_PLAIN = {
+    _PREFIX + kind
+    for kind in ("null", "bool", "int", "float", "timestamp", "str", "seq", "map", "merge")
+}
+
+
+def read_mapping(path: Path) -> dict[Any, Any]:
+    """Read a file that holds one YAML mapping.
+
+    Parameters
+    ----------
+    path
+        A file in UTF-8 of at most `MAX_BYTES` bytes.
+
+    Returns
+    -------
+    dict
+        The mapping; keys are whatever the file has as keys, text or not.
+
+    Raises
+    ------
+    ConfigurationError
+        If the file cannot be read or is not plain YAML. The message is one printable line.
+    """
+    return _parse(_read(path), path)
+
+
+def refusal(code: str, text: str) -> ConfigurationError:
+    """Return an error whose message is one printable line, whatever a file put into it.
+
+    Parameters
+    ----------
+    code
+        Public code.
+    text
+        Message; it may quote keys and values of a file of a person's own, never records.
+    """
+    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(text.split()))
+    if len(line) > MAX_LINE:
+        line = f"{line[: MAX_LINE // 2]} [...] {line[-MAX_LINE // 3 :]}"
+    return ConfigurationError(code, line)
+
+
+def _read(path: Path) -> str:
+    found = ""
+    try:
+        if path.is_dir():
+            found = ", found a folder; name a file in it"
+        elif path.exists() and not path.is_file():
+            # A pipe would be waited for.
+            found = ", found a pipe or a device; write it to a file"
+        else:
+            with path.open("rb") as handle:
+                content = handle.read(MAX_BYTES + 1)
+    except PermissionError:
+        found = " that may be read; mend its permissions"
+    except (OSError, ValueError):  # ValueError: a path with a null character
+        found = "; check the path, or run clustmix init"
+    if found:
+        raise refusal("SITE_MISSING", f"expected a site file at {path}{found}")
+    if len(content) > MAX_BYTES:
+        raise refusal(
+            "SITE_TOO_LARGE", f"{path.name}: expected at most {MAX_BYTES} bytes; shorten the file"
+        )
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        pass
+    raise refusal(
+        "SITE_UNREADABLE", f"{path.name}: expected text in UTF-8; save it in that encoding"
+    )
+
+
+def _parse(text: str, path: Path) -> dict[Any, Any]:
+    data: Any = None
+    problem = ""
+    n_nodes = 0
+    try:
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        if node is not None:
+            # Aliases are shared objects until somebody walks them: nested ones grow exponentially.
+            n_nodes = _Census(loader).count(node)
+            if n_nodes <= MAX_NODES:
+                data = loader.construct_document(node)
+    except Exception as error:
+        # The constructors of PyYAML raise nearly everything: KeyError for !!bool "x", IndexError
+        # for !!int "", OverflowError for a character beyond Unicode.
+        problem = _problem(error)
+    if problem:
+        raise refusal(
+            "SITE_UNREADABLE", f"{path.name}: expected plain YAML, found an error{problem}"
+        )
+    if n_nodes > MAX_NODES:
+        raise refusal(
+            "SITE_TOO_LARGE",
+            f"{path.name}: expected at most {MAX_NODES} YAML nodes with aliases written out; "
+            "shorten the file",
+        )
+    if not isinstance(data, dict):
+        raise refusal(
+            "SITE_UNREADABLE", f"{path.name}: expected a mapping of keys; see clustmix init"
+        )
+    return data
+
+
+def _problem(error: Exception) -> str:
+    mark = getattr(error, "problem_mark", None)
+    where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
+    return f"{where}: {getattr(error, 'problem', None) or 'not plain YAML'}"
+
+
+class _Census:
+    """Counts nodes with aliases written out; refuses what is not plain."""
+
+    def __init__(self, loader: yaml.SafeLoader) -> None:
+        self._loader = loader
+        self._sizes: dict[int, int] = {}
+
+    def count(self, node: yaml.Node, above: tuple[int, ...] = ()) -> int:
+        if id(node) in above:
+            raise _at(node, "an alias inside its own anchor")
+        if len(above) >= MAX_LEVELS:
+            raise _at(node, f"more than {MAX_LEVELS} levels")
+        if id(node) not in self._sizes:
+            children = self._children(node)
+            inside = (*above, id(node))
+            self._sizes[id(node)] = 1 + sum(self.count(child, inside) for child in children)
+        return self._sizes[id(node)]
+
+    def _children(self, node: yaml.Node) -> list[yaml.Node]:
+        if node.tag not in _PLAIN:
+            name = node.tag.removeprefix(_PREFIX)
+            raise _at(node, f"the tag {name!r}; write plain values, and text in quotes")
+        if isinstance(node, yaml.MappingNode):
+            self._refuse_twice([key for key, _ in node.value])
+            return [child for pair in node.value for child in pair]
+        if isinstance(node, yaml.SequenceNode):
+            return list(node.value)
+        if any("\ud800" <= character <= "\udfff" for character in node.value):
+            raise _at(node, "half of a character; write the whole one")
+        return []
+
+    def _refuse_twice(self, keys: list[yaml.Node]) -> None:
+        seen: set[str] = set()
+        for key in keys:
+            if not isinstance(key, yaml.ScalarNode):
+                raise _at(key, "a key that is a list or a mapping; write text")
+            # As the schema compares levels: 1, 0x1, 1.0 and "1" are the same.
+            merges = key.tag == _PREFIX + "merge"
+            text = key.value if merges else raw_text(self._loader.construct_object(key))
+            if text in seen:
+                raise _at(key, f"the key {key.value!r} is given twice")
+            seen.add(text)
+
+
+def _at(node: yaml.Node, problem: str) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)

@@ -1,0 +1,197 @@
+"""The request of a release: what the orchestrator stores and its page asks for. All public."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from flows.site.site_file import Approval, SiteFile, load_site
+from privacy.errors import ConfigurationError
+from privacy.ledger import Partition
+from privacy.parameters import Analysis
+from storage.files.refs import ReleaseRef, new_release_id
+from storage.settings import Settings
+from tasks.steps.run import ReleaseJob
+
+_RELEASE_ID = r"^r-[0-9]{8}-[0-9a-f]{8}$"  # names a folder before anything else is checked
+_ARRIVAL_ID = r"^a-[0-9]{8}-[0-9a-f]{8}$"
+_NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"
+
+
+class ReleaseRequest(BaseModel):
+    """Make a synthetic release of one dataset.
+
+    What is read, what is guaranteed and who has to agree is written in the dataset's site file. A
+    request never holds a value of the table, a secret or a seed, because the orchestrator stores
+    and shows it.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    dataset: str = Field(
+        title="Dataset",
+        description="Name of the dataset, in lower-case letters, digits and hyphens. Its site file "
+        "says everything else about the release.",
+        pattern=_NAME,
+        max_length=63,
+        json_schema_extra={"position": 0},
+    )
+    arrival: str | None = Field(
+        default=None,
+        title="Arrival",
+        description="Id of the table that has arrived and is to be read, a-YYYYMMDD-xxxxxxxx, as "
+        "clustmix status lists it. Left out: the source that the site file names.",
+        pattern=_ARRIVAL_ID,
+        json_schema_extra={"position": 1},
+    )
+    release_id: str = Field(
+        default_factory=new_release_id,
+        title="Release id",
+        description="Id of the release, r-YYYYMMDD-xxxxxxxx. Leave it out: it is made anew.",
+        pattern=_RELEASE_ID,
+        json_schema_extra={"position": 3},
+    )
+    new_draw: bool = Field(
+        default=False,
+        title="New draw",
+        description="Draw new noise, and pay again, where this table was measured before. "
+        "Otherwise an unchanged table costs nothing and gives the same release.",
+        json_schema_extra={"position": 2},
+    )
+
+    def site_path(self, settings: Settings) -> Path:
+        """Return where the site file of the dataset is."""
+        return settings.sites / f"{self.dataset}.yaml"
+
+    def requester_of(self, settings: Settings) -> str | None:
+        """Return the key id of the person in whose name the release is asked for.
+
+        The page of the orchestrator knows nobody, so a page cannot say who asks.
+        """
+        return settings.requester
+
+
+class SiteRequest(ReleaseRequest):
+    """The same from the command line: with a site file of any place, asked by the holder of a key.
+
+    Parameters
+    ----------
+    site_file
+        Site file of the dataset.
+    requester
+        Key id of the person who asks; needed where an officer has to approve.
+    """
+
+    site_file: str = Field(min_length=1)
+    requester: str | None = Field(default=None, pattern=r"^[0-9a-f]{16}$")
+
+    def site_path(self, settings: Settings) -> Path:
+        """Return the place of the site file."""
+        return Path(self.site_file)
+
+    def requester_of(self, settings: Settings) -> str | None:
+        """Return the key id of the person who asks."""
+        return self.requester
+
+
+class PublishRequest(BaseModel):
+    """Publish a sealed measurement, with an officer's decision where one is needed.
+
+    The decision proves itself: it is signed with the officer's own key, whoever pastes it here.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    dataset: str = Field(
+        title="Dataset",
+        description="Name of the dataset, in lower-case letters, digits and hyphens.",
+        pattern=_NAME,
+        max_length=63,
+        json_schema_extra={"position": 0},
+    )
+    release_id: str = Field(
+        title="Release id",
+        description="Id of the release whose measurement is sealed, r-YYYYMMDD-xxxxxxxx.",
+        pattern=_RELEASE_ID,
+        json_schema_extra={"position": 1},
+    )
+    decision: str | None = Field(
+        default=None,
+        title="Signed decision",
+        description="What clustmix sign has printed for the officer, approving or rejecting. "
+        "Leave it out where no officer has to agree.",
+        max_length=20_000,
+        json_schema_extra={"position": 2},
+    )
+
+
+def job_of(site: SiteFile, release_id: str, *, requester: str | None = None) -> ReleaseJob:
+    """Return the public facts of a release from its site file."""
+    window = site.budget.window
+    return ReleaseJob(
+        ref=ReleaseRef(dataset=site.dataset, release_id=release_id),
+        title=site.title,
+        source=site.source,
+        table_schema=site.table_schema,
+        columns_to_read=site.columns_to_read,
+        unit=site.unit,
+        parameters=site.parameters,
+        adjacency=site.privacy.adjacency,
+        cohort=site.cohort,
+        lifetime_epsilon=site.budget.lifetime_epsilon,
+        dataset_epsilon=site.budget.dataset_epsilon,
+        window_epsilon=None if window is None else window.epsilon,
+        window_days=None if window is None else window.days,
+        partition=_partition_of(site),
+        needs_approval=site.approval is Approval.OFFICER,
+        requester=requester,
+        method=site.method,
+        rows=site.rows,
+        site=site.model_dump(mode="json", by_alias=True),
+    )
+
+
+def _partition_of(site: SiteFile) -> Partition | None:
+    """Return the part of the patients that a site file reads.
+
+    The scheme holds the dataset and the patient column: another table may name the same patients by
+    other numbers, and then its parts are not disjoint from those of this one.
+    """
+    declared = site.privacy_unit.partition
+    if declared is None:
+        return None
+    scheme = f"{declared.scheme} of {site.dataset} by {site.privacy_unit.column}"
+    return Partition(scheme=scheme, parts=declared.parts, part=declared.part)
+
+
+def load_job(request: ReleaseRequest, settings: Settings) -> ReleaseJob:
+    """Read the site file of a request.
+
+    Raises
+    ------
+    ConfigurationError
+        If the file is not a valid site file, is about another dataset, asks for an analysis
+        that cannot be published, or needs an approval and nobody signs the request.
+    """
+    site = load_site(request.site_path(settings))
+    if site.dataset != request.dataset:
+        raise ConfigurationError(
+            "OTHER_DATASET",
+            f"expected a site file of dataset {request.dataset!r}, found {site.dataset!r}",
+        )
+    if site.analysis is not Analysis.PROVEN:
+        raise ConfigurationError(
+            "NOT_PUBLISHABLE",
+            "expected analysis: proven, found published: its epsilon is claimed by the paper, not "
+            "proven, so it can be compared (clustmix benchmark) but not released",
+        )
+    requester = request.requester_of(settings)
+    if site.approval is Approval.OFFICER and requester is None:
+        raise ConfigurationError(
+            "REQUESTER_MISSING",
+            "expected the key of the person who asks, because an officer other than that person "
+            "has to approve; give --key (clustmix keygen makes one), or CLUSTMIX_REQUESTER where "
+            "the orchestrator asks",
+        )
+    return job_of(site, request.release_id, requester=requester)

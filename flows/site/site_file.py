@@ -1,0 +1,383 @@
+"""The site file: everything that one release is declared to be, in one public YAML file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
+
+from flows.site.plain_yaml import read_mapping, refusal
+from privacy.parameters import Adjacency, Analysis, PrivacyParameters, PrivacyUnit
+from storage.files.refs import check_name
+from storage.schema.table import PrintableText, TableSchema
+from storage.sources.declared import KEPT, Source, SqlSource
+from tasks.synthesizers.registry import MethodConfig
+
+PLACEHOLDER = "FILL_IN"
+"""Stands in a template where a person has to decide; refused by `load_site`."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, validate_by_name=True
+    )
+
+
+class PartitionSection(_Section):
+    """Which part of the patients a release reads; parts of one scheme have no patient in common.
+
+    Parameters
+    ----------
+    scheme
+        Public name of the way to split; patients are split by a hash of their key with it.
+    parts
+        Number of parts.
+    part
+        The part that is read, from 0.
+    """
+
+    scheme: Annotated[str, AfterValidator(check_name)]
+    parts: Annotated[StrictInt, Field(ge=2, le=1000)]
+    part: Annotated[StrictInt, Field(ge=0, le=999)]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.part >= self.parts:
+            raise ValueError("expected part below parts, as the first part is 0")
+        return self
+
+
+class UnitSection(_Section):
+    """Whom privacy protects.
+
+    Parameters
+    ----------
+    column
+        Column that names the patient; None where every row is another patient.
+    max_rows_per_patient
+        Rows of one patient that are used. Where there are more, a digest of the patient and the row
+        chooses, whatever the order of the source. For the first stays of a patient let the source
+        hold no others.
+    partition
+        Part of the patients that is read, chosen by their keys; all of them if left out.
+    """
+
+    column: Annotated[str, Field(min_length=1)] | None
+    max_rows_per_patient: Annotated[StrictInt, Field(ge=1, le=10_000)]
+    partition: PartitionSection | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.column is None and self.partition is not None:
+            raise ValueError("expected no partition where no column names the patient")
+        if self.column is None and self.max_rows_per_patient != 1:
+            raise ValueError("expected max_rows_per_patient: 1 where no column names the patient")
+        return self
+
+
+class PrivacySection(_Section):
+    """The guarantee of one release.
+
+    Parameters
+    ----------
+    epsilon, delta
+        Parameters of the guarantee, see `PrivacyParameters`.
+    adjacency
+        Which two tables count as neighbours.
+    """
+
+    epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    delta: Annotated[float, Field(gt=0, lt=1e-3, allow_inf_nan=False)]
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+
+
+class WindowSection(_Section):
+    """What all releases of a cohort within any stretch of days may cost.
+
+    Parameters
+    ----------
+    days
+        Length of the stretch, back from the moment of a release.
+    epsilon
+        Cap at the delta of a release.
+    """
+
+    days: Annotated[StrictInt, Field(ge=1, le=36_500)]
+    epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class BudgetSection(_Section):
+    """What all releases together may cost. The ledger keeps the smallest caps it was ever given.
+
+    Parameters
+    ----------
+    lifetime_epsilon
+        Cap of the cohort over all time, at the delta of a release.
+    cohort
+        Name of the patients whose budget this is; the dataset's own name if left out. Site files
+        about the same patients must give the same one, because their releases add up.
+    dataset_epsilon
+        Cap of this dataset alone, where several datasets share a cohort.
+    window
+        Cap of the cohort within any number of days.
+    """
+
+    lifetime_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    cohort: Annotated[str, AfterValidator(check_name)] | None = None
+    dataset_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    window: WindowSection | None = None
+
+
+class ArrivalSection(_Section):
+    """What a table that arrives in the landing folder has to keep to.
+
+    Parameters
+    ----------
+    max_age_hours
+        Oldest announcement that is accepted, from the moment it was signed.
+    """
+
+    max_age_hours: Annotated[StrictInt, Field(ge=1, le=720)] = 24
+
+
+class Approval(StrEnum):
+    """Who has to agree before a release is published."""
+
+    NONE = "none"
+    OFFICER = "officer"
+
+
+class SiteFile(_Section):
+    """A site file.
+
+    Parameters
+    ----------
+    dataset
+        Name under which releases are published, and the budget is kept if ``budget`` names no
+        cohort.
+    title
+        One line for the data card.
+    source
+        Where the cohort is.
+    table_schema
+        The declared table; key ``schema`` of the file.
+    privacy_unit, privacy, budget
+        The guarantee and its limits.
+    analysis
+        ``proven``, or ``published`` for a comparison with a paper on public benchmark data.
+    method
+        Synthesizer and its settings.
+    rows
+        Number of synthetic rows; public, and no function of the size of the cohort.
+    public_benchmark_data
+        Whether the data are public, so that experiments without a guarantee are allowed.
+    approval
+        ``officer`` if a second person has to sign each release before it is published. Once a
+        cohort was released under it, no site file can turn it off.
+    arrival
+        Lets a table that arrives in the landing folder take the place of ``source.path`` and
+        start a release; arrivals are refused if left out.
+    """
+
+    dataset: Annotated[str, AfterValidator(check_name)]
+    title: Annotated[PrintableText, Field(min_length=1, max_length=200)]
+    source: Source
+    table_schema: TableSchema = Field(alias="schema")
+    privacy_unit: UnitSection
+    privacy: PrivacySection
+    budget: BudgetSection
+    analysis: Analysis = Analysis.PROVEN
+    method: MethodConfig
+    rows: Annotated[StrictInt, Field(ge=1, le=10_000_000)]
+    public_benchmark_data: StrictBool = False
+    approval: Approval = Approval.NONE
+    arrival: ArrivalSection | None = None
+
+    @model_validator(mode="after")
+    def _check(self, info: ValidationInfo) -> Self:
+        schema = self.table_schema
+        declared = {*schema.released_columns, *schema.ignore}
+        if self.privacy_unit.column in declared:
+            raise ValueError(
+                "privacy_unit.column: expected a column outside schema.columns, schema.label and "
+                "schema.ignore; the patient column is never released"
+            )
+        if isinstance(self.source, SqlSource) and info.context != KEPT:
+            try:
+                self.source.check_patient_local(self.privacy_unit.column)
+            except ValueError as error:
+                raise ValueError(f"source.query: {error}") from None
+        stray = sorted(set(self.source.select) - declared)
+        if stray:
+            raise ValueError(
+                f"source.select: expected declared columns, found {', '.join(stray)}; list them "
+                "under schema.ignore"
+            )
+        window = self.budget.window
+        for key, cap in (
+            ("lifetime_epsilon", self.budget.lifetime_epsilon),
+            ("dataset_epsilon", self.budget.dataset_epsilon),
+            ("window.epsilon", None if window is None else window.epsilon),
+        ):
+            if cap is not None and cap < self.privacy.epsilon:
+                raise ValueError(
+                    f"budget.{key}: expected at least privacy.epsilon, so that one release "
+                    "is possible"
+                )
+        if (
+            self.privacy_unit.partition is not None
+            and self.privacy.adjacency is not Adjacency.ADD_REMOVE
+        ):
+            raise ValueError(
+                "privacy_unit.partition: expected adjacency add_remove; a patient who is replaced "
+                "may move from one part to another, so the parts do not protect each other"
+            )
+        if self.arrival is not None and self.source.kind not in ("csv", "parquet"):
+            raise ValueError(
+                "arrival: expected a source of kind csv or parquet, since what arrives is a file"
+            )
+        if self.analysis is not Analysis.PROVEN and not self.public_benchmark_data:
+            raise ValueError(
+                "analysis: expected proven, as the data are not public benchmark data; other "
+                "analyses carry no guarantee that holds"
+            )
+        return self
+
+    @property
+    def parameters(self) -> PrivacyParameters:
+        """Epsilon and delta of one release."""
+        return PrivacyParameters(epsilon=self.privacy.epsilon, delta=self.privacy.delta)
+
+    @property
+    def cohort(self) -> str:
+        """Name under which the ledger keeps the budget of the patients."""
+        return self.budget.cohort or self.dataset
+
+    @property
+    def unit(self) -> PrivacyUnit:
+        """The privacy unit."""
+        return PrivacyUnit(
+            column=self.privacy_unit.column, max_rows=self.privacy_unit.max_rows_per_patient
+        )
+
+    @property
+    def columns_to_read(self) -> tuple[str, ...]:
+        """Columns that a release needs from the source: features, label, patient."""
+        unit = self.privacy_unit.column
+        return (*self.table_schema.released_columns, *(() if unit is None else (unit,)))
+
+    def check_header(self, header: Sequence[str]) -> None:
+        """Compare the column names of the source with the declared ones.
+
+        Raises
+        ------
+        InputError
+            If a declared column is absent, or a column of the source is not declared.
+        """
+        unit = self.privacy_unit.column
+        self.table_schema.check_header(header, also=() if unit is None else (unit,))
+
+
+def load_site(path: Path) -> SiteFile:
+    """Read and check a site file.
+
+    Parameters
+    ----------
+    path
+        A YAML file in UTF-8 of at most 1 MB.
+
+    Returns
+    -------
+    SiteFile
+
+    Raises
+    ------
+    ConfigurationError
+        If the file cannot be read, is not plain YAML, still holds a placeholder of the template,
+        or declares something that is not acceptable. The message is one printable line that
+        names the key.
+    """
+    data = read_mapping(path)
+    for key in _placeholders(data, ()):
+        raise refusal(
+            "SITE_INCOMPLETE",
+            f"{path.name}: {_key_path(key, data)}: expected a value instead of {PLACEHOLDER}; "
+            "take it from a codebook or a clinical range, never from the records",
+        )
+    try:
+        return SiteFile.model_validate(data, by_name=False, by_alias=True)
+    except ValidationError as error:
+        problem = _one_line(error, data)
+    raise refusal("SITE_INVALID", f"{path.name}: {problem}")
+
+
+def _placeholders(value: Any, above: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _placeholders(inner, (*above, key))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _placeholders(inner, (*above, index))
+    elif value == PLACEHOLDER:
+        yield above
+
+
+def _one_line(error: ValidationError, data: dict[Any, Any]) -> str:
+    details = error.errors(include_url=False, include_input=False)
+    first = details[0]
+    known = {"missing": "expected this key, found none", "extra_forbidden": "unknown key"}
+    message = known.get(first["type"]) or _in_our_words(first["msg"], first.get("ctx", {}))
+    where = _key_path(first["loc"], data, last_may_be_absent=first["type"] in known)
+    more = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
+    return " ".join(f"{where}: {message}{more}".removeprefix(": ").split())
+
+
+def _in_our_words(message: str, context: dict[str, Any]) -> str:
+    """Say what was expected, of a file that a person wrote, rather than of a model."""
+    if "expected_tags" in context:
+        found = f", found {context['tag']!r}"
+        return f"expected {context['discriminator']} to be one of {context['expected_tags']}{found}"
+    if "discriminator" in context:
+        return f"expected the key {context['discriminator']}, found none"
+    message = message.removeprefix("Value error, ").replace(" after validation", "")
+    for theirs, ours in (
+        ("Input should be ", "expected "),
+        ("String should have ", "expected text with "),
+        ("Tuple should have ", "expected a list with "),
+        ("expected (greater|less) ", r"expected a number \1 "),
+        ("a valid dictionary( or .*)?", "a mapping of keys"),
+        ("a valid (tuple|list)", "a list"),
+    ):
+        message = re.sub(theirs, ours, message)
+    return message
+
+
+def _key_path(loc: tuple[str | int, ...], data: object, *, last_may_be_absent: bool = False) -> str:
+    """Write a location as keys of the file; what pydantic adds for unions is left out."""
+    path = ""
+    for position, key in enumerate(loc):
+        is_last = position == len(loc) - 1
+        if isinstance(data, dict) and key in data:
+            data = data[key]
+            path += f".{key}" if path else str(key)
+        elif isinstance(data, list) and isinstance(key, int) and key < len(data):
+            data = data[key]
+            name = data.get("name") if isinstance(data, dict) else None
+            path += f"[{key}]" + (f" ({name})" if isinstance(name, str) else "")
+        elif is_last and last_may_be_absent:
+            path += f".{key}" if path else str(key)
+    return path

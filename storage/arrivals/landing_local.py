@@ -1,0 +1,163 @@
+"""A landing place in a folder of this machine, which others may write to.
+
+No link is followed, not even one that appears between two steps: the folder is walked from its own
+descriptor.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from privacy.errors import ConfigurationError, InputError
+
+_CHUNK_BYTES = 2**20
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# O_NONBLOCK: opening a pipe must not wait for a writer.
+_FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class LocalPlace:
+    """A folder of this machine; see `storage.arrivals.landing.Place`.
+
+    Parameters
+    ----------
+    root : Path
+        Created with mode 0700 if it is absent and its parent is there.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def names(self) -> list[str]:
+        """Return the names that lie directly in the folder."""
+        with self._folder("") as (folder, _):
+            return os.listdir(folder)
+
+    def chunks(self, name: str) -> Generator[bytes, None, None]:
+        """Read a regular file that is not reached through a link."""
+        with self._folder(name) as (folder, last):
+            try:
+                descriptor = os.open(last, _FILE_FLAGS, dir_fd=folder)
+            except OSError as error:
+                raise _refusal(error) from None
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise _not_regular()
+        with os.fdopen(descriptor, "rb") as handle:
+            try:
+                while chunk := handle.read(_CHUNK_BYTES):
+                    yield chunk
+            except OSError as error:
+                raise _refusal(error) from None
+
+    def version(self, name: str) -> str | None:
+        """Return inode, time and size of a file."""
+        try:
+            with self._folder(name) as (folder, last):
+                status = os.stat(last, dir_fd=folder, follow_symlinks=False)
+        except (InputError, OSError):
+            return None
+        return f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
+
+    def remove(self, name: str) -> None:
+        """Delete a file."""
+        with self._writing(), self._folder(name) as (folder, last):
+            os.unlink(last, dir_fd=folder)
+
+    def rename(self, name: str, new: str) -> None:
+        """Rename a file, or a link itself."""
+        with self._writing(), self._folder("") as (folder, _):
+            os.rename(name, new, src_dir_fd=folder, dst_dir_fd=folder)
+
+    def remove_empty(self, folder: str) -> None:
+        """Delete the empty folders of a table."""
+        for path, _, _ in os.walk(self._root / folder, topdown=False):
+            try:
+                Path(path).rmdir()
+            except OSError:
+                continue  # holds something that was not announced, which stays
+
+    @contextmanager
+    def _folder(self, name: str) -> Iterator[tuple[int, str]]:
+        """Open the folder that holds a name, without following a link; give the last part too."""
+        *above, last = name.split("/")
+        descriptor = self._open_root()
+        try:
+            for part in above:
+                try:
+                    inner = os.open(part, _FOLDER_FLAGS, dir_fd=descriptor)
+                except OSError as error:
+                    raise _refusal(error) from None
+                os.close(descriptor)
+                descriptor = inner
+            yield descriptor, last
+        finally:
+            os.close(descriptor)
+
+    def _open_root(self) -> int:
+        try:
+            if not os.path.lexists(self._root):
+                self._root.mkdir(mode=0o700, exist_ok=True)
+            descriptor = os.open(self._root, _FOLDER_FLAGS)
+        except OSError as error:
+            raise ConfigurationError(
+                "LANDING_UNREADABLE",
+                f"expected a folder at the place that CLUSTMIX_LANDING names, found: "
+                f"{error.strerror}; make it, or mend its permissions",
+            ) from None
+        mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+        if mode & 0o007 == 0 and os.access(self._root, os.R_OK | os.W_OK | os.X_OK):
+            return descriptor
+        os.close(descriptor)
+        if mode & 0o007:
+            raise ConfigurationError(
+                "LANDING_OPEN",
+                f"expected a landing folder that others cannot enter, found mode {mode:04o}; "
+                "run: chmod o-rwx on the folder that CLUSTMIX_LANDING names",
+            )
+        raise _unwritable("Permission denied")
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            pass  # the feeder has taken it away
+        except OSError as error:
+            raise _unwritable(error.strerror) from None
+
+
+def _refusal(error: OSError) -> Exception:
+    """Say what is wrong with a file that cannot be opened; a fault of the disk stays one."""
+    # A link: ELOOP, or ENOTDIR where a folder was expected. ENXIO: a socket.
+    if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
+        return _not_regular()
+    if error.errno in (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG):
+        return InputError(
+            "ARRIVAL_INCOMPLETE",
+            "expected every announced file, found one that is absent or unreadable; write the "
+            "table first and the ready file last",
+        )
+    return ConfigurationError(
+        "LANDING_UNREADABLE",
+        f"expected to read the landing folder, found: {error.strerror}; look after its disk",
+    )
+
+
+def _not_regular() -> InputError:
+    return InputError(
+        "ARRIVAL_NAME",
+        "expected regular files in folders of the landing place, found a link or something else; "
+        "write the files themselves",
+    )
+
+
+def _unwritable(reason: str | None) -> ConfigurationError:
+    return ConfigurationError(
+        "LANDING_UNWRITABLE",
+        f"expected to read, rename and remove files in the landing place, found: {reason}; give "
+        "this user the right to write there",
+    )

@@ -1,0 +1,128 @@
+"""A landing place in a remote store, by way of fsspec: S3 and what speaks its protocol.
+
+Address and credentials come from the environment, as for any client of the store
+(``AWS_ENDPOINT_URL``, ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``, ``AWS_PROFILE``). Reading
+what arrives takes the rights to list, get, put and delete below the prefix.
+"""
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from privacy.errors import ClustMixError, ConfigurationError, InputError
+
+_BLOCK_BYTES = 2**23
+_VERSION_KEYS = ("ETag", "VersionId", "LastModified", "mtime", "created", "size")
+# A store that does not answer must not hold up everything else that the watcher does.
+_S3_OPTIONS = {
+    "config_kwargs": {"connect_timeout": 5, "read_timeout": 60, "retries": {"max_attempts": 1}}
+}
+
+
+class RemotePlace:
+    """A prefix of a remote store; see `storage.arrivals.landing.Place`.
+
+    Parameters
+    ----------
+    url : str
+        For example ``s3://bucket/prefix``.
+
+    Raises
+    ------
+    ConfigurationError
+        ``LANDING_UNSUPPORTED``.
+    """
+
+    def __init__(self, url: str) -> None:
+        from fsspec.core import url_to_fs
+
+        protocol = url.partition("://")[0]
+        options = _S3_OPTIONS if protocol in ("s3", "s3a") else {}
+        found: Any = None
+        try:
+            # A chain of stores ("::") would be a cache of rows somewhere on the disk.
+            found = None if "::" in url else url_to_fs(url, use_listings_cache=False, **options)
+        except (ImportError, ValueError, TypeError):
+            pass  # its text holds the address, and an address may hold a password
+        if found is None:
+            raise ConfigurationError(
+                "LANDING_UNSUPPORTED",
+                f"expected a landing place of a kind that is installed, found {protocol[:20]!r}; "
+                "for s3:// install s3fs (pip install 'clustmix[s3]')",
+            )
+        self._store, self._root = found
+
+    def names(self) -> list[str]:
+        """Return the names that lie directly below the prefix."""
+        with _reaching():
+            try:
+                listed = self._store.ls(self._root, detail=True)
+            except FileNotFoundError:
+                # No object has the prefix, or there is no bucket: only the first is in order.
+                if not self._store.exists(self._root.split("/")[0] or "/"):
+                    raise _unreachable() from None
+                listed = []
+            return [
+                str(item["name"]).rpartition("/")[2] for item in listed if item["type"] == "file"
+            ]
+
+    def chunks(self, name: str) -> Generator[bytes, None, None]:
+        """Read an object from its beginning."""
+        with _reaching():
+            if self.version(name) is None:
+                raise InputError(
+                    "ARRIVAL_INCOMPLETE",
+                    "expected every announced object, found one absent; upload the table first "
+                    "and the ready file last",
+                )
+            with self._store.open(self._at(name), "rb", block_size=_BLOCK_BYTES) as handle:
+                while chunk := handle.read(_BLOCK_BYTES):
+                    yield chunk
+
+    def version(self, name: str) -> str | None:
+        """Return what the store says of an object's content and time."""
+        with _reaching():
+            self._store.invalidate_cache()
+            try:
+                state = self._store.info(self._at(name))
+            except FileNotFoundError:
+                return None
+            if state["type"] != "file":
+                return None
+            return "-".join(str(state.get(key, "")) for key in _VERSION_KEYS)
+
+    def remove(self, name: str) -> None:
+        """Delete an object."""
+        with _reaching():
+            self._store.rm_file(self._at(name))
+
+    def rename(self, name: str, new: str) -> None:
+        """Copy an object and delete the first."""
+        with _reaching():
+            self._store.mv(self._at(name), self._at(new))
+
+    def remove_empty(self, folder: str) -> None:
+        """Do nothing: a store has no folders."""
+
+    def _at(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+
+@contextmanager
+def _reaching() -> Iterator[None]:
+    """Say in our words that a store failed; its own may hold addresses and keys."""
+    try:
+        yield
+    except ClustMixError:
+        raise
+    except Exception:  # what a client library raises is not one family
+        raise _unreachable() from None
+
+
+def _unreachable() -> ConfigurationError:
+    return ConfigurationError(
+        "LANDING_UNREADABLE",
+        "expected to list, read and change the landing place that CLUSTMIX_LANDING names, found "
+        "no such place, no answer, or no right to; look after its address, its credentials and "
+        "the network",
+    )

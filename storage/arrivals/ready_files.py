@@ -1,0 +1,379 @@
+r"""The ready file: what a feeder says of a table that it has put into the landing place.
+
+The table is one file ``NAME``, or the files of one folder ``NAME``. It is written under another
+name, ``NAME.part``, and renamed when it is whole; then ``NAME.ready.json`` appears beside it, all
+at once. That file names every file of the table with its digest, and carries an HMAC under a key
+that feeder and installation share. ``clustmix ready`` writes it; so does a feeder without ClustMix,
+with Python 3.11 or later and the arguments TABLE, DATASET and KEY_FILE::
+
+    import hashlib, hmac, json, os, pathlib, secrets, sys, time
+    path, dataset, key = pathlib.Path(sys.argv[1]), sys.argv[2], pathlib.Path(sys.argv[3])
+    inside = [p for p in path.rglob("*") if p.is_file() and not p.name.startswith(".")]
+    parts = inside if path.is_dir() else [path]
+    files = {}
+    for part in parts:
+        with part.open("rb") as handle:
+            sha256 = hashlib.file_digest(handle, "sha256").hexdigest()
+            size = handle.tell()
+        files[part.relative_to(path.parent).as_posix()] = {"sha256": sha256, "size": size}
+    body = {"format_version": 1, "dataset": dataset, "files": files}
+    body["signed_at"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    body["nonce"] = secrets.token_hex(16)
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    body["mac"] = hmac.new(key.read_bytes(), b"clustmix-arrival-v1\0" + text, "sha256").hexdigest()
+    path.with_name(path.name + ".ready.part").write_text(json.dumps(body))
+    os.replace(path.with_name(path.name + ".ready.part"), path.with_name(path.name + ".ready.json"))
+
+On an S3-compatible store the table is uploaded first and the ready file last; there every upload
+appears all at once, so nothing is renamed.
+"""
+
+import hashlib
+import hmac
+import json
+import os
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+)
+
+from privacy.errors import ConfigurationError, InputError, IntegrityError
+from storage.files.digests import Sha256, open_regular
+from storage.files.documents import canonical_json
+from storage.files.refs import check_name
+
+READY_SUFFIX = ".ready.json"
+MAX_READY_BYTES = 2_000_000
+"""Largest ready file: that of `MAX_FILES` files with names of ordinary length."""
+
+MAX_FILES = 10_000
+"""Most files of one table."""
+
+_MAC_CONTEXT = b"clustmix-arrival-v1\0"
+_TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
+# Enough for key=value folders with escaped values; no blank, quote, control character or separator.
+_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=+%,@-]{0,127}")
+_MAX_DEPTH = 8
+_UNFINISHED = (".part", READY_SUFFIX, ".refused")
+
+
+def _existing(text: str) -> str:
+    datetime.strptime(text, _TIME_FORMAT)  # no 31 February
+    return text
+
+
+_Name = Annotated[str, StringConstraints(min_length=1, max_length=1_000)]
+_Nonce = Annotated[str, StringConstraints(pattern="^[0-9a-f]{32}$")]
+_Dataset = Annotated[str, StringConstraints(pattern="^[a-z0-9][a-z0-9-]{0,62}$")]
+_Time = Annotated[
+    str,
+    StringConstraints(pattern="^[0-9]{4}(-[0-9]{2}){2}T([0-9]{2}:){2}[0-9]{2}Z$"),
+    AfterValidator(_existing),
+]
+
+
+class AnnouncedFile(BaseModel):
+    """Digest and size of one file.
+
+    Attributes
+    ----------
+    sha256 : str
+        SHA-256 in hexadecimal.
+    size : int
+        Number of bytes.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    sha256: Sha256
+    size: int = Field(ge=0, lt=2**53)
+
+
+class ReadyFile(BaseModel):
+    """A ready file that was parsed; `verify` says whether to believe it.
+
+    Attributes
+    ----------
+    dataset : str
+        Dataset whose source arrives.
+    files : dict of str to AnnouncedFile
+        Every file of the table, by its name relative to the landing place.
+    signed_at : str
+        When it was signed, in UTC, for example ``2026-11-21T17:00:00Z``.
+    nonce : str
+        32 hexadecimal digits that no other ready file has.
+    mac : str
+        HMAC-SHA256 of ``clustmix-arrival-v1``, a null byte and the canonical JSON of all else.
+
+    Privacy
+    -------
+    Whoever can guess a table can compare it with the digests: a ready file is not public.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
+
+    format_version: Literal[1] = 1
+    dataset: _Dataset
+    files: dict[_Name, AnnouncedFile] = Field(min_length=1, max_length=MAX_FILES)
+    signed_at: _Time
+    nonce: _Nonce
+    mac: Sha256
+
+    @property
+    def signed(self) -> datetime:
+        """The moment of `signed_at`."""
+        return datetime.strptime(self.signed_at, _TIME_FORMAT).replace(tzinfo=UTC)
+
+    def verify(self, secret: bytes) -> None:
+        """Refuse what was not written with the key, or was changed since.
+
+        Raises
+        ------
+        InputError
+            ``ARRIVAL_FORGED``.
+        """
+        expected = _mac(secret, self.model_dump(mode="json", exclude={"mac"}))
+        if not hmac.compare_digest(expected, self.mac):
+            raise InputError(
+                "ARRIVAL_FORGED",
+                "expected a ready file signed with the key of this landing place, found another "
+                "signature; sign with keys/landing.key of the installation (clustmix ready --key)",
+            )
+
+    def check_names(self, ready_name: str) -> None:
+        """Refuse names that reach out of the table's own place.
+
+        Parameters
+        ----------
+        ready_name : str
+            Name of the ready file: ``NAME.ready.json`` announces the file ``NAME`` or files below
+            the folder ``NAME``, and nothing else.
+
+        Raises
+        ------
+        InputError
+            ``ARRIVAL_NAME``; no name is repeated.
+        """
+        table = ready_name.removesuffix(READY_SUFFIX)
+        if set(self.files) == {table}:
+            _check_name(table)
+            return
+        for name in self.files:
+            _check_name(name)
+            if not name.startswith(f"{table}/"):
+                raise InputError(
+                    "ARRIVAL_NAME",
+                    f"expected NAME{READY_SUFFIX} to announce the file NAME or the files of the "
+                    "folder NAME, found another name; name the ready file after its table",
+                )
+        if any(folder in self.files for name in self.files for folder in _above(name)):
+            raise InputError(
+                "ARRIVAL_NAME",
+                "expected every name to be a file or a folder, found one that is both; announce "
+                "the files alone",
+            )
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the table."""
+        return sum(file.size for file in self.files.values())
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether the table is the files of a folder; only after `check_names`."""
+        return any("/" in name for name in self.files)
+
+
+def parse_ready_file(content: bytes) -> ReadyFile:
+    """Read a ready file strictly; the signature is not looked at.
+
+    Parameters
+    ----------
+    content : bytes
+        Content of the file.
+
+    Returns
+    -------
+    ReadyFile
+        With fields in range.
+
+    Raises
+    ------
+    InputError
+        ``ARRIVAL_MALFORMED``: too large, no JSON, a key that occurs twice, an unknown or missing
+        field, a field out of range. Names the field, never its value.
+    """
+    problem = f"at most {MAX_READY_BYTES:,} bytes"
+    if len(content) <= MAX_READY_BYTES:
+        problem = "the documented fields, in JSON in UTF-8 that names every key once"
+        try:
+            return ReadyFile.model_validate(
+                json.loads(content.decode("utf-8"), object_pairs_hook=_without_repeats)
+            )
+        except ValidationError as error:
+            first = error.errors(include_input=False, include_url=False, include_context=False)[0]
+            # What else is in a location may be a name that the feeder chose.
+            field = next((part for part in first["loc"] if part in ReadyFile.model_fields), None)
+            problem = f"the documented fields, {field!r} in its range" if field else problem
+        except (ValueError, RecursionError):  # the text of the reason may quote content
+            pass
+    raise InputError(
+        "ARRIVAL_MALFORMED",
+        f"expected a ready file with {problem}, found another; write it with clustmix ready, or "
+        "as storage/arrivals/ready_files.py shows",
+    )
+
+
+def build_ready_file(path: Path, *, dataset: str, secret: bytes) -> bytes:
+    """Announce a table that is complete.
+
+    Parameters
+    ----------
+    path : Path
+        The file, or the folder with the files, of the table.
+    dataset : str
+        Dataset whose source it is.
+    secret : bytes
+        Key of the landing place, see `storage.keys.keys.KeyStore.landing_secret`.
+
+    Returns
+    -------
+    bytes
+        The ready file, with a new nonce and the present time.
+
+    Raises
+    ------
+    ConfigurationError
+        If the table is absent, empty, a link, not finished, or has a name that would be refused.
+    """
+    check_name(dataset)
+    problem = ""
+    files: dict[str, AnnouncedFile] = {}
+    try:
+        for part in _parts_of(path):
+            files[part.relative_to(path.parent).as_posix()] = _announce(part)
+        ready = _signed(dataset, files, secret)
+        ready.check_names(path.name + READY_SUFFIX)
+        content = json.dumps(ready.model_dump(mode="json"), indent=1).encode()
+        if len(content) <= MAX_READY_BYTES:
+            return content
+        problem = f"expected names for a ready file of at most {MAX_READY_BYTES:,} bytes"
+    except (OSError, IntegrityError):
+        problem = "expected regular files that can be read, found something else"
+    except ValidationError:
+        problem = f"expected 1 to {MAX_FILES:,} files, found none or more"
+    except InputError as error:
+        problem = error.message
+    raise ConfigurationError("TABLE_NOT_READY", f"{path}: {problem}")
+
+
+def write_ready_file(path: Path, content: bytes) -> Path:
+    """Write the ready file beside its table, all at once; an earlier one is replaced.
+
+    Parameters
+    ----------
+    path : Path
+        The table.
+    content : bytes
+        From `build_ready_file`.
+
+    Returns
+    -------
+    Path
+        The ready file, of mode 0640: the installation may be another user of the same group.
+
+    Raises
+    ------
+    ConfigurationError
+        ``READY_UNWRITABLE``.
+    """
+    target = path.with_name(path.name + READY_SUFFIX)
+    staged = path.with_name(f"{path.name}.ready.part")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        with os.fdopen(os.open(staged, flags, 0o640), "wb") as handle:
+            handle.write(content)
+            handle.flush()
+            os.fchmod(handle.fileno(), 0o640)
+            os.fsync(handle.fileno())
+        staged.replace(target)
+    except OSError as error:
+        raise ConfigurationError(
+            "READY_UNWRITABLE",
+            f"expected to write {target}, found: {error.strerror}; run as a user who may write to "
+            "the landing folder",
+        ) from None
+    return target
+
+
+def _signed(dataset: str, files: dict[str, AnnouncedFile], secret: bytes) -> ReadyFile:
+    unsigned = ReadyFile(
+        dataset=dataset,
+        files=files,
+        signed_at=datetime.now(UTC).strftime(_TIME_FORMAT),
+        nonce=os.urandom(16).hex(),
+        mac="0" * 64,
+    )
+    body = unsigned.model_dump(mode="json", exclude={"mac"})
+    return unsigned.model_copy(update={"mac": _mac(secret, body)})
+
+
+def _mac(secret: bytes, body: dict[str, Any]) -> str:
+    return hmac.new(secret, _MAC_CONTEXT + canonical_json(body), hashlib.sha256).hexdigest()
+
+
+def _parts_of(path: Path) -> list[Path]:
+    if not path.is_dir() or path.is_symlink():
+        return [path]
+    # Hidden files, as Spark leaves them, are no part of a table. What is neither a file nor a
+    # folder is refused when it is opened.
+    return sorted(
+        part
+        for part in path.rglob("*")
+        if (part.is_symlink() or not part.is_dir())
+        and not any(name.startswith(".") for name in part.relative_to(path).parts)
+    )
+
+
+def _announce(path: Path) -> AnnouncedFile:
+    with os.fdopen(open_regular(path), "rb") as handle:
+        digest = hashlib.file_digest(handle, "sha256").hexdigest()
+        return AnnouncedFile(sha256=digest, size=handle.tell())
+
+
+def _check_name(name: str) -> None:
+    parts = name.split("/")
+    if len(parts) > _MAX_DEPTH or not all(map(_PART.fullmatch, parts)):
+        raise InputError(
+            "ARRIVAL_NAME",
+            "expected names of at most 8 parts with letters, digits and . _ = + % , @ - that do "
+            "not begin with a dot, found another; rename the files",
+        )
+    if name.endswith(_UNFINISHED):
+        raise InputError(
+            "ARRIVAL_NAME",
+            "expected no name that ends in .part, .ready.json or .refused, found one; rename the "
+            "table when it is complete",
+        )
+
+
+def _above(name: str) -> Iterable[str]:
+    parts = name.split("/")
+    return ("/".join(parts[:depth]) for depth in range(1, len(parts)))
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError
+    return found

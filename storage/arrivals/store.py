@@ -1,0 +1,384 @@
+"""Tables that arrived: copied and verified, then accepted, then taken by one run at a time.
+
+A table is copied beside its place, hashed on the way, forced to the disk and renamed; then its row
+is committed, and only then is it removed from the landing place. A process that dies in between
+leaves a copy without a row, which is deleted, or a row whose table still lies in the landing place,
+which is removed: nothing is lost and nothing is accepted twice.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from privacy.errors import BudgetRefused, ConfigurationError, InputError, IntegrityError, Withheld
+from storage.arrivals.copies import content_name, copy_table, is_ours
+from storage.arrivals.landing import LandingFolder
+from storage.arrivals.ready_files import ReadyFile
+from storage.arrivals.rows import (
+    Arrival,
+    ArrivalState,
+    ArrivalTransaction,
+    Outcome,
+    arrival_transaction,
+)
+from storage.files.folders import folder_locked
+from storage.files.private import ensure_private_directory
+
+__all__ = ["Arrival", "ArrivalState", "ArrivalStore", "Outcome"]
+
+MAX_FAILURES = 3
+"""Runs of one arrival that may fail before it ends for good."""
+
+_RETRY_AFTER = (timedelta(minutes=10), timedelta(hours=1))
+_LIST = "arrivals.sqlite"
+
+# Arrivals that this process has begun, with the descriptor that locks each.
+_begun: dict[Path, int] = {}
+
+
+class ArrivalStore:
+    """Folders ``<root>/<arrival_id>`` of mode 0700, and a list of all arrivals.
+
+    Parameters
+    ----------
+    root : Path
+        Created with mode 0700 on the first use. On a disk of this machine.
+
+    Privacy
+    -------
+    Holds rows. Nothing but what was verified is ever in a place that `path` gives. Deleting does
+    not overwrite the disk: put the folder on an encrypted file system.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    @contextmanager
+    def scanning(self) -> Iterator[None]:
+        """Let one process at a time accept arrivals; what dead ones left is deleted first.
+
+        Raises
+        ------
+        ConfigurationError, IntegrityError
+            If the folder or the list cannot be used.
+        """
+        with folder_locked(ensure_private_directory(self._root)):
+            folders = [path for path in self._root.iterdir() if is_ours(path.name)]
+            if folders and not os.path.lexists(self._root / _LIST):
+                raise IntegrityError(
+                    "ARRIVALS_DAMAGED",
+                    "expected the list of arrivals (arrivals.sqlite below CLUSTMIX_HOME) beside "
+                    "the tables that have arrived, found none; restore it from a backup",
+                )
+            kept = {arrival.arrival_id for arrival in self.unfinished()}
+            for folder in folders:
+                if folder.name not in kept:
+                    shutil.rmtree(folder, ignore_errors=True)
+            yield
+
+    def accept(
+        self, ready: ReadyFile, landing: LandingFolder, *, name: str, sha256: str
+    ) -> Arrival:
+        """Copy and verify an announced table, then accept it; it is not yet removed from landing.
+
+        Within `scanning`.
+
+        Parameters
+        ----------
+        ready : ReadyFile
+            Announcement with a signature and names that were checked.
+        landing : LandingFolder
+            Where the table lies.
+        name, sha256 : str
+            Name of the ready file and digest of its content, for `clear`.
+
+        Returns
+        -------
+        Arrival
+            Accepted, durable.
+
+        Raises
+        ------
+        InputError
+            ``ARRIVAL_REPLAYED``, ``ARRIVAL_INCOMPLETE`` or ``ARRIVAL_NAME``; nothing was kept.
+        ConfigurationError
+            If landing place or disk fail; nothing was kept, and a later call may succeed.
+        """
+        with self._transaction() as rows:
+            if rows.knows(ready.nonce):
+                raise InputError(
+                    "ARRIVAL_REPLAYED",
+                    "expected a new announcement, found one that was accepted before; announce "
+                    "the table anew (clustmix ready)",
+                )
+        now = datetime.now(UTC)
+        arrival_id = f"a-{now:%Y%m%d}-{os.urandom(4).hex()}"
+        content = content_name(ready)
+        versions = copy_table(ready, landing, self._root / arrival_id)
+        landed = {"ready": name, "sha256": sha256, "versions": versions}
+        with self._transaction() as rows:
+            rows.insert(
+                arrival_id=arrival_id,
+                dataset=ready.dataset,
+                nonce=ready.nonce,
+                content=content,
+                landed=json.dumps(landed),
+                now=now,
+            )
+        return self._known(arrival_id)
+
+    def clear(self, landing: LandingFolder) -> tuple[Arrival, ...]:
+        """Remove from the landing place what was accepted; what was written anew there stays.
+
+        Within `scanning`.
+
+        Returns
+        -------
+        tuple of Arrival
+            Those that were removed now.
+
+        Raises
+        ------
+        ConfigurationError
+            If the landing place fails; the next call goes on.
+        """
+        with self._transaction() as rows:
+            uncleared = rows.uncleared()
+        for arrival in uncleared:
+            landed = json.loads(arrival.landed or "{}")
+            for file, version in landed["versions"].items():
+                landing.remove(file, version)
+            landing.remove_ready(landed["ready"], landed["sha256"])
+            with self._transaction() as rows:
+                rows.clear(arrival.arrival_id)
+        return uncleared
+
+    def find(self, arrival_id: str) -> Arrival | None:
+        """Return an arrival, None if there is none."""
+        with self._transaction() as rows:
+            return rows.find(arrival_id)
+
+    def unfinished(self) -> tuple[Arrival, ...]:
+        """Return the arrivals that wait, then those that are being released; changes nothing."""
+        with self._transaction() as rows:
+            states = (ArrivalState.ACCEPTED, ArrivalState.TAKEN)
+            return tuple(arrival for state in states for arrival in rows.in_state(state))
+
+    def waiting(self) -> tuple[Arrival, ...]:
+        """Return the arrivals that a run should take now, the first accepted first.
+
+        An arrival whose run has died is among them. One whose run has failed is left in peace for
+        a while, so that a cause outside of it can be mended.
+        """
+        with self._transaction() as rows:
+            taken = rows.in_state(ArrivalState.TAKEN)
+        for arrival in taken:
+            with suppress(ConfigurationError):
+                lock = self._lock(arrival.arrival_id)
+                try:
+                    self._close_dead(arrival.arrival_id)
+                finally:
+                    os.close(lock)
+        with self._transaction() as rows:
+            return rows.due(datetime.now(UTC))
+
+    def path(self, arrival_id: str) -> Path:
+        """Return the file or folder of an arrival.
+
+        Raises
+        ------
+        ConfigurationError
+            ``ARRIVAL_UNKNOWN`` or ``ARRIVAL_ENDED``.
+        """
+        arrival = self._known(arrival_id)
+        if arrival.state is ArrivalState.DONE:
+            raise _ended(arrival)
+        return self._root / arrival_id / arrival.content
+
+    def releases_of(self, arrival_id: str) -> tuple[str, ...]:
+        """Return the releases that have ever taken an arrival, the first one first."""
+        with self._transaction() as rows:
+            return rows.releases_of(arrival_id)
+
+    def begin(
+        self, arrival_id: str, *, dataset: str | None = None, release_id: str | None = None
+    ) -> Arrival:
+        """Take an arrival, until `end` or until this process dies.
+
+        Parameters
+        ----------
+        arrival_id : str
+            From an event, or from the page of the orchestrator.
+        dataset : str, optional
+            Dataset that it must be of.
+        release_id : str, optional
+            Release that takes it.
+
+        Raises
+        ------
+        ConfigurationError
+            ``ARRIVAL_UNKNOWN``, ``ARRIVAL_OTHER_DATASET``, ``ARRIVAL_ENDED``, or ``ARRIVAL_TAKEN``
+            by a process that lives.
+        """
+        arrival = self._known(arrival_id)
+        if dataset not in (None, arrival.dataset):
+            raise ConfigurationError(
+                "ARRIVAL_OTHER_DATASET",
+                f"expected an arrival of dataset {dataset}, found one of {arrival.dataset}; name "
+                "the arrival of the dataset that is released",
+            )
+        if arrival.state is ArrivalState.DONE:
+            raise _ended(arrival)
+        lock = self._lock(arrival_id)
+        try:
+            self._close_dead(arrival_id)
+            with self._transaction() as rows:
+                arrival = self._known(arrival_id, rows)
+                if arrival.state is ArrivalState.DONE:
+                    raise _ended(arrival)
+                rows.take(arrival_id, release_id)
+        except BaseException:
+            os.close(lock)
+            raise
+        _begun[self._root / arrival_id] = lock
+        return self._known(arrival_id)
+
+    def end(self, arrival_id: str, outcome: Outcome | str) -> None:
+        """Note how the run of an arrival ended, and delete the table unless it may be tried again.
+
+        Parameters
+        ----------
+        arrival_id : str
+            An arrival that this process has begun.
+        outcome : Outcome
+            After ``failed`` it may be tried again, up to `MAX_FAILURES` times in all.
+
+        Raises
+        ------
+        ConfigurationError
+            ``ARRIVAL_NOT_TAKEN``.
+        """
+        outcome = Outcome(outcome)
+        lock = _begun.pop(self._root / arrival_id, None)
+        if lock is None:
+            raise ConfigurationError(
+                "ARRIVAL_NOT_TAKEN",
+                "expected an arrival that this run has begun, found another; begin it first",
+            )
+        try:
+            with self._transaction() as rows:
+                failures = self._known(arrival_id, rows).failures
+                if outcome is Outcome.FAILED:
+                    _count_failure(rows, arrival_id, failures + 1, wait=True)
+                else:
+                    rows.close(arrival_id, outcome, failures=failures)
+            self._delete_if_done(arrival_id)
+        finally:
+            os.close(lock)
+
+    @contextmanager
+    def released_as(self, arrival_id: str, *, dataset: str, release_id: str) -> Iterator[Path]:
+        """Take an arrival for a block that releases it, and end it with the block.
+
+        A table that does not keep to its site file (`InputError`) is refused for good, as another
+        try would be charged and refused again.
+
+        Parameters
+        ----------
+        arrival_id, dataset, release_id : str
+            As for `begin`.
+
+        Yields
+        ------
+        Path
+            The file or folder.
+
+        Raises
+        ------
+        ConfigurationError
+            As `begin`.
+        """
+        self.begin(arrival_id, dataset=dataset, release_id=release_id)
+        outcome = Outcome.FAILED
+        try:
+            yield self.path(arrival_id)
+            outcome = Outcome.SEALED
+        except (BudgetRefused, InputError):
+            outcome = Outcome.REFUSED
+            raise
+        except Withheld:
+            outcome = Outcome.WITHHELD
+            raise
+        finally:
+            self.end(arrival_id, outcome)
+
+    def _lock(self, arrival_id: str) -> int:
+        """Lock the folder of an arrival, for as long as the descriptor is open."""
+        try:
+            descriptor = os.open(self._root / arrival_id, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            raise ConfigurationError(
+                "ARRIVAL_LOST",
+                f"expected the table of arrival {arrival_id}, found none; the feeder can deliver "
+                "it anew",
+            ) from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+        else:
+            return descriptor
+        raise ConfigurationError(
+            "ARRIVAL_TAKEN",
+            "expected an arrival that no run has taken, found one that is being released; wait "
+            "for the end of that run",
+        )
+
+    def _close_dead(self, arrival_id: str) -> None:
+        """Count the run of a taken arrival as failed; its folder is locked by the caller."""
+        with self._transaction() as rows:
+            arrival = self._known(arrival_id, rows)
+            if arrival.state is ArrivalState.TAKEN:
+                _count_failure(rows, arrival_id, arrival.failures + 1, wait=False)
+        self._delete_if_done(arrival_id)
+
+    def _delete_if_done(self, arrival_id: str) -> None:
+        if self._known(arrival_id).state is ArrivalState.DONE:
+            shutil.rmtree(self._root / arrival_id, ignore_errors=True)
+
+    def _known(self, arrival_id: str, rows: ArrivalTransaction | None = None) -> Arrival:
+        found = self.find(arrival_id) if rows is None else rows.find(arrival_id)
+        if found is None:
+            raise ConfigurationError(
+                "ARRIVAL_UNKNOWN",
+                "expected the id of a table that has arrived, found another; clustmix status lists "
+                "them",
+            )
+        return found
+
+    @contextmanager
+    def _transaction(self) -> Iterator[ArrivalTransaction]:
+        root = ensure_private_directory(self._root)
+        with arrival_transaction(root / _LIST) as rows:
+            yield rows
+
+
+def _count_failure(rows: ArrivalTransaction, arrival_id: str, failures: int, *, wait: bool) -> None:
+    if failures >= MAX_FAILURES:
+        rows.close(arrival_id, Outcome.FAILED, failures=failures)
+        return
+    delay = _RETRY_AFTER[failures - 1] if wait else timedelta()
+    rows.return_to_line(arrival_id, failures=failures, not_before=datetime.now(UTC) + delay)
+
+
+def _ended(arrival: Arrival) -> ConfigurationError:
+    return ConfigurationError(
+        "ARRIVAL_ENDED",
+        f"expected an arrival that was not released yet, found {arrival.arrival_id}, which has "
+        f"ended ({arrival.outcome}); the feeder can deliver the table anew",
+    )

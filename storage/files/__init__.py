@@ -1,0 +1,1 @@
+"""Private files and folders, names that may be paths, digests."""

@@ -1,0 +1,114 @@
+"""What a data engineer needs to repair a cohort, in a file that only its owner can read."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterable
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import IO
+
+from storage.files.private import ensure_private_directory
+from storage.files.refs import check_file_name
+
+MAX_ROWS_PER_RULE = 1_000
+
+
+class DiagnosticsFile:
+    """A restricted file of violated rules with row numbers and values, one JSON object per line.
+
+    The values stay in this file. Error messages, logs and the orchestrator get the rule, the
+    column and the pointer that `add` returns.
+
+    Parameters
+    ----------
+    path : Path
+        File to append to. Its folder is created with mode 0700, the file with mode 0600.
+
+    Raises
+    ------
+    ConfigurationError
+        If the file name is malformed or the folder is open to others.
+    """
+
+    def __init__(self, path: Path) -> None:
+        check_file_name(path.name)
+        ensure_private_directory(path.parent)
+        self._path = path
+
+    def __repr__(self) -> str:
+        return f"DiagnosticsFile({self._path.name!r})"
+
+    @property
+    def pointer(self) -> str:
+        """The public pointer: the file name without its folder."""
+        return self._path.name
+
+    def add(
+        self, column: str, rule: str, row_numbers: Iterable[int], values: Iterable[object]
+    ) -> str:
+        """Append the rows that violate one rule.
+
+        Parameters
+        ----------
+        column : str
+            Declared name of the column.
+        rule : str
+            Public name of the violated rule.
+        row_numbers : iterable of int
+            Positions of the rows in the source, counted from 0 after any header line.
+        values : iterable of object
+            Offending values, as many as row numbers; stored as text.
+
+        Returns
+        -------
+        str
+            File name to put into a public message. It does not depend on the data, and neither
+            do the column and the rule; everything else is private.
+
+        Raises
+        ------
+        OSError
+            If the file is a symbolic link or cannot be written.
+        ValueError
+            If there are more row numbers than values or the reverse.
+
+        Privacy
+        -------
+        Row numbers and values are raw data. At most `MAX_ROWS_PER_RULE` are kept.
+        """
+        rows = [
+            {"row": int(row), "value": str(value)}
+            for row, value in islice(zip(row_numbers, values, strict=True), MAX_ROWS_PER_RULE)
+        ]
+        line = json.dumps({"column": column, "rule": rule, "rows": rows}) + "\n"
+        with self._open() as handle:
+            handle.write(line.encode("utf-8"))
+        return self.pointer
+
+    def take(self, path: Path) -> None:
+        """Append another file of diagnostics, if there is one, and delete it.
+
+        Parameters
+        ----------
+        path : Path
+            What a worker wrote about its rows.
+
+        Raises
+        ------
+        OSError
+            If either file is a symbolic link, or cannot be read or written.
+        """
+        with suppress(FileNotFoundError):
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with os.fdopen(descriptor, "rb") as source, self._open() as handle:
+                shutil.copyfileobj(source, handle)
+            path.unlink()
+
+    def _open(self) -> IO[bytes]:
+        # O_NOFOLLOW: a planted link must not lead the values into a readable place.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        handle = os.fdopen(os.open(self._path, flags, 0o600), "ab")
+        os.fchmod(handle.fileno(), 0o600)
+        return handle

@@ -1,0 +1,124 @@
+"""Stored documents: read strictly, in one canonical form of JSON."""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
+
+from privacy.errors import ConfigurationError, IntegrityError
+
+Text = Annotated[str, StringConstraints(min_length=1, max_length=10_000)]
+"""Text of 1 to 10,000 characters."""
+
+ReleaseId = Annotated[str, StringConstraints(pattern="^r-[0-9]{8}-[0-9a-f]{8}$")]
+"""Id as `storage.files.refs.new_release_id` makes it."""
+
+
+class Record(BaseModel):
+    """A part of a document: no unknown field, no change after it was made."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Document(Record):
+    """A file of a bundle that is read strictly: one canonical form, a size limit, known fields."""
+
+    FILE: ClassVar[str]
+    """Name of the file."""
+
+    MAX_BYTES: ClassVar[int]
+    """Largest size of the file."""
+
+    CODE: ClassVar[str]
+    """Code of the error for a malformed file."""
+
+    REMEDY: ClassVar[str] = "get the release again from its store"
+    """What the reader of a bad file should do."""
+
+    def to_bytes(self) -> bytes:
+        """Return the canonical JSON of the document.
+
+        Returns
+        -------
+        bytes
+            The content of its file.
+        """
+        return canonical_json(self.model_dump(mode="json"))
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Self:
+        """Read a file strictly.
+
+        Parameters
+        ----------
+        content : bytes
+            Content of the file.
+
+        Returns
+        -------
+        Document
+            Validated document.
+
+        Raises
+        ------
+        IntegrityError
+            If the content is too large, is not canonical JSON (which also excludes repeated
+            keys), has an unknown or missing field, or a field is out of range. Names the field.
+        """
+        problem = f"is larger than {cls.MAX_BYTES:,} bytes"
+        if len(content) <= cls.MAX_BYTES:
+            try:
+                document = cls.model_validate_json(content)
+                if document.to_bytes() == content:
+                    return document
+                problem = "is not in canonical form"
+            except ValidationError as error:
+                first = error.errors(include_input=False, include_url=False, include_context=False)[
+                    0
+                ]
+                field = ".".join(str(part) for part in first["loc"])
+                # repr, as the name of an unknown field comes from the file.
+                problem = f"field {field[:200]!r}: {first['msg']}"
+            except ConfigurationError as error:
+                problem = error.message
+        raise IntegrityError(cls.CODE, f"file {cls.FILE} {problem}; {cls.REMEDY}")
+
+
+def canonical_json(value: Any) -> bytes:
+    """Serialise a value in the one form that is hashed and compared.
+
+    Parameters
+    ----------
+    value : object
+        JSON value: dicts with text keys, lists, tuples, text, finite numbers, booleans, None.
+
+    Returns
+    -------
+    bytes
+        UTF-8 with sorted keys and without blanks.
+
+    Raises
+    ------
+    ConfigurationError
+        If the value holds NaN, an infinity, a key that is not text, or another type.
+    """
+    if _is_json(value):
+        text = json.dumps(
+            value, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":")
+        )
+        return text.encode("utf-8", errors="strict")
+    raise ConfigurationError(
+        "NOT_JSON", "expected text keys, text, finite numbers, booleans, None, lists and dicts"
+    )
+
+
+def _is_json(value: object) -> bool:
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and _is_json(item) for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return all(_is_json(item) for item in value)
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or isinstance(value, str | int)

@@ -1,0 +1,98 @@
+"""Private folders that appear whole: written beside their place, forced to the disk, renamed."""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from privacy.errors import IntegrityError
+from storage.files.private import ensure_private_directory
+from storage.files.refs import check_file_name, check_name
+from storage.files.workspace import fsync_directory
+
+_STAGING_PREFIX = ".staging-"
+
+
+def write_folder(target: Path, files: Mapping[str, bytes]) -> None:
+    """Write a folder of mode 0700 with files of mode 0600: all of it or, after a crash, none.
+
+    Parameters
+    ----------
+    target : Path
+        The folder; its parent is created with mode 0700 if missing.
+    files : mapping of str to bytes
+        Content of each file, see `storage.files.refs.check_file_name`.
+
+    Raises
+    ------
+    IntegrityError
+        If the folder exists; it is never replaced.
+    ConfigurationError
+        If a name is malformed or the parent is open to others.
+    """
+    parent = ensure_private_directory(target.parent)
+    staging = parent / f"{_STAGING_PREFIX}{target.name}-{os.urandom(4).hex()}"
+    staging.mkdir(mode=0o700)
+    exists = False
+    try:
+        for name, content in files.items():
+            write_durably(staging / check_file_name(name), content)
+        fsync_directory(staging)
+        try:
+            # The target is missing or, after a crash of another kind, not empty: never replaced.
+            os.rename(staging, target)
+        except OSError:
+            exists = os.path.lexists(target)
+            if not exists:
+                raise
+        fsync_directory(parent)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    if exists:
+        raise IntegrityError(
+            "ALREADY_WRITTEN", f"folder {target.name} is already written and never replaced"
+        )
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Write a new file of mode 0600 and force it to the disk.
+
+    Raises
+    ------
+    IntegrityError
+        If the file exists.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o600)
+    except FileExistsError:
+        raise IntegrityError("ALREADY_WRITTEN", f"file {path.name} is already written") from None
+    with os.fdopen(descriptor, "wb") as handle:
+        handle.write(content)
+        handle.flush()
+        os.fsync(handle.fileno())
+
+
+@contextmanager
+def folder_locked(folder: Path) -> Iterator[None]:
+    """Let one process at a time make the files of a folder that are made once."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def staged(parent: Path) -> frozenset[str]:
+    """Return the names of the folders that are being written below a folder."""
+    found = parent.glob(f"{_STAGING_PREFIX}*-*")
+    return frozenset(path.name.removeprefix(_STAGING_PREFIX).rpartition("-")[0] for path in found)
+
+
+def remove_staging(parent: Path, name: str) -> None:
+    """Delete what a crashed writer of this folder left behind. The writer must be dead."""
+    for left in parent.glob(f"{_STAGING_PREFIX}{check_name(name)}-*"):
+        shutil.rmtree(left, ignore_errors=True)

@@ -1,0 +1,1 @@
+"""Keys of the people who answer for a release, and their signatures."""

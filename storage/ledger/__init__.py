@@ -1,0 +1,1 @@
+"""The budget ledger: a journal that only grows, on SQLite or PostgreSQL."""

@@ -1,0 +1,175 @@
+"""The exported head of the ledger: one line in another folder that detects an old copy.
+
+A ledger that is restored from a backup has a good hash chain and has forgotten what was spent
+since. The head file says how far it had come: sequence number and hash of its last row. Whoever
+puts the one back does not put back the other. Only the operator's user can read it: it counts every
+step of the ledger, those of burned and withheld runs as well.
+"""
+
+import fcntl
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from privacy.errors import IntegrityError, LedgerError
+from privacy.ledger import GENESIS_HASH, LedgerEntry
+from storage.files.private import ensure_private_directory
+from storage.files.workspace import fsync_directory
+
+_HASH = re.compile(r"[0-9a-f]{64}")
+_MAX_BYTES = 1_000
+
+
+class HeadFile:
+    """A file with the head of a journal as one line of JSON. It never goes back.
+
+    Parameters
+    ----------
+    path : Path
+        The file; it and its folder are created with the first head, of mode 0600 and 0700.
+    former : Path, optional
+        File in which an earlier version kept the head. It counts as long as it is there, and is
+        removed once a head that contains it is on disk.
+    """
+
+    def __init__(self, path: Path, *, former: Path | None = None) -> None:
+        self._path = Path(path)
+        self._former = None if former is None else HeadFile(former)
+
+    def __repr__(self) -> str:
+        return f"HeadFile({self._path.name!r})"
+
+    def read(self) -> tuple[int, str] | None:
+        """Return sequence and hash of the last head; None before the first.
+
+        Raises
+        ------
+        IntegrityError
+            If the file holds anything else.
+        LedgerError
+            If it cannot be read.
+        """
+        try:
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _unusable(error, "read") from None
+        with os.fdopen(descriptor, "rb") as file:
+            text = file.read(_MAX_BYTES + 1)
+        try:
+            if len(text) > _MAX_BYTES:
+                raise ValueError
+            head = json.loads(text)
+            sequence, row_hash = head["sequence"], head["hash"]
+            if set(head) != {"sequence", "hash"} or type(sequence) is not int or sequence < 1:
+                raise ValueError
+            if not _HASH.fullmatch(row_hash):
+                raise ValueError
+        except (ValueError, TypeError, KeyError, RecursionError):
+            raise IntegrityError(
+                "LEDGER_HEAD_DAMAGED",
+                f"expected the sequence and the hash of the ledger's last row in "
+                f"{self._path.name}; find out who wrote to it, and compare the ledger with a head "
+                "that was exported elsewhere",
+            ) from None
+        return sequence, row_hash
+
+    def read_former(self) -> tuple[int, str] | None:
+        """Return the head that an earlier version has left, as `read` does."""
+        return None if self._former is None else self._former.read()
+
+    def write(self, sequence: int, row_hash: str) -> None:
+        """Replace the head by a later one; an earlier one is left alone.
+
+        On disk when the call returns. The journal up to `sequence` contains the former head.
+
+        Raises
+        ------
+        LedgerError
+            If it cannot be written.
+        ConfigurationError
+            If its folder is open to others.
+        """
+        try:
+            ensure_private_directory(self._path.parent)
+            with self._locked():
+                current = self.read()
+                if current is None or current[0] < sequence:
+                    self._replace(json.dumps({"sequence": sequence, "hash": row_hash}) + "\n")
+                if self._former is not None:
+                    self._former.remove()
+        except OSError as error:
+            raise _unusable(error, "written") from None
+
+    def remove(self) -> None:
+        """Remove the file and what was beside it, if they are there."""
+        for path in (self._path, self._beside("new"), self._beside("lock")):
+            if os.path.lexists(path):
+                path.unlink(missing_ok=True)
+                fsync_directory(path.parent)
+
+    def _beside(self, what: str) -> Path:
+        return self._path.with_name(f"{self._path.name}.{what}")
+
+    def _replace(self, line: str) -> None:
+        new = self._beside("new")
+        # What a process left that died here; the lock keeps others away.
+        new.unlink(missing_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with os.fdopen(os.open(new, flags, 0o600), "w", encoding="ascii") as file:
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self._path)
+        fsync_directory(self._path.parent)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Let one process write, so that of two heads the later one stays."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(self._beside("lock"), flags, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def check_head(rows: Sequence[LedgerEntry], head: tuple[int, str] | None) -> None:
+    """Refuse a journal that does not contain an exported head.
+
+    Parameters
+    ----------
+    rows : sequence of LedgerEntry
+        The whole journal, read after the head.
+    head : tuple of (int, str) or None
+        Sequence and hash; None and ``(0, GENESIS_HASH)`` are part of every journal.
+
+    Raises
+    ------
+    IntegrityError
+        If the row is not there or is another one.
+    """
+    if head is None or head == (0, GENESIS_HASH):
+        return
+    sequence, row_hash = head
+    if not 1 <= sequence <= len(rows) or rows[sequence - 1].hash != row_hash:
+        raise IntegrityError(
+            "LEDGER_ROLLED_BACK",
+            f"sequence {sequence}: expected the row of the exported head; the journal was restored "
+            "from an older copy or rewritten; publish nothing and restore the latest copy with its "
+            "operator",
+        )
+
+
+def _unusable(error: OSError, what: str) -> LedgerError:
+    return LedgerError(
+        "LEDGER_HEAD_UNAVAILABLE",
+        f"expected a head file of the ledger that can be {what}, found: {error.strerror}; check "
+        "its folder and the free space. A step that was under way may be recorded: read the "
+        "ledger again",
+    )

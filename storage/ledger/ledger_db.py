@@ -1,0 +1,466 @@
+"""The privacy ledger: what a site has spent, kept in SQLite or in PostgreSQL.
+
+The rows, the triggers and the hash chain are those of the journal (`storage.ledger.journal_rows`).
+This module charges releases, moves entries between states and answers questions, each in one
+transaction. Nothing is written before the whole journal and its exported head have been verified.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, TypeVar
+
+from privacy.charges import Caps, Charge, Partition, check_text, checked_rho
+from privacy.errors import LedgerError
+from privacy.ledger import (
+    GENESIS_HASH,
+    Balance,
+    EntryState,
+    LedgerEntry,
+    check_signers,
+    check_transition,
+    latest_entries,
+)
+from privacy.spending import Books
+from storage.ledger import journal_rows
+from storage.ledger.head import HeadFile, check_head
+from storage.ledger.journal import SqliteJournal
+from storage.ledger.journal_rows import Journal, JournalTransaction
+
+_T = TypeVar("_T")
+
+_SAME = ("cohort", "dataset", "rho", "adjacency", "unit", "partition")
+"""What two requests with one key agree in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """The entry that pays for a request.
+
+    Parameters
+    ----------
+    entry : LedgerEntry
+        Latest row of the entry.
+    created : bool
+        Whether it was charged now; if not, the same request was charged before and its
+        measurement is used again at no cost.
+    """
+
+    entry: LedgerEntry
+    created: bool
+
+
+class LedgerDatabase:
+    """The ledger of all cohorts of a site.
+
+    Every operation opens its own connection, so an instance may be used by several threads and by
+    forked processes. What an operation returns is on disk.
+
+    Parameters
+    ----------
+    location : Path or str
+        File of an SQLite ledger, created with mode 0600 if it does not exist, or the
+        ``postgresql://`` address of a database. The address is a secret.
+    head_file : Path, optional
+        File in another folder that gets the head of the journal after every commit. A journal that
+        does not contain the head was restored from an older copy and is refused. None keeps no
+        such file.
+    former_head_file : Path, optional
+        Where an earlier version kept the head; moved to `head_file` once the journal contains it.
+
+    Raises
+    ------
+    LedgerError
+        If the ledger cannot be used, or its file can be read by group or others.
+    IntegrityError
+        If the database holds something else.
+    ConfigurationError
+        If the address is malformed.
+    """
+
+    def __init__(
+        self,
+        location: Path | str,
+        *,
+        head_file: Path | None = None,
+        former_head_file: Path | None = None,
+    ) -> None:
+        self._head_file = (
+            None if head_file is None else HeadFile(head_file, former=former_head_file)
+        )
+        self._journal: Journal
+        if isinstance(location, str):
+            from storage.ledger.journal_postgres import PostgresJournal, SecretUrl
+
+            self._name = "PostgreSQL"
+            url = SecretUrl(location)
+            # No frame of a traceback shows the address.
+            del location
+            self._journal = PostgresJournal(url)
+        else:
+            self._name = location.name
+            self._journal = SqliteJournal(location)
+
+    def __repr__(self) -> str:
+        return f"LedgerDatabase({self._name!r})"
+
+    def reserve(self, charge: Charge, *, new_draw: bool = False) -> Reservation:
+        """Charge a release before any private byte is read.
+
+        The same request is charged once: if an entry has the request key of the charge and is
+        neither void nor burned, it is returned and nothing is spent.
+
+        Parameters
+        ----------
+        charge : Charge
+            What is to be paid, by whom and under which caps.
+        new_draw : bool
+            Pay again for new noise although the request was charged before.
+
+        Returns
+        -------
+        Reservation
+            The entry, on disk; in state RESERVED if it was created now.
+
+        Raises
+        ------
+        BudgetRefused
+            If the amount does not fit under a cap; nothing is recorded.
+        LedgerError
+            If the release has an entry already, the request drops an approval that earlier ones
+            of the cohort needed or has other neighbours, the request key belongs to another
+            charge, or the ledger cannot be used.
+        IntegrityError
+            If the journal does not verify or was rolled back.
+        """
+
+        def work(pen: _Pen) -> Reservation:
+            pen.books.check_policy(charge)
+            if not new_draw:
+                earlier = _paid(pen.rows, charge)
+                if earlier is not None:
+                    return Reservation(entry=earlier, created=False)
+            if any(row.release_id == charge.release_id for row in pen.rows):
+                raise LedgerError(
+                    "RELEASE_CHARGED",
+                    f"expected a release without an entry, found one for {charge.release_id!r}; "
+                    "start a new release, which is a new charge",
+                )
+            pen.books.check_caps(charge, now=pen.now)
+            entry = pen.append(journal_rows.reservation(charge, new_entry_id()))
+            return Reservation(entry=entry, created=True)
+
+        return self._write(work)
+
+    def transition(
+        self,
+        entry_id: str,
+        to_state: EntryState,
+        *,
+        expected_from: EntryState,
+        digest: str | None = None,
+        note: str | None = None,
+        signers: Sequence[str] = (),
+    ) -> LedgerEntry:
+        """Move an entry to another state, if it is in the expected one (compare and swap).
+
+        Of several workers that try the same transition exactly one succeeds.
+
+        Parameters
+        ----------
+        entry_id : str
+            Identifier from `reserve`.
+        to_state, expected_from : EntryState
+            The transition.
+        digest : str, optional
+            SHA-256 of the result in hexadecimal; needed for SEALED, kept by later rows.
+        note : str, optional
+            Public code or remark, one line.
+        signers : sequence of str
+            Key ids of the people who signed for it; their signatures were verified by the caller.
+
+        Returns
+        -------
+        LedgerEntry
+            The new row, on disk.
+
+        Raises
+        ------
+        LedgerError
+            If there is no such entry, it is in another state, the rules do not have this
+            transition, SEALED comes without a digest, an approval without the person it needs, or
+            the ledger cannot be used.
+        IntegrityError
+            If the journal does not verify or was rolled back.
+        ConfigurationError
+            If the digest, the note or a key id has another form.
+        """
+        check_transition(expected_from, to_state)
+        journal_rows.check_seal(to_state, digest)
+        if note is not None:
+            check_text("note", note)
+
+        def work(pen: _Pen) -> LedgerEntry:
+            entry = _known(pen.rows, entry_id)
+            if entry.state is not expected_from:
+                raise LedgerError(
+                    "STATE_CHANGED",
+                    f"expected entry {entry_id} to be {expected_from.value}, found "
+                    f"{entry.state.value}; another process has moved it",
+                )
+            check_signers(entry, to_state, signers)
+            return pen.append(
+                journal_rows.following(entry, to_state, digest=digest, note=note, signers=signers)
+            )
+
+        return self._write(work)
+
+    def adjust(
+        self,
+        *,
+        cohort: str,
+        rho: Decimal,
+        reason: str,
+        signers: Sequence[str],
+        entry_id: str | None = None,
+    ) -> LedgerEntry:
+        """Enter a charge by hand, for what was spent without this ledger.
+
+        It records what has happened and may pass a cap. It counts under the lifetime cap and in
+        every window of the cohort and under the cap of every dataset of the cohort. There is no
+        adjustment that gives back.
+
+        Parameters
+        ----------
+        cohort : str
+            The patients who pay.
+        rho : Decimal
+            Amount, above 0.
+        reason : str
+            Why, one line; public.
+        signers : sequence of str
+            Key ids of two people; their signatures were verified by the caller.
+        entry_id : str, optional
+            Id from `new_entry_id` that they signed; a new one if None.
+
+        Returns
+        -------
+        LedgerEntry
+            The new row, on disk.
+
+        Raises
+        ------
+        LedgerError
+            If it is not signed with two different keys, the entry exists, or the ledger cannot be
+            used.
+        IntegrityError
+            If the journal does not verify or was rolled back.
+        ConfigurationError
+            If an argument is outside its range.
+        """
+        rho = checked_rho(rho)
+        for name, text in (("cohort", cohort), ("reason", reason)):
+            check_text(name, text)
+        check_signers(None, EntryState.ADJUSTED, signers)
+        columns = journal_rows.adjustment(
+            cohort=cohort,
+            rho=rho,
+            reason=reason,
+            signers=signers,
+            entry_id=new_entry_id() if entry_id is None else entry_id,
+        )
+
+        def work(pen: _Pen) -> LedgerEntry:
+            if columns["entry_id"] in latest_entries(pen.rows):
+                raise LedgerError(
+                    "ENTRY_EXISTS",
+                    f"expected a new entry, found {columns['entry_id']}; an adjustment that was "
+                    "signed once is entered once",
+                )
+            return pen.append(columns)
+
+        return self._write(work)
+
+    def entry(self, entry_id: str) -> LedgerEntry:
+        """Return the latest row of an entry.
+
+        Raises
+        ------
+        LedgerError
+            If there is none.
+        """
+        return _known(self.history(), entry_id)
+
+    def entries(self, cohort: str | None = None) -> tuple[LedgerEntry, ...]:
+        """Return the latest row of each entry, in the order of reservation.
+
+        Parameters
+        ----------
+        cohort : str, optional
+            Entries of this cohort only.
+        """
+        latest = latest_entries(self.history()).values()
+        return tuple(row for row in latest if cohort is None or row.cohort == cohort)
+
+    def history(self) -> tuple[LedgerEntry, ...]:
+        """Return every row, in order: the audit trail."""
+        return self._journal.transact(_read, write=False)
+
+    def balance(
+        self,
+        cohort: str,
+        *,
+        dataset: str | None = None,
+        partition: Partition | None = None,
+        caps: Caps | None = None,
+    ) -> Balance:
+        """Return what a cohort has spent and what its caps leave now.
+
+        Parameters
+        ----------
+        cohort : str
+            Name of the cohort.
+        dataset : str, optional
+            Take the cap of this dataset into account besides those of the cohort.
+        partition : Partition, optional
+            Balance of this part of the cohort.
+        caps : Caps, optional
+            Caps that would hold with the next entry, where they are smaller than recorded ones.
+        """
+
+        def work(transaction: JournalTransaction) -> Balance:
+            rows = _read(transaction)
+            return Books(rows).balance(
+                cohort,
+                dataset=dataset,
+                partition=partition,
+                caps=caps,
+                now=_now(transaction, rows),
+            )
+
+        return self._journal.transact(work, write=False)
+
+    def head(self) -> tuple[int, str]:
+        """Return sequence and hash of the last row, ``(0, GENESIS_HASH)`` if there is none.
+
+        Export it to another host after each release; see `verify`.
+        """
+        rows = self.history()
+        return (rows[-1].sequence, rows[-1].hash) if rows else (0, GENESIS_HASH)
+
+    def verify(self, expected_head: tuple[int, str] | None = None) -> None:
+        """Check the triggers, the hash chain, every transition, amount, signature and cap.
+
+        Parameters
+        ----------
+        expected_head : tuple of (int, str), optional
+            A head that was exported before, besides that of the head file; the journal must contain
+            it. Finds a journal that was restored from an older copy or rewritten as a whole.
+
+        Raises
+        ------
+        IntegrityError
+            Naming the sequence number of the first row that is wrong.
+        """
+        # Before the journal, which may have grown since.
+        exported, former = self._exported_heads()
+
+        def work(transaction: JournalTransaction) -> tuple[LedgerEntry, ...]:
+            transaction.check_schema()
+            return _read(transaction)
+
+        rows = self._journal.transact(work, write=False)
+        journal_rows.verify_rows(rows)
+        for head in (exported, former, expected_head):
+            check_head(rows, head)
+        if self._head_file is not None and former is not None:
+            self._head_file.write(rows[-1].sequence, rows[-1].hash)
+
+    def _exported_heads(self) -> tuple[tuple[int, str] | None, tuple[int, str] | None]:
+        """Return the head and, until it is moved, the one where an earlier version kept it."""
+        if self._head_file is None:
+            return None, None
+        # The former one first: what is moved meanwhile is then found in its new place.
+        former = self._head_file.read_former()
+        return self._head_file.read(), former
+
+    def _write(self, work: "Callable[[_Pen], _T]") -> _T:
+        """Verify, append in one transaction, and export the head once it is committed."""
+        exported, former = self._exported_heads()
+
+        def verified(transaction: JournalTransaction) -> tuple[_T, LedgerEntry | None]:
+            transaction.check_schema()
+            rows = _read(transaction)
+            books = journal_rows.verify_rows(rows)
+            check_head(rows, exported)
+            check_head(rows, former)
+            pen = _Pen(transaction, rows, books)
+            result = work(pen)
+            return result, pen.rows[-1] if pen.rows else None
+
+        result, last = self._journal.transact(verified, write=True)
+        if self._head_file is not None and last is not None:
+            self._head_file.write(last.sequence, last.hash)
+        return result
+
+
+class _Pen:
+    """Appends rows to a journal that was read and verified in the same transaction."""
+
+    def __init__(
+        self, transaction: JournalTransaction, rows: Sequence[LedgerEntry], books: Books
+    ) -> None:
+        self._transaction = transaction
+        self.rows = list(rows)
+        self.books = books
+        self.now = _now(transaction, rows)
+
+    def append(self, columns: dict[str, Any]) -> LedgerEntry:
+        last = self.rows[-1] if self.rows else None
+        row = journal_rows.next_row(last, columns, recorded_at=self.now)
+        self._transaction.insert(row)
+        self.rows.append(journal_rows.entry_of(row))
+        return self.rows[-1]
+
+
+def _read(transaction: JournalTransaction) -> tuple[LedgerEntry, ...]:
+    return tuple(map(journal_rows.entry_of, transaction.rows()))
+
+
+def _now(transaction: JournalTransaction, rows: Sequence[LedgerEntry]) -> str:
+    """Return the time, never before the last row: a clock that is set back shortens no window."""
+    now = transaction.clock()
+    return max(now, rows[-1].recorded_at) if rows else now
+
+
+def _known(rows: Sequence[LedgerEntry], entry_id: str) -> LedgerEntry:
+    entry = latest_entries(rows).get(entry_id)
+    if entry is None:
+        raise LedgerError("ENTRY_UNKNOWN", f"expected an entry, found no {entry_id!r}")
+    return entry
+
+
+def _paid(rows: Sequence[LedgerEntry], charge: Charge) -> LedgerEntry | None:
+    """Return the latest entry that paid for the same request and can be used again."""
+    entries = [
+        entry
+        for entry in latest_entries(rows).values()
+        if entry.request_key == charge.request_key
+        and entry.state not in (EntryState.VOID, EntryState.BURNED)
+    ]
+    if not entries:
+        return None
+    if any(getattr(entries[-1], name) != getattr(charge, name) for name in _SAME):
+        raise LedgerError(
+            "REQUEST_KEY_USED",
+            f"expected the charge of entry {entries[-1].entry_id}, which has the same request key, "
+            "found another one; a request key stands for one measurement",
+        )
+    return entries[-1]
+
+
+def new_entry_id() -> str:
+    """Make the id of an entry: 64 bits from the operating system."""
+    return f"e-{os.urandom(8).hex()}"

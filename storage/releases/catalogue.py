@@ -1,0 +1,29 @@
+"""What is in a release store: the manifests of its bundles."""
+
+import os
+from collections.abc import Iterator
+
+from privacy.errors import IntegrityError
+from storage.files.digests import open_regular
+from storage.releases.manifest import MANIFEST_FILE, MAX_MANIFEST_BYTES, Manifest, parse_manifest
+from storage.releases.store import ReleaseStore
+
+
+def manifests_in(store: ReleaseStore) -> Iterator[Manifest]:
+    """Yield the manifest of each bundle in a store, by dataset and release.
+
+    Nothing is verified: verify a bundle before relying on it. What has no readable manifest is
+    passed over, as no reader accepts it.
+
+    Parameters
+    ----------
+    store : ReleaseStore
+        The store.
+    """
+    for path in sorted(store.root.glob(f"[!.]*/[!.]*/{MANIFEST_FILE}")):
+        try:
+            with os.fdopen(open_regular(path), "rb") as handle:
+                manifest = parse_manifest(handle.read(MAX_MANIFEST_BYTES + 1))
+        except IntegrityError:
+            continue
+        yield manifest

@@ -1,0 +1,145 @@
+"""What a manifest claims, held against its own events."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from privacy.accountants.approximate_gaussian import ApproximateGaussianAccountant
+from privacy.accountants.selection import accountant_for
+from privacy.errors import ClustMixError, IntegrityError, Withheld
+from privacy.event_records import event_from_dict
+from privacy.events import ComposedEvent, Event, leaves
+from privacy.parameters import Adjacency, ProtectedUnit
+from storage.releases.manifest import MANIFEST_FILE, Manifest
+
+_RELATIVE_TOLERANCE = 1e-6
+
+
+AccountantName = Literal["gaussian", "approximate_gaussian"]
+"""How the events of a release were added up: exactly, or with the slack of sampled draws."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """What the events of a release amount to.
+
+    Attributes
+    ----------
+    accountant : str
+        ``gaussian``, or ``approximate_gaussian`` where draws read samples of the patients.
+    mu, rho : float
+        Total of Gaussian differential privacy, ``rho = mu**2 / 2``.
+    epsilon : float
+        At the delta and under the adjacency that were asked about.
+    replace_one_epsilon : float
+        At the same delta, for one patient who is replaced.
+    """
+
+    accountant: AccountantName
+    mu: float
+    rho: float
+    epsilon: float
+    replace_one_epsilon: float
+
+
+def totals_of(events: Sequence[Event], *, adjacency: Adjacency, delta: float) -> Totals:
+    """Add up the events of a release.
+
+    Parameters
+    ----------
+    events : sequence of Event
+        What happened, in order.
+    adjacency : Adjacency
+        Neighbours of the guarantee.
+    delta : float
+        Delta of the guarantee.
+
+    Raises
+    ------
+    ConfigurationError
+        If the events do not allow the question.
+    """
+    composed = ComposedEvent(events=tuple(events))
+    accountant = ApproximateGaussianAccountant(adjacency=adjacency).compose(composed)
+    replaced = accountant_for(composed, adjacency=Adjacency.REPLACE_ONE)
+    return Totals(
+        accountant="approximate_gaussian" if accountant.slack_delta > 0 else "gaussian",
+        mu=accountant.mu,
+        rho=accountant.rho,
+        epsilon=accountant.epsilon(delta=delta),
+        replace_one_epsilon=replaced.epsilon(delta=delta),
+    )
+
+
+def require_publishable(manifest: Manifest) -> None:
+    """Refuse a release that must not leave the place where it was made.
+
+    Parameters
+    ----------
+    manifest : Manifest
+        Its manifest.
+
+    Raises
+    ------
+    Withheld
+        If it is tainted, its analysis is not proven, or a check of its gate failed.
+    """
+    if manifest.tainted:
+        raise Withheld(
+            "TAINTED", "the noise came from a source for tests; run without it to publish"
+        )
+    if manifest.analysis != "proven":
+        raise Withheld(
+            "ANALYSIS_NOT_PROVEN",
+            "only a release with analysis 'proven' is published; change the site file and run "
+            "again",
+        )
+    failed = sorted(record.check for record in manifest.gate if not record.passed)
+    if failed:
+        raise Withheld("GATE_FAILED", f"the release gate failed: {', '.join(failed)}")
+
+
+def verify_claims(manifest: Manifest) -> None:
+    """Compute the guarantee again from the events, and refuse a manifest that states another.
+
+    Parameters
+    ----------
+    manifest : Manifest
+        Manifest of a bundle.
+
+    Raises
+    ------
+    IntegrityError
+        If an event is none, if mu, rho or an epsilon is not what the events give to one part in a
+        million, or if the release should not have been published.
+    """
+    problem = ""
+    try:
+        require_publishable(manifest)
+        events = [event_from_dict(event) for event in manifest.events]
+        if any(
+            leaf.unit is not ProtectedUnit.PATIENT for event in events for leaf in leaves(event)
+        ):
+            problem = "field 'events' protects rows, expected events that protect patients"
+        expected = asdict(
+            totals_of(events, adjacency=Adjacency(manifest.adjacency), delta=manifest.delta)
+        )
+    except ClustMixError as error:
+        problem = error.message
+    except (ArithmeticError, TypeError, ValueError):
+        problem = "field 'events' holds a value that no mechanism has"
+    if problem:
+        raise IntegrityError("MANIFEST_CLAIM", f"file {MANIFEST_FILE}: {problem}")
+    if expected.pop("accountant") != manifest.accountant:
+        raise IntegrityError(
+            "MANIFEST_CLAIM",
+            f"file {MANIFEST_FILE}: field 'accountant' is not the one that its events need",
+        )
+    for name, value in expected.items():
+        if not math.isclose(getattr(manifest, name), value, rel_tol=_RELATIVE_TOLERANCE):
+            raise IntegrityError(
+                "MANIFEST_CLAIM",
+                f"file {MANIFEST_FILE}: field '{name}' is not what its events give; do not rely "
+                "on the stated guarantee",
+            )

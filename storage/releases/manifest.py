@@ -1,0 +1,268 @@
+"""The manifest: what a release claims, in one canonical JSON file beside the data."""
+
+import json
+import math
+from collections.abc import Mapping
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from privacy.errors import ConfigurationError, IntegrityError
+from storage.files.documents import Document, Record, ReleaseId, Text, canonical_json
+from storage.files.digests import FileDigest, Sha256, digest_of
+from storage.keys.keys import KeyId
+from storage.files.refs import ReleaseRef, check_file_name
+
+MANIFEST_FILE = "manifest.json"
+MAX_MANIFEST_BYTES = 4_000_000
+
+_RESERVED = frozenset({MANIFEST_FILE, "signature.json", "approval.json"})
+"""Files of a bundle that the manifest cannot list: `storage.releases.signatures` writes the other two."""
+
+def _is_none(value: object) -> bool:
+    return value is None
+
+
+_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class MethodRecord(Record):
+    """The synthesis method of a release.
+
+    Attributes
+    ----------
+    name : str
+        Name in the registry of methods.
+    settings : dict
+        Its public settings.
+    """
+
+    name: Text
+    settings: dict[str, JsonValue]
+
+
+class GateRecord(Record):
+    """One check of the release gate.
+
+    Attributes
+    ----------
+    check : str
+        Name of the check, with its column where it has one.
+    passed : bool
+        Outcome.
+    distance, bound : float or None
+        Of a comparison with the sealed measurement: the distance, and the largest that is let
+        pass.
+    unseen : tuple of str
+        Faults that the comparison would not find.
+    """
+
+    check: Text
+    passed: bool
+    distance: float | None = Field(default=None, ge=0, allow_inf_nan=False, exclude_if=_is_none)
+    bound: float | None = Field(default=None, ge=0, allow_inf_nan=False, exclude_if=_is_none)
+    unseen: tuple[Text, ...] = Field(default=(), exclude_if=lambda unseen: not unseen)
+
+
+class Manifest(Document):
+    """Everything a release says about itself.
+
+    All fields are public: settings, mechanisms and properties of the synthetic rows. There is no
+    field for a count, a digest or a score of the source, and an unknown field is refused.
+
+    Attributes
+    ----------
+    format_version : int
+        2. Bundles of format 1 are suspect, see `is_suspect`.
+    dataset, release_id : str
+        Address of the release.
+    created_on : date
+        UTC date. A time of day would tell how long the computation took.
+    analysis : str
+        ``proven`` or ``published``, see `privacy.parameters.Analysis`.
+    guarantee : str
+        The guarantee in plain words.
+    method : MethodRecord
+        Method and settings.
+    request : dict
+        What was asked for, target epsilon included.
+    code_version : str
+        Version of the program.
+    events : tuple of dict
+        Uses of mechanisms in the form of `privacy.event_records.event_to_dict`.
+    accountant : str
+        ``gaussian``, or ``approximate_gaussian`` where draws read secret samples of the patients.
+    mu, rho : float
+        Total of the events under Gaussian differential privacy; ``rho = mu**2 / 2``.
+    epsilon : float
+        What the accountant computes from the events at `delta`, under `adjacency`.
+    delta : float
+        Between 0 and 1.
+    replace_one_epsilon : float
+        The same for neighbours that differ in the data of one patient, at the same delta.
+    adjacency : str
+        ``add_remove`` or ``replace_one``.
+    privacy_unit : str
+        What one neighbour adds or removes, for example the column with the patient's key.
+    max_rows_per_patient : int
+        Rows of one patient that can influence the release, at least 1.
+    ledger_entry : str
+        Id of the ledger entry that was charged.
+    gate : tuple of GateRecord
+        Outcome of the release gate on the synthetic rows.
+    rows : int
+        Number of synthetic rows, a setting.
+    tainted : bool
+        True if a noise source for tests was used; such a release cannot be published.
+    measurement_sha256 : str
+        SHA-256 of the sealed measurement that the rows were made from.
+    code_sha256 : str
+        SHA-256 of the program.
+    needs_approval : bool
+        Whether the bundle is valid only with the approval of an officer.
+    requester : str or None
+        Key id of the person who asked for the measurement; known where approval is needed.
+    conditions : dict of str to str
+        Public column and level that the rows of a resample were restricted to; else empty.
+    resampled_from : str or None
+        Id of the release whose measurement was sampled again, which paid for it, or None.
+    order_declared_by : str or None
+        Key id of the person who has declared the order of the label levels after the measurement
+        was made, or None where the measurement itself states it.
+    files : dict of str to FileDigest
+        Digest of every file of the bundle but the manifest and its signatures.
+
+    Raises
+    ------
+    pydantic.ValidationError
+        If a field is unknown, missing or out of range.
+    ConfigurationError
+        If a name is malformed.
+    """
+
+    FILE: ClassVar[str] = MANIFEST_FILE
+    MAX_BYTES: ClassVar[int] = MAX_MANIFEST_BYTES
+    CODE: ClassVar[str] = "MANIFEST_INVALID"
+
+    format_version: Literal[1, 2] = 2
+    dataset: str
+    release_id: str
+    created_on: date
+    analysis: Literal["proven", "published"]
+    guarantee: Text
+    method: MethodRecord
+    request: dict[str, JsonValue]
+    code_version: Text
+    events: tuple[dict[str, JsonValue], ...] = Field(min_length=1)
+    accountant: Literal["gaussian", "approximate_gaussian"] = "gaussian"
+    mu: _Positive
+    rho: _Positive
+    epsilon: _Positive
+    delta: _Positive = Field(lt=1)
+    replace_one_epsilon: _Positive
+    adjacency: Literal["add_remove", "replace_one"]
+    privacy_unit: Text
+    max_rows_per_patient: int = Field(ge=1)
+    ledger_entry: Text
+    gate: tuple[GateRecord, ...]
+    rows: int = Field(ge=1)
+    tainted: bool
+    measurement_sha256: Sha256
+    code_sha256: Sha256
+    needs_approval: bool
+    requester: KeyId | None
+    conditions: dict[Text, Text] = Field(default_factory=dict)
+    resampled_from: ReleaseId | None = None
+    order_declared_by: KeyId | None = Field(default=None, exclude_if=_is_none)
+    files: dict[str, FileDigest] = Field(min_length=1)
+
+    @field_validator("files")
+    @classmethod
+    def _file_names(cls, files: dict[str, FileDigest]) -> dict[str, FileDigest]:
+        for name in files:
+            check_file_name(name)
+        folded = {name.casefold() for name in files}
+        if not folded.isdisjoint(_RESERVED):
+            raise ValueError("the manifest cannot hold its own digest or that of a signature")
+        if len(folded) != len(files):
+            raise ValueError("two names in 'files' differ only by upper and lower case")
+        return files
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        _ = self.ref  # refuses a malformed name
+        if self.needs_approval and self.requester is None:
+            raise ValueError("expected a requester where needs_approval is true")
+        if self.conditions and self.resampled_from is None:
+            raise ValueError("expected conditions only where resampled_from is given")
+        if self.resampled_from == self.release_id:
+            raise ValueError("expected resampled_from to be another release")
+        return self
+
+    @property
+    def ref(self) -> ReleaseRef:
+        """The address of the release."""
+        return ReleaseRef(dataset=self.dataset, release_id=self.release_id)
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether the label levels may be exchanged.
+
+        The program that wrote format 1 named the levels in the order of the alphabet, in whatever
+        order they had been measured. The guarantee is not affected, the meaning of the rows is.
+        """
+        return self.format_version == 1
+
+
+def parse_manifest(content: bytes) -> Manifest:
+    """Read a manifest file strictly.
+
+    Parameters
+    ----------
+    content : bytes
+        Content of the manifest file.
+
+    Returns
+    -------
+    Manifest
+        Validated manifest.
+
+    Raises
+    ------
+    IntegrityError
+        If the content is not canonical JSON (which also excludes repeated keys), has an unknown
+        or missing field, or a field is out of range. Names the field.
+    """
+    return Manifest.from_bytes(content)
+
+
+def file_digests(files: Mapping[str, bytes | Path]) -> dict[str, FileDigest]:
+    """Compute the `files` field of a manifest.
+
+    Parameters
+    ----------
+    files : mapping of str to bytes or Path
+        Content of each file of the bundle, or the regular file that holds it.
+
+    Returns
+    -------
+    dict of str to FileDigest
+        Digest by file name.
+
+    Raises
+    ------
+    IntegrityError
+        If a file is missing, a symbolic link or not a regular file.
+    """
+    return {name: digest_of(content) for name, content in files.items()}

@@ -1,0 +1,354 @@
+"""Sealed measurements: the noisy statistics of a charge, kept so that nothing is drawn twice.
+
+A measurement holds what the noise has made public already. Releases, other numbers of rows and
+other formats are made from it at no cost, by post-processing. It stays with its owner because it
+is not signed and not meant for readers, not because it is secret.
+"""
+
+import hashlib
+import io
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
+
+from privacy.errors import IntegrityError
+from storage.files.folders import write_durably, write_folder
+from storage.keys.keys import KeyId
+from storage.files.documents import canonical_json
+from storage.files.refs import ReleaseRef
+from storage.schema.vocabulary import Vocabulary
+from storage.files.workspace import fsync_directory
+
+RECORD_FILE = "measurement.json"
+RELEASED_FILE = "released.npz"
+DECLARED_FILE = "declared-order.json"
+
+_Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
+
+
+def sealed_file(name: str) -> str:
+    """Return the file of a noisy statistic in a measurement."""
+    return f"sealed-{name.replace('_', '-')}.npz"
+
+
+class MeasurementRecord(BaseModel):
+    """What was measured, for whom, and the digests of the arrays.
+
+    Attributes
+    ----------
+    dataset, release_id : str
+        The release that was paid for.
+    ledger_entry : str
+        The entry that paid.
+    request_key : str
+        Keyed digest of content, configuration and code, see `tasks.steps.request_key`.
+    site : dict
+        The site file, as JSON.
+    events : tuple of dict
+        Draws in order, as `privacy.event_records.event_to_dict` writes them.
+    tainted : bool
+        Whether the noise can be drawn again.
+    requester : str or None
+        Key id of the person who asked.
+    code_version, code_sha256 : str
+        Version and digest of the program.
+    vocabulary : Vocabulary or None
+        What each code of the arrays stands for. None in format 1, whose `site` has lost the order
+        of the label levels: such a measurement is read by a `DeclaredOrder` alone.
+    files : dict of str to str
+        SHA-256 of every other file.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format_version: Literal[1, 2] = 2
+    dataset: str
+    release_id: str
+    ledger_entry: str
+    request_key: _Sha256
+    site: dict[str, JsonValue]
+    events: tuple[dict[str, JsonValue], ...]
+    tainted: bool
+    requester: str | None
+    code_version: str
+    code_sha256: _Sha256
+    vocabulary: Vocabulary | None = None
+    files: dict[str, _Sha256] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.vocabulary is None) != (self.format_version == 1):
+            raise ValueError("expected a vocabulary from format 2 on")
+        return self
+
+    @property
+    def ref(self) -> ReleaseRef:
+        """Address of the release that was paid for."""
+        return ReleaseRef(dataset=self.dataset, release_id=self.release_id)
+
+
+class DeclaredOrder(BaseModel):
+    """What a person has said about the order of codes in a measurement of format 1.
+
+    Attributes
+    ----------
+    measurement_sha256 : str
+        The measurement.
+    site : dict
+        The site file with the order, as JSON; otherwise that of the measurement.
+    vocabulary : Vocabulary
+        What each code stands for.
+    declared_by : str
+        Id of the person's key.
+    declared_on : date
+        UTC date.
+    revoked_for_order : bool
+        Whether the release was revoked by then: an officer says that it was for its order alone.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format_version: Literal[1] = 1
+    measurement_sha256: _Sha256
+    site: dict[str, JsonValue]
+    vocabulary: Vocabulary
+    declared_by: KeyId
+    declared_on: date
+    revoked_for_order: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """A sealed measurement that was read and verified.
+
+    Attributes
+    ----------
+    record : MeasurementRecord
+        Its record.
+    declared : DeclaredOrder or None
+        What a person has said about the order of its codes, where the record does not.
+    files : dict of str to bytes
+        Its npz files.
+    sha256 : str
+        Digest of the record, which holds the digests of all files.
+    """
+
+    record: MeasurementRecord
+    declared: DeclaredOrder | None = None
+    files: dict[str, bytes]
+    sha256: str
+
+    @property
+    def released(self) -> dict[str, NDArray[Any]]:
+        """Everything the method released or derived: the input of its sampler."""
+        return arrays_of_bytes(self.files[RELEASED_FILE])
+
+    def sealed_values(self, name: str) -> NDArray[np.int64]:
+        """Return the noisy values of a statistic, in grid points; KeyError if there is none."""
+        return arrays_of_bytes(self.files[sealed_file(name)])["values"]
+
+    @property
+    def site(self) -> dict[str, JsonValue]:
+        """The site file, with the order of codes as it was measured or declared."""
+        return self.record.site if self.declared is None else self.declared.site
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """What each code of the arrays stands for.
+
+        Raises
+        ------
+        IntegrityError
+            If neither the record nor a person says so.
+        """
+        if self.record.vocabulary is not None:
+            return self.record.vocabulary
+        if self.declared is not None:
+            return self.declared.vocabulary
+        raise IntegrityError(
+            "ORDER_UNKNOWN",
+            f"expected the order of the label levels beside the measurement of "
+            f"{self.record.release_id}, found none: an earlier program did not keep it; give the "
+            f"site file that declares it (clustmix publish {self.record.release_id} --site "
+            "SITE.yaml --key FILE), which charges nothing",
+        )
+
+
+class MeasurementStore:
+    """Folders ``<root>/<release_id>`` of sealed measurements, mode 0700.
+
+    Parameters
+    ----------
+    root : Path
+        Created on the first use.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def seal(self, record: MeasurementRecord, files: Mapping[str, bytes]) -> str:
+        """Write a measurement that no later call can replace, and force it to the disk.
+
+        Parameters
+        ----------
+        record : MeasurementRecord
+            Its `files` are the digests of `files`.
+        files : mapping of str to bytes
+            npz files of noisy and derived arrays.
+
+        Returns
+        -------
+        str
+            Digest of the measurement, for the ledger.
+
+        Raises
+        ------
+        IntegrityError
+            If the release has a measurement, or a file differs from its digest.
+        """
+        if {name: hashlib.sha256(content).hexdigest() for name, content in files.items()} != dict(
+            record.files
+        ):
+            raise IntegrityError(
+                "MEASUREMENT_MISMATCH", "expected the digests of the files that are sealed"
+            )
+        content = canonical_json(record.model_dump(mode="json"))
+        write_folder(self._root / record.release_id, {**files, RECORD_FILE: content})
+        return hashlib.sha256(content).hexdigest()
+
+    def digest(self, release_id: str) -> str | None:
+        """Return the digest of a measurement that verifies, or None if there is none."""
+        try:
+            return self.open(release_id).sha256
+        except IntegrityError:
+            return None
+
+    def draws(self, release_id: str) -> dict[str, NDArray[np.int64]]:
+        """Return the sealed noisy statistics of a measurement, each by the stem of its file.
+
+        Raises
+        ------
+        IntegrityError
+            As `open`.
+        """
+        record = self.open(release_id).record
+        draws = {}
+        for name in record.files:
+            if name.startswith("sealed-"):
+                [values] = arrays_of_bytes((self._root / release_id / name).read_bytes()).values()
+                draws[name.removeprefix("sealed-").removesuffix(".npz")] = values
+        return draws
+
+    def open(self, release_id: str, *, expected_sha256: str | None = None) -> Measurement:
+        """Read a measurement and check every file.
+
+        Parameters
+        ----------
+        release_id : str
+            The release that was paid for.
+        expected_sha256 : str, optional
+            Digest in the ledger.
+
+        Raises
+        ------
+        IntegrityError
+            If it is missing, damaged, or not the one in the ledger.
+        """
+        folder = self._root / release_id
+        try:
+            content = (folder / RECORD_FILE).read_bytes()
+            record = MeasurementRecord.model_validate_json(content)
+            files = {name: (folder / name).read_bytes() for name in record.files}
+        except (OSError, ValidationError):
+            raise _damaged(release_id, "missing or unreadable") from None
+        sha256 = hashlib.sha256(content).hexdigest()
+        if record.release_id != release_id or sha256 != (expected_sha256 or sha256):
+            raise _damaged(release_id, "not the one in the ledger")
+        for name, data in files.items():
+            if hashlib.sha256(data).hexdigest() != record.files[name]:
+                raise _damaged(release_id, f"changed in file {name}")
+        return Measurement(
+            record=record,
+            declared=self._declared(release_id, sha256) if record.vocabulary is None else None,
+            files=files,
+            sha256=sha256,
+        )
+
+    def declare_order(self, release_id: str, declared: DeclaredOrder) -> None:
+        """Keep what a person says about the order of codes in a measurement of format 1.
+
+        Raises
+        ------
+        IntegrityError
+            If another order was declared before; it is never replaced.
+        """
+        before = self._declared(release_id, declared.measurement_sha256)
+        if before is None:
+            folder = self._root / release_id
+            staged = folder / f".{DECLARED_FILE}.new"
+            staged.unlink(missing_ok=True)  # what a process left that died here
+            write_durably(staged, canonical_json(declared.model_dump(mode="json")))
+            staged.replace(folder / DECLARED_FILE)
+            fsync_directory(folder)
+        elif before.vocabulary != declared.vocabulary:
+            raise IntegrityError(
+                "ORDER_DECLARED",
+                f"expected the order that was declared for {release_id} on {before.declared_on}, "
+                "found another; a second order of the same codes cannot be true as well",
+            )
+
+    def _declared(self, release_id: str, sha256: str) -> DeclaredOrder | None:
+        path = self._root / release_id / DECLARED_FILE
+        if not path.exists():
+            return None
+        try:
+            declared = DeclaredOrder.model_validate_json(path.read_bytes())
+        except (OSError, ValidationError):
+            raise _damaged(release_id, f"unreadable in file {DECLARED_FILE}") from None
+        if declared.measurement_sha256 != sha256:
+            raise _damaged(release_id, f"not the one that file {DECLARED_FILE} is about")
+        return declared
+
+
+def arrays_to_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """Write named arrays as an npz file: no pickles, and the same arrays give the same bytes."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, array in arrays.items():
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
+    return buffer.getvalue()
+
+
+def arrays_of_bytes(content: bytes) -> dict[str, NDArray[Any]]:
+    """Read what `arrays_to_bytes` wrote; content with pickles is refused."""
+    arrays = {}
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        for name in archive.namelist():
+            with archive.open(name) as member:
+                array = np.lib.format.read_array(member, allow_pickle=False)
+            arrays[name.removesuffix(".npy")] = array
+    return arrays
+
+
+def _damaged(release_id: str, what: str) -> IntegrityError:
+    return IntegrityError(
+        "MEASUREMENT_DAMAGED",
+        f"the sealed measurement of {release_id} is {what}; restore it from a backup, or measure "
+        "anew (--new-draw), which is charged again",
+    )

@@ -1,0 +1,110 @@
+"""Bundles that are made and not yet published: what an officer looks at, and a crash finds again.
+
+The files that are published are these files, byte for byte, whoever has approved them meanwhile.
+"""
+
+import hashlib
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from privacy.errors import IntegrityError
+from storage.files.folders import staged, write_durably, write_folder
+from storage.releases.manifest import MANIFEST_FILE, Manifest, parse_manifest
+from storage.releases.signatures import APPROVAL_FILE, Approval, parse_approval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingBundle:
+    """A bundle that waits.
+
+    Attributes
+    ----------
+    files : dict of str to bytes
+        Content of each file but the manifest.
+    manifest : Manifest
+        Its manifest, not signed yet.
+    approval : Approval or None
+        Signature of the officer, once there is one.
+    """
+
+    files: dict[str, bytes]
+    manifest: Manifest
+    approval: Approval | None
+
+
+class PendingBundles:
+    """Folders ``<root>/<release_id>`` of mode 0700.
+
+    Parameters
+    ----------
+    root : Path
+        Created on the first use.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def path(self, release_id: str) -> Path:
+        """Return where the bundle of a release is, or would be."""
+        return self._root / release_id
+
+    def write(self, files: Mapping[str, bytes], manifest: Manifest) -> None:
+        """Keep a bundle until it is published or rejected.
+
+        Raises
+        ------
+        IntegrityError
+            If the release has one.
+        """
+        write_folder(self.path(manifest.release_id), {**files, MANIFEST_FILE: manifest.to_bytes()})
+
+    def approve(self, release_id: str, approval: Approval) -> None:
+        """Put the signature of an officer beside a bundle, to last before the ledger says so."""
+        path = self.path(release_id) / APPROVAL_FILE
+        # An earlier signature that the ledger never took note of counts for nothing.
+        path.unlink(missing_ok=True)
+        write_durably(path, approval.to_bytes())
+
+    def find(self, release_id: str) -> PendingBundle | None:
+        """Return the bundle of a release, or None if there is none.
+
+        Raises
+        ------
+        IntegrityError
+            If it is damaged.
+        """
+        folder = self.path(release_id)
+        if not folder.is_dir():
+            return None
+        try:
+            manifest = parse_manifest((folder / MANIFEST_FILE).read_bytes())
+            files = {name: (folder / name).read_bytes() for name in manifest.files}
+            approval = folder / APPROVAL_FILE
+            signed = parse_approval(approval.read_bytes()) if approval.exists() else None
+        except OSError:
+            raise _damaged(release_id) from None
+        for name, content in files.items():
+            if hashlib.sha256(content).hexdigest() != manifest.files[name].sha256:
+                raise _damaged(release_id)
+        return PendingBundle(files=files, manifest=manifest, approval=signed)
+
+    def release_ids(self) -> frozenset[str]:
+        """Return the releases that have a bundle, or one that is being written."""
+        if not self._root.is_dir():
+            return frozenset()
+        whole = {path.name for path in self._root.iterdir() if not path.name.startswith(".")}
+        return staged(self._root) | whole
+
+    def remove(self, release_id: str) -> None:
+        """Delete a bundle that was published or rejected; nothing if there is none."""
+        shutil.rmtree(self.path(release_id), ignore_errors=True)
+
+
+def _damaged(release_id: str) -> IntegrityError:
+    return IntegrityError(
+        "PENDING_DAMAGED",
+        f"the pending bundle of {release_id} is damaged; reject it, then make another from its "
+        "measurement (clustmix resample)",
+    )

@@ -1,0 +1,211 @@
+"""Which releases were taken back: one signed list in the root of the release store.
+
+A bundle that has left the building cannot be fetched back. The list tells whoever verifies it. It
+only grows, and a reader needs a fresh copy: an old one is signed as well and knows less.
+"""
+
+import os
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from privacy.errors import IntegrityError
+from storage.files.digests import Sha256, open_regular
+from storage.keys.keys import KeyId, PublicKey, SigningKey
+from storage.files.documents import Record, ReleaseId, Text
+from storage.files.refs import check_name
+from storage.releases.store import ReleaseStore, VerifiedBundle
+from storage.releases.signatures import Reason, SignedDocument
+from storage.files.workspace import fsync_directory
+
+REVOKED_FILE = "revoked.json"
+
+
+class Revocation(Record):
+    """A release that was taken back.
+
+    Attributes
+    ----------
+    dataset, release_id : str
+        Its address.
+    ledger_entry : str
+        The charge that paid for its measurement.
+    manifest_sha256 : str
+        Digest of its manifest.
+    reason : str
+        One line of 1 to 200 printable characters, for anybody to read.
+    revoked_by : str
+        Key id of the officer.
+    revoked_on : date
+        UTC date.
+    """
+
+    dataset: str
+    release_id: ReleaseId
+    ledger_entry: Text
+    manifest_sha256: Sha256
+    reason: Reason
+    revoked_by: KeyId
+    revoked_on: date
+
+    @field_validator("dataset")
+    @classmethod
+    def _name(cls, dataset: str) -> str:
+        return check_name(dataset)
+
+
+class RevocationList(SignedDocument):
+    """All revocations of a store, signed by the pipeline, in `REVOKED_FILE`.
+
+    Attributes
+    ----------
+    format_version : int
+        1.
+    revocations : tuple of Revocation
+        In the order in which they were made, each release once.
+    """
+
+    FILE: ClassVar[str] = REVOKED_FILE
+    MAX_BYTES: ClassVar[int] = 16_000_000
+    CODE: ClassVar[str] = "REVOKED_INVALID"
+    REMEDY: ClassVar[str] = "get the list again from the publisher"
+    DOMAIN: ClassVar[bytes] = b"clustmix-revoked-v1\0"
+
+    format_version: Literal[1] = 1
+    revocations: tuple[Revocation, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _once(self) -> Self:
+        if len({revocation.release_id for revocation in self.revocations}) < len(self.revocations):
+            raise ValueError("a release is listed twice")
+        return self
+
+    def require_not_revoked(self, bundle: VerifiedBundle) -> None:
+        """Refuse a bundle that was taken back, or was sampled from a release that was.
+
+        Parameters
+        ----------
+        bundle : VerifiedBundle
+            A bundle that verifies.
+
+        Raises
+        ------
+        IntegrityError
+            ``RELEASE_REVOKED``, with date and reason.
+        """
+        manifest = bundle.manifest
+        own, origin = manifest.release_id, manifest.resampled_from
+        for item in self.revocations:
+            if item.release_id == own or item.manifest_sha256 == bundle.manifest_sha256:
+                whose = f"release {own}"
+            elif item.release_id == origin and manifest.order_declared_by is None:
+                # Also one that was made while its origin was being taken back. One whose order was
+                # declared afterwards is another reading of the measurement, revoked by its own id.
+                whose = f"release {origin}, which {own} was sampled from,"
+            else:
+                continue
+            raise IntegrityError(
+                "RELEASE_REVOKED",
+                f"{whose} was revoked on {item.revoked_on}: {item.reason}; do not use it, and "
+                "delete your copies",
+            )
+
+
+def read_revocations(path: Path, *, trusted: Sequence[PublicKey]) -> RevocationList:
+    """Read a list of revocations and verify its signature.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    trusted : sequence of PublicKey
+        Keys of the pipeline.
+
+    Returns
+    -------
+    RevocationList
+        The list. That it is the newest one cannot be seen from it.
+
+    Raises
+    ------
+    IntegrityError
+        If the file is missing, no regular file, malformed (``REVOKED_INVALID``), or not signed by
+        one of the keys (``SIGNER_UNKNOWN``, ``SIGNATURE_WRONG``).
+    """
+    with os.fdopen(open_regular(path), "rb") as handle:
+        content = handle.read(RevocationList.MAX_BYTES + 1)
+    listed = RevocationList.from_bytes(content)
+    listed.verify(trusted)
+    return listed
+
+
+def list_revocations(
+    store: ReleaseStore,
+    revocations: Sequence[Revocation],
+    *,
+    signer: SigningKey,
+    trusted: Sequence[PublicKey],
+) -> tuple[Revocation, ...]:
+    """Add releases to the list of a store; what is on it stays as it is.
+
+    The list is replaced as a whole and is on the disk when the call returns.
+
+    Parameters
+    ----------
+    store : ReleaseStore
+        The store.
+    revocations : sequence of Revocation
+        To be added, unless the release is on the list.
+    signer : SigningKey
+        Key of the pipeline.
+    trusted : sequence of PublicKey
+        Keys that may have signed the list so far.
+
+    Returns
+    -------
+    tuple of Revocation
+        Those that were added now.
+
+    Raises
+    ------
+    IntegrityError
+        If the list that is there does not verify; nothing is written then.
+    """
+    path = store.root / REVOKED_FILE
+    with store.locked():
+        known: tuple[Revocation, ...] = ()
+        if os.path.lexists(path):
+            known = read_revocations(path, trusted=trusted).revocations
+        all_of_them = {item.release_id: item for item in known}
+        for item in revocations:
+            all_of_them.setdefault(item.release_id, item)
+        added = tuple(all_of_them.values())[len(known) :]
+        if added:
+            content = RevocationList.signed(signer, revocations=(*known, *added)).to_bytes()
+            # What could not be read again is not written.
+            RevocationList.from_bytes(content)
+            _replace(path, content)
+    return added
+
+
+def list_beside(bundle: Path) -> Path | None:
+    """Return the list in the store that a bundle lies in, two folders above it, or None."""
+    path = bundle.resolve().parent.parent / REVOKED_FILE
+    return path if os.path.lexists(path) else None
+
+
+def _replace(path: Path, content: bytes) -> None:
+    staged = path.with_name(f".{path.name}.new")
+    # What a process left that died here; the lock of the store keeps others away.
+    staged.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(staged, flags, 0o600), "wb") as handle:
+        handle.write(content)
+        handle.flush()
+        os.fchmod(handle.fileno(), 0o644)
+        os.fsync(handle.fileno())
+    staged.replace(path)
+    fsync_directory(path.parent)

@@ -1,0 +1,404 @@
+"""What is signed: the manifest by the pipeline, and the approval of a release by an officer.
+
+Each document is a canonical JSON file of its own beside the manifest. The signature covers all its
+other fields, behind a text that says what is signed, so that a signature of one kind can never be
+passed off as one of the other.
+"""
+
+import base64
+import binascii
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import AfterValidator, StringConstraints, field_validator
+
+from privacy.errors import ConfigurationError, IntegrityError
+from storage.files.digests import FileDigest, Sha256, digest_of
+from storage.files.documents import Document, Record, ReleaseId, Text, canonical_json
+from storage.keys.keys import KeyId, PublicKey, SigningKey
+from storage.releases.manifest import Manifest
+
+SIGNATURE_FILE = "signature.json"
+APPROVAL_FILE = "approval.json"
+MAX_REASON_CHARACTERS = 200
+
+_Base64 = Annotated[str, StringConstraints(pattern="^[A-Za-z0-9+/]{86}==$")]
+
+
+class SignedDocument(Document):
+    """A document with a signature over its other fields.
+
+    Attributes
+    ----------
+    key_id : str
+        Id of the key that signed.
+    signature : str
+        Ed25519 signature, 64 bytes in base64.
+    """
+
+    DOMAIN: ClassVar[bytes]
+    """What is signed, in front of every message, ended by a zero byte."""
+
+    key_id: KeyId
+    signature: _Base64
+
+    @field_validator("signature")
+    @classmethod
+    def _one_form(cls, signature: str) -> str:
+        # The last digit holds four bits that base64 ignores.
+        try:
+            if base64.b64encode(base64.b64decode(signature)).decode("ascii") == signature:
+                return signature
+        except binascii.Error:
+            pass
+        raise ValueError("expected 64 bytes in base64")
+
+    @property
+    def message(self) -> bytes:
+        """The bytes that are signed: `DOMAIN`, then canonical JSON without the signature."""
+        return self.DOMAIN + canonical_json(self.model_dump(mode="json", exclude={"signature"}))
+
+    def verify(self, trusted: Sequence[PublicKey]) -> PublicKey:
+        """Verify the signature.
+
+        Parameters
+        ----------
+        trusted : sequence of PublicKey
+            Keys that may sign.
+
+        Returns
+        -------
+        PublicKey
+            The one that signed.
+
+        Raises
+        ------
+        IntegrityError
+            ``SIGNER_UNKNOWN`` if the key is none of `trusted`, ``SIGNATURE_WRONG`` if the
+            signature is not one of its key over this document.
+        """
+        candidates = [key for key in trusted if key.key_id == self.key_id]
+        if not candidates:
+            known = ", ".join(key.key_id for key in trusted) or "none"
+            raise IntegrityError(
+                "SIGNER_UNKNOWN",
+                f"file {self.FILE} is signed by key {self.key_id}, expected one of {known}; ask "
+                "the publisher for the public key by a way that you trust",
+            )
+        for key in candidates:
+            if key.verifies(base64.b64decode(self.signature), self.message):
+                return key
+        raise IntegrityError(
+            "SIGNATURE_WRONG",
+            f"file {self.FILE}: the signature of key {self.key_id} does not verify, the file was "
+            f"changed after it was signed; {self.REMEDY}",
+        )
+
+    @classmethod
+    def signed(cls, key: SigningKey, **fields: Any) -> Self:
+        """Return the document with these fields, signed.
+
+        Parameters
+        ----------
+        key : SigningKey
+            Who signs.
+        **fields
+            All fields but `key_id` and `signature`.
+        """
+        unsigned = cls(key_id=key.key_id, signature=_UNSIGNED, **fields)
+        signature = base64.b64encode(key.sign(unsigned.message)).decode("ascii")
+        return unsigned.model_copy(update={"signature": signature})
+
+
+_UNSIGNED = "A" * 86 + "=="
+"""Signature of zeros, which stands where one is about to be put."""
+
+
+class Signature(SignedDocument):
+    """Signature of a manifest by the pipeline, in `SIGNATURE_FILE`.
+
+    Attributes
+    ----------
+    format_version : int
+        1.
+    manifest : FileDigest
+        Digest of the manifest file, which holds the digests of all others.
+    """
+
+    FILE: ClassVar[str] = SIGNATURE_FILE
+    MAX_BYTES: ClassVar[int] = 4_000
+    CODE: ClassVar[str] = "SIGNATURE_INVALID"
+    DOMAIN: ClassVar[bytes] = b"clustmix-manifest-v1\0"
+
+    format_version: Literal[1] = 1
+    manifest: FileDigest
+
+
+def is_reason(text: str) -> bool:
+    """Return whether a text is one line of 1 to 200 printable characters, no blank at its ends."""
+    return 0 < len(text) <= MAX_REASON_CHARACTERS and text.isprintable() and text == text.strip()
+
+
+def require_reason(text: str) -> None:
+    """Refuse a reason that is not one line of 1 to 200 printable characters.
+
+    Raises
+    ------
+    ConfigurationError
+        ``REASON_INVALID``.
+    """
+    if not is_reason(text):
+        raise ConfigurationError(
+            "REASON_INVALID",
+            f"expected a reason of 1 to {MAX_REASON_CHARACTERS} printable characters on one "
+            "line, found something else; write why, for anybody to read",
+        )
+
+
+def _one_line(text: str) -> str:
+    if not is_reason(text):
+        raise ValueError("expected one line of 1 to 200 printable characters")
+    return text
+
+
+Reason = Annotated[str, AfterValidator(_one_line)]
+"""Text for which `is_reason` holds."""
+
+
+class ApprovalStatement(Record):
+    """What an officer decided about a release, published with it.
+
+    Attributes
+    ----------
+    ledger_entry : str
+        The charge.
+    release_id : str
+        The release that the officer looked at.
+    measurement_sha256 : str
+        Digest of the sealed measurement that it was made from.
+    guarantee : str
+        The guarantee in plain words, as it stands in the manifest.
+    requester : str
+        Key id of the person who asked for the release.
+    decision : str
+        ``approve`` or ``reject``.
+    reason : str
+        One line of 1 to 200 printable characters, for anybody to read.
+    decided_on : date
+        UTC date.
+    """
+
+    ledger_entry: Text
+    release_id: ReleaseId
+    measurement_sha256: Sha256
+    guarantee: Text
+    requester: KeyId
+    decision: Literal["approve", "reject"]
+    reason: Reason
+    decided_on: date
+
+    @classmethod
+    def of(cls, manifest: Manifest, *, decision: Literal["approve", "reject"], reason: str) -> Self:
+        """Return the statement about a release that waits, decided today.
+
+        Parameters
+        ----------
+        manifest : Manifest
+            Its manifest, which names a requester.
+        decision : str
+            ``approve`` or ``reject``.
+        reason : str
+            One line of 1 to 200 printable characters; it is published.
+
+        Raises
+        ------
+        ConfigurationError
+            If the reason is not such a line, or the manifest needs no approval.
+        """
+        require_reason(reason)
+        if not manifest.needs_approval or manifest.requester is None:
+            raise ConfigurationError(
+                "APPROVAL_UNEXPECTED",
+                f"release {manifest.ref} needs no approval; it is published as it is",
+            )
+        return cls(
+            ledger_entry=manifest.ledger_entry,
+            release_id=manifest.release_id,
+            measurement_sha256=manifest.measurement_sha256,
+            guarantee=manifest.guarantee,
+            requester=manifest.requester,
+            decision=decision,
+            reason=reason,
+            decided_on=datetime.now(UTC).date(),
+        )
+
+
+class Approval(SignedDocument):
+    """A decision signed by an officer, in `APPROVAL_FILE`.
+
+    Attributes
+    ----------
+    format_version : int
+        1.
+    statement : ApprovalStatement
+        What was decided.
+    """
+
+    FILE: ClassVar[str] = APPROVAL_FILE
+    MAX_BYTES: ClassVar[int] = 100_000
+    CODE: ClassVar[str] = "APPROVAL_INVALID"
+    DOMAIN: ClassVar[bytes] = b"clustmix-approval-v1\0"
+
+    format_version: Literal[1] = 1
+    statement: ApprovalStatement
+
+
+def sign_manifest(content: bytes, signer: SigningKey) -> Signature:
+    """Sign a manifest.
+
+    Parameters
+    ----------
+    content : bytes
+        Content of the manifest file.
+    signer : SigningKey
+        Key of the pipeline.
+
+    Returns
+    -------
+    Signature
+        To be stored as `SIGNATURE_FILE` beside the manifest.
+    """
+    return Signature.signed(signer, manifest=digest_of(content))
+
+
+def parse_signature(content: bytes) -> Signature:
+    """Read a signature file strictly; it is not verified yet.
+
+    Raises
+    ------
+    IntegrityError
+        If the content is not canonical JSON or a field is unknown, missing or out of range.
+    """
+    return Signature.from_bytes(content)
+
+
+def sign_approval(statement: ApprovalStatement, officer: SigningKey) -> Approval:
+    """Sign a decision.
+
+    Parameters
+    ----------
+    statement : ApprovalStatement
+        What was decided.
+    officer : SigningKey
+        Key of the person who decided, not of the one who asked.
+
+    Returns
+    -------
+    Approval
+        To be stored as `APPROVAL_FILE` beside the manifest.
+
+    Raises
+    ------
+    ConfigurationError
+        If the key is that of the requester.
+    """
+    if officer.key_id == statement.requester:
+        raise ConfigurationError(
+            "APPROVER_IS_REQUESTER",
+            f"expected the key of another person than the one who asked, found {officer.key_id} "
+            "for both; let an officer decide",
+        )
+    return Approval.signed(officer, statement=statement)
+
+
+def parse_approval(content: bytes) -> Approval:
+    """Read an approval file strictly; it is not verified yet.
+
+    Raises
+    ------
+    IntegrityError
+        If the content is not canonical JSON or a field is unknown, missing or out of range.
+    """
+    return Approval.from_bytes(content)
+
+
+def require_approval(
+    approval: Approval, manifest: Manifest, *, signer: PublicKey, officers: Sequence[PublicKey]
+) -> PublicKey:
+    """Check that a decision about this release is an approval by somebody who may give it.
+
+    Parameters, result and errors are those of `require_decision`.
+
+    Raises
+    ------
+    IntegrityError
+        Also if the decision is a rejection.
+    """
+    officer = require_decision(approval, manifest, signer=signer, officers=officers)
+    if approval.statement.decision != "approve":
+        raise IntegrityError(
+            "APPROVAL_REJECTED",
+            f"file {APPROVAL_FILE} rejects the release; do not use it and ask who published it",
+        )
+    return officer
+
+
+def require_decision(
+    approval: Approval, manifest: Manifest, *, signer: PublicKey, officers: Sequence[PublicKey]
+) -> PublicKey:
+    """Check that a decision is one about this release, by somebody who may decide.
+
+    Parameters
+    ----------
+    approval : Approval
+        The approval beside the manifest.
+    manifest : Manifest
+        Manifest of the release, or of one made from the same measurement by resampling: that one
+        is covered by the approval of the release that it names.
+    signer : PublicKey
+        Key of the pipeline.
+    officers : sequence of PublicKey
+        Keys that may approve.
+
+    Returns
+    -------
+    PublicKey
+        Key of the officer.
+
+    Raises
+    ------
+    IntegrityError
+        If the signature is wrong or of an unknown key; if the decision is about another charge,
+        release, measurement, guarantee or requester; if the officer is the requester or the
+        pipeline.
+    """
+    officer = approval.verify(officers)
+    statement = approval.statement
+    if officer.key_id == manifest.requester:
+        raise IntegrityError(
+            "APPROVER_IS_REQUESTER",
+            f"file {APPROVAL_FILE} is signed by key {officer.key_id}, which asked for the "
+            "release; expected another person to approve it",
+        )
+    if officer.key_id == signer.key_id:
+        raise IntegrityError(
+            "APPROVER_IS_PIPELINE",
+            f"file {APPROVAL_FILE} is signed by key {officer.key_id}, which signed the manifest; "
+            "expected a person to approve it",
+        )
+    approved = {
+        "ledger_entry": manifest.ledger_entry,
+        "release_id": manifest.resampled_from or manifest.release_id,
+        "measurement_sha256": manifest.measurement_sha256,
+        "guarantee": manifest.guarantee,
+        "requester": manifest.requester,
+    }
+    for name, value in approved.items():
+        if getattr(statement, name) != value:
+            raise IntegrityError(
+                "APPROVAL_MISMATCH",
+                f"file {APPROVAL_FILE}: expected the {name} of the manifest, found another: the "
+                "approval is not one of this release; do not rely on it",
+            )
+    return officer

@@ -1,0 +1,91 @@
+"""Columns that are declared together: the pixels of images, the items of sets."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Annotated, Self
+
+from pydantic import Field, StrictInt, model_validator
+
+from storage.schema.columns import CategoricalColumn, Declaration, NumericColumn
+
+MAX_SIDE = 64
+"""Most rows and most columns of pixels of an image."""
+
+_BRIGHTEST = 255
+_Side = Annotated[StrictInt, Field(ge=1, le=MAX_SIDE)]
+
+
+class ImageColumns(Declaration):
+    """Gray images, one column of whole numbers from 0 (background) to 255 for each pixel.
+
+    The columns are ``pixel_00_00``, ``pixel_00_01`` and so on: row, then column, from the top left.
+    A released pixel is one of the gray levels, which are spread evenly from 0 to 255.
+
+    Parameters
+    ----------
+    height, width
+        Pixels of an image.
+    gray_levels
+        Gray levels that are told apart, 2 to 256: by equal parts of the range from 0 to 255.
+    threshold
+        With two gray levels: the smallest value of a pixel that is white. A public number, such
+        as 128, and no function of the images.
+    """
+
+    height: _Side
+    width: _Side
+    gray_levels: Annotated[StrictInt, Field(ge=2, le=256)] = 256
+    threshold: Annotated[StrictInt, Field(ge=1, le=255)] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.threshold is not None and self.gray_levels != 2:
+            raise ValueError("expected a threshold only with gray_levels: 2")
+        return self
+
+    @property
+    def columns(self) -> tuple[NumericColumn, ...]:
+        """One column for each pixel."""
+        return _pixel_columns(self)
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """Released value of each code, from 0 to 255; each lies in the bin of its code."""
+        return tuple(
+            code * _BRIGHTEST // (self.gray_levels - 1) for code in range(self.gray_levels)
+        )
+
+
+def pixel_name(row: int, column: int) -> str:
+    """Return the name of the column of a pixel."""
+    return f"pixel_{row:02d}_{column:02d}"
+
+
+def item_columns(names: tuple[str, ...]) -> tuple[CategoricalColumn, ...]:
+    """Return a column with the levels 0 and 1 for each item; true and false are read as well."""
+    return tuple(
+        CategoricalColumn(
+            kind="categorical",
+            name=name,
+            levels=("0", "1"),
+            groups={"0": ("False", "false"), "1": ("True", "true")},
+        )
+        for name in names
+    )
+
+
+# A schema is read again by every gate and every worker, and its columns are the same.
+@lru_cache(maxsize=8)
+def _pixel_columns(image: ImageColumns) -> tuple[NumericColumn, ...]:
+    bins: int | tuple[float, ...] = image.gray_levels
+    if image.threshold is not None:
+        bins = (0.0, float(image.threshold), _BRIGHTEST + 1.0)
+    first = NumericColumn(
+        kind="integer", name=pixel_name(0, 0), lower=0, upper=_BRIGHTEST, bins=bins
+    )
+    return tuple(
+        first.model_copy(update={"name": pixel_name(row, column)})
+        for row in range(image.height)
+        for column in range(image.width)
+    )

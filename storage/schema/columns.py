@@ -1,0 +1,264 @@
+"""Declared columns: names, bounds, bins, levels, and the text that raw values are compared as.
+
+See `storage.schema.table`, of which these are parts.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+MAX_CODES = 4096
+MAX_DECIMALS = 6
+
+# A level such as "+" or "-ve" is common; a formula calls a function or another program.
+_FORMULA = re.compile(r"[=@]|[+-].*[(|!]")
+
+
+def raw_text(value: object) -> str:
+    """Write a raw value as the text that codes and levels are compared with.
+
+    Text loses its outer blanks, and a whole number has one form however it was stored
+    (``3``, ``3.0`` and ``"3"`` are all ``"3"``).
+    """
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, bool) and hasattr(value, "__float__"):
+        number = float(value)
+        if math.isfinite(number) and number.is_integer() and abs(number) < 2**53:
+            return str(int(number))
+    return str(value)
+
+
+def number_of(text: str) -> float | None:
+    """Return the finite number that a text spells, or None."""
+    if "_" in text:
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _declared_text(value: object) -> str:
+    # YAML 1.1 reads an unquoted No or Yes as a boolean: silently turning it into 0 or "False"
+    # would make a level that no record has.
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError('expected text or a number; write No, Yes, On, Off in quotes, as "No"')
+    return raw_text(value)
+
+
+def _printable(text: str) -> str:
+    # What is released is read in terminals, browsers and spreadsheets: no control character, no
+    # mark that turns the direction of text, no half of a character.
+    if not text.isprintable():
+        raise ValueError("expected one line of text with printable characters")
+    return text
+
+
+def _no_formula(text: str) -> str:
+    if number_of(text) is None and _FORMULA.match(text):
+        raise ValueError(
+            "expected text that no spreadsheet runs as a formula; put a letter before it"
+        )
+    return text
+
+
+PrintableText = Annotated[str, AfterValidator(_printable)]
+"""One line of text that may be shown anywhere."""
+
+_Released = Annotated[PrintableText, AfterValidator(_no_formula)]
+
+Name = Annotated[_Released, Field(min_length=1, max_length=128)]
+RawValue = Annotated[str, BeforeValidator(_declared_text)]
+Level = Annotated[_Released, BeforeValidator(_declared_text), Field(min_length=1, max_length=200)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Declaration(BaseModel):
+    """A part of a schema: no unknown key, no change after it was made."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Column(Declaration):
+    name: Name
+    missing: tuple[RawValue, ...] = ()
+    nullable: bool = False
+
+    @property
+    def has_missing(self) -> bool:
+        """Whether the column has a missing code (it is then the last of its codes)."""
+        return self.nullable or bool(self.missing)
+
+
+class NumericColumn(_Column):
+    """A numeric column with public bounds and public bins.
+
+    Parameters
+    ----------
+    kind
+        ``"integer"`` or ``"real"``.
+    lower, upper
+        Public bounds, both included. A value outside is clipped.
+    bins
+        Either a number of bins of equal width, or the edges from ``lower`` to ``upper``. Bins
+        are half open, ``[edge, next edge)``; the last one includes ``upper``. The edges of an
+        integer column may also end at ``upper + 1``, so that the last bin can hold one value.
+    decimals
+        Decimals that a released value has; 0 for integers. Bounds and edges lie on this grid.
+    missing
+        Raw codes that mean "missing", such as ``?`` or ``-1``; a number among them lies outside
+        the bounds.
+    nullable
+        Whether an empty cell is allowed and means "missing".
+    """
+
+    kind: Literal["integer", "real"]
+    lower: Finite
+    upper: Finite
+    bins: Annotated[int, Field(ge=1, lt=MAX_CODES)] | tuple[Finite, ...]
+    decimals: Annotated[int, Field(ge=0, le=MAX_DECIMALS)] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.lower >= self.upper:
+            raise ValueError("expected lower below upper")
+        if self.kind == "integer" and self.decimals not in (None, 0):
+            raise ValueError("expected no decimals for an integer column; use kind: real")
+        if max(abs(self.lower), abs(self.upper)) * 10**self.grid_decimals >= 2**53:
+            raise ValueError("expected bounds below 2^53 on the grid of the declared decimals")
+        edges = (self.lower, self.upper) if isinstance(self.bins, int) else self.bins
+        if any(round(value, self.grid_decimals) != value for value in (*edges, self.lower)):
+            raise ValueError(
+                f"expected bounds and edges with at most {self.grid_decimals} decimals"
+            )
+        if not isinstance(self.bins, int):
+            last = (self.upper, self.upper + 1) if self.kind == "integer" else (self.upper,)
+            if len(edges) < 2 or edges[0] != self.lower or edges[-1] not in last:
+                raise ValueError("expected the edges of bins to run from lower to upper")
+        starts = self.bin_starts if isinstance(self.bins, int) else edges
+        if any(a >= b for a, b in pairwise(starts)):
+            raise ValueError(
+                "expected bins that each hold at least one value; declare fewer bins, "
+                "or more decimals, and edges in increasing order"
+            )
+        if self.n_codes > MAX_CODES:
+            raise ValueError(f"expected at most {MAX_CODES} codes")
+        if any(self.lower <= number <= self.upper for number in self.missing_numbers):
+            raise ValueError("expected missing codes outside lower and upper")
+        return self
+
+    @property
+    def grid_decimals(self) -> int:
+        """Decimals of a released value."""
+        if self.kind == "integer":
+            return 0
+        return 2 if self.decimals is None else self.decimals
+
+    @property
+    def bin_starts(self) -> tuple[float, ...]:
+        """Lower end of each bin, increasing; the last bin ends at ``upper``, included."""
+        if not isinstance(self.bins, int):
+            return self.bins[:-1]
+        # On the grid there are upper - lower + 1 step values to share out, so that integers
+        # fall into groups as equal as can be.
+        scale = 10**self.grid_decimals
+        first, last = round(self.lower * scale), round(self.upper * scale)
+        n_values = last - first + 1
+        return tuple((first + k * n_values // self.bins) / scale for k in range(self.bins))
+
+    @property
+    def missing_numbers(self) -> tuple[float, ...]:
+        """The missing codes that are numbers."""
+        numbers = (number_of(code) for code in self.missing)
+        return tuple(number for number in numbers if number is not None)
+
+    @property
+    def n_bins(self) -> int:
+        """Number of bins."""
+        return self.bins if isinstance(self.bins, int) else len(self.bins) - 1
+
+    @property
+    def n_codes(self) -> int:
+        """Number of codes: bins, plus one where the column has a missing code."""
+        return self.n_bins + self.has_missing
+
+
+class CategoricalColumn(_Column):
+    """A categorical column with public levels.
+
+    A raw value is looked up in this order: missing codes, a level's own name, ``groups``,
+    ``prefixes``, ``numeric_ranges``, ``other``. What none of them knows is refused.
+
+    Parameters
+    ----------
+    levels
+        The levels of the released column.
+    other
+        The level that takes every value which is not declared; None to refuse such values.
+    groups
+        Raw values that belong to a level, by level.
+    prefixes
+        Beginnings of raw values that belong to a level, by level.
+    numeric_ranges
+        Half-open ranges ``[lower, upper)`` of raw values that are numbers, by level.
+    missing
+        Raw codes that mean "missing".
+    nullable
+        Whether an empty cell is allowed and means "missing".
+    """
+
+    kind: Literal["categorical"]
+    levels: Annotated[tuple[Level, ...], Field(min_length=1, max_length=MAX_CODES - 1)]
+    other: Level | None = None
+    groups: dict[Level, tuple[RawValue, ...]] = {}
+    prefixes: dict[Level, tuple[RawValue, ...]] = {}
+    numeric_ranges: dict[Level, tuple[tuple[Finite, Finite], ...]] = {}
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        named = {*self.groups, *self.prefixes, *self.numeric_ranges}
+        if self.other is not None:
+            named.add(self.other)
+        if not named <= set(self.levels):
+            raise ValueError("expected other, groups, prefixes, numeric_ranges to name levels")
+        raw = [value for values in self.groups.values() for value in values]
+        refuse_duplicates((*self.levels, *raw, *self.missing))
+        starts = sorted(text for texts in self.prefixes.values() for text in texts)
+        if "" in starts or any(b.startswith(a) for a, b in pairwise(starts)):
+            raise ValueError("expected prefixes of which none begins another")
+        ranges = sorted(pair for pairs in self.numeric_ranges.values() for pair in pairs)
+        if any(lower >= upper for lower, upper in ranges) or any(
+            a[1] > b[0] for a, b in pairwise(ranges)
+        ):
+            raise ValueError("expected numeric_ranges [lower, upper) that do not overlap")
+        return self
+
+    @property
+    def n_codes(self) -> int:
+        """Number of codes: levels, plus one where the column has a missing code."""
+        return len(self.levels) + self.has_missing
+
+
+Column = Annotated[NumericColumn | CategoricalColumn, Field(discriminator="kind")]
+
+
+def refuse_duplicates(values: Sequence[str]) -> None:
+    """Raise if a text occurs twice.
+
+    Raises
+    ------
+    ValueError
+        If one does.
+    """
+    if len(set(values)) != len(values):
+        raise ValueError("expected each level, raw value and missing code once")

@@ -1,0 +1,258 @@
+"""The public schema of one table: declared columns, bounds, bins, levels and the label.
+
+Everything in a schema comes from public knowledge (a codebook, a data dictionary, a clinical
+range) and is written down before a record is read. Nothing here is ever inferred from rows, so
+whatever is derived from a schema alone costs no privacy budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Annotated, Any, Self
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
+
+from privacy.errors import InputError
+from storage.schema.column_blocks import ImageColumns, item_columns
+from storage.schema.columns import (
+    MAX_CODES,
+    CategoricalColumn,
+    Column,
+    Declaration,
+    Finite,
+    Level,
+    Name,
+    NumericColumn,
+    PrintableText,
+    RawValue,
+    number_of,
+    raw_text,
+    refuse_duplicates,
+)
+
+__all__ = [
+    "MAX_CODES",
+    "Buckets",
+    "CategoricalColumn",
+    "Column",
+    "ImageColumns",
+    "Label",
+    "NumericColumn",
+    "PrintableText",
+    "TableSchema",
+    "number_of",
+    "raw_text",
+]
+
+
+MAX_LISTED_NAMES = 20
+"""Column names that a message lists."""
+
+
+def _of_entries(value: object) -> object:
+    """Read ``[{name: ..., values: ...}, ...]`` as a mapping in that order."""
+    if not isinstance(value, list | tuple):
+        return value
+    if any(not isinstance(entry, dict) or set(entry) != {"name", "values"} for entry in value):
+        raise ValueError("expected a list of entries with the keys name and values")
+    if len({raw_text(entry["name"]) for entry in value}) != len(value):
+        raise ValueError("expected each level once")
+    return {entry["name"]: entry["values"] for entry in value}
+
+
+def _as_entries(levels: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{"name": name, "values": values} for name, values in levels.items()]
+
+
+# The order of label levels is the order of their codes. It is written as a list, because JSON with
+# sorted keys, and most who read and write it, lose the order of a mapping. What a person writes as
+# a mapping is read in the order of the lines.
+_Levels = Annotated[
+    dict[Level, tuple[RawValue, ...]],
+    BeforeValidator(_of_entries),
+    PlainSerializer(_as_entries),
+]
+
+
+class Buckets(Declaration):
+    """Label levels cut out of a number: ``levels[i]`` holds ``edges[i-1] <= value < edges[i]``.
+
+    Parameters
+    ----------
+    edges
+        Inner edges, increasing; the first bucket has no lower end and the last no upper end.
+    levels
+        Names of the buckets, one more than edges.
+    """
+
+    edges: Annotated[tuple[Finite, ...], Field(min_length=1)]
+    levels: tuple[Level, ...]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if any(a >= b for a, b in pairwise(self.edges)):
+            raise ValueError("expected edges in increasing order")
+        if len(self.levels) != len(self.edges) + 1:
+            raise ValueError("expected one level more than edges")
+        if any(number_of(level) is not None for level in self.levels):
+            raise ValueError("expected names of buckets that are not numbers")
+        return self
+
+
+class Label(Declaration):
+    """The column that a model trained on the release is to predict.
+
+    Parameters
+    ----------
+    name
+        Column name.
+    levels
+        Raw values by level, in the order of their codes: a list of ``{name, values}``. A level's
+        own name also stands for itself.
+    buckets
+        Levels cut out of a numeric label; instead of ``levels``.
+    positive
+        The level that a two-level label counts as positive, if any.
+    missing
+        Raw codes that mean "no label". Such rows are left out, a rule on that row alone.
+    nullable
+        Whether an empty cell is allowed and means "no label".
+    """
+
+    name: Name
+    levels: _Levels | None = None
+    buckets: Buckets | None = None
+    positive: Level | None = None
+    missing: tuple[RawValue, ...] = ()
+    nullable: bool = False
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.levels is None) == (self.buckets is None):
+            raise ValueError("expected exactly one of levels and buckets")
+        if len(self.level_names) < 2:
+            raise ValueError("expected two or more label levels")
+        raw = [
+            value
+            for level, values in (self.levels or {}).items()
+            for value in values
+            if value != level
+        ]
+        refuse_duplicates((*self.level_names, *raw, *self.missing))
+        if self.positive is not None and self.positive not in self.level_names:
+            raise ValueError("expected positive to name a label level")
+        return self
+
+    @property
+    def level_names(self) -> tuple[str, ...]:
+        """Names of the label levels, in the order of their codes."""
+        return tuple(self.levels or ()) if self.buckets is None else self.buckets.levels
+
+
+class TableSchema(Declaration):
+    """Everything that is declared about one table: `columns`, or `image`, or `items`, and a label.
+
+    Parameters
+    ----------
+    columns
+        The feature columns, in the order of the release. The column that names the patient is
+        not among them: it is never released.
+    image
+        Pixels of images as the feature columns, instead of ``columns``.
+    items
+        Names of columns of 0 and 1, which say whether the record has an item: the feature
+        columns, instead of ``columns``.
+    label
+        The label column.
+    ignore
+        Columns that the source has and that are not used.
+
+    Notes
+    -----
+    ``columns`` always holds the feature columns. What was declared as ``image`` or ``items`` is
+    written as that again, so that a schema has one form, and a short one.
+    """
+
+    columns: Annotated[tuple[Column, ...], Field(min_length=1)] = ()
+    image: ImageColumns | None = Field(default=None, exclude_if=lambda image: image is None)
+    items: Annotated[tuple[Name, ...], Field(min_length=1, max_length=MAX_CODES)] | None = Field(
+        default=None, exclude_if=lambda items: items is None
+    )
+    label: Label
+    ignore: tuple[Name, ...] = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if sum(bool(part) for part in (self.columns, self.image, self.items)) != 1:
+            raise ValueError("expected exactly one of columns, image and items")
+        if self.image is not None:
+            object.__setattr__(self, "columns", self.image.columns)
+        if self.items is not None:
+            object.__setattr__(self, "columns", item_columns(self.items))
+        names = [*self.column_names, self.label.name, *self.ignore]
+        if len(set(names)) != len(names):
+            raise ValueError("expected each column once in columns, label and ignore")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _as_declared(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = write(self)
+        if self.image is not None or self.items is not None:
+            written.pop("columns", None)
+        return written
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Names of the feature columns."""
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def released_columns(self) -> tuple[str, ...]:
+        """Names of the columns of a release: the features, then the label."""
+        return (*self.column_names, self.label.name)
+
+    def check_header(self, header: Sequence[str], *, also: Iterable[str] = ()) -> None:
+        """Compare the column names of a source with the declared ones.
+
+        Parameters
+        ----------
+        header
+            Column names of the source. No record is looked at.
+        also
+            Declared columns that are outside the schema, such as the patient column.
+
+        Raises
+        ------
+        InputError
+            If a declared column is absent, or a column of the source is not declared.
+        """
+        declared = {*self.released_columns, *self.ignore, *also}
+        absent = [name for name in sorted(declared) if name not in header]
+        unknown = [name for name in header if name not in declared]
+        if absent:
+            raise InputError(
+                "HEADER_MISMATCH",
+                f"expected the declared columns, found none named {_listed(absent)}; "
+                "check the delimiter and the names in the schema",
+            )
+        if unknown:
+            raise InputError(
+                "HEADER_MISMATCH",
+                f"expected declared columns only, found {_listed(unknown)}; "
+                "declare them in the schema or list them under ignore",
+            )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Write names as a list, shortened where there are many, such as those of pixels."""
+    shown = ", ".join(names[:MAX_LISTED_NAMES])
+    more = len(names) - MAX_LISTED_NAMES
+    return f"{shown} and {more} more" if more > 0 else shown

@@ -1,0 +1,114 @@
+"""The vocabulary of a sealed measurement: which code of its arrays stands for what.
+
+Arrays hold codes. A code means something by its place in an ordered list of names alone, so the
+measurement keeps those lists itself. What decodes it is held against them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby, zip_longest
+from typing import Annotated
+
+from pydantic import Field
+
+from privacy.errors import IntegrityError
+from storage.files.documents import Record
+from storage.schema.columns import CategoricalColumn, NumericColumn
+from storage.schema.table import Column, TableSchema
+
+MISSING_CODE = "(missing)"
+"""Name of the code of a missing cell, always the last one of its column."""
+
+
+class CodedColumns(Record):
+    """Consecutive columns whose codes have the same names, such as the pixels of an image.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The columns, in the order of the arrays.
+    codes : tuple of str
+        Name of each code: code 0 first. A level, or the bin ``[lower, upper)``.
+    """
+
+    names: Annotated[tuple[str, ...], Field(min_length=1)]
+    codes: Annotated[tuple[str, ...], Field(min_length=1)]
+
+
+class Vocabulary(Record):
+    """The ordered names of all codes of a table.
+
+    Attributes
+    ----------
+    columns : tuple of CodedColumns
+        The feature columns, in the order of the arrays.
+    label : CodedColumns
+        The label, one column.
+    """
+
+    columns: tuple[CodedColumns, ...]
+    label: CodedColumns
+
+    @classmethod
+    def of(cls, schema: TableSchema) -> Vocabulary:
+        """Return the vocabulary that a schema gives to its codes.
+
+        Examples
+        --------
+        >>> from storage.schema.table import TableSchema
+        >>> schema = TableSchema.model_validate({
+        ...     "columns": [{"name": "age", "kind": "integer", "lower": 0, "upper": 99, "bins": 2}],
+        ...     "label": {"name": "died", "levels": [{"name": "yes", "values": ["1"]},
+        ...                                          {"name": "no", "values": ["0"]}]},
+        ... })
+        >>> vocabulary = Vocabulary.of(schema)
+        >>> vocabulary.columns[0].codes, vocabulary.label.codes
+        (('[0, 50)', '[50, 99]'), ('yes', 'no'))
+        """
+        return cls(
+            # Pixels are hundreds of columns of one kind: their codes are written once.
+            columns=tuple(
+                CodedColumns(names=tuple(column.name for column in columns), codes=codes)
+                for codes, columns in groupby(schema.columns, key=_codes_of)
+            ),
+            label=CodedColumns(names=(schema.label.name,), codes=schema.label.level_names),
+        )
+
+    def require(self, schema: TableSchema) -> None:
+        """Refuse a schema that gives another meaning to a code.
+
+        Raises
+        ------
+        IntegrityError
+            Naming the column.
+        """
+        others = Vocabulary.of(schema)._by_column()
+        for mine, theirs in zip_longest(self._by_column(), others, fillvalue=("no column", ())):
+            if mine != theirs:
+                _refuse(mine[0], theirs[0])
+
+    def _by_column(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        for coded in (*self.columns, self.label):
+            for name in coded.names:
+                yield name, coded.codes
+
+
+def _refuse(mine: str, theirs: str) -> None:
+    found = "others, or in another order" if mine == theirs else f"{theirs} in its place"
+    raise IntegrityError(
+        "VOCABULARY_MISMATCH",
+        f"{mine}: expected the codes that were measured, in their order, found {found}; use the "
+        "schema that the measurement was made with",
+    )
+
+
+def _codes_of(column: Column) -> tuple[str, ...]:
+    names = column.levels if isinstance(column, CategoricalColumn) else _bins_of(column)
+    return (*names, MISSING_CODE) if column.has_missing else names
+
+
+def _bins_of(column: NumericColumn) -> tuple[str, ...]:
+    starts = [f"{start:.{column.grid_decimals}f}" for start in column.bin_starts]
+    ends = [f"{end})" for end in starts[1:]] + [f"{column.upper:.{column.grid_decimals}f}]"]
+    return tuple(f"[{start}, {end}" for start, end in zip(starts, ends, strict=True))

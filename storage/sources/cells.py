@@ -1,0 +1,161 @@
+"""Cells as text and numbers: each by itself, whatever the cells beside it are.
+
+What reads private rows gives columns of three kinds: text, whole numbers and floating-point
+numbers. Which of them is said by the type that the source declares for the column; a database may
+mix types in a column, so its cells are all text. Nothing is inferred from values, and no two cells
+are taken for one because they compare as equal: 1.1 and 1.10 of a database are two texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date, time
+from decimal import Decimal
+from uuid import UUID
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from numpy.typing import NDArray
+from pandas.api.extensions import ExtensionDtype
+
+from privacy.errors import InputError
+from storage.schema.columns import raw_text
+
+_SQL_CELLS = (type(None), str, int, float, Decimal, date, time, UUID)  # bool is int, datetime date
+_ARROW_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+_ARROW_KINDS = (
+    *_ARROW_TEXTS,
+    *(pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal128, pa.types.is_decimal256),
+    *(pa.types.is_boolean, pa.types.is_null),
+    *(pa.types.is_date, pa.types.is_time, pa.types.is_timestamp),
+)
+# As psycopg names them; other drivers do not name the types of a result.
+_SQL_REFUSED = frozenset({"bytea", "cidr", "inet", "interval", "json", "jsonb", "record"})
+
+
+def distinct(cells: pd.Series) -> tuple[NDArray[np.intp], list[str]]:
+    """Give each cell the number of its text.
+
+    Parameters
+    ----------
+    cells : Series
+        Of any type. Objects may be equal and have different texts, so their texts are compared;
+        values of every other type are equal only where their texts are.
+
+    Returns
+    -------
+    index : int array of shape (n,)
+        Places in the list; -1 for an empty cell.
+    texts : list of str
+        Texts as `storage.schema.columns.raw_text` writes them. Two of them may be the same, as ``"
+        a"`` and ``"a"`` are.
+
+    Privacy
+    -------
+    The text of a cell is a function of that cell. Order and number of the texts are not: use them
+    to look something up for each text, and no further.
+    """
+    if cells.dtype == object:
+        cells = pd.Series(_texts(cells), dtype=object)
+    index, uniques = pd.factorize(cells, use_na_sentinel=True)
+    return index, [raw_text(value) for value in uniques.tolist()]
+
+
+def sql_text(name: str, cells: Sequence[object]) -> pa.Array:
+    """Write the cells of a column of a query as text.
+
+    Parameters
+    ----------
+    name : str
+        Name of the column.
+    cells : sequence
+        Cells, as the driver gives them.
+
+    Returns
+    -------
+    pyarrow.LargeStringArray
+
+    Raises
+    ------
+    InputError
+        If a cell is none of text, number, truth value, date, time and UUID.
+    """
+    kinds = set(map(type, cells))
+    for kind in kinds:
+        if not issubclass(kind, _SQL_CELLS):
+            raise type_refused(name, kind.__name__)
+    is_text = kinds <= {str, type(None)}
+    return pa.array(cells if is_text else _texts(pd.Series(cells, dtype=object)), pa.large_string())
+
+
+def arrow_frame(table: pa.Table) -> pd.DataFrame:
+    """Turn columns into text and numbers, by their Arrow types alone.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        Columns without dictionaries, of types that `arrow_is_read` accepts.
+
+    Returns
+    -------
+    DataFrame
+        Whole numbers are exact, with or without empty cells beside them.
+    """
+    with_nulls = []
+    for place, (name, column) in enumerate(zip(table.column_names, table.columns, strict=True)):
+        if pa.types.is_integer(column.type):
+            if column.null_count:
+                with_nulls.append(name)
+        elif pa.types.is_floating(column.type):
+            table = table.set_column(place, name, column.cast(pa.float64()))
+        elif not arrow_is_text(column.type):
+            table = table.set_column(place, name, _arrow_text(column))
+    frame: pd.DataFrame = table.to_pandas()
+    for name in with_nulls:  # pandas makes them floating-point numbers, which are not exact
+        frame[name] = table[name].to_pandas(types_mapper=_masked)
+    return frame
+
+
+def arrow_is_text(kind: pa.DataType) -> bool:
+    """Return whether an Arrow type is text."""
+    return any(is_kind(kind) for is_kind in _ARROW_TEXTS)
+
+
+def arrow_is_read(kind: pa.DataType) -> bool:
+    """Return whether cells of an Arrow type have a text or are numbers."""
+    plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return any(is_kind(plain) for is_kind in _ARROW_KINDS)
+
+
+def sql_is_read(kind: str) -> bool:
+    """Return whether cells of a database type have a text, as far as its name tells."""
+    return not (kind in _SQL_REFUSED or kind.endswith(("[]", "range")))
+
+
+def type_refused(column: str, kind: str) -> InputError:
+    """Return the error for a column of a type that is not read."""
+    return InputError(
+        "COLUMN_TYPE",
+        f"column {column!r} has the type {kind}, which is neither text, number, truth value, date "
+        "nor time; export it as one of them, or leave it out of the site file",
+    )
+
+
+def _texts(cells: pd.Series) -> list[str | None]:
+    empty = pd.isna(cells).tolist()
+    return [
+        None if is_empty else cell if type(cell) is str else raw_text(cell)
+        for cell, is_empty in zip(cells.tolist(), empty, strict=True)
+    ]
+
+
+def _arrow_text(column: pa.ChunkedArray) -> pa.Array:
+    # Values of one Arrow type that are equal are written alike.
+    encoded = column.combine_chunks().dictionary_encode()
+    texts = [raw_text(value) for value in encoded.dictionary.to_pylist()]
+    return pa.array(texts, pa.large_string()).take(encoded.indices)
+
+
+def _masked(kind: pa.DataType) -> ExtensionDtype:
+    return pd.UInt64Dtype() if pa.types.is_uint64(kind) else pd.Int64Dtype()

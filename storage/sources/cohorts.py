@@ -1,0 +1,431 @@
+"""Reading a cohort: in chunks, the wanted columns only, and refused if it changes meanwhile."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+
+from privacy.errors import ConfigurationError, InputError
+from storage.settings import Settings
+from storage.sources.cells import arrow_frame, sql_text, type_refused
+from storage.sources.datasets import find
+from storage.sources.declared import (
+    CsvSource,
+    IdxSource,
+    ParquetSource,
+    SklearnSource,
+    Source,
+    SqlSource,
+)
+from storage.sources.fingerprints import FileState, Fingerprint, Mapper, fingerprint_of, states_of
+from storage.sources.formats import (
+    csv_batches,
+    csv_header,
+    executed,
+    rechunk,
+    refused_types_of,
+    sklearn_frame,
+)
+from storage.sources.idx_files import IdxTable
+from storage.sources.image_datasets import find_images
+from storage.sources.parquet_files import ParquetFolder, files_of
+from storage.sources.reading import Quiet, check_names, chosen, unreadable
+from storage.sources.stretches import Part, Stretch
+
+__all__ = [
+    "CohortReader",
+    "CsvSource",
+    "Fingerprint",
+    "IdxSource",
+    "ParquetSource",
+    "SklearnSource",
+    "Source",
+    "SqlSource",
+    "Stretch",
+]
+
+
+class CohortReader:
+    """Reads the rows of one source.
+
+    Parameters
+    ----------
+    source : CsvSource or ParquetSource or SqlSource or SklearnSource or IdxSource
+        Where the cohort is.
+    settings : Settings or None
+        Used to find a public dataset by name; None reads the environment.
+
+    Raises
+    ------
+    InputError
+        If a public dataset cannot be found.
+
+    Privacy
+    -------
+    Everything that `chunks` yields is raw data. No message of this class repeats a value, a
+    count, a database URL or the text of a driver or parser, and none has one as its context.
+    """
+
+    def __init__(self, source: Source, *, settings: Settings | None = None) -> None:
+        self._source = source
+        self._path: Path | None = None
+        self._first: Fingerprint | None = None
+        if isinstance(source, CsvSource | ParquetSource):
+            self._path = source.path or find(str(source.data), settings=settings)
+        self._images: tuple[Path, Path] | None = None
+        if isinstance(source, IdxSource):
+            own = source.images, source.labels
+            self._images = (
+                (own[0], own[1])
+                if own[0] is not None and own[1] is not None
+                else find_images(str(source.data), source.split, settings=settings)
+            )
+
+    def header(self) -> tuple[str, ...]:
+        """Return the column names of the source without fetching a row.
+
+        Returns
+        -------
+        tuple of str
+            Column names in source order. Do not show them before a person has confirmed that
+            they are names: a text file without a header has a patient in its first line.
+
+        Raises
+        ------
+        InputError
+            If the source is missing or unreadable, a name is empty or occurs twice, or the
+            header of a text file was written with another delimiter.
+        ConfigurationError
+            If the environment variable with the database URL is not set.
+        """
+        return self._described()[0]
+
+    def check_types(self, columns: Sequence[str]) -> None:
+        """Refuse columns whose declared type has no text, without fetching a row.
+
+        The columns of SQLite and of some other databases declare none; a cell of such a type is
+        then refused when it is read.
+
+        Parameters
+        ----------
+        columns : sequence of str
+            Columns that will be read.
+
+        Raises
+        ------
+        InputError
+            If a column is absent or of a type that is not read.
+        """
+        self._needed(columns)
+
+    def chunks(self, columns: Sequence[str], chunk_rows: int = 50_000) -> Iterator[pd.DataFrame]:
+        """Read the wanted columns from the first row to the last.
+
+        Memory is bounded by `chunk_rows`, not by the number of rows.
+
+        Parameters
+        ----------
+        columns : sequence of str
+            Wanted columns, in the order of the frames. A column that is only selected on need
+            not be among them.
+        chunk_rows : int
+            Most rows in one frame, at least 1. Rows that are not selected count.
+
+        Returns
+        -------
+        iterator of DataFrame
+            Non-empty frames of at most `chunk_rows` rows. The index is the position of the row
+            in the source, from 0, rows that are not selected included. Cells of a text file are
+            text, exactly as written (``None``, ``NA`` and the empty cell included). Parquet columns
+            are text or numbers, by their type; all cells of a query are text. See
+            `storage.sources.cells`.
+
+        Raises
+        ------
+        InputError
+            If a column is absent, the source cannot be parsed, or it changed while it was read
+            (code ``SOURCE_CHANGED``, raised after the last frame: discard what was computed).
+            A query is one statement and so sees one state of the database; two calls see two.
+        ConfigurationError
+            If `columns` or `chunk_rows` is wrong.
+        """
+        if chunk_rows < 1:
+            raise _wrong_request()
+        names, needed = self._needed(columns)
+        return self._stream(names, list(columns), needed, chunk_rows)
+
+    def stretches(
+        self, columns: Sequence[str], n_stretches: int, *, map: Mapper | None = None
+    ) -> tuple[Stretch, ...] | None:
+        """Divide a Parquet or idx source into stretches that workers can read side by side.
+
+        Call `check_unchanged` when they are read.
+
+        Parameters
+        ----------
+        columns : sequence of str
+            Wanted columns, as in `chunks`.
+        n_stretches : int
+            Number of stretches, at least 1. Let it not depend on the data: whoever sees the tasks
+            of a cluster can count them.
+        map : callable or None
+            Runs a function on each item, side by side, such as the method of an executor; None
+            runs one after the other.
+
+        Returns
+        -------
+        tuple of Stretch or None
+            In the order of the rows; None for a source of another kind.
+
+        Raises
+        ------
+        InputError
+            If a column is absent, a file cannot be read, or the source changed since
+            `content_sha256`.
+        ConfigurationError
+            If `columns` or `n_stretches` is wrong.
+        """
+        if not isinstance(self._source, ParquetSource | IdxSource):
+            return None
+        if n_stretches < 1:
+            raise _wrong_request()
+        _, needed = self._needed(columns)
+        self._begin(map)
+        found: Sequence[tuple[Part, ...]] = ()
+        with Quiet() as reading:
+            found = self._divisible().stretches(n_stretches)
+        if reading.failed:
+            raise unreadable(self._source.kind)
+        return tuple(
+            Stretch(
+                kind=self._source.kind,
+                parts=parts,
+                columns=tuple(columns),
+                needed=tuple(needed),
+                select=dict(self._source.select),
+            )
+            for parts in found
+        )
+
+    def check_unchanged(self, *, map: Mapper | None = None) -> None:
+        """Hash the files again and refuse if they are not what was read.
+
+        Parameters
+        ----------
+        map : callable or None
+            As in `stretches`.
+
+        Raises
+        ------
+        InputError
+            With code ``SOURCE_CHANGED``: discard what was computed.
+        """
+        if self.fingerprint(map=map) != self._first:
+            raise _changed()
+
+    def fingerprint(self, *, map: Mapper | None = None) -> Fingerprint | None:
+        """Return the state of the files; None for a source without files.
+
+        Parameters
+        ----------
+        map : callable or None
+            As in `stretches`: the bytes are read where it runs.
+
+        Returns
+        -------
+        Fingerprint or None
+            Equal to an earlier one if no file was added, removed, replaced or written to.
+
+        Raises
+        ------
+        InputError
+            If a file is missing.
+        """
+        files = self._files()
+        if files is None:
+            return None
+        found = fingerprint_of(files, map)
+        if found is None:
+            raise unreadable(self._source.kind)
+        return found
+
+    def content_sha256(self, *, map: Mapper | None = None) -> str | None:
+        """Return a digest of the content of the files, whatever their names, places and times.
+
+        The names of partition folders are content: they are cells.
+
+        What is read afterwards is checked against the same state.
+
+        Parameters
+        ----------
+        map : callable or None
+            As in `stretches`.
+
+        Returns
+        -------
+        str or None
+            64 hexadecimal digits; None for a database, whose content is not known before it is
+            read.
+
+        Raises
+        ------
+        InputError
+            If a file is missing.
+
+        Privacy
+        -------
+        Private: whoever can guess the table can compute it. Only a keyed digest of it is stored.
+        """
+        if isinstance(self._source, SqlSource):
+            return None
+        state = self.fingerprint(map=map)
+        if state is None:  # a dataset that comes with a library
+            return hashlib.sha256(self._source.model_dump_json().encode()).hexdigest()
+        self._first = state
+        return state.content_sha256(self._path)
+
+    def size_bytes(self) -> int | None:
+        """Bytes of the files, of a dataset that comes with a library 0; None for a database.
+
+        Raises
+        ------
+        InputError
+            If a file is missing.
+
+        Privacy
+        -------
+        Private. It may decide where rows are read, and nothing else.
+        """
+        if isinstance(self._source, SqlSource):
+            return None
+        return sum(size for _, size, *_ in self._files() or ())
+
+    def _files(self) -> tuple[FileState, ...] | None:
+        if self._path is None and self._images is None:
+            return None
+        found: tuple[FileState, ...] = ()
+        with Quiet() as reading:
+            found = states_of(self._images or files_of(self._require_path()))
+        if reading.failed:
+            raise unreadable(self._source.kind)
+        return found
+
+    def _begin(self, map: Mapper | None = None) -> None:
+        """Remember what is going to be read, or compare it with what was read before."""
+        if self._first is None:
+            self._first = self.fingerprint(map=map)
+            return
+        files = self._files()
+        if files is None or not self._first.is_of(files):
+            raise _changed()
+
+    def _needed(self, columns: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
+        """Return the names of the source, and the columns to read with those selected on."""
+        if len(set(columns)) != len(columns):
+            raise _wrong_request()
+        names, refused_types = self._described()
+        needed = list(dict.fromkeys([*columns, *self._source.select]))
+        for column in needed:
+            if column not in names:
+                raise InputError(
+                    "COLUMN_MISSING",
+                    f"column {column!r} is declared and the source does not have it; correct the "
+                    "site file or the export (names are compared exactly, blanks included)",
+                )
+            if column in refused_types:
+                raise type_refused(column, refused_types[column])
+        return names, needed
+
+    def _described(self) -> tuple[tuple[str, ...], dict[str, str]]:
+        """Return the names of the columns, and by column the types that are not read."""
+        names: tuple[str, ...] = ()
+        refused_types: dict[str, str] = {}
+        with Quiet() as reading:
+            names, refused_types = self._names_and_types()
+        if reading.failed:
+            raise unreadable(self._source.kind)
+        check_names(names)
+        return names, refused_types
+
+    def _names_and_types(self) -> tuple[tuple[str, ...], dict[str, str]]:
+        source = self._source
+        if isinstance(source, CsvSource):
+            return csv_header(self._require_file(), source), {}
+        if isinstance(source, ParquetSource | IdxSource):
+            table = self._divisible()
+            return table.names, table.refused_types
+        if isinstance(source, SqlSource):
+            with executed(source) as rows:
+                return tuple(rows.keys()), refused_types_of(rows)
+        return tuple(str(name) for name in sklearn_frame().columns), {}
+
+    def _stream(
+        self, names: tuple[str, ...], columns: list[str], needed: list[str], chunk_rows: int
+    ) -> Iterator[pd.DataFrame]:
+        self._begin()
+        with Quiet() as reading:
+            n_read = 0
+            for frame in self._frames(names, needed, chunk_rows):
+                yield from chosen(frame, n_read, columns, self._source.select)
+                n_read += len(frame)
+        self.check_unchanged()
+        if reading.failed:
+            raise unreadable(self._source.kind)
+
+    def _frames(
+        self, names: tuple[str, ...], needed: list[str], chunk_rows: int
+    ) -> Iterator[pd.DataFrame]:
+        source = self._source
+        if isinstance(source, SqlSource):
+            with executed(source) as rows:
+                # Not pandas.read_sql: it turns integers into floating-point numbers in those
+                # chunks that have a missing cell, so one key would get two spellings.
+                for part in rows.partitions(chunk_rows):
+                    cells = dict(zip(names, zip(*part, strict=True), strict=True))
+                    yield pa.table([sql_text(n, cells[n]) for n in needed], needed).to_pandas()
+            return
+        if isinstance(source, SklearnSource):
+            frame = sklearn_frame()
+            for start in range(0, len(frame), chunk_rows):
+                yield frame.iloc[start : start + chunk_rows]
+            return
+        if isinstance(source, CsvSource):
+            batches = csv_batches(self._require_file(), source, names, needed)
+        else:
+            batches = self._divisible().batches(needed, chunk_rows)
+        for table in rechunk(batches, chunk_rows):
+            yield arrow_frame(table)
+
+    def _divisible(self) -> ParquetFolder | IdxTable:
+        if self._images is not None:
+            return IdxTable(*self._images)
+        return ParquetFolder(self._require_path())
+
+    def _require_path(self) -> Path:
+        if self._path is None or not (self._path.is_file() or self._path.is_dir()):
+            raise InputError(
+                "SOURCE_MISSING",
+                f"expected a file or folder at {self._path}; correct the path in the site file",
+            )
+        return self._path
+
+    def _require_file(self) -> Path:
+        path = self._require_path()
+        if not path.is_file():
+            raise InputError("SOURCE_MISSING", f"expected a file at {path}, found a folder")
+        return path
+
+
+def _changed() -> InputError:
+    return InputError(
+        "SOURCE_CHANGED",
+        "the source changed while it was read; wait until the export is complete and start again",
+    )
+
+
+def _wrong_request() -> ConfigurationError:
+    return ConfigurationError(
+        "CHUNK_REQUEST", "chunk_rows must be at least 1 and no column may be named twice"
+    )

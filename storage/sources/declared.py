@@ -1,0 +1,330 @@
+"""Where a cohort is: the `source` part of a site file. Nothing here opens anything."""
+
+import codecs
+import re
+from contextlib import suppress
+from datetime import date
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Literal, Self
+
+import sqlalchemy as sa
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+KEPT = MappingProxyType({"kept": True})
+"""Context of validation for a declaration that a measurement has kept.
+
+Its query was run and is not run again, so what is asked of queries since then does not matter.
+"""
+
+_StrictFinite = Annotated[FiniteFloat, Field(strict=True)]
+_ENVIRONMENT_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,127}")
+_SQLITE_FILE = re.compile(r"sqlite:///[^?\n]+")
+_QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
+_REFUSED_MARKS = ("--", "/*", "*/", "#", "\\", "$", "{", "}", "`", "%", ";", "[")
+
+
+def _printable(path: Path | None) -> Path | None:
+    # Messages name the path.
+    if path is not None and not str(path).isprintable():
+        raise ValueError("expected a path of printable characters")
+    return path
+
+
+class _Source(BaseModel):
+    """What every source has.
+
+    Attributes
+    ----------
+    select : dict of str to str or int
+        Keep the rows whose column equals the value, for every pair. A rule on that row alone, so
+        it does not change the sensitivity; the column must be public, the value is.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    select: dict[str, StrictStr | StrictInt] = Field(default_factory=dict)
+
+
+class _FileSource(_Source):
+    """A file or folder: of your own (`path`) or a public dataset by name (`data`).
+
+    Attributes
+    ----------
+    path : Path or None
+        Relative paths start at the current directory.
+    data : str or None
+        Name from `storage.sources.datasets.DATASETS`.
+    """
+
+    path: Path | None = None
+    data: str | None = None
+
+    @field_validator("path")
+    @classmethod
+    def _printable_path(cls, path: Path | None) -> Path | None:
+        return _printable(path)
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if (self.path is None) == (self.data is None):
+            raise ValueError("give exactly one of 'path' and 'data'")
+        return self
+
+
+class CsvSource(_FileSource):
+    """A text file with a header line, plain or compressed (``.gz``).
+
+    Attributes
+    ----------
+    delimiter : str
+        One character.
+    encoding : str
+        Name of a text encoding.
+    """
+
+    kind: Literal["csv"]
+    delimiter: str = ","
+    encoding: str = "utf-8"
+
+    @field_validator("delimiter")
+    @classmethod
+    def _one_character(cls, delimiter: str) -> str:
+        if len(delimiter) != 1 or delimiter in '"\r\n\0' or not delimiter.isascii():
+            raise ValueError(
+                "a delimiter is one character and neither a quote nor a line end, from ASCII"
+            )
+        return delimiter
+
+    @field_validator("encoding")
+    @classmethod
+    def _known_encoding(cls, encoding: str) -> str:
+        # ValueError: a null character, or a codec that refuses; LookupError also for codecs between
+        # bytes and bytes.
+        with suppress(LookupError, ValueError):
+            if "a".encode(encoding).decode(encoding) == "a":
+                return codecs.lookup(encoding).name
+        raise ValueError("unknown text encoding; use for example 'utf-8' or 'cp1252'")
+
+
+class ParquetSource(_FileSource):
+    """A Parquet file, or a folder of them, hive partition folders (``key=value``) included."""
+
+    kind: Literal["parquet"]
+
+
+class SqlSource(_Source):
+    """The result of one fixed query, which acts on one patient at a time.
+
+    Every row of a patient has to be a function of that patient's rows in the tables, because a
+    patient moves a release by no more than their own rows. A table that the query reads names the
+    patient in the column of ``privacy_unit``, spelled alike in all tables, or is declared public.
+    The query is parsed and refused unless this can be shown of it: no LIMIT, no ROW_NUMBER, no
+    RANDOM(), no clock; GROUP BY, windows, DISTINCT, joins and subqueries only within a patient;
+    WITH at the beginning only; columns with their table (``table.column``) in a SELECT of several
+    tables or inside of another, and the patient not from the right side of a LEFT JOIN.
+    Where ``privacy_unit.column`` is ``null``, it reads single rows of one table. What cannot be
+    shown is written as a view and declared in ``patient_local``.
+
+    Give the database user of the URL the right to read and no other.
+
+    Attributes
+    ----------
+    url_env : str or None
+        Name of the environment variable that holds the SQLAlchemy URL.
+    url : str or None
+        URL in clear, for a SQLite file only.
+    dialect : str or None
+        Language of the query; ``sqlite`` where ``url`` is given, else ``postgresql``. A database of
+        another kind is refused.
+    query : str
+        One SELECT or WITH statement with bound parameters such as ``:ward``.
+    parameters : dict
+        A value for every bound parameter and no other.
+    public_tables : tuple of str
+        Tables and views of the query that hold no patient, such as names of codes: ``table`` or
+        ``schema.table``, as in the query.
+    patient_local : tuple of str
+        Views of the query whose rows about a patient depend on that patient's records alone. This
+        is your word, and the guarantee rests on it; other views are refused, tables are not.
+    """
+
+    kind: Literal["sql"]
+    url_env: str | None = None
+    url: str | None = None
+    dialect: Literal["postgresql", "sqlite"] | None = None
+    query: str = Field(max_length=20_000)
+    parameters: dict[str, StrictStr | StrictBool | StrictInt | _StrictFinite | date] = Field(
+        default_factory=dict
+    )
+    public_tables: tuple[str, ...] = ()
+    patient_local: tuple[str, ...] = ()
+
+    @field_validator("url_env")
+    @classmethod
+    def _environment_name(cls, name: str | None) -> str | None:
+        if name is not None and _ENVIRONMENT_NAME.fullmatch(name) is None:
+            raise ValueError("'url_env' is the name of an environment variable, not a URL")
+        return name
+
+    @field_validator("url")
+    @classmethod
+    def _sqlite_only(cls, url: str | None) -> str | None:
+        if url is not None and _SQLITE_FILE.fullmatch(url) is None:
+            raise ValueError(
+                "'url' in clear is for SQLite files only (sqlite:///file.sqlite); put any other "
+                "URL into an environment variable and name it in 'url_env'"
+            )
+        return url
+
+    @field_validator("query")
+    @classmethod
+    def _one_select(cls, query: str, info: ValidationInfo) -> str:
+        if info.context == KEPT:
+            return query
+        # What databases and parsers may read differently (comments, escapes, dollar quotes) is
+        # refused rather than interpreted; the rest is parsed.
+        if any(not (c.isprintable() or c in "\n\t\r") for c in query):
+            raise ValueError("the query must hold printable characters only")
+        bare = _QUOTED.sub(" ", query.strip().removesuffix(";"))
+        if "'" in bare or '"' in bare:
+            raise ValueError("the query has an unclosed quote")
+        for mark in _REFUSED_MARKS:
+            if mark in bare or (mark == "\\" and mark in query):
+                raise ValueError(
+                    f"the query must be one statement without {mark!r}: no comment, template, "
+                    "escape or second statement; use bound parameters such as :ward"
+                )
+        if re.match(r"[\s(]*(?:select|with)\b", query, re.IGNORECASE) is None:
+            raise ValueError("the query must begin with SELECT or WITH")
+        return query
+
+    @model_validator(mode="after")
+    def _complete(self, info: ValidationInfo) -> Self:
+        if info.context == KEPT:
+            return self
+        if (self.url is None) == (self.url_env is None):
+            raise ValueError("give exactly one of 'url_env' and 'url'")
+        bound = set(sa.text(self.query).compile().params)
+        if bound != self.parameters.keys():
+            raise ValueError(
+                "'parameters' must name exactly the bound parameters of the query: "
+                f"{', '.join(sorted(bound)) or 'none'}"
+            )
+        if self.url is not None and self.language != "sqlite":
+            raise ValueError("'url' is a SQLite file; leave 'dialect' out")
+        stray = self.declared - self.tables
+        if stray:
+            raise ValueError(
+                "'public_tables' and 'patient_local' must name tables of the query, found "
+                f"{', '.join(sorted(stray))}"
+            )
+        return self
+
+    @property
+    def language(self) -> str:
+        """Kind of the database, as SQLAlchemy names it."""
+        return self.dialect or ("sqlite" if self.url else "postgresql")
+
+    @property
+    def tables(self) -> frozenset[str]:
+        """Tables and views that the query reads, as the database reads their names."""
+        from storage.sources.sql_queries import parse_query, tables_of  # slow import, rarely needed
+
+        return tables_of(parse_query(self.query, self.language))
+
+    @property
+    def declared(self) -> frozenset[str]:
+        """Those that the declaration answers for."""
+        return self._names(*self.public_tables, *self.patient_local)
+
+    def check_patient_local(self, unit: str | None) -> None:
+        """Refuse a query that is not shown to act on one patient at a time.
+
+        Parameters
+        ----------
+        unit : str or None
+            Column that names the patient; None where every row is another patient.
+
+        Raises
+        ------
+        ValueError
+            What was found, and what to do instead.
+        """
+        from storage.sources.patient_local import check_patient_local
+        from storage.sources.sql_queries import parse_query
+
+        check_patient_local(
+            parse_query(self.query, self.language),
+            unit=None if unit is None else next(iter(self._names(unit))),
+            public=self._names(*self.public_tables),
+        )
+
+    def _names(self, *names: str) -> frozenset[str]:
+        """Return names as the database compares them: SQLite knows no capitals."""
+        return frozenset(n.lower() if self.language == "sqlite" else n for n in names)
+
+
+class SklearnSource(_Source):
+    """A public dataset inside scikit-learn; its label column is called ``target``.
+
+    Attributes
+    ----------
+    dataset : str
+        ``breast_cancer``.
+    """
+
+    kind: Literal["sklearn"]
+    dataset: Literal["breast_cancer"]
+
+
+class IdxSource(_Source):
+    """Gray images and their labels in two idx files, the format of MNIST, plain or compressed.
+
+    A column ``pixel_00_00``, ``pixel_00_01``, ... for each pixel, and the column ``label``.
+
+    Attributes
+    ----------
+    images, labels : Path or None
+        Files of your own. Relative paths start at the current directory.
+    data : str or None
+        Name from `storage.sources.image_datasets.IMAGE_DATASETS`, instead of files.
+    split : str
+        Part of the public dataset: ``train`` or ``test``.
+    """
+
+    kind: Literal["idx"]
+    images: Path | None = None
+    labels: Path | None = None
+    data: str | None = None
+    split: Literal["train", "test"] = "train"
+
+    @field_validator("images", "labels")
+    @classmethod
+    def _printable_path(cls, path: Path | None) -> Path | None:
+        return _printable(path)
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        given = (self.images is not None, self.labels is not None, self.data is not None)
+        if given not in ((True, True, False), (False, False, True)):
+            raise ValueError("give either 'images' and 'labels', or 'data'")
+        if self.data is None and self.split != "train":
+            raise ValueError("give 'split' with 'data' only; files of your own are read whole")
+        return self
+
+
+Source = Annotated[
+    CsvSource | ParquetSource | SqlSource | SklearnSource | IdxSource, Field(discriminator="kind")
+]

@@ -1,0 +1,271 @@
+"""Text files and the database: from a place to column names and batches of rows.
+
+Nothing here guards its exceptions, which may quote the data: `storage.sources.cohorts` does.
+"""
+
+import csv
+import gzip
+import io
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import sqlalchemy as sa
+
+from privacy.errors import ConfigurationError, InputError
+from storage.sources.cells import sql_is_read
+from storage.sources.declared import CsvSource, SqlSource
+
+_MAX_HEADER_CHARACTERS = 1_000_000
+# The parser reads ahead about forty blocks; a row must fit into one.
+_CSV_BLOCK_BYTES = 1 << 18
+_COMMON_DELIMITERS = ",;\t|"
+_SQLITE_READS = frozenset(
+    {
+        sqlite3.SQLITE_SELECT,
+        sqlite3.SQLITE_READ,
+        sqlite3.SQLITE_FUNCTION,
+        sqlite3.SQLITE_RECURSIVE,
+    }
+)
+_SQLITE_REACHING = frozenset({"load_extension", "readfile", "writefile", "edit", "fts3_tokenizer"})
+
+
+def rechunk(batches: Iterable[pa.RecordBatch], chunk_rows: int) -> Iterator[pa.Table]:
+    """Join and cut batches into tables of exactly `chunk_rows` rows; the last may be shorter.
+
+    Parameters
+    ----------
+    batches : iterable of pyarrow.RecordBatch
+        Batches of any sizes with one schema.
+    chunk_rows : int
+        Rows of a table, at least 1.
+
+    Yields
+    ------
+    pyarrow.Table
+        Non-empty tables in the order of the rows.
+    """
+    held: list[pa.RecordBatch] = []
+    n_held = 0
+    for batch in batches:
+        held.append(batch)
+        n_held += batch.num_rows
+        while n_held >= chunk_rows:
+            table = pa.Table.from_batches(held)
+            yield table.slice(0, chunk_rows)
+            # A batch without rows would keep the memory that it was cut from.
+            held = [rest for rest in table.slice(chunk_rows).to_batches() if rest.num_rows]
+            n_held -= chunk_rows
+    if n_held:
+        yield pa.Table.from_batches(held)
+
+
+def csv_header(path: Path, source: CsvSource) -> tuple[str, ...]:
+    """Read the first line of a text file.
+
+    Parameters
+    ----------
+    path : Path
+        File, plain or ``.gz``.
+    source : CsvSource
+        Delimiter and encoding.
+
+    Returns
+    -------
+    tuple of str
+        The names, not checked for being unique.
+
+    Raises
+    ------
+    InputError
+        If the line is empty or much too long, or is one column although it has other delimiters.
+    """
+    line = _first_line(path, source)
+    if len(line) >= _MAX_HEADER_CHARACTERS or not line.strip():
+        raise InputError(
+            "CSV_HEADER",
+            "the first line must hold the column names; it is empty or longer than a million "
+            "characters",
+        )
+    names = tuple(next(csv.reader([line], delimiter=source.delimiter, strict=True)))
+    others = [mark for mark in _COMMON_DELIMITERS if mark != source.delimiter and mark in names[0]]
+    if len(names) == 1 and others:
+        raise InputError(
+            "CSV_DELIMITER",
+            f"the header is one column with delimiter {source.delimiter!r} and contains "
+            f"{others[0]!r}; set 'delimiter' in the site file to the one the file uses",
+        )
+    return names
+
+
+def _first_line(path: Path, source: CsvSource) -> str:
+    encoding = "utf-8-sig" if source.encoding == "utf-8" else source.encoding
+    raw = gzip.open(path) if path.suffix == ".gz" else path.open("rb")
+    # The decoder is given more than one line, and errors of later lines are not the header's.
+    with io.TextIOWrapper(raw, encoding=encoding, errors="replace") as handle:
+        line = handle.readline(_MAX_HEADER_CHARACTERS)
+    if "\ufffd" in line:
+        raise UnicodeError
+    return line
+
+
+def csv_batches(
+    path: Path, source: CsvSource, names: tuple[str, ...], needed: list[str]
+) -> Iterator[pa.RecordBatch]:
+    """Read the wanted columns of a text file as text.
+
+    Parameters
+    ----------
+    path : Path
+        File, plain or ``.gz``.
+    source : CsvSource
+        Delimiter and encoding.
+    names : tuple of str
+        All names of the header.
+    needed : list of str
+        Names of the wanted columns.
+
+    Yields
+    ------
+    pyarrow.RecordBatch
+        Batches of about `_CSV_BLOCK_BYTES` bytes.
+    """
+    if not _first_line(path, source).endswith("\n"):
+        return  # the parser refuses a header line without an end
+    # Not pandas.read_csv: it fills the cells of a row that is too short and, when only some
+    # columns are wanted, accepts a row that is too long, whose cells stand in wrong columns.
+    reader = pa_csv.open_csv(
+        path,
+        read_options=pa_csv.ReadOptions(
+            encoding=source.encoding,
+            block_size=_CSV_BLOCK_BYTES,
+        ),
+        parse_options=pa_csv.ParseOptions(delimiter=source.delimiter, newlines_in_values=True),
+        convert_options=pa_csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()),
+            include_columns=needed,
+            strings_can_be_null=False,
+        ),
+    )
+    with reader:
+        yield from reader
+
+
+@contextmanager
+def executed(source: SqlSource) -> Iterator[sa.CursorResult[tuple[object, ...]]]:
+    """Run the fixed query on a connection that only reads, and stream the result.
+
+    Parameters
+    ----------
+    source : SqlSource
+        Address, query and parameters.
+
+    Yields
+    ------
+    CursorResult
+        Open result; no row has been fetched.
+
+    Raises
+    ------
+    ConfigurationError
+        If the environment variable with the URL is not set, the database is of another kind than
+        the query, or the query reads a view that is not declared.
+    InputError
+        If a SQLite file is missing.
+    """
+    url = source.url or os.environ.get(str(source.url_env))
+    if not url:
+        raise ConfigurationError(
+            "DATABASE_URL",
+            f"environment variable {source.url_env} is not set; set it to the SQLAlchemy URL of "
+            "the database",
+        )
+    engine = sa.create_engine(url, poolclass=sa.NullPool, hide_parameters=True)
+    try:
+        # SQLite would create an empty database under a mistyped name.
+        if engine.dialect.name == "sqlite" and not Path(engine.url.database or "").is_file():
+            raise InputError(
+                "SOURCE_MISSING",
+                "expected a SQLite file at the address of the source; correct the site file or "
+                "the environment variable",
+            )
+        # Where there is one, a read-only mode is a second line behind the filter of the query.
+        _check_database(engine, source)
+        options = {"postgresql_readonly": True} if engine.dialect.name == "postgresql" else {}
+        with engine.execution_options(**options).connect() as connection:
+            driver = connection.connection.driver_connection
+            if isinstance(driver, sqlite3.Connection):
+                driver.execute("PRAGMA query_only = ON")
+                driver.set_authorizer(_authorize_reading)
+            result = connection.execute(
+                sa.text(source.query), source.parameters, execution_options={"stream_results": True}
+            )
+            with closing(result):
+                yield result
+    finally:
+        engine.dispose()
+
+
+def _check_database(engine: sa.Engine, source: SqlSource) -> None:
+    """Refuse what the parsed query cannot tell: another kind of database, and views."""
+    if engine.dialect.name != source.language:
+        raise ConfigurationError(
+            "DATABASE_KIND",
+            f"expected a {source.language} database at the address of the source, found another; "
+            "set 'dialect' of the source to the one that the query is written for",
+        )
+    fold = _folded if source.language == "sqlite" else str
+    catalogue = sa.inspect(engine)
+    for name in sorted(source.tables - source.declared):
+        schema, _, table = name.rpartition(".")
+        stored = {fold(one) for one in catalogue.get_table_names(schema or None)}
+        # What the database does not know at all is left to the query, which fails.
+        if table not in stored and catalogue.has_table(table, schema or None):
+            raise ConfigurationError(
+                "UNDECLARED_VIEW",
+                f"expected the query to read tables, found {name}, which is a view or outside of "
+                "the default schema; name it with its schema, or declare in the site file that its "
+                "rows about a patient depend on that patient alone (patient_local), or on no "
+                "patient (public_tables)",
+            )
+
+
+def _folded(name: str) -> str:
+    """Fold a name as SQLite does: A to Z alone."""
+    return "".join(c.lower() if c.isascii() else c for c in name)
+
+
+def refused_types_of(rows: sa.CursorResult[tuple[object, ...]]) -> dict[str, str]:
+    """Return the names of types that are not read by column, as far as the driver names types."""
+    described = rows.cursor.description if rows.cursor is not None else ()
+    named = {str(item[0]): getattr(item, "type_display", "") for item in described or ()}
+    return {name: kind for name, kind in named.items() if not sql_is_read(kind)}
+
+
+def _authorize_reading(
+    action: int, first: str | None, second: str | None, database: str | None, trigger: str | None
+) -> int:
+    """Let SQLite prepare what reads tables, and nothing else: no file, setting or transaction."""
+    if action == sqlite3.SQLITE_FUNCTION and second in _SQLITE_REACHING:
+        return sqlite3.SQLITE_DENY
+    return sqlite3.SQLITE_OK if action in _SQLITE_READS else sqlite3.SQLITE_DENY
+
+
+def sklearn_frame() -> pd.DataFrame:
+    """Load the breast cancer data of scikit-learn: 30 features and ``target``.
+
+    Returns
+    -------
+    DataFrame
+        One row per patient.
+    """
+    from sklearn.datasets import load_breast_cancer  # slow import, rarely needed
+
+    frame: pd.DataFrame = load_breast_cancer(as_frame=True).frame
+    return frame

@@ -1,0 +1,179 @@
+"""Public datasets of images: found by name, checked by the SHA-256 of what is in the files."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from privacy.errors import InputError
+from storage.settings import Settings, load_settings
+from storage.sources import datasets
+
+MAX_IMAGE_BYTES = 60_000_000
+"""More than any of the files holds when it is decompressed."""
+
+_BLOCK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageDataset:
+    """Images that anybody may read, with their labels.
+
+    Attributes
+    ----------
+    name : str
+        Name used in a site file.
+    folder : str
+        Folder under the data folder.
+    publisher : str
+        Who publishes it.
+    url : str
+        Address of the folder of the compressed files; the digests decide.
+    sha256 : mapping of str to str
+        SHA-256 of each file by its name without ``.gz``. It is that of the decompressed content:
+        copies of a file differ in how they were compressed.
+    """
+
+    name: str
+    folder: str
+    publisher: str
+    url: str
+    sha256: Mapping[str, str]
+
+
+_FILES = {
+    "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+}
+
+IMAGE_DATASETS: Mapping[str, ImageDataset] = {
+    dataset.name: dataset
+    for dataset in (
+        ImageDataset(
+            name="mnist",
+            folder="mnist",
+            publisher="The MNIST database (LeCun, Cortes and Burges)",
+            url="https://ossci-datasets.s3.amazonaws.com/mnist",
+            sha256={
+                "train-images-idx3-ubyte": (
+                    "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"
+                ),
+                "train-labels-idx1-ubyte": (
+                    "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"
+                ),
+                "t10k-images-idx3-ubyte": (
+                    "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"
+                ),
+                "t10k-labels-idx1-ubyte": (
+                    "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"
+                ),
+            },
+        ),
+        ImageDataset(
+            name="fashion_mnist",
+            folder="fashion_mnist",
+            publisher="Fashion-MNIST (Zalando Research)",
+            url="https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion",
+            sha256={
+                "train-images-idx3-ubyte": (
+                    "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888"
+                ),
+                "train-labels-idx1-ubyte": (
+                    "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9"
+                ),
+                "t10k-images-idx3-ubyte": (
+                    "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b"
+                ),
+                "t10k-labels-idx1-ubyte": (
+                    "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34"
+                ),
+            },
+        ),
+    )
+}
+
+
+def find_images(name: str, split: str, *, settings: Settings | None = None) -> tuple[Path, Path]:
+    """Return the files of a public dataset of images.
+
+    The places are tried in this order: the folder of ``CLUSTMIX_DATA_DIR``; the folder
+    ``shared/data`` beside the repository; an earlier download; the address of the dataset. A file
+    may be compressed (``.gz``) or not.
+
+    Parameters
+    ----------
+    name : str
+        One of `IMAGE_DATASETS`.
+    split : str
+        ``train`` or ``test``.
+    settings : Settings or None
+        None reads the environment.
+
+    Returns
+    -------
+    images, labels : Path
+        Files whose decompressed content is the publisher's.
+
+    Raises
+    ------
+    InputError
+        If the name is unknown, a file is absent, or its content is not the publisher's.
+    """
+    dataset = IMAGE_DATASETS.get(name)
+    if dataset is None:
+        raise InputError(
+            "DATA_UNKNOWN",
+            f"expected one of {', '.join(sorted(IMAGE_DATASETS))}; found {name[:80]!r}; "
+            "give images and labels for a dataset of your own",
+        )
+    settings = load_settings() if settings is None else settings
+    images, labels = (_find(dataset, file, settings) for file in _FILES[split])
+    return images, labels
+
+
+def _find(dataset: ImageDataset, file: str, settings: Settings) -> Path:
+    for folder in (*datasets.data_folders(settings), settings.downloads):
+        for path in (folder / dataset.folder / f"{file}.gz", folder / dataset.folder / file):
+            if path.is_file():
+                with path.open("rb") as raw:
+                    found = _content_sha256(raw, compressed=path.suffix == ".gz")
+                if found == dataset.sha256[file]:
+                    return path
+                raise InputError(
+                    "DATA_CHANGED",
+                    f"expected the content of {dataset.folder}/{path.name} to have SHA-256 "
+                    f"{dataset.sha256[file]} when decompressed, found another; replace it by the "
+                    "published copy",
+                )
+    content = None if settings.offline else datasets.get(f"{dataset.url}/{file}.gz")
+    if content is not None:
+        found = _content_sha256(io.BytesIO(content), compressed=True)
+        if found == dataset.sha256[file]:
+            return datasets.keep(content, settings.downloads / dataset.folder / f"{file}.gz")
+    raise InputError(
+        "DATA_UNAVAILABLE",
+        f"dataset {dataset.name} is not on this machine and was not downloaded; put "
+        f"{dataset.folder}/{file}.gz of '{dataset.publisher}' into a folder and set "
+        "CLUSTMIX_DATA_DIR to that folder",
+    )
+
+
+def _content_sha256(raw: IO[bytes], *, compressed: bool) -> str | None:
+    """Return the digest of the decompressed content, or None if that is too long or damaged."""
+    digest, n_bytes = hashlib.sha256(), 0
+    content = gzip.GzipFile(fileobj=raw) if compressed else raw
+    try:
+        while block := content.read(_BLOCK_BYTES):
+            digest.update(block)
+            n_bytes += len(block)
+            if n_bytes > MAX_IMAGE_BYTES:
+                return None
+    except (gzip.BadGzipFile, zlib.error, EOFError):
+        return None
+    return digest.hexdigest()

@@ -1,0 +1,226 @@
+"""Parquet files: one, or a folder of them with hive partitions, and stretches of their rows.
+
+Nothing here guards its exceptions, which may quote the data: `storage.sources.cohorts` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from privacy.errors import InputError
+from storage.sources.cells import arrow_is_read, arrow_is_text
+
+ROWS_WORTH_A_STRETCH = 50_000
+"""A table is divided no further: the checks of a batch cost about as much however few its rows."""
+
+_BUFFER_BYTES = 1 << 20
+_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+def files_of(path: Path) -> list[Path]:
+    """Return the file, or the Parquet files below a folder.
+
+    Parameters
+    ----------
+    path : Path
+        File or folder.
+
+    Returns
+    -------
+    list of Path
+        In sorted order, without hidden ones (a name on the way begins with a dot or ``_``).
+    """
+    if path.is_file():
+        return [path]
+    hidden = (".", "_")
+    return sorted(
+        file
+        for file in path.rglob("*.parquet")
+        if file.is_file()
+        and not any(part.startswith(hidden) for part in file.relative_to(path).parts)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ParquetPart:
+    """Consecutive row groups of one file. Without a repr, as its name and numbers are private.
+
+    Attributes
+    ----------
+    file : Path
+        The file.
+    row_groups : tuple of int or None
+        First row group and the one after the last; None for all.
+    first_row : int
+        Position of its first row in the source.
+    partition : dict
+        Value of each partition key, as text: what a folder is called, whatever others are called.
+    """
+
+    file: Path
+    row_groups: tuple[int, int] | None
+    first_row: int
+    partition: dict[str, str | None]
+
+    def batches(self, needed: Sequence[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
+        """Read the wanted columns, dictionaries decoded, in batches of at most `chunk_rows`."""
+        stored = [name for name in needed if name not in self.partition]
+        groups = None if self.row_groups is None else list(range(*self.row_groups))
+        # A buffered reader decodes pages on demand; the dataset scanner of pyarrow would hold
+        # whole row groups, and a file may be one row group.
+        with pq.ParquetFile(self.file, buffer_size=_BUFFER_BYTES, pre_buffer=False) as parquet:
+            for batch in parquet.iter_batches(
+                batch_size=chunk_rows, columns=stored, row_groups=groups
+            ):
+                yield pa.RecordBatch.from_arrays(
+                    [
+                        self._constant(name, batch.num_rows)
+                        if name in self.partition
+                        else _decode(batch.column(name))
+                        for name in needed
+                    ],
+                    names=list(needed),
+                )
+
+    def _constant(self, key: str, n_rows: int) -> pa.Array:
+        return pa.repeat(pa.scalar(self.partition[key], pa.large_string()), n_rows)
+
+
+class ParquetFolder:
+    """The files of a Parquet source and their partition values.
+
+    Parameters
+    ----------
+    path : Path
+        File or folder.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Columns, and the partition keys after them.
+    refused_types : dict of str to str
+        Columns of a type that is not read, with its name.
+
+    Raises
+    ------
+    InputError
+        If there is no file, or two files differ in columns, types or partition keys: a key that
+        is an integer in one file and a floating-point number in the next has two spellings.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._files = files_of(path)
+        if not self._files:
+            raise InputError("SOURCE_MISSING", f"expected files '*.parquet' in folder {path}")
+        self._partitions = [hive_values(file.relative_to(path)) for file in self._files]
+        keys = list(self._partitions[0])
+        stored = pq.read_schema(self._files[0])
+        schemas = [_decoded(stored), *(_decoded(pq.read_schema(f)) for f in self._files[1:])]
+        self._types = schemas[0]
+        self.refused_types = {
+            item.name: str(item.type) for item in stored if not arrow_is_read(item.type)
+        }
+        self.names = (*(name for name, _ in self._types), *keys)
+        for schema, values in zip(schemas, self._partitions, strict=True):
+            if sorted(schema) != sorted(self._types) or list(values) != keys:
+                ours, theirs = set(self._types), set(schema)
+                differing = sorted({name for name, _ in ours ^ theirs})
+                raise InputError(
+                    "PARQUET_SCHEMA",
+                    "every file of the folder must have the same columns, types and partition "
+                    f"keys; they differ in: {', '.join(differing) or 'partition keys'}; write the "
+                    "folder again with one schema",
+                )
+
+    def batches(self, needed: Sequence[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
+        """Read the wanted columns of all files in sorted order, dictionaries decoded.
+
+        Parameters
+        ----------
+        needed : sequence of str
+            Names of stored columns and partition keys.
+        chunk_rows : int
+            Most rows in a batch.
+
+        Yields
+        ------
+        pyarrow.RecordBatch
+            Batches with one schema.
+        """
+        for place in range(len(self._files)):
+            yield from self._part(place, None, 0).batches(needed, chunk_rows)
+
+    def stretches(self, n_stretches: int) -> list[tuple[ParquetPart, ...]]:
+        """Divide the rows, in order, into stretches of about as many rows; reads footers only.
+
+        Parameters
+        ----------
+        n_stretches : int
+            Number of stretches, at least 1. A row group is in one stretch; the last stretches of a
+            small table are empty.
+
+        Returns
+        -------
+        list of tuple of ParquetPart
+            As many as asked for.
+        """
+        groups = [
+            (place, number, n_rows)
+            for place, file in enumerate(self._files)
+            for number, n_rows in enumerate(_rows_of_groups(file))
+        ]
+        n_rows_in_all = max(sum(n_rows for *_, n_rows in groups), 1)
+        n_used = min(n_stretches, -(-n_rows_in_all // ROWS_WORTH_A_STRETCH))
+        found: list[list[ParquetPart]] = [[] for _ in range(n_stretches)]
+        last, first_row = (-1, -1), 0
+        for place, number, n_rows in groups:
+            # By the middle of the row group, which grows from one to the next.
+            middle = (2 * first_row + n_rows) * n_used // (2 * n_rows_in_all)
+            stretch = min(middle, n_used - 1)
+            parts = found[stretch]
+            if last == (place, stretch):
+                begin, _ = parts[-1].row_groups or (0, 0)
+                parts[-1] = replace(parts[-1], row_groups=(begin, number + 1))
+            else:
+                parts.append(self._part(place, (number, number + 1), first_row))
+            last, first_row = (place, stretch), first_row + n_rows
+        return [tuple(parts) for parts in found]
+
+    def _part(self, place: int, row_groups: tuple[int, int] | None, first_row: int) -> ParquetPart:
+        return ParquetPart(
+            file=self._files[place].absolute(),  # a worker may be in another directory
+            row_groups=row_groups,
+            first_row=first_row,
+            partition=self._partitions[place],
+        )
+
+
+def _rows_of_groups(file: Path) -> list[int]:
+    footer = pq.read_metadata(file)
+    return [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
+
+
+def hive_values(relative: Path) -> dict[str, str | None]:
+    """Return the partition keys and values that are in a path relative to the folder."""
+    pairs = (part.split("=", maxsplit=1) for part in relative.parent.parts if "=" in part)
+    return {unquote(key): None if value == _HIVE_NULL else unquote(value) for key, value in pairs}
+
+
+def _decoded(schema: pa.Schema) -> list[tuple[str, str]]:
+    """Return names and type names with dictionaries decoded and both string widths alike."""
+    pairs = []
+    for item in schema:
+        plain = item.type.value_type if pa.types.is_dictionary(item.type) else item.type
+        pairs.append((item.name, "string" if arrow_is_text(plain) else str(plain)))
+    return pairs
+
+
+def _decode(column: pa.Array) -> pa.Array:
+    plain = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    return plain.cast(pa.large_string()) if arrow_is_text(plain.type) else plain

@@ -1,0 +1,365 @@
+"""Whether a query acts on one patient at a time. It is parsed; nothing is run.
+
+A query is patient-local if the rows it returns about a patient are a function of the rows that the
+tables hold about that patient, and of public tables. Two tables that differ by one patient then
+give two results that differ by that patient's rows alone. The rule below is sound and not complete:
+what it cannot show to be patient-local is refused.
+
+A table holds patients unless it is declared public, and then names them in the column of the
+privacy unit. A query about patients has to
+
+- return that column as it stands in the tables;
+- join tables of patients by equality of that column, and never by an outer join that may keep rows
+  of the right side; that column of the right side of a LEFT JOIN may be NULL and names nobody;
+- group, number or compare rows (GROUP BY, window, DISTINCT, UNION) within a patient only, by what
+  does not depend on the order of rows;
+- keep a subquery about patients to the patient of the row around it;
+- leave no doubt what a name means: columns stand with their table wherever several could be meant,
+  an aggregate is of columns of its own SELECT, and no two columns of a result share a name.
+
+Where every row is another patient, one row is read at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from sqlglot import exp
+
+from storage.sources.sql_queries import AGGREGATES, name_of
+
+PUBLIC, PATIENTS, SAME_PATIENT = "public", "patients", "same patient"
+"""What a relation holds: no patient, rows of patients, or rows of the patient around a subquery."""
+
+
+def check_patient_local(query: exp.Query, *, unit: str | None, public: Collection[str]) -> None:
+    """Refuse a query that is not shown to act on one patient at a time.
+
+    Parameters
+    ----------
+    query : sqlglot.exp.Query
+        From `parse_query`.
+    unit : str or None
+        Column that names the patient, in every table of patients; None where every row is another
+        patient.
+    public : collection of str
+        Tables that hold no patient, as in `tables_of`.
+
+    Raises
+    ------
+    ValueError
+        What was found, and what to do instead.
+
+    Privacy
+    -------
+    A query that passes has, for each patient, rows that are a function of that patient's rows in
+    the tables it names. A view counts as a table: that its rows are patient-local is assumed.
+    """
+    rules = _Rules(unit=unit, public=frozenset(public))
+    if rules.statement(query) != PATIENTS:
+        _refuse("no table of patients", "do not declare it in public_tables")
+
+
+@dataclass(frozen=True)
+class _Names:
+    """What a name means inside of a query: WITH parts, and rows of patients around a subquery."""
+
+    parts: Mapping[str, str] = field(default_factory=dict)
+    unfinished: frozenset[str] = frozenset()
+    around: frozenset[str] = frozenset()
+    nested: bool = False
+
+
+@dataclass(frozen=True)
+class _Rules:
+    unit: str | None
+    public: frozenset[str]
+
+    def statement(self, query: exp.Query) -> str:
+        """Return what a query holds, with the parts of WITH that it begins with."""
+        parts: dict[str, str] = {}
+        start = query.args.get("with_")
+        ctes = start.expressions if start is not None else []
+        for i, cte in enumerate(ctes):
+            unfinished = frozenset(later.alias for later in ctes[i:])
+            parts[cte.alias] = self.relation(cte.this, _Names(parts, unfinished))
+        return self.relation(query, _Names(parts))
+
+    def relation(self, node: exp.Expr, names: _Names) -> str:
+        """Return what a relation holds; refuse where a patient's rows depend on others."""
+        node = node.unnest() if isinstance(node, exp.Subquery) else node
+        if isinstance(node, exp.Table):
+            name = name_of(node)
+            if name in names.unfinished:
+                _refuse(f"{name}, a part of WITH that reads itself or a later part", "rename it")
+            return names.parts.get(name) or (PUBLIC if name in self.public else PATIENTS)
+        if isinstance(node, exp.SetOperation):
+            return self._set_operation(node, names)
+        if isinstance(node, exp.Select):
+            return _Select(self, node, names).holds()
+        _refuse("a part that is neither a table nor a SELECT", "write it as a SELECT")
+
+    def _set_operation(self, query: exp.SetOperation, names: _Names) -> str:
+        word = query.key.upper()
+        left, right = self.relation(query.this, names), self.relation(query.expression, names)
+        if left != right:
+            _refuse(f"{word} of patients and a public table", "leave the public table out")
+        if left == PATIENTS and self.unit is None:
+            _refuse(f"{word}, which may repeat a row", "read one table")
+        if left == PATIENTS and self._place(query.this) != self._place(query.expression):
+            _refuse(
+                f"{word} of SELECTs with column {self.unit} in different places",
+                "put it first in each of them",
+            )
+        return left
+
+    def _place(self, query: exp.Expr) -> int:
+        query = query.unnest() if isinstance(query, exp.Subquery) else query
+        if isinstance(query, exp.SetOperation):
+            return self._place(query.this)
+        names = [column.alias_or_name for column in query.expressions]
+        if any(column.is_star for column in query.expressions):
+            _refuse("* in a UNION, INTERSECT or EXCEPT", "name the columns")
+        return names.index(str(self.unit))
+
+
+class _Select:
+    """One SELECT: where its rows come from, and whether each belongs to one patient."""
+
+    def __init__(self, rules: _Rules, select: exp.Select, names: _Names) -> None:
+        self.rules, self.unit, self.select, self.names = rules, rules.unit, select, names
+        self.sources: dict[str, str] = {}
+        self.units: set[str] = set()
+        start = select.args.get("from_")
+        if start is not None:
+            self._add(start.this)
+        for join in select.args.get("joins") or ():
+            self._join(join)
+        where = select.args.get("where")
+        self.conditions = list(_conjuncts(where.this)) if where is not None else []
+
+    @property
+    def _patients(self) -> frozenset[str]:
+        return frozenset(name for name, holds in self.sources.items() if holds == PATIENTS)
+
+    def holds(self) -> str:
+        """Check the whole SELECT and return what it holds."""
+        self._check_names()
+        self._check_subqueries()
+        if not self._patients:
+            holds = PUBLIC
+        elif any(self._links(one, self._patients, self.names.around) for one in self.conditions):
+            holds = SAME_PATIENT
+        else:
+            holds = PATIENTS
+        if self.unit is None and holds != PUBLIC:
+            self._check_rows()
+        else:
+            self._check_groups(holds)
+        if self.unit is not None and holds == PATIENTS and not self._returns_unit():
+            _refuse(
+                f"a SELECT about patients without their column {self.unit}, or with two",
+                "select it once, as it stands in the table",
+            )
+        return holds
+
+    def _add(self, node: exp.Expr) -> str:
+        inner = _Names(self.names.parts, self.names.unfinished, nested=self.names.nested)
+        name, holds = node.alias_or_name, self.rules.relation(node, inner)
+        if name in self.sources or (self.sources and not name):
+            _refuse("two tables of one name, or of none", "name each with AS")
+        self.sources[name] = holds
+        if holds == PATIENTS:
+            self.units.add(name)
+        return name
+
+    def _join(self, join: exp.Join) -> None:
+        before = self._patients
+        name = self._add(join.this)
+        if not self._patients:
+            return
+        if self.unit is None:
+            _refuse("a join, which may repeat a row", "write a subquery over a public table")
+        if not before or next(iter(self.sources)) not in before:
+            _refuse("a join that begins with a public table", "begin FROM with a table of patients")
+        if join.side not in ("", "LEFT") or join.kind not in ("", "INNER", "OUTER", "CROSS"):
+            _refuse(f"a {join.side or join.kind} JOIN", "write an inner JOIN or a LEFT JOIN")
+        using = self.unit in {column.name for column in join.args.get("using") or ()}
+        if join.side == "LEFT":  # Rows without a match have NULL there, as if one patient.
+            self.units.discard(name)
+        on = join.args.get("on")
+        linked = on is not None and any(
+            self._links(one, frozenset({name}), before) for one in _conjuncts(on)
+        )
+        if self.sources[name] == PATIENTS and not (using or linked):
+            _refuse(
+                f"tables of patients that are joined otherwise than by column {self.unit}",
+                f"write JOIN ... ON a.{self.unit} = b.{self.unit}, or declare public_tables",
+            )
+
+    def _links(self, node: exp.Expr, ours: Collection[str], others: Collection[str]) -> bool:
+        """Whether a condition says that the patient of one row is that of another."""
+        if not isinstance(node, exp.EQ):
+            return False
+        sides = (node.this, node.expression)
+        if not all(isinstance(side, exp.Column) and side.name == self.unit for side in sides):
+            return False
+        first, second = (side.table for side in sides)
+        others = set(others) - (set(self.sources) - self._patients) - set(ours)
+        return (first in ours and second in others) or (second in ours and first in others)
+
+    def _is_unit(self, node: exp.Expr) -> bool:
+        """Whether an expression is the patient column of a table of patients, and nothing else."""
+        if not isinstance(node, exp.Column) or node.name != self.unit:
+            return False
+        return (node.table or next(iter(self.sources), "")) in self.units
+
+    def _returns_unit(self) -> bool:
+        found = 0
+        for column in self.select.expressions:
+            if column.is_star:
+                tables = {column.table} if isinstance(column, exp.Column) else set(self.sources)
+                if len(tables) > 1 or not tables <= self.units:
+                    _refuse(f"a * that may hold another {self.unit}", "name the columns")
+                found += 1
+            elif column.alias_or_name.lower() == str(self.unit).lower():
+                if not self._is_unit(column.unalias()):
+                    _refuse(
+                        f"{self.unit} as the name of something else, or without its table",
+                        f"write table.{self.unit} for the patient, and rename the other",
+                    )
+                found += column.alias_or_name == self.unit
+        return found == 1
+
+    def _check_names(self) -> None:
+        """Each name means one thing, whatever columns the tables have."""
+        sources = set(self.sources)
+        if len(sources) == 1 and not self.names.nested:
+            sources.add("")
+        for column in _own(self.select, exp.Column):
+            table = column.text("table")
+            if table not in sources and not (table and self.names.nested):
+                _refuse(
+                    f"the column {column.name} without its table, or of none here",
+                    "write table.column in a SELECT of several tables or inside of another",
+                )
+        for aggregate in _own(self.select, *AGGREGATES):
+            # A database may compute it for the SELECT around, over all the rows there.
+            if any(column.table not in sources for column in aggregate.find_all(exp.Column)):
+                _refuse("an aggregate of columns of another SELECT", "take it there")
+        named = [one for one in self.select.expressions if not one.is_star]
+        if len(named) > 1 and not all(isinstance(one, exp.Alias | exp.Column) for one in named):
+            _refuse("a column without a name", "name it with AS")
+        if len({one.alias_or_name.lower() for one in named}) < len(named):
+            _refuse("two columns of one name", "rename one with AS")
+
+    def _check_rows(self) -> None:
+        """Where every row is another patient, no row sees another."""
+        found = {
+            "GROUP BY": self.select.args.get("group"),
+            "DISTINCT": self.select.args.get("distinct"),
+            "an aggregate": _aggregates(self.select),
+            "a window function": any(_own(self.select, exp.Window)),
+        }
+        for construct, stands in found.items():
+            if stands:
+                _refuse(construct, "name the patient in privacy_unit.column, or read single rows")
+
+    def _check_groups(self, holds: str) -> None:
+        """Rows that are taken together are of one patient, and their order does not matter."""
+        by_patient = f"partition or group by the column {self.unit}, written with its table"
+        for window in _own(self.select, exp.Window):
+            if not isinstance(window.this, (*AGGREGATES, exp.Rank, exp.DenseRank)):
+                _refuse("a window function other than RANK and aggregates", "use RANK")
+            within = any(self._is_unit(one) for one in window.args.get("partition_by") or ())
+            if holds != PUBLIC and not within:
+                _refuse("a window over several patients", by_patient)
+        if self.select.args.get("distinct") and holds == PATIENTS and not self._returns_unit():
+            _refuse("DISTINCT over several patients", f"select the column {self.unit}")
+        group = self.select.args.get("group")
+        by = group.expressions if group is not None else []
+        if group is None and not _aggregates(self.select):
+            return
+        if holds == PATIENTS and not any(self._is_unit(one) for one in by):
+            _refuse("a GROUP BY or an aggregate over several patients", by_patient)
+        for part in (*self.select.expressions, self.select.args.get("having")):
+            if part is not None and not _is_grouped(part, by):
+                _refuse(
+                    "a column of one row beside an aggregate of many",
+                    "put it into GROUP BY, or take MIN or MAX of it",
+                )
+
+    def _check_subqueries(self) -> None:
+        around = self.names.around - set(self.sources) | self._patients
+        names = _Names(self.names.parts, self.names.unfinished, around, nested=True)
+        for query in _own(self.select, exp.Query):
+            holds, inner = self.rules.relation(query, names), query.unnest()
+            is_condition = isinstance(query.parent, exp.Exists) or query.arg_key == "query"
+            if holds != PATIENTS and not is_condition:
+                single = isinstance(inner, exp.Select) and not inner.args.get("group")
+                if not (single and _aggregates(inner)):
+                    _refuse("a subquery for one value that may have several", "take MIN or MAX")
+            if holds == PATIENTS and not self._lists_patients(query, inner):
+                _refuse(
+                    "a subquery over several patients",
+                    "read single rows"
+                    if self.unit is None
+                    else f"write EXISTS (... WHERE b.{self.unit} = a.{self.unit}), or "
+                    f"a.{self.unit} IN (SELECT b.{self.unit} ...) as a condition of WHERE",
+                )
+
+    def _lists_patients(self, query: exp.Expr, inner: exp.Expr) -> bool:
+        """Whether a row is kept if its patient is among those of a subquery, and for no else.
+
+        Under NOT, or where unknown is told from false, a NULL among them would show in every row.
+        """
+        test = next((one for one in self.conditions if one.args.get("query") is query), None)
+        return (
+            test is not None
+            and self._is_unit(test.this)
+            and isinstance(inner, exp.Query)
+            and len(inner.selects) == 1
+            and not inner.is_star
+        )
+
+
+def _own(select: exp.Expr, *kinds: type[exp.Expr]) -> Iterator[exp.Expr]:
+    """Yield the parts of a SELECT of some kinds, without those of its subqueries."""
+    roots = list(select.expressions)
+    roots += [one for key in ("where", "group", "having", "order") if (one := select.args.get(key))]
+    roots += [on for join in select.args.get("joins") or () if (on := join.args.get("on"))]
+    for root in roots:
+        for node in root.walk(prune=lambda one: isinstance(one, exp.Query)):
+            if isinstance(node, kinds):
+                yield node
+
+
+def _aggregates(select: exp.Expr) -> bool:
+    found = (one for one in _own(select, *AGGREGATES) if not isinstance(one.parent, exp.Window))
+    return select.args.get("having") is not None or any(found)
+
+
+def _conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
+    node = node.unnest()
+    if isinstance(node, exp.And):
+        yield from _conjuncts(node.this)
+        yield from _conjuncts(node.expression)
+    else:
+        yield node
+
+
+def _is_grouped(node: exp.Expr, by: Collection[exp.Expr]) -> bool:
+    if node in by or (isinstance(node, AGGREGATES) and not isinstance(node.parent, exp.Window)):
+        return True
+    if isinstance(node, exp.Column | exp.Star | exp.Query):
+        return False
+    return all(_is_grouped(child, by) for child in node.iter_expressions())
+
+
+def _refuse(found: str, instead: str) -> NoReturn:
+    raise ValueError(
+        f"expected a query that acts on one patient at a time, found {found}; {instead}, or read a "
+        "view that does it and name it in patient_local"
+    )

@@ -1,0 +1,72 @@
+"""Stretches of a Parquet or idx source, for workers that read it side by side."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pandas as pd
+import pyarrow as pa
+
+from storage.sources.cells import arrow_frame
+from storage.sources.formats import rechunk
+from storage.sources.reading import Quiet, chosen, unreadable
+
+
+class Part(Protocol):
+    """Consecutive rows of one file, such as `storage.sources.parquet_files.ParquetPart`."""
+
+    @property
+    def first_row(self) -> int:
+        """Position of its first row in the source."""
+
+    def batches(self, needed: Sequence[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
+        """Read the wanted columns in batches of at most `chunk_rows` rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Stretch:
+    """Consecutive rows of a source, for one worker. Without a repr, as it is private.
+
+    Attributes
+    ----------
+    kind : str
+        Kind of the source.
+    parts : tuple of Part
+        Where the rows are; none for a stretch without rows.
+    columns, needed : tuple of str
+        Wanted columns, and those with the ones that are only selected on.
+    select : dict
+        As in the source.
+    """
+
+    kind: str
+    parts: tuple[Part, ...]
+    columns: tuple[str, ...]
+    needed: tuple[str, ...]
+    select: Mapping[str, str | int]
+
+    def frames(self, chunk_rows: int = 50_000) -> Iterator[pd.DataFrame]:
+        """Read the rows as `CohortReader.chunks` does, numbered as in the whole source.
+
+        Memory is bounded by `chunk_rows`. The reader that made the stretch finds out whether the
+        source changed meanwhile.
+
+        Parameters
+        ----------
+        chunk_rows : int
+            Most rows in one frame.
+
+        Raises
+        ------
+        InputError
+            If the files cannot be read.
+        """
+        with Quiet() as reading:
+            batches = (b for part in self.parts for b in part.batches(self.needed, chunk_rows))
+            n_read = self.parts[0].first_row if self.parts else 0
+            for table in rechunk(batches, chunk_rows):
+                frame = arrow_frame(table)
+                yield from chosen(frame, n_read, self.columns, self.select)
+                n_read += len(frame)
+        if reading.failed:
+            raise unreadable(self.kind)

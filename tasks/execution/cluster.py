@@ -1,0 +1,285 @@
+"""The Dask cluster that a run computes on: its own worker processes, or a running scheduler."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from ipaddress import ip_address
+from pathlib import Path
+from typing import cast
+from urllib.parse import urlsplit
+
+import dask
+import distributed
+import psutil
+from distributed.core import Status
+from distributed.security import Security
+from tornado.ioloop import IOLoop, PeriodicCallback
+
+from privacy.errors import ConfigurationError
+from storage.files.private import ensure_private_directory
+from storage.files.workspace import forbid_core_dumps
+
+# One thread each, since the workers together fill the cores; no share of the GPU taken ahead.
+_WORKER_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+    "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    "DO_NOT_TRACK": "1",
+}
+
+_LOOK_MILLISECONDS = 1_000
+
+CLUSTER_SETTINGS = {
+    # Private arrays stay in memory: no spilling, whatever the memory.
+    "distributed.worker.memory.target": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": False,
+    "distributed.worker.memory.terminate": False,
+    "distributed.nanny.pre-spawn-environ": _WORKER_ENVIRONMENT,
+    # What a lost worker was at is given out again by `tasks.execution.compute`, which counts the
+    # tries.
+    "distributed.scheduler.allowed-failures": 0,
+    # A worker may take long to start anew on a busy machine; its nanny is not given up meanwhile.
+    "distributed.deploy.lost-worker-timeout": "1 hour",
+    # Scheduler and workers open an HTTP port even without a dashboard, and it asks for no
+    # certificate: without routes it has nothing to tell.
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
+    # Nothing about the run is kept.
+    "distributed.diagnostics.nvml": False,
+    "distributed.admin.log-length": 0,
+    "distributed.admin.low-level-log-length": 0,
+}
+"""Dask settings of every process of a cluster that computes on private rows."""
+
+Unsafe = tuple[str, str, str]
+"""A setting, what it was found to be, and what it has to be."""
+
+
+@contextmanager
+def local_cluster(n_workers: int, scratch_directory: Path) -> Iterator[distributed.Client]:
+    """Start worker processes on this machine and stop them at the end of the block.
+
+    Parameters
+    ----------
+    n_workers
+        Number of processes, of one thread each.
+    scratch_directory
+        Directory of mode 0700 for the workers' locks and sockets; created if missing.
+
+    Yields
+    ------
+    distributed.Client
+        Client of the cluster.
+
+    Privacy
+    -------
+    Loopback only, and with certificates made for this cluster: without them, every user of the
+    machine could submit code to it. No dashboard, no spilling to disk, no logs.
+
+    Notes
+    -----
+    A worker that dies is started anew, as often as it does.
+    """
+    ensure_private_directory(scratch_directory)
+    # silence_logs reaches the library's own handler, not that of an orchestrator that took over.
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    with (
+        dask.config.set(CLUSTER_SETTINGS),
+        distributed.LocalCluster(
+            n_workers=n_workers,
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",
+            protocol="tls",
+            security=Security.temporary(),
+            scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
+            memory_limit=0,
+            local_directory=os.fspath(scratch_directory),
+            silence_logs="CRITICAL",
+        ) as cluster,
+        _keeping_workers(cluster, n_workers),
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@contextmanager
+def _keeping_workers(cluster: distributed.LocalCluster, n_workers: int) -> Iterator[None]:
+    """Replace nannies that ended: one does if the worker that it starts dies before it is ready."""
+
+    def replace_ended() -> None:
+        ended = [
+            name
+            for name, nanny in cluster.workers.items()
+            if nanny.status in (Status.closed, Status.failed)
+        ]
+        for name in ended:
+            del cluster.workers[name]
+        if ended:
+            cluster.scale(n_workers)
+
+    loop, look = cast(IOLoop, cluster.loop), PeriodicCallback(replace_ended, _LOOK_MILLISECONDS)
+    loop.add_callback(look.start)
+    try:
+        yield
+    finally:
+        loop.add_callback(look.stop)
+
+
+@contextmanager
+def connect(address: str, *, timeout_seconds: float = 30.0) -> Iterator[distributed.Client]:
+    """Connect to a running scheduler whose processes keep private sums to themselves.
+
+    Parameters
+    ----------
+    address
+        ``tls://host:port``, with the certificates named by Dask's own settings
+        (``DASK_DISTRIBUTED__COMM__TLS__CLIENT__CERT``, ``..._KEY``, ``..._CA_FILE``), or
+        ``tcp://`` on a loopback address.
+    timeout_seconds
+        How long to wait for the scheduler, and then for its first worker.
+
+    Yields
+    ------
+    distributed.Client
+        Connected client.
+
+    Raises
+    ------
+    ConfigurationError
+        If the address would send private sums over a network in clear, nobody answers, or a
+        process of the cluster may write sums to a disk or show them to strangers.
+
+    Privacy
+    -------
+    Scheduler and workers are asked before anything is sent to them, and core dumps of the workers
+    are turned off, as by every item of `tasks.execution.compute`. A worker that joins later is not
+    asked: only who holds a certificate of the cluster's own authority can start one, see
+    `tasks.execution.cluster_certificates`, and what takes the place of a dead worker has its
+    settings.
+    """
+    parts = urlsplit(address)
+    if parts.scheme != "tls" and not (parts.scheme == "tcp" and _is_loopback(parts.hostname)):
+        raise ConfigurationError(
+            "INSECURE_SCHEDULER",
+            f"expected tls://host:port, or tcp:// on a loopback address, found {address}: sums of "
+            "private rows travel on this connection; give the scheduler and workers certificates",
+        )
+    security = Security()
+    if parts.scheme == "tls" and not security.get_connection_args("client")["ssl_context"]:
+        raise ConfigurationError(
+            "SCHEDULER_CERTIFICATE",
+            f"expected a client certificate for {address}, found none; set "
+            "DASK_DISTRIBUTED__COMM__TLS__CLIENT__CERT, ..._KEY and ..._CA_FILE",
+        )
+    client = None
+    # A plain connection first: a client that fails to start leaves a thread behind.
+    with (
+        suppress(OSError, ValueError),
+        socket.create_connection((parts.hostname, parts.port), timeout_seconds),
+    ):
+        client = distributed.Client(
+            address, timeout=timeout_seconds, security=security, set_as_default=False
+        )
+    if client is None:
+        raise ConfigurationError(
+            "SCHEDULER_UNREACHABLE",
+            f"expected a Dask scheduler at {address}, found none that answers; start it, or unset "
+            "CLUSTMIX_DASK_ADDRESS to compute on this machine",
+        )
+    with client:
+        _refuse_unsafe(client, timeout_seconds)
+        yield client
+
+
+def unsafe_scheduler(dask_scheduler: distributed.Scheduler) -> list[Unsafe]:
+    """Return the settings of a scheduler that no private sum may meet; runs on the scheduler."""
+    found = _exposed(dask_scheduler, "the scheduler")
+    if dask_scheduler.jupyter:
+        found.append(("--jupyter of the scheduler", "on", "off"))
+    return found
+
+
+def unsafe_worker(dask_worker: distributed.Worker) -> list[Unsafe]:
+    """Return the settings of a worker that no private sum may meet; runs on the worker.
+
+    Core dumps of the worker's process are off from here on.
+    """
+    forbid_core_dumps()
+    found = _exposed(dask_worker, "the workers")
+    memory = dask_worker.memory_manager
+    for name in ("target", "spill"):
+        fraction = getattr(memory, f"memory_{name}_fraction")
+        if memory.memory_limit and fraction:
+            found.append((f"distributed.worker.memory.{name}", str(fraction), "false"))
+    return found
+
+
+def _exposed(server: distributed.node.ServerNode, whose: str) -> list[Unsafe]:
+    """Return what this process listens on beyond loopback and without certificates."""
+    found: list[Unsafe] = []
+    for listener in server.listeners:
+        address = urlsplit(listener.listen_address)
+        if address.scheme != "tls" and not _is_loopback(address.hostname):
+            wanted = "true, with certificates"
+            found.append((f"distributed.comm.require-encryption of {whose}", "false", wanted))
+    # Every port of the process, whatever opened it: a dashboard, a preload script, a plugin.
+    called = {urlsplit(listener.listen_address).port for listener in server.listeners}
+    for connection in psutil.Process().net_connections(kind="tcp"):
+        if connection.status != psutil.CONN_LISTEN:
+            continue
+        host, port = connection.laddr
+        if not _is_loopback(host) and port not in called:
+            found.append((f"--dashboard-address of {whose}", f"{host}:{port}", "127.0.0.1:0"))
+    return found
+
+
+def _refuse_unsafe(client: distributed.Client, timeout_seconds: float) -> None:
+    found: set[Unsafe] = set()
+    failed = "no worker"
+    with suppress(TimeoutError):
+        client.wait_for_workers(1, timeout=timeout_seconds)
+        failed = ""
+    if failed:
+        raise ConfigurationError(
+            "CLUSTER_EMPTY",
+            f"expected one or more workers within {timeout_seconds:g} seconds, found none; start "
+            "workers for this scheduler",
+        )
+    try:
+        found.update(client.run_on_scheduler(unsafe_scheduler))
+        for unsafe in client.run(unsafe_worker).values():
+            found.update(unsafe)
+    except Exception as error:
+        failed = type(error).__name__
+    if failed:
+        raise ConfigurationError(
+            "CLUSTER_SETTINGS",
+            f"expected a scheduler and workers that tell their settings, found {failed}; start "
+            "them with this version of ClustMix installed",
+        )
+    if found:
+        wrong = "; ".join(
+            f"set {name} to {wanted} (found {value})" for name, value, wanted in sorted(found)
+        )
+        raise ConfigurationError(
+            "CLUSTER_SETTINGS",
+            "expected a cluster that writes nothing to a disk and listens on loopback or with "
+            f"certificates, found one that does not: {wrong}; start it again with these settings",
+        )
+
+
+def _is_loopback(host: str | None) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host or "").is_loopback
+    except ValueError:
+        return False

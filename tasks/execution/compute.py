@@ -1,0 +1,397 @@
+"""Where the work of a stage is done: in this process, or on the workers of a Dask cluster.
+
+A stage hands over a function and public references; it never hands over rows. Sums are integer
+sums, hence the same bits whatever the number of workers and the order in which they finish.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privacy.errors import ConfigurationError, IntegrityError
+from storage.files.workspace import forbid_core_dumps
+from tasks.execution.runtime import Failed, PipelineError, guarded_item
+
+if TYPE_CHECKING:
+    import distributed
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+IntegerSum = NDArray[np.int64] | dict[str, NDArray[np.int64]]
+"""One int64 array, or several by name."""
+
+GPU, CPU, PLAIN = "GPU", "CPU", "plain"
+"""Sorts of workers: with one of the two resources, or with neither."""
+
+TRIES = 5
+"""How often an item is given to a worker before its loss ends the run."""
+
+WORKER_WAIT_SECONDS = 60.0
+"""How long a worker is waited for: a nanny or a service manager starts a dead one again."""
+
+FETCH_SECONDS = 600.0
+"""How long the result of an item may take from a worker to here."""
+
+POLL_SECONDS = 1.0
+"""How often it is looked whether the workers are still there while an item is waited for."""
+
+
+class Executor(Protocol):
+    """Runs guarded functions over shards or items."""
+
+    def sum(
+        self,
+        function: Callable[..., IntegerSum],
+        shards: Sequence[Path],
+        public: Mapping[str, Any],
+    ) -> IntegerSum:
+        """Return the exact sum of ``function(shard, **public)`` over the shards."""
+
+    def map(self, function: Callable[[T], R], items: Iterable[T], *, gpu: bool = False) -> list[R]:
+        """Return ``function(item)`` for each item, in order."""
+
+
+class LocalExecutor:
+    """Runs everything in this process, one item after the other."""
+
+    def sum(
+        self,
+        function: Callable[..., IntegerSum],
+        shards: Sequence[Path],
+        public: Mapping[str, Any],
+    ) -> IntegerSum:
+        """Return the exact sum of ``function(shard, **public)`` over the shards.
+
+        Parameters
+        ----------
+        function
+            Function of a shard's path and of public keyword arguments; returns an int64 array or
+            a dict of them, of the same names and shapes for every shard.
+        shards
+            Paths of one or more shards.
+        public
+            Public keyword arguments, the same for every shard.
+
+        Returns
+        -------
+        ndarray of int64, or dict of them
+            As the function returns, summed.
+
+        Raises
+        ------
+        ConfigurationError
+            If there is no shard.
+        IntegrityError
+            If a sum leaves the range of int64, or a term is not of the first one's form.
+        ClustMixError
+            What the function raised, see `tasks.execution.runtime.guarded_item`.
+        """
+        item = guarded_item(function)
+        return sum_exactly(item(shard, **public) for shard in shards)
+
+    def map(self, function: Callable[[T], R], items: Iterable[T], *, gpu: bool = False) -> list[R]:
+        """Return ``function(item)`` for each item, in order.
+
+        Parameters
+        ----------
+        function
+            Function of one item.
+        items
+            Items, in order.
+        gpu
+            Of no effect here: the process uses what it finds.
+
+        Raises
+        ------
+        ClustMixError
+            What the function raised for the first item that failed.
+        """
+        item = guarded_item(function)
+        return [cast(R, _unwrap(item(value))) for value in items]
+
+
+class DaskExecutor:
+    """Runs items on the workers of a Dask cluster, and again where a worker was lost.
+
+    Parameters
+    ----------
+    client
+        Connected client, see `tasks.execution.cluster`.
+    run_id
+        Public name of the run, used in the keys of its items.
+
+    Notes
+    -----
+    A lost item is computed again, on the workers that are left or come back. A function must
+    therefore be deterministic and draw no noise: noise is drawn by the caller, once, on the sums.
+
+    Work is kept apart by what workers offer: GPU items go to workers with the resource ``GPU``,
+    one at a time each; everything else goes to workers with ``CPU`` where there are any, else to
+    those without ``GPU``. Work goes to another sort of worker only where the cluster has none of
+    its own, or none that comes back within a minute.
+
+    Privacy
+    -------
+    Keys are counted, not hashed: Dask's own keys are hashes of the arguments, and a hash of
+    private data in a name is a statistic of it. Functions get paths and public values; what they
+    return stays in the memory of worker, scheduler and client and is released once read.
+    """
+
+    def __init__(self, client: distributed.Client, run_id: str) -> None:
+        self._client = client
+        self._run_id = run_id
+        self._numbers = itertools.count()
+        self._sorts: frozenset[str] = frozenset()
+
+    def sum(
+        self,
+        function: Callable[..., IntegerSum],
+        shards: Sequence[Path],
+        public: Mapping[str, Any],
+    ) -> IntegerSum:
+        """Return the exact sum of ``function(shard, **public)``; see `LocalExecutor.sum`.
+
+        Raises
+        ------
+        PipelineError
+            Also if workers were lost again and again, or all of them ("sum:WorkerLost").
+        """
+        item = guarded_item(function)
+        # With every item, not once to every worker: what lies on a worker is lost with it.
+        calls = [_Call(item, (shard,), dict(public)) for shard in shards]
+        with closing(self._results("sum", calls, gpu=False)) as results:
+            return sum_exactly(results)
+
+    def map(self, function: Callable[[T], R], items: Iterable[T], *, gpu: bool = False) -> list[R]:
+        """Return ``function(item)`` for each item, in order; see `LocalExecutor.map`.
+
+        Parameters
+        ----------
+        function
+            Importable, deterministic function of one item.
+        items
+            Items, in order; pass references to large or private ones.
+        gpu
+            True runs the items on workers that offer the resource ``GPU``, one at a time each,
+            where the cluster has such workers; where it has none, as all other work.
+
+        Raises
+        ------
+        PipelineError
+            Also if workers were lost again and again, or all of them ("map:WorkerLost").
+        """
+        item = guarded_item(function)
+        calls = [_Call(item, (value,), {}) for value in items]
+        # Closed here and now, not when a traceback that holds the generator is collected.
+        with closing(self._results("map", calls, gpu=gpu)) as results:
+            return [cast(R, _unwrap(result)) for result in results]
+
+    def _results(
+        self, kind: str, calls: list[_Call], *, gpu: bool
+    ) -> Generator[object, None, None]:
+        # In the order of submission, so that the same failure is reported every time.
+        submitted: list[_Submitted] = []
+        try:
+            if calls:
+                place = self._place(kind, gpu=gpu)
+                submitted += [self._submit(kind, call, place) for call in calls]
+            for number, call in enumerate(calls):
+                for try_number in range(1, TRIES + 1):
+                    lost, result = self._outcome(submitted[number])
+                    if not lost:
+                        break
+                    if try_number == TRIES:
+                        raise _worker_lost(kind, lost)
+                    self._forget([submitted[number]])
+                    place = self._place(kind, gpu=gpu)
+                    submitted[number] = self._submit(kind, call, place)
+                submitted[number].future.release()
+                yield result
+        finally:
+            # Also when the reader stopped at a failure: nothing of this run stays on the cluster.
+            self._forget(submitted)
+
+    def _submit(self, kind: str, call: _Call, place: _Place) -> _Submitted:
+        future = self._client.submit(
+            call,
+            key=f"clustmix-{kind}-{self._run_id}-{next(self._numbers)}",
+            pure=False,
+            resources=place.resources,
+            workers=None if place.addresses is None else sorted(place.addresses),
+        )
+        return _Submitted(future, place)
+
+    def _outcome(self, submitted: _Submitted) -> tuple[str, object]:
+        """Wait for an item; return an empty text and its result, or why there is none."""
+        future = submitted.future
+        # Not from the function, which is guarded: an exception here is the cluster's own.
+        while True:
+            try:
+                future.exception(timeout=POLL_SECONDS)
+                break
+            except TimeoutError:
+                if not submitted.place.has_worker(self._workers()):
+                    return "NoWorker", None
+            except Exception as error:
+                return type(error).__name__, None
+        try:
+            # Apart from the waiting: Dask does not recover from a fetch that was given up.
+            return "", future.result(timeout=FETCH_SECONDS)
+        except Exception as error:
+            return type(error).__name__, None
+
+    def _forget(self, submitted: list[_Submitted]) -> None:
+        # A scheduler that is gone keeps nothing, and its error would hide the one on its way.
+        with suppress(Exception):
+            self._client.cancel([one.future for one in submitted], force=True)
+
+    def _place(self, kind: str, *, gpu: bool) -> _Place:
+        """Wait for a worker of the sort that the work belongs on."""
+        preferred = (GPU, CPU, PLAIN) if gpu else (CPU, PLAIN, GPU)
+        give_up = time.monotonic() + WORKER_WAIT_SECONDS
+        while True:
+            workers = self._workers()
+            present = frozenset[str]().union(*workers.values())
+            # A sort that was there is waited for: its worker may be about to come back.
+            self._sorts |= present
+            wanted = next((sort for sort in preferred if sort in self._sorts), "")
+            if wanted in present:
+                return _place_on(wanted, workers, gpu=gpu)
+            if time.monotonic() > give_up:
+                if not present:
+                    raise _worker_lost(kind, "NoWorker")
+                self._sorts = present
+            time.sleep(POLL_SECONDS / 10)
+
+    def _workers(self) -> dict[str, frozenset[str]]:
+        """Return the addresses of the workers that are there, and of what sort each is."""
+        if self._client.status != "running":
+            return {}
+        workers = self._client.scheduler_info(n_workers=-1)["workers"]
+        return {
+            address: frozenset({GPU, CPU} & worker.get("resources", {}).keys() or {PLAIN})
+            for address, worker in workers.items()
+        }
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _Call:
+    """One item: a guarded function with its arguments. Without a repr: Dask may log it."""
+
+    function: Callable[..., object]
+    arguments: tuple[object, ...]
+    named: dict[str, object]
+
+    def __call__(self) -> object:
+        # Again with every item: a worker that was started anew has not been told.
+        forbid_core_dumps()
+        return self.function(*self.arguments, **self.named)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Workers that an item may run on: by resource, by address, or any."""
+
+    resources: dict[str, int] | None = None
+    addresses: frozenset[str] | None = None
+
+    def has_worker(self, workers: Mapping[str, frozenset[str]]) -> bool:
+        if self.resources is not None:
+            return any(self.resources.keys() <= kinds for kinds in workers.values())
+        return bool(workers if self.addresses is None else self.addresses & workers.keys())
+
+
+@dataclass(frozen=True, slots=True)
+class _Submitted:
+    future: distributed.Future[Any]
+    place: _Place
+
+
+def _place_on(sort: str, workers: Mapping[str, frozenset[str]], *, gpu: bool) -> _Place:
+    if sort == CPU or (sort == GPU and gpu):
+        return _Place(resources={sort: 1})
+    if sort == PLAIN and not all(kinds == {PLAIN} for kinds in workers.values()):
+        return _Place(addresses=frozenset(a for a, kinds in workers.items() if PLAIN in kinds))
+    return _Place()
+
+
+def sum_exactly(terms: Iterable[object]) -> IntegerSum:
+    """Add int64 arrays, or dicts of them, and refuse to leave the range of int64.
+
+    Parameters
+    ----------
+    terms
+        One or more terms of the same form; a `Failed` is raised.
+
+    Returns
+    -------
+    ndarray of int64, or dict of them
+        The sum, of the form of the terms.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no term.
+    IntegrityError
+        On overflow, or if a term is not of the form of the first.
+    """
+    total: dict[str, NDArray[np.int64]] | None = None
+    single = False
+    for term in terms:
+        found = _unwrap(term)
+        arrays = found if isinstance(found, dict) else {"": found}
+        if not all(isinstance(a, np.ndarray) and a.dtype == np.int64 for a in arrays.values()):
+            raise IntegrityError(
+                "SUM_TERM", "expected int64 arrays from a function that is summed; fix the function"
+            )
+        named = cast(dict[str, NDArray[np.int64]], arrays)
+        if total is None:
+            single = not isinstance(found, dict)
+            total = {name: array.copy() for name, array in named.items()}
+            continue
+        if {k: a.shape for k, a in named.items()} != {k: a.shape for k, a in total.items()}:
+            raise IntegrityError(
+                "SUM_TERM", "expected the same names and shapes from every shard; fix the function"
+            )
+        for name, array in named.items():
+            _add_in_place(total[name], array)
+    if total is None:
+        raise ConfigurationError(
+            "NO_SHARDS", "expected one or more shards to sum over, found none; read a cohort first"
+        )
+    return total[""] if single else total
+
+
+def _worker_lost(kind: str, found: str) -> PipelineError:
+    return PipelineError(
+        f"{kind}:WorkerLost",
+        f"expected every worker to answer, lost at least one ({found}); look at the memory "
+        "of the workers and start a new run",
+    )
+
+
+def _unwrap(result: object) -> object:
+    if isinstance(result, Failed):
+        raise result.error()
+    return result
+
+
+def _add_in_place(total: NDArray[np.int64], term: NDArray[np.int64]) -> None:
+    added = total + term
+    # Two's complement: an overflow happened where both summands differ from the sum in sign.
+    if np.any(((total ^ added) & (term ^ added)) < 0):
+        raise IntegrityError(
+            "SUM_OVERFLOW",
+            "a sum left the range of 64-bit integers; use a coarser grid or fewer rows per release",
+        )
+    total[...] = added

@@ -1,0 +1,322 @@
+"""The border between private steps and the orchestrator.
+
+Whatever a step raises, only its name and the type of the exception pass this border. Prefect is
+imported when the first task is made and not before, so that `configure_prefect` can come first.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from privacy.errors import ClustMixError, ConfigurationError
+from storage.files.private import ensure_private_directory
+from storage.settings import Settings
+
+if TYPE_CHECKING:
+    from prefect.tasks import Task
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+PRIVATE_LOG_NAME = "failures.log"
+
+_private_directory: ContextVar[Path | None] = ContextVar("private_directory", default=None)
+
+# Set whatever the caller's environment says: each keeps values or facts on this machine.
+_SAFETY = {
+    "DO_NOT_TRACK": "1",
+    "GX_ANALYTICS_ENABLED": "false",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY": "false",
+    "PREFECT_TELEMETRY_ENABLE_RESOURCE_METRICS": "false",
+    "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
+    "PREFECT_LOGGING_LOG_PRINTS": "false",
+    "PREFECT_RESULTS_PERSIST_BY_DEFAULT": "false",
+    "PREFECT_TASKS_DEFAULT_PERSIST_RESULT": "false",
+    "PREFECT_TASKS_DEFAULT_NO_CACHE": "true",
+    "PREFECT_DEBUG_MODE": "false",
+}
+
+# For the server that Prefect starts beside a single run. The recorder of task runs stays on;
+# nobody reads events, triggers or log streams of a server that lives as long as its run.
+_SINGLE_RUN = {
+    "PREFECT_SERVER_EPHEMERAL_ENABLED": "true",
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
+    "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false",
+    "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "false",
+    "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_ENABLED": "false",
+    "PREFECT_SERVER_EVENTS_STREAM_OUT_ENABLED": "false",
+    "PREFECT_SERVER_LOGS_STREAM_OUT_ENABLED": "false",
+    "PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED": "false",
+    "PREFECT_LOGGING_TO_API_ENABLED": "false",
+    "PREFECT_LOGGING_LEVEL": "CRITICAL",
+    "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",
+}
+
+
+class PipelineError(ClustMixError):
+    """A step failed for a reason that is not public; ``code`` is "step:ExceptionType"."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """What is left of an exception once its private part has gone to the private log.
+
+    Parameters
+    ----------
+    error_class
+        Class to raise it as, which decides the exit code.
+    code, message
+        Public code and message.
+    """
+
+    error_class: type[ClustMixError]
+    code: str
+    message: str
+
+    def error(self) -> ClustMixError:
+        """Return a fresh exception: no traceback, no context, no notes."""
+        return self.error_class(self.code, self.message)
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedItem:
+    """A function of one work item that returns `Failed` where it would have raised.
+
+    An exception that leaves a Dask item makes the worker log the item's arguments; therefore none
+    leaves. Instances can be pickled when the function is importable.
+
+    Parameters
+    ----------
+    function
+        The guarded function.
+    log_directory
+        Directory of the private log, or None to drop what is private.
+    """
+
+    function: Callable[..., object]
+    log_directory: Path | None = None
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        """Call the function; return its result or `Failed`."""
+        with private_log_directory(self.log_directory):
+            return _guard(_step_name(self.function), self.function, *args, **kwargs)
+
+
+def safe_environment() -> dict[str, str]:
+    """Return the variables that keep values and facts on this machine, for a process to start."""
+    return dict(_SAFETY)
+
+
+def configure_prefect(settings: Settings) -> None:
+    """Set the environment for a silent, offline Prefect, before Prefect is imported.
+
+    With ``PREFECT_API_URL`` set, that server is used and its operators decide about logs and
+    services. Without it, Prefect starts a server of its own on the loopback interface, whose
+    database lies in ``settings.prefect_home`` (mode 0700).
+
+    Parameters
+    ----------
+    settings
+        Where the orchestrator keeps its state.
+
+    Raises
+    ------
+    ConfigurationError
+        If Prefect was imported earlier with another environment, or the home is open to others.
+    """
+    wanted = dict(_SAFETY)
+    if "PREFECT_API_URL" not in os.environ:
+        home = ensure_private_directory(settings.prefect_home)
+        wanted |= _SINGLE_RUN | {"PREFECT_HOME": str(home)}
+    if "prefect" in sys.modules and any(os.environ.get(k) != v for k, v in wanted.items()):
+        raise ConfigurationError(
+            "PREFECT_ALREADY_IMPORTED",
+            "expected Prefect not to be imported yet, since it reads its settings once; call "
+            "configure_prefect before importing any flow",
+        )
+    os.environ.update(wanted)
+
+
+@contextmanager
+def private_log_directory(directory: Path | None) -> Iterator[None]:
+    """Send the private part of failures within the block to a log in this directory.
+
+    Parameters
+    ----------
+    directory
+        Directory of mode 0700, created if missing; None drops what is private.
+
+    Raises
+    ------
+    ConfigurationError
+        If the directory is open to others.
+    """
+    if directory is not None:
+        ensure_private_directory(directory)
+    token = _private_directory.set(directory)
+    try:
+        yield
+    finally:
+        _private_directory.reset(token)
+
+
+def current_log_directory() -> Path | None:
+    """Return the directory set by `private_log_directory`, or None."""
+    return _private_directory.get()
+
+
+def private_log(step: str, text: str) -> None:
+    """Append a text that may hold private values to the private log, if there is one.
+
+    Parameters
+    ----------
+    step
+        Name of the step, which is public.
+    text
+        Traceback or warning.
+
+    Privacy
+    -------
+    The text may quote rows. The file has mode 0600 in a directory of mode 0700 and is for the
+    people who may see the cohort itself.
+    """
+    directory = _private_directory.get()
+    if directory is None:
+        return
+    entry = f"--- {datetime.now(UTC).isoformat(timespec='seconds')} {step}\n{text.rstrip()}\n"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+    descriptor = os.open(directory / PRIVATE_LOG_NAME, flags, 0o600)
+    try:
+        os.write(descriptor, entry.encode("utf-8", "backslashreplace"))
+    finally:
+        os.close(descriptor)
+
+
+def guarded_task(
+    *, name: str | None = None, tags: tuple[str, ...] = ()
+) -> Callable[[Callable[P, R]], Task[P, R]]:
+    """Make a Prefect task whose failures say which step failed and nothing else.
+
+    Nothing is cached, persisted or tried again: a step that draws noise must not draw twice.
+
+    Parameters
+    ----------
+    name
+        Public name of the step; the function's name by default.
+    tags
+        Public tags.
+
+    Returns
+    -------
+    callable
+        Decorator. The task raises `ClustMixError` subclasses as they were raised, with their code
+        and message alone, and `PipelineError` with the code "step:ExceptionType" for the rest.
+
+    Privacy
+    -------
+    The exception that leaves has no ``__context__``, ``__cause__`` or notes: it is made anew
+    outside of the ``except`` block, since Prefect logs and keeps what it is linked to.
+    """
+    from prefect import task
+    from prefect.cache_policies import NO_CACHE
+
+    def decorate(function: Callable[P, R]) -> Task[P, R]:
+        step = name or _step_name(function)
+
+        @functools.wraps(function)
+        def run(*args: P.args, **kwargs: P.kwargs) -> R:
+            result = _guard(step, function, *args, **kwargs)
+            if isinstance(result, Failed):
+                raise result.error()
+            return result
+
+        return task(
+            name=step,
+            tags=set(tags),
+            persist_result=False,
+            cache_policy=NO_CACHE,
+            retries=0,
+            log_prints=False,
+        )(run)
+
+    return decorate
+
+
+def guarded_call(
+    step: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs
+) -> R | Failed:
+    """Call a function and return its result, or what is public of its failure.
+
+    For the body of a flow: an exception that leaves a flow is pickled to disk by the orchestrator,
+    whatever it is told about results.
+
+    Parameters
+    ----------
+    step
+        Public name of the step.
+    function
+        Function to call with the arguments.
+    """
+    return _guard(step, function, *args, **kwargs)
+
+
+def guarded_item(function: Callable[..., object]) -> GuardedItem:
+    """Guard a function for Dask; its private log is that of the calling context.
+
+    Parameters
+    ----------
+    function
+        Importable function of one item.
+
+    Returns
+    -------
+    GuardedItem
+        Callable that returns the function's result or `Failed`.
+    """
+    return GuardedItem(function, current_log_directory())
+
+
+def _guard(step: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | Failed:
+    # Numerical libraries quote values in warnings (convergence, counts): to the log, not stderr.
+    with warnings.catch_warnings(record=True) as caught:
+        try:
+            return function(*args, **kwargs)
+        except ClustMixError as error:
+            _note(step, traceback.format_exc())
+            return Failed(error_class=type(error), code=error.code, message=error.message)
+        except Exception as error:
+            _note(step, traceback.format_exc())
+            return Failed(
+                error_class=PipelineError,
+                code=f"{step}:{type(error).__name__}",
+                message="the step stopped; the private log of this run has the traceback",
+            )
+        finally:
+            for warning in caught:
+                _note(step, f"{warning.category.__name__}: {warning.message}")
+
+
+def _note(step: str, text: str) -> None:
+    """Log, or lose the text where the disk is full: an error would take along what it hides."""
+    with suppress(OSError):
+        private_log(step, text)
+
+
+def _step_name(function: Callable[..., object]) -> str:
+    # functools.partial objects and callable instances have no name of their own.
+    inner = getattr(function, "func", function)
+    return str(getattr(inner, "__name__", type(inner).__name__))

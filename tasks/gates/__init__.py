@@ -1,0 +1,1 @@
+"""The data-validation gates: rules of a table, and agreement with the sealed counts."""

@@ -1,0 +1,1 @@
+"""From rows to codes, one row at a time, and to bounded contributions of patients."""

@@ -1,0 +1,181 @@
+"""What each patient contributes: bounded rows, shared weights, and a hash that splits patients.
+
+Every function here is a function of the rows of one patient at a time: adding or removing a
+patient leaves the rows, the weights and the hashes of all others as they were.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from privacy.errors import InputError
+from storage.sources.cells import distinct
+from tasks.measurement.encoded import N_FOLDS
+
+_FNV_OFFSET = np.uint64(0xCBF29CE484222325)
+_FNV_PRIME = np.uint64(0x100000001B3)
+
+
+def bound_contributions(
+    patient_keys: ArrayLike, records: NDArray[np.uint16], max_rows: int
+) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """Keep at most `max_rows` rows of each patient and share a weight of one among them.
+
+    Kept are the rows whose digest is smallest: a digest of the patient's key and the row's own
+    codes, so a choice at random among the patient's different rows that another order of the source
+    does not change. Rows of equal digest are equal.
+
+    Parameters
+    ----------
+    patient_keys : array of shape (n,)
+        Patient of each row. All rows of a patient are here. Rows without a label are left out
+        before, so that weights are shared among the rows that are used.
+    records : uint16 array of shape (n, d + 1)
+        Codes and label of each row.
+    max_rows
+        Largest number of rows kept of one patient.
+
+    Returns
+    -------
+    keep : bool array of shape (n,)
+    weight : float64 array of shape (n,)
+        One over the number of rows kept of that row's patient; 0 where the row is not kept.
+
+    Raises
+    ------
+    InputError
+        If a row has no patient key.
+
+    Privacy
+    -------
+    Which rows of a patient are kept, and their weights, depend on that patient's rows alone, as a
+    set. The weights of a patient sum to one, so a weighted sum of vectors of norm at most R changes
+    by at most R when a patient is added or removed (convexity of the norm).
+    """
+    if max_rows < 1:
+        raise ValueError("expected max_rows of at least 1")
+    patient, names = _patients(patient_keys)
+    n_rows = np.bincount(patient, minlength=len(names))
+    over = np.flatnonzero(n_rows[patient] > max_rows)
+    # A record has a fixed length, so no two pairs of key and record are the same bytes.
+    digests = b"".join(
+        hashlib.blake2b(
+            names[patient[row]].encode("utf-8") + records[row].tobytes(), digest_size=16
+        ).digest()
+        for row in over
+    )
+    low, high = np.frombuffer(digests, dtype="<u8").reshape(-1, 2).T
+    order = over[np.lexsort((low, high, patient[over]))]
+    n_over = np.where(n_rows > max_rows, n_rows, 0)
+    rank = np.arange(len(over)) - np.repeat(np.cumsum(n_over) - n_over, n_over)
+    keep = np.ones(len(patient), dtype=np.bool_)
+    keep[order] = rank < max_rows
+    n_kept = np.minimum(n_rows, max_rows)[patient]
+    return keep, np.where(keep, 1.0 / n_kept, 0.0)
+
+
+def part_of_patients(patient_keys: ArrayLike, *, scheme: str, parts: int) -> NDArray[np.int64]:
+    """Return the part of each row's patient, for releases of disjoint sets of patients.
+
+    Parameters
+    ----------
+    patient_keys : array of shape (n,)
+    scheme
+        Public name of the way to split; it is the key of the hash.
+    parts
+        Number of parts.
+
+    Returns
+    -------
+    int64 array of shape (n,)
+        In [0, `parts`): a function of the scheme and the patient's key alone, so that the parts
+        of one scheme have no patient in common, in this table and in every later one.
+
+    Raises
+    ------
+    InputError
+        If a row has no patient key.
+    """
+    patient, names = _patients(patient_keys)
+    key = hashlib.sha256(scheme.encode("utf-8")).digest()
+    part = [
+        int.from_bytes(hashlib.blake2b(name.encode("utf-8"), key=key, digest_size=16).digest())
+        % parts
+        for name in names
+    ]
+    return np.array(part, dtype=np.int64)[patient]
+
+
+def hash_patients(patient_keys: ArrayLike) -> NDArray[np.uint64]:
+    """Hash the patient of each row; the same patient has the same hash in every chunk and run.
+
+    Parameters
+    ----------
+    patient_keys : array of shape (n,)
+
+    Returns
+    -------
+    uint64 array of shape (n,)
+        For splitting patients into shards and folds. Not an identity: two patients may share a
+        hash. It is private, as a known key can be looked up.
+
+    Raises
+    ------
+    InputError
+        If a row has no patient key.
+    """
+    patient, names = _patients(patient_keys)
+    hashes = pd.util.hash_array(np.array(names, dtype=object), categorize=False)
+    return hashes.astype(np.uint64)[patient]
+
+
+def hash_records(codes: NDArray[np.uint16], label: NDArray[np.uint16]) -> NDArray[np.uint64]:
+    """Hash each encoded record, for tables where one row is one patient without a key.
+
+    The position of a row would not do: it changes when an earlier row is removed. Equal records
+    share a hash, so they stay together.
+
+    Parameters
+    ----------
+    codes : uint16 array of shape (n, d)
+    label : uint16 array of shape (n,)
+
+    Returns
+    -------
+    uint64 array of shape (n,)
+        FNV-1a over the codes and the label, with the final mixing of SplitMix64.
+    """
+    mixed = np.full(len(label), _FNV_OFFSET)
+    for column in (*codes.T, label):
+        mixed = (mixed ^ column.astype(np.uint64)) * _FNV_PRIME
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def fold_of(hashes: NDArray[np.uint64]) -> NDArray[np.uint8]:
+    """Return the fold, in [0, ``N_FOLDS``), of each hash."""
+    return (hashes % np.uint64(N_FOLDS)).astype(np.uint8)
+
+
+def shard_of(hashes: NDArray[np.uint64], n_shards: int) -> NDArray[np.int64]:
+    """Return the shard, in [0, ``n_shards``), of each hash; independent of its fold."""
+    return ((hashes // np.uint64(N_FOLDS)) % np.uint64(n_shards)).astype(np.int64)
+
+
+def _patients(patient_keys: ArrayLike) -> tuple[NDArray[np.intp], list[str]]:
+    """Give each patient an index; keys are compared as `raw_text` writes them."""
+    # A list has no type: what pandas made of one key would depend on the others.
+    keys = np.array(patient_keys, dtype=object) if isinstance(patient_keys, list) else patient_keys
+    index, texts = distinct(pd.Series(keys))
+    if (index < 0).any() or "" in texts:
+        raise InputError(
+            "PATIENT_MISSING",
+            "expected a patient key in every row; leave out rows without one at the source",
+        )
+    merged, names = pd.factorize(np.array(texts, dtype=object))
+    return merged[index], list(names)

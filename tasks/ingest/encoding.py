@@ -1,0 +1,409 @@
+"""Between a data frame and coded rows, by the public schema alone.
+
+Every rule here looks at one cell, or at the rows of one patient, together with the declared
+schema. No statistic of other rows takes part (no observed range, no observed level), so encoding
+is a per-record map and decoding is post-processing; neither costs privacy budget.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from privacy.errors import InputError
+from storage.schema.table import (
+    CategoricalColumn,
+    ImageColumns,
+    Label,
+    NumericColumn,
+    TableSchema,
+    number_of,
+)
+from storage.sources.cells import distinct
+from tasks.ingest.violations import Rule, Violation, refuse_violations
+from tasks.measurement.encoded import EncodingDomain
+
+_REFUSED = -1
+_NO_LABEL = -2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class EncodedChunk:
+    """Codes of the rows of one chunk, before contributions are bounded.
+
+    Parameters
+    ----------
+    codes : uint16 array of shape (n, d)
+        Code of each feature column.
+    label : uint16 array of shape (n,)
+        Label code; 0 where ``valid`` is false.
+    valid : bool array of shape (n,)
+        Whether the row has a label. The others are left out, a rule on that row alone.
+    violations
+        Broken rules. The codes of such cells are 0 and stand for nothing: call
+        `refuse_violations` before the rows are used.
+    """
+
+    codes: NDArray[np.uint16]
+    label: NDArray[np.uint16]
+    valid: NDArray[np.bool_]
+    violations: tuple[Violation, ...]
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+
+def domain_of(schema: TableSchema) -> EncodingDomain:
+    """Return the public shape of the encoded table.
+
+    Pixels in black and white are no numbers there, but two levels.
+    """
+    black_and_white = schema.image is not None and schema.image.gray_levels == 2
+    return EncodingDomain(
+        column_names=schema.column_names,
+        n_codes=tuple(column.n_codes for column in schema.columns),
+        has_missing=tuple(column.has_missing for column in schema.columns),
+        numeric=tuple(
+            isinstance(column, NumericColumn) and not black_and_white for column in schema.columns
+        ),
+        label_levels=schema.label.level_names,
+    )
+
+
+def encode_chunk(frame: pd.DataFrame, schema: TableSchema) -> EncodedChunk:
+    """Encode the rows of a chunk, each by itself.
+
+    A number outside the bounds is clipped and a number with more decimals than declared is
+    rounded; an undeclared category goes to the level of the other values; a missing code or an
+    allowed empty cell gets the missing code. Anything else that the schema does not allow is a
+    violation.
+
+    Parameters
+    ----------
+    frame
+        Rows with at least the declared columns, as text or as native types.
+    schema
+        The public schema.
+
+    Returns
+    -------
+    EncodedChunk
+        Rows in the order of ``frame``.
+
+    Raises
+    ------
+    InputError
+        If a declared column is absent.
+
+    Privacy
+    -------
+    A per-record map that depends on the schema alone; the result is private.
+    """
+    absent = [name for name in schema.released_columns if name not in frame.columns]
+    if absent:
+        raise InputError(
+            "COLUMN_MISSING",
+            f"expected the declared columns, found none named {', '.join(absent)}; "
+            "check the source and the schema",
+        )
+    violations: list[Violation] = []
+    pixels = None if schema.image is None else _whole_numbers(frame[list(schema.column_names)])
+    if schema.image is not None and pixels is not None:
+        codes = _pixel_codes(pixels, schema.image)
+    else:
+        codes = _column_codes(frame, schema, violations)
+    label = _label_codes(frame[schema.label.name], schema.label, violations)
+    return EncodedChunk(
+        codes=codes,
+        label=np.maximum(label, 0).astype(np.uint16),
+        valid=label >= 0,
+        violations=tuple(violations),
+    )
+
+
+def decode(
+    codes: NDArray[np.uint16],
+    label: NDArray[np.uint16],
+    schema: TableSchema,
+    *,
+    rng: np.random.Generator,
+) -> pd.DataFrame:
+    """Turn codes into valid records.
+
+    Parameters
+    ----------
+    codes : uint16 array of shape (n, d)
+    label : uint16 array of shape (n,)
+    schema
+        The public schema.
+    rng
+        Source of the values inside a bin: uniform over the values that the bin holds on the
+        grid of the declared decimals. Not a source of privacy noise. Pixels need none: each is
+        the declared gray level of its code.
+
+    Returns
+    -------
+    DataFrame
+        Features in the order of the schema, then the label by level name. Encoding it gives
+        the same codes again.
+
+    Privacy
+    -------
+    Post-processing of released codes.
+    """
+    if schema.image is not None:
+        return _images(codes, label, schema, schema.image)
+    columns: dict[str, pd.Series] = {}
+    for j, column in enumerate(schema.columns):
+        if isinstance(column, NumericColumn):
+            missing = codes[:, j] == column.n_bins
+            grid = _draw(np.where(missing, 0, codes[:, j]), column, rng)
+            columns[column.name] = _written(grid, missing, column)
+        else:
+            columns[column.name] = _named(codes[:, j], column)
+    names = np.array(schema.label.level_names, dtype=object)
+    columns[schema.label.name] = pd.Series(names[label], dtype="str")
+    return pd.DataFrame(columns)
+
+
+def conform(frame: pd.DataFrame, schema: TableSchema) -> pd.DataFrame:
+    """Write real records in the vocabulary of a release, for evaluation on held-out records.
+
+    Numbers are clipped and rounded to the declared decimals but keep their place inside a bin;
+    everything else, pixels included, is as in `decode`. Rows without a label are left out.
+
+    Parameters
+    ----------
+    frame
+        Real records.
+    schema
+        The public schema.
+
+    Returns
+    -------
+    DataFrame
+        As `decode` returns, with a new index.
+
+    Raises
+    ------
+    InputError
+        If a record breaks a rule of the schema.
+
+    Privacy
+    -------
+    The result is as private as ``frame`` and is never part of a release.
+    """
+    chunk = encode_chunk(frame, schema)
+    refuse_violations(chunk.violations)
+    if schema.image is not None:
+        return _images(chunk.codes[chunk.valid], chunk.label[chunk.valid], schema, schema.image)
+    columns: dict[str, pd.Series] = {}
+    for j, column in enumerate(schema.columns):
+        codes = chunk.codes[chunk.valid, j]
+        if isinstance(column, NumericColumn):
+            values, missing = _numbers(frame[column.name][chunk.valid], column, [])
+            grid = _to_grid(values, missing, column)
+            columns[column.name] = _written(grid, missing, column)
+        else:
+            columns[column.name] = _named(codes, column)
+    names = np.array(schema.label.level_names, dtype=object)
+    columns[schema.label.name] = pd.Series(names[chunk.label[chunk.valid]], dtype="str")
+    return pd.DataFrame(columns)
+
+
+def _column_codes(
+    frame: pd.DataFrame, schema: TableSchema, violations: list[Violation]
+) -> NDArray[np.uint16]:
+    codes = np.zeros((len(frame), len(schema.columns)), dtype=np.uint16)
+    for j, column in enumerate(schema.columns):
+        if isinstance(column, NumericColumn):
+            values, missing = _numbers(frame[column.name], column, violations)
+            grid = _to_grid(values, missing, column)
+            codes[:, j] = np.where(missing, column.n_bins, _bin(grid, column))
+        else:
+            codes[:, j] = _level_codes(frame[column.name], column, violations)
+    return codes
+
+
+def _whole_numbers(frame: pd.DataFrame) -> NDArray[np.integer] | None:
+    """Return the cells if every column holds integers, which have no missing cell; else None."""
+    if all(isinstance(dtype, np.dtype) and dtype.kind in "iu" for dtype in set(frame.dtypes)):
+        return frame.to_numpy()
+    return None
+
+
+def _pixel_codes(pixels: NDArray[np.integer], image: ImageColumns) -> NDArray[np.uint16]:
+    """Code all pixels at once, as `_column_codes` does column by column."""
+    column = image.columns[0]
+    table = _bin(np.arange(int(column.upper) + 1), column).astype(np.uint16)
+    return table[pixels if pixels.dtype == np.uint8 else np.clip(pixels, 0, int(column.upper))]
+
+
+def _images(
+    codes: NDArray[np.uint16],
+    label: NDArray[np.uint16],
+    schema: TableSchema,
+    image: ImageColumns,
+) -> pd.DataFrame:
+    levels = np.array(image.levels, dtype=np.uint8)
+    frame = pd.DataFrame(levels[codes], columns=list(schema.column_names))
+    names = np.array(schema.label.level_names, dtype=object)
+    frame[schema.label.name] = pd.Series(names[label], dtype="str")
+    return frame
+
+
+def _numbers(
+    series: pd.Series, column: NumericColumn, violations: list[Violation]
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Read the numbers of a column; returns values and where they are missing."""
+    native = pd.api.types.is_numeric_dtype(series) and not pd.api.types.is_bool_dtype(series)
+    if native:
+        values = series.to_numpy(dtype=np.float64, na_value=np.nan)
+        null = np.isnan(values)
+        missing = np.zeros(len(values), dtype=np.bool_)
+        refused = missing
+    else:
+        values, null, missing, refused = _numbers_in_text(series, column)
+    missing = missing | np.isin(values, column.missing_numbers)
+    _note(violations, Rule.NUMBER, column.name, refused)
+    _note(violations, Rule.FINITE, column.name, np.isinf(values))
+    if column.nullable:
+        missing = missing | null
+    else:
+        _note(violations, Rule.NOT_NULL, column.name, null)
+    if column.kind == "integer":
+        fractional = np.isfinite(values) & (values != np.rint(values)) & ~missing
+        _note(violations, Rule.INTEGER, column.name, fractional)
+    return values, missing
+
+
+def _numbers_in_text(
+    series: pd.Series, column: NumericColumn
+) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+    index, texts = distinct(series)
+    # The last entry of each table serves index -1, an empty cell.
+    empty = np.array([text == "" for text in texts] + [True])
+    declared = np.array([text in column.missing for text in texts] + [False])
+    # With the empty text, every number is read as a floating-point number, whatever the others are.
+    numbers = pd.to_numeric(pd.Series([*texts, ""], dtype=object), errors="coerce")
+    table = numbers.to_numpy(dtype=np.float64)
+    refused = np.isnan(table) & ~empty & ~declared
+    null = empty & ~declared
+    return table[index], null[index], declared[index], refused[index]
+
+
+def _to_grid(
+    values: NDArray[np.float64], missing: NDArray[np.bool_], column: NumericColumn
+) -> NDArray[np.int64]:
+    """Clip and round to units of the last declared decimal; ``lower`` where there is no number."""
+    usable = ~missing & np.isfinite(values)
+    clipped = np.clip(np.where(usable, values, column.lower), column.lower, column.upper)
+    return np.rint(clipped * 10**column.grid_decimals).astype(np.int64)
+
+
+def _grid_starts(column: NumericColumn) -> NDArray[np.int64]:
+    """Lower ends of the bins in units of the last declared decimal."""
+    return np.rint(np.asarray(column.bin_starts) * 10**column.grid_decimals).astype(np.int64)
+
+
+def _bin(grid: NDArray[np.int64], column: NumericColumn) -> NDArray[np.intp]:
+    return np.searchsorted(_grid_starts(column), grid, side="right") - 1
+
+
+def _level_codes(
+    series: pd.Series, column: CategoricalColumn, violations: list[Violation]
+) -> NDArray[np.uint16]:
+    index, texts = distinct(series)
+    exact = {level: code for code, level in enumerate(column.levels)}
+    for level, values in column.groups.items():
+        exact.update(dict.fromkeys(values, exact[level]))
+    exact.update(dict.fromkeys(column.missing, len(column.levels)))
+    empty = exact.get("", len(column.levels) if column.nullable else _REFUSED)
+    table = [_level_code(text, column, exact, empty) for text in texts]
+    codes = np.array([*table, empty], dtype=np.int32)[index]
+    null = (codes < 0) & np.array([text == "" for text in texts] + [True])[index]
+    torn = np.array(["\0" in text for text in texts] + [False])[index]
+    _note(violations, Rule.NOT_NULL, column.name, null)
+    _note(violations, Rule.TEXT, column.name, torn)
+    _note(violations, Rule.LEVEL, column.name, (codes < 0) & ~null & ~torn)
+    return np.maximum(codes, 0).astype(np.uint16)
+
+
+def _level_code(text: str, column: CategoricalColumn, exact: dict[str, int], empty: int) -> int:
+    if text == "":
+        return empty
+    if text in exact:
+        return exact[text]
+    for level, prefixes in column.prefixes.items():
+        if text.startswith(prefixes):
+            return exact[level]
+    number = number_of(text) if column.numeric_ranges else None
+    if number is not None:
+        for level, ranges in column.numeric_ranges.items():
+            if any(lower <= number < upper for lower, upper in ranges):
+                return exact[level]
+    return _REFUSED if column.other is None else exact[column.other]
+
+
+def _label_codes(series: pd.Series, label: Label, violations: list[Violation]) -> NDArray[np.int32]:
+    index, texts = distinct(series)
+    exact = {level: code for code, level in enumerate(label.level_names)}
+    for level, values in (label.levels or {}).items():
+        exact.update(dict.fromkeys(values, exact[level]))
+    exact.update(dict.fromkeys(label.missing, _NO_LABEL))
+    empty = exact.get("", _NO_LABEL if label.nullable else _REFUSED)
+    exact[""] = empty
+    table = [_label_code(text, label, exact) for text in texts]
+    codes = np.array([*table, empty], dtype=np.int32)[index]
+    _note(violations, Rule.LABEL, label.name, codes == _REFUSED)
+    return codes
+
+
+def _label_code(text: str, label: Label, exact: dict[str, int]) -> int:
+    if text in exact:
+        return exact[text]
+    number = number_of(text)
+    if label.buckets is None or number is None:
+        return _REFUSED
+    return int(np.searchsorted(label.buckets.edges, number, side="right"))
+
+
+def _note(violations: list[Violation], rule: Rule, column: str, broken: NDArray[np.bool_]) -> None:
+    if broken.any():
+        violations.append(Violation(rule=rule, column=column, rows=np.flatnonzero(broken)))
+
+
+def _draw(
+    codes: NDArray[np.uint16], column: NumericColumn, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Values inside the bin of each code, in units of the last declared decimal."""
+    starts = _grid_starts(column)
+    last = np.append(starts[1:] - 1, round(column.upper * 10**column.grid_decimals))
+    return rng.integers(starts[codes], last[codes], endpoint=True)
+
+
+def _written(
+    grid: NDArray[np.int64], missing: NDArray[np.bool_], column: NumericColumn
+) -> pd.Series:
+    """Write a released column: an empty cell or the first missing code where missing."""
+    integer = column.kind == "integer"
+    values = grid if integer else grid / 10**column.grid_decimals
+    if not column.has_missing:
+        return pd.Series(values)
+    if column.nullable:
+        return pd.Series(values, dtype="Int64" if integer else "float64").mask(missing)
+    code = number_of(column.missing[0])
+    if code is None:
+        # A text such as "?" among numbers: the column is text, as it is in the source.
+        return pd.Series(values).astype("str").mask(missing, column.missing[0])
+    return pd.Series(
+        np.where(missing, int(code) if integer and code.is_integer() else code, values)
+    )
+
+
+def _named(codes: NDArray[np.uint16], column: CategoricalColumn) -> pd.Series:
+    absent = None if column.nullable or not column.missing else column.missing[0]
+    return pd.Series(np.array([*column.levels, absent], dtype=object)[codes], dtype="str")

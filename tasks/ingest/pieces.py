@@ -1,0 +1,305 @@
+"""What becomes of one stretch of the cohort, and of one shard, wherever it is computed. Private.
+
+A stretch is read in bounded batches; each batch is checked, encoded by the schema alone and
+written as one piece per shard. A shard is made of its pieces in the order of the source, whoever
+wrote them and when. A piece that is written twice, because a worker was lost, is the same piece.
+Only booleans and declared names leave.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from privacy.ledger import Partition
+from privacy.parameters import PrivacyUnit
+from storage.files.diagnostics import DiagnosticsFile
+from storage.files.workspace import load_arrays, store_arrays
+from storage.schema.table import TableSchema
+from storage.sources.cells import distinct
+from storage.sources.cohorts import Stretch
+from tasks.gates import expectations
+from tasks.ingest.contributions import (
+    bound_contributions,
+    fold_of,
+    hash_patients,
+    hash_records,
+    part_of_patients,
+    shard_of,
+)
+from tasks.ingest.encoding import EncodedChunk, encode_chunk
+from tasks.ingest.violations import Rule, Violation
+
+N_SHARDS = 16
+"""Shards of a table. A constant: the number of shards must not tell the number of rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestRules:
+    """What is public of an ingest.
+
+    Parameters
+    ----------
+    schema
+        The declared columns.
+    unit
+        Whose contribution is bounded, and how.
+    partition
+        Part of the patients that is read, or None for all.
+    """
+
+    schema: TableSchema
+    unit: PrivacyUnit
+    partition: Partition | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StretchReport:
+    """What is told of a stretch.
+
+    Parameters
+    ----------
+    gate
+        Check names and booleans; None where no row was read.
+    broken
+        Columns and the rules that cells of theirs break.
+    """
+
+    gate: expectations.GateReport | None
+    broken: tuple[tuple[str, Rule], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class StretchItem:
+    """A stretch to be read on a worker: number, place in the workspace and rules."""
+
+    stretch: Stretch
+    number: int
+    workspace: Path
+    rules: IngestRules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ShardItem:
+    """A shard to be made of the pieces of all stretches on a worker."""
+
+    shard: int
+    n_stretches: int
+    workspace: Path
+    rules: IngestRules
+
+
+def read_stretch(item: StretchItem) -> StretchReport:
+    """Read, check, encode and spread one stretch; on a worker.
+
+    What it says of broken rows is a file of its own, complete or absent, as a worker may be lost;
+    see `diagnostics_of`.
+
+    Raises
+    ------
+    InputError
+        If the files of the stretch cannot be read.
+    """
+    staged = item.workspace / f"staged-{os.urandom(8).hex()}.jsonl"
+    report = spread_stretch(
+        item.stretch.frames(),
+        item.rules,
+        number=item.number,
+        workspace=item.workspace,
+        diagnostics=DiagnosticsFile(staged),
+    )
+    if report.broken:
+        os.replace(staged, diagnostics_of(item.workspace, item.number))
+    return report
+
+
+def spread_stretch(
+    frames: Iterable[pd.DataFrame],
+    rules: IngestRules,
+    *,
+    number: int,
+    workspace: Path,
+    diagnostics: DiagnosticsFile,
+) -> StretchReport:
+    """Check and encode the rows of a stretch and write them as pieces.
+
+    Parameters
+    ----------
+    frames
+        Raw rows, in order.
+    rules
+        What is done with them.
+    number
+        Place of the stretch among all of them.
+    workspace
+        Folder of the private workspace.
+    diagnostics
+        Where broken rows go.
+    """
+    n_batches = 0
+    # The first of each kind is enough to refuse: memory must not grow with the broken rows.
+    broken: dict[tuple[str, Rule], None] = {}
+    gate: expectations.GateReport | None = None
+    for whole_frame in frames:
+        frame = _own_part(rules, whole_frame)
+        if frame.empty:
+            continue
+        found = expectations.input_gate(frame, rules.schema, patient_column=rules.unit.column)
+        gate = found if gate is None else expectations.merge([gate, found])
+        chunk = encode_chunk(frame, rules.schema)
+        violations = (*chunk.violations, *_unnamed_patients(frame, rules.unit.column))
+        for violation in violations:
+            values = frame[violation.column].iloc[violation.rows]
+            diagnostics.add(violation.column, str(violation.rule), values.index, values)
+            broken.setdefault((violation.column, violation.rule))
+        if not violations:
+            spread_rows(frame, chunk, rules, folder=workspace, piece=(number, n_batches))
+            n_batches += 1
+    store_arrays(_batches_of(workspace, number), n_batches=np.array([n_batches]))
+    return StretchReport(gate=gate, broken=tuple(broken))
+
+
+def spread_rows(
+    frame: pd.DataFrame,
+    chunk: EncodedChunk,
+    rules: IngestRules,
+    *,
+    folder: Path,
+    piece: tuple[int, int],
+) -> None:
+    """Write the rows of a batch to one piece per shard, by a hash of the patient."""
+    codes, label = chunk.codes[chunk.valid], chunk.label[chunk.valid]
+    if rules.unit.column is None:
+        hashes = hash_records(codes, label)
+        keys = np.zeros(len(label), dtype="U1")
+    else:
+        patients = frame[rules.unit.column][chunk.valid]
+        hashes = hash_patients(patients)
+        # As the hash reads them: a patient must not become two where a source stores 5 and 5.0.
+        index, names = distinct(patients)
+        keys = np.array(names, dtype=np.str_)[index]
+    shards = shard_of(hashes, N_SHARDS)
+    for shard in range(N_SHARDS):
+        member = shards == shard
+        store_arrays(
+            _piece(folder, shard, piece),
+            codes=codes[member],
+            label=label[member],
+            fold=fold_of(hashes[member]),
+            keys=keys[member],
+        )
+
+
+def bound_shard(item: ShardItem) -> tuple[bool, ...]:
+    """Join the pieces of a shard and bound what each patient contributes; on a worker.
+
+    The pieces stay, as another worker may have to do the same again.
+
+    Returns
+    -------
+    tuple of bool
+        For each level of the label, whether a row that is kept has it.
+
+    Raises
+    ------
+    IntegrityError
+        If a piece is missing or damaged.
+    """
+    pieces = [
+        load_arrays(_piece(item.workspace, item.shard, (number, batch)))
+        for number in range(item.n_stretches)
+        for batch in range(int(load_arrays(_batches_of(item.workspace, number))["n_batches"][0]))
+    ]
+    codes, label, fold = (
+        np.concatenate([piece[name] for piece in pieces]) for name in ("codes", "label", "fold")
+    )
+    keep = np.ones(len(label), dtype=np.bool_)
+    weight: NDArray[np.float64] = np.ones(len(label))
+    patient = np.arange(len(label))
+    if item.rules.unit.column is not None:
+        keys = np.concatenate([piece["keys"] for piece in pieces])
+        records = np.column_stack([codes, label])
+        keep, weight = bound_contributions(keys, records, item.rules.unit.max_rows)
+        patient = np.unique(keys, return_inverse=True)[1]
+    store_arrays(
+        shard_path(item.workspace, item.shard),
+        codes=codes[keep],
+        label=label[keep],
+        weight=weight[keep],
+        fold=fold[keep],
+        patient=patient[keep].astype(np.uint32),
+    )
+    levels = set(np.unique(label[keep]).tolist())
+    return tuple(level in levels for level in range(len(item.rules.schema.label.level_names)))
+
+
+def remove_pieces(workspace: Path) -> None:
+    """Delete what the shards were made of."""
+    for pattern in ("piece-*.npz", "batches-*.npz"):
+        for path in workspace.glob(pattern):
+            path.unlink()
+
+
+def shard_path(workspace: Path, shard: int) -> Path:
+    """Return the file of a shard."""
+    return workspace / f"shard-{shard:04d}.npz"
+
+
+def diagnostics_of(workspace: Path, number: int) -> Path:
+    """Return where a worker says which rows of a stretch are broken, if there are any."""
+    return workspace / f"broken-{number:06d}.jsonl"
+
+
+def _piece(folder: Path, shard: int, piece: tuple[int, int]) -> Path:
+    number, batch = piece
+    return folder / f"piece-{shard:04d}-{number:06d}-{batch:06d}.npz"
+
+
+def _batches_of(folder: Path, number: int) -> Path:
+    """Return the file with the number of batches, without which a lost piece would go unseen."""
+    return folder / f"batches-{number:06d}.npz"
+
+
+def _own_part(rules: IngestRules, frame: pd.DataFrame) -> pd.DataFrame:
+    """Keep the patients of the declared part; nothing else of this release sees the others.
+
+    Rows that name no patient are kept as well: they are refused, as in every release.
+    """
+    if rules.partition is None:
+        return frame
+    named = np.ones(len(frame), dtype=np.bool_)
+    for violation in _unnamed_patients(frame, rules.unit.column):
+        named[violation.rows] = False
+    keep = ~named
+    keep[named] = (
+        part_of_patients(
+            frame[rules.unit.column][named],
+            scheme=rules.partition.scheme,
+            parts=rules.partition.parts,
+        )
+        == rules.partition.part
+    )
+    return frame[keep]
+
+
+def _unnamed_patients(frame: pd.DataFrame, column: str | None) -> tuple[Violation, ...]:
+    """Return the rows that name no patient, whose contribution could not be bounded."""
+    if column is None:
+        return ()
+    index, texts = distinct(frame[column])
+    # The last entry serves index -1, a null. A NUL at the end of a key is lost where keys are kept.
+    broken = {
+        Rule.NOT_NULL: np.array([*(text == "" for text in texts), True])[index],
+        Rule.TEXT: np.array([*("\0" in text for text in texts), False])[index],
+    }
+    return tuple(
+        Violation(rule=rule, column=column, rows=np.flatnonzero(rows))
+        for rule, rows in broken.items()
+        if rows.any()
+    )

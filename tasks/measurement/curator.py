@@ -1,0 +1,326 @@
+"""The curator: the only door between private rows and a method.
+
+A method asks for a planned statistic by name. The curator has the exact integer sum computed
+over the shards, adds the planned noise once, seals the noisy array, and returns it. It keeps the
+events that really happened. It never draws a statistic twice and never draws one that was not
+planned; there is no other way for a proven method to learn anything about the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privacy.events import ComposedEvent, Event
+from privacy.mechanisms import (
+    NoisyStatistic,
+    SelectedCandidate,
+    discrete_gaussian_mechanism,
+    exponential_mechanism,
+)
+from privacy.parameters import Adjacency
+from privacy.randomness import NoiseSource
+from tasks.measurement.encoded import EncodedRows
+from tasks.measurement.plan import MeasurementPlan, PlannedStatistic
+from tasks.measurement.sampling import COINS, PoissonCoins, arguments_of_shard
+
+Contribution = Callable[..., NDArray[np.int64]]
+"""A function of ``tasks.measurement.statistics``: rows of a shard and public arrays to int64."""
+
+
+class Compute(Protocol):
+    """Where sums and post-processing run: this process, or Dask workers."""
+
+    def sum(self, contribution: Contribution, public: dict[str, Any]) -> NDArray[np.int64]:
+        """Exact sum of ``contribution(rows, **public)`` over all shards."""
+
+    def map(self, function: Callable[..., Any], items: Iterable[Any]) -> list[Any]:
+        """``[function(item) for item in items]``; sees released values only."""
+
+
+class InProcessCompute:
+    """Run over shards held in memory, one after the other. The reference for every other one."""
+
+    def __init__(self, shards: Sequence[EncodedRows]) -> None:
+        self._shards = shards
+
+    def sum(self, contribution: Contribution, public: dict[str, Any]) -> NDArray[np.int64]:
+        """Exact sum of ``contribution(rows, **public)`` over all shards."""
+        parts = [
+            contribution(rows, **arguments_of_shard(public, f"shard {number}"))
+            for number, rows in enumerate(self._shards)
+        ]
+        # No dtype: it would hide a contribution that forgot to go to the grid.
+        return np.asarray(np.sum(parts, axis=0))
+
+    def map(self, function: Callable[..., Any], items: Iterable[Any]) -> list[Any]:
+        """``[function(item) for item in items]``."""
+        return [function(item) for item in items]
+
+
+class Curator:
+    """Draw the statistics of a plan, once each.
+
+    Parameters
+    ----------
+    plan
+        The measurement plan, calibrated before the rows were read.
+    compute
+        Where exact sums run.
+    noise_source
+        Operating-system entropy, or seeded noise in tests.
+    seal
+        Called with the name and the noisy statistic, or the choice, before a method sees it; it
+        must make the draw durable, or raise. The name of a draw of a series ends in its number.
+    announce
+        Called with the same name before the noise is added.
+    drawn
+        Draws that an earlier part of the same measurement has made and used, by statistic.
+    sealed
+        Sealed values of draws that it has made after those, by the name of the draw. They are
+        given out again when they are asked for; nothing is drawn a second time.
+
+    Privacy
+    -------
+    Adjacency: add or remove one patient. The events of all calls compose adaptively to at most
+    the plan's ``mu``.
+    """
+
+    def __init__(
+        self,
+        *,
+        plan: MeasurementPlan,
+        compute: Compute,
+        noise_source: NoiseSource,
+        seal: Callable[[str, NoisyStatistic | SelectedCandidate], None] | None = None,
+        announce: Callable[[str], None] | None = None,
+        drawn: Mapping[str, int] = MappingProxyType({}),
+        sealed: Mapping[str, NDArray[np.int64]] = MappingProxyType({}),
+    ) -> None:
+        self.plan = plan
+        self.compute = compute
+        self._noise_source = noise_source
+        self._seal = seal
+        self._announce = announce
+        self._sealed = sealed
+        self._n_draws = dict(drawn)
+        self._keys: dict[str, bytes] = {}
+
+    @property
+    def event(self) -> ComposedEvent:
+        """The composition of the events that really happened, in order."""
+        events: list[Event] = []
+        for name, n_draws in self._n_draws.items():
+            planned = self.plan.planned(name)
+            events.append(
+                planned.event_of(n_draws)
+                if isinstance(planned, PlannedStatistic)
+                else planned.event
+            )
+        return ComposedEvent(events=tuple(events))
+
+    @property
+    def drawn(self) -> Mapping[str, int]:
+        """How many draws of each statistic and choice were made, in order of the first ones."""
+        return MappingProxyType(self._n_draws)
+
+    @property
+    def tainted(self) -> bool:
+        """Whether the noise can be reproduced, so that nothing drawn may be published."""
+        return self._noise_source.tainted
+
+    def release(self, name: str, contribution: Contribution, **public: Any) -> NDArray[np.float64]:
+        """Draw the planned statistic ``name`` and return it in its own units.
+
+        Parameters
+        ----------
+        name
+            Name of a planned statistic that has not been drawn.
+        contribution
+            Exact statistic of one shard.
+        **public
+            Public or released arguments of ``contribution``.
+
+        Returns
+        -------
+        float64 array of the planned shape
+
+        Raises
+        ------
+        ValueError
+            If the statistic was drawn before, or its shape is not the planned one.
+        KeyError
+            If it was not planned.
+        """
+        planned = self.plan[name]
+        if planned.is_series:
+            raise ValueError(f"expected a statistic without samples, found the series {name!r}")
+        if name in self._n_draws:
+            raise ValueError(f"expected statistic {name!r} to be drawn once, found a second draw")
+        return self._draw(
+            planned, name, planned.shape, lambda: self.compute.sum(contribution, public)
+        )
+
+    def release_sample(
+        self, name: str, contribution: Contribution, n_draws: int, **public: Any
+    ) -> NDArray[np.float64]:
+        """Draw the next draws of the planned series ``name`` and return them in its own units.
+
+        Parameters
+        ----------
+        name
+            Name of a planned series.
+        contribution
+            Exact sums of one shard over the samples that its argument ``coins`` names
+            (`tasks.measurement.sampling.PoissonCoins`), stacked.
+        n_draws
+            How many draws.
+        **public
+            Public or released arguments of ``contribution``.
+
+        Returns
+        -------
+        float64 array of shape (n_draws, *planned shape)
+
+        Raises
+        ------
+        ValueError
+            If the series has fewer draws left, or the shape is not the planned one.
+        KeyError
+            If it was not planned.
+
+        Privacy
+        -------
+        Every draw has a fresh sample, by coins that stay secret, and its own noise.
+        """
+        planned = self.plan[name]
+        first = self._n_draws.get(name, 0)
+        if not planned.is_series or not 1 <= n_draws <= planned.n_draws - first:
+            raise ValueError(
+                f"expected at most the {planned.n_draws} planned draws of {name!r}, found "
+                f"{n_draws} after {first}"
+            )
+        key = self._keys.setdefault(name, self._noise_source.secret_key())
+        coins = PoissonCoins(
+            key=key, probability=planned.sampling_probability, first_draw=first, n_draws=n_draws
+        )
+        return self._draw(
+            planned,
+            f"{name}_{first:06d}",
+            (n_draws, *planned.shape),
+            lambda: self.compute.sum(contribution, {**public, COINS: coins}),
+            n_draws=n_draws,
+        )
+
+    def select(
+        self, name: str, contribution: Contribution, *, centre: NDArray[np.int64], **public: Any
+    ) -> int:
+        """Choose the candidate whose exact sum is far from a public value, at random.
+
+        Parameters
+        ----------
+        name
+            Name of a planned choice that has not been made.
+        contribution
+            Exact sums of one shard, int64 of shape (n_candidates,).
+        centre : int64 array of shape (n_candidates,)
+            Public value of each candidate, in grid points; a score is the distance from it.
+        **public
+            Public or released arguments of ``contribution``.
+
+        Returns
+        -------
+        int
+            Index of the candidate.
+
+        Raises
+        ------
+        ValueError
+            If the choice was made before, or a shape is not the planned one.
+        KeyError
+            If it was not planned.
+
+        Privacy
+        -------
+        A score changes by at most the planned sensitivity of one sum. Event: one exponential
+        mechanism.
+        """
+        planned = self.plan.selection(name)
+        if name in self._n_draws:
+            raise ValueError(f"expected the choice {name!r} to be made once, found a second one")
+        if name in self._sealed:
+            self._n_draws[name] = 1
+            return int(self._sealed[name][0])
+        exact = self.compute.sum(contribution, public)
+        if exact.shape != (planned.n_candidates,) or centre.shape != exact.shape:
+            raise ValueError(f"expected {planned.n_candidates} candidates for {name!r}")
+        if self._announce is not None:
+            self._announce(name)
+        chosen = exponential_mechanism(
+            np.abs(exact - centre),
+            statistic=name,
+            score_sensitivity=planned.score_sensitivity,
+            epsilon=planned.epsilon,
+            adjacency=Adjacency.ADD_REMOVE,
+            noise_source=self._noise_source,
+        )
+        self._n_draws[name] = 1
+        if self._seal is not None:
+            self._seal(name, chosen)
+        return chosen.index
+
+    def _draw(
+        self,
+        planned: PlannedStatistic,
+        sealed_name: str,
+        shape: tuple[int, ...],
+        sum_exactly: Callable[[], NDArray[np.int64]],
+        *,
+        n_draws: int = 1,
+    ) -> NDArray[np.float64]:
+        """Add the planned noise, count the draw, seal it, return it in its own units."""
+        values = self._sealed.get(sealed_name)
+        if values is None:
+            values = self._new_draw(planned, sealed_name, shape, sum_exactly(), n_draws)
+        else:
+            _check_shape(planned.name, values, shape)
+            self._count(planned.name, n_draws)
+        return values / planned.scale
+
+    def _new_draw(
+        self,
+        planned: PlannedStatistic,
+        sealed_name: str,
+        shape: tuple[int, ...],
+        exact: NDArray[np.int64],
+        n_draws: int,
+    ) -> NDArray[np.int64]:
+        _check_shape(planned.name, exact, shape)
+        announce = self._announce
+        noisy = discrete_gaussian_mechanism(
+            exact,
+            statistic=planned.name,
+            l2_sensitivity=planned.l2_sensitivity,
+            noise_stddev=planned.noise_stddev,
+            adjacency=Adjacency.ADD_REMOVE,
+            noise_source=self._noise_source,
+            before_adding=None if announce is None else lambda: announce(sealed_name),
+        )
+        # Counted before the seal: a draw that could not be sealed was still a draw, and a second
+        # one beside it would not be in the plan.
+        self._count(planned.name, n_draws)
+        if self._seal is not None:
+            self._seal(sealed_name, noisy)
+        return noisy.values
+
+    def _count(self, name: str, n_draws: int) -> None:
+        self._n_draws[name] = self._n_draws.get(name, 0) + n_draws
+
+
+def _check_shape(name: str, values: NDArray[np.int64], shape: tuple[int, ...]) -> None:
+    if values.shape != shape:
+        raise ValueError(f"expected shape {shape} for {name!r}, found {values.shape}")

@@ -1,0 +1,137 @@
+"""Records and labels as vectors of bounded norm, and noisy sums of them back to records."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.measurement.encoded import EncodedRows, EncodingDomain
+from tasks.measurement.labels import matched_labels
+from tasks.measurement.projection import Projection
+from tasks.measurement.statistics import SUM_SCALE
+from tasks.measurement.vectors import VectorMap
+
+_ROWS_AT_ONCE = 4_096
+"""Rows that are decoded at a time: bounds the memory, does not change the records."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelledVectors:
+    """Public map of a record and its label to one vector.
+
+    The record's vector, projected if there is a projection, is shortened to `l2_clip_norm` where
+    it is longer; the one-hot label times `label_scale` stands behind it. So every vector has a
+    Euclidean norm of at most `l2_bound`, and a label is never shortened.
+
+    Parameters
+    ----------
+    domain
+        Public shape of the encoded table.
+    l2_clip_norm
+        Bound of the record part; None for the norm that no record of the domain exceeds (without
+        a projection) or exceeds on average (with one).
+    label_share
+        Part of ``l2_bound**2`` that the label has, between 0 and 1.
+    projection
+        Public projection of the record part, if any.
+    """
+
+    domain: EncodingDomain
+    l2_clip_norm: float | None = None
+    label_share: float
+    projection: Projection | None = None
+
+    @property
+    def record_width(self) -> int:
+        """Number of coordinates of the record part."""
+        if self.projection is not None:
+            return self.projection.n_projected
+        return VectorMap(self.domain).width
+
+    @property
+    def width(self) -> int:
+        """Number of coordinates: those of the record, and one per label."""
+        return self.record_width + self.domain.n_labels
+
+    @property
+    def record_l2_bound(self) -> float:
+        """Largest Euclidean norm of the record part."""
+        largest = VectorMap(self.domain).max_l2_norm
+        if self.l2_clip_norm is None:
+            return largest
+        # Without a projection no record is longer, and less noise does for a tighter bound.
+        return self.l2_clip_norm if self.projection else min(self.l2_clip_norm, largest)
+
+    @property
+    def label_scale(self) -> float:
+        """Length of a label: what the 1 of its one-hot vector is multiplied by."""
+        return self.record_l2_bound * math.sqrt(self.label_share / (1.0 - self.label_share))
+
+    @property
+    def l2_bound(self) -> float:
+        """Largest Euclidean norm of a vector."""
+        return math.hypot(self.record_l2_bound, self.label_scale)
+
+    def vectors(self, codes: NDArray[np.uint16], label: NDArray[np.uint16]) -> NDArray[np.float64]:
+        """Vectors of records, float64 of shape (n, width); each depends on its record alone."""
+        records = VectorMap(self.domain).vectors(codes)
+        if self.projection is not None:
+            records = self.projection.project(records)
+        norms = np.sqrt((records * records).sum(axis=1))
+        records *= (self.record_l2_bound / np.maximum(norms, self.record_l2_bound))[:, None]
+        labels = self.label_scale * np.eye(self.domain.n_labels)[label]
+        return np.concatenate([records, labels], axis=1)
+
+    def grid(self, rows: EncodedRows, index: NDArray[Any] | slice) -> NDArray[np.int64]:
+        """Weighted vectors of some rows, truncated toward zero in units of ``1 / SUM_SCALE``.
+
+        Privacy
+        -------
+        The norm of a row is at most its weight times ``l2_bound * SUM_SCALE``, so what a patient
+        adds to any sum of rows has at most ``l2_bound * SUM_SCALE``, and so have the sums of
+        disjoint sets of rows together; see `privacy.sensitivity.weighted_sum_l2_sensitivity`.
+        """
+        vectors = self.vectors(rows.codes[index], rows.label[index])
+        amounts = rows.weight[index][:, None] * vectors * SUM_SCALE
+        grid: NDArray[np.int64] = np.trunc(amounts).astype(np.int64)
+        return grid
+
+    def decode(self, sums: NDArray[np.float64]) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+        """Return the nearest valid record and a label of each noisy sum; post-processing.
+
+        Parameters
+        ----------
+        sums : float64 array of shape (m, width)
+
+        Returns
+        -------
+        codes : uint16 array of shape (m, d)
+        labels : uint16 array of shape (m,)
+        """
+        label_part, patients = self.label_counts(sums), self.patients(sums)
+        codes = [
+            self._nearest_codes(sums[start : start + _ROWS_AT_ONCE, : self.record_width] / patients)
+            for start in range(0, len(sums), _ROWS_AT_ONCE)
+        ]
+        return np.concatenate(codes), matched_labels(label_part)
+
+    def label_counts(self, sums: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Noisy number of patients of each label in each sum, of shape (m, C)."""
+        return np.asarray(sums[:, self.record_width :] / self.label_scale, dtype=np.float64)
+
+    def patients(self, sums: NDArray[np.float64]) -> float:
+        """Return what all sums are divided by: the mean over them of the patients in a sum.
+
+        The label part tells it with little noise. Where it is below 1 it is 1: noise is not raised.
+        """
+        return max(1.0, float(self.label_counts(sums).sum(axis=1).mean()))
+
+    def _nearest_codes(self, records: NDArray[np.float64]) -> NDArray[np.uint16]:
+        if self.projection is not None:
+            records = self.projection.back(records)
+        codes, _ = VectorMap(self.domain).codes(records)
+        return codes

@@ -1,0 +1,85 @@
+"""Public random projections of records' vectors, and the way back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privacy.errors import ConfigurationError
+from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.statistics import logits_by_record
+from tasks.measurement.synthesizer import PUBLIC_SEED
+from tasks.measurement.vectors import VectorMap
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Projection:
+    """Johnson-Lindenstrauss projection: independent normal entries of variance ``1 / k``.
+
+    It keeps squared lengths on average. All of it is public.
+
+    Parameters
+    ----------
+    matrix : float64 array of shape (k, D)
+    centre : float64 array of shape (D,)
+        Middle of the domain: the back-projection starts from it.
+    """
+
+    matrix: NDArray[np.float64]
+    centre: NDArray[np.float64]
+
+    @property
+    def n_projected(self) -> int:
+        """Number k of dimensions after the projection."""
+        return len(self.matrix)
+
+    @property
+    def spectral_norm(self) -> float:
+        """Largest factor by which a difference of two vectors can grow."""
+        return float(np.linalg.norm(self.matrix, 2))
+
+    def project(self, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Project vectors of shape (n, D) to (n, k), each rounded without regard to the others."""
+        return logits_by_record(vectors, self.matrix.T)
+
+    def back(self, projected: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the vectors nearest to the centre with these projections, of shape (n, D)."""
+        missing = projected - self.matrix @ self.centre
+        back: NDArray[np.float64] = self.centre + missing @ np.linalg.pinv(self.matrix).T
+        return back
+
+
+def random_projection(domain: EncodingDomain, *, n_projected: int) -> Projection:
+    """Draw the projection of a domain from the public seed.
+
+    Parameters
+    ----------
+    domain
+        Public shape of the encoded table.
+    n_projected
+        Number k of dimensions, from 1 to the width of a record's vector.
+
+    Raises
+    ------
+    ConfigurationError
+        If there are more dimensions than coordinates (``PROJECTION_INVALID``).
+    """
+    vector_map = VectorMap(domain)
+    width = vector_map.width
+    if n_projected > width:
+        raise ConfigurationError(
+            "PROJECTION_INVALID",
+            f"expected n_projected of at most {width}, the width of a record's vector, found "
+            f"{n_projected}; lower n_projected",
+        )
+    rng = np.random.default_rng(PUBLIC_SEED)
+    centre = np.empty(width)
+    for block in vector_map.blocks:
+        n_codes = block.stop - block.start if block.kind == "one_hot" else 2
+        centre[block.start : block.stop] = 1.0 / n_codes
+    return Projection(
+        matrix=rng.standard_normal((n_projected, width)) / math.sqrt(n_projected), centre=centre
+    )

@@ -1,0 +1,88 @@
+"""What every synthesizer is: a plan made from public settings, then stages, then a sampler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privacy.parameters import Guarantee
+from tasks.measurement.curator import Curator
+from tasks.measurement.plan import MeasurementPlan
+
+PUBLIC_SEED = 20_221_013
+"""Seed of every public random choice (slices, features, starting points): it may be printed."""
+
+Released = Mapping[str, NDArray[Any]]
+"""Named public arrays: what earlier stages released or derived. Safe to store and to show."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One step of a measurement.
+
+    Parameters
+    ----------
+    name
+        The name that the orchestrator shows.
+    run
+        Takes the curator and everything released so far; returns what it adds.
+    checkpoint
+        Whether what is released up to its end is kept, so that a run that is stopped goes on from
+        there. A method that trains for long says so of its stages; it must come to the same
+        result from the same draws.
+    """
+
+    name: str
+    run: Callable[[Curator, Released], Released]
+    checkpoint: bool = False
+
+
+class Synthesizer(Protocol):
+    """A method bound to a public domain and public settings."""
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What this method can claim."""
+
+    def plan(self, *, mu: float) -> MeasurementPlan:
+        """Plan every noisy statistic and its noise, from public settings alone."""
+
+    def stages(self, *, mu: float) -> tuple[Stage, ...]:
+        """Return the steps of the measurement, in order."""
+
+    def sample(
+        self, released: Released, *, n_rows: int, rng: np.random.Generator
+    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+        """Sample ``(codes, labels)`` from a finished measurement; post-processing."""
+
+
+Mapper = Callable[[Callable[[Any], Any], list[Any]], Iterable[Any]]
+"""Maps a function over items, in order: the builtin ``map``, or that of a cluster."""
+
+
+class PublishedSynthesizer(Protocol):
+    """A method as its paper prints it, bound to a public domain and a claimed epsilon.
+
+    It may read the rows as it likes, so it is for public benchmark data alone.
+    """
+
+    def synthesize(
+        self,
+        codes: NDArray[np.uint16],
+        labels: NDArray[np.uint16],
+        rng: np.random.Generator,
+        executor_map: Mapper = map,
+    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+        """Make synthetic ``(codes, labels)`` of real ones."""
+
+
+def measure(synthesizer: Synthesizer, curator: Curator, *, mu: float) -> Released:
+    """Run all stages in order, in this process: the serial reference of the release flow."""
+    released: dict[str, NDArray[Any]] = {}
+    for stage in synthesizer.stages(mu=mu):
+        released.update(stage.run(curator, released))
+    return released

@@ -1,0 +1,208 @@
+"""Records from released mixtures: what one mixture says of a record it was made of.
+
+A mixture of one-hot columns is a table of shares, and the level that is largest in it is the most
+frequent one of the class, always. So a column of a record is drawn from the shares instead. But the
+shares of a mixture of l records are much alike for all mixtures: they vary l times less than the
+records, and the noise hides a part of that. Both are known. `spread` therefore keeps the directions
+in which mixtures vary more than their noise can, and gives them the variance of single records:
+columns that are drawn from such shares depend on each other as those of records do.
+
+Numbers that are averaged as numbers are left as they are, and so are images.
+
+Privacy: post-processing. All that is read here is public or released, the noise included.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.measurement.marginals import draw_codes, to_marginals
+from tasks.measurement.vectors import VectorMap
+
+_SWEEPS = 20
+"""Rounds of fitting shares to their average; a few are enough where it is not near zero or one."""
+
+_ROWS_AT_ONCE = 16_384
+"""Rows that are drawn at a time: bounds the memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mixtures:
+    """Noisy means of records, all of the same order.
+
+    Parameters
+    ----------
+    means : float array of shape (T, D)
+        In the coordinates of a `VectorMap`; further ones may stand behind them.
+    order
+        Number of records in a mean, as far as it is known.
+    noise_stddev
+        Standard deviation of the noise of one coordinate of a mean, above 0.
+    centre
+        Value of a coordinate that adds nothing to a sum.
+    """
+
+    means: NDArray[np.floating]
+    order: float
+    noise_stddev: float
+    centre: float = 0.0
+
+
+def drawn_coordinates(vectors: VectorMap) -> NDArray[np.intp]:
+    """Coordinates of the columns that are drawn from shares: those that are no numbers."""
+    chosen = [
+        np.arange(columns.start, columns.stop)
+        for columns, is_number in zip(vectors.spans, vectors.domain.numeric, strict=True)
+        if not is_number
+    ]
+    return np.concatenate(chosen) if chosen else np.empty(0, dtype=np.intp)
+
+
+def spread(mixtures: Mixtures, coordinates: NDArray[np.intp]) -> NDArray[np.floating]:
+    """Give some coordinates of mixtures the variance of single records, without their noise.
+
+    Principal components of the mixtures, with the variances of `spiked_variances` times the order.
+    A sample of secret coins has no fixed size, which moves a sum along the mean record: nothing is
+    kept in that direction.
+
+    Parameters
+    ----------
+    mixtures
+        Released mixtures.
+    coordinates : integer array of shape (m,)
+        Coordinates that are spread; none: the means are returned as they are.
+
+    Returns
+    -------
+    float array of shape (T, D)
+        The average of each coordinate is that of the means.
+    """
+    if len(coordinates) == 0:
+        return mixtures.means
+    result = mixtures.means.astype(np.float64)
+    part = result[:, coordinates]
+    average = part.mean(axis=0)
+    moved, along = part - average, average - mixtures.centre
+    length = float(np.linalg.norm(along))
+    if length > 0.0:
+        along /= length
+        moved -= np.outer(moved @ along, along)
+    n, width = moved.shape
+    # The smaller of the two products: of a million mixtures their own components would not fit.
+    product = moved.T @ moved if n >= width else moved @ moved.T
+    squares, components = np.linalg.eigh(product)
+    eigenvalues = squares / n / mixtures.noise_stddev**2
+    variances = spiked_variances(eigenvalues, aspect=width / n)
+    kept = variances > 0.0
+    gains = np.sqrt(variances[kept] * mixtures.order / eigenvalues[kept])
+    stretch = (components[:, kept] * gains) @ components[:, kept].T
+    result[:, coordinates] = average + (moved @ stretch if n >= width else stretch @ moved)
+    return result
+
+
+def spiked_variances(eigenvalues: NDArray[np.float64], *, aspect: float) -> NDArray[np.float64]:
+    """Return the variances of a signal, from eigenvalues of a sample covariance with noise.
+
+    In units of the variance of the noise. An eigenvalue that noise alone can have becomes zero; a
+    larger one loses what the noise adds to it, and what its direction is wrong by.
+
+    Parameters
+    ----------
+    eigenvalues : float64 array
+        Of the covariance of n samples of D numbers with noise of variance one.
+    aspect
+        D over n.
+
+    References
+    ----------
+    Donoho, Gavish and Johnstone, "Optimal shrinkage of eigenvalues in the spiked covariance model",
+    Annals of Statistics 46 (2018): the variance behind an eigenvalue, times the squared cosine
+    between its true and its found direction, is best in the Frobenius norm.
+    """
+    variances = np.zeros_like(eigenvalues)
+    signal = eigenvalues > (1.0 + np.sqrt(aspect)) ** 2
+    total = eigenvalues[signal] + 1.0 - aspect
+    shifted = (total + np.sqrt(total**2 - 4.0 * eigenvalues[signal])) / 2.0 - 1.0
+    squared_cosine = (1.0 - aspect / shifted**2) / (1.0 + aspect / shifted)
+    variances[signal] = shifted * squared_cosine
+    return variances
+
+
+def matched_shares(scores: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Shares in proportion to scores, weighted so that their average over the rows is a target.
+
+    Parameters
+    ----------
+    scores : float64 array of shape (T, w)
+        Negative ones count as zero; a row without a positive one gets the target.
+    target : float64 array of shape (w,)
+        Shares of the levels in all rows together.
+
+    Returns
+    -------
+    float64 array of shape (T, w), non-negative, every row sums to one
+    """
+    positive = np.where(target > 0.0, np.maximum(scores, 0.0), 0.0)
+    weights = np.ones(len(target))
+    for _ in range(_SWEEPS):
+        weighted = positive * weights
+        totals = weighted.sum(axis=1, keepdims=True)
+        shares = np.where(totals > 0.0, weighted / np.where(totals > 0.0, totals, 1.0), target)
+        found = shares.mean(axis=0)
+        weights *= np.divide(target, found, out=np.ones_like(target), where=found > 0.0)
+    return shares
+
+
+def draw_records(
+    mixtures: Mixtures,
+    scores: NDArray[np.floating],
+    vectors: VectorMap,
+    *,
+    chosen: NDArray[np.intp],
+    rng: np.random.Generator,
+) -> NDArray[np.uint16]:
+    """Draw one record from each chosen mixture.
+
+    Parameters
+    ----------
+    mixtures
+        Released mixtures.
+    scores : float array of shape (T, D)
+        Their means after `spread`.
+    vectors
+        Map of records to the first coordinates.
+    chosen : integer array of shape (n,), values below T
+        Mixture of each record.
+    rng
+        Source of post-processing randomness.
+
+    Returns
+    -------
+    uint16 array of shape (n, d)
+        Numbers are the nearest code, other columns are drawn; levels whose average over the
+        mixtures is below its noise are left out.
+    """
+    used, place = np.unique(chosen, return_inverse=True)
+    nearest = [
+        vectors.codes(scores[used[start : start + _ROWS_AT_ONCE], : vectors.width])[0]
+        for start in range(0, len(used), _ROWS_AT_ONCE)
+    ]
+    codes = np.concatenate([np.empty((0, vectors.domain.n_columns), np.uint16), *nearest])[place]
+    noise = mixtures.noise_stddev / np.sqrt(len(scores))
+    for column, span in enumerate(vectors.spans):
+        if vectors.domain.numeric[column]:
+            continue
+        levels = scores[:, span].astype(np.float64)
+        if levels.shape[1] == 1:
+            # A coordinate of two levels is the share of the second one.
+            levels = np.concatenate([1.0 - levels, levels], axis=1)
+        width = np.array([0, levels.shape[1]])
+        target = to_marginals(levels.mean(axis=0), width, noise_stddev=noise)
+        shares = matched_shares(levels, target)
+        for start in range(0, len(chosen), _ROWS_AT_ONCE):
+            rows = chosen[start : start + _ROWS_AT_ONCE]
+            codes[start : start + _ROWS_AT_ONCE, column] = draw_codes(shares[rows], len(rows), rng)
+    return codes

@@ -1,0 +1,212 @@
+"""Public map between coded records and real vectors, for methods that add and average records.
+
+A numeric column is a number in [0, 1], the place of its bin; a column of two levels is 0 or 1; any
+other column, and the label, is one-hot. The map back takes the nearest valid code of each column,
+so that whatever numbers a method ends with, the records it releases are valid.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.measurement.encoded import EncodingDomain
+
+BlockKind = Literal["unit", "binary", "one_hot"]
+
+_MISSING_SCORE = 0.5
+"""Place of a missing number: the middle, where it says least."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Neighbouring coordinates that stand for one column, or for one part of it.
+
+    Parameters
+    ----------
+    start, stop
+        Half-open range of coordinates.
+    kind
+        "unit": one number in [0, 1]; "binary": one 0 or 1; "one_hot": one 1 among zeros.
+    """
+
+    start: int
+    stop: int
+    kind: BlockKind
+
+
+@dataclass(frozen=True, slots=True)
+class VectorMap:
+    """Map codes, and labels where wanted, to vectors with coordinates in [0, 1], and back.
+
+    Parameters
+    ----------
+    domain
+        Public shape of the encoded table.
+    with_label
+        Whether the label is a part of the vector, at its end.
+    """
+
+    domain: EncodingDomain
+    with_label: bool = False
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """Blocks in the order of the coordinates."""
+        blocks: list[Block] = []
+        for kinds in self._columns():
+            for kind, width in kinds:
+                start = blocks[-1].stop if blocks else 0
+                blocks.append(Block(start=start, stop=start + width, kind=kind))
+        return tuple(blocks)
+
+    @property
+    def width(self) -> int:
+        """Number D of coordinates."""
+        return sum(width for kinds in self._columns() for _, width in kinds)
+
+    @property
+    def spans(self) -> tuple[slice, ...]:
+        """Coordinates of each feature column; those of the label, if any, stand behind them."""
+        widths = [sum(width for _, width in kinds) for kinds in self._columns()]
+        stops = np.cumsum(widths[: self.domain.n_columns]).tolist()
+        return tuple(map(slice, [0, *stops[:-1]], stops))
+
+    @property
+    def max_l2_norm(self) -> float:
+        """Largest Euclidean norm of a record's vector."""
+        return float(np.sqrt(sum((table**2).sum(axis=1).max() for table in self._tables())))
+
+    def vectors(
+        self, codes: NDArray[np.uint16], label: NDArray[np.uint16] | None = None
+    ) -> NDArray[np.float64]:
+        """Vectors of records.
+
+        Parameters
+        ----------
+        codes : uint16 array of shape (n, d)
+        label : uint16 array of shape (n,)
+            Given if and only if the map is one with labels.
+
+        Returns
+        -------
+        float64 array of shape (n, D), values in [0, 1]
+        """
+        if (label is not None) is not self.with_label:
+            raise ValueError("expected labels if and only if the map is one with labels")
+        columns = list(codes.T) if label is None else [*codes.T, label]
+        vectors = np.zeros((len(codes), self.width))
+        start = 0
+        for values, table in zip(columns, self._tables(), strict=True):
+            vectors[:, start : start + table.shape[1]] = table[values]
+            start += table.shape[1]
+        return vectors
+
+    def codes(
+        self, vectors: NDArray[np.floating]
+    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16] | None]:
+        """Nearest valid record of each vector, column by column in the Euclidean norm.
+
+        Parameters
+        ----------
+        vectors : float array of shape (n, D)
+            Any finite numbers.
+
+        Returns
+        -------
+        codes : uint16 array of shape (n, d)
+        label : uint16 array of shape (n,), or None where the map is one without labels
+
+        Raises
+        ------
+        ValueError
+            If a number is not finite.
+        """
+        if not np.isfinite(vectors).all():
+            raise ValueError("expected finite numbers, found another")
+        start, columns = 0, []
+        for table in self._tables():
+            block = vectors[:, start : start + table.shape[1]]
+            columns.append(_nearest(block, table))
+            start += table.shape[1]
+        label = columns.pop() if self.with_label else None
+        return np.stack(columns, axis=1), label
+
+    def _columns(self) -> list[list[tuple[BlockKind, int]]]:
+        """Blocks of each column, the label last where it is a part."""
+        domain = self.domain
+        columns = [
+            _blocks_of(n_codes, has_missing=missing, numeric=numeric)
+            for n_codes, missing, numeric in zip(
+                domain.n_codes, domain.has_missing, domain.numeric, strict=True
+            )
+        ]
+        if self.with_label:
+            columns.append(_blocks_of(domain.n_labels, has_missing=False, numeric=False))
+        return columns
+
+    def _tables(self) -> list[NDArray[np.float64]]:
+        """Vector of each code of each column."""
+        domain = self.domain
+        tables = [
+            _table(n_codes, has_missing=missing, numeric=numeric)
+            for n_codes, missing, numeric in zip(
+                domain.n_codes, domain.has_missing, domain.numeric, strict=True
+            )
+        ]
+        if self.with_label:
+            tables.append(_table(domain.n_labels, has_missing=False, numeric=False))
+        return tables
+
+
+def one_hot_numbers(domain: EncodingDomain, *, most_codes: int) -> EncodingDomain:
+    """Return the domain with numeric columns of at most `most_codes` codes as columns of levels.
+
+    Their mean then is a histogram, from which a number can be drawn; a mean of numbers is near the
+    middle for all records. The largest norm of a record does not grow, but for columns of one code.
+    """
+    numeric = tuple(
+        is_number and n_codes > most_codes
+        for is_number, n_codes in zip(domain.numeric, domain.n_codes, strict=True)
+    )
+    return replace(domain, numeric=numeric)
+
+
+def _blocks_of(n_codes: int, *, has_missing: bool, numeric: bool) -> list[tuple[BlockKind, int]]:
+    if numeric:
+        return [("unit", 1), ("binary", 1)] if has_missing else [("unit", 1)]
+    if n_codes == 2 and not has_missing:
+        return [("binary", 1)]
+    return [("one_hot", n_codes)]
+
+
+def _table(n_codes: int, *, has_missing: bool, numeric: bool) -> NDArray[np.float64]:
+    if not numeric:
+        if n_codes == 2 and not has_missing:
+            return np.array([[0.0], [1.0]])
+        return np.eye(n_codes)
+    n_bins = n_codes - int(has_missing)
+    place = np.arange(n_bins) / max(n_bins - 1, 1)
+    if not has_missing:
+        return place[:, None]
+    table = np.zeros((n_codes, 2))
+    table[:n_bins, 0] = place
+    table[n_bins] = (_MISSING_SCORE, 1.0)
+    return table
+
+
+def _nearest(block: NDArray[np.floating], table: NDArray[np.float64]) -> NDArray[np.uint16]:
+    """Index of the nearest row of a table; the first one where several are as near."""
+    if table.shape[1] == 1:
+        # Evenly spaced places: the nearest one is found by rounding.
+        steps = max(len(table) - 1, 1)
+        rounded = np.ceil(np.clip(block[:, 0], 0.0, 1.0) * steps - 0.5)
+        near: NDArray[np.uint16] = np.minimum(rounded, len(table) - 1).astype(np.uint16)
+        return near
+    # |v - t|^2 without |v|^2, which is the same for all codes of a record.
+    scores = block @ table.T - (table**2).sum(axis=1) / 2.0
+    nearest: NDArray[np.uint16] = scores.argmax(axis=1).astype(np.uint16)
+    return nearest

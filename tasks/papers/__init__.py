@@ -1,0 +1,1 @@
+"""The methods as printed in their papers: not proven, for benchmarks on public data only."""

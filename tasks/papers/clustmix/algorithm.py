@@ -1,0 +1,191 @@
+"""Algorithm 2 of the 3A paper: approximate, adapt, anonymize, as published.
+
+The (epsilon, delta) that configures it is what the paper *claims*; it is not proven, and for the
+algorithm as written it does not hold (flaws C1 to C12, listed in the package docstring). Use it to
+compare, on public data.
+
+The work is cut into items without shared state and handed to a map function, so that a cluster of
+workers can take them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.papers.clustmix.config import PublishedConfig
+from tasks.papers.clustmix.noise import minimum_cluster_size
+from tasks.papers.clustmix.scaling import fit_scaling
+from tasks.papers.clustmix.slices import random_slices
+from tasks.papers.clustmix.stages import (
+    AdaptItem,
+    AnonymizeItem,
+    ApproximateItem,
+    Clusters,
+    Region,
+    adapt,
+    anonymize,
+    approximate,
+)
+
+# Maps a function over a list of items, in order: the builtin ``map``, or that of a cluster client.
+ItemMap: TypeAlias = Callable[[Callable[[Any], Any], list[Any]], Iterable[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedClustMix:
+    """ClustMix as published.
+
+    Parameters
+    ----------
+    config
+        Parameters of the algorithm.
+    clock
+        Monotonic clock in seconds (``time.monotonic``, say), read by the workers. Without one, the
+        iteration limits alone bound the work.
+    """
+
+    config: PublishedConfig
+    clock: Callable[[], float] | None = None
+
+    def synthesize(
+        self,
+        features: NDArray[np.float64],
+        labels: NDArray[np.integer[Any]],
+        rng: np.random.Generator,
+        executor_map: ItemMap = map,
+    ) -> tuple[NDArray[np.float64], NDArray[np.integer[Any]]]:
+        """Make synthetic records: one noisy cluster mean each.
+
+        Parameters
+        ----------
+        features : (n, D), values in [0, 1]
+            Feature rows, in any public units; the data-dependent scaling of the paper comes on top.
+        labels : (n,)
+            Class of each row.
+        rng
+            Source of every random choice, the noise included.
+        executor_map
+            Maps a function over a list of picklable items, in order.
+
+        Returns
+        -------
+        features : (r, D), values in [0, 1]
+        labels : (r,)
+            In the order of slices, then classes. r is zero where no class of any slice has enough
+            rows for one cluster.
+
+        Raises
+        ------
+        ValueError
+            If the arrays do not match, are empty, or a feature is outside [0, 1].
+
+        Privacy
+        -------
+        Claimed by the paper: (epsilon, delta) under replacement of one record. Not proven; see the
+        package docstring for the flaws. The noise comes from `rng`, a seedable generator.
+        """
+        features = _checked(features, labels)
+        classes, codes = np.unique(labels, return_inverse=True)
+        n_classes, n_features = len(classes), features.shape[1]
+        config = self.config
+        min_size = minimum_cluster_size(
+            epsilon=config.epsilon,
+            delta=config.delta,
+            sigma_max=config.sigma_max,
+            n_classes=n_classes,
+            n_features=n_features,
+        )
+        scaling = fit_scaling(config.scaling, features)
+        scaled = scaling.scale(features)
+        slices = random_slices(
+            scaled, max_rows=config.max_slice_rows, n_cutoffs=config.n_cutoffs, rng=rng
+        )
+        # Flaws C3 and C8: which classes of which slices give points is an exact count.
+        regions = [
+            Region(config=config, rows=scaled[rows][codes[rows] == code], slice=index, code=code)
+            for index, rows in enumerate(slices)
+            for code in range(n_classes)
+            if min_size is not None and np.count_nonzero(codes[rows] == code) >= min_size
+        ]
+        if min_size is None or not regions:
+            return np.empty((0, n_features)), labels[:0]
+
+        streams = rng.spawn(2 * len(regions))
+        clusters: list[Clusters] = list(
+            executor_map(
+                approximate,
+                [
+                    ApproximateItem(region=region, min_size=min_size, rng=stream, clock=self.clock)
+                    for region, stream in zip(regions, streams[: len(regions)], strict=True)
+                ],
+            )
+        )
+        adapted = _adapt_slices(regions, clusters, slices, scaled, codes, executor_map)
+        released: list[NDArray[np.float64]] = list(
+            executor_map(
+                anonymize,
+                [
+                    AnonymizeItem(
+                        region=region,
+                        centroids=centroids,
+                        sizes=cluster.sizes,
+                        n_classes=n_classes,
+                        rng=stream,
+                    )
+                    for region, cluster, centroids, stream in zip(
+                        regions, clusters, adapted, streams[len(regions) :], strict=True
+                    )
+                ],
+            )
+        )
+        synthetic = np.clip(scaling.restore(np.concatenate(released)), 0.0, 1.0)
+        counts = [len(points) for points in released]
+        return synthetic, classes[np.repeat([region.code for region in regions], counts)]
+
+
+def _checked(features: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
+    features = np.asarray(features, dtype=np.float64)
+    if features.ndim != 2 or labels.shape != features.shape[:1] or features.size == 0:
+        raise ValueError("expected features of shape (n, D) and labels of shape (n,), not empty")
+    if not np.all((features >= 0.0) & (features <= 1.0)):
+        raise ValueError("expected every feature in [0, 1]; scale by public bounds first")
+    return features
+
+
+def _adapt_slices(
+    regions: list[Region],
+    clusters: list[Clusters],
+    slices: list[NDArray[np.intp]],
+    scaled: NDArray[np.float64],
+    codes: NDArray[np.intp],
+    executor_map: ItemMap,
+) -> list[NDArray[np.float64]]:
+    """Adapted centroids of each region: the classes of a slice are adapted together."""
+    spread = np.std(scaled, axis=0)
+    by_slice: dict[int, list[int]] = {}
+    for position, region in enumerate(regions):
+        by_slice.setdefault(region.slice, []).append(position)
+    items = [
+        AdaptItem(
+            config=regions[0].config,
+            centroids=np.concatenate([clusters[position].centroids for position in positions]),
+            centroid_codes=np.repeat(
+                [regions[position].code for position in positions],
+                [len(clusters[position].centroids) for position in positions],
+            ),
+            targets=scaled[slices[index]],
+            target_codes=codes[slices[index]],
+            n_classes=int(codes.max()) + 1,
+            z_centre=np.mean(scaled, axis=0),
+            z_spread=np.where(spread > 0.0, spread, 1.0),
+        )
+        for index, positions in by_slice.items()
+    ]
+    points = np.concatenate(list(executor_map(adapt, items)))
+    # The regions are in the order of their slices, so the points are in the order of the regions.
+    return np.split(points, np.cumsum([len(cluster.centroids) for cluster in clusters])[:-1])

@@ -1,0 +1,253 @@
+r"""DPMix as published: averages of records drawn without replacement from the whole table.
+
+Source: Lee, Kim, Lee, Suh and Ramchandran, "Synthesizing differentially private datasets using
+random mixing", ISIT 2019, as Saha, Tonoy and Imtiaz (DP-CDA, Remark 1 and Table 3) state it. A
+mixture averages l records and their one-hot labels and adds Gaussian noise to both. Features are in
+[0, 1], so replacing one record moves an average by at most :math:`\sqrt{d_x} / l`, and
+:math:`\sqrt{d_y} / l` is taken for the label, which gives
+
+.. math:: \varepsilon(\alpha) = \frac{\alpha}{2 l^2}
+          \left(\frac{d_x}{\sigma_x^2} + \frac{d_y}{\sigma_y^2}\right).
+
+T draws are composed by Wang, Balle and Kasiviswanathan's bound for samples without replacement
+(AISTATS 2019, Theorem 27) and converted with :math:`\log(1/\delta) / (\alpha - 1)`.
+
+What is claimed holds for neighbours that replace one *record* of a table of *public* size, and is
+loose: a difference of two one-hot labels is sqrt(2) long, not sqrt(d_y). It is not the guarantee of
+a release: a patient may have several records, the number of records is private, and the noise here
+comes from a seedable generator in floating point.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from privacy.errors import ConfigurationError
+from privacy.events import MAX_NOISE_MULTIPLIER, MIN_NOISE_MULTIPLIER
+from privacy.parameters import PrivacyParameters
+from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.synthesizer import Mapper
+from tasks.measurement.vectors import VectorMap
+from tasks.synthesizers.dp_mix.config import DPMixConfig
+
+ORDERS = (*range(2, 33), 40, 48, 64, 96, 128, 512, 1024)
+"""Orders alpha over which epsilon is minimised; a missing one costs a little accuracy."""
+
+_MIXTURES_AT_ONCE = 1_000
+_PRECISION = 1e-3
+"""Relative width at which the search for the noise stops, on the safe side."""
+
+
+def claimed_epsilon(
+    *,
+    noise_multiplier: float,
+    order_of_mixture: int,
+    n_records: int,
+    n_mixtures: int,
+    delta: float,
+) -> float:
+    """Return the epsilon of T mixtures as the paper computes it.
+
+    Parameters
+    ----------
+    noise_multiplier
+        z, where one mixture of given records has ``epsilon(alpha) = alpha / (2 z**2)``.
+    order_of_mixture, n_records, n_mixtures
+        l, N and T.
+    delta
+        Between 0 and 1.
+    """
+    orders = np.asarray(ORDERS, dtype=np.float64)
+    unsampled = orders / (2.0 * noise_multiplier**2)
+    draw = np.minimum(unsampled, _sampled_bound(noise_multiplier, order_of_mixture, n_records))
+    return float(np.min(n_mixtures * draw + math.log(1.0 / delta) / (orders - 1.0)))
+
+
+def _sampled_bound(
+    noise_multiplier: float, sample_size: int, population_size: int
+) -> NDArray[np.float64]:
+    """Renyi bound of one draw at each order: Theorem 27 of Wang, Balle and Kasiviswanathan."""
+    from dp_accounting import dp_event
+    from dp_accounting.privacy_accountant import NeighboringRelation
+    from dp_accounting.rdp import RdpAccountant
+
+    accountant = RdpAccountant(
+        orders=list(ORDERS), neighboring_relation=NeighboringRelation.REPLACE_ONE
+    )
+    noise = dp_event.GaussianDpEvent(noise_multiplier)
+    # The engine takes logarithms of differences that may vanish.
+    with np.errstate(all="ignore"):
+        accountant.compose(
+            dp_event.SampledWithoutReplacementDpEvent(population_size, sample_size, noise)
+        )
+    bound: NDArray[np.float64] = np.where(np.isnan(accountant.rdp), np.inf, accountant.rdp)
+    return bound
+
+
+@lru_cache(maxsize=64)
+def claimed_noise_multiplier(
+    *,
+    parameters: PrivacyParameters,
+    order_of_mixture: int,
+    n_records: int,
+    n_mixtures: int,
+) -> float:
+    """Return the least noise multiplier that `claimed_epsilon` accepts, by bisection.
+
+    Raises
+    ------
+    ConfigurationError
+        If none does (``CALIBRATION_UNREACHABLE``).
+    """
+
+    def meets(noise_multiplier: float) -> bool:
+        claimed = claimed_epsilon(
+            noise_multiplier=noise_multiplier,
+            order_of_mixture=order_of_mixture,
+            n_records=n_records,
+            n_mixtures=n_mixtures,
+            delta=parameters.delta,
+        )
+        return claimed <= parameters.epsilon
+
+    high = 1.0
+    while not meets(high):
+        if high >= MAX_NOISE_MULTIPLIER:
+            raise ConfigurationError(
+                "CALIBRATION_UNREACHABLE",
+                "expected an epsilon that some noise meets in the published accounting, found "
+                f"{parameters.epsilon} for {n_mixtures} mixtures; choose a larger epsilon or "
+                "fewer mixtures",
+            )
+        high = min(4.0 * high, MAX_NOISE_MULTIPLIER)
+    low = MIN_NOISE_MULTIPLIER
+    while high > low * (1.0 + _PRECISION):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if meets(middle) else (middle, high)
+    return high
+
+
+@dataclass(frozen=True, slots=True)
+class DPMixPublished:
+    """DPMix as published, bound to a public domain and a claimed (epsilon, delta)."""
+
+    domain: EncodingDomain
+    config: DPMixConfig
+    parameters: PrivacyParameters
+
+    def noise_stddevs(self, n_records: int) -> tuple[float, float]:
+        """Return the standard deviations of the noise of a feature and of a label.
+
+        Parameters
+        ----------
+        n_records
+            N, at least the order of mixture.
+
+        Raises
+        ------
+        ConfigurationError
+            If the order of mixture is larger (``ORDER_OF_MIXTURE_INVALID``), or no noise meets
+            epsilon (``CALIBRATION_UNREACHABLE``).
+        """
+        order = self.config.order_of_mixture
+        if order > n_records:
+            raise ConfigurationError(
+                "ORDER_OF_MIXTURE_INVALID",
+                "expected order_of_mixture of at most the number of records, found "
+                f"{order}; lower order_of_mixture",
+            )
+        noise_multiplier = claimed_noise_multiplier(
+            parameters=self.parameters,
+            order_of_mixture=order,
+            n_records=n_records,
+            n_mixtures=self.config.n_mixtures,
+        )
+        ratio = self.config.published.label_noise_ratio
+        dimension = VectorMap(self.domain).width + self.domain.n_labels / ratio**2
+        feature_stddev = noise_multiplier / order * math.sqrt(dimension)
+        return feature_stddev, ratio * feature_stddev
+
+    def mixtures(
+        self,
+        codes: NDArray[np.uint16],
+        labels: NDArray[np.uint16],
+        rng: np.random.Generator,
+    ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        """Yield the noisy mixtures before they are made valid records, some at a time.
+
+        Parameters
+        ----------
+        codes : uint16 array of shape (n, d)
+        labels : uint16 array of shape (n,)
+        rng
+            Source of samples and noise.
+
+        Yields
+        ------
+        vectors : float64 array of shape (m, D)
+        labels : float64 array of shape (m, C)
+            Noisy mean of the one-hot labels.
+        """
+        order, n_records = self.config.order_of_mixture, len(labels)
+        feature_stddev, label_stddev = self.noise_stddevs(n_records)
+        vectors = VectorMap(self.domain).vectors(codes).astype(np.float32)
+        one_hot = np.eye(self.domain.n_labels)[labels]
+        for start in range(0, self.config.n_mixtures, _MIXTURES_AT_ONCE):
+            count = min(_MIXTURES_AT_ONCE, self.config.n_mixtures - start)
+            chosen = [
+                rng.choice(n_records, order, replace=False, shuffle=False) for _ in range(count)
+            ]
+            ends = np.arange(count + 1) * order
+            share = np.full(count * order, 1.0 / order, dtype=np.float32)
+            mix = csr_array((share, np.concatenate(chosen), ends), shape=(count, n_records))
+            features, targets = mix @ vectors, mix @ one_hot
+            yield (
+                features + feature_stddev * rng.standard_normal(features.shape),
+                targets + label_stddev * rng.standard_normal(targets.shape),
+            )
+
+    def synthesize(
+        self,
+        codes: NDArray[np.uint16],
+        labels: NDArray[np.uint16],
+        rng: np.random.Generator,
+        executor_map: Mapper = map,
+    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+        """Make ``n_mixtures`` synthetic records.
+
+        Parameters
+        ----------
+        codes : uint16 array of shape (n, d)
+        labels : uint16 array of shape (n,)
+        rng
+            Source of samples and noise.
+        executor_map
+            Not used: the work is one pass over the table.
+
+        Returns
+        -------
+        codes : uint16 array of shape (n_mixtures, d)
+            Nearest valid record of each mixture.
+        labels : uint16 array of shape (n_mixtures,)
+            Label with the largest noisy share.
+
+        Raises
+        ------
+        ConfigurationError
+            As `noise_stddevs`.
+
+        Privacy
+        -------
+        Claimed: (epsilon, delta) under replacement of one record. See the module docstring.
+        """
+        vector_map, parts = VectorMap(self.domain), []
+        for vectors, shares in self.mixtures(codes, labels, rng):
+            parts.append((vector_map.codes(vectors)[0], shares.argmax(axis=1).astype(np.uint16)))
+        return np.concatenate([c for c, _ in parts]), np.concatenate([y for _, y in parts])

@@ -1,0 +1,211 @@
+"""Algorithm 1 of the DPGM paper as printed: k-means, then one network per cluster.
+
+The (epsilon, delta) that configures it is what the paper claims; it is not proven (flaws G1 to G11
+of the package docstring). Use it to compare, on public data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privacy.errors import ConfigurationError
+from privacy.parameters import PrivacyParameters
+from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.synthesizer import Mapper
+from tasks.measurement.vectors import VectorMap
+from tasks.papers.dpgm.accounting import (
+    NoiseSettings,
+    published_epsilon,
+    published_sigma_g,
+    steps_of,
+)
+from tasks.papers.dpgm.kernel_kmeans import (
+    fourier_features,
+    private_kernel_kmeans,
+)
+from tasks.synthesizers.dpgm.config import DpgmConfig
+from tasks.synthesizers.dpgm.synthesizer import build_network
+from tasks.synthesizers.kmeans.embedding import public_length_scale
+
+if TYPE_CHECKING:  # jax takes seconds to load, and checking the settings does not need it.
+    from tasks.papers.dpgm.dp_sgd import Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class DpgmPublished:
+    """DPGM as published.
+
+    Parameters
+    ----------
+    domain
+        Public shape of the encoded table.
+    config
+        Settings; ``config.published`` has those of the printed algorithms.
+    parameters
+        Epsilon and delta that the paper would claim.
+
+    Raises
+    ------
+    ConfigurationError
+        If the noise scales give a larger epsilon by the paper's own accounting.
+    """
+
+    domain: EncodingDomain
+    config: DpgmConfig
+    parameters: PrivacyParameters
+
+    def __post_init__(self) -> None:
+        """Hold the settings against the claimed epsilon before any row is read."""
+        settings = self.noise_settings()
+        claimed = published_epsilon(settings)
+        if claimed > self.parameters.epsilon * (1.0 + 1e-9):
+            raise ConfigurationError(
+                "EPSILON_INVALID",
+                f"expected noise scales that the paper's accounting gives an epsilon of at most "
+                f"{self.parameters.epsilon!r}, found {claimed:.3f}; raise sigma_g, sigma_k or "
+                "sigma_c, or leave sigma_g out",
+            )
+
+    def noise_settings(self) -> NoiseSettings:
+        """Return noise scales and iterations; sigma_g by the claimed epsilon where it is left out.
+
+        Raises
+        ------
+        ConfigurationError
+            If no sigma_g gives the claimed epsilon.
+        """
+        published = self.config.published
+        settings = NoiseSettings(
+            sigma_c=published.sigma_c,
+            sigma_k=published.sigma_k,
+            sigma_g=published.sigma_g or 1.0,
+            clustering_rounds=published.clustering_rounds,
+            sampling_probability=published.sampling_probability,
+            n_steps=steps_of(
+                epochs=published.epochs, sampling_probability=published.sampling_probability
+            ),
+            n_clusters=self.config.clusters,
+            delta=self.parameters.delta,
+        )
+        if published.sigma_g is not None:
+            return settings
+        return replace(
+            settings, sigma_g=published_sigma_g(settings, epsilon=self.parameters.epsilon)
+        )
+
+    def synthesize(
+        self,
+        codes: NDArray[np.uint16],
+        labels: NDArray[np.uint16],
+        rng: np.random.Generator,
+        executor_map: Mapper = map,
+    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+        """Make as many synthetic records as there are real ones (flaw G10).
+
+        Parameters
+        ----------
+        codes : uint16 array of shape (n, d), n >= 1
+        labels : uint16 array of shape (n,)
+        rng
+            Source of every random choice, the noise included.
+        executor_map
+            Maps a function over the clusters.
+
+        Returns
+        -------
+        codes : uint16 array of shape (n, d)
+        labels : uint16 array of shape (n,)
+
+        Privacy
+        -------
+        Claimed: (epsilon, delta) under replacement of one record. Not proven.
+        """
+        from tasks.papers.dpgm.dp_sgd import train
+
+        if len(codes) == 0 or len(codes) != len(labels):
+            raise ValueError("expected one or more records and a label for each")
+        vector_map = VectorMap(self.domain, with_label=True)
+        vectors = vector_map.vectors(codes, labels)
+        settings = self.noise_settings()
+        cluster = self._clusters(vectors, vector_map, settings, rng)
+        # Line 4: picks by exact sizes; clusters do not read each other, so each is trained alone.
+        sizes = np.bincount(cluster, minlength=self.config.clusters)
+        picks = rng.multinomial(settings.n_steps, sizes / sizes.sum())
+        items = self._items(vectors, cluster, picks, settings, rng)
+        trained = list(executor_map(train, items))
+        return self._generate(vector_map, trained, sizes, len(codes), rng)
+
+    def _clusters(
+        self,
+        vectors: NDArray[np.float64],
+        vector_map: VectorMap,
+        settings: NoiseSettings,
+        rng: np.random.Generator,
+    ) -> NDArray[np.int64]:
+        length = self.config.length_scale or public_length_scale(vector_map)
+        points = fourier_features(
+            vectors, n_features=self.config.fourier_features, gamma=0.5 / length, rng=rng
+        )
+        # Flaw G11: records of the table stand in for public records of the same distribution.
+        first = points[rng.integers(len(points), size=self.config.clusters)]
+        return private_kernel_kmeans(
+            points,
+            first,
+            n_rounds=settings.clustering_rounds,
+            sigma_k=settings.sigma_k,
+            rng=rng,
+            simultaneous=self.config.published.assignment == "simultaneous",
+        )
+
+    def _items(
+        self,
+        vectors: NDArray[np.float64],
+        cluster: NDArray[np.int64],
+        picks: NDArray[np.int64],
+        settings: NoiseSettings,
+        rng: np.random.Generator,
+    ) -> list[Cluster]:
+        from tasks.papers.dpgm.dp_sgd import Cluster
+
+        network = build_network(VectorMap(self.domain, with_label=True), self.config, None)
+        return [
+            Cluster(
+                network=network,
+                vectors=vectors[cluster == index],
+                n_steps=int(picks[index]),
+                batch_size=max(1.0, settings.sampling_probability * len(vectors)),
+                sigma_c=settings.sigma_c,
+                sigma_g=settings.sigma_g,
+                optimiser="adam" if self.config.network == "vae" else "momentum",
+                learning_rate=self.config.published.learning_rate,
+                rng=stream,
+                seed=int(rng.integers(2**31)),
+            )
+            for index, stream in enumerate(rng.spawn(self.config.clusters))
+        ]
+
+    def _generate(
+        self,
+        vector_map: VectorMap,
+        trained: list[tuple[NDArray[np.float64], NDArray[np.float32]]],
+        sizes: NDArray[np.int64],
+        n_rows: int,
+        rng: np.random.Generator,
+    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+        """Draw records; the weight of a cluster is its exact size (flaw G10).
+
+        The paper prints ``1 / |D_i|``, which would prefer small clusters.
+        """
+        network = build_network(vector_map, self.config, None)
+        drawn = np.empty((n_rows, vector_map.width))
+        chosen = rng.choice(len(sizes), size=n_rows, p=sizes / sizes.sum())
+        for index in np.unique(chosen):
+            member = np.flatnonzero(chosen == index)
+            parameters, chains = trained[index]
+            drawn[member] = network.sample(parameters, len(member), rng, state=chains)
+        codes, made = vector_map.codes(drawn)
+        return codes, np.asarray(made)

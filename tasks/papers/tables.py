@@ -1,0 +1,81 @@
+"""The tables of a bundle: synthetic rows as Parquet and CSV with their schema, written and read.
+
+They are read back before they are published: what is true of the rows in memory need not be true
+of the files that readers get.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from storage.schema.table import TableSchema
+from tasks.gates.agreement import CodedTable
+from tasks.ingest.encoding import encode_chunk
+
+PARQUET_FILE = "synthetic.parquet"
+CSV_FILE = "synthetic.csv"
+SCHEMA_FILE = "schema.json"
+
+_CSV_BLOCK_BYTES = 1 << 24
+
+
+def table_files(
+    frame: pd.DataFrame, schema: TableSchema, mark: Mapping[str, str] | None = None
+) -> dict[str, bytes]:
+    """Write the synthetic rows, in both formats, and their schema.
+
+    ``mark`` adds columns of constant text to every row, and keys to the schema file: what is not
+    proven must say so wherever it is copied to.
+    """
+    marked = frame.assign(**(mark or {}))
+    written = {**(mark or {}), **schema.model_dump(mode="json")}
+    buffer = io.BytesIO()
+    marked.to_parquet(buffer, index=False, compression="zstd")
+    return {
+        PARQUET_FILE: buffer.getvalue(),
+        CSV_FILE: marked.to_csv(index=False, lineterminator="\n").encode("utf-8"),
+        SCHEMA_FILE: (json.dumps(written, indent=2, ensure_ascii=False) + "\n").encode("utf-8"),
+    }
+
+
+def read_rows(files: Mapping[str, bytes]) -> pd.DataFrame:
+    """Read the rows of a bundle as a researcher does."""
+    return pd.read_parquet(io.BytesIO(files[PARQUET_FILE]))
+
+
+def formats_agree(files: Mapping[str, bytes]) -> bool:
+    """Return whether the CSV file has the cells of the Parquet file, in their order."""
+    rows = pq.read_table(io.BytesIO(files[PARQUET_FILE])).replace_schema_metadata(None)
+    text = pa_csv.read_csv(
+        io.BytesIO(files[CSV_FILE]),
+        read_options=pa_csv.ReadOptions(block_size=_CSV_BLOCK_BYTES),
+        convert_options=pa_csv.ConvertOptions(
+            column_types=rows.schema, null_values=[""], strings_can_be_null=True
+        ),
+    )
+    return bool(text.schema.equals(rows.schema) and text.equals(rows))
+
+
+def is_stated(files: Mapping[str, bytes], schema: TableSchema) -> bool:
+    """Return whether the schema file of a bundle states a schema, the order of its lists too."""
+    stated = json.loads(files[SCHEMA_FILE])
+    read = TableSchema.model_validate(
+        {k: stated[k] for k in TableSchema.model_fields if k in stated}
+    )
+    # Compared as text: mappings that differ in order alone are equal.
+    return read.model_dump_json() == schema.model_dump_json()
+
+
+def coded(frame: pd.DataFrame, schema: TableSchema) -> CodedTable | None:
+    """Encode published rows as the rows of the source were, or return None if some cannot be."""
+    chunk = encode_chunk(frame, schema)
+    if chunk.violations or not np.all(chunk.valid):
+        return None
+    return CodedTable(codes=chunk.codes, label=chunk.label)

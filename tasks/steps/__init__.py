@@ -1,0 +1,1 @@
+"""The Prefect steps of a release."""

@@ -1,0 +1,150 @@
+"""The files of a bundle: synthetic rows, schema, card, page, and the manifest that names them.
+
+A release of images also has them in a picture.
+
+Everything here reads released values and public settings only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+import pandas as pd
+
+from privacy.event_records import event_to_dict
+from privacy.events import Event
+from privacy.parameters import Analysis
+from storage.files.digests import FileDigest
+from storage.releases.claims import totals_of
+from storage.releases.manifest import GateRecord, Manifest, MethodRecord, file_digests
+from tasks.gates import expectations
+from tasks.reporting.contact_sheet import CONTACT_SHEET_FILE, contact_sheet
+from tasks.reporting.data_card import DATA_CARD_FILE, render_data_card
+from tasks.reporting.guarantee import Claim, guarantee_statement
+from tasks.reporting.report import REPORT_FILE, render_report
+from tasks.steps.ledger_steps import unit_in_words
+from tasks.steps.request_key import code_sha256
+from tasks.steps.run import ReleaseJob
+
+NO_MEASUREMENT = "0" * 64
+"""Stands for the digest of a measurement where there is none: a benchmark run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """What the rows of a bundle were made from.
+
+    Parameters
+    ----------
+    events
+        Draws that really happened.
+    ledger_entry
+        Entry that paid.
+    measurement_sha256
+        Digest of the sealed measurement.
+    tainted
+        Whether the noise can be drawn again.
+    analysis
+        Which analysis was run.
+    conditions
+        Levels that the rows were sampled for, by column.
+    resampled_from
+        Release whose measurement this is, if it is another one.
+    order_declared_by
+        Key id of the person who has declared the order of the label levels afterwards.
+    """
+
+    events: tuple[Event, ...]
+    ledger_entry: str
+    measurement_sha256: str
+    tainted: bool
+    analysis: Analysis = Analysis.PROVEN
+    conditions: Mapping[str, str] = field(default_factory=dict)
+    resampled_from: str | None = None
+    order_declared_by: str | None = None
+
+
+def build_manifest(
+    job: ReleaseJob,
+    *,
+    provenance: Provenance,
+    gate: expectations.GateReport,
+    files: Mapping[str, FileDigest],
+    rows: int,
+) -> Manifest:
+    """State what was released, from the events that really happened."""
+    delta = job.parameters.delta
+    totals = totals_of(provenance.events, adjacency=job.adjacency, delta=delta)
+    facts: dict[str, Any] = {
+        "dataset": job.ref.dataset,
+        "release_id": job.ref.release_id,
+        "created_on": datetime.now(UTC).date(),
+        "analysis": provenance.analysis.value,
+        "method": MethodRecord(
+            name=job.method.kind, settings=job.method.model_dump(mode="json", exclude={"kind"})
+        ),
+        "request": {
+            "epsilon": job.parameters.epsilon,
+            "delta": delta,
+            "adjacency": job.adjacency.value,
+            "lifetime_epsilon": job.lifetime_epsilon,
+            "rows": job.rows,
+        },
+        "code_version": version("clustmix"),
+        "code_sha256": code_sha256(),
+        "events": tuple(event_to_dict(event) for event in provenance.events),
+        **asdict(totals),
+        "delta": delta,
+        "adjacency": job.adjacency.value,
+        "privacy_unit": unit_in_words(job),
+        "max_rows_per_patient": job.unit.max_rows,
+        "ledger_entry": provenance.ledger_entry,
+        "measurement_sha256": provenance.measurement_sha256,
+        "needs_approval": job.needs_approval,
+        "requester": job.requester,
+        "conditions": dict(provenance.conditions),
+        "resampled_from": provenance.resampled_from,
+        "order_declared_by": provenance.order_declared_by,
+        "gate": tuple(GateRecord.model_validate(record) for record in gate.records()),
+        "rows": rows,
+        "tainted": provenance.tainted,
+        "files": dict(files),
+    }
+    draft = Manifest(guarantee="-", **facts)
+    return Manifest(guarantee=guarantee_statement(Claim.of(draft)), **facts)
+
+
+def build_bundle(
+    job: ReleaseJob,
+    tables: Mapping[str, bytes],
+    frame: pd.DataFrame,
+    *,
+    provenance: Provenance,
+    gate: expectations.GateReport,
+) -> tuple[dict[str, bytes], Manifest]:
+    """Make the files of the bundle and the manifest that names their digests.
+
+    ``tables`` are the files of `tasks.papers.tables`, and ``frame`` the rows that are in them.
+    The card and the page are written from a manifest that names the tables; the final one names
+    them too.
+    """
+    files = dict(tables)
+    manifest = build_manifest(
+        job, provenance=provenance, gate=gate, files=file_digests(files), rows=len(frame)
+    )
+    files |= {
+        DATA_CARD_FILE: render_data_card(manifest, job.table_schema, title=job.title).encode(
+            "utf-8"
+        ),
+        REPORT_FILE: render_report(manifest, frame, job.table_schema, title=job.title).encode(
+            "utf-8"
+        ),
+    }
+    if job.table_schema.image is not None:
+        note = "; ".join(Claim.of(manifest).markers)
+        files[CONTACT_SHEET_FILE] = contact_sheet(frame, job.table_schema, note=note)
+    return files, manifest.model_copy(update={"files": file_digests(files)})

@@ -1,0 +1,172 @@
+"""Steps that read the cohort: input gate, encoding, contribution bounding. Private throughout.
+
+The table is read once. Its rows are checked, encoded by the schema alone and spread over shards
+by a hash of the patient, so that memory does not grow with the rows and a patient's rows meet in
+one shard, where their contribution is bounded. Parquet and image files are read by the workers, in
+stretches; a text file, a query and a library's data set have no place to begin but the first row,
+and are read in this process, in chunks. See `tasks.ingest.pieces`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from privacy.errors import InputError
+from storage.files.diagnostics import DiagnosticsFile
+from storage.files.workspace import PrivateWorkspace
+from storage.sources.cohorts import CohortReader
+from tasks.execution.compute import Executor, LocalExecutor
+from tasks.gates import expectations
+from tasks.ingest import pieces as ingest_pieces
+from tasks.ingest.pieces import (
+    N_SHARDS,
+    IngestRules,
+    ShardItem,
+    StretchItem,
+    StretchReport,
+    bound_shard,
+    read_stretch,
+)
+from tasks.ingest.violations import Violation, refuse_violations
+from tasks.steps.run import ReleaseJob, stage
+
+N_STRETCHES = 64
+"""Stretches of a source that workers read. A constant, as `ingest_pieces.N_SHARDS` is; more than
+there are workers, so that a lost one costs little."""
+
+
+def ingest(
+    job: ReleaseJob,
+    reader: CohortReader,
+    workspace: PrivateWorkspace,
+    diagnostics: DiagnosticsFile,
+    executor: Executor | None = None,
+) -> tuple[Path, ...]:
+    """Read, check and encode the cohort into shards.
+
+    Parameters
+    ----------
+    job, reader
+        What is released, and from where.
+    workspace
+        Where the shards go; the workers of the executor reach it under the same path.
+    diagnostics
+        Where broken rows go.
+    executor
+        Reads a Parquet source and bounds contributions; None does it in this process. The shards
+        are the same bytes on any.
+
+    Returns
+    -------
+    tuple of Path
+        Shards in the private workspace, in order; some may hold no row.
+
+    Raises
+    ------
+    InputError
+        If the source is empty, has one label level only, changed while it was read, or breaks a
+        rule of the schema. The message names column and rule; rows and values go to the
+        diagnostics file.
+    """
+    executor = LocalExecutor() if executor is None else executor
+    with stage("ingest"):
+        reports = _read(job, reader, workspace, diagnostics, executor)
+    with stage("input-gate"):
+        _refuse(reports, diagnostics)
+    with stage("bound-contributions"):
+        return bound(job, workspace, len(reports), executor)
+
+
+def rules_of(job: ReleaseJob) -> IngestRules:
+    """Return what is public of an ingest and all that a worker has to know."""
+    return IngestRules(schema=job.table_schema, unit=job.unit, partition=job.partition)
+
+
+def _read(
+    job: ReleaseJob,
+    reader: CohortReader,
+    workspace: PrivateWorkspace,
+    diagnostics: DiagnosticsFile,
+    executor: Executor,
+) -> Sequence[StretchReport]:
+    stretches = reader.stretches(job.columns_to_read, N_STRETCHES, map=executor.map)
+    if stretches is None:
+        report = ingest_pieces.spread_stretch(
+            reader.chunks(job.columns_to_read),
+            rules_of(job),
+            number=0,
+            workspace=workspace.folder,
+            diagnostics=diagnostics,
+        )
+        return [report]
+    items = [
+        StretchItem(stretch=stretch, number=number, workspace=workspace.folder, rules=rules_of(job))
+        for number, stretch in enumerate(stretches)
+    ]
+    reports: list[StretchReport] = []
+    unreadable: InputError | None = None
+    try:
+        reports = executor.map(read_stretch, items)
+    except InputError as error:
+        unreadable = error
+    # First of all: a change may be why a file could not be read, or why a rule is broken.
+    reader.check_unchanged(map=executor.map)
+    if unreadable is not None:
+        raise unreadable
+    for item in items:
+        diagnostics.take(ingest_pieces.diagnostics_of(workspace.folder, item.number))
+    return reports
+
+
+def _refuse(reports: Sequence[StretchReport], diagnostics: DiagnosticsFile) -> None:
+    """Refuse a table without rows, and one that breaks a rule."""
+    gates = [report.gate for report in reports if report.gate is not None]
+    if not gates:
+        raise InputError("EMPTY_TABLE", "expected rows in the source, found an empty table")
+    broken = dict.fromkeys(rule for report in reports for rule in report.broken)
+    no_rows = np.empty(0, dtype=np.intp)  # they are in the diagnostics
+    refuse_violations(
+        [Violation(rule=rule, column=column, rows=no_rows) for column, rule in broken],
+        diagnostics=f"{diagnostics.pointer} (restricted; folder diagnostics of CLUSTMIX_HOME)",
+    )
+    gate = expectations.merge(gates)
+    if not gate.passed:
+        failed = "; ".join(check.title for check in gate.failed_checks)
+        raise InputError(
+            "INPUT_GATE", f"the source breaks these declared rules: {failed}; correct the feed"
+        )
+
+
+def bound(
+    job: ReleaseJob, workspace: PrivateWorkspace, n_stretches: int, executor: Executor
+) -> tuple[Path, ...]:
+    """Join the pieces of each shard and bound what each patient contributes.
+
+    Raises
+    ------
+    InputError
+        If no row has a label, or all have the same.
+    """
+    items = [
+        ShardItem(
+            shard=shard, n_stretches=n_stretches, workspace=workspace.folder, rules=rules_of(job)
+        )
+        for shard in range(N_SHARDS)
+    ]
+    levels = np.any(executor.map(bound_shard, items), axis=0)
+    ingest_pieces.remove_pieces(workspace.folder)
+    if not levels.any():
+        raise InputError(
+            "EMPTY_TABLE",
+            f"column {job.table_schema.label.name}: expected rows with a label, found none",
+        )
+    if np.count_nonzero(levels) < 2:
+        raise InputError(
+            "ONE_LABEL_LEVEL",
+            f"column {job.table_schema.label.name}: expected two or more label levels in the "
+            "source, found one; a classifier cannot be trained on it",
+        )
+    return tuple(ingest_pieces.shard_path(workspace.folder, shard) for shard in range(N_SHARDS))

@@ -1,0 +1,295 @@
+"""Steps that measure: run a method's stages against the shards, and seal what was drawn."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privacy.accountants.approximate_gaussian import SLACK_DELTA, ApproximateGaussianAccountant
+from privacy.errors import ConfigurationError, IntegrityError
+from privacy.event_records import event_to_dict
+from privacy.ledger import EntryState, LedgerEntry
+from privacy.mechanisms import NoisyStatistic, SelectedCandidate
+from storage.files.workspace import PrivateWorkspace
+from storage.releases.checkpoints import NOTHING, Checkpoint, Progress, draw_of_bytes
+from storage.releases.measurements import (
+    RELEASED_FILE,
+    MeasurementRecord,
+    arrays_to_bytes,
+    sealed_file,
+)
+from storage.schema.vocabulary import Vocabulary
+from tasks.execution.compute import Executor
+from tasks.execution.shards import contribution_of_shard
+from tasks.measurement.curator import Contribution, Curator
+from tasks.measurement.plan import MeasurementPlan
+from tasks.measurement.synthesizer import Stage
+from tasks.steps import ledger_steps
+from tasks.steps.request_key import code_sha256
+from tasks.steps.run import ReleaseJob, Site, stage
+
+
+class ShardCompute:
+    """Sums over shards and maps over candidates, on an executor."""
+
+    def __init__(self, executor: Executor, shards: tuple[Path, ...]) -> None:
+        self._executor = executor
+        self._shards = shards
+
+    def sum(self, contribution: Contribution, public: dict[str, Any]) -> NDArray[np.int64]:
+        """Exact sum of ``contribution(rows, **public)`` over all shards."""
+        total = self._executor.sum(
+            contribution_of_shard, self._shards, {"contribution": contribution, "public": public}
+        )
+        if isinstance(total, dict):
+            raise TypeError("expected a contribution to return one array, found several")
+        return total
+
+    def map(self, function: Callable[..., Any], items: Iterable[Any]) -> list[Any]:
+        """``[function(item) for item in items]``, on GPU workers where there are any."""
+        return self._executor.map(function, items, gpu=True)
+
+
+class Seals:
+    """Makes every draw durable before a method sees it.
+
+    Attributes
+    ----------
+    files : dict of str to bytes
+        The draws so far, as they were written.
+    """
+
+    def __init__(self, workspace: PrivateWorkspace) -> None:
+        self._workspace = workspace
+        self.files: dict[str, bytes] = {}
+
+    def __call__(self, name: str, statistic: NoisyStatistic | SelectedCandidate) -> None:
+        """Write one noisy statistic once; a second draw of the name cannot replace it.
+
+        A draw of a series, whose name ends in its number, is kept as long as the run lasts; the
+        measurement keeps what the method made of the series.
+        """
+        content = _content_of(statistic)
+        file_name = sealed_file(name)
+        self._workspace.write_once(file_name, content)
+        if name == statistic.event.statistic:
+            self.files[file_name] = content
+
+
+class CheckpointSeals:
+    """Makes draws durable where they outlive the run, for a measurement that can be continued.
+
+    Parameters
+    ----------
+    checkpoint
+        Where the progress is kept.
+    progress
+        How far an earlier run came.
+
+    Attributes
+    ----------
+    files : dict of str to bytes
+        The draws that are kept for the record, as they were written.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, progress: Progress) -> None:
+        self._checkpoint = checkpoint
+        self._of_series: set[str] = {name for name in progress.sealed if _is_of_series(name)}
+        self.files = {
+            sealed_file(name): content
+            for name, content in progress.sealed.items()
+            if not _is_of_series(name)
+        }
+
+    def announce(self, name: str) -> None:
+        """Note that a draw begins; one that is begun and not sealed is not made again."""
+        self._checkpoint.begin_draw(_file_stem(name))
+
+    def __call__(self, name: str, statistic: NoisyStatistic | SelectedCandidate) -> None:
+        """Write one noisy statistic once."""
+        content, stem = _content_of(statistic), _file_stem(name)
+        self._checkpoint.seal_draw(stem, content)
+        if _is_of_series(stem):
+            self._of_series.add(stem)
+        else:
+            self.files[sealed_file(name)] = content
+
+    def finish_stage(
+        self, number: int, released: dict[str, NDArray[Any]], curator: Curator
+    ) -> None:
+        """Keep what is released after a stage; draws of a series are not needed any more."""
+        self._checkpoint.finish_stage(
+            number, released, curator.drawn, no_longer_needed=frozenset(self._of_series)
+        )
+        self._of_series.clear()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draws:
+    """Where the draws of a run are sealed, and those that an earlier run has left.
+
+    Parameters
+    ----------
+    seals
+        Makes draws durable.
+    progress
+        How far an earlier run of the same entry came.
+    sealed
+        Its draws that can be used again.
+    """
+
+    seals: Seals | CheckpointSeals
+    progress: Progress = NOTHING
+    sealed: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+
+    @property
+    def announce(self) -> Callable[[str], None] | None:
+        """What is told of a draw before its noise is added."""
+        return self.seals.announce if isinstance(self.seals, CheckpointSeals) else None
+
+    def finish_stage(
+        self, method_stage: Stage, number: int, released: dict[str, NDArray[Any]], curator: Curator
+    ) -> None:
+        """Keep what is released so far, where the stage asks for it."""
+        if method_stage.checkpoint and isinstance(self.seals, CheckpointSeals):
+            self.seals.finish_stage(number, released, curator)
+
+
+def draws_of(
+    job: ReleaseJob,
+    site: Site,
+    workspace: PrivateWorkspace,
+    plan: MeasurementPlan,
+    entry: LedgerEntry,
+) -> Draws:
+    """Return where the draws of an entry go, and what its earlier run has drawn."""
+    if not is_continuable(job):
+        return Draws(seals=Seals(workspace))
+    checkpoint = site.checkpoints.open(entry.release_id)
+    progress = checkpoint.progress()
+    if progress is None:
+        raise IntegrityError(
+            "DRAW_LOST",
+            "expected every draw that was begun to be sealed, found one that was not; nothing is "
+            "drawn twice, so ask for a new measurement (--new-draw), which is charged",
+        )
+    return Draws(
+        seals=CheckpointSeals(checkpoint, progress),
+        progress=progress,
+        sealed=sealed_values(plan, progress),
+    )
+
+
+def sealed_values(plan: MeasurementPlan, progress: Progress) -> dict[str, NDArray[np.int64]]:
+    """Return the sealed draws of an earlier run by the names under which a curator asks."""
+    names = {_file_stem(planned.name): planned.name for planned in plan.statistics}
+    values = {}
+    for stem, content in progress.sealed.items():
+        base, number = (stem[:-7], stem[-6:]) if _is_of_series(stem) else (stem, None)
+        name = names[base] if number is None else f"{names[base]}_{number}"
+        values[name] = draw_of_bytes(content)
+    return values
+
+
+def _file_stem(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _is_of_series(stem: str) -> bool:
+    return re.fullmatch(r".+-[0-9]{6}", stem) is not None
+
+
+def _content_of(statistic: NoisyStatistic | SelectedCandidate) -> bytes:
+    if isinstance(statistic, SelectedCandidate):
+        return arrays_to_bytes({"index": np.array([statistic.index])})
+    return arrays_to_bytes({"values": statistic.values})
+
+
+def is_continuable(job: ReleaseJob) -> bool:
+    """Return whether a measurement that is stopped goes on from its last finished stage."""
+    return any(method_stage.checkpoint for method_stage in job.synthesizer.stages(mu=job.mu))
+
+
+def plan_measurement(job: ReleaseJob) -> MeasurementPlan:
+    """Calibrate every noise scale from public settings, before the cohort is opened.
+
+    Raises
+    ------
+    ConfigurationError
+        If the settings of the method do not fit the budget or the guarantee that is asked for.
+    """
+    with stage("plan"):
+        plan = job.synthesizer.plan(mu=job.mu)
+        stated = ApproximateGaussianAccountant(adjacency=job.adjacency).compose(plan.event)
+        # Of a plan without samples this holds by the choice of mu; samples add their slack.
+        if stated.epsilon(delta=job.parameters.delta) > job.parameters.epsilon * (1.0 + 1e-9):
+            raise ConfigurationError(
+                "DELTA_TOO_SMALL",
+                f"expected a delta of at least {1000 * SLACK_DELTA:g} for a method that samples "
+                f"patients, found {job.parameters.delta!r}; choose a larger delta or a method "
+                "that reads all patients",
+            )
+        return plan
+
+
+def run_stage(
+    method_stage: Stage, curator: Curator, released: dict[str, NDArray[Any]]
+) -> dict[str, NDArray[Any]]:
+    """Run one stage of a method and return everything released so far."""
+    with stage(method_stage.name):
+        return {**released, **method_stage.run(curator, released)}
+
+
+def check_draws(plan: MeasurementPlan, curator: Curator) -> None:
+    """Hold all draws of a finished measurement against its plan.
+
+    Raises
+    ------
+    IntegrityError
+        If a planned statistic was not drawn, or another one was.
+    """
+    if curator.event != plan.event:
+        raise IntegrityError(
+            "PLAN_BROKEN",
+            "expected exactly the planned draws, found others; nothing is released",
+        )
+
+
+def seal(
+    job: ReleaseJob,
+    site: Site,
+    entry: LedgerEntry,
+    curator: Curator,
+    seals: Seals | CheckpointSeals,
+    released: dict[str, NDArray[Any]],
+) -> LedgerEntry:
+    """Keep a finished measurement for good, then say so in the ledger.
+
+    The measurement comes first: a run that dies between the two is found to have sealed.
+    """
+    with stage("seal"):
+        files = {**seals.files, RELEASED_FILE: arrays_to_bytes(released)}
+        record = MeasurementRecord(
+            dataset=job.ref.dataset,
+            release_id=job.ref.release_id,
+            ledger_entry=entry.entry_id,
+            request_key=entry.request_key,
+            site=job.site,
+            events=tuple(event_to_dict(event) for event in curator.event.events),
+            tainted=curator.tainted,
+            requester=job.requester,
+            code_version=version("clustmix"),
+            code_sha256=code_sha256(),
+            vocabulary=Vocabulary.of(job.table_schema),
+            files={name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
+        )
+        digest = site.measurements.seal(record, files)
+        return ledger_steps.advance(site, entry, EntryState.SEALED, digest=digest)

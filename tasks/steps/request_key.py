@@ -1,0 +1,58 @@
+"""The key of a measurement: the same content, settings and code are measured once.
+
+The key is an HMAC, because a plain digest of a small table could be guessed and looked up.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from storage.files.documents import canonical_json
+
+_ROOT = Path(__file__).resolve().parents[2]
+_PACKAGES = ("flows", "privacy", "storage", "tasks")
+
+
+def request_key(
+    secret: bytes, *, content_sha256: str, settings: Mapping[str, Any], code: str | None = None
+) -> str:
+    """Return the idempotency key of a measurement.
+
+    Parameters
+    ----------
+    secret : bytes
+        The installation's ledger key, see `storage.keys.keys.KeyStore.ledger_secret`.
+    content_sha256 : str
+        Digest of the content of the source, see
+        `storage.sources.cohorts.CohortReader.content_sha256`.
+    settings : mapping
+        Everything public that shapes the measurement, as JSON values; order that has a meaning,
+        such as that of label levels, in lists.
+    code : str, optional
+        Digest of the program that measures; this one if left out.
+
+    Returns
+    -------
+    str
+        64 hexadecimal digits. Says nothing about the content to those without the secret.
+    """
+    message = canonical_json(
+        {"content": content_sha256, "settings": dict(settings), "code": code or code_sha256()}
+    )
+    return hmac.new(secret, b"clustmix-request-v1\0" + message, hashlib.sha256).hexdigest()
+
+
+@lru_cache(maxsize=1)
+def code_sha256() -> str:
+    """Return the digest of this program: every module's name and content, in sorted order."""
+    digest = hashlib.sha256()
+    for package in _PACKAGES:
+        for path in sorted((_ROOT / package).rglob("*.py")):
+            name = path.relative_to(_ROOT).as_posix()
+            digest.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,228 @@
+"""Private k-means by itself: released clusters, then a mixture of product densities.
+
+A few noisy rounds place the centres; one Gaussian release of the (label, cluster) histograms
+follows, and records are sampled column by column given the label and the cluster. With Fourier
+features it is the clustering of DPGM, with plain vectors the method that DPGM is compared with.
+
+Source: Blum, Dwork, McSherry and Nissim 2005 (plain); DPGM paper (Acs, Melis, Castelluccia and De
+Cristofaro 2019), Algorithm 2 (Fourier features). The histograms are of this software.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from privacy.parameters import Guarantee
+from privacy.sensitivity import weighted_sum_l2_sensitivity
+from tasks.measurement.curator import Curator
+from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.marginals import draw_codes
+from tasks.measurement.plan import MeasurementPlan, StatisticRequest, plan_measurement
+from tasks.measurement.statistics import SUM_SCALE, cell_histograms
+from tasks.measurement.synthesizer import Released, Stage
+from tasks.measurement.vectors import VectorMap
+from tasks.synthesizers.clustmix.mixing import build_mixture
+from tasks.synthesizers.kmeans.embedding import Embedding, FeatureKind, build_embedding
+from tasks.synthesizers.kmeans.kernel_kmeans import (
+    Clustering,
+    cluster_sums,
+    move_centres,
+    start_clustering,
+)
+
+HISTOGRAMS = "cluster_histograms"
+
+PUBLIC_SEED = 20_190_501
+"""Seed of the frequencies and of the first centres: it may be printed."""
+
+
+class DpKMeansConfig(BaseModel):
+    """Settings of private k-means. All are public."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    kind: Literal["dp_kmeans"] = "dp_kmeans"
+    clusters: int = Field(default=10, ge=1, le=1000, description="Number of clusters.")
+    rounds: int = Field(default=5, ge=1, le=100, description="Noisy rounds that place centres.")
+    features: FeatureKind = Field(
+        default="fourier", description="Points: plain vectors, or random Fourier features."
+    )
+    n_features: int = Field(
+        default=200, ge=2, le=4000, multiple_of=2, description="Number of Fourier features."
+    )
+    length_scale: float | None = Field(
+        default=None, gt=0, description="Length scale of the kernel; none: by the public domain."
+    )
+    l2_clip_norm: float | None = Field(
+        default=None, gt=0, description="Norm that plain vectors are clipped to; none: no clipping."
+    )
+    clustering_share: float = Field(
+        default=0.3, gt=0, lt=1, description="Part of mu squared that the rounds get."
+    )
+
+
+def round_name(index: int) -> str:
+    """Name of the statistic of a round, counted from 0."""
+    return f"kmeans_round_{index + 1:02d}"
+
+
+def round_requests(
+    embedding: Embedding, *, n_clusters: int, rounds: int, share: float
+) -> list[StatisticRequest]:
+    """One request per round; they share ``share`` evenly."""
+    return [
+        StatisticRequest(
+            name=round_name(index),
+            shape=(n_clusters, 1 + embedding.width),
+            l2_sensitivity=weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE),
+            scale=SUM_SCALE,
+            share=share / rounds,
+        )
+        for index in range(rounds)
+    ]
+
+
+def run_rounds(curator: Curator, clustering: Clustering, *, rounds: int) -> Clustering:
+    """Draw every round and move the centres.
+
+    Privacy
+    -------
+    One discrete Gaussian of sensitivity 1 per round, composed adaptively.
+    """
+    for index in range(rounds):
+        name = round_name(index)
+        noisy = curator.release(name, cluster_sums, clustering=clustering)
+        clustering = move_centres(
+            clustering,
+            noisy,
+            noise_stddev=curator.plan[name].unit_noise_stddev,
+            public_seed=PUBLIC_SEED + 1 + index,
+        )
+    return clustering
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterCells:
+    """Clusters as the cells of `tasks.measurement.statistics.cell_histograms`."""
+
+    clustering: Clustering
+    n_labels: int
+
+    @property
+    def n_cells(self) -> int:
+        """Number of cells of a label."""
+        return self.clustering.n_clusters
+
+    def assign(self, codes: NDArray[np.uint16], label: NDArray[np.uint16]) -> NDArray[np.int64]:
+        """Cell of each record within its label; a function of the record alone."""
+        return self.clustering.assign(codes, label)
+
+
+@dataclass(frozen=True, slots=True)
+class DpKMeans:
+    """Private k-means bound to a public domain."""
+
+    domain: EncodingDomain
+    config: DpKMeansConfig
+    guarantee: Guarantee = Guarantee.PROVEN
+
+    def plan(self, *, mu: float) -> MeasurementPlan:
+        """Plan the rounds, then the histograms."""
+        config, domain = self.config, self.domain
+        requests = round_requests(
+            self._embedding,
+            n_clusters=config.clusters,
+            rounds=config.rounds,
+            share=config.clustering_share,
+        )
+        requests.append(
+            StatisticRequest(
+                name=HISTOGRAMS,
+                shape=(domain.n_labels, config.clusters, domain.one_hot_width),
+                l2_sensitivity=weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE),
+                scale=SUM_SCALE,
+                share=1.0 - config.clustering_share,
+            )
+        )
+        return plan_measurement(requests, mu=mu)
+
+    def stages(self, *, mu: float) -> tuple[Stage, ...]:
+        """Two stages: the clusters, and what is in them."""
+        return (
+            Stage(name="clustering", run=self._clustering),
+            Stage(name="histograms", run=self._histograms),
+        )
+
+    def sample(
+        self, released: Released, *, n_rows: int, rng: np.random.Generator
+    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+        """Sample records from the released mixture; post-processing.
+
+        Parameters
+        ----------
+        released
+            What the stages released.
+        n_rows
+            Number of records, public.
+        rng
+            Source of post-processing randomness.
+
+        Returns
+        -------
+        codes : uint16 array of shape (n_rows, d)
+        labels : uint16 array of shape (n_rows,)
+        """
+        offsets = self.domain.one_hot_offsets
+        component = draw_codes(released["mixture_weights"], n_rows, rng)
+        codes = np.empty((n_rows, self.domain.n_columns), dtype=np.uint16)
+        for index in np.unique(component):
+            member = np.flatnonzero(component == index)
+            for column in range(self.domain.n_columns):
+                marginal = released["mixture_marginals"][
+                    index, offsets[column] : offsets[column + 1]
+                ]
+                codes[member, column] = draw_codes(marginal, len(member), rng)
+        # Components are in the order of labels, then clusters.
+        return codes, (component // self.config.clusters).astype(np.uint16)
+
+    @property
+    def _embedding(self) -> Embedding:
+        config = self.config
+        return build_embedding(
+            VectorMap(self.domain),
+            features=config.features,
+            n_features=config.n_features,
+            length_scale=config.length_scale,
+            l2_clip_norm=config.l2_clip_norm,
+            public_seed=PUBLIC_SEED,
+        )
+
+    def _clustering(self, curator: Curator, released: Released) -> Released:
+        start = start_clustering(
+            self._embedding, n_clusters=self.config.clusters, public_seed=PUBLIC_SEED
+        )
+        clustering = run_rounds(curator, start, rounds=self.config.rounds)
+        return {"centres": clustering.centres}
+
+    def _histograms(self, curator: Curator, released: Released) -> Released:
+        clustering = Clustering(
+            embedding=self._embedding,
+            centres=released["centres"],
+            alive=np.ones(self.config.clusters, dtype=np.bool_),
+        )
+        offsets, root = self.domain.one_hot_offsets, float(np.sqrt(self.domain.n_columns))
+        cells = ClusterCells(clustering=clustering, n_labels=self.domain.n_labels)
+        noisy: NDArray[Any] = curator.release(
+            HISTOGRAMS, cell_histograms, cells=cells, offsets=offsets
+        )
+        mixture = build_mixture(
+            noisy * root,
+            offsets,
+            noise_stddev=curator.plan[HISTOGRAMS].unit_noise_stddev * root,
+        )
+        return {"mixture_weights": mixture.weights, "mixture_marginals": mixture.marginals}

@@ -1,1 +1,0 @@
-"""Local perturbation: every record by itself under noise."""

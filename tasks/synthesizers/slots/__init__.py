@@ -1,0 +1,1 @@
+"""Rivals of DP-CDA that release noisy slots: local perturbation and random projection."""

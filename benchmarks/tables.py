@@ -92,6 +92,9 @@ def split(frame: pd.DataFrame, site: SiteFile, seed: int) -> tuple[pd.DataFrame,
     """Hold out a quarter of the patients, or of the rows of each label where none is named."""
     if site.unit.column is None:
         label = frame[site.table_schema.label.name].astype(str)
+        buckets = site.table_schema.label.buckets
+        if buckets is not None:
+            label = np.searchsorted(buckets.edges, pd.to_numeric(label), side="right")
         train, test = train_test_split(
             np.arange(len(frame)), test_size=TEST_SHARE, random_state=seed, stratify=label
         )

@@ -365,7 +365,7 @@ def test_every_field_of_a_form_is_explained():
 def test_every_refusal_of_an_arrival_is_explained():
     source = "".join(
         path.read_text(encoding="utf-8")
-        for path in (ROOT / "flows" / "arrivals.py", *(ROOT / "storage").glob("*.py"))
+        for path in (ROOT / "flows/operations/arrivals.py", *(ROOT / "storage").rglob("*.py"))
     )
     refusals = set(re.findall(r'InputError\(\s*"(ARRIVAL_[A-Z_]+)"', source))
     assert set(first_cells("### Refused arrivals")) == refusals

@@ -32,7 +32,7 @@ from tasks.execution.runtime import guarded_task
 from tasks.gates import expectations
 from tasks.ingest.encoding import decode, domain_of, encode_chunk
 from tasks.ingest.violations import refuse_violations
-from tasks.papers.tables import table_files
+from tasks.reporting.bundle_tables import table_files
 from tasks.reporting.guarantee import PUBLISHED_MARKER
 from tasks.steps.bundle import NO_MEASUREMENT, Provenance, build_bundle
 from tasks.steps.run import ReleaseJob, stage

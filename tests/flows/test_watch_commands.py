@@ -17,11 +17,11 @@ from made_up_entries import enter
 from served_prefect import free_port, served_prefect
 
 from flows.cli import main
-from flows.cli.watch import a_watcher_runs
 from flows.events import OrchestratorError
 from flows.operations import watcher as watcher_module
 from flows.operations.notices import MemoryFile
 from flows.operations.watcher import MOST_SECONDS, Part, Watcher
+from flows.operations.watcher_lock import a_watcher_runs
 from privacy.errors import ClustMixError
 from privacy.ledger import Caps, EntryState
 from storage.settings import load_settings

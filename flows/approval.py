@@ -22,7 +22,7 @@ from flows.publication import (
 from privacy.errors import ConfigurationError, LedgerError
 from privacy.ledger import EntryState, LedgerEntry
 from storage.keys.keys import SigningKey
-from storage.releases.manifest import MANIFEST_FILE, Manifest, parse_manifest
+from storage.releases.manifest import MANIFEST_FILE, Manifest
 from storage.releases.signatures import Approval, ApprovalStatement, require_decision, sign_approval
 from tasks.steps import ledger_steps, publish_steps
 from tasks.steps.run import Site
@@ -72,7 +72,7 @@ def sign(folder: Path, *, key: SigningKey, decision: Decision, reason: str) -> A
     IntegrityError
         If the folder holds no manifest of a release.
     """
-    manifest = parse_manifest((folder / MANIFEST_FILE).read_bytes())
+    manifest = Manifest.from_bytes((folder / MANIFEST_FILE).read_bytes())
     return _signed(manifest, key, decision, reason)
 
 

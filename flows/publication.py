@@ -27,7 +27,6 @@ from storage.releases.revocations import list_beside, read_revocations
 from storage.releases.signatures import (
     APPROVAL_FILE,
     Approval,
-    parse_approval,
 )
 from storage.releases.store import verify_bundle
 from storage.sources.declared import KEPT
@@ -340,7 +339,7 @@ def _approval_of(site: Site, entry: LedgerEntry) -> Approval:
     ref = ReleaseRef(dataset=entry.dataset, release_id=entry.release_id)
     bundle = site.releases.path(ref)
     verify_bundle(bundle, trusted=site.keys.pipeline_public(), officers=site.keys.officers())
-    return parse_approval((bundle / APPROVAL_FILE).read_bytes())
+    return Approval.from_bytes((bundle / APPROVAL_FILE).read_bytes())
 
 
 def entry_of(site: Site, release_id: str) -> LedgerEntry:

@@ -14,8 +14,8 @@ from flows.serving import Ending
 from flows.site.request import PublishRequest, ReleaseRequest, load_job
 from privacy.errors import LedgerError
 from privacy.ledger import EntryState, LedgerEntry
-from storage.releases.manifest import MANIFEST_FILE, parse_manifest
-from storage.releases.signatures import parse_approval
+from storage.releases.manifest import MANIFEST_FILE, Manifest
+from storage.releases.signatures import Approval
 from storage.settings import Settings
 from tasks.execution.runtime import guarded_task
 from tasks.steps.run import ReleaseJob, Site
@@ -60,7 +60,7 @@ def _publish_for_page(request: PublishRequest, settings: Settings) -> Ending:
         outcome = publish(_job(request, site, entry), site, entry)
     else:
         decided = carry_out(
-            site, request.release_id, parse_approval(request.decision.strip().encode("utf-8"))
+            site, request.release_id, Approval.from_bytes(request.decision.strip().encode("utf-8"))
         )
         if not isinstance(decided, ReleaseOutcome):
             return Ending(name="Withheld", text=f"{decided.release_id}: rejected by an officer")
@@ -84,7 +84,7 @@ def _job(request: PublishRequest, site: Site, entry: LedgerEntry) -> ReleaseJob:
 def _shown(outcome: ReleaseOutcome, site: Site) -> Ending:
     """Show the bundle on the page and say how the run ends."""
     bundle = Path(outcome.bundle)
-    manifest = parse_manifest((bundle / MANIFEST_FILE).read_bytes())
+    manifest = Manifest.from_bytes((bundle / MANIFEST_FILE).read_bytes())
     if outcome.state == "sealed":
         serving.show_waiting(manifest, bundle)
         return Ending(name="Waiting", text=f"{manifest.ref} waits for an officer")

@@ -13,13 +13,11 @@ from functools import lru_cache
 
 from privacy.accountants.approximate_gaussian import ApproximateGaussianAccountant
 from privacy.accountants.gaussian import SMOOTHING_STDDEV, event_mu_squared, gaussian_delta
-from privacy.accountants.selection import Accountant, accountant_for
 from privacy.errors import ConfigurationError
 from privacy.events import (
     MAX_NOISE_MULTIPLIER,
     MIN_DISCRETE_NOISE_STDDEV,
     MIN_NOISE_MULTIPLIER,
-    ComposedEvent,
     DiscreteGaussianEvent,
     Event,
     PoissonSampledGaussianEvent,
@@ -28,7 +26,6 @@ from privacy.events import (
 from privacy.ledger import RHO_STEP
 from privacy.parameters import Adjacency, PrivacyParameters
 
-_NO_EVENT = ComposedEvent(events=())
 _MULTIPLIER_PRECISION = 1e-3
 """Relative width at which the search for a noise multiplier stops."""
 
@@ -141,76 +138,6 @@ def discrete_noise_stddev(*, l2_sensitivity: float, mu: float) -> float:
         if event_mu_squared(event) <= mu * mu * (1 - 2.0**-48):
             return noise_stddev
         noise_stddev *= 1 + 2.0**-50
-
-
-@lru_cache(maxsize=64)
-def sampled_noise_multiplier(
-    *,
-    sampling_probability: float,
-    steps: int,
-    epsilon: float,
-    delta: float,
-    adjacency: Adjacency,
-    beside: Event = _NO_EVENT,
-) -> float:
-    """Noise multiplier with which a schedule of Poisson samples meets a target, rounded up.
-
-    Parameters
-    ----------
-    sampling_probability : float
-        Public probability with which a patient is in a sample, above 0 and at most 1.
-    steps : int
-        Public number of samples of the schedule, at least 1.
-    epsilon, delta : float
-        Target for everything together, in the ranges of `privacy.parameters.PrivacyParameters`.
-    adjacency : Adjacency
-        The neighbours for which the target holds. The multiplier is relative to the sensitivity
-        for add or remove in either case.
-    beside : Event
-        What else the release draws, fixed in advance.
-
-    Returns
-    -------
-    float
-        The upper end of a bisection to one part in 1,000; `accountant_for` finds at most
-        `epsilon` for it.
-
-    Raises
-    ------
-    ConfigurationError
-        If an argument is outside its range (``EPSILON_INVALID``, ``DELTA_INVALID``,
-        ``EVENT_INVALID``), or no multiplier from `MIN_NOISE_MULTIPLIER` to `MAX_NOISE_MULTIPLIER`
-        meets the target (``CALIBRATION_UNREACHABLE``).
-    """
-    PrivacyParameters(epsilon=epsilon, delta=delta)
-
-    def spent(noise_multiplier: float) -> Accountant:
-        series = _series(sampling_probability, noise_multiplier, steps)
-        schedule = ComposedEvent(events=(beside, series))
-        return accountant_for(schedule, adjacency=adjacency)
-
-    def excess(noise_multiplier: float) -> float:
-        # The same question as for epsilon at delta, and a much quicker one.
-        return _log_ratio(spent(noise_multiplier).delta(epsilon=epsilon), delta)
-
-    unreachable = ConfigurationError(
-        "CALIBRATION_UNREACHABLE",
-        f"expected a target that some noise multiplier up to {MAX_NOISE_MULTIPLIER} meets, found "
-        f"epsilon {epsilon!r} at delta {delta!r} after {steps} samples; choose a larger epsilon "
-        "or fewer and smaller samples, or less beside them",
-    )
-    if accountant_for(beside, adjacency=adjacency).epsilon(delta=delta) > epsilon:
-        raise unreachable
-    _series(sampling_probability, 1.0, steps)
-    start = _limit_multiplier(sampling_probability, steps, gdp_mu(epsilon=epsilon, delta=delta))
-    found = _least_multiplier(excess, start=start)
-    if found is None:
-        raise unreachable
-    # Accountants work on grids and are not monotone to the last digit: what is returned meets the
-    # target by itself.
-    while spent(found).epsilon(delta=delta) > epsilon:
-        found *= 1 + 1e-6
-    return found
 
 
 @lru_cache(maxsize=256)

@@ -11,10 +11,8 @@ from privacy.events import (
     Event,
     ExponentialMechanismEvent,
     GaussianEvent,
-    ParallelEvent,
     PoissonSampledGaussianEvent,
     RepeatedEvent,
-    SampledWithoutReplacementGaussianEvent,
     event_invalid,
     shown,
 )
@@ -28,12 +26,9 @@ _KINDS: Mapping[str, type[Any]] = {
     "exponential_mechanism": ExponentialMechanismEvent,
     "gaussian": GaussianEvent,
     "poisson_sampled_gaussian": PoissonSampledGaussianEvent,
-    "sampled_without_replacement_gaussian": SampledWithoutReplacementGaussianEvent,
     "composed": ComposedEvent,
-    "parallel": ParallelEvent,
     "repeated": RepeatedEvent,
 }
-
 
 _WORDS: Mapping[str, type[StrEnum]] = {"adjacency": Adjacency, "unit": ProtectedUnit}
 """Fields that are one of a few words."""

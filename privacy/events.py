@@ -4,6 +4,7 @@ An event holds no data and no result. A release lists its events in the manifest
 can compute the guarantee again without the data and without this software.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,14 +70,6 @@ def _check_draw(event: Any, size: str = "n_values") -> None:
         raise event_invalid(f"expected an Adjacency, found {shown(event.adjacency)}")
     if not isinstance(event.unit, ProtectedUnit):
         raise event_invalid(f"expected a ProtectedUnit, found {shown(event.unit)}")
-
-
-def _check_noise_multiplier(value: object) -> None:
-    if not (_is_number(value) and MIN_NOISE_MULTIPLIER <= value <= MAX_NOISE_MULTIPLIER):  # type: ignore[operator]
-        raise event_invalid(
-            f"expected noise_multiplier to be a number from {MIN_NOISE_MULTIPLIER} to "
-            f"{MAX_NOISE_MULTIPLIER}, found {shown(value)}"
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,7 +233,12 @@ class PoissonSampledGaussianEvent:
     def __post_init__(self) -> None:
         """Refuse what is not a sampled draw."""
         _check_draw(self)
-        _check_noise_multiplier(self.noise_multiplier)
+        noise = self.noise_multiplier
+        if not (_is_number(noise) and MIN_NOISE_MULTIPLIER <= noise <= MAX_NOISE_MULTIPLIER):
+            raise event_invalid(
+                f"expected noise_multiplier to be a number from {MIN_NOISE_MULTIPLIER} to "
+                f"{MAX_NOISE_MULTIPLIER}, found {shown(noise)}"
+            )
         probability = self.sampling_probability
         if not (_is_number(probability) and _LEAST <= probability <= 1):
             raise event_invalid(
@@ -249,57 +247,6 @@ class PoissonSampledGaussianEvent:
             )
         if self.adjacency is not Adjacency.ADD_REMOVE:
             raise event_invalid("expected add_remove for a Poisson sample, found replace_one")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SampledWithoutReplacementGaussianEvent:
-    """One draw of the Gaussian mechanism on a uniform sample of fixed size.
-
-    Parameters
-    ----------
-    statistic : str
-        Public name of the statistic.
-    noise_multiplier : float
-        Standard deviation of the noise over the Euclidean sensitivity for replacement, which is
-        ``2 C`` for a sum of vectors clipped at norm ``C``; range as for Poisson sampling.
-    sample_size : int
-        Number of patients in the sample, at least 1.
-    population_size : int
-        Public number of patients, at least `sample_size`.
-    n_values : int
-        Number of coordinates, at least 1.
-    adjacency : Adjacency
-        `REPLACE_ONE` only: neighbours have the same, public number of patients.
-    unit : ProtectedUnit
-        What neighbours differ in.
-
-    Raises
-    ------
-    ConfigurationError
-        If a field is outside its range or of another type.
-    """
-
-    statistic: str
-    noise_multiplier: float
-    sample_size: int
-    population_size: int
-    n_values: int
-    adjacency: Adjacency = Adjacency.REPLACE_ONE
-    unit: ProtectedUnit = ProtectedUnit.PATIENT
-
-    def __post_init__(self) -> None:
-        """Refuse what is not a sampled draw."""
-        _check_draw(self)
-        _check_noise_multiplier(self.noise_multiplier)
-        for name in ("sample_size", "population_size"):
-            if not _is_count(getattr(self, name)):
-                raise event_invalid(
-                    f"expected {name} to be an integer from 1, found {shown(getattr(self, name))}"
-                )
-        if self.sample_size > self.population_size:
-            raise event_invalid("expected sample_size of at most population_size, found more")
-        if self.adjacency is not Adjacency.REPLACE_ONE:
-            raise event_invalid("expected replace_one for a sample of fixed size, found add_remove")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,36 +262,16 @@ class ComposedEvent:
     events: tuple["Event", ...]
 
     def __post_init__(self) -> None:
-        """Refuse anything that is not a tuple of events."""
-        _check_members(self.events)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParallelEvent:
-    """Events on disjoint sets of patients.
-
-    The part of a patient is a function of that patient alone, for example a keyed hash of the
-    identifier. Time windows of encounters are not disjoint.
-
-    Parameters
-    ----------
-    events : tuple of Event
-        One event per part, all for add or remove of a patient: a patient who is replaced may
-        move from one part to another, which no event for replacement inside a part covers.
-
-    Raises
-    ------
-    ConfigurationError
-        If a part, however deep, is for another adjacency.
-    """
-
-    events: tuple["Event", ...]
-
-    def __post_init__(self) -> None:
-        """Refuse parts whose adjacency does not allow parallel composition."""
-        _check_members(self.events)
-        if any(leaf.adjacency is not Adjacency.ADD_REMOVE for leaf in leaves(self)):
-            raise event_invalid("expected events for add_remove inside a ParallelEvent")
+        """Refuse anything that is not a tuple of events about one unit."""
+        if not isinstance(self.events, tuple) or not all(
+            isinstance(event, Event) for event in self.events
+        ):
+            raise event_invalid("expected a tuple of events")
+        units = {leaf.unit for leaf in leaves(self)}
+        if len(units) > 1:
+            raise event_invalid(
+                f"expected events that protect one unit, found {' and '.join(sorted(units))}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -370,7 +297,7 @@ class RepeatedEvent:
             raise event_invalid(
                 f"expected count to be an integer from 1, found {shown(self.count)}"
             )
-        if _repetitions(self) > MAX_REPETITIONS:
+        if any(times > MAX_REPETITIONS for _, times in counted_draws(self)):
             raise event_invalid(
                 f"expected at most {MAX_REPETITIONS} repetitions in all, found more"
             )
@@ -380,46 +307,37 @@ GaussianDraw = GaussianEvent | DiscreteGaussianEvent
 UnsampledDraw = GaussianDraw | ExponentialMechanismEvent
 """Draws that read all patients: their cost is a number ``mu``."""
 
-SampledDraw = PoissonSampledGaussianEvent | SampledWithoutReplacementGaussianEvent
-Draw = UnsampledDraw | SampledDraw
-Event = Draw | ComposedEvent | ParallelEvent | RepeatedEvent
+Draw = UnsampledDraw | PoissonSampledGaussianEvent
+Event = Draw | ComposedEvent | RepeatedEvent
 
 
-def _check_members(events: object) -> None:
-    if not isinstance(events, tuple) or not all(isinstance(event, Event) for event in events):
-        raise event_invalid("expected a tuple of events")
-    units = {leaf.unit for event in events for leaf in leaves(event)}
-    if len(units) > 1:
-        raise event_invalid(
-            f"expected events that protect one unit, found {' and '.join(sorted(units))}"
-        )
-
-
-def _members(event: ComposedEvent | ParallelEvent | RepeatedEvent) -> tuple[Event, ...]:
-    return (event.event,) if isinstance(event, RepeatedEvent) else event.events
-
-
-def _repetitions(event: Event) -> int:
-    if isinstance(event, Draw):
-        return 1
-    largest = max(map(_repetitions, _members(event)), default=1)
-    return event.count * largest if isinstance(event, RepeatedEvent) else largest
-
-
-def leaves(event: Event) -> tuple[Draw, ...]:
-    """Return the draws of an event, in order, whatever composition holds them.
+def counted_draws(event: Event, times: int = 1) -> Iterator[tuple[Draw, int]]:
+    """Yield the draws of an event in order, whatever composition holds them.
 
     Parameters
     ----------
     event : Event
         Any event.
+    times : int
+        How often it happens.
 
-    Returns
-    -------
-    tuple of Draw
-        Gaussian, discrete Gaussian and sampled events and selections. The draws of a repeated
-        event are listed once.
+    Yields
+    ------
+    draw : Draw
+        Gaussian, discrete Gaussian and sampled events and selections; one that is repeated is
+        listed once.
+    count : int
+        How often it happens.
     """
-    if isinstance(event, Draw):
-        return (event,)
-    return tuple(leaf for member in _members(event) for leaf in leaves(member))
+    if isinstance(event, RepeatedEvent):
+        yield from counted_draws(event.event, times * event.count)
+    elif isinstance(event, ComposedEvent):
+        for member in event.events:
+            yield from counted_draws(member, times)
+    else:
+        yield event, times
+
+
+def leaves(event: Event) -> tuple[Draw, ...]:
+    """Return the draws of an event, in order; those of a repeated event are listed once."""
+    return tuple(draw for draw, _ in counted_draws(event))

@@ -46,11 +46,15 @@ __all__ = [
     "check_signers",
     "check_transition",
     "checked_rho",
+    "entry_paid_for",
     "latest_entries",
 ]
 
 GENESIS_HASH = "0" * 64
 """The hash before the first row of a journal."""
+
+_SAME = ("cohort", "dataset", "rho", "adjacency", "unit", "partition")
+"""What two requests with one key agree in."""
 
 
 class EntryState(StrEnum):
@@ -304,6 +308,38 @@ def latest_entries(rows: Iterable[LedgerEntry]) -> dict[str, LedgerEntry]:
     for row in rows:
         latest[row.entry_id] = row
     return latest
+
+
+def entry_paid_for(charge: Charge, rows: Iterable[LedgerEntry]) -> LedgerEntry | None:
+    """Return the latest entry that paid for the same request and can be used again, or None.
+
+    Parameters
+    ----------
+    charge : Charge
+        What is asked for.
+    rows : iterable of LedgerEntry
+        In the order of the journal.
+
+    Raises
+    ------
+    LedgerError
+        If another charge has the same request key.
+    """
+    entries = [
+        entry
+        for entry in latest_entries(rows).values()
+        if entry.request_key == charge.request_key
+        and entry.state not in (EntryState.VOID, EntryState.BURNED)
+    ]
+    if not entries:
+        return None
+    if any(getattr(entries[-1], name) != getattr(charge, name) for name in _SAME):
+        raise LedgerError(
+            "REQUEST_KEY_USED",
+            f"expected the charge of entry {entries[-1].entry_id}, which has the same request key, "
+            "found another one; a request key stands for one measurement",
+        )
+    return entries[-1]
 
 
 def chain_hash(previous_hash: str, columns: Mapping[str, Any]) -> str:

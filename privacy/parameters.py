@@ -54,15 +54,9 @@ class Guarantee(StrEnum):
     ----------
     PROVEN
         Differential privacy with a proof that covers every access to the data.
-    PUBLISHED
-        A published claim that is not proven for the algorithm as it runs; no number is printed.
-    NONE
-        No claim.
     """
 
     PROVEN = "proven"
-    PUBLISHED = "published"
-    NONE = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,6 @@ truncation toward zero and added up in 64-bit integers, which is exact in any or
 import math
 from collections.abc import Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 from privacy.errors import ConfigurationError
 
 SUM_GRID_BITS = 24
@@ -18,9 +15,6 @@ SUM_GRID_BITS = 24
 
 ROOT_GRID_BITS = 14
 """Features whose products make a second moment have ``2**ROOT_GRID_BITS`` grid points per unit."""
-
-SECOND_MOMENT_GRID_BITS = 2 * ROOT_GRID_BITS
-"""A second moment has ``2**SECOND_MOMENT_GRID_BITS`` grid points per unit."""
 
 FLOAT_MARGIN = 2.0**-40
 """Relative margin of every bound below, for vectors and weights computed in double precision.
@@ -30,52 +24,12 @@ of one third may add up to a little more than one. The margin covers more than 4
 roundings and costs one part in 1e12 of noise.
 """
 
-_MAX_GRID_VALUE = 2.0**53
-
 
 def _require(condition: bool, expected: str, found: object) -> None:
     if not condition:
         raise ConfigurationError(
             "SENSITIVITY_ARGUMENT_INVALID", f"expected {expected}, found {found!r}"
         )
-
-
-def quantise_toward_zero(values: NDArray[np.float64], *, scale: float) -> NDArray[np.int64]:
-    """Put values on an integer grid so that no coordinate grows.
-
-    Truncation, not rounding to nearest: every coordinate keeps its sign and its magnitude does
-    not increase, so any bound on a norm that is monotone in the magnitudes survives.
-
-    Parameters
-    ----------
-    values : float64 array
-        Finite values, any shape.
-    scale : float
-        Grid points per unit; a power of two, so that the product is exact.
-
-    Returns
-    -------
-    int64 array of the same shape
-        ``trunc(values * scale)``.
-
-    Raises
-    ------
-    ConfigurationError
-        If the scale is not a power of two, or a value is not finite or is beyond ``2**53`` grid
-        points.
-
-    Privacy
-    -------
-    Acts on each row alone; the result is private.
-    """
-    _require(scale > 0 and math.frexp(scale)[0] == 0.5, "scale to be a power of two", scale)
-    grid = np.trunc(np.asarray(values, dtype=np.float64) * scale)
-    if not np.all(np.abs(grid) <= _MAX_GRID_VALUE):
-        raise ConfigurationError(
-            "GRID_OVERFLOW",
-            "expected finite values below 2**53 grid points; check the encoding of the columns",
-        )
-    return grid.astype(np.int64)
 
 
 def weighted_sum_l2_sensitivity(*, bound: float, scale: float) -> float:

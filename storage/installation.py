@@ -5,9 +5,7 @@ import re
 from pathlib import Path
 
 from privacy.errors import IntegrityError
-from storage.files.folders import folder_locked, write_durably
-from storage.files.private import ensure_private_directory
-from storage.files.workspace import fsync_directory
+from storage.files.private import ensure_private_directory, folder_locked, replace_durably
 
 _FILE = "installation"
 
@@ -35,13 +33,9 @@ def installation_id(home: Path) -> str:
     """
     path = ensure_private_directory(home) / _FILE
     if not path.exists():
-        staged = home / f".{_FILE}.new"
         with folder_locked(home):
-            staged.unlink(missing_ok=True)  # of a process that died here
             if not path.exists():
-                write_durably(staged, f"i-{os.urandom(8).hex()}\n".encode("ascii"))
-                os.rename(staged, path)
-                fsync_directory(home)
+                replace_durably(path, f"i-{os.urandom(8).hex()}\n".encode("ascii"))
     text = path.read_text("ascii", errors="replace").strip()
     if re.fullmatch(r"i-[0-9a-f]{16}", text) is None:
         raise IntegrityError(

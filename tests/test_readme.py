@@ -28,7 +28,7 @@ from privacy.errors import ClustMixError
 from storage.arrivals.store import ArrivalStore
 from storage.keys.keys import SigningKey
 from storage.ledger.ledger_db import LedgerDatabase
-from storage.releases.signatures import parse_approval
+from storage.releases.signatures import Approval
 from storage.settings import load_settings
 from tasks.steps.run import Site
 
@@ -640,7 +640,7 @@ def test_a_decision_is_signed_as_documented(folder, documented, capsys):
         code, signed, _ = documented(line, release=waiting)
         assert code == 0
         # What the form of the page hands on.
-        decide(site(), waiting, parse_approval(signed.strip().encode()))
+        decide(site(), waiting, Approval.from_bytes(signed.strip().encode()))
     assert states() == ["published", "published", "withheld"]
 
 

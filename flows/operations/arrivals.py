@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,7 +15,7 @@ from privacy.errors import ClustMixError, ConfigurationError, InputError
 from storage.arrivals.landing import LandingFolder
 from storage.arrivals.ready_files import ReadyFile, parse_ready_file
 from storage.arrivals.store import Arrival, ArrivalStore
-from storage.files.private import ensure_private_directory
+from storage.files.private import ensure_private_directory, open_private
 from storage.keys.keys import KeyStore
 from storage.settings import Settings
 
@@ -225,11 +224,9 @@ def _log(path: Path, name: str, dataset: str | None, code: str) -> None:
     ensure_private_directory(path.parent)
     moment = datetime.now(UTC).isoformat(timespec="seconds")
     entry = {"at": moment, "code": code, "dataset": dataset, "ready_file": name}
-    # O_NOFOLLOW: a planted link must not lead the line into another file.
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        with os.fdopen(os.open(path, flags, 0o600), "a", encoding="ascii") as handle:
-            handle.write(json.dumps(entry) + "\n")
+        with open_private(path, "a") as handle:
+            handle.write(json.dumps(entry).encode("ascii") + b"\n")
     except OSError as error:
         raise ConfigurationError(
             "ARRIVALS_UNWRITABLE",

@@ -6,7 +6,6 @@ answered. After a crash between the two it tells again, with the same event ids.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -21,9 +20,7 @@ from flows.events import PublicEvent
 from privacy.errors import IntegrityError
 from privacy.ledger import GENESIS_HASH, EntryState, LedgerEntry, latest_entries
 from privacy.spending import moment
-from storage.files.folders import write_durably
-from storage.files.private import ensure_private_directory
-from storage.files.workspace import fsync_directory
+from storage.files.private import ensure_private_directory, replace_durably
 from storage.ledger.head import check_head
 
 FIRST_LOOK_BACK = timedelta(days=1)
@@ -121,12 +118,8 @@ class MemoryFile:
 
     def write(self, memory: Memory) -> None:
         """Replace the memory; on disk when the call returns."""
-        folder = ensure_private_directory(self._path.parent)
-        new = self._path.with_name(f".{MEMORY_FILE}.new")
-        new.unlink(missing_ok=True)  # what a watcher left that died here
-        write_durably(new, memory.model_dump_json(indent=2).encode() + b"\n")
-        os.replace(new, self._path)
-        fsync_directory(folder)
+        ensure_private_directory(self._path.parent)
+        replace_durably(self._path, memory.model_dump_json(indent=2).encode() + b"\n")
 
 
 def notices(rows: tuple[LedgerEntry, ...], memory: Memory, *, owner: str) -> list[PublicEvent]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from privacy.errors import ConfigurationError
-from storage.files.private import ensure_private_directory
+from storage.files.private import ensure_private_directory, locks, open_lock
 from storage.settings import Settings
 
 LOCK_FILE = "watcher.lock"
@@ -27,7 +26,7 @@ def a_watcher_runs(settings: Settings) -> bool:
     except OSError:
         return False
     try:
-        return not _locks(descriptor)
+        return not locks(descriptor)
     finally:
         os.close(descriptor)
 
@@ -36,12 +35,11 @@ def a_watcher_runs(settings: Settings) -> bool:
 def only_watcher(settings: Settings) -> Iterator[None]:
     """Refuse a second watcher: both would tell of the same, and take the same arrival."""
     path: Path = ensure_private_directory(settings.server_home) / LOCK_FILE
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(path, flags, 0o600)
+    descriptor = open_lock(path)
     try:
         # Whoever looks whether there is a watcher holds the lock for a moment.
         give_up = time.monotonic() + _LOCK_SECONDS
-        while not _locks(descriptor):
+        while not locks(descriptor):
             if time.monotonic() > give_up:
                 raise ConfigurationError(
                     "WATCHER_RUNS",
@@ -52,11 +50,3 @@ def only_watcher(settings: Settings) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _locks(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

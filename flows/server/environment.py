@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from flows.server.database import DATABASE, ROLE
 from flows.server.ports import HOST
-from storage.files.folders import write_durably
+from storage.files.private import replace_durably
 from storage.settings import Settings
 from tasks.execution.runtime import safe_environment
 
@@ -135,8 +135,5 @@ def worker_environment() -> dict[str, str]:
 def _kept_secret(path: Path, prefix: str) -> str:
     """Return a random text that is made once and kept in a file of mode 0600."""
     if not path.exists():
-        staged = path.with_name(f".{path.name}.new")
-        staged.unlink(missing_ok=True)  # of a process that died here
-        write_durably(staged, f"{prefix}{secrets.token_urlsafe(24)}\n".encode("ascii"))
-        os.rename(staged, path)
+        replace_durably(path, f"{prefix}{secrets.token_urlsafe(24)}\n".encode("ascii"))
     return path.read_text("ascii").strip()

@@ -28,8 +28,7 @@ from flows.server.processes import (
     wait_until_answers,
 )
 from flows.server.record import ServerRecord, read_record, remove_record, write_record
-from storage.files.folders import folder_locked
-from storage.files.private import ensure_private_directory
+from storage.files.private import ensure_private_directory, folder_locked
 from storage.files.workspace import forbid_core_dumps
 from storage.installation import installation_id
 from storage.settings import Settings

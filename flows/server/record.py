@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from flows.server.processes import Part, ServerError
-from storage.files.folders import write_durably
+from storage.files.private import replace_durably
 
 RECORD_FILE = "parts.json"
 
@@ -83,10 +82,7 @@ def write_record(folder: Path, record: ServerRecord) -> None:
     record
         What was made until now.
     """
-    staged = folder / f".{RECORD_FILE}.new"
-    staged.unlink(missing_ok=True)  # of a process that died here
-    write_durably(staged, record.model_dump_json(indent=2).encode("utf-8"))
-    os.replace(staged, folder / RECORD_FILE)
+    replace_durably(folder / RECORD_FILE, record.model_dump_json(indent=2).encode("utf-8"))
 
 
 def remove_record(folder: Path) -> None:

@@ -40,9 +40,6 @@ of outcomes ``P(S) <= 1 - P(N) + P(N) P(S | N)
 <= 1 - P(N) + P(N) (e**eps Q(S | N) + delta_m(eps)) <= e**eps Q(S) + 1 - P(N) (1 - delta_m(eps))``,
 since ``P(N) = Q(N)``. []
 
-Parallel parts: a patient is in one of them, so for each pair of neighbours one of them counts: the
-largest ``mu`` and the largest ``k``.
-
 **Where the condition is checked.** The pairs of a Poisson-sampled Gaussian draw for addition and
 for removal are dominated each by a pair of one dimension, and dominating pairs compose, also where
 a draw is chosen in view of earlier outputs as long as its probability and its noise multiplier were
@@ -79,14 +76,11 @@ from privacy.accountants.gaussian import (
 from privacy.accountants.loss_distribution import series_curve
 from privacy.errors import ConfigurationError
 from privacy.events import (
-    ComposedEvent,
+    Draw,
     Event,
-    ParallelEvent,
     PoissonSampledGaussianEvent,
-    RepeatedEvent,
-    SampledDraw,
     UnsampledDraw,
-    leaves,
+    counted_draws,
 )
 from privacy.parameters import Adjacency
 
@@ -101,37 +95,6 @@ LEAST_SERIES_MU = 1e-6
 
 _CURVE_POINTS = 4000
 _ULP = 2.0**-50
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Cost:
-    """Cost of a part: ``mu**2``, number of slacks, and whether (b) is needed where (a) is not."""
-
-    mu_squared: float = 0.0
-    n_series: int = 0
-    slack_adds: bool = False
-
-
-def _together(costs: list[_Cost]) -> _Cost:
-    """Return the cost of parts on the same patients."""
-    parts = [cost for cost in costs if cost != _Cost()]
-    if len(parts) == 1:
-        return parts[0]
-    n_series = sum(cost.n_series for cost in parts)
-    return _Cost(
-        mu_squared=math.fsum(cost.mu_squared for cost in parts) * (1 + _ULP),
-        n_series=n_series,
-        slack_adds=n_series > 0,
-    )
-
-
-def _worst(costs: list[_Cost]) -> _Cost:
-    """Return the cost of parts on disjoint patients."""
-    return _Cost(
-        mu_squared=max((cost.mu_squared for cost in costs), default=0.0),
-        n_series=max((cost.n_series for cost in costs), default=0),
-        slack_adds=any(cost.slack_adds for cost in costs),
-    )
 
 
 def series_mu(*, sampling_probability: float, noise_multiplier: float, steps: int) -> float:
@@ -244,72 +207,57 @@ class ApproximateGaussianAccountant:
         Raises
         ------
         ConfigurationError
-            With code ``ACCOUNTANT_UNSUITABLE`` if a draw is made from a sample of fixed size, or
-            from any sample and the question is about replacement; if parallel parts with samples
-            are repeated; if an event has more than `MAX_SERIES` series. With code
+            With code ``ACCOUNTANT_UNSUITABLE`` if a draw is made from a sample and the question is
+            about replacement, or an event has more than `MAX_SERIES` series. With code
             ``ADJACENCY_MISMATCH`` as `GaussianAccountant`.
         """
-        if not any(isinstance(leaf, SampledDraw) for leaf in leaves(event)):
+        draws = list(counted_draws(event))
+        n_sampled = sum(isinstance(draw, PoissonSampledGaussianEvent) for draw, _ in draws)
+        if n_sampled == 0:
             gaussian = GaussianAccountant(adjacency=self.adjacency, mu_squared=self.mu_squared)
             mu_squared = gaussian.compose(event).mu_squared
-            adds = self.slack_adds or (self.n_series > 0 and bool(leaves(event)))
+            adds = self.slack_adds or (self.n_series > 0 and bool(draws))
             return replace(self, mu_squared=mu_squared, slack_adds=adds)
-        if sum(isinstance(leaf, SampledDraw) for leaf in leaves(event)) > MAX_SERIES:
+        if n_sampled > MAX_SERIES:
             raise ConfigurationError(
                 "ACCOUNTANT_UNSUITABLE",
                 f"expected at most {MAX_SERIES} series of sampled draws in an event, found more",
             )
-        so_far = _Cost(
-            mu_squared=self.mu_squared, n_series=self.n_series, slack_adds=self.slack_adds
-        )
-        total = _together([so_far, self._cost(event, 1)])
+        # Squares of mu with the number of slacks: what came before, then each draw.
+        so_far = (self.mu_squared, self.n_series)
+        parts = [so_far] * any(so_far) + [self._cost(draw, times) for draw, times in draws]
+        total = parts[0][0]
+        if len(parts) > 1:
+            total = math.fsum(mu_squared for mu_squared, _ in parts) * (1 + _ULP)
+        n_series = sum(slacks for _, slacks in parts)
         return replace(
             self,
-            mu_squared=math.nextafter(total.mu_squared, math.inf),
-            n_series=total.n_series,
-            slack_adds=total.slack_adds,
+            mu_squared=math.nextafter(total, math.inf),
+            n_series=n_series,
+            slack_adds=self.slack_adds or (n_series > 0 and len(parts) > 1),
         )
 
-    def _cost(self, event: Event, times: int) -> _Cost:
-        """Cost of an event that happens `times` times, one after the other."""
-        if isinstance(event, UnsampledDraw):
-            once = GaussianAccountant(adjacency=self.adjacency).compose(event).mu_squared
-            return _Cost(mu_squared=times * once * (1 + _ULP))
-        if isinstance(event, ComposedEvent):
-            return _together([self._cost(member, times) for member in event.events])
-        if isinstance(event, RepeatedEvent):
-            return self._cost(event.event, times * event.count)
-        if isinstance(event, ParallelEvent):
-            if times > 1 and any(isinstance(leaf, SampledDraw) for leaf in leaves(event)):
-                # A patient may be in another part at each repetition.
-                raise ConfigurationError(
-                    "ACCOUNTANT_UNSUITABLE",
-                    "expected no ParallelEvent with sampled draws inside a RepeatedEvent, found "
-                    "one; repeat inside the parts",
-                )
-            return _worst([self._cost(member, times) for member in event.events])
-        if not isinstance(event, PoissonSampledGaussianEvent):
-            raise ConfigurationError(
-                "ACCOUNTANT_UNSUITABLE",
-                "expected Poisson samples, found a sample of fixed size for "
-                f"{event.statistic!r}; use privacy.accountants.selection",
-            )
-        everybody = self._cost(unsampled_draw(event), times)
-        if event.sampling_probability == 1:
-            return everybody
+    def _cost(self, draw: Draw, times: int) -> tuple[float, int]:
+        """Return ``mu**2`` and the number of slacks of a draw that happens so often."""
+        exact = GaussianAccountant(adjacency=self.adjacency)
+        if isinstance(draw, UnsampledDraw):
+            return times * exact.compose(draw).mu_squared * (1 + _ULP), 0
+        everybody = times * exact.compose(unsampled_draw(draw)).mu_squared * (1 + _ULP)
+        if draw.sampling_probability == 1:
+            return everybody, 0
         if self.adjacency is not Adjacency.ADD_REMOVE:
             raise ConfigurationError(
                 "ACCOUNTANT_UNSUITABLE",
-                f"expected the question about add_remove for the samples of {event.statistic!r}, "
+                f"expected the question about add_remove for the samples of {draw.statistic!r}, "
                 "found replace_one, for which their slack has no fixed bound; use "
                 "privacy.accountants.selection",
             )
         booked = series_mu(
-            sampling_probability=event.sampling_probability,
-            noise_multiplier=event.noise_multiplier,
+            sampling_probability=draw.sampling_probability,
+            noise_multiplier=draw.noise_multiplier,
             steps=times,
         )
-        return _Cost(mu_squared=min(booked * booked * (1 + _ULP), everybody.mu_squared), n_series=1)
+        return min(booked * booked * (1 + _ULP), everybody), 1
 
     @property
     def mu(self) -> float:

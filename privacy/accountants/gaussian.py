@@ -34,15 +34,14 @@ from scipy.special import erfcx, ndtr
 from privacy.accountants.bounded_range import selection_mu
 from privacy.errors import ConfigurationError
 from privacy.events import (
-    ComposedEvent,
     DiscreteGaussianEvent,
+    Draw,
     Event,
     ExponentialMechanismEvent,
     GaussianEvent,
-    ParallelEvent,
-    RepeatedEvent,
-    SampledDraw,
+    PoissonSampledGaussianEvent,
     UnsampledDraw,
+    counted_draws,
 )
 from privacy.parameters import Adjacency
 
@@ -56,7 +55,14 @@ _ULP = 2.0**-50
 """Eight units of rounding: the margin given for each elementary function."""
 
 
-def _require(condition: bool, expected: str, found: float) -> None:
+def require(condition: bool, expected: str, found: float) -> None:
+    """Refuse an argument of an accountant that is outside its range.
+
+    Raises
+    ------
+    ConfigurationError
+        If the condition does not hold.
+    """
     if not condition:
         raise ConfigurationError(
             "ACCOUNTANT_ARGUMENT_INVALID", f"expected {expected}, found {found!r}"
@@ -64,7 +70,7 @@ def _require(condition: bool, expected: str, found: float) -> None:
 
 
 def _require_mu(mu: float) -> None:
-    _require(math.isfinite(mu) and mu >= 0, "mu to be finite and at least 0", mu)
+    require(math.isfinite(mu) and mu >= 0, "mu to be finite and at least 0", mu)
 
 
 def gaussian_delta(*, epsilon: float, mu: float) -> float:
@@ -93,7 +99,7 @@ def gaussian_delta(*, epsilon: float, mu: float) -> float:
     ConfigurationError
         If an argument is negative, infinite or not a number.
     """
-    _require(math.isfinite(epsilon) and epsilon >= 0, "epsilon to be finite and >= 0", epsilon)
+    require(math.isfinite(epsilon) and epsilon >= 0, "epsilon to be finite and >= 0", epsilon)
     _require_mu(mu)
     if mu == 0:
         return 0.0
@@ -139,7 +145,7 @@ def gaussian_epsilon(*, delta: float, mu: float) -> float:
     ConfigurationError
         If an argument is outside its range.
     """
-    _require(MIN_DELTA <= delta < 1, f"delta from {MIN_DELTA} to below 1", delta)
+    require(MIN_DELTA <= delta < 1, f"delta from {MIN_DELTA} to below 1", delta)
     _require_mu(mu)
     if gaussian_delta(epsilon=0.0, mu=mu) <= delta:
         return 0.0
@@ -211,15 +217,15 @@ def discrete_noise_multiplier(*, l2_sensitivity: float, noise_stddev: float) -> 
     return math.sqrt(1 / event_mu_squared(event)) * (1 - _ULP)
 
 
-def adjacency_factor(*, proven_for: Adjacency, asked: Adjacency, statistic: str) -> float:
+def adjacency_factor(draw: Draw, *, asked: Adjacency) -> float:
     """Factor of ``mu**2`` from the adjacency of a sensitivity to the one that is asked about.
 
     Parameters
     ----------
-    proven_for, asked : Adjacency
-        Of the event, and of the guarantee.
-    statistic : str
-        Public name, for the message.
+    draw : Draw
+        What was drawn, with the adjacency that its sensitivity was proven for.
+    asked : Adjacency
+        That of the guarantee.
 
     Returns
     -------
@@ -232,23 +238,30 @@ def adjacency_factor(*, proven_for: Adjacency, asked: Adjacency, statistic: str)
     ConfigurationError
         From replacement to add or remove: the one does not follow from the other.
     """
-    if proven_for is asked:
+    if draw.adjacency is asked:
         return 1.0
     if asked is Adjacency.REPLACE_ONE:
         return 4.0
     raise ConfigurationError(
         "ADJACENCY_MISMATCH",
-        f"expected the sensitivity of {statistic!r} to be proven for {asked.value}, "
-        f"found {proven_for.value}",
+        f"expected the sensitivity of {draw.statistic!r} to be proven for {asked.value}, "
+        f"found {draw.adjacency.value}",
     )
 
 
-def unsampled_draw(event: SampledDraw) -> GaussianEvent:
-    """Return the draw from all patients, which never costs less; proof in `selection`.
+def unsampled_draw(event: PoissonSampledGaussianEvent) -> GaussianEvent:
+    """Return the draw from all patients, whose guarantee holds for the sampled draw too.
+
+    *Proof.* Fix who else is in the sample. With the patient left out, the two neighbours give the
+    same output; with the patient in it they are a pair of the unsampled mechanism, of the stated
+    sensitivity. The output of the sampled draw is a mixture of such pairs with equal weights on
+    both sides, hockey-stick divergences of every order are jointly convex, and an equal pair has
+    the least of all pairs: the trade-off function of the sampled draw lies above that of the
+    unsampled one. []
 
     Parameters
     ----------
-    event : PoissonSampledGaussianEvent or SampledWithoutReplacementGaussianEvent
+    event : PoissonSampledGaussianEvent
         One draw from a sample.
     """
     return GaussianEvent(
@@ -259,35 +272,6 @@ def unsampled_draw(event: SampledDraw) -> GaussianEvent:
         adjacency=event.adjacency,
         unit=event.unit,
     )
-
-
-def refuse_sampled(event: SampledDraw) -> ConfigurationError:
-    """Return the error for a draw whose cost is not that of a Gaussian mechanism."""
-    return ConfigurationError(
-        "ACCOUNTANT_UNSUITABLE",
-        f"expected draws from all patients, found a sample of them for {event.statistic!r}; use "
-        "privacy.accountants.selection",
-    )
-
-
-def group_size(n_patients: int) -> int:
-    """Return the size of a group, checked.
-
-    Raises
-    ------
-    ConfigurationError
-        If it is not an integer from 1 to a million.
-    """
-    if (
-        not isinstance(n_patients, int)
-        or isinstance(n_patients, bool)
-        or not 1 <= n_patients <= 10**6
-    ):
-        raise ConfigurationError(
-            "ACCOUNTANT_ARGUMENT_INVALID",
-            "expected n_patients to be an integer from 1 to 1000000, found another value",
-        )
-    return n_patients
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,42 +305,19 @@ class GaussianAccountant:
             about add or remove; the one does not follow from the other. If a draw is made from a
             sample of the patients.
         """
-        total = math.nextafter(self.mu_squared + self._cost(event), math.inf)
-        return replace(self, mu_squared=total)
+        cost = math.fsum(times * self._cost(draw) for draw, times in counted_draws(event)) * (
+            1 + _ULP
+        )
+        return replace(self, mu_squared=math.nextafter(self.mu_squared + cost, math.inf))
 
-    def _cost(self, event: Event) -> float:
-        if isinstance(event, UnsampledDraw):
-            return event_mu_squared(event) * adjacency_factor(
-                proven_for=event.adjacency, asked=self.adjacency, statistic=event.statistic
-            )
-        if isinstance(event, ComposedEvent):
-            return math.fsum(map(self._cost, event.events)) * (1 + _ULP)
-        if isinstance(event, ParallelEvent):
-            # Disjoint patients: one patient changes one part only.
-            return max(map(self._cost, event.events), default=0.0)
-        if isinstance(event, RepeatedEvent):
-            return event.count * self._cost(event.event) * (1 + _ULP)
-        raise refuse_sampled(event)
-
-    def for_group(self, n_patients: int) -> "GaussianAccountant":
-        """Return the accountant of neighbours that differ in a whole group.
-
-        Parameters
-        ----------
-        n_patients : int
-            Size ``k`` of the group, from 1: a household, or linked identifiers of one person.
-
-        Returns
-        -------
-        GaussianAccountant
-            With ``k mu`` (Dong, Roth and Su 2022, Theorem 2.14).
-
-        Raises
-        ------
-        ConfigurationError
-            If the size is not an integer from 1 to a million.
-        """
-        return replace(self, mu_squared=self.mu_squared * group_size(n_patients) ** 2 * (1 + _ULP))
+    def _cost(self, draw: Draw) -> float:
+        if isinstance(draw, UnsampledDraw):
+            return event_mu_squared(draw) * adjacency_factor(draw, asked=self.adjacency)
+        raise ConfigurationError(
+            "ACCOUNTANT_UNSUITABLE",
+            "expected draws from all patients, found a sample of them for "
+            f"{draw.statistic!r}; use privacy.accountants.selection",
+        )
 
     @property
     def mu(self) -> float:

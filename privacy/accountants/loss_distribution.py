@@ -19,9 +19,6 @@ the accuracy, never the side.
 probability: without a margin it puts epsilon of a known Gaussian 1e-4 too low at delta = 1e-12.
 Each delta is raised by `DELTA_MARGIN`, and deltas below `MIN_PLD_DELTA` are refused.
 
-**Parallel parts.** A patient is in one part, so each choice of parts is one schedule; the worst
-counts. Distributions have no maximum, hence the list of schedules, at most `MAX_SCHEDULES`.
-
 **Replacement.** The engine doubles the sensitivity for replacement by itself. It is therefore only
 ever asked about add or remove, with a Gaussian part of the right ``mu``. Sampled draws are refused
 for replacement, for which no proof of a dominating pair is at hand: `RenyiAccountant` covers them.
@@ -29,7 +26,6 @@ for replacement, for which no proof of a dominating pair is at hand: `RenyiAccou
 
 import math
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 from typing import Any
@@ -42,16 +38,10 @@ from privacy.accountants.gaussian import (
     event_mu_squared,
     gaussian_delta,
     gaussian_epsilon,
+    require,
 )
 from privacy.errors import ConfigurationError
-from privacy.events import (
-    ComposedEvent,
-    Event,
-    ParallelEvent,
-    PoissonSampledGaussianEvent,
-    RepeatedEvent,
-    UnsampledDraw,
-)
+from privacy.events import Event, PoissonSampledGaussianEvent, counted_draws
 from privacy.parameters import Adjacency
 
 MIN_PLD_DELTA = 1e-10
@@ -59,9 +49,6 @@ MIN_PLD_DELTA = 1e-10
 
 DELTA_MARGIN = 1e-12
 """Added to every delta: a thousand times the rounding of the engine."""
-
-MAX_SCHEDULES = 64
-"""Largest number of different schedules among the patients."""
 
 MAX_STEPS = 10**6
 """Largest number of sampled steps of one patient."""
@@ -73,13 +60,6 @@ _LARGEST_MEAN_LOSS = 1e4
 
 _LARGEST_EPSILON = 500.0
 """In nats; the engine computes many deltas at once by ``exp(epsilon)``."""
-
-
-def _require(condition: bool, expected: str, found: float) -> None:
-    if not condition:
-        raise ConfigurationError(
-            "ACCOUNTANT_ARGUMENT_INVALID", f"expected {expected}, found {found!r}"
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,17 +76,6 @@ class _Schedule:
 
     mu_squared: float = 0.0
     steps: tuple[tuple[tuple[float, float], int], ...] = ()
-
-    def __add__(self, other: "_Schedule") -> "_Schedule":
-        counted = Counter(dict(self.steps)) + Counter(dict(other.steps))
-        total = (self.mu_squared + other.mu_squared) * (1 + 2.0**-50)
-        return _Schedule(mu_squared=total, steps=tuple(sorted(counted.items())))
-
-    def times(self, count: int) -> "_Schedule":
-        return _Schedule(
-            mu_squared=self.mu_squared * count * (1 + 2.0**-50),
-            steps=tuple((step, count * repeated) for step, repeated in self.steps),
-        )
 
     def mean_loss(self) -> float:
         """Return a bound of the mean loss, and for small losses of half its variance."""
@@ -225,30 +194,6 @@ def series_curve(
     return (epsilon, delta) if delta[-1] <= floor else None
 
 
-def _combinations(first: Iterable[_Schedule], second: Iterable[_Schedule]) -> frozenset[_Schedule]:
-    second = tuple(second)
-    return _limited(frozenset(a + b for a in first for b in second))
-
-
-def _limited(schedules: frozenset[_Schedule]) -> frozenset[_Schedule]:
-    # Among schedules with the same sampled steps the largest mu bounds the others.
-    worst: dict[Any, float] = {}
-    for schedule in schedules:
-        worst[schedule.steps] = max(worst.get(schedule.steps, 0.0), schedule.mu_squared)
-    if len(worst) > MAX_SCHEDULES:
-        raise ConfigurationError(
-            "ACCOUNTANT_UNSUITABLE",
-            f"expected at most {MAX_SCHEDULES} different schedules among the patients, found "
-            "more; use RenyiAccountant or give the parts equal schedules",
-        )
-    if any(sum(count for _, count in steps) > MAX_STEPS for steps in worst):
-        raise ConfigurationError(
-            "ACCOUNTANT_UNSUITABLE",
-            f"expected at most {MAX_STEPS} sampled steps, found more; use RenyiAccountant",
-        )
-    return frozenset(_Schedule(mu_squared=mu, steps=steps) for steps, mu in worst.items())
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossDistributionAccountant:
     """Total of the events so far; immutable, `compose` returns a new accountant.
@@ -257,12 +202,12 @@ class LossDistributionAccountant:
     ----------
     adjacency : Adjacency
         The neighbours for which the guarantee is asked.
-    schedules : frozenset
-        The different schedules among the patients; made by `compose`.
+    schedule : _Schedule
+        What was drawn so far; made by `compose`.
     """
 
     adjacency: Adjacency
-    schedules: frozenset[_Schedule] = frozenset({_Schedule()})
+    schedule: _Schedule = _Schedule()
 
     def compose(self, event: Event) -> "LossDistributionAccountant":
         """Return the accountant after one more event on the same patients.
@@ -275,46 +220,30 @@ class LossDistributionAccountant:
         Raises
         ------
         ConfigurationError
-            If a draw is sampled without replacement, or sampled and the question is about
-            replacement, or the adjacency of an event does not allow it, or there are more than
-            `MAX_SCHEDULES` different schedules or `MAX_STEPS` sampled steps.
+            If a draw is sampled and the question is about replacement, or the adjacency of an
+            event does not allow it, or there are more than `MAX_STEPS` sampled steps.
         """
-        return replace(self, schedules=_combinations(self.schedules, self._schedules(event)))
-
-    def _schedules(self, event: Event) -> frozenset[_Schedule]:
-        if isinstance(event, UnsampledDraw):
-            factor = adjacency_factor(
-                proven_for=event.adjacency, asked=self.adjacency, statistic=event.statistic
-            )
-            return frozenset({_Schedule(mu_squared=factor * event_mu_squared(event))})
-        if isinstance(event, ComposedEvent):
-            return reduce(
-                _combinations, map(self._schedules, event.events), frozenset({_Schedule()})
-            )
-        if isinstance(event, ParallelEvent):
-            # Patients in no part at all are covered: leaving out a step is post-processing.
-            parts = frozenset[_Schedule]().union(*map(self._schedules, event.events))
-            return _limited(parts or frozenset({_Schedule()}))
-        if isinstance(event, RepeatedEvent):
-            inside = self._schedules(event.event)
-            if len(inside) > 1:
-                # A patient may be in another part at each repetition.
+        mu_squared, steps = self.schedule.mu_squared, Counter(dict(self.schedule.steps))
+        for draw, times in counted_draws(event):
+            if not isinstance(draw, PoissonSampledGaussianEvent):
+                cost = times * event_mu_squared(draw) * adjacency_factor(draw, asked=self.adjacency)
+                mu_squared = (mu_squared + cost) * (1 + 2.0**-50)
+            elif self.adjacency is Adjacency.ADD_REMOVE:
+                step = (float(draw.sampling_probability), float(draw.noise_multiplier))
+                steps[step] += times
+            else:
                 raise ConfigurationError(
                     "ACCOUNTANT_UNSUITABLE",
-                    "expected the same schedule for all patients inside a RepeatedEvent, found "
-                    "several; repeat inside the parts",
+                    "expected the question about add_remove for the Poisson samples of "
+                    f"{draw.statistic!r}, found replace_one; use RenyiAccountant",
                 )
-            return _limited(frozenset(schedule.times(event.count) for schedule in inside))
-        if not isinstance(event, PoissonSampledGaussianEvent) or (
-            self.adjacency is not Adjacency.ADD_REMOVE
-        ):
+        if steps.total() > MAX_STEPS:
             raise ConfigurationError(
                 "ACCOUNTANT_UNSUITABLE",
-                "expected Gaussian draws or Poisson samples for add_remove, found another sample "
-                f"or adjacency for {event.statistic!r}; use RenyiAccountant",
+                f"expected at most {MAX_STEPS} sampled steps, found more; use RenyiAccountant",
             )
-        step = (float(event.sampling_probability), float(event.noise_multiplier))
-        return frozenset({_Schedule(steps=((step, 1),))})
+        schedule = _Schedule(mu_squared=mu_squared, steps=tuple(sorted(steps.items())))
+        return replace(self, schedule=schedule)
 
     def epsilon(self, *, delta: float) -> float:
         """Return epsilon at `delta`, rounded up.
@@ -334,8 +263,12 @@ class LossDistributionAccountant:
         ConfigurationError
             If `delta` is outside its range.
         """
-        _require(MIN_PLD_DELTA <= delta < 1, f"delta from {MIN_PLD_DELTA} to below 1", delta)
-        return max(_schedule_epsilon(schedule, delta) for schedule in self.schedules)
+        require(MIN_PLD_DELTA <= delta < 1, f"delta from {MIN_PLD_DELTA} to below 1", delta)
+        everybody = gaussian_epsilon(delta=delta, mu=self.schedule.unsampled_mu())
+        if not self.schedule.steps or self.schedule.mean_loss() > _LARGEST_MEAN_LOSS:
+            return everybody
+        epsilon = float(_distribution(self.schedule).get_epsilon_for_delta(delta - DELTA_MARGIN))
+        return min(everybody, epsilon * (1 + 1e-12) + 1e-12)
 
     def delta(self, *, epsilon: float) -> float:
         """Return delta at `epsilon`, rounded up.
@@ -355,21 +288,9 @@ class LossDistributionAccountant:
         ConfigurationError
             If `epsilon` is negative, infinite or not a number.
         """
-        _require(math.isfinite(epsilon) and epsilon >= 0, "epsilon to be finite and >= 0", epsilon)
-        return max(_schedule_delta(schedule, epsilon) for schedule in self.schedules)
-
-
-def _schedule_epsilon(schedule: _Schedule, delta: float) -> float:
-    everybody = gaussian_epsilon(delta=delta, mu=schedule.unsampled_mu())
-    if not schedule.steps or schedule.mean_loss() > _LARGEST_MEAN_LOSS:
-        return everybody
-    epsilon = float(_distribution(schedule).get_epsilon_for_delta(delta - DELTA_MARGIN))
-    return min(everybody, epsilon * (1 + 1e-12) + 1e-12)
-
-
-def _schedule_delta(schedule: _Schedule, epsilon: float) -> float:
-    everybody = gaussian_delta(epsilon=epsilon, mu=schedule.unsampled_mu())
-    if not schedule.steps or schedule.mean_loss() > _LARGEST_MEAN_LOSS:
-        return everybody
-    delta = float(_distribution(schedule).get_delta_for_epsilon(epsilon))
-    return min(everybody, max(delta, 0.0) + DELTA_MARGIN)
+        require(math.isfinite(epsilon) and epsilon >= 0, "epsilon to be finite and >= 0", epsilon)
+        everybody = gaussian_delta(epsilon=epsilon, mu=self.schedule.unsampled_mu())
+        if not self.schedule.steps or self.schedule.mean_loss() > _LARGEST_MEAN_LOSS:
+            return everybody
+        delta = float(_distribution(self.schedule).get_delta_for_epsilon(epsilon))
+        return min(everybody, max(delta, 0.0) + DELTA_MARGIN)

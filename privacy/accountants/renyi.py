@@ -2,14 +2,9 @@ r"""Accounting by Renyi differential privacy (RDP), for draws from samples of th
 
 The state is a bound of the Renyi divergence between neighbours for each order in `ORDERS`. Bounds
 add up, also when each event depends on earlier outputs with all parameters fixed in advance
-(Mironov, "Renyi differential privacy", CSF 2017, Proposition 1). The engine is dp-accounting:
-
-Poisson samples
-    Mironov, Talwar and Zhang, "Renyi differential privacy of the sampled Gaussian mechanism",
-    2019, Section 3.3; for integer orders the exact divergence of the worse direction.
-Samples of fixed size
-    Wang, Balle and Kasiviswanathan, "Subsampled Renyi differential privacy and analytical moments
-    accountant", AISTATS 2019, Theorem 27, for replacement only.
+(Mironov, "Renyi differential privacy", CSF 2017, Proposition 1). The engine is dp-accounting: for
+Poisson samples and integer orders the exact divergence of the worse direction (Mironov, Talwar and
+Zhang, "Renyi differential privacy of the sampled Gaussian mechanism", 2019, Section 3.3).
 
 **Integer orders only.** For other orders dp-accounting sums a series by absolute values, which is
 valid and up to orders of magnitude too large.
@@ -29,23 +24,23 @@ was found at most 3e-10 too small, relatively; every bound is raised by `_RELATI
 import math
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privacy.accountants.bounded_range import selection_rho
-from privacy.accountants.gaussian import MIN_DELTA, adjacency_factor, event_mu_squared
-from privacy.errors import ConfigurationError
+from privacy.accountants.gaussian import (
+    MIN_DELTA,
+    adjacency_factor,
+    event_mu_squared,
+    require,
+)
 from privacy.events import (
-    ComposedEvent,
+    Draw,
     Event,
     ExponentialMechanismEvent,
-    ParallelEvent,
     PoissonSampledGaussianEvent,
-    RepeatedEvent,
-    SampledDraw,
-    UnsampledDraw,
+    counted_draws,
 )
 from privacy.parameters import Adjacency
 
@@ -56,44 +51,17 @@ _RELATIVE_MARGIN = 1e-8
 _ABSOLUTE_MARGIN = 1e-11
 
 
-def _require(condition: bool, expected: str, found: float) -> None:
-    if not condition:
-        raise ConfigurationError(
-            "ACCOUNTANT_ARGUMENT_INVALID", f"expected {expected}, found {found!r}"
-        )
-
-
 @lru_cache(maxsize=64)
 def _poisson_bound(
     noise_multiplier: float, probability: float, orders: tuple[int, ...]
 ) -> NDArray[np.float64]:
-    """Bounds for a Poisson sample under add or remove, of one draw."""
+    """Bounds for one draw under add or remove, raised by the margins; read-only, being cached."""
     from dp_accounting import dp_event
-    from dp_accounting.privacy_accountant import NeighboringRelation
+    from dp_accounting.rdp import RdpAccountant
 
     noise = dp_event.GaussianDpEvent(noise_multiplier)
     event = dp_event.PoissonSampledDpEvent(probability, noise)
-    return _engine_bound(event, NeighboringRelation.ADD_OR_REMOVE_ONE, orders)
-
-
-@lru_cache(maxsize=64)
-def _fixed_size_bound(
-    noise_multiplier: float, sample_size: int, population_size: int, orders: tuple[int, ...]
-) -> NDArray[np.float64]:
-    """Bounds for a sample of fixed size under replacement, of one draw."""
-    from dp_accounting import dp_event
-    from dp_accounting.privacy_accountant import NeighboringRelation
-
-    noise = dp_event.GaussianDpEvent(noise_multiplier)
-    event = dp_event.SampledWithoutReplacementDpEvent(population_size, sample_size, noise)
-    return _engine_bound(event, NeighboringRelation.REPLACE_ONE, orders)
-
-
-def _engine_bound(event: Any, relation: Any, orders: tuple[int, ...]) -> NDArray[np.float64]:
-    """Bounds of dp-accounting, raised by the margins; read-only, because they are cached."""
-    from dp_accounting.rdp import RdpAccountant
-
-    engine = RdpAccountant(orders=list(orders), neighboring_relation=relation)
+    engine = RdpAccountant(orders=list(orders))  # of the neighbours of add or remove
     # The engine takes logarithms of differences that may vanish; the result is checked here.
     with np.errstate(all="ignore"):
         engine.compose(event)
@@ -103,21 +71,18 @@ def _engine_bound(event: Any, relation: Any, orders: tuple[int, ...]) -> NDArray
     return bound
 
 
-def _sampled_bound(event: SampledDraw, asked: Adjacency) -> NDArray[np.float64]:
+def _sampled_bound(event: PoissonSampledGaussianEvent, asked: Adjacency) -> NDArray[np.float64]:
     """Bound of one sampled draw for each order, never above that of the draw from all patients."""
-    factor = adjacency_factor(proven_for=event.adjacency, asked=asked, statistic=event.statistic)
+    factor = adjacency_factor(event, asked=asked)
     noise = float(event.noise_multiplier)
     orders = np.asarray(ORDERS, dtype=np.float64)
-    if not isinstance(event, PoissonSampledGaussianEvent):
-        amplified = _fixed_size_bound(noise, event.sample_size, event.population_size, ORDERS)
+    probability = float(event.sampling_probability)
+    if asked is Adjacency.ADD_REMOVE:
+        amplified = _poisson_bound(noise, probability, ORDERS)
     else:
-        probability = float(event.sampling_probability)
-        if asked is Adjacency.ADD_REMOVE:
-            amplified = _poisson_bound(noise, probability, ORDERS)
-        else:
-            removal = _poisson_bound(noise, probability, tuple(2 * a - 1 for a in ORDERS))
-            addition = _poisson_bound(noise, probability, tuple(2 * a for a in ORDERS))
-            amplified = 2 * orders / (2 * orders - 1) * removal + addition
+        removal = _poisson_bound(noise, probability, tuple(2 * a - 1 for a in ORDERS))
+        addition = _poisson_bound(noise, probability, tuple(2 * a for a in ORDERS))
+        amplified = 2 * orders / (2 * orders - 1) * removal + addition
     # Renyi divergence is quasi-convex in the pair, so a sample never costs more than everybody.
     everybody = factor * orders / (2 * noise**2) * (1 + _RELATIVE_MARGIN)
     return np.minimum(amplified, everybody)
@@ -150,36 +115,24 @@ class RenyiAccountant:
         Raises
         ------
         ConfigurationError
-            If an adjacency does not allow it: samples of fixed size are for replacement only.
+            If an adjacency does not allow it.
         """
-        total = (np.asarray(self.bounds) + self._cost(event)) * (1 + 2.0**-50)
+        costs = [times * self._cost(draw) for draw, times in counted_draws(event)]
+        total = np.sum([np.asarray(self.bounds), *costs], axis=0)
+        total *= 1 + (1 + len(costs)) * 2.0**-50
         return replace(self, bounds=tuple(map(float, total)))
 
-    def _cost(self, event: Event) -> NDArray[np.float64]:
-        orders = np.asarray(ORDERS, dtype=np.float64)
-        if isinstance(event, UnsampledDraw):
-            factor = adjacency_factor(
-                proven_for=event.adjacency, asked=self.adjacency, statistic=event.statistic
-            )
-            # zCDP is a bound at every order; for a selection it is below that of its mu.
-            rho = (
-                selection_rho(event.epsilon)
-                if isinstance(event, ExponentialMechanismEvent)
-                else event_mu_squared(event) / 2
-            )
-            return factor * rho * orders * (1 + 2.0**-50)
-        if isinstance(event, RepeatedEvent):
-            return event.count * self._cost(event.event) * (1 + 2.0**-50)
-        if isinstance(event, ComposedEvent):
-            costs = [self._cost(member) for member in event.events]
-            total: NDArray[np.float64] = np.sum([np.zeros(len(ORDERS)), *costs], axis=0)
-            return total * (1 + len(costs) * 2.0**-50)
-        if isinstance(event, ParallelEvent):
-            # A patient is in one part; the dearest one at each order bounds all of them.
-            costs = [self._cost(member) for member in event.events]
-            dearest: NDArray[np.float64] = np.max([np.zeros(len(ORDERS)), *costs], axis=0)
-            return dearest
-        return _sampled_bound(event, self.adjacency)
+    def _cost(self, draw: Draw) -> NDArray[np.float64]:
+        if isinstance(draw, PoissonSampledGaussianEvent):
+            return _sampled_bound(draw, self.adjacency)
+        # zCDP is a bound at every order; for a selection it is below that of its mu.
+        rho = (
+            selection_rho(draw.epsilon)
+            if isinstance(draw, ExponentialMechanismEvent)
+            else event_mu_squared(draw) / 2
+        )
+        factor = adjacency_factor(draw, asked=self.adjacency)
+        return factor * rho * np.asarray(ORDERS, dtype=np.float64) * (1 + 2.0**-50)
 
     def epsilon(self, *, delta: float) -> float:
         """Return epsilon at `delta`, rounded up.
@@ -197,7 +150,7 @@ class RenyiAccountant:
         ConfigurationError
             If `delta` is outside its range.
         """
-        _require(MIN_DELTA <= delta < 1, f"delta from {MIN_DELTA} to below 1", delta)
+        require(MIN_DELTA <= delta < 1, f"delta from {MIN_DELTA} to below 1", delta)
         if not any(self.bounds):
             return 0.0
         from dp_accounting.rdp.rdp_privacy_accountant import compute_epsilon
@@ -219,7 +172,7 @@ class RenyiAccountant:
         ConfigurationError
             If `epsilon` is negative, infinite or not a number.
         """
-        _require(math.isfinite(epsilon) and epsilon >= 0, "epsilon to be finite and >= 0", epsilon)
+        require(math.isfinite(epsilon) and epsilon >= 0, "epsilon to be finite and >= 0", epsilon)
         if not any(self.bounds):
             return 0.0
         from dp_accounting.rdp.rdp_privacy_accountant import compute_delta

@@ -10,7 +10,7 @@ from pathlib import Path
 from privacy.errors import ConfigurationError, InputError
 from storage.arrivals.landing import LandingFolder
 from storage.arrivals.ready_files import AnnouncedFile, ReadyFile
-from storage.files.workspace import fsync_directory
+from storage.files.private import fsync_directory, make_durable, open_private
 
 _SPARE_BYTES = 256 * 2**20  # for the ledger, which may share the disk
 _OURS = re.compile(r"(\.staging-)?a-[0-9]{8}-[0-9a-f]{8}")
@@ -97,19 +97,14 @@ def _copy_verified(
     """Copy a file to the disk, no byte more than announced, and compare its digest."""
     digest = hashlib.sha256()
     size = 0
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with (
-        os.fdopen(os.open(target, flags, 0o600), "wb") as copy,
-        closing(landing.chunks(name)) as chunks,
-    ):
+    with open_private(target, "x") as copy, closing(landing.chunks(name)) as chunks:
         for chunk in chunks:
             size += len(chunk)
             if size > announced.size:
                 break
             digest.update(chunk)
             copy.write(chunk)
-        copy.flush()
-        os.fsync(copy.fileno())
+        make_durable(copy)
     if size != announced.size or digest.hexdigest() != announced.sha256:
         raise InputError(
             "ARRIVAL_INCOMPLETE",

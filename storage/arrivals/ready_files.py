@@ -48,8 +48,9 @@ from pydantic import (
 )
 
 from privacy.errors import ConfigurationError, InputError, IntegrityError
-from storage.files.digests import Sha256, open_regular
+from storage.files.digests import Sha256
 from storage.files.documents import canonical_json
+from storage.files.private import open_regular
 from storage.files.refs import check_name
 
 READY_SUFFIX = ".ready.json"

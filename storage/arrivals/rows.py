@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from privacy.errors import ConfigurationError, IntegrityError
+from storage.files.private import open_lock
 
 _BUSY_TIMEOUT_SECONDS = 30.0
 
@@ -209,7 +210,7 @@ def arrival_transaction(path: Path) -> Iterator[ArrivalTransaction]:
     """
     problem: Exception | None = None
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        os.close(open_lock(path))  # SQLite would make it with the mode of other files
         with closing(
             sqlite3.connect(path, timeout=_BUSY_TIMEOUT_SECONDS, isolation_level=None)
         ) as connection:

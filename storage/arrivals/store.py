@@ -6,7 +6,6 @@ leaves a copy without a row, which is deleted, or a row whose table still lies i
 which is removed: nothing is lost and nothing is accepted twice.
 """
 
-import fcntl
 import json
 import os
 import shutil
@@ -26,8 +25,7 @@ from storage.arrivals.rows import (
     Outcome,
     arrival_transaction,
 )
-from storage.files.folders import folder_locked
-from storage.files.private import ensure_private_directory
+from storage.files.private import ensure_private_directory, folder_locked, locks
 
 __all__ = ["Arrival", "ArrivalState", "ArrivalStore", "Outcome"]
 
@@ -327,12 +325,9 @@ class ArrivalStore:
                 f"expected the table of arrival {arrival_id}, found none; the feeder can deliver "
                 "it anew",
             ) from None
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-        else:
+        if locks(descriptor):
             return descriptor
+        os.close(descriptor)
         raise ConfigurationError(
             "ARRIVAL_TAKEN",
             "expected an arrival that no run has taken, found one that is being released; wait "

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import IO
+from typing import BinaryIO
 
-from storage.files.private import ensure_private_directory
+from storage.files.private import ensure_private_directory, open_private
 from storage.files.refs import check_file_name
 
 MAX_ROWS_PER_RULE = 1_000
@@ -106,9 +106,7 @@ class DiagnosticsFile:
                 shutil.copyfileobj(source, handle)
             path.unlink()
 
-    def _open(self) -> IO[bytes]:
-        # O_NOFOLLOW: a planted link must not lead the values into a readable place.
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        handle = os.fdopen(os.open(self._path, flags, 0o600), "ab")
+    def _open(self) -> BinaryIO:
+        handle = open_private(self._path, "a")
         os.fchmod(handle.fileno(), 0o600)
         return handle

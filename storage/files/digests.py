@@ -9,10 +9,8 @@ Transactions on Information Theory 6, 1960). The sums prove nothing by themselve
 the file with the old byte put back does.
 """
 
-import errno
 import hashlib
 import os
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +18,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from privacy.errors import IntegrityError
+from storage.files.private import open_regular
 
 PRIME = 2**61 - 1
 """Modulus of the sums; every file that fits a disk has fewer bytes."""
@@ -135,44 +133,6 @@ def changed_byte(expected: FileDigest, content: bytes | Path) -> str:
             if _sha256_with(content, position, old) == expected.sha256:
                 return f"byte {position} is 0x{byte:02x}, expected 0x{old:02x}"
     return "more than one byte changed"
-
-
-def open_regular(path: Path) -> int:
-    """Open a file for reading that is neither a link nor a device, pipe or folder.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-
-    Returns
-    -------
-    int
-        Open file descriptor.
-
-    Raises
-    ------
-    IntegrityError
-        ``FILE_MISSING`` or ``FILE_NOT_REGULAR``; names the file.
-    """
-    code = "FILE_MISSING"
-    try:
-        # O_NONBLOCK: opening a pipe must not wait for a writer.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return descriptor
-        os.close(descriptor)
-        code = "FILE_NOT_REGULAR"
-    except OSError as error:
-        # ENXIO: a socket.
-        not_regular = error.errno in (errno.ELOOP, errno.ENXIO)
-        code = "FILE_NOT_REGULAR" if not_regular else "FILE_MISSING"
-    raise IntegrityError(
-        code,
-        f"file {path.name} is missing or unreadable"
-        if code == "FILE_MISSING"
-        else f"file {path.name} is a symbolic link or not a regular file; remove it",
-    )
 
 
 def _chunks(content: bytes | Path) -> Iterator[bytes | memoryview]:

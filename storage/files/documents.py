@@ -3,11 +3,13 @@
 import json
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from privacy.errors import ConfigurationError, IntegrityError
+from storage.files.private import read_bounded
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=10_000)]
 """Text of 1 to 10,000 characters."""
@@ -46,6 +48,17 @@ class Document(Record):
             The content of its file.
         """
         return canonical_json(self.model_dump(mode="json"))
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a file strictly that is neither a link nor a device, pipe or folder.
+
+        Raises
+        ------
+        IntegrityError
+            As `from_bytes` and `storage.files.private.open_regular`.
+        """
+        return cls.from_bytes(read_bounded(path, cls.MAX_BYTES))
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:

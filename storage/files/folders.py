@@ -1,16 +1,13 @@
 """Private folders that appear whole: written beside their place, forced to the disk, renamed."""
 
-import fcntl
 import os
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 from privacy.errors import IntegrityError
-from storage.files.private import ensure_private_directory
+from storage.files.private import ensure_private_directory, fsync_directory, write_durably
 from storage.files.refs import check_file_name, check_name
-from storage.files.workspace import fsync_directory
 
 _STAGING_PREFIX = ".staging-"
 
@@ -54,36 +51,6 @@ def write_folder(target: Path, files: Mapping[str, bytes]) -> None:
         raise IntegrityError(
             "ALREADY_WRITTEN", f"folder {target.name} is already written and never replaced"
         )
-
-
-def write_durably(path: Path, content: bytes) -> None:
-    """Write a new file of mode 0600 and force it to the disk.
-
-    Raises
-    ------
-    IntegrityError
-        If the file exists.
-    """
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        descriptor = os.open(path, flags, 0o600)
-    except FileExistsError:
-        raise IntegrityError("ALREADY_WRITTEN", f"file {path.name} is already written") from None
-    with os.fdopen(descriptor, "wb") as handle:
-        handle.write(content)
-        handle.flush()
-        os.fsync(handle.fileno())
-
-
-@contextmanager
-def folder_locked(folder: Path) -> Iterator[None]:
-    """Let one process at a time make the files of a folder that are made once."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def staged(parent: Path) -> frozenset[str]:

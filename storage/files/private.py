@@ -1,10 +1,17 @@
-"""Folders that only their owner can enter."""
+"""Private files and folders: no link is followed, and a file is whole, durable or not there."""
 
+import errno
+import fcntl
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO, Literal
 
-from privacy.errors import ConfigurationError
+from privacy.errors import ConfigurationError, IntegrityError
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def ensure_private_directory(path: Path) -> Path:
@@ -66,3 +73,153 @@ def ensure_private_directory(path: Path) -> Path:
             "another place (CLUSTMIX_HOME)",
         )
     return path
+
+
+def open_private(path: Path, how: Literal["x", "a"]) -> BinaryIO:
+    """Open a file of mode 0600, to write a new one (``x``) or to append to it (``a``).
+
+    No link is followed: a planted one must not lead what is written to where others read it.
+
+    Raises
+    ------
+    OSError
+        `FileExistsError` if a new one is asked for and there is one.
+    """
+    flags = os.O_EXCL if how == "x" else os.O_APPEND
+    flags |= os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.fdopen(os.open(path, flags, 0o600), "wb" if how == "x" else "ab")
+
+
+def write_durably(path: Path, content: bytes, *, mode: int = 0o600) -> None:
+    """Write a new file and force it to the disk; its folder is left to the caller.
+
+    Raises
+    ------
+    IntegrityError
+        If the file exists.
+    """
+    try:
+        handle = open_private(path, "x")
+    except FileExistsError:
+        raise IntegrityError("ALREADY_WRITTEN", f"file {path.name} is already written") from None
+    with handle:
+        handle.write(content)
+        make_durable(handle, mode=mode)
+
+
+def make_durable(handle: BinaryIO, *, mode: int = 0o600) -> None:
+    """Force what was written to the disk, then let the file have its mode."""
+    handle.flush()
+    os.fchmod(handle.fileno(), mode)
+    os.fsync(handle.fileno())
+
+
+def replace_durably(path: Path, content: bytes, *, mode: int = 0o600) -> None:
+    """Write a file that is whole or as it was before; on the disk when the call returns.
+
+    Of several processes that write the same file, a lock lets one at a time in.
+    """
+    staged = path.with_name(f".{path.name}.new")
+    staged.unlink(missing_ok=True)  # of a process that died here
+    try:
+        write_durably(staged, content, mode=mode)
+        os.replace(staged, path)
+    finally:
+        staged.unlink(missing_ok=True)
+    fsync_directory(path.parent)
+
+
+def fsync_directory(path: Path) -> None:
+    """Force the entries of a directory to the disk."""
+    descriptor = os.open(path, _FOLDER)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def open_regular(path: Path) -> int:
+    """Open a file for reading that is neither a link nor a device, pipe or folder.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+
+    Returns
+    -------
+    int
+        Open file descriptor.
+
+    Raises
+    ------
+    IntegrityError
+        ``FILE_MISSING`` or ``FILE_NOT_REGULAR``; names the file.
+    """
+    code = "FILE_MISSING"
+    try:
+        # O_NONBLOCK: opening a pipe must not wait for a writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return descriptor
+        os.close(descriptor)
+        code = "FILE_NOT_REGULAR"
+    except OSError as error:
+        # ENXIO: a socket.
+        not_regular = error.errno in (errno.ELOOP, errno.ENXIO)
+        code = "FILE_NOT_REGULAR" if not_regular else "FILE_MISSING"
+    raise IntegrityError(
+        code,
+        f"file {path.name} is missing or unreadable"
+        if code == "FILE_MISSING"
+        else f"file {path.name} is a symbolic link or not a regular file; remove it",
+    )
+
+
+def read_bounded(path: Path, max_bytes: int) -> bytes:
+    """Read a regular file; of one that is larger, one byte more than allowed, to be refused by.
+
+    Raises
+    ------
+    IntegrityError
+        As `open_regular`.
+    """
+    with os.fdopen(open_regular(path), "rb") as handle:
+        return handle.read(max_bytes + 1)
+
+
+@contextmanager
+def folder_locked(folder: Path) -> Iterator[None]:
+    """Let one process at a time change the files of a folder."""
+    with _locked(os.open(folder, _FOLDER)):
+        yield
+
+
+@contextmanager
+def file_locked(path: Path) -> Iterator[None]:
+    """Let one process at a time into a block, by a lock on a file that is made for it."""
+    with _locked(open_lock(path)):
+        yield
+
+
+def open_lock(path: Path) -> int:
+    """Open a file that is there to be locked, made with mode 0600 if it is absent."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
+def locks(descriptor: int) -> bool:
+    """Lock a file or a folder, unless another process has locked it; without waiting."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextmanager
+def _locked(descriptor: int) -> Iterator[None]:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -111,28 +111,3 @@ class ReleaseRef:
 
     def __str__(self) -> str:
         return f"{self.dataset}/{self.release_id}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArtifactRef:
-    """The address of one file in a private workspace; the address is public, the file is not.
-
-    Parameters
-    ----------
-    run_id : str
-        Name of the run that owns the workspace, see `check_name`.
-    name : str
-        File name, see `check_file_name`.
-
-    Raises
-    ------
-    ConfigurationError
-        If either part is malformed.
-    """
-
-    run_id: str
-    name: str
-
-    def __post_init__(self) -> None:
-        check_name(self.run_id)
-        check_file_name(self.name)

@@ -1,13 +1,12 @@
 """The private workspace of one run: created for it, locked by it, wiped with it."""
 
-import fcntl
 import hashlib
 import os
 import resource
 import shutil
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -16,8 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.errors import ConfigurationError, IntegrityError
-from storage.files.private import ensure_private_directory
-from storage.files.refs import ArtifactRef, check_file_name, check_name
+from storage.files.private import (
+    ensure_private_directory,
+    file_locked,
+    fsync_directory,
+    locks,
+    open_lock,
+    open_private,
+    write_durably,
+)
+from storage.files.refs import check_file_name, check_name
 
 _ROOT_LOCK = ".lock"
 _RUN_LOCK = ".alive"
@@ -124,51 +131,6 @@ class PrivateWorkspace:
         """
         return self._directory / check_file_name(name)
 
-    def write_arrays(self, name: str, **arrays: NDArray[Any]) -> ArtifactRef:
-        """Write named arrays into one uncompressed npz file, replacing an earlier one.
-
-        Parameters
-        ----------
-        name : str
-            File name, for example ``shard-0001.npz``.
-        **arrays : ndarray
-            Arrays of any shape and of a numeric, boolean or fixed-width text type.
-
-        Returns
-        -------
-        ArtifactRef
-            Public address of the file. A reader sees the whole file or the previous one.
-
-        Raises
-        ------
-        ConfigurationError
-            If the name is malformed or an array holds Python objects.
-        """
-        store_arrays(self.path(name), **arrays)
-        return ArtifactRef(run_id=self.run_id, name=name)
-
-    def read_arrays(self, name: str) -> dict[str, NDArray[Any]]:
-        """Read the arrays that `write_arrays` stored under `name`.
-
-        Parameters
-        ----------
-        name : str
-            File name.
-
-        Returns
-        -------
-        dict of str to ndarray
-            The arrays by name.
-
-        Raises
-        ------
-        ConfigurationError
-            If the name is malformed.
-        IntegrityError
-            If the file is missing or damaged.
-        """
-        return load_arrays(self.path(name))
-
     def write_once(self, name: str, data: bytes) -> str:
         """Write bytes that no later call can replace, and force them to the disk.
 
@@ -193,21 +155,18 @@ class PrivateWorkspace:
         IntegrityError
             If the file exists.
         """
-        target = self.path(name)
-
-        def write(handle: IO[bytes]) -> None:
-            handle.write(data)
-
-        exists = False
+        staged = _staged(self._directory)
         try:
+            write_durably(staged, data)
             # A hard link fails if the target exists, like O_EXCL, and appears all at once.
-            _stage(self._directory, write, lambda staged: os.link(staged, target), durable=True)
+            os.link(staged, self.path(name))
         except FileExistsError:
-            exists = True
-        if exists:
             raise IntegrityError(
                 "ALREADY_WRITTEN", f"file {name} of run {self.run_id} is already written"
-            )
+            ) from None
+        finally:
+            staged.unlink(missing_ok=True)
+        fsync_directory(self._directory)
         return hashlib.sha256(data).hexdigest()
 
     def purge(self) -> None:
@@ -228,7 +187,7 @@ def store_arrays(path: Path, **arrays: NDArray[Any]) -> None:
     path : Path
         File directly in the workspace; replaced if it exists, all at once.
     **arrays : ndarray
-        As in `PrivateWorkspace.write_arrays`.
+        Of any shape and of a numeric, boolean or fixed-width text type.
 
     Raises
     ------
@@ -242,14 +201,13 @@ def store_arrays(path: Path, **arrays: NDArray[Any]) -> None:
                 f"array {key!r} holds Python objects, which would be pickled; "
                 "convert it to a numeric or text type",
             )
-
-    def write(handle: IO[bytes]) -> None:
-        with zipfile.ZipFile(handle, "w", zipfile.ZIP_STORED) as archive:
-            for key, array in arrays.items():
-                with archive.open(f"{key}.npy", "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, array, allow_pickle=False)
-
-    _stage(path.parent, write, lambda staged: os.replace(staged, path), durable=False)
+    staged = _staged(path.parent)
+    try:
+        with open_private(staged, "x") as handle:
+            write_npz(handle, arrays)
+        os.replace(staged, path)
+    finally:
+        staged.unlink(missing_ok=True)
 
 
 def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
@@ -258,7 +216,7 @@ def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
     Parameters
     ----------
     path : Path
-        File written by `PrivateWorkspace.write_arrays`.
+        File written by `store_arrays`.
 
     Returns
     -------
@@ -271,17 +229,30 @@ def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
         If the file is missing or damaged.
     """
     try:
-        # Not np.load: it returns plain bytes for a member that is no array.
-        with zipfile.ZipFile(path) as archive:
-            arrays = {}
-            for name in archive.namelist():
-                with archive.open(name) as member:
-                    array = np.lib.format.read_array(member, allow_pickle=False)
-                arrays[name.removesuffix(".npy")] = array
-            return arrays
+        return read_npz(path)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, NotImplementedError):
         pass  # the reason may quote content: raised below without a context
     raise IntegrityError("ARTIFACT_UNREADABLE", f"file {path.name} is missing or damaged")
+
+
+def write_npz(target: IO[bytes], arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write named arrays, uncompressed: no pickles, and the same arrays give the same bytes."""
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
+        for name, array in arrays.items():
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
+
+
+def read_npz(source: Path | IO[bytes]) -> dict[str, NDArray[Any]]:
+    """Read what `write_npz` wrote; content with pickles is refused."""
+    arrays = {}
+    # Not np.load: it returns plain bytes for a member that is no array.
+    with zipfile.ZipFile(source) as archive:
+        for name in archive.namelist():
+            with archive.open(name) as member:
+                array = np.lib.format.read_array(member, allow_pickle=False)
+            arrays[name.removesuffix(".npy")] = array
+    return arrays
 
 
 def live_run_ids(root: Path) -> frozenset[str]:
@@ -339,41 +310,9 @@ def forbid_core_dumps() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (byte, byte))
 
 
-def fsync_directory(path: Path) -> None:
-    """Force the entries of a directory to the disk.
-
-    Parameters
-    ----------
-    path : Path
-        Existing directory.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _stage(
-    directory: Path,
-    write: Callable[[IO[bytes]], None],
-    move: Callable[[Path], None],
-    *,
-    durable: bool,
-) -> None:
-    staged = directory / f".staged-{os.urandom(8).hex()}"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    try:
-        with os.fdopen(os.open(staged, flags, 0o600), "wb") as handle:
-            write(handle)
-            if durable:
-                handle.flush()
-                os.fsync(handle.fileno())
-        move(staged)
-    finally:
-        staged.unlink(missing_ok=True)
-    if durable:
-        fsync_directory(directory)
+def _staged(directory: Path) -> Path:
+    """Return a place to write a file before it appears; workers write side by side."""
+    return directory / f".staged-{os.urandom(8).hex()}"
 
 
 def _run_ids(root: Path) -> list[str]:
@@ -389,23 +328,13 @@ def _is_abandoned(directory: Path) -> bool:
 
 
 def _try_lock(directory: Path) -> int | None:
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(directory / _RUN_LOCK, flags, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    return descriptor
+    descriptor = open_lock(directory / _RUN_LOCK)
+    if locks(descriptor):
+        return descriptor
+    os.close(descriptor)
+    return None
 
 
-@contextmanager
-def _root_locked(root: Path) -> Iterator[None]:
+def _root_locked(root: Path) -> AbstractContextManager[None]:
     """Serialise creating and purging, so that no half-created workspace looks abandoned."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(root / _ROOT_LOCK, flags, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+    return file_locked(root / _ROOT_LOCK)

@@ -9,9 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from privacy.errors import ConfigurationError, IntegrityError
-from storage.files.digests import open_regular
-from storage.files.folders import folder_locked
-from storage.files.workspace import fsync_directory
+from storage.files.private import folder_locked, open_regular, replace_durably
 
 SECRET_BYTES = 32
 """Length of a secret that keys a digest."""
@@ -85,35 +83,18 @@ def write_key_file(path: Path, content: bytes, *, mode: int) -> None:
     ConfigurationError
         ``KEY_EXISTS`` or ``KEY_UNWRITABLE``.
     """
-    staged = path.with_name(f".{path.name}.new")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    problem = None
     try:
         with folder_locked(path.parent):
-            staged.unlink(missing_ok=True)  # of a process that died here
             if os.path.lexists(path):
-                raise FileExistsError
-            try:
-                with os.fdopen(os.open(staged, flags, 0o600), "wb") as handle:
-                    handle.write(content)
-                    handle.flush()
-                    os.fchmod(handle.fileno(), mode)
-                    os.fsync(handle.fileno())
-                # Appears all at once and leaves no second name of a key behind, as a link would.
-                os.rename(staged, path)
-            finally:
-                staged.unlink(missing_ok=True)
+                raise key_exists(path)
+            # Appears all at once and leaves no second name of a key behind, as a link would.
+            replace_durably(path, content, mode=mode)
     except OSError as error:
-        problem = error
-    if isinstance(problem, FileExistsError):
-        raise key_exists(path)
-    if problem is not None:
         raise ConfigurationError(
             "KEY_UNWRITABLE",
-            f"expected to write the key {path}, found: {problem.strerror}; choose an existing "
+            f"expected to write the key {path}, found: {error.strerror}; choose an existing "
             "folder that you may write to",
-        )
-    fsync_directory(path.parent)
+        ) from None
 
 
 def read_secret(path: Path) -> bytes:

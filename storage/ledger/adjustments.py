@@ -12,9 +12,7 @@ from privacy.charges import check_text, checked_rho
 from privacy.errors import IntegrityError
 from privacy.ledger import EntryState, LedgerEntry, check_signers
 from storage.files.documents import Document, Record, Text
-from storage.files.folders import write_durably
-from storage.files.private import ensure_private_directory
-from storage.files.workspace import fsync_directory
+from storage.files.private import ensure_private_directory, fsync_directory, write_durably
 from storage.keys.keys import PublicKey, SigningKey
 from storage.releases.signatures import SignedDocument
 

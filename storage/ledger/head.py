@@ -6,18 +6,20 @@ puts the one back does not put back the other. Only the operator's user can read
 step of the ledger, those of burned and withheld runs as well.
 """
 
-import fcntl
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from privacy.errors import IntegrityError, LedgerError
 from privacy.ledger import GENESIS_HASH, LedgerEntry
-from storage.files.private import ensure_private_directory
-from storage.files.workspace import fsync_directory
+from storage.files.private import (
+    ensure_private_directory,
+    file_locked,
+    fsync_directory,
+    replace_durably,
+)
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 _MAX_BYTES = 1_000
@@ -78,9 +80,11 @@ class HeadFile:
             ) from None
         return sequence, row_hash
 
-    def read_former(self) -> tuple[int, str] | None:
-        """Return the head that an earlier version has left, as `read` does."""
-        return None if self._former is None else self._former.read()
+    def exported(self) -> tuple[tuple[int, str] | None, tuple[int, str] | None]:
+        """Return the head, and the one that an earlier version has left; errors as of `read`."""
+        # The former one first: what is moved meanwhile is then found in its new place.
+        former = None if self._former is None else self._former.read()
+        return self.read(), former
 
     def write(self, sequence: int, row_hash: str) -> None:
         """Replace the head by a later one; an earlier one is left alone.
@@ -96,10 +100,12 @@ class HeadFile:
         """
         try:
             ensure_private_directory(self._path.parent)
-            with self._locked():
+            # Of two heads the later one stays.
+            with file_locked(self._beside("lock")):
                 current = self.read()
                 if current is None or current[0] < sequence:
-                    self._replace(json.dumps({"sequence": sequence, "hash": row_hash}) + "\n")
+                    line = json.dumps({"sequence": sequence, "hash": row_hash}) + "\n"
+                    replace_durably(self._path, line.encode("ascii"))
                 if self._former is not None:
                     self._former.remove()
         except OSError as error:
@@ -114,29 +120,6 @@ class HeadFile:
 
     def _beside(self, what: str) -> Path:
         return self._path.with_name(f"{self._path.name}.{what}")
-
-    def _replace(self, line: str) -> None:
-        new = self._beside("new")
-        # What a process left that died here; the lock keeps others away.
-        new.unlink(missing_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        with os.fdopen(os.open(new, flags, 0o600), "w", encoding="ascii") as file:
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self._path)
-        fsync_directory(self._path.parent)
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Let one process write, so that of two heads the later one stays."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(self._beside("lock"), flags, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
 
 
 def check_head(rows: Sequence[LedgerEntry], head: tuple[int, str] | None) -> None:

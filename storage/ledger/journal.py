@@ -5,14 +5,13 @@ them is found by `storage.ledger.journal_rows.verify_rows`. A commit is on disk 
 returns (write-ahead log with ``synchronous=FULL``); keep the file on a local disk.
 """
 
-import fcntl
-import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from privacy.errors import LedgerError
+from storage.files.private import folder_locked, fsync_directory, open_private
 from storage.ledger.journal_rows import COLUMNS, JournalTransaction, T, schema_damaged
 
 BUSY_TIMEOUT_SECONDS = 30.0
@@ -72,14 +71,10 @@ class SqliteJournal:
                 "expected the directory of the ledger to exist; create it with mode 0700",
             )
         # SQLite does not wait when two processes switch a new file to the write-ahead log.
-        directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(directory, fcntl.LOCK_EX)
+        with folder_locked(self.path.parent):
             self._create_file()
             self._transact(_create, write=True)
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+            fsync_directory(self.path.parent)
 
     def __repr__(self) -> str:
         return f"SqliteJournal({self.path.name!r})"
@@ -123,7 +118,7 @@ class SqliteJournal:
 
     def _create_file(self) -> None:
         try:
-            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+            open_private(self.path, "x").close()
         except FileExistsError:
             if self.path.stat().st_mode & 0o077:
                 raise LedgerError(

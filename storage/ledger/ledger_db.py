@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from privacy.charges import Caps, Charge, Partition, check_text, checked_rho
 from privacy.errors import LedgerError
@@ -21,6 +21,7 @@ from privacy.ledger import (
     LedgerEntry,
     check_signers,
     check_transition,
+    entry_paid_for,
     latest_entries,
 )
 from privacy.spending import Books
@@ -28,11 +29,9 @@ from storage.ledger import journal_rows
 from storage.ledger.head import HeadFile, check_head
 from storage.ledger.journal import SqliteJournal
 from storage.ledger.journal_rows import Journal, JournalTransaction
+from storage.ledger.journal_writer import JournalWriter, read_rows, time_of
 
 _T = TypeVar("_T")
-
-_SAME = ("cohort", "dataset", "rho", "adjacency", "unit", "partition")
-"""What two requests with one key agree in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +43,7 @@ class Reservation:
     entry : LedgerEntry
         Latest row of the entry.
     created : bool
-        Whether it was charged now; if not, the same request was charged before and its
-        measurement is used again at no cost.
+        Whether it was charged now; if not, its measurement is used again at no cost.
     """
 
     entry: LedgerEntry
@@ -129,27 +127,27 @@ class LedgerDatabase:
         BudgetRefused
             If the amount does not fit under a cap; nothing is recorded.
         LedgerError
-            If the release has an entry already, the request drops an approval that earlier ones
-            of the cohort needed or has other neighbours, the request key belongs to another
-            charge, or the ledger cannot be used.
+            If the release has an entry, the request drops an approval that earlier ones of the
+            cohort needed or has other neighbours, the request key belongs to another charge, or
+            the ledger cannot be used.
         IntegrityError
             If the journal does not verify or was rolled back.
         """
 
-        def work(pen: _Pen) -> Reservation:
-            pen.books.check_policy(charge)
+        def work(journal: JournalWriter) -> Reservation:
+            journal.books.check_policy(charge)
             if not new_draw:
-                earlier = _paid(pen.rows, charge)
+                earlier = entry_paid_for(charge, journal.rows)
                 if earlier is not None:
                     return Reservation(entry=earlier, created=False)
-            if any(row.release_id == charge.release_id for row in pen.rows):
+            if any(row.release_id == charge.release_id for row in journal.rows):
                 raise LedgerError(
                     "RELEASE_CHARGED",
                     f"expected a release without an entry, found one for {charge.release_id!r}; "
                     "start a new release, which is a new charge",
                 )
-            pen.books.check_caps(charge, now=pen.now)
-            entry = pen.append(journal_rows.reservation(charge, new_entry_id()))
+            journal.books.check_caps(charge, now=journal.now)
+            entry = journal.append(journal_rows.reservation(charge, new_entry_id()))
             return Reservation(entry=entry, created=True)
 
         return self._write(work)
@@ -202,8 +200,8 @@ class LedgerDatabase:
         if note is not None:
             check_text("note", note)
 
-        def work(pen: _Pen) -> LedgerEntry:
-            entry = _known(pen.rows, entry_id)
+        def work(journal: JournalWriter) -> LedgerEntry:
+            entry = _known(journal.rows, entry_id)
             if entry.state is not expected_from:
                 raise LedgerError(
                     "STATE_CHANGED",
@@ -211,26 +209,19 @@ class LedgerDatabase:
                     f"{entry.state.value}; another process has moved it",
                 )
             check_signers(entry, to_state, signers)
-            return pen.append(
+            return journal.append(
                 journal_rows.following(entry, to_state, digest=digest, note=note, signers=signers)
             )
 
         return self._write(work)
 
     def adjust(
-        self,
-        *,
-        cohort: str,
-        rho: Decimal,
-        reason: str,
-        signers: Sequence[str],
-        entry_id: str | None = None,
+        self, *, cohort: str, rho: Decimal, reason: str, signers: Sequence[str], entry_id: str
     ) -> LedgerEntry:
         """Enter a charge by hand, for what was spent without this ledger.
 
-        It records what has happened and may pass a cap. It counts under the lifetime cap and in
-        every window of the cohort and under the cap of every dataset of the cohort. There is no
-        adjustment that gives back.
+        It records what has happened and may pass a cap. It counts under every cap of the cohort
+        and of its datasets. There is no adjustment that gives back.
 
         Parameters
         ----------
@@ -242,8 +233,8 @@ class LedgerDatabase:
             Why, one line; public.
         signers : sequence of str
             Key ids of two people; their signatures were verified by the caller.
-        entry_id : str, optional
-            Id from `new_entry_id` that they signed; a new one if None.
+        entry_id : str
+            Id from `new_entry_id` that they signed.
 
         Returns
         -------
@@ -265,21 +256,17 @@ class LedgerDatabase:
             check_text(name, text)
         check_signers(None, EntryState.ADJUSTED, signers)
         columns = journal_rows.adjustment(
-            cohort=cohort,
-            rho=rho,
-            reason=reason,
-            signers=signers,
-            entry_id=new_entry_id() if entry_id is None else entry_id,
+            cohort=cohort, rho=rho, reason=reason, signers=signers, entry_id=entry_id
         )
 
-        def work(pen: _Pen) -> LedgerEntry:
-            if columns["entry_id"] in latest_entries(pen.rows):
+        def work(journal: JournalWriter) -> LedgerEntry:
+            if entry_id in latest_entries(journal.rows):
                 raise LedgerError(
                     "ENTRY_EXISTS",
-                    f"expected a new entry, found {columns['entry_id']}; an adjustment that was "
-                    "signed once is entered once",
+                    f"expected a new entry, found {entry_id}; an adjustment that was signed once "
+                    "is entered once",
                 )
-            return pen.append(columns)
+            return journal.append(columns)
 
         return self._write(work)
 
@@ -306,7 +293,7 @@ class LedgerDatabase:
 
     def history(self) -> tuple[LedgerEntry, ...]:
         """Return every row, in order: the audit trail."""
-        return self._journal.transact(_read, write=False)
+        return self._journal.transact(read_rows, write=False)
 
     def balance(
         self,
@@ -331,13 +318,13 @@ class LedgerDatabase:
         """
 
         def work(transaction: JournalTransaction) -> Balance:
-            rows = _read(transaction)
+            rows = read_rows(transaction)
             return Books(rows).balance(
                 cohort,
                 dataset=dataset,
                 partition=partition,
                 caps=caps,
-                now=_now(transaction, rows),
+                now=time_of(transaction, rows),
             )
 
         return self._journal.transact(work, write=False)
@@ -365,11 +352,11 @@ class LedgerDatabase:
             Naming the sequence number of the first row that is wrong.
         """
         # Before the journal, which may have grown since.
-        exported, former = self._exported_heads()
+        exported, former = self._exported()
 
         def work(transaction: JournalTransaction) -> tuple[LedgerEntry, ...]:
             transaction.check_schema()
-            return _read(transaction)
+            return read_rows(transaction)
 
         rows = self._journal.transact(work, write=False)
         journal_rows.verify_rows(rows)
@@ -378,27 +365,17 @@ class LedgerDatabase:
         if self._head_file is not None and former is not None:
             self._head_file.write(rows[-1].sequence, rows[-1].hash)
 
-    def _exported_heads(self) -> tuple[tuple[int, str] | None, tuple[int, str] | None]:
-        """Return the head and, until it is moved, the one where an earlier version kept it."""
-        if self._head_file is None:
-            return None, None
-        # The former one first: what is moved meanwhile is then found in its new place.
-        former = self._head_file.read_former()
-        return self._head_file.read(), former
+    def _exported(self) -> tuple[tuple[int, str] | None, tuple[int, str] | None]:
+        return (None, None) if self._head_file is None else self._head_file.exported()
 
-    def _write(self, work: "Callable[[_Pen], _T]") -> _T:
+    def _write(self, work: Callable[[JournalWriter], _T]) -> _T:
         """Verify, append in one transaction, and export the head once it is committed."""
-        exported, former = self._exported_heads()
+        heads = self._exported()
 
         def verified(transaction: JournalTransaction) -> tuple[_T, LedgerEntry | None]:
-            transaction.check_schema()
-            rows = _read(transaction)
-            books = journal_rows.verify_rows(rows)
-            check_head(rows, exported)
-            check_head(rows, former)
-            pen = _Pen(transaction, rows, books)
-            result = work(pen)
-            return result, pen.rows[-1] if pen.rows else None
+            writer = JournalWriter(transaction, heads)
+            result = work(writer)
+            return result, writer.rows[-1] if writer.rows else None
 
         result, last = self._journal.transact(verified, write=True)
         if self._head_file is not None and last is not None:
@@ -406,59 +383,11 @@ class LedgerDatabase:
         return result
 
 
-class _Pen:
-    """Appends rows to a journal that was read and verified in the same transaction."""
-
-    def __init__(
-        self, transaction: JournalTransaction, rows: Sequence[LedgerEntry], books: Books
-    ) -> None:
-        self._transaction = transaction
-        self.rows = list(rows)
-        self.books = books
-        self.now = _now(transaction, rows)
-
-    def append(self, columns: dict[str, Any]) -> LedgerEntry:
-        last = self.rows[-1] if self.rows else None
-        row = journal_rows.next_row(last, columns, recorded_at=self.now)
-        self._transaction.insert(row)
-        self.rows.append(journal_rows.entry_of(row))
-        return self.rows[-1]
-
-
-def _read(transaction: JournalTransaction) -> tuple[LedgerEntry, ...]:
-    return tuple(map(journal_rows.entry_of, transaction.rows()))
-
-
-def _now(transaction: JournalTransaction, rows: Sequence[LedgerEntry]) -> str:
-    """Return the time, never before the last row: a clock that is set back shortens no window."""
-    now = transaction.clock()
-    return max(now, rows[-1].recorded_at) if rows else now
-
-
 def _known(rows: Sequence[LedgerEntry], entry_id: str) -> LedgerEntry:
     entry = latest_entries(rows).get(entry_id)
     if entry is None:
         raise LedgerError("ENTRY_UNKNOWN", f"expected an entry, found no {entry_id!r}")
     return entry
-
-
-def _paid(rows: Sequence[LedgerEntry], charge: Charge) -> LedgerEntry | None:
-    """Return the latest entry that paid for the same request and can be used again."""
-    entries = [
-        entry
-        for entry in latest_entries(rows).values()
-        if entry.request_key == charge.request_key
-        and entry.state not in (EntryState.VOID, EntryState.BURNED)
-    ]
-    if not entries:
-        return None
-    if any(getattr(entries[-1], name) != getattr(charge, name) for name in _SAME):
-        raise LedgerError(
-            "REQUEST_KEY_USED",
-            f"expected the charge of entry {entries[-1].entry_id}, which has the same request key, "
-            "found another one; a request key stands for one measurement",
-        )
-    return entries[-1]
 
 
 def new_entry_id() -> str:

@@ -1,11 +1,9 @@
 """What is in a release store: the manifests of its bundles."""
 
-import os
 from collections.abc import Iterator
 
 from privacy.errors import IntegrityError
-from storage.files.digests import open_regular
-from storage.releases.manifest import MANIFEST_FILE, MAX_MANIFEST_BYTES, Manifest, parse_manifest
+from storage.releases.manifest import MANIFEST_FILE, Manifest
 from storage.releases.store import ReleaseStore
 
 
@@ -22,8 +20,7 @@ def manifests_in(store: ReleaseStore) -> Iterator[Manifest]:
     """
     for path in sorted(store.root.glob(f"[!.]*/[!.]*/{MANIFEST_FILE}")):
         try:
-            with os.fdopen(open_regular(path), "rb") as handle:
-                manifest = parse_manifest(handle.read(MAX_MANIFEST_BYTES + 1))
+            manifest = Manifest.read(path)
         except IntegrityError:
             continue
         yield manifest

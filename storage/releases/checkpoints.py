@@ -17,11 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.errors import IntegrityError
-from storage.files.folders import write_durably
-from storage.releases.measurements import arrays_of_bytes, arrays_to_bytes
+from storage.files.private import (
+    ensure_private_directory,
+    fsync_directory,
+    replace_durably,
+    write_durably,
+)
 from storage.files.refs import check_file_name, check_name
-from storage.files.private import ensure_private_directory
-from storage.files.workspace import fsync_directory
+from storage.releases.measurements import arrays_of_bytes, arrays_to_bytes
 
 _BEGUN, _SEALED = "begun-", "sealed-"
 _STAGE = "stage-{:04d}.npz"
@@ -148,11 +151,7 @@ class Checkpoint:
         target = self._path(name)
         if target.exists():
             raise IntegrityError("ALREADY_WRITTEN", f"file {name} is already written")
-        unfinished = self._path(f"unfinished-{name}")
-        unfinished.unlink(missing_ok=True)
-        write_durably(unfinished, content)
-        unfinished.rename(target)
-        fsync_directory(self._folder)
+        replace_durably(target, content)
 
     def _path(self, name: str) -> Path:
         return self._folder / check_file_name(name)

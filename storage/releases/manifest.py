@@ -1,34 +1,28 @@
 """The manifest: what a release claims, in one canonical JSON file beside the data."""
 
-import json
-import math
 from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     JsonValue,
-    StringConstraints,
-    ValidationError,
     field_validator,
     model_validator,
 )
 
-from privacy.errors import ConfigurationError, IntegrityError
-from storage.files.documents import Document, Record, ReleaseId, Text, canonical_json
 from storage.files.digests import FileDigest, Sha256, digest_of
-from storage.keys.keys import KeyId
+from storage.files.documents import Document, Record, ReleaseId, Text
 from storage.files.refs import ReleaseRef, check_file_name
+from storage.keys.keys import KeyId
 
 MANIFEST_FILE = "manifest.json"
-MAX_MANIFEST_BYTES = 4_000_000
+
 
 _RESERVED = frozenset({MANIFEST_FILE, "signature.json", "approval.json"})
-"""Files of a bundle that the manifest cannot list: `storage.releases.signatures` writes the other two."""
+"""Files that a manifest cannot list: `storage.releases.signatures` writes the other two."""
+
 
 def _is_none(value: object) -> bool:
     return value is None
@@ -152,7 +146,7 @@ class Manifest(Document):
     """
 
     FILE: ClassVar[str] = MANIFEST_FILE
-    MAX_BYTES: ClassVar[int] = MAX_MANIFEST_BYTES
+    MAX_BYTES: ClassVar[int] = 4_000_000
     CODE: ClassVar[str] = "MANIFEST_INVALID"
 
     format_version: Literal[1, 2] = 2
@@ -223,28 +217,6 @@ class Manifest(Document):
         order they had been measured. The guarantee is not affected, the meaning of the rows is.
         """
         return self.format_version == 1
-
-
-def parse_manifest(content: bytes) -> Manifest:
-    """Read a manifest file strictly.
-
-    Parameters
-    ----------
-    content : bytes
-        Content of the manifest file.
-
-    Returns
-    -------
-    Manifest
-        Validated manifest.
-
-    Raises
-    ------
-    IntegrityError
-        If the content is not canonical JSON (which also excludes repeated keys), has an unknown
-        or missing field, or a field is out of range. Names the field.
-    """
-    return Manifest.from_bytes(content)
 
 
 def file_digests(files: Mapping[str, bytes | Path]) -> dict[str, FileDigest]:

@@ -7,7 +7,6 @@ is not signed and not meant for readers, not because it is secret.
 
 import hashlib
 import io
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -27,12 +26,13 @@ from pydantic import (
 )
 
 from privacy.errors import IntegrityError
-from storage.files.folders import write_durably, write_folder
-from storage.keys.keys import KeyId
 from storage.files.documents import canonical_json
+from storage.files.folders import write_folder
+from storage.files.private import replace_durably
 from storage.files.refs import ReleaseRef
+from storage.files.workspace import read_npz, write_npz
+from storage.keys.keys import KeyId
 from storage.schema.vocabulary import Vocabulary
-from storage.files.workspace import fsync_directory
 
 RECORD_FILE = "measurement.json"
 RELEASED_FILE = "released.npz"
@@ -299,12 +299,8 @@ class MeasurementStore:
         """
         before = self._declared(release_id, declared.measurement_sha256)
         if before is None:
-            folder = self._root / release_id
-            staged = folder / f".{DECLARED_FILE}.new"
-            staged.unlink(missing_ok=True)  # what a process left that died here
-            write_durably(staged, canonical_json(declared.model_dump(mode="json")))
-            staged.replace(folder / DECLARED_FILE)
-            fsync_directory(folder)
+            path = self._root / release_id / DECLARED_FILE
+            replace_durably(path, canonical_json(declared.model_dump(mode="json")))
         elif before.vocabulary != declared.vocabulary:
             raise IntegrityError(
                 "ORDER_DECLARED",
@@ -328,22 +324,13 @@ class MeasurementStore:
 def arrays_to_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:
     """Write named arrays as an npz file: no pickles, and the same arrays give the same bytes."""
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        for name, array in arrays.items():
-            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
+    write_npz(buffer, arrays)
     return buffer.getvalue()
 
 
 def arrays_of_bytes(content: bytes) -> dict[str, NDArray[Any]]:
     """Read what `arrays_to_bytes` wrote; content with pickles is refused."""
-    arrays = {}
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        for name in archive.namelist():
-            with archive.open(name) as member:
-                array = np.lib.format.read_array(member, allow_pickle=False)
-            arrays[name.removesuffix(".npy")] = array
-    return arrays
+    return read_npz(io.BytesIO(content))
 
 
 def _damaged(release_id: str, what: str) -> IntegrityError:

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from privacy.errors import IntegrityError
-from storage.files.folders import staged, write_durably, write_folder
-from storage.releases.manifest import MANIFEST_FILE, Manifest, parse_manifest
-from storage.releases.signatures import APPROVAL_FILE, Approval, parse_approval
+from storage.files.folders import staged, write_folder
+from storage.files.private import write_durably
+from storage.releases.manifest import MANIFEST_FILE, Manifest
+from storage.releases.signatures import APPROVAL_FILE, Approval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,10 +80,10 @@ class PendingBundles:
         if not folder.is_dir():
             return None
         try:
-            manifest = parse_manifest((folder / MANIFEST_FILE).read_bytes())
+            manifest = Manifest.from_bytes((folder / MANIFEST_FILE).read_bytes())
             files = {name: (folder / name).read_bytes() for name in manifest.files}
             approval = folder / APPROVAL_FILE
-            signed = parse_approval(approval.read_bytes()) if approval.exists() else None
+            signed = Approval.from_bytes(approval.read_bytes()) if approval.exists() else None
         except OSError:
             raise _damaged(release_id) from None
         for name, content in files.items():

@@ -13,13 +13,13 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from privacy.errors import IntegrityError
-from storage.files.digests import Sha256, open_regular
-from storage.keys.keys import KeyId, PublicKey, SigningKey
+from storage.files.digests import Sha256
 from storage.files.documents import Record, ReleaseId, Text
+from storage.files.private import replace_durably
 from storage.files.refs import check_name
-from storage.releases.store import ReleaseStore, VerifiedBundle
+from storage.keys.keys import KeyId, PublicKey, SigningKey
 from storage.releases.signatures import Reason, SignedDocument
-from storage.files.workspace import fsync_directory
+from storage.releases.store import ReleaseStore, VerifiedBundle
 
 REVOKED_FILE = "revoked.json"
 
@@ -135,9 +135,7 @@ def read_revocations(path: Path, *, trusted: Sequence[PublicKey]) -> RevocationL
         If the file is missing, no regular file, malformed (``REVOKED_INVALID``), or not signed by
         one of the keys (``SIGNER_UNKNOWN``, ``SIGNATURE_WRONG``).
     """
-    with os.fdopen(open_regular(path), "rb") as handle:
-        content = handle.read(RevocationList.MAX_BYTES + 1)
-    listed = RevocationList.from_bytes(content)
+    listed = RevocationList.read(path)
     listed.verify(trusted)
     return listed
 
@@ -187,7 +185,7 @@ def list_revocations(
             content = RevocationList.signed(signer, revocations=(*known, *added)).to_bytes()
             # What could not be read again is not written.
             RevocationList.from_bytes(content)
-            _replace(path, content)
+            replace_durably(path, content, mode=0o644)
     return added
 
 
@@ -195,17 +193,3 @@ def list_beside(bundle: Path) -> Path | None:
     """Return the list in the store that a bundle lies in, two folders above it, or None."""
     path = bundle.resolve().parent.parent / REVOKED_FILE
     return path if os.path.lexists(path) else None
-
-
-def _replace(path: Path, content: bytes) -> None:
-    staged = path.with_name(f".{path.name}.new")
-    # What a process left that died here; the lock of the store keeps others away.
-    staged.unlink(missing_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(staged, flags, 0o600), "wb") as handle:
-        handle.write(content)
-        handle.flush()
-        os.fchmod(handle.fileno(), 0o644)
-        os.fsync(handle.fileno())
-    staged.replace(path)
-    fsync_directory(path.parent)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, StringConstraints, field_validator
 
 from privacy.errors import ConfigurationError, IntegrityError
-from storage.files.digests import FileDigest, Sha256, digest_of
+from storage.files.digests import FileDigest, Sha256
 from storage.files.documents import Document, Record, ReleaseId, Text, canonical_json
 from storage.keys.keys import KeyId, PublicKey, SigningKey
 from storage.releases.manifest import Manifest
@@ -254,35 +254,6 @@ class Approval(SignedDocument):
     statement: ApprovalStatement
 
 
-def sign_manifest(content: bytes, signer: SigningKey) -> Signature:
-    """Sign a manifest.
-
-    Parameters
-    ----------
-    content : bytes
-        Content of the manifest file.
-    signer : SigningKey
-        Key of the pipeline.
-
-    Returns
-    -------
-    Signature
-        To be stored as `SIGNATURE_FILE` beside the manifest.
-    """
-    return Signature.signed(signer, manifest=digest_of(content))
-
-
-def parse_signature(content: bytes) -> Signature:
-    """Read a signature file strictly; it is not verified yet.
-
-    Raises
-    ------
-    IntegrityError
-        If the content is not canonical JSON or a field is unknown, missing or out of range.
-    """
-    return Signature.from_bytes(content)
-
-
 def sign_approval(statement: ApprovalStatement, officer: SigningKey) -> Approval:
     """Sign a decision.
 
@@ -310,17 +281,6 @@ def sign_approval(statement: ApprovalStatement, officer: SigningKey) -> Approval
             "for both; let an officer decide",
         )
     return Approval.signed(officer, statement=statement)
-
-
-def parse_approval(content: bytes) -> Approval:
-    """Read an approval file strictly; it is not verified yet.
-
-    Raises
-    ------
-    IntegrityError
-        If the content is not canonical JSON or a field is unknown, missing or out of range.
-    """
-    return Approval.from_bytes(content)
 
 
 def require_approval(

@@ -1,6 +1,5 @@
 """The release store: bundles that are written once, appear whole and can be verified alone."""
 
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,22 +8,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from privacy.errors import ConfigurationError, IntegrityError
-from storage.releases.claims import require_publishable, verify_claims
-from storage.files.digests import changed_byte, digest_of, open_regular
-from storage.keys.keys import PublicKey, SigningKey
-from storage.releases.manifest import MANIFEST_FILE, MAX_MANIFEST_BYTES, Manifest, parse_manifest
+from storage.files.digests import changed_byte, digest_of
+from storage.files.private import (
+    file_locked,
+    fsync_directory,
+    make_durable,
+    open_private,
+    open_regular,
+    read_bounded,
+)
 from storage.files.refs import ReleaseRef
+from storage.keys.keys import PublicKey, SigningKey
+from storage.releases.claims import require_publishable, verify_claims
+from storage.releases.manifest import MANIFEST_FILE, Manifest
 from storage.releases.signatures import (
     APPROVAL_FILE,
     SIGNATURE_FILE,
     Approval,
     Signature,
-    parse_approval,
-    parse_signature,
     require_approval,
-    sign_manifest,
 )
-from storage.files.workspace import fsync_directory
 
 _STAGING_PREFIX = ".staging-"
 _LOCK_FILE = ".lock"
@@ -226,7 +229,7 @@ class ReleaseStore:
         content = manifest.to_bytes()
         documents = {
             MANIFEST_FILE: content,
-            SIGNATURE_FILE: sign_manifest(content, signer).to_bytes(),
+            SIGNATURE_FILE: Signature.signed(signer, manifest=digest_of(content)).to_bytes(),
         }
         if approval is not None:
             documents[APPROVAL_FILE] = approval.to_bytes()
@@ -283,13 +286,8 @@ class ReleaseStore:
     def locked(self) -> Iterator[None]:
         """Let one process publish, clean or revoke, so that none meets another halfway."""
         self.make_root()
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(self._root / _LOCK_FILE, flags, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with file_locked(self._root / _LOCK_FILE):
             yield
-        finally:
-            os.close(descriptor)
 
 
 def verify_bundle(
@@ -331,12 +329,12 @@ def verify_bundle(
         )
     if path.is_symlink() or not path.is_dir():
         raise IntegrityError("BUNDLE_MISSING", f"expected a folder with a release at {path}")
-    signature = parse_signature(_read(path / SIGNATURE_FILE, Signature.MAX_BYTES))
+    signature = Signature.read(path / SIGNATURE_FILE)
     signer = signature.verify(trusted)
-    content = _read(path / MANIFEST_FILE, MAX_MANIFEST_BYTES)
+    content = read_bounded(path / MANIFEST_FILE, Manifest.MAX_BYTES)
     if digest_of(content) != signature.manifest:
         raise _changed(MANIFEST_FILE, changed_byte(signature.manifest, content))
-    manifest = parse_manifest(content)
+    manifest = Manifest.from_bytes(content)
     documents = {MANIFEST_FILE, SIGNATURE_FILE} | (
         {APPROVAL_FILE} if manifest.needs_approval else set()
     )
@@ -383,11 +381,6 @@ def _changed(name: str, words: str) -> IntegrityError:
     )
 
 
-def _read(path: Path, max_bytes: int) -> bytes:
-    with os.fdopen(open_regular(path), "rb") as handle:
-        return handle.read(max_bytes + 1)
-
-
 def _read_approval(path: Path) -> Approval:
     if not os.path.lexists(path / APPROVAL_FILE):
         raise IntegrityError(
@@ -395,17 +388,14 @@ def _read_approval(path: Path) -> Approval:
             f"expected the approval of an officer in file {APPROVAL_FILE}, found none; do not use "
             "the release",
         )
-    return parse_approval(_read(path / APPROVAL_FILE, Approval.MAX_BYTES))
+    return Approval.read(path / APPROVAL_FILE)
 
 
 def _write_file(folder: Path, name: str, content: bytes | Path) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(folder / name, flags, 0o600), "wb") as target:
+    with open_private(folder / name, "x") as target:
         if isinstance(content, bytes):
             target.write(content)
         else:
             with os.fdopen(open_regular(content), "rb") as source:
                 shutil.copyfileobj(source, target, _COPY_BYTES)
-        target.flush()
-        os.fchmod(target.fileno(), 0o644)
-        os.fsync(target.fileno())
+        make_durable(target, mode=0o644)

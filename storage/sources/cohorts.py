@@ -1,15 +1,14 @@
 """Reading a cohort: in chunks, the wanted columns only, and refused if it changes meanwhile."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
-import pyarrow as pa
 
 from privacy.errors import ConfigurationError, InputError
 from storage.settings import Settings
-from storage.sources.cells import arrow_frame, sql_text, type_refused
+from storage.sources.cells import arrow_frame, type_refused
 from storage.sources.datasets import find
 from storage.sources.declared import (
     CsvSource,
@@ -20,19 +19,12 @@ from storage.sources.declared import (
     SqlSource,
 )
 from storage.sources.fingerprints import FileState, Fingerprint, Mapper, fingerprint_of, states_of
-from storage.sources.formats import (
-    csv_batches,
-    csv_header,
-    executed,
-    rechunk,
-    refused_types_of,
-    sklearn_frame,
-)
+from storage.sources.formats import CsvTable, QueryTable, SklearnTable, rechunk
 from storage.sources.idx_files import IdxTable
 from storage.sources.image_datasets import find_images
 from storage.sources.parquet_files import ParquetFolder, files_of
 from storage.sources.reading import Quiet, check_names, chosen, unreadable
-from storage.sources.stretches import Part, Stretch
+from storage.sources.stretches import Part, Stretch, Table
 
 __all__ = [
     "CohortReader",
@@ -153,8 +145,7 @@ class CohortReader:
         """
         if chunk_rows < 1:
             raise _wrong_request()
-        names, needed = self._needed(columns)
-        return self._stream(names, list(columns), needed, chunk_rows)
+        return self._stream(list(columns), self._needed(columns), chunk_rows)
 
     def stretches(
         self, columns: Sequence[str], n_stretches: int, *, map: Mapper | None = None
@@ -191,7 +182,7 @@ class CohortReader:
             return None
         if n_stretches < 1:
             raise _wrong_request()
-        _, needed = self._needed(columns)
+        needed = self._needed(columns)
         self._begin(map)
         found: Sequence[tuple[Part, ...]] = ()
         with Quiet() as reading:
@@ -321,8 +312,8 @@ class CohortReader:
         if files is None or not self._first.is_of(files):
             raise _changed()
 
-    def _needed(self, columns: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
-        """Return the names of the source, and the columns to read with those selected on."""
+    def _needed(self, columns: Sequence[str]) -> list[str]:
+        """Return the columns to read, with those selected on."""
         if len(set(columns)) != len(columns):
             raise _wrong_request()
         names, refused_types = self._described()
@@ -336,67 +327,41 @@ class CohortReader:
                 )
             if column in refused_types:
                 raise type_refused(column, refused_types[column])
-        return names, needed
+        return needed
 
-    def _described(self) -> tuple[tuple[str, ...], dict[str, str]]:
+    def _described(self) -> tuple[tuple[str, ...], Mapping[str, str]]:
         """Return the names of the columns, and by column the types that are not read."""
         names: tuple[str, ...] = ()
-        refused_types: dict[str, str] = {}
+        refused_types: Mapping[str, str] = {}
         with Quiet() as reading:
-            names, refused_types = self._names_and_types()
+            table = self._table()
+            names, refused_types = table.names, table.refused_types
         if reading.failed:
             raise unreadable(self._source.kind)
         check_names(names)
         return names, refused_types
 
-    def _names_and_types(self) -> tuple[tuple[str, ...], dict[str, str]]:
-        source = self._source
-        if isinstance(source, CsvSource):
-            return csv_header(self._require_file(), source), {}
-        if isinstance(source, ParquetSource | IdxSource):
-            table = self._divisible()
-            return table.names, table.refused_types
-        if isinstance(source, SqlSource):
-            with executed(source) as rows:
-                return tuple(rows.keys()), refused_types_of(rows)
-        return tuple(str(name) for name in sklearn_frame().columns), {}
-
     def _stream(
-        self, names: tuple[str, ...], columns: list[str], needed: list[str], chunk_rows: int
+        self, columns: list[str], needed: list[str], chunk_rows: int
     ) -> Iterator[pd.DataFrame]:
         self._begin()
         with Quiet() as reading:
             n_read = 0
-            for frame in self._frames(names, needed, chunk_rows):
+            for table in rechunk(self._table().batches(needed, chunk_rows), chunk_rows):
+                frame = arrow_frame(table)
                 yield from chosen(frame, n_read, columns, self._source.select)
                 n_read += len(frame)
         self.check_unchanged()
         if reading.failed:
             raise unreadable(self._source.kind)
 
-    def _frames(
-        self, names: tuple[str, ...], needed: list[str], chunk_rows: int
-    ) -> Iterator[pd.DataFrame]:
+    def _table(self) -> Table:
         source = self._source
-        if isinstance(source, SqlSource):
-            with executed(source) as rows:
-                # Not pandas.read_sql: it turns integers into floating-point numbers in those
-                # chunks that have a missing cell, so one key would get two spellings.
-                for part in rows.partitions(chunk_rows):
-                    cells = dict(zip(names, zip(*part, strict=True), strict=True))
-                    yield pa.table([sql_text(n, cells[n]) for n in needed], needed).to_pandas()
-            return
-        if isinstance(source, SklearnSource):
-            frame = sklearn_frame()
-            for start in range(0, len(frame), chunk_rows):
-                yield frame.iloc[start : start + chunk_rows]
-            return
+        if isinstance(source, ParquetSource | IdxSource):
+            return self._divisible()
         if isinstance(source, CsvSource):
-            batches = csv_batches(self._require_file(), source, names, needed)
-        else:
-            batches = self._divisible().batches(needed, chunk_rows)
-        for table in rechunk(batches, chunk_rows):
-            yield arrow_frame(table)
+            return CsvTable(self._require_file(), source)
+        return QueryTable(source) if isinstance(source, SqlSource) else SklearnTable()
 
     def _divisible(self) -> ParquetFolder | IdxTable:
         if self._images is not None:

@@ -10,7 +10,8 @@ import urllib.parse
 import urllib.request
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
@@ -23,28 +24,6 @@ from storage.sources.diabetes_items import items_parquet, items_sha256
 MAX_DOWNLOAD_BYTES = 200_000_000
 DOWNLOAD_TIMEOUT_SECONDS = 60.0
 _SHARED_DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Download:
-    """How to get a dataset from its publisher.
-
-    Attributes
-    ----------
-    urls : tuple of str
-        Addresses of a zip archive, tried in order.
-    members : mapping of str to str
-        SHA-256 of each needed archive member by its file name.
-    file_name : str
-        Name of the file that `build` makes.
-    build : callable
-        From the verified members to the bytes of that file.
-    """
-
-    urls: tuple[str, ...]
-    members: Mapping[str, str]
-    file_name: str
-    build: Callable[[Mapping[str, bytes]], bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,15 +40,26 @@ class PublicDataset:
         SHA-256 of the file at that path.
     publisher : str
         Who publishes it, and under which number or title.
-    download : Download or None
-        None if the publisher has no file in this form.
+    url : str or None
+        Address of the publisher's zip archive; None if there is none of which the file can be made.
+    members : mapping of str to str
+        SHA-256 of each needed archive member by its file name.
+    build : callable
+        From the verified members to the bytes of the file, not compressed.
     """
 
     name: str
     relative_path: str
     sha256: str
     publisher: str
-    download: Download | None
+    url: str | None = None
+    members: Mapping[str, str] = field(default_factory=dict)
+    build: Callable[[Mapping[str, bytes]], bytes] | None = None
+
+    @property
+    def file_name(self) -> str:
+        """Name of the file that `build` makes."""
+        return Path(self.relative_path).name.removesuffix(".gz")
 
 
 _ADULT_COLUMNS = (
@@ -110,101 +100,55 @@ DATASETS: Mapping[str, PublicDataset] = {
             relative_path="adult.csv.gz",
             sha256="9653a39fc84ab1a35bd443daad61a6c7294ef9eac5b7b14601e36937915e3836",
             publisher="UCI Machine Learning Repository, dataset 2 (Becker and Kohavi, 1996)",
-            download=Download(
-                urls=("https://archive.ics.uci.edu/static/public/2/adult.zip",),
-                members={
-                    "adult.data": (
-                        "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d"
-                    ),
-                    "adult.test": (
-                        "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05"
-                    ),
-                },
-                file_name="adult.csv",
-                build=_build_adult,
-            ),
+            url="https://archive.ics.uci.edu/static/public/2/adult.zip",
+            members={
+                "adult.data": "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
+                "adult.test": "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
+            },
+            build=_build_adult,
         ),
         PublicDataset(
             name="diabetes130",
             relative_path="diabetes130/diabetic_data.parquet",
             sha256="0135da936664f4ce71c6924aadc37d80d4366fa74570659e5787b668d988ccf3",
             publisher="UCI Machine Learning Repository, dataset 296 (Strack et al., 2014)",
-            download=Download(
-                urls=(
-                    "https://archive.ics.uci.edu/static/public/296/"
-                    "diabetes+130-us+hospitals+for+years+1999-2008.zip",
+            url="https://archive.ics.uci.edu/static/public/296/"
+            "diabetes+130-us+hospitals+for+years+1999-2008.zip",
+            members={
+                "diabetic_data.csv": (
+                    "0689e7ec031237dc63031b938805c48377748761a3b26acab621567afa24df97"
                 ),
-                members={
-                    "diabetic_data.csv": (
-                        "0689e7ec031237dc63031b938805c48377748761a3b26acab621567afa24df97"
-                    ),
-                },
-                file_name="diabetic_data.parquet",
-                build=_build_diabetes130,
-            ),
+            },
+            build=_build_diabetes130,
         ),
         PublicDataset(
             name="physionet2012",
             relative_path="physionet2012/icu_stays_wide.parquet",
             sha256="6ccbed33b634f8193f842163636838cd7ec43569d8e993cf314f7f2cc95b6553",
             publisher="PhysioNet/CinC Challenge 2012, one row per stay (Silva et al., 2012)",
-            download=None,
         ),
     )
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DerivedDataset:
-    """A table that is made of a public dataset by public rules.
+ITEMS = "diabetes130_items"
+"""Name of the table of items that is made of the dataset diabetes130, by public rules."""
 
-    Attributes
-    ----------
-    name : str
-        Name used in a site file.
-    origin : str
-        One of `DATASETS`.
-    file_name : str
-        Name of the file that `build` makes.
-    build : callable
-        From the bytes of the origin to those of the file.
-    digest : callable
-        From the bytes of the file to a digest of the table in it.
-    sha256 : str
-        What `digest` returns.
-    """
-
-    name: str
-    origin: str
-    file_name: str
-    build: Callable[[bytes], bytes]
-    digest: Callable[[bytes], str]
-    sha256: str
-
-
-DERIVED: Mapping[str, DerivedDataset] = {
-    "diabetes130_items": DerivedDataset(
-        name="diabetes130_items",
-        origin="diabetes130",
-        file_name="diabetic_items.parquet",
-        build=items_parquet,
-        digest=items_sha256,
-        sha256="0127a967279020e85f41a546c9981997f9a7619d15cd05008705c96c969a1aa2",
-    )
-}
+_ITEMS_FILE = "diabetic_items.parquet"
+_ITEMS_SHA256 = "0127a967279020e85f41a546c9981997f9a7619d15cd05008705c96c969a1aa2"
 
 
 def find(name: str, *, settings: Settings | None = None) -> Path:
     """Return the file of a public dataset.
 
     The places are tried in this order: the folder of ``CLUSTMIX_DATA_DIR``; the folder
-    ``shared/data`` beside the repository; an earlier download; the publisher. A derived dataset is
-    made of its origin and kept among the downloads.
+    ``shared/data`` beside the repository; an earlier download; the publisher. `ITEMS` is made of
+    its origin and kept among the downloads.
 
     Parameters
     ----------
     name : str
-        One of `DATASETS` or of `DERIVED`.
+        One of `table_names`.
     settings : Settings or None
         None reads the environment.
 
@@ -219,8 +163,9 @@ def find(name: str, *, settings: Settings | None = None) -> Path:
     InputError
         If the name is unknown, a file differs from the publisher's, or the dataset cannot be had.
     """
-    if name in DERIVED:
-        return _derive(DERIVED[name], load_settings() if settings is None else settings)
+    settings = load_settings() if settings is None else settings
+    if name == ITEMS:
+        return _find_items(settings)
     dataset = DATASETS.get(name)
     if dataset is None:
         raise InputError(
@@ -228,29 +173,27 @@ def find(name: str, *, settings: Settings | None = None) -> Path:
             f"expected one of {', '.join(table_names())}; found {name[:80]!r}; "
             "give a path for a dataset of your own",
         )
-    settings = load_settings() if settings is None else settings
     for folder in data_folders(settings):
         path = folder / dataset.relative_path
         if path.is_file():
             _check_file(path, dataset)
             return path
-    if dataset.download is not None:
-        target = settings.downloads / dataset.name / dataset.download.file_name
-        if target.is_file():
-            return target
-        if not settings.offline:
-            return fetch(dataset, target)
+    target = settings.downloads / dataset.name / dataset.file_name
+    if target.is_file():
+        return target
+    if dataset.url is not None and dataset.build is not None and not settings.offline:
+        return keep(dataset.build(_fetch(dataset, dataset.url)), target)
     raise InputError(
         "DATA_UNAVAILABLE",
         f"dataset {name} is not on this machine; put {dataset.relative_path} of "
         f"'{dataset.publisher}' into a folder and set CLUSTMIX_DATA_DIR to that folder"
-        + (", or unset CLUSTMIX_OFFLINE" if dataset.download is not None else ""),
+        + ("" if dataset.url is None else ", or unset CLUSTMIX_OFFLINE"),
     )
 
 
 def table_names() -> list[str]:
     """Return the names that `find` knows, sorted."""
-    return sorted([*DATASETS, *DERIVED])
+    return sorted([*DATASETS, ITEMS])
 
 
 def data_folders(settings: Settings) -> list[Path]:
@@ -258,65 +201,34 @@ def data_folders(settings: Settings) -> list[Path]:
     return [_SHARED_DATA] if settings.data_dir is None else [settings.data_dir, _SHARED_DATA]
 
 
-def fetch(dataset: PublicDataset, target: Path) -> Path:
-    """Download a dataset, compare every member with its SHA-256 and build the file.
-
-    Parameters
-    ----------
-    dataset : PublicDataset
-        Dataset with a `Download`.
-    target : Path
-        File to create; it appears complete or not at all.
-
-    Returns
-    -------
-    Path
-        `target`.
-
-    Raises
-    ------
-    InputError
-        If no address answers with an archive that holds the expected members.
-    """
-    download = dataset.download
-    if download is None:
-        raise InputError("DATA_UNAVAILABLE", f"dataset {dataset.name} has no download")
-    members = None
-    for url in download.urls:
-        archive = get(url)
-        members = None if archive is None else _verified_members(archive, download.members)
-        if members is not None:
-            break
+def _fetch(dataset: PublicDataset, url: str) -> dict[str, bytes]:
+    """Download the archive of a dataset and return its members, compared with their SHA-256."""
+    archive = get(url)
+    members = None if archive is None else _verified_members(archive, dataset.members)
     if members is None:
         raise InputError(
             "DATA_UNAVAILABLE",
-            f"dataset {dataset.name} could not be downloaded from {', '.join(download.urls)} with "
-            f"the expected SHA-256; get it by hand, put {dataset.relative_path} into a folder and "
-            "set CLUSTMIX_DATA_DIR to that folder",
+            f"dataset {dataset.name} could not be downloaded from {url} with the expected SHA-256; "
+            f"get it by hand, put {dataset.relative_path} into a folder and set CLUSTMIX_DATA_DIR "
+            "to that folder",
         )
-    return keep(download.build(members), target)
+    return members
 
 
-def _derive(derived: DerivedDataset, settings: Settings) -> Path:
-    """Return the file of a derived dataset; make it if it is absent, or not what it should be."""
-    target = settings.downloads / derived.name / derived.file_name
-    if target.is_file() and _digest_of_table(derived, target.read_bytes()) == derived.sha256:
-        return target
-    content = derived.build(find(derived.origin, settings=settings).read_bytes())
-    if derived.digest(content) != derived.sha256:
+def _find_items(settings: Settings) -> Path:
+    """Return the file of the table of items; make it if it is absent, or not what it should be."""
+    target = settings.downloads / ITEMS / _ITEMS_FILE
+    with suppress(OSError, ValueError, TypeError):  # pyarrow's errors are among these
+        if items_sha256(target.read_bytes()) == _ITEMS_SHA256:
+            return target
+    content = items_parquet(find("diabetes130", settings=settings).read_bytes())
+    if items_sha256(content) != _ITEMS_SHA256:
         raise InputError(
             "DATA_CHANGED",
-            f"dataset {derived.name} made of {derived.origin} is not the expected table; use the "
-            "library versions of the lock file",
+            f"dataset {ITEMS} made of diabetes130 is not the expected table; use the library "
+            "versions of the lock file",
         )
     return keep(content, target)
-
-
-def _digest_of_table(derived: DerivedDataset, content: bytes) -> str | None:
-    try:
-        return derived.digest(content)
-    except (OSError, ValueError, TypeError):  # pyarrow's errors are among these
-        return None
 
 
 def keep(content: bytes, target: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Text files and the database: from a place to column names and batches of rows.
+"""Text files, the database and a library: from a place to column names and batches of rows.
 
 Nothing here guards its exceptions, which may quote the data: `storage.sources.cohorts` does.
 """
@@ -8,9 +8,11 @@ import gzip
 import io
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 
 import pandas as pd
 import pyarrow as pa
@@ -18,7 +20,7 @@ import pyarrow.csv as pa_csv
 import sqlalchemy as sa
 
 from privacy.errors import ConfigurationError, InputError
-from storage.sources.cells import sql_is_read
+from storage.sources.cells import sql_is_read, sql_text
 from storage.sources.declared import CsvSource, SqlSource
 
 _MAX_HEADER_CHARACTERS = 1_000_000
@@ -66,8 +68,8 @@ def rechunk(batches: Iterable[pa.RecordBatch], chunk_rows: int) -> Iterator[pa.T
         yield pa.Table.from_batches(held)
 
 
-def csv_header(path: Path, source: CsvSource) -> tuple[str, ...]:
-    """Read the first line of a text file.
+class CsvTable:
+    """A text file as columns of text.
 
     Parameters
     ----------
@@ -76,32 +78,62 @@ def csv_header(path: Path, source: CsvSource) -> tuple[str, ...]:
     source : CsvSource
         Delimiter and encoding.
 
-    Returns
-    -------
-    tuple of str
-        The names, not checked for being unique.
+    Attributes
+    ----------
+    names : tuple of str
+        The names of the first line, not checked for being unique.
 
     Raises
     ------
     InputError
         If the line is empty or much too long, or is one column although it has other delimiters.
     """
-    line = _first_line(path, source)
-    if len(line) >= _MAX_HEADER_CHARACTERS or not line.strip():
-        raise InputError(
-            "CSV_HEADER",
-            "the first line must hold the column names; it is empty or longer than a million "
-            "characters",
+
+    refused_types: Mapping[str, str] = MappingProxyType({})
+
+    def __init__(self, path: Path, source: CsvSource) -> None:
+        self._path, self._source = path, source
+        line = _first_line(path, source)
+        if len(line) >= _MAX_HEADER_CHARACTERS or not line.strip():
+            raise InputError(
+                "CSV_HEADER",
+                "the first line must hold the column names; it is empty or longer than a million "
+                "characters",
+            )
+        self.names = tuple(next(csv.reader([line], delimiter=source.delimiter, strict=True)))
+        first = self.names[0]
+        others = [mark for mark in _COMMON_DELIMITERS if mark != source.delimiter and mark in first]
+        if len(self.names) == 1 and others:
+            raise InputError(
+                "CSV_DELIMITER",
+                f"the header is one column with delimiter {source.delimiter!r} and contains "
+                f"{others[0]!r}; set 'delimiter' in the site file to the one the file uses",
+            )
+        # The parser refuses a header line without an end.
+        self._has_rows = line.endswith("\n")
+
+    def batches(self, needed: Sequence[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
+        """Read the wanted columns as text, in batches of about `_CSV_BLOCK_BYTES` bytes."""
+        if not self._has_rows:
+            return
+        # Not pandas.read_csv: it fills the cells of a row that is too short and, when only some
+        # columns are wanted, accepts a row that is too long, whose cells stand in wrong columns.
+        reader = pa_csv.open_csv(
+            self._path,
+            read_options=pa_csv.ReadOptions(
+                encoding=self._source.encoding, block_size=_CSV_BLOCK_BYTES
+            ),
+            parse_options=pa_csv.ParseOptions(
+                delimiter=self._source.delimiter, newlines_in_values=True
+            ),
+            convert_options=pa_csv.ConvertOptions(
+                column_types=dict.fromkeys(self.names, pa.string()),
+                include_columns=list(needed),
+                strings_can_be_null=False,
+            ),
         )
-    names = tuple(next(csv.reader([line], delimiter=source.delimiter, strict=True)))
-    others = [mark for mark in _COMMON_DELIMITERS if mark != source.delimiter and mark in names[0]]
-    if len(names) == 1 and others:
-        raise InputError(
-            "CSV_DELIMITER",
-            f"the header is one column with delimiter {source.delimiter!r} and contains "
-            f"{others[0]!r}; set 'delimiter' in the site file to the one the file uses",
-        )
-    return names
+        with reader:
+            yield from reader
 
 
 def _first_line(path: Path, source: CsvSource) -> str:
@@ -115,46 +147,45 @@ def _first_line(path: Path, source: CsvSource) -> str:
     return line
 
 
-def csv_batches(
-    path: Path, source: CsvSource, names: tuple[str, ...], needed: list[str]
-) -> Iterator[pa.RecordBatch]:
-    """Read the wanted columns of a text file as text.
+class QueryTable:
+    """The result of the fixed query of a source, whose cells are all text.
 
     Parameters
     ----------
-    path : Path
-        File, plain or ``.gz``.
-    source : CsvSource
-        Delimiter and encoding.
-    names : tuple of str
-        All names of the header.
-    needed : list of str
-        Names of the wanted columns.
-
-    Yields
-    ------
-    pyarrow.RecordBatch
-        Batches of about `_CSV_BLOCK_BYTES` bytes.
+    source : SqlSource
+        Address, query and parameters. What runs it raises the errors of `executed`.
     """
-    if not _first_line(path, source).endswith("\n"):
-        return  # the parser refuses a header line without an end
-    # Not pandas.read_csv: it fills the cells of a row that is too short and, when only some
-    # columns are wanted, accepts a row that is too long, whose cells stand in wrong columns.
-    reader = pa_csv.open_csv(
-        path,
-        read_options=pa_csv.ReadOptions(
-            encoding=source.encoding,
-            block_size=_CSV_BLOCK_BYTES,
-        ),
-        parse_options=pa_csv.ParseOptions(delimiter=source.delimiter, newlines_in_values=True),
-        convert_options=pa_csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.string()),
-            include_columns=needed,
-            strings_can_be_null=False,
-        ),
-    )
-    with reader:
-        yield from reader
+
+    def __init__(self, source: SqlSource) -> None:
+        self._source = source
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Columns of the result, by running the query."""
+        return self._described[0]
+
+    @cached_property
+    def refused_types(self) -> dict[str, str]:
+        """Columns of a type that is not read, with its name, as far as the driver names types."""
+        return {name: kind for name, kind in self._described[1].items() if not sql_is_read(kind)}
+
+    @cached_property
+    def _described(self) -> tuple[tuple[str, ...], dict[str, str]]:
+        with executed(self._source) as rows:
+            described = rows.cursor.description if rows.cursor is not None else ()
+            kinds = {str(item[0]): getattr(item, "type_display", "") for item in described or ()}
+            return tuple(rows.keys()), kinds
+
+    def batches(self, needed: Sequence[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
+        """Run the query and read the wanted columns in batches of at most `chunk_rows`."""
+        with executed(self._source) as rows:
+            names = tuple(rows.keys())
+            # Not pandas.read_sql: it turns integers into floating-point numbers in those chunks
+            # that have a missing cell, so one key would get two spellings.
+            for part in rows.partitions(chunk_rows):
+                cells = dict(zip(names, zip(*part, strict=True), strict=True))
+                columns = [sql_text(name, cells[name]) for name in needed]
+                yield pa.RecordBatch.from_arrays(columns, names=list(needed))
 
 
 @contextmanager
@@ -241,13 +272,6 @@ def _folded(name: str) -> str:
     return "".join(c.lower() if c.isascii() else c for c in name)
 
 
-def refused_types_of(rows: sa.CursorResult[tuple[object, ...]]) -> dict[str, str]:
-    """Return the names of types that are not read by column, as far as the driver names types."""
-    described = rows.cursor.description if rows.cursor is not None else ()
-    named = {str(item[0]): getattr(item, "type_display", "") for item in described or ()}
-    return {name: kind for name, kind in named.items() if not sql_is_read(kind)}
-
-
 def _authorize_reading(
     action: int, first: str | None, second: str | None, database: str | None, trigger: str | None
 ) -> int:
@@ -257,15 +281,17 @@ def _authorize_reading(
     return sqlite3.SQLITE_OK if action in _SQLITE_READS else sqlite3.SQLITE_DENY
 
 
-def sklearn_frame() -> pd.DataFrame:
-    """Load the breast cancer data of scikit-learn: 30 features and ``target``.
+class SklearnTable:
+    """The breast cancer data of scikit-learn: 30 features and ``target``, one row per patient."""
 
-    Returns
-    -------
-    DataFrame
-        One row per patient.
-    """
-    from sklearn.datasets import load_breast_cancer  # slow import, rarely needed
+    refused_types: Mapping[str, str] = MappingProxyType({})
 
-    frame: pd.DataFrame = load_breast_cancer(as_frame=True).frame
-    return frame
+    def __init__(self) -> None:
+        from sklearn.datasets import load_breast_cancer  # slow import, rarely needed
+
+        self._frame: pd.DataFrame = load_breast_cancer(as_frame=True).frame
+        self.names = tuple(str(name) for name in self._frame.columns)
+
+    def batches(self, needed: Sequence[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
+        """Return the wanted columns in one batch."""
+        yield pa.RecordBatch.from_pandas(self._frame[list(needed)], preserve_index=False)

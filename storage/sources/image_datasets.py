@@ -28,9 +28,7 @@ class ImageDataset:
     Attributes
     ----------
     name : str
-        Name used in a site file.
-    folder : str
-        Folder under the data folder.
+        Name used in a site file, and of the folder under the data folder.
     publisher : str
         Who publishes it.
     url : str
@@ -41,59 +39,43 @@ class ImageDataset:
     """
 
     name: str
-    folder: str
     publisher: str
     url: str
     sha256: Mapping[str, str]
 
 
-_FILES = {
-    "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
-    "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
-}
+_TRAIN = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
+_TEST = ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+
+
+def _in_order(*sha256: str) -> Mapping[str, str]:
+    return dict(zip((*_TRAIN, *_TEST), sha256, strict=True))
+
 
 IMAGE_DATASETS: Mapping[str, ImageDataset] = {
     dataset.name: dataset
     for dataset in (
         ImageDataset(
             name="mnist",
-            folder="mnist",
             publisher="The MNIST database (LeCun, Cortes and Burges)",
             url="https://ossci-datasets.s3.amazonaws.com/mnist",
-            sha256={
-                "train-images-idx3-ubyte": (
-                    "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"
-                ),
-                "train-labels-idx1-ubyte": (
-                    "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"
-                ),
-                "t10k-images-idx3-ubyte": (
-                    "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"
-                ),
-                "t10k-labels-idx1-ubyte": (
-                    "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"
-                ),
-            },
+            sha256=_in_order(
+                "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+                "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+                "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+                "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+            ),
         ),
         ImageDataset(
             name="fashion_mnist",
-            folder="fashion_mnist",
             publisher="Fashion-MNIST (Zalando Research)",
             url="https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion",
-            sha256={
-                "train-images-idx3-ubyte": (
-                    "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888"
-                ),
-                "train-labels-idx1-ubyte": (
-                    "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9"
-                ),
-                "t10k-images-idx3-ubyte": (
-                    "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b"
-                ),
-                "t10k-labels-idx1-ubyte": (
-                    "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34"
-                ),
-            },
+            sha256=_in_order(
+                "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+                "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+                "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+                "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+            ),
         ),
     )
 }
@@ -133,13 +115,15 @@ def find_images(name: str, split: str, *, settings: Settings | None = None) -> t
             "give images and labels for a dataset of your own",
         )
     settings = load_settings() if settings is None else settings
-    images, labels = (_find(dataset, file, settings) for file in _FILES[split])
+    images, labels = (
+        _find(dataset, file, settings) for file in (_TRAIN if split == "train" else _TEST)
+    )
     return images, labels
 
 
 def _find(dataset: ImageDataset, file: str, settings: Settings) -> Path:
     for folder in (*datasets.data_folders(settings), settings.downloads):
-        for path in (folder / dataset.folder / f"{file}.gz", folder / dataset.folder / file):
+        for path in (folder / dataset.name / f"{file}.gz", folder / dataset.name / file):
             if path.is_file():
                 with path.open("rb") as raw:
                     found = _content_sha256(raw, compressed=path.suffix == ".gz")
@@ -147,7 +131,7 @@ def _find(dataset: ImageDataset, file: str, settings: Settings) -> Path:
                     return path
                 raise InputError(
                     "DATA_CHANGED",
-                    f"expected the content of {dataset.folder}/{path.name} to have SHA-256 "
+                    f"expected the content of {dataset.name}/{path.name} to have SHA-256 "
                     f"{dataset.sha256[file]} when decompressed, found another; replace it by the "
                     "published copy",
                 )
@@ -155,11 +139,11 @@ def _find(dataset: ImageDataset, file: str, settings: Settings) -> Path:
     if content is not None:
         found = _content_sha256(io.BytesIO(content), compressed=True)
         if found == dataset.sha256[file]:
-            return datasets.keep(content, settings.downloads / dataset.folder / f"{file}.gz")
+            return datasets.keep(content, settings.downloads / dataset.name / f"{file}.gz")
     raise InputError(
         "DATA_UNAVAILABLE",
         f"dataset {dataset.name} is not on this machine and was not downloaded; put "
-        f"{dataset.folder}/{file}.gz of '{dataset.publisher}' into a folder and set "
+        f"{dataset.name}/{file}.gz of '{dataset.publisher}' into a folder and set "
         "CLUSTMIX_DATA_DIR to that folder",
     )
 

@@ -23,6 +23,21 @@ class Part(Protocol):
         """Read the wanted columns in batches of at most `chunk_rows` rows."""
 
 
+class Table(Protocol):
+    """A source that was opened, such as `storage.sources.parquet_files.ParquetFolder`."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Columns in the order of the source."""
+
+    @property
+    def refused_types(self) -> Mapping[str, str]:
+        """Columns of a type that is not read, with its name."""
+
+    def batches(self, needed: Sequence[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
+        """Read the wanted columns from the first row to the last."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Stretch:
     """Consecutive rows of a source, for one worker. Without a repr, as it is private.

@@ -20,8 +20,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from privacy.errors import ConfigurationError
-from storage.files.private import ensure_private_directory
-from storage.files.workspace import fsync_directory
+from storage.files.private import ensure_private_directory, fsync_directory, write_durably
 from tasks.execution.cluster import CLUSTER_SETTINGS
 
 ROLES = ("scheduler", "worker", "client")
@@ -86,10 +85,10 @@ def make_certificates(folder: Path, *, days: int = 30) -> tuple[Path, ...]:
         certificate = _certificate(role, key, authority, authority_key, validity)
         home = ensure_private_directory(folder / role)
         pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        _write_new(home / "key.pem", pem)
-        _write_new(home / "cert.pem", certificate.public_bytes(Encoding.PEM))
-        _write_new(home / "ca.pem", authority.public_bytes(Encoding.PEM))
-        _write_new(home / "dask.yaml", yaml.safe_dump(_settings(role, home)).encode())
+        write_durably(home / "key.pem", pem)
+        write_durably(home / "cert.pem", certificate.public_bytes(Encoding.PEM))
+        write_durably(home / "ca.pem", authority.public_bytes(Encoding.PEM))
+        write_durably(home / "dask.yaml", yaml.safe_dump(_settings(role, home)).encode())
         fsync_directory(home)
         folders.append(home)
     return tuple(folders)
@@ -186,11 +185,3 @@ def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
-
-
-def _write_new(path: Path, content: bytes) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(path, flags, 0o600), "wb") as handle:
-        handle.write(content)
-        handle.flush()
-        os.fsync(handle.fileno())

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from privacy.errors import ClustMixError, ConfigurationError
-from storage.files.private import ensure_private_directory
+from storage.files.private import ensure_private_directory, open_private
 from storage.settings import Settings
 
 if TYPE_CHECKING:
@@ -198,12 +198,8 @@ def private_log(step: str, text: str) -> None:
     if directory is None:
         return
     entry = f"--- {datetime.now(UTC).isoformat(timespec='seconds')} {step}\n{text.rstrip()}\n"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
-    descriptor = os.open(directory / PRIVATE_LOG_NAME, flags, 0o600)
-    try:
-        os.write(descriptor, entry.encode("utf-8", "backslashreplace"))
-    finally:
-        os.close(descriptor)
+    with open_private(directory / PRIVATE_LOG_NAME, "a") as log:
+        log.write(entry.encode("utf-8", "backslashreplace"))
 
 
 def guarded_task(

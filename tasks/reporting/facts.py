@@ -16,7 +16,6 @@ from privacy.events import (
     Event,
     ExponentialMechanismEvent,
     GaussianEvent,
-    ParallelEvent,
     PoissonSampledGaussianEvent,
     RepeatedEvent,
 )
@@ -118,8 +117,7 @@ class NoiseRow:
     noise
         Name of the distribution.
     part
-        "one of disjoint parts" inside parallel composition, how often where it is repeated,
-        else empty.
+        How often, where it is repeated, else empty.
     """
 
     statistic: str
@@ -299,9 +297,7 @@ def listed(levels: Sequence[str]) -> str:
 
 def _leaves(event: Event, how: str) -> Iterator[tuple[Draw, str]]:
     """Return the draws of an event, each with the words for how it is composed."""
-    if isinstance(event, ParallelEvent):
-        how = "one of disjoint parts"
-    elif isinstance(event, RepeatedEvent):
+    if isinstance(event, RepeatedEvent):
         how = f"{event.count:,} times"
     if isinstance(event, Draw):
         yield event, how

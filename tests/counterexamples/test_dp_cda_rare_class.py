@@ -20,7 +20,7 @@ from dp_accounting.pld import privacy_loss_distribution
 from scipy.stats import beta
 
 from privacy.accountants.loss_distribution import LossDistributionAccountant
-from privacy.events import ParallelEvent, PoissonSampledGaussianEvent, RepeatedEvent
+from privacy.events import PoissonSampledGaussianEvent, RepeatedEvent
 from privacy.parameters import Adjacency
 
 N, N_CLASSES, N_SYNTHETIC, MIXED, CLIP, DELTA = 50_000, 2, 10_000, 16, 1.0, 1e-5
@@ -194,9 +194,8 @@ def proven_epsilon(noise, *, rate=MIXED / 1_000):
         sampling_probability=rate,
         n_values=1,
     )
-    outputs = RepeatedEvent(event=step, count=PER_CLASS)
-    # One per class: a record is in one.
-    event = ParallelEvent(events=(outputs,) * N_CLASSES)
+    # Of one class: a record is in one of them.
+    event = RepeatedEvent(event=step, count=PER_CLASS)
     accountant = LossDistributionAccountant(adjacency=Adjacency.ADD_REMOVE).compose(event)
     return accountant.epsilon(delta=DELTA)
 

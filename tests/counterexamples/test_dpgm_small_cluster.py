@@ -21,7 +21,7 @@ from scipy.stats import beta
 
 from privacy.accountants.loss_distribution import LossDistributionAccountant
 from privacy.accountants.renyi import RenyiAccountant
-from privacy.events import ParallelEvent, PoissonSampledGaussianEvent, RepeatedEvent
+from privacy.events import PoissonSampledGaussianEvent, RepeatedEvent
 from privacy.parameters import Adjacency
 
 N, BATCH, EPOCHS = 60_000, 102, 20
@@ -228,7 +228,7 @@ def proven_event(noise):
     step = PoissonSampledGaussianEvent(
         statistic="gradient", noise_multiplier=noise, sampling_probability=RATE, n_values=1
     )
-    return ParallelEvent(events=(RepeatedEvent(event=step, count=ITERATIONS),) * 3)
+    return RepeatedEvent(event=step, count=ITERATIONS)
 
 
 def proven_epsilon(noise):

@@ -6,7 +6,7 @@ from hospital import DECIDED
 
 from privacy.ledger import EntryState
 from storage.keys.keys import SigningKey
-from storage.releases.manifest import MANIFEST_FILE, parse_manifest
+from storage.releases.manifest import MANIFEST_FILE, Manifest
 from storage.releases.signatures import Approval, ApprovalStatement
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -33,7 +33,9 @@ def waiting(usual, contents):
 
 def decision_of(usual, release_id, person, *, decision="approve"):
     """Return what a person's own program signs, which refuses nobody."""
-    manifest = parse_manifest((usual.home / "pending" / release_id / MANIFEST_FILE).read_bytes())
+    manifest = Manifest.from_bytes(
+        (usual.home / "pending" / release_id / MANIFEST_FILE).read_bytes()
+    )
     statement = ApprovalStatement.of(manifest, decision=decision, reason="as agreed")
     key = SigningKey.read(usual.people / f"{person}.key")
     return Approval.signed(key, statement=statement).to_bytes().decode()

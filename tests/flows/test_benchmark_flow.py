@@ -12,7 +12,7 @@ from flows.cli import main
 from privacy.errors import Withheld
 from storage.files.refs import ReleaseRef
 from storage.keys.keys import SigningKey
-from storage.releases.manifest import parse_manifest
+from storage.releases.manifest import Manifest
 from storage.releases.store import ReleaseStore
 from tasks.reporting.guarantee import PUBLISHED_MARKER
 
@@ -59,7 +59,7 @@ def test_every_file_and_every_row_says_that_nothing_is_proven(run):
     assert schema["not_proven"] == PUBLISHED_MARKER
     for name in ("data_card.md", "report.html"):
         assert "epsilon claimed by the paper, not proven" in (bundle / name).read_text("utf-8")
-    manifest = parse_manifest((bundle / "manifest.json").read_bytes())
+    manifest = Manifest.from_bytes((bundle / "manifest.json").read_bytes())
     assert manifest.analysis == "published"
     assert manifest.ledger_entry == "none: not a release"
     assert "claimed by the paper, not proven" in str(manifest.events[0]["statistic"])
@@ -68,7 +68,7 @@ def test_every_file_and_every_row_says_that_nothing_is_proven(run):
 def test_nothing_is_published_and_the_store_refuses_it(run):
     folder, bundle = run
     assert not (folder / "releases").exists()
-    manifest = parse_manifest((bundle / "manifest.json").read_bytes())
+    manifest = Manifest.from_bytes((bundle / "manifest.json").read_bytes())
     files = {path.name: path for path in bundle.iterdir() if path.name != "manifest.json"}
     signer = SigningKey.create(folder / "any.key")
     store = ReleaseStore(folder / "store")

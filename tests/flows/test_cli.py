@@ -21,10 +21,11 @@ from flows.cli import main
 from flows.cli.parser import EXAMPLES, build_parser
 from flows.site.site_file import PLACEHOLDER, load_site
 from privacy.errors import InputError
+from storage.files.digests import digest_of
 from storage.files.documents import canonical_json
 from storage.keys.keys import KeyStore
 from storage.ledger.ledger_db import LedgerDatabase
-from storage.releases.signatures import sign_manifest
+from storage.releases.signatures import Signature
 from storage.sources.cohorts import CohortReader
 
 HOME = Path(os.environ["PREFECT_HOME"]).parent
@@ -319,7 +320,9 @@ def claim_less(folder):
     manifest["epsilon"] /= 2
     path.write_bytes(canonical_json(manifest))
     # By somebody who has the key of the pipeline.
-    signature = sign_manifest(path.read_bytes(), KeyStore(HOME / "keys").pipeline())
+    signature = Signature.signed(
+        KeyStore(HOME / "keys").pipeline(), manifest=digest_of(path.read_bytes())
+    )
     (folder / "signature.json").write_bytes(signature.to_bytes())
 
 

@@ -417,9 +417,11 @@ def test_requester_cannot_approve_through_the_form(installation, waiting, people
     with pytest.raises(ConfigurationError, match=r"^APPROVER_IS_REQUESTER: "):
         signed(installation, waiting, people["engineer"])
     # Nor with a signature that this program would not have made.
-    from storage.releases.signatures import Approval, parse_approval
+    from storage.releases.signatures import Approval
 
-    statement = parse_approval(signed(installation, waiting, people["officer"]).encode()).statement
+    statement = Approval.from_bytes(
+        signed(installation, waiting, people["officer"]).encode()
+    ).statement
     forged = Approval.signed(people["engineer"], statement=statement).to_bytes().decode()
     state = published(waiting, forged)
     assert state.name == "Failed"

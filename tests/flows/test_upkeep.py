@@ -201,7 +201,9 @@ def test_the_cap_that_leaves_least_in_proportion_counts(site):
 
 
 def test_a_charge_by_hand_is_no_dataset(site):
-    site.ledger.adjust(cohort="wards", rho=Decimal(1), reason="why", signers=("a" * 16, "b" * 16))
+    site.ledger.adjust(
+        cohort="wards", rho=Decimal(1), reason="why", signers=("a" * 16, "b" * 16), entry_id="e-1"
+    )
     assert budgets({}, site.ledger.history()) == []
 
 

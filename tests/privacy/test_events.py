@@ -16,10 +16,8 @@ from privacy.events import (
     Event,
     ExponentialMechanismEvent,
     GaussianEvent,
-    ParallelEvent,
     PoissonSampledGaussianEvent,
     RepeatedEvent,
-    SampledWithoutReplacementGaussianEvent,
     leaves,
 )
 from privacy.parameters import Adjacency, ProtectedUnit
@@ -33,17 +31,6 @@ def discrete_draw(**changes: Any) -> DiscreteGaussianEvent:
 def poisson_draw(**changes: Any) -> PoissonSampledGaussianEvent:
     fields = {"statistic": "p", "noise_multiplier": 1.0, "sampling_probability": 0.1, "n_values": 2}
     return PoissonSampledGaussianEvent(**{**fields, **changes})
-
-
-def fixed_size_draw(**changes: Any) -> SampledWithoutReplacementGaussianEvent:
-    fields = {
-        "statistic": "w",
-        "noise_multiplier": 2.0,
-        "sample_size": 5,
-        "population_size": 50,
-        "n_values": 2,
-    }
-    return SampledWithoutReplacementGaussianEvent(**{**fields, **changes})
 
 
 def selection_draw(**changes: Any) -> ExponentialMechanismEvent:
@@ -80,14 +67,7 @@ def containers(members: st.SearchStrategy[Event]) -> st.SearchStrategy[Event]:
     return st.builds(ComposedEvent, events=tuples) | repeated
 
 
-def parallel(members: st.SearchStrategy[Event]) -> st.SearchStrategy[Event]:
-    tuples = st.lists(members, max_size=3).map(tuple)
-    return containers(members) | st.builds(ParallelEvent, events=tuples)
-
-
-any_event = st.recursive(
-    draws(st.sampled_from(Adjacency)) | st.just(fixed_size_draw()), containers, max_leaves=6
-) | st.recursive(draws(st.just(Adjacency.ADD_REMOVE)), parallel, max_leaves=6)
+any_event = st.recursive(draws(st.sampled_from(Adjacency)), containers, max_leaves=6)
 
 
 @given(event=any_event)
@@ -96,9 +76,9 @@ def test_an_event_survives_json_exactly(event: Event) -> None:
 
 
 def test_the_written_form_is_fixed() -> None:
-    event = ParallelEvent(events=(ComposedEvent(events=(discrete_draw(),)),))
+    event = ComposedEvent(events=(ComposedEvent(events=(discrete_draw(),)),))
     assert event_to_dict(event) == {
-        "kind": "parallel",
+        "kind": "composed",
         "events": [
             {
                 "kind": "composed",
@@ -120,7 +100,7 @@ def test_the_written_form_is_fixed() -> None:
 
 def test_leaves_are_all_draws_in_order() -> None:
     a, b, c = (discrete_draw(statistic=name) for name in "abc")
-    nested = ComposedEvent(events=(a, ParallelEvent(events=(b, ComposedEvent(events=(c,))))))
+    nested = ComposedEvent(events=(a, ComposedEvent(events=(b, ComposedEvent(events=(c,))))))
     assert leaves(nested) == (a, b, c)
 
 
@@ -153,17 +133,10 @@ def test_continuous_noise_has_no_grid() -> None:
     assert event.noise_stddev == 0.5
 
 
-@pytest.mark.parametrize("container", [ComposedEvent, ParallelEvent])
 @pytest.mark.parametrize("members", [[], ("a",), None])
-def test_a_container_holds_a_tuple_of_events(container: Any, members: Any) -> None:
+def test_a_container_holds_a_tuple_of_events(members: Any) -> None:
     with pytest.raises(ConfigurationError, match="expected a tuple of events"):
-        container(events=members)
-
-
-def test_parallel_composition_is_for_add_remove_only() -> None:
-    moved = ComposedEvent(events=(discrete_draw(adjacency=Adjacency.REPLACE_ONE),))
-    with pytest.raises(ConfigurationError, match="expected events for add_remove inside a Paral"):
-        ParallelEvent(events=(discrete_draw(), moved))
+        ComposedEvent(events=members)
 
 
 @pytest.mark.parametrize(
@@ -198,8 +171,8 @@ def test_a_missing_key_is_refused(name: str) -> None:
     [
         ([], "expected an event to be an object with a kind"),
         ({}, "expected the kind of an event"),
-        ({"kind": "parallel", "events": {}}, "expected the events of a parallel event to be a"),
-        ({"kind": "parallel", "events": [1]}, "expected an event to be an object with a kind"),
+        ({"kind": "composed", "events": {}}, "expected the events of a composed event to be a"),
+        ({"kind": "composed", "events": [1]}, "expected an event to be an object with a kind"),
     ],
 )
 def test_json_that_is_not_an_event_is_refused(values: Any, message: str) -> None:
@@ -217,17 +190,15 @@ json_values = st.recursive(
     | st.sampled_from([LARGE, -LARGE, 2**63, 10**100])
     | st.floats()
     | st.text(max_size=8)
-    | st.sampled_from(["composed", "parallel", "repeated", "gaussian", "add_remove"]),
+    | st.sampled_from(["composed", "repeated", "gaussian", "add_remove"]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
     max_leaves=10,
 )
 known = [
     discrete_draw(),
     poisson_draw(),
-    fixed_size_draw(),
     selection_draw(),
     ComposedEvent(events=(discrete_draw(),)),
-    ParallelEvent(events=(poisson_draw(),)),
     RepeatedEvent(event=poisson_draw(), count=3),
 ]
 
@@ -306,16 +277,6 @@ def test_the_written_form_of_sampled_and_repeated_events_is_fixed() -> None:
         },
         "count": 7,
     }
-    assert event_to_dict(fixed_size_draw()) == {
-        "kind": "sampled_without_replacement_gaussian",
-        "statistic": "w",
-        "noise_multiplier": 2.0,
-        "sample_size": 5,
-        "population_size": 50,
-        "n_values": 2,
-        "adjacency": "replace_one",
-        "unit": "patient",
-    }
 
 
 def test_the_written_form_of_a_selection_is_fixed() -> None:
@@ -358,36 +319,21 @@ def test_the_draws_of_a_repeated_event_are_listed_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "changes", "message"),
+    ("changes", "message"),
     [
-        (poisson_draw, {"noise_multiplier": 0.0}, r"expected noise_multiplier .* from 0\.01 to "),
-        (poisson_draw, {"noise_multiplier": HUGE}, "found an integer beyond 64 bits"),
-        (poisson_draw, {"sampling_probability": 0.0}, "expected sampling_probability to be a num"),
-        (poisson_draw, {"sampling_probability": 1.01}, "expected sampling_probability to be a num"),
-        (poisson_draw, {"sampling_probability": math.nan}, "expected sampling_probability"),
-        (poisson_draw, {"n_values": 0}, "expected n_values to be an integer from 1"),
-        (poisson_draw, {"statistic": ""}, "expected the name of a statistic"),
-        (poisson_draw, {"adjacency": Adjacency.REPLACE_ONE}, "expected add_remove for a Poisson"),
-        (fixed_size_draw, {"sample_size": 0}, "expected sample_size to be an integer from 1"),
-        (
-            fixed_size_draw,
-            {"population_size": 5.0},
-            r"expected population_size to be .* found 5\.0",
-        ),
-        (fixed_size_draw, {"sample_size": 51}, "expected sample_size of at most population_size"),
-        (fixed_size_draw, {"adjacency": Adjacency.ADD_REMOVE}, "expected replace_one for a sample"),
+        ({"noise_multiplier": 0.0}, r"expected noise_multiplier .* from 0\.01 to "),
+        ({"noise_multiplier": HUGE}, "found an integer beyond 64 bits"),
+        ({"sampling_probability": 0.0}, "expected sampling_probability to be a num"),
+        ({"sampling_probability": 1.01}, "expected sampling_probability to be a num"),
+        ({"sampling_probability": math.nan}, "expected sampling_probability"),
+        ({"n_values": 0}, "expected n_values to be an integer from 1"),
+        ({"statistic": ""}, "expected the name of a statistic"),
+        ({"adjacency": Adjacency.REPLACE_ONE}, "expected add_remove for a Poisson"),
     ],
 )
-def test_a_sampled_draw_outside_its_range_is_refused(
-    make: Any, changes: dict[str, Any], message: str
-) -> None:
+def test_a_sampled_draw_outside_its_range_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=f"EVENT_INVALID: .*{message}"):
-        make(**changes)
-
-
-def test_a_sample_of_fixed_size_has_no_place_in_parallel_composition() -> None:
-    with pytest.raises(ConfigurationError, match="expected events for add_remove inside a Paral"):
-        ParallelEvent(events=(RepeatedEvent(event=fixed_size_draw(), count=2),))
+        poisson_draw(**changes)
 
 
 @pytest.mark.parametrize(
@@ -418,14 +364,13 @@ def test_events_about_other_units_do_not_compose() -> None:
         )
 
     both = (draw(ProtectedUnit.PATIENT), draw(ProtectedUnit.ROW))
-    for container in (ComposedEvent, ParallelEvent):
-        with pytest.raises(
-            ConfigurationError, match="expected events that protect one unit, found patient and row"
-        ):
-            container(events=both)
-        inner = container(events=both[:1])
-        with pytest.raises(ConfigurationError, match="expected events that protect one unit"):
-            ComposedEvent(events=(RepeatedEvent(event=inner, count=2), both[1]))
+    with pytest.raises(
+        ConfigurationError, match="expected events that protect one unit, found patient and row"
+    ):
+        ComposedEvent(events=both)
+    inner = ComposedEvent(events=both[:1])
+    with pytest.raises(ConfigurationError, match="expected events that protect one unit"):
+        ComposedEvent(events=(RepeatedEvent(event=inner, count=2), both[1]))
     assert event_from_dict(event_to_dict(both[1])) == both[1]
 
 

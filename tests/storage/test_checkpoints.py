@@ -82,10 +82,10 @@ def test_a_write_that_was_cut_short_is_not_there(store, checkpoint, tmp_path):
     folder = tmp_path / "checkpoints" / RELEASE
     draw(checkpoint, "counts", 1)
     checkpoint.begin_draw("more")
-    (folder / "unfinished-sealed-more.npz").write_bytes(content(2)[:40])
+    (folder / ".sealed-more.npz.new").write_bytes(content(2)[:40])
     assert checkpoint.progress() is None
     (folder / "begun-more").unlink()
-    (folder / "unfinished-stage-0001.npz").write_bytes(b"PK")
+    (folder / ".stage-0001.npz.new").write_bytes(b"PK")
     assert checkpoint.progress().stages == 0
     checkpoint.finish_stage(1, {"a": np.ones(1)}, {"counts": 1})
     assert checkpoint.progress().stages == 1

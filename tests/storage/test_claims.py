@@ -11,7 +11,7 @@ from privacy.events import DiscreteGaussianEvent
 from privacy.parameters import Adjacency
 from storage.files.digests import digest_of
 from storage.releases.claims import require_publishable, verify_claims
-from storage.releases.manifest import GateRecord, Manifest, MethodRecord, parse_manifest
+from storage.releases.manifest import GateRecord, Manifest, MethodRecord
 
 EVENT = DiscreteGaussianEvent(
     statistic="sums", l2_sensitivity=1000.0, noise_stddev=5000.0, n_values=10
@@ -98,12 +98,12 @@ def test_events_in_as_many_containers_as_a_file_can_hold():
     while True:
         deeper = {"kind": "composed", "events": [event]}
         try:
-            parse_manifest(with_events(deeper).to_bytes())
+            Manifest.from_bytes(with_events(deeper).to_bytes())
         except IntegrityError:
             break
         event = deeper
     with pytest.raises(IntegrityError, match=r"MANIFEST_CLAIM: .* nested"):
-        verify_claims(parse_manifest(with_events(event).to_bytes()))
+        verify_claims(Manifest.from_bytes(with_events(event).to_bytes()))
 
 
 def test_what_may_not_be_published_is_withheld():

@@ -14,7 +14,7 @@ import pytest
 from privacy.errors import InputError
 from storage.settings import Settings
 from storage.sources import datasets
-from storage.sources.datasets import DATASETS, Download, PublicDataset, fetch, find
+from storage.sources.datasets import DATASETS, PublicDataset, find
 
 SHARED = datasets._SHARED_DATA
 
@@ -28,6 +28,11 @@ def needs_data(name):
 def settings(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets, "_SHARED_DATA", tmp_path / "absent")
     return Settings(home=tmp_path / "home", data_dir=tmp_path / "data", offline=True)
+
+
+@pytest.fixture
+def online(settings):
+    return settings.model_copy(update={"offline": False})
 
 
 def zipped(members):
@@ -71,12 +76,9 @@ def small_dataset(url, content=b"a,b\n1,2\n"):
         relative_path="small.csv",
         sha256=hashlib.sha256(content).hexdigest(),
         publisher="nobody",
-        download=Download(
-            urls=(f"{url}/missing.zip", f"{url}/small.zip"),
-            members={"small.csv": hashlib.sha256(content).hexdigest()},
-            file_name="small.csv",
-            build=lambda members: members["small.csv"],
-        ),
+        url=f"{url}/small.zip",
+        members={"small.csv": hashlib.sha256(content).hexdigest()},
+        build=lambda members: members["small.csv"],
     )
 
 
@@ -107,17 +109,15 @@ def test_unknown_and_unavailable_names(settings):
         find("physionet2012", settings=settings)
 
 
-def test_download_is_verified_and_kept(settings, tmp_path, monkeypatch):
+def test_download_is_verified_and_kept(settings, online, tmp_path, monkeypatch):
     archive = zipped({"folder/small.csv": b"a,b\n1,2\n", "other": b"x"})
     with served({"/small.zip": archive}) as (url, requests):
         monkeypatch.setitem(datasets.DATASETS, "small", small_dataset(url))
-        online = settings.model_copy(update={"offline": False})
         path = find("small", settings=online)
         assert path == tmp_path / "home" / "data" / "small" / "small.csv"
         assert path.read_bytes() == b"a,b\n1,2\n"
-        assert requests == ["/missing.zip", "/small.zip"]
         assert find("small", settings=settings) == path
-        assert len(requests) == 2
+        assert requests == ["/small.zip"]
     assert [entry.name for entry in path.parent.iterdir()] == ["small.csv"]
 
 
@@ -131,38 +131,33 @@ def test_download_is_verified_and_kept(settings, tmp_path, monkeypatch):
         b"",
     ],
 )
-def test_wrong_download_is_refused_and_leaves_nothing(tmp_path, archive):
+def test_wrong_download_is_refused_and_leaves_nothing(online, monkeypatch, archive):
     with served({"/small.zip": archive}) as (url, _requests):
-        target = tmp_path / "home" / "small.csv"
+        monkeypatch.setitem(datasets.DATASETS, "small", small_dataset(url))
         with pytest.raises(InputError, match="DATA_UNAVAILABLE: dataset small could not be down"):
-            fetch(small_dataset(url), target)
-    assert not target.parent.exists()
+            find("small", settings=online)
+    assert not online.downloads.exists()
 
 
-def test_size_of_a_download_is_bounded(tmp_path, monkeypatch):
+def test_size_of_a_download_is_bounded(online, monkeypatch):
     monkeypatch.setattr(datasets, "MAX_DOWNLOAD_BYTES", 50)
     archive = zipped({"small.csv": b"a,b\n1,2\n"})
     assert len(archive) > 50
     with served({"/small.zip": archive}) as (url, _requests):
+        monkeypatch.setitem(datasets.DATASETS, "small", small_dataset(url))
         with pytest.raises(InputError, match="DATA_UNAVAILABLE"):
-            fetch(small_dataset(url), tmp_path / "home" / "small.csv")
+            find("small", settings=online)
 
 
 @pytest.mark.parametrize("url", ["file:///etc", "ftp://127.0.0.1", "http://example.org"])
-def test_only_https_leaves_this_machine(tmp_path, url):
+def test_only_https_leaves_this_machine(url):
     with pytest.raises(InputError, match="DATA_URL: expected an https address, found"):
-        fetch(small_dataset(url), tmp_path / "small.csv")
-
-
-def test_dataset_without_a_download_cannot_be_fetched(tmp_path):
-    with pytest.raises(InputError, match="DATA_UNAVAILABLE: dataset physionet2012 has no download"):
-        fetch(DATASETS["physionet2012"], tmp_path / "x")
+        datasets.get(url)
 
 
 def test_registered_downloads_use_https():
     for dataset in DATASETS.values():
-        for url in dataset.download.urls if dataset.download else ():
-            assert url.startswith("https://")
+        assert dataset.url is None or dataset.url.startswith("https://")
 
 
 @needs_data("adult")
@@ -180,19 +175,19 @@ def test_adult_is_rebuilt_from_the_publisher_s_files():
         ).encode(),
     }
     # The files made here are the publisher's, so the builder is tested on the real input.
-    download = DATASETS["adult"].download
+    adult = DATASETS["adult"]
     for name, content in members.items():
-        assert hashlib.sha256(content).hexdigest() == download.members[name]
-    assert download.build(members) == copy
+        assert hashlib.sha256(content).hexdigest() == adult.members[name]
+    assert adult.build(members) == copy
 
 
 @needs_data("diabetes130")
 def test_diabetes_is_rebuilt_from_the_publisher_s_file():
     copy = pd.read_parquet(SHARED / "diabetes130/diabetic_data.parquet")
     content = copy.to_csv(index=False, lineterminator="\r\n").encode()
-    download = DATASETS["diabetes130"].download
-    assert hashlib.sha256(content).hexdigest() == download.members["diabetic_data.csv"]
-    built = pd.read_parquet(io.BytesIO(download.build({"diabetic_data.csv": content})))
+    diabetes = DATASETS["diabetes130"]
+    assert hashlib.sha256(content).hexdigest() == diabetes.members["diabetic_data.csv"]
+    built = pd.read_parquet(io.BytesIO(diabetes.build({"diabetic_data.csv": content})))
     pd.testing.assert_frame_equal(built, copy)
 
 

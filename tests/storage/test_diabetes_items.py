@@ -10,7 +10,7 @@ import pytest
 from privacy.errors import InputError
 from storage.settings import Settings
 from storage.sources import datasets
-from storage.sources.datasets import DATASETS, DERIVED, find
+from storage.sources.datasets import DATASETS, find
 from storage.sources.diabetes_items import (
     DIAGNOSES,
     DRUGS,
@@ -81,8 +81,7 @@ def settings(tmp_path, monkeypatch):
     small = replace(DATASETS["diabetes130"], sha256=_sha256(path))
     monkeypatch.setitem(datasets.DATASETS, "diabetes130", small)
     digest = items_sha256(items_parquet(path.read_bytes()))
-    derived = replace(DERIVED["diabetes130_items"], sha256=digest)
-    monkeypatch.setitem(datasets.DERIVED, "diabetes130_items", derived)
+    monkeypatch.setattr(datasets, "_ITEMS_SHA256", digest)
     return Settings(home=tmp_path / "home", data_dir=tmp_path / "data", offline=True)
 
 
@@ -103,8 +102,7 @@ def test_the_table_is_made_once_and_again_if_it_is_damaged(settings):
 
 
 def test_another_table_is_refused(settings, monkeypatch):
-    other = replace(DERIVED["diabetes130_items"], sha256="0" * 64)
-    monkeypatch.setitem(datasets.DERIVED, "diabetes130_items", other)
+    monkeypatch.setattr(datasets, "_ITEMS_SHA256", "0" * 64)
     with pytest.raises(
         InputError, match="DATA_CHANGED: dataset diabetes130_items made of diabetes"
     ):

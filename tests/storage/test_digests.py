@@ -8,7 +8,8 @@ from pydantic import ValidationError
 
 from privacy.errors import IntegrityError
 from storage.files import digests
-from storage.files.digests import PRIME, FileDigest, changed_byte, digest_of, open_regular
+from storage.files.digests import PRIME, FileDigest, changed_byte, digest_of
+from storage.files.private import open_regular
 
 ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 CHUNK = digests._CHUNK_BYTES

@@ -11,7 +11,7 @@ from ledger_requests import DIGEST, OFFICERS, REQUESTER, charge
 
 from privacy.errors import BudgetRefused, ConfigurationError, LedgerError
 from privacy.ledger import GENESIS_HASH, Caps, Charge, EntryState, LedgerEntry, Partition
-from storage.ledger.ledger_db import LedgerDatabase
+from storage.ledger.ledger_db import LedgerDatabase, new_entry_id
 
 
 @pytest.fixture(params=ledger_backends.BOTH)
@@ -314,7 +314,7 @@ def test_a_rejection_keeps_who_signed_it(ledger: LedgerDatabase) -> None:
 
 def test_two_people_enter_what_was_spent_elsewhere(ledger: LedgerDatabase) -> None:
     given: dict[str, Any] = {"cohort": "adult", "rho": Decimal("0.2"), "reason": "a pilot of 2019"}
-    entry = ledger.adjust(**given, signers=OFFICERS)
+    entry = ledger.adjust(**given, signers=OFFICERS, entry_id=new_entry_id())
     assert (entry.state, entry.rho, entry.note) == ("adjusted", Decimal("0.2"), "a pilot of 2019")
     assert (entry.signers, entry.release_id, entry.counts) == (OFFICERS, "", True)
     assert ledger.balance("adult").spent_rho == Decimal("0.2")
@@ -322,7 +322,7 @@ def test_two_people_enter_what_was_spent_elsewhere(ledger: LedgerDatabase) -> No
     with pytest.raises(BudgetRefused, match="lifetime cap"):
         reserve(ledger, 2, rho=Decimal("0.000000000001"))
     # It records what has happened, also above the cap.
-    ledger.adjust(**given, signers=OFFICERS[::-1])
+    ledger.adjust(**given, signers=OFFICERS[::-1], entry_id=new_entry_id())
     balance = ledger.balance("adult")
     assert (balance.spent_rho, balance.remaining_rho) == (Decimal("0.5"), 0)
     ledger.verify()
@@ -347,6 +347,7 @@ def test_an_adjustment_outside_its_range_is_refused(
         "rho": Decimal("0.2"),
         "reason": "a pilot",
         "signers": OFFICERS,
+        "entry_id": new_entry_id(),
     }
     with pytest.raises(error, match=message):
         ledger.adjust(**{**given, **changes})

@@ -77,10 +77,10 @@ def test_of_heads_written_at_once_the_latest_stays(path: Path) -> None:
 def test_what_a_killed_process_left_is_replaced(path: Path) -> None:
     head = HeadFile(path)
     head.write(1, HASH)
-    path.with_name("ledger-head.new").write_text("half a li")
+    path.with_name(".ledger-head.new").write_text("half a li")
     head.write(2, HASH)
     assert head.read() == (2, HASH)
-    assert not path.with_name("ledger-head.new").exists()
+    assert not path.with_name(".ledger-head.new").exists()
 
 
 @pytest.mark.parametrize(

@@ -373,7 +373,9 @@ def test_a_rollback_is_found_by_the_head_file(backend: Backend, tmp_path: Path) 
         lambda: ledger.transition(
             entry.entry_id, EntryState.EXECUTING, expected_from=EntryState.RESERVED
         ),
-        lambda: ledger.adjust(cohort="adult", rho=Decimal(1), reason="x", signers=OFFICERS),
+        lambda: ledger.adjust(
+            cohort="adult", rho=Decimal(1), reason="x", signers=OFFICERS, entry_id="e-2"
+        ),
     )
     for write in writes:
         with pytest.raises(

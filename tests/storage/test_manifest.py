@@ -12,12 +12,10 @@ from storage.files.digests import digest_of
 from storage.files.documents import canonical_json
 from storage.files.refs import new_release_id
 from storage.releases.manifest import (
-    MAX_MANIFEST_BYTES,
     GateRecord,
     Manifest,
     MethodRecord,
     file_digests,
-    parse_manifest,
 )
 from storage.releases.signatures import APPROVAL_FILE, SIGNATURE_FILE
 
@@ -90,7 +88,7 @@ def test_canonical_json_refuses(value):
 
 def test_manifest_survives_its_file():
     manifest = Manifest(**FIELDS)
-    assert parse_manifest(manifest.to_bytes()) == manifest
+    assert Manifest.from_bytes(manifest.to_bytes()) == manifest
     assert str(manifest.ref) == "adult/r-20250131-0f3a9c21"
 
 
@@ -98,7 +96,7 @@ def test_manifest_of_a_resample_survives_its_file():
     manifest = Manifest(
         **{**FIELDS, "conditions": {"sex": "female"}, "resampled_from": new_release_id()}
     )
-    assert parse_manifest(manifest.to_bytes()) == manifest
+    assert Manifest.from_bytes(manifest.to_bytes()) == manifest
 
 
 def test_requester_is_not_asked_for_where_no_approval_is_needed():
@@ -173,12 +171,12 @@ def changed(**fields):
             changed(events=[{"kind": 0}]).replace(b":0}", b":1e999}"),
             "expected text keys, text, fini",
         ),
-        (b" " * (MAX_MANIFEST_BYTES + 1), "is larger than 4,000,000 bytes"),
+        (b" " * (Manifest.MAX_BYTES + 1), "is larger than 4,000,000 bytes"),
     ],
 )
 def test_parse_manifest_refuses(content, message):
     with pytest.raises(IntegrityError, match=f"MANIFEST_INVALID: file manifest.json .*{message}"):
-        parse_manifest(content)
+        Manifest.from_bytes(content)
 
 
 @given(
@@ -191,7 +189,7 @@ def test_parse_manifest_refuses(content, message):
 def test_hostile_content_is_refused_or_is_a_manifest(content):
     refused = IntegrityError("MANIFEST_INVALID", "")
     try:
-        assert parse_manifest(content).to_bytes() == content
+        assert Manifest.from_bytes(content).to_bytes() == content
     except IntegrityError as error:
         refused = error
     assert refused.code == "MANIFEST_INVALID"

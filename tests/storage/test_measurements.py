@@ -13,7 +13,8 @@ from hypothesis.extra import numpy as hnp
 
 from privacy.errors import ConfigurationError, IntegrityError
 from storage.files import folders
-from storage.files.folders import remove_staging, write_durably, write_folder
+from storage.files.folders import remove_staging, write_folder
+from storage.files.private import write_durably
 from storage.installation import installation_id
 from storage.releases.measurements import (
     RELEASED_FILE,

@@ -17,6 +17,7 @@ from privacy.errors import ConfigurationError, InputError, IntegrityError, Withh
 from privacy.event_records import event_to_dict
 from privacy.events import DiscreteGaussianEvent
 from privacy.parameters import Adjacency
+from storage.files.digests import digest_of
 from storage.files.documents import canonical_json
 from storage.files.refs import ReleaseRef
 from storage.keys.keys import SigningKey
@@ -24,9 +25,8 @@ from storage.releases import store as releases
 from storage.releases.manifest import GateRecord, Manifest, MethodRecord, file_digests
 from storage.releases.signatures import (
     ApprovalStatement,
-    parse_signature,
+    Signature,
     sign_approval,
-    sign_manifest,
 )
 from storage.releases.store import ReleaseStore, verify_bundle
 
@@ -124,8 +124,8 @@ def test_published_bundle_verifies_and_is_readable(store, tmp_path):
     assert verified.approved_by is verified.reason is None
     content = (path / "manifest.json").read_bytes()
     assert verified.manifest_sha256 == hashlib.sha256(content).hexdigest()
-    signature = parse_signature((path / "signature.json").read_bytes())
-    assert signature == sign_manifest(content, PIPELINE)
+    signature = Signature.from_bytes((path / "signature.json").read_bytes())
+    assert signature == Signature.signed(PIPELINE, manifest=digest_of(content))
     moved = path.rename(tmp_path / "elsewhere")
     assert verify_bundle(moved, trusted=TRUSTED).manifest == manifest_of()
 
@@ -234,7 +234,7 @@ def test_a_bundle_without_public_keys_proves_nothing(bundle):
 def test_a_bundle_that_was_rewritten_as_a_whole_is_refused(bundle):
     content = (bundle / "manifest.json").read_bytes().replace(b'"rows":1000', b'"rows":1001')
     (bundle / "manifest.json").write_bytes(content)
-    forged = sign_manifest(content, STRANGER)
+    forged = Signature.signed(STRANGER, manifest=digest_of(content))
     (bundle / "signature.json").write_bytes(forged.to_bytes())
     with pytest.raises(IntegrityError, match=f"SIGNER_UNKNOWN: .*{STRANGER.key_id}"):
         verify_bundle(bundle, trusted=TRUSTED)
@@ -301,7 +301,9 @@ def rewritten(bundle, **fields):
     path = bundle / "manifest.json"
     content = canonical_json({**json.loads(path.read_bytes()), **fields})
     path.write_bytes(content)
-    (bundle / "signature.json").write_bytes(sign_manifest(content, PIPELINE).to_bytes())
+    (bundle / "signature.json").write_bytes(
+        Signature.signed(PIPELINE, manifest=digest_of(content)).to_bytes()
+    )
     return bundle
 
 
@@ -408,7 +410,9 @@ def test_an_approved_release_is_published_and_says_by_whom(store):
 
 def test_an_officer_signs_no_manifest_where_roles_are_known(bundle):
     content = (bundle / "manifest.json").read_bytes()
-    (bundle / "signature.json").write_bytes(sign_manifest(content, ANNA).to_bytes())
+    (bundle / "signature.json").write_bytes(
+        Signature.signed(ANNA, manifest=digest_of(content)).to_bytes()
+    )
     with pytest.raises(IntegrityError, match="SIGNER_UNKNOWN"):
         verify_bundle(bundle, trusted=TRUSTED, officers=OFFICERS)
 
@@ -526,12 +530,12 @@ def test_crash_leaves_no_release_and_is_cleaned(store, tmp_path, step):
     manifest.write_bytes(manifest_of().to_bytes())
     program = (
         "import os, signal, sys; from pathlib import Path\n"
-        "from storage.releases.manifest import parse_manifest\n"
+        "from storage.releases.manifest import Manifest\n"
         "from storage.releases.store import ReleaseStore\n"
         "from storage.keys.keys import SigningKey\n"
         "signer = SigningKey.create(Path(sys.argv[2]).with_name('pipeline.key'))\n"
         f"os.{step} = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "manifest = parse_manifest(Path(sys.argv[2]).read_bytes())\n"
+        "manifest = Manifest.from_bytes(Path(sys.argv[2]).read_bytes())\n"
         "store = ReleaseStore(Path(sys.argv[1]))\n"
         f"store.publish(manifest.ref, {FILES!r}, manifest, signer=signer)\n"
     )

@@ -16,12 +16,10 @@ from storage.releases.manifest import GateRecord, Manifest, MethodRecord
 from storage.releases.signatures import (
     Approval,
     ApprovalStatement,
+    Signature,
     is_reason,
-    parse_approval,
-    parse_signature,
     require_approval,
     sign_approval,
-    sign_manifest,
 )
 
 
@@ -72,9 +70,9 @@ STATEMENT = ApprovalStatement(
     reason="Geprüft: Garantie und Karte.",
     decided_on=date(2025, 2, 1),
 )
-SIGNATURE = sign_manifest(CONTENT, PIPELINE)
+SIGNATURE = Signature.signed(PIPELINE, manifest=digest_of(CONTENT))
 APPROVAL = sign_approval(STATEMENT, ANNA)
-PARSERS = [(parse_signature, SIGNATURE, "SIGNATURE"), (parse_approval, APPROVAL, "APPROVAL")]
+PARSERS = [(Signature, SIGNATURE, "SIGNATURE"), (Approval, APPROVAL, "APPROVAL")]
 
 
 def stated(**changes):
@@ -111,7 +109,7 @@ def test_documents_survive_their_files_and_verify():
         assert parse(document.to_bytes()) == document
     assert SIGNATURE.verify([ANNA.public, PIPELINE.public]) == PIPELINE.public
     assert APPROVAL.verify(OFFICERS) == ANNA.public
-    assert sign_manifest(CONTENT, PIPELINE) == SIGNATURE
+    assert Signature.signed(PIPELINE, manifest=digest_of(CONTENT)) == SIGNATURE
 
 
 @pytest.mark.parametrize(("parse", "document", "kind"), PARSERS)
@@ -145,7 +143,9 @@ def test_an_unknown_signer_is_named():
         SIGNATURE.verify(OFFICERS)
     with pytest.raises(IntegrityError, match=r"SIGNER_UNKNOWN: .* expected one of none; ask"):
         APPROVAL.verify([])
-    claimed = sign_manifest(CONTENT, STRANGER).model_copy(update={"key_id": PIPELINE.key_id})
+    claimed = Signature.signed(STRANGER, manifest=digest_of(CONTENT)).model_copy(
+        update={"key_id": PIPELINE.key_id}
+    )
     with pytest.raises(
         IntegrityError, match=f"SIGNATURE_WRONG: .*key {PIPELINE.key_id} does not verify, the file"
     ):
@@ -176,7 +176,7 @@ def test_parse_signature_refuses(content, message):
     with pytest.raises(
         IntegrityError, match=f"SIGNATURE_INVALID: file signature.json .*{message}.*; get the rel"
     ):
-        parse_signature(content)
+        Signature.from_bytes(content)
 
 
 @pytest.mark.parametrize(
@@ -205,13 +205,13 @@ def test_a_statement_is_strict(field, value):
     with pytest.raises(
         IntegrityError, match=f"APPROVAL_INVALID: file approval.json field 'statement.{field}"
     ):
-        parse_approval(content)
+        Approval.from_bytes(content)
 
 
 @pytest.mark.parametrize("text", ["x", "x" * 200, "Geprüft, in Ordnung.", "数据"])
 def test_reasons(text):
     assert is_reason(text)
-    assert parse_approval(stated(reason=text).to_bytes()).statement.reason == text
+    assert Approval.from_bytes(stated(reason=text).to_bytes()).statement.reason == text
 
 
 @pytest.mark.parametrize(
@@ -229,9 +229,9 @@ def test_a_full_statement_is_below_the_size_limit():
     full = STATEMENT.model_copy(update={"guarantee": "\x01" * 10_000, "reason": "数" * 200})
     content = sign_approval(full, ANNA).to_bytes()
     assert len(content) < Approval.MAX_BYTES
-    assert parse_approval(content).statement == full
+    assert Approval.from_bytes(content).statement == full
     with pytest.raises(IntegrityError, match=r"APPROVAL_INVALID: .* is larger than 100,000 bytes"):
-        parse_approval(b" " * (Approval.MAX_BYTES + 1))
+        Approval.from_bytes(b" " * (Approval.MAX_BYTES + 1))
 
 
 @given(

@@ -11,8 +11,13 @@ import numpy as np
 import pytest
 
 from privacy.errors import ConfigurationError, IntegrityError
-from storage.files.refs import ArtifactRef
-from storage.files.workspace import PrivateWorkspace, live_run_ids, load_arrays, purge_abandoned
+from storage.files.workspace import (
+    PrivateWorkspace,
+    live_run_ids,
+    load_arrays,
+    purge_abandoned,
+    store_arrays,
+)
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -38,7 +43,7 @@ def modes_below(folder):
 
 def test_everything_is_closed_to_others(root):
     with PrivateWorkspace.create(root, "run-1") as workspace:
-        workspace.write_arrays("shard-0001.npz", codes=np.arange(3))
+        store_arrays(workspace.path("shard-0001.npz"), codes=np.arange(3))
         workspace.write_once("sealed.bin", b"x")
         workspace.path("by-a-library").touch()  # the umask closes this one
         modes = modes_below(root)
@@ -56,21 +61,20 @@ def test_arrays_come_back_bit_for_bit(root):
         "nothing": np.empty((0, 4), dtype=np.float32),
     }
     with PrivateWorkspace.create(root, "run-1") as workspace:
-        ref = workspace.write_arrays("shard-0001.npz", **arrays)
-        assert ref == ArtifactRef(run_id="run-1", name="shard-0001.npz")
-        for read in (workspace.read_arrays(ref.name), load_arrays(workspace.path(ref.name))):
-            assert read.keys() == arrays.keys()
-            for key, array in arrays.items():
-                assert read[key].dtype == array.dtype
-                assert read[key].shape == array.shape
-                assert read[key].tobytes() == array.tobytes()
+        store_arrays(workspace.path("shard-0001.npz"), **arrays)
+        read = load_arrays(workspace.path("shard-0001.npz"))
+        assert read.keys() == arrays.keys()
+        for key, array in arrays.items():
+            assert read[key].dtype == array.dtype
+            assert read[key].shape == array.shape
+            assert read[key].tobytes() == array.tobytes()
 
 
 def test_writing_again_replaces_and_leaves_nothing_staged(root):
     with PrivateWorkspace.create(root, "run-1") as workspace:
-        workspace.write_arrays("a.npz", x=np.zeros(2))
-        workspace.write_arrays("a.npz", x=np.ones(3))
-        assert workspace.read_arrays("a.npz")["x"].tolist() == [1.0, 1.0, 1.0]
+        store_arrays(workspace.path("a.npz"), x=np.zeros(2))
+        store_arrays(workspace.path("a.npz"), x=np.ones(3))
+        assert load_arrays(workspace.path("a.npz"))["x"].tolist() == [1.0, 1.0, 1.0]
         assert sorted(os.listdir(root / "run-1")) == [".alive", "a.npz"]
 
 
@@ -81,18 +85,18 @@ def test_objects_are_neither_written_nor_read(root):
 
     with PrivateWorkspace.create(root, "run-1") as workspace:
         with pytest.raises(ConfigurationError, match="ARRAY_OF_OBJECTS: array 'x' holds Python"):
-            workspace.write_arrays("a.npz", x=np.array([None]))
+            store_arrays(workspace.path("a.npz"), x=np.array([None]))
         assert not workspace.path("a.npz").exists()
         np.savez(workspace.path("b.npz"), x=np.array([Bomb()], dtype=object))
         workspace.path("c.npz").write_bytes(pickle.dumps(Bomb()))
         for name in ("b.npz", "c.npz"):
             with pytest.raises(IntegrityError, match=f"file {name} is missing or damaged"):
-                workspace.read_arrays(name)
+                load_arrays(workspace.path(name))
 
 
 def test_damaged_and_missing_arrays_are_refused(root):
     with PrivateWorkspace.create(root, "run-1") as workspace:
-        workspace.write_arrays("a.npz", x=np.arange(1_000))
+        store_arrays(workspace.path("a.npz"), x=np.arange(1_000))
         content = workspace.path("a.npz").read_bytes()
         for damaged in (
             b"",
@@ -102,17 +106,17 @@ def test_damaged_and_missing_arrays_are_refused(root):
         ):
             workspace.path("a.npz").write_bytes(damaged)
             with pytest.raises(IntegrityError) as caught:
-                workspace.read_arrays("a.npz")
+                load_arrays(workspace.path("a.npz"))
             assert caught.value.code == "ARTIFACT_UNREADABLE"
             assert caught.value.__context__ is None
         with pytest.raises(IntegrityError, match="ARTIFACT_UNREADABLE"):
-            workspace.read_arrays("none.npz")
+            load_arrays(workspace.path("none.npz"))
         np.save(workspace.path("plain.npy"), np.arange(3))
         with zipfile.ZipFile(workspace.path("text.npz"), "w") as archive:
             archive.writestr("x.npy", "SECRET")
         for name in ("plain.npy", "text.npz"):
             with pytest.raises(IntegrityError, match="ARTIFACT_UNREADABLE"):
-                workspace.read_arrays(name)
+                load_arrays(workspace.path(name))
 
 
 def test_write_once_is_once(root):
@@ -127,16 +131,16 @@ def test_write_once_is_once(root):
 
 def test_a_failed_write_leaves_the_previous_file(root, monkeypatch):
     with PrivateWorkspace.create(root, "run-1") as workspace:
-        workspace.write_arrays("a.npz", x=np.zeros(2))
+        store_arrays(workspace.path("a.npz"), x=np.zeros(2))
 
         def full(*_args, **_options):
             raise OSError(28, "No space left on device")
 
         monkeypatch.setattr(np.lib.format, "write_array", full)
         with pytest.raises(OSError, match="No space"):
-            workspace.write_arrays("a.npz", x=np.ones(2))
+            store_arrays(workspace.path("a.npz"), x=np.ones(2))
         monkeypatch.undo()
-        assert workspace.read_arrays("a.npz")["x"].tolist() == [0.0, 0.0]
+        assert load_arrays(workspace.path("a.npz"))["x"].tolist() == [0.0, 0.0]
         assert sorted(os.listdir(root / "run-1")) == [".alive", "a.npz"]
 
 

@@ -38,7 +38,7 @@ from hypothesis import strategies as st
 from privacy.parameters import PrivacyUnit
 from storage.files.diagnostics import DiagnosticsFile
 from storage.schema.table import TableSchema, raw_text
-from storage.sources import cohorts, parquet_files, reading, stretches
+from storage.sources import cohorts, formats, parquet_files, reading, stretches
 from storage.sources.cohorts import (
     CohortReader,
     CsvSource,
@@ -469,7 +469,7 @@ def merge_equal_cells(patch: pytest.MonkeyPatch) -> None:
             pa.array(index, mask=index < 0)
         )
 
-    patch.setattr(cohorts, "sql_text", merged)
+    patch.setattr(formats, "sql_text", merged)
 
 
 def convert_by_chunk(patch: pytest.MonkeyPatch, **options: bool) -> None:

@@ -15,9 +15,13 @@ from privacy.accountants.approximate_gaussian import (
     _gaussian_delta_below,
     series_mu,
 )
-from privacy.accountants.gaussian import GaussianAccountant, gaussian_delta, gaussian_epsilon
+from privacy.accountants.gaussian import (
+    GaussianAccountant,
+    gaussian_delta,
+    gaussian_epsilon,
+    unsampled_draw,
+)
 from privacy.accountants.loss_distribution import LossDistributionAccountant
-from privacy.accountants.selection import without_sampling
 from privacy.errors import ConfigurationError
 from privacy.events import (
     ComposedEvent,
@@ -25,10 +29,8 @@ from privacy.events import (
     Event,
     ExponentialMechanismEvent,
     GaussianEvent,
-    ParallelEvent,
     PoissonSampledGaussianEvent,
     RepeatedEvent,
-    SampledWithoutReplacementGaussianEvent,
 )
 from privacy.parameters import Adjacency
 
@@ -128,7 +130,7 @@ def test_no_draw_is_booked_below_the_truth_or_above_everybody(
     probability: float, noise: float
 ) -> None:
     booked = NOTHING.compose(poisson(probability, noise))
-    everybody = EXACT.compose(without_sampling(poisson(probability, noise)))
+    everybody = EXACT.compose(unsampled_draw(poisson(probability, noise)))
     assert booked.mu_squared <= everybody.mu_squared * (1 + 1e-14)
     epsilon = np.linspace(0, 9 / noise, 300)
     exact = one_draw_deltas(probability, noise, epsilon)
@@ -144,7 +146,9 @@ def test_a_series_beyond_the_engine_is_booked_as_if_everybody_were_read(
     probability: float, noise: float, steps: int
 ) -> None:
     found = NOTHING.compose(series(probability, noise, steps))
-    everybody = EXACT.compose(without_sampling(series(probability, noise, steps)))
+    everybody = EXACT.compose(
+        RepeatedEvent(event=unsampled_draw(poisson(probability, noise)), count=steps)
+    )
     assert found.mu == pytest.approx(everybody.mu, rel=1e-14)
 
 
@@ -240,16 +244,6 @@ def test_the_coins_of_the_proof_lose_what_is_stated() -> None:
     assert found <= 2 * slack + (1 - 2 * slack) * inner
 
 
-def test_disjoint_patients_cost_the_dearest_part_and_the_most_slack() -> None:
-    parts = (SERIES, draw(0.4), ComposedEvent(events=(series(0.1, 9.0, 10),)))
-    found = NOTHING.compose(ParallelEvent(events=parts))
-    assert found.mu == pytest.approx(0.4, rel=1e-12)
-    assert (found.n_series, found.slack_adds) == (1, False)
-    two = NOTHING.compose(ParallelEvent(events=(ComposedEvent(events=(SERIES, SERIES)), draw(9.0))))
-    assert two.mu == pytest.approx(9.0, rel=1e-12)
-    assert (two.n_series, two.slack_adds) == (2, True)
-
-
 gaussian_draws = st.builds(
     GaussianEvent,
     statistic=st.just("g"),
@@ -266,7 +260,6 @@ gaussian_events = st.recursive(
     gaussian_draws,
     lambda inner: (
         st.builds(ComposedEvent, events=st.lists(inner, max_size=3).map(tuple))
-        | st.builds(ParallelEvent, events=st.lists(inner, max_size=3).map(tuple))
         | st.builds(RepeatedEvent, event=inner, count=st.integers(1, 9))
     ),
     max_leaves=5,
@@ -293,7 +286,9 @@ def test_without_samples_it_is_the_exact_accountant_to_the_last_digit(
 def test_a_sample_of_everybody_has_no_slack(adjacency: Adjacency) -> None:
     event = series(1.0, 5.0, 7)
     found = ApproximateGaussianAccountant(adjacency=adjacency).compose(event)
-    exact = GaussianAccountant(adjacency=adjacency).compose(without_sampling(event))
+    exact = GaussianAccountant(adjacency=adjacency).compose(
+        RepeatedEvent(event=unsampled_draw(poisson(1.0, 5.0)), count=7)
+    )
     assert found.slack_delta == 0
     assert found.mu_squared == pytest.approx(exact.mu_squared, rel=1e-14)
     assert found.epsilon(delta=1e-12) == pytest.approx(exact.epsilon(delta=1e-12), rel=1e-12)
@@ -301,9 +296,6 @@ def test_a_sample_of_everybody_has_no_slack(adjacency: Adjacency) -> None:
 
 # --- what it refuses ------------------------------------------------------------------------------
 
-FIXED_SIZE = SampledWithoutReplacementGaussianEvent(
-    statistic="w", noise_multiplier=2.0, sample_size=1, population_size=10, n_values=1
-)
 GRID = DiscreteGaussianEvent(
     statistic="d",
     l2_sensitivity=1.0,
@@ -317,21 +309,10 @@ GRID = DiscreteGaussianEvent(
     ("event", "adjacency", "message"),
     [
         (
-            FIXED_SIZE,
-            Adjacency.REPLACE_ONE,
-            "ACCOUNTANT_UNSUITABLE: expected Poisson samples, found a sample of fixed size for "
-            "'w'; use privacy.accountants.selection",
-        ),
-        (
             ComposedEvent(events=(draw(0.1), SERIES)),
             Adjacency.REPLACE_ONE,
             "ACCOUNTANT_UNSUITABLE: expected the question about add_remove for the samples of 'p', "
             "found replace_one, for which their slack has no fixed bound; use privacy.accountants",
-        ),
-        (
-            RepeatedEvent(event=ParallelEvent(events=(poisson(0.1, 3.0),)), count=2),
-            Adjacency.ADD_REMOVE,
-            "ACCOUNTANT_UNSUITABLE: expected no ParallelEvent with sampled draws inside a Repeated",
         ),
         (
             ComposedEvent(events=(SERIES,) * (MAX_SERIES + 1)),

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from decimal import Decimal
 
 import numpy as np
@@ -7,24 +8,20 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from privacy.accountants.approximate_gaussian import (
-    MAX_SERIES,
     ApproximateGaussianAccountant,
     series_mu,
 )
-from privacy.accountants.gaussian import GaussianAccountant, gaussian_delta
+from privacy.accountants.gaussian import GaussianAccountant, gaussian_delta, unsampled_draw
 from privacy.accountants.loss_distribution import LossDistributionAccountant
 from privacy.accountants.renyi import RenyiAccountant
-from privacy.accountants.selection import accountant_for, ledger_rho, without_sampling
-from privacy.errors import ConfigurationError
+from privacy.accountants.selection import accountant_for
 from privacy.events import (
     ComposedEvent,
     DiscreteGaussianEvent,
     Event,
     GaussianEvent,
-    ParallelEvent,
     PoissonSampledGaussianEvent,
     RepeatedEvent,
-    SampledWithoutReplacementGaussianEvent,
 )
 from privacy.ledger import RHO_STEP, charged_rho
 from privacy.parameters import Adjacency, ProtectedUnit
@@ -33,19 +30,15 @@ GAUSSIAN = DiscreteGaussianEvent(statistic="a", l2_sensitivity=10.0, noise_stdde
 POISSON = PoissonSampledGaussianEvent(
     statistic="p", noise_multiplier=2.0, sampling_probability=0.1, n_values=1
 )
-FIXED_SIZE = SampledWithoutReplacementGaussianEvent(
-    statistic="w", noise_multiplier=2.0, sample_size=1, population_size=10, n_values=1
-)
 
 
 @pytest.mark.parametrize(
     ("event", "adjacency", "kind"),
     [
         (ComposedEvent(events=()), Adjacency.ADD_REMOVE, GaussianAccountant),
-        (ParallelEvent(events=(GAUSSIAN,)), Adjacency.REPLACE_ONE, GaussianAccountant),
+        (ComposedEvent(events=(GAUSSIAN,)), Adjacency.REPLACE_ONE, GaussianAccountant),
         (RepeatedEvent(event=POISSON, count=3), Adjacency.ADD_REMOVE, LossDistributionAccountant),
         (ComposedEvent(events=(GAUSSIAN, POISSON)), Adjacency.REPLACE_ONE, RenyiAccountant),
-        (FIXED_SIZE, Adjacency.REPLACE_ONE, RenyiAccountant),
         (RepeatedEvent(event=POISSON, count=10**7), Adjacency.ADD_REMOVE, RenyiAccountant),
     ],
 )
@@ -59,75 +52,26 @@ def test_the_tightest_accountant_is_taken(
     assert found.epsilon(delta=1e-6) >= 0
 
 
-@pytest.mark.parametrize("event", [FIXED_SIZE, ComposedEvent(events=(POISSON, FIXED_SIZE))])
-def test_a_fixed_size_says_nothing_about_add_or_remove(event: Event) -> None:
-    with pytest.raises(
-        ConfigurationError, match="expected the sensitivity of 'w' to be proven for"
-    ):
-        accountant_for(event, adjacency=Adjacency.ADD_REMOVE)
-    with pytest.raises(ConfigurationError, match="ADJACENCY_MISMATCH"):
-        ledger_rho(event)
-
-
-def test_a_ledger_books_the_exact_amount_of_gaussian_draws() -> None:
-    event = RepeatedEvent(event=GAUSSIAN, count=5)
-    exact = Decimal(5 * 100) / Decimal(10_000 - 16) / 2
-    assert exact <= ledger_rho(event) <= exact + 2 * RHO_STEP
-    assert ledger_rho(event, adjacency=Adjacency.REPLACE_ONE) == pytest.approx(4 * exact)
-
-
 def test_a_ledger_books_poisson_samples_with_the_gain_of_sampling() -> None:
     event = ComposedEvent(events=(GAUSSIAN, RepeatedEvent(event=POISSON, count=8)))
     exact = Decimal(100) / Decimal(10_000 - 16) / 2
     mu = series_mu(sampling_probability=0.1, noise_multiplier=2.0, steps=8)
-    rho = ledger_rho(event)
+    accountant = ApproximateGaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
+    rho = charged_rho(accountant.compose(event).rho)
     assert exact + Decimal(mu) ** 2 / 2 <= rho <= exact + Decimal(mu) ** 2 / 2 + 2 * RHO_STEP
     # An eighth of the amount without sampling.
     assert rho - exact < Decimal("0.125")
 
 
-def test_a_ledger_books_other_samples_without_the_gain_of_sampling() -> None:
-    moving = ParallelEvent(events=(POISSON,))
-    for event, adjacency, factor in (
-        (POISSON, Adjacency.REPLACE_ONE, 4),
-        (FIXED_SIZE, Adjacency.REPLACE_ONE, 1),
-        (moving, Adjacency.ADD_REMOVE, 1),
-    ):
-        rho = ledger_rho(RepeatedEvent(event=event, count=8), adjacency=adjacency)
-        assert Decimal(factor) <= rho <= Decimal(factor) + RHO_STEP
-
-
-def test_too_many_series_are_booked_without_the_gain_of_sampling() -> None:
-    many = ComposedEvent(events=(POISSON,) * (MAX_SERIES + 1))
-    exact = Decimal(MAX_SERIES + 1) / 8
-    assert exact <= ledger_rho(many) <= exact + RHO_STEP
-
-
-def test_without_sampling_keeps_the_unit() -> None:
-    row = PoissonSampledGaussianEvent(
+def test_the_draw_from_everybody_is_about_the_same_unit() -> None:
+    everybody = GaussianEvent(
         statistic="p",
-        noise_multiplier=2.0,
-        sampling_probability=0.1,
+        l2_sensitivity=1.0,
+        noise_stddev=2.0,
         n_values=1,
         unit=ProtectedUnit.ROW,
     )
-    assert without_sampling(row).unit is ProtectedUnit.ROW  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize(
-    "event", [ComposedEvent(events=()), RepeatedEvent(event=POISSON, count=10**9)]
-)
-def test_nothing_and_too_much_cannot_be_booked(event: Event) -> None:
-    with pytest.raises(ConfigurationError, match="RHO_INVALID"):
-        ledger_rho(event)
-
-
-def test_the_form_of_an_event_survives_without_sampling() -> None:
-    event = ComposedEvent(events=(GAUSSIAN, ParallelEvent(events=(POISSON, GAUSSIAN))))
-    everybody = GaussianEvent(statistic="p", l2_sensitivity=1.0, noise_stddev=2.0, n_values=1)
-    assert without_sampling(event) == ComposedEvent(
-        events=(GAUSSIAN, ParallelEvent(events=(everybody, GAUSSIAN)))
-    )
+    assert unsampled_draw(replace(POISSON, unit=ProtectedUnit.ROW)) == everybody
 
 
 @settings(max_examples=25)
@@ -171,6 +115,5 @@ def test_the_printed_epsilon_is_never_above_the_booked_one(
     )
     event = RepeatedEvent(event=step, count=count)
     booked = ApproximateGaussianAccountant(adjacency=Adjacency.ADD_REMOVE).compose(event)
-    assert ledger_rho(event) == charged_rho(booked.rho)
     printed = accountant_for(event, adjacency=Adjacency.ADD_REMOVE)
     assert printed.epsilon(delta=1e-6) <= booked.epsilon(delta=1e-6) * (1 + 1e-9)

@@ -19,7 +19,7 @@ from flows.operations.budgets import LOW_PERCENT
 from flows.operations.schedules import GRACE
 from flows.operations.upkeep import PATIENCE
 from flows.server import cluster as server_cluster
-from flows.server import parts as server_parts
+from flows.server import start as server_parts
 from flows.serving import _ORDINARY_ENDS
 from flows.site.request import PublishRequest, ReleaseRequest
 from flows.site.site_file import BudgetSection, SiteFile, WindowSection, load_site

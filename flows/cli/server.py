@@ -18,9 +18,7 @@ def start(options: argparse.Namespace) -> int:
     from flows.server.parts import start_server
 
     settings = load_settings()
-    record, started = start_server(
-        settings, port=options.port, n_workers=options.workers, tell=_tell
-    )
+    record, started = start_server(settings, port=options.port, n_workers=options.workers, log=_log)
     if options.json:
         terminal.print_json(_as_json(settings, record, started))
     else:
@@ -42,7 +40,7 @@ def stop(options: argparse.Namespace) -> int:
     return 0
 
 
-def _tell(text: str) -> None:
+def _log(text: str) -> None:
     sys.stderr.write(f"  {text}\n")
     sys.stderr.flush()
 
@@ -52,10 +50,10 @@ def _as_json(settings: Settings, record: ServerRecord, started: bool) -> dict[st
 
     return {
         "started": started,
-        "page": record.part("orchestrator").address,
+        "page": record.address("orchestrator"),
         "password_file": str(settings.server_home / PASSWORD_FILE),
         "landing": settings.landing,
-        "releases": record.pages or settings.releases_url,
+        "releases": record.address("pages") or settings.releases_url,
         "parts": [
             {"name": part.name, "pid": part.pid, "address": part.address, "log": str(part.log)}
             for part in record.parts
@@ -70,9 +68,9 @@ def _show(settings: Settings, record: ServerRecord, started: bool) -> None:
     for part in record.parts:
         terminal.line(f"  {part.name:<16}{part.pid:>8}  {part.address}".rstrip())
     # Each in one line, however long, to be copied.
-    terminal.line(f"Page:       {record.part('orchestrator').address}")
+    terminal.line(f"Page:       {record.address('orchestrator')}")
     terminal.line(f"Password:   {settings.server_home / PASSWORD_FILE} (all of its one line)")
-    terminal.line(f"Releases:   {record.pages or settings.releases_url}")
+    terminal.line(f"Releases:   {record.address('pages') or settings.releases_url}")
     terminal.line(f"Logs:       {settings.server_home}")
     terminal.line(f"Next:       put a table into {settings.landing}, then")
     terminal.line(f"            clustmix ready {settings.landing}/TABLE --dataset NAME")

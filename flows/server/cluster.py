@@ -6,7 +6,7 @@ import importlib.util
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,38 +22,23 @@ _CUDA_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPart:
-    """A program of the cluster.
-
-    Parameters
-    ----------
-    name
-        Name of the part.
-    arguments
-        Module of this interpreter and its arguments.
-    environment
-        Variables beside the common ones.
-    """
+    """A program of the cluster: a module of this interpreter, with variables of its own."""
 
     name: str
-    arguments: tuple[str, ...]
-    environment: Mapping[str, str]
+    module: tuple[str, ...]
+    environment: dict[str, str]
+    address: str
 
 
 def client_config(folder: Path) -> Path:
-    """Return the Dask settings of a client of the cluster, for ``DASK_CONFIG``.
-
-    Parameters
-    ----------
-    folder
-        Folder of the server.
-    """
+    """Return the Dask settings of a client of the cluster, for ``DASK_CONFIG``."""
     return folder / "certificates" / "client" / "dask.yaml"
 
 
 def cluster_parts(
     folder: Path, address: str, *, n_workers: int, gpus: list[str]
 ) -> list[ClusterPart]:
-    """Make new certificates and return the programs of a cluster that uses them.
+    """Make new certificates and return the parts of a cluster that uses them.
 
     CPU workers offer the resource ``CPU``, GPU workers ``GPU``: work that names one of them runs
     nowhere else.
@@ -75,75 +60,37 @@ def cluster_parts(
     # Those of an earlier start: its processes have ended.
     shutil.rmtree(certificates, ignore_errors=True)
     make_certificates(certificates, days=_CERTIFICATE_DAYS)
-    scratch = ensure_private_directory(folder / "dask")
+    scratch = str(ensure_private_directory(folder / "dask"))
+    local = ("--host", HOST, "--dashboard-address", f"{HOST}:0")
 
-    def config(role: str) -> dict[str, str]:
-        return {"DASK_CONFIG": str(certificates / role / "dask.yaml")}
+    def part(name: str, role: str, *words: str, **variables: str) -> ClusterPart:
+        config = {"DASK_CONFIG": str(certificates / role / "dask.yaml")}
+        return ClusterPart(
+            name=name,
+            module=("dask", role, *local, *words),
+            environment=config | variables,
+            address=address if name == SCHEDULER else "",
+        )
 
-    scheduler = (
-        "dask", "scheduler", "--host", HOST, "--port", str(port_of(address)), "--no-show",
-        "--dashboard-address", f"{HOST}:0",
-    )  # fmt: skip
-    worker = (
-        "dask", "worker", address, "--host", HOST, "--nthreads", "1", "--memory-limit", "0",
-        "--dashboard-address", f"{HOST}:0", "--local-directory", str(scratch),
-    )  # fmt: skip
+    def worker(name: str, *words: str, **variables: str) -> ClusterPart:
+        alone = ("--nthreads", "1", "--memory-limit", "0", "--local-directory", scratch)
+        return part(name, "worker", address, *alone, *words, **variables)
+
+    cpu = ("--nworkers", str(n_workers), "--resources", "CPU=1")
     return [
-        ClusterPart(name=SCHEDULER, arguments=scheduler, environment=config("scheduler")),
-        ClusterPart(
-            name=CPU_WORKERS,
-            arguments=(*worker, "--nworkers", str(n_workers), "--resources", "CPU=1"),
-            environment={**config("worker"), "JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""},
-        ),
+        part(SCHEDULER, "scheduler", "--port", str(port_of(address)), "--no-show"),
+        worker(CPU_WORKERS, *cpu, JAX_PLATFORMS="cpu", CUDA_VISIBLE_DEVICES=""),
         *(
-            ClusterPart(
-                name=f"gpu-worker-{number}",
-                arguments=(*worker, "--resources", "GPU=1"),
-                environment={**config("worker"), "CUDA_VISIBLE_DEVICES": gpu},
-            )
+            worker(f"gpu-worker-{number}", "--resources", "GPU=1", CUDA_VISIBLE_DEVICES=gpu)
             for number, gpu in enumerate(gpus)
         ),
     ]
 
 
-def wait_for_workers(
-    folder: Path, address: str, n_workers: int, wait: Callable[[Callable[[], bool]], None]
-) -> None:
-    """Connect as a release does, which refuses an unsafe cluster, and wait for all workers.
-
-    Parameters
-    ----------
-    folder
-        Folder of the server.
-    address
-        Address of the scheduler, which takes calls.
-    n_workers
-        Number of workers, on CPUs and GPUs.
-    wait
-        Waits until the function that it is given returns True.
-
-    Raises
-    ------
-    ConfigurationError
-        As `tasks.execution.cluster.connect`.
-    """
-    import dask
-
-    from tasks.execution.cluster import connect
-
-    settings = dask.config.collect_yaml([os.fspath(client_config(folder))])
-    merged = dask.config.merge(dask.config.global_config, *settings)
-    with dask.config.set(merged), connect(address) as client:
-        wait(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) >= n_workers)
-
-
-def find_gpus(tell: Callable[[str], None]) -> list[str]:
+def find_gpus(log: Callable[[str], None]) -> list[str]:
     """Return the GPUs that workers can compute on, as ``CUDA_VISIBLE_DEVICES`` names them.
 
-    Parameters
-    ----------
-    tell
-        Is told why a GPU that is here is not used.
+    What keeps them from one that is here is said to `log`.
     """
     program = shutil.which("nvidia-smi")
     if program is None:
@@ -163,6 +110,6 @@ def find_gpus(tell: Callable[[str], None]) -> list[str]:
     if gpus and chosen is not None:
         gpus = [gpu for part in chosen.split(",") if (gpu := part.strip()) not in ("", "-1")]
     if gpus and not any(importlib.util.find_spec(plugin) for plugin in _CUDA_PLUGINS):
-        tell("no GPU worker: a GPU is here, but jax has no CUDA plugin")
+        log("no GPU worker: a GPU is here, but jax has no CUDA plugin")
         return []
     return gpus

@@ -11,37 +11,38 @@ import secrets
 from pathlib import Path
 from urllib.parse import quote
 
-from flows.server.database import DATABASE, ROLE
+from flows.server.cluster import SCHEDULER, client_config
+from flows.server.database import DATABASE_NAME, ROLE
+from flows.server.kept_file import write_kept
 from flows.server.ports import HOST
-from storage.files.private import replace_durably
+from flows.server.record import ServerRecord
 from storage.settings import Settings
 from tasks.execution.runtime import safe_environment
 
+ORCHESTRATOR = "orchestrator"
+PAGES = "pages"
+
 PASSWORD_FILE = "page-password"  # noqa: S105 -- the name of a file
 """Holds what the page and the API ask for, ``name:password``."""
+
+WORKER_ENVIRONMENT = {
+    "PREFECT_WORKER_QUERY_SECONDS": "2",
+    "PREFECT_RUNNER_POLL_FREQUENCY": "2",
+    # The shortest that Prefect takes: a run whose process was killed stops sending them.
+    "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
+}
+"""Variables of a worker of the orchestrator beside those of every client."""
 
 _FOREIGN = ("PREFECT", "DASK", "CLUSTMIX_")
 
 
 def page_password(folder: Path) -> str:
-    """Return what the page and the API ask for, made at the first use.
-
-    Parameters
-    ----------
-    folder
-        Private folder of the server.
-    """
+    """Return what the page and the API ask for, made at the first use in the server's folder."""
     return _kept_secret(folder / PASSWORD_FILE, "clustmix:")
 
 
 def database_password(folder: Path) -> str:
-    """Return the password of the orchestrator's database, made at the first use.
-
-    Parameters
-    ----------
-    folder
-        Private folder of the server.
-    """
+    """Return the password of the orchestrator's database, made at the first use as well."""
     return _kept_secret(folder / "database-password", "")
 
 
@@ -65,75 +66,74 @@ def inherited_environment(settings: Settings) -> dict[str, str]:
     return environment | safe_environment()
 
 
-def database_url(port: int, password: str) -> str:
-    """Return the address of the orchestrator's database in PostgreSQL."""
-    password = quote(password, safe="")
-    # Whatever PGSSLMODE says for the ledger: this server is on the loopback interface.
-    return f"postgresql+asyncpg://{ROLE}:{password}@{HOST}:{port}/{DATABASE}?ssl=disable"
-
-
-def orchestrator_environment(
-    *, home: Path, port: int, password: str, database: str | None
-) -> dict[str, str]:
+def orchestrator_environment(folder: Path, port: int, database: str) -> dict[str, str]:
     """Return the variables of Prefect's server.
 
     Parameters
     ----------
-    home
-        Private folder of the server's state.
+    folder
+        Private folder of the server.
     port
         Port of the page and the API, on the loopback interface.
-    password
-        What the page and the API ask for, ``name:password``.
     database
-        Address of the database; None for SQLite in `home`.
+        Address of the PostgreSQL that was started, ``host:port``; empty for SQLite.
     """
+    home = folder / "prefect"
     page = f"http://{HOST}:{port}"
-    database = database or f"sqlite+aiosqlite:///{home / 'prefect.db'}"
+    url = f"sqlite+aiosqlite:///{home / 'prefect.db'}"
+    if database:
+        password = quote(database_password(folder), safe="")
+        # Whatever PGSSLMODE says for the ledger: this server is on the loopback interface.
+        url = f"postgresql+asyncpg://{ROLE}:{password}@{database}/{DATABASE_NAME}?ssl=disable"
     return {
         "PREFECT_HOME": str(home),
-        "PREFECT_SERVER_DATABASE_CONNECTION_URL": database,
+        "PREFECT_SERVER_DATABASE_CONNECTION_URL": url,
         # SQLite lets one writer in at a time: on a busy machine the others wait.
         "PREFECT_SERVER_DATABASE_TIMEOUT": "60",
         "PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT": "60",
         "PREFECT_SERVER_API_HOST": HOST,
         "PREFECT_SERVER_API_PORT": str(port),
-        "PREFECT_SERVER_API_AUTH_STRING": password,
+        "PREFECT_SERVER_API_AUTH_STRING": page_password(folder),
         "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"{page},http://localhost:{port}",
         # Without it the page of another port than 4200 still asks at 4200.
         "PREFECT_SERVER_UI_API_URL": "/api",
         # The first version of the page: the second one asks a company for its settings, which
-        # `flows.server.orchestrator_page` lets no browser do.
+        # `flows.server.pages` lets no browser do.
         "PREFECT_SERVER_UI_V2_ENABLED": "false",
         "PREFECT_UI_URL": page,
         "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
     }
 
 
-def client_environment(*, home: Path, port: int, password: str) -> dict[str, str]:
-    """Return the variables of whoever calls Prefect's server; see `orchestrator_environment`."""
-    return {
+def client_environment(folder: Path, record: ServerRecord) -> dict[str, str]:
+    """Return the variables with which a command finds the parts of a started server.
+
+    Parameters
+    ----------
+    folder
+        Private folder of the server.
+    record
+        What was started.
+    """
+    page, scheduler, releases = map(record.address, (ORCHESTRATOR, SCHEDULER, PAGES))
+    variables = {
         # No profile of the user's own.
-        "PREFECT_HOME": str(home),
-        "PREFECT_API_URL": f"http://{HOST}:{port}/api",
-        "PREFECT_API_AUTH_STRING": password,
-        "PREFECT_UI_URL": f"http://{HOST}:{port}",
+        "PREFECT_HOME": str(folder / "client"),
+        "PREFECT_API_URL": f"{page}/api",
+        "PREFECT_API_AUTH_STRING": page_password(folder),
+        "PREFECT_UI_URL": page,
     }
-
-
-def worker_environment() -> dict[str, str]:
-    """Return the variables of a worker of the orchestrator beside those of every client."""
-    return {
-        "PREFECT_WORKER_QUERY_SECONDS": "2",
-        "PREFECT_RUNNER_POLL_FREQUENCY": "2",
-        # The shortest that Prefect takes: a run whose process was killed stops sending them.
-        "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
-    }
+    if scheduler:
+        variables |= {
+            "CLUSTMIX_DASK_ADDRESS": scheduler,
+            "DASK_CONFIG": str(client_config(folder)),
+        }
+    return variables | ({"CLUSTMIX_RELEASES_URL": releases} if releases else {})
 
 
 def _kept_secret(path: Path, prefix: str) -> str:
     """Return a random text that is made once and kept in a file of mode 0600."""
     if not path.exists():
-        replace_durably(path, f"{prefix}{secrets.token_urlsafe(24)}\n".encode("ascii"))
+        write_kept(path, f"{prefix}{secrets.token_urlsafe(24)}")
     return path.read_text("ascii").strip()

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import socket
-from collections.abc import Mapping
+import uuid
 from contextlib import suppress
+from datetime import datetime
 
-from flows.server.processes import ServerError
+import httpx
+
+from flows.server.record import ServerError
 
 HOST = "127.0.0.1"
 DEFAULT_PAGE_PORT = 4200
 
-_ANSWER_TIMEOUT_SECONDS = 10.0
+_ANSWER_SECONDS = 10.0
 
 
 def free_port() -> int:
@@ -57,55 +58,50 @@ def port_of(address: str) -> int:
     return int(address.rpartition(":")[2])
 
 
-def accepts_calls(port: int) -> bool:
-    """Return whether something takes connections at a port; raises `OSError` where nothing does."""
-    with socket.create_connection((HOST, port), timeout=_ANSWER_TIMEOUT_SECONDS):
+def accepts_calls(address: str) -> bool:
+    """Return whether something takes connections at an address of this machine."""
+    with suppress(OSError), socket.create_connection((HOST, port_of(address)), _ANSWER_SECONDS):
         return True
+    return False
 
 
-def ask(
-    port: int,
-    path: str,
-    *,
-    headers: Mapping[str, str] | None = None,
-    question: object = None,
-) -> tuple[int, bytes]:
-    """Ask a web server for a path.
+def web_status(address: str) -> int:
+    """Return the status of the answer of a web server; 0 where none answers."""
+    with suppress(httpx.HTTPError):
+        # No proxy of the environment: this is the loopback interface.
+        return httpx.get(address, timeout=_ANSWER_SECONDS, trust_env=False).status_code
+    return 0
+
+
+def has_worker(page: str, password: str, pool: str, *, since: float) -> bool:
+    """Return whether a worker of a pool has called, and not only one of an earlier start.
 
     Parameters
     ----------
-    port
-        Port on the loopback interface.
-    path
-        What to ask for.
-    headers
-        Headers of the request.
-    question
-        Posted as JSON, unless it is None.
-
-    Returns
-    -------
-    status : int
-        Status of the answer; 0 where something else than a web server answers.
-    content : bytes
-        The answer.
-
-    Raises
-    ------
-    OSError
-        If nobody answers.
+    page
+        Address of the orchestrator. It is asked without Prefect's client: to import that takes
+        longer than most parts need to start.
+    password
+        What it asks for, ``name:password``.
+    pool
+        Name of the work pool.
+    since
+        When the worker was started, in seconds since 1970.
     """
-    caller = http.client.HTTPConnection(HOST, port, timeout=_ANSWER_TIMEOUT_SECONDS)
-    sent = dict(headers or {})
-    try:
-        if question is None:
-            caller.request("GET", path, headers=sent)
-        else:
-            sent["Content-Type"] = "application/json"
-            caller.request("POST", path, json.dumps(question), sent)
-        answer = caller.getresponse()
-        return answer.status, answer.read()
-    except http.client.HTTPException:
-        return 0, b""
-    finally:
-        caller.close()
+    client = uuid.uuid4().hex
+    with (
+        suppress(httpx.HTTPError),
+        httpx.Client(
+            base_url=f"{page}/api",
+            auth=httpx.BasicAuth(*password.split(":", 1)),
+            headers={"Prefect-Csrf-Client": client},
+            timeout=_ANSWER_SECONDS,
+            trust_env=False,
+        ) as caller,
+    ):
+        token = caller.get("/csrf-token", params={"client": client}).raise_for_status().json()
+        caller.headers["Prefect-Csrf-Token"] = token["token"]
+        found = caller.post(f"/work_pools/{pool}/workers/filter", json={}).raise_for_status()
+        last = (datetime.fromisoformat(one["last_heartbeat_time"]) for one in found.json())
+        return any(moment.timestamp() >= since for moment in last)
+    return False

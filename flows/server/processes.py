@@ -1,7 +1,8 @@
-"""One part of the local server: a process of its own that outlives the command that started it.
+"""Processes that outlive the command that started them, found again and ended.
 
 A process is found again by a mark in its environment, which its children inherit: a number of a
-process can belong to another one later, and a child can lose its parent.
+process can belong to another one later, a child can lose its parent, and the run that a worker
+starts leads a session of its own.
 """
 
 from __future__ import annotations
@@ -12,18 +13,21 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from pydantic import BaseModel, ConfigDict
 
-from privacy.errors import ClustMixError
+from flows.server.record import Part, ServerError
 
 MARK = "CLUSTMIX_SERVER_PART"
 """Variable in the environment of every process of a part."""
 
 GRACE_SECONDS = 15.0
 """How long a part may take to stop by itself."""
+
+TIMEOUT_SECONDS = 180.0
+"""How long one part may take to answer, on a busy machine."""
 
 _KILLED_SECONDS = 15.0
 _POLL_SECONDS = 0.1
@@ -34,51 +38,9 @@ _CLOCK_SECONDS = 1.0
 _started: list[subprocess.Popen[bytes]] = []
 
 
-class ServerError(ClustMixError):
-    """The local server cannot be started or stopped as asked."""
-
-    exit_code = 1
-
-
-class Part(BaseModel):
-    """A part that was started.
-
-    Attributes
-    ----------
-    name : str
-        Name for people, unique among the parts of a server.
-    pid : int
-        Process that was started, which leads a group of its own.
-    created : float
-        When the operating system made it, in seconds since 1970.
-    address : str
-        Where it answers; empty for a part that nobody calls.
-    log : Path
-        Its output.
-    mark : str
-        Value of `MARK` in its environment.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: str
-    pid: int
-    created: float
-    address: str
-    log: Path
-    mark: str
-
-
-def start_part(
-    name: str,
-    command: Sequence[str],
-    *,
-    environment: Mapping[str, str],
-    folder: Path,
-    mark: str,
-    address: str = "",
-) -> Part:
-    """Start a process that leads a session of its own, with its output in a log.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What a part runs.
 
     Parameters
     ----------
@@ -87,74 +49,90 @@ def start_part(
     command
         Program and arguments, without secrets: everybody can read them.
     environment
-        The whole environment of the process.
+        Variables of the process.
+    address
+        Where it will answer; empty where nobody calls.
+    directory
+        Current directory of the process; None for the folder of its log.
+    """
+
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    address: str = ""
+    directory: str | None = None
+
+
+def start_part(program: Program, *, folder: Path, mark: str) -> Part:
+    """Start a process that leads a session of its own, with its output in a log.
+
+    Parameters
+    ----------
+    program
+        What is started; its environment is the whole one.
     folder
-        Private folder: current directory of the process and place of ``<name>.log``.
+        Private folder, place of ``<name>.log``.
     mark
         Random text that belongs to this start of the server.
-    address
-        Where the part will answer.
 
     Returns
     -------
     Part
         The part, which does not answer yet.
     """
-    log = folder / f"{name}.log"
-    with suppress(FileNotFoundError):
-        # What the part said before it ended last time is what one looks for after a crash.
-        os.replace(log, folder / f"{name}.log.1")
-    mark = f"{mark}/{name}"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(log, flags, 0o600)
-    try:
-        process = subprocess.Popen(  # noqa: S603 -- a program of this server
-            list(command),
-            cwd=folder,
-            env={**environment, MARK: mark},
-            stdin=subprocess.DEVNULL,
-            stdout=descriptor,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            umask=0o077,
-        )
-    finally:
-        os.close(descriptor)
+    process = _start(program, folder, mark, subprocess.DEVNULL)
     _started.append(process)
     try:
         created = psutil.Process(process.pid).create_time()
     except psutil.Error:
         created = 0.0  # it has ended already; whoever waits for it will say so
-    return Part(name=name, pid=process.pid, created=created, address=address, log=log, mark=mark)
+    return Part(
+        name=program.name,
+        pid=process.pid,
+        created=created,
+        address=program.address,
+        log=folder / f"{program.name}.log",
+        mark=f"{mark}/{program.name}",
+    )
+
+
+def run_program(
+    program: Program, stdin: int = subprocess.DEVNULL, *, folder: Path, mark: str
+) -> bool:
+    """Run a program to its end, as `start_part` starts it; return whether it has succeeded."""
+    process = _start(program, folder, mark, stdin)
+    try:
+        return process.wait(TIMEOUT_SECONDS) == 0
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    return False
 
 
 def is_running(part: Part) -> bool:
     """Return whether the process that was started still runs, and not another of its number."""
-    return _leader(part) is not None
+    with suppress(psutil.Error):
+        process = psutil.Process(part.pid)
+        # A clock that was set moves the times of all processes: then the mark decides.
+        same = abs(process.create_time() - part.created) < _CLOCK_SECONDS
+        is_ours = same or (part.mark != "" and _mark_of(process) == part.mark)
+        return is_ours and _lives(process)
+    return False
 
 
 def wait_until_answers(
-    name: str,
-    answers: Callable[[], bool],
-    *,
-    timeout_seconds: float,
-    log: Path,
-    runs: Callable[[], bool] = lambda: True,
+    part: Part, answers: Callable[[], bool], *, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> None:
-    """Wait until something that was started answers.
+    """Wait until a part answers.
 
     Parameters
     ----------
-    name
-        What is waited for, for the error.
+    part
+        What is waited for.
     answers
-        Asked again and again; an `OSError` counts as no answer.
+        Asked again and again.
     timeout_seconds
         How long to wait.
-    log
-        Where its output is, for the error.
-    runs
-        Whether it can still answer.
 
     Raises
     ------
@@ -162,60 +140,56 @@ def wait_until_answers(
         If it ends or stays silent.
     """
     end = time.monotonic() + timeout_seconds
-    while True:
-        with suppress(OSError):
-            if answers():
-                return
-        if not runs():
+    while not answers():
+        if not is_running(part):
             raise ServerError(
                 "SERVER_PART_ENDED",
-                f"expected {name} to start, found that it ended; {log} says why",
+                f"expected the {part.name} to start, found that it ended; {part.log} says why",
             )
         if time.monotonic() > end:
             raise ServerError(
                 "SERVER_PART_SILENT",
-                f"expected {name} to answer within {timeout_seconds:g} seconds, found no answer; "
-                f"{log} may say why",
+                f"expected the {part.name} to answer within {timeout_seconds:g} seconds, found no "
+                f"answer; {part.log} may say why",
             )
         time.sleep(_POLL_SECONDS)
 
 
-def stop_part(part: Part, *, grace_seconds: float = GRACE_SECONDS) -> None:
-    """End every process of a part: asked to stop at first, killed after the grace.
+def processes() -> Iterator[psutil.Process]:
+    """Return the living processes of this machine."""
+    for process in psutil.process_iter():
+        if _lives(process):
+            yield process
+
+
+def marked(mark: str) -> list[psutil.Process]:
+    """Return the living processes of a start, or of one part, by the mark that it gave them."""
+    found = ((process, _mark_of(process)) for process in processes())
+    return [process for process, its in found if mark and f"{its}/".startswith(f"{mark}/")]
+
+
+def stop_processes(
+    find: Callable[[], list[psutil.Process]], *, grace_seconds: float = GRACE_SECONDS
+) -> None:
+    """End processes: they are asked to stop at first, and killed after the grace.
 
     Parameters
     ----------
-    part
-        The part.
+    find
+        Returns those that live. It is asked again and again: a process that is asked to stop may
+        have started another one.
     grace_seconds
-        How long it may take to stop by itself.
+        How long they may take to stop by themselves.
 
     Raises
     ------
     ServerError
         If a process survives being killed.
     """
-    _stop(lambda: _processes(part), grace_seconds)
-
-
-def stop_marked(mark: str, *, grace_seconds: float = GRACE_SECONDS) -> None:
-    """End every process of every part of a start, see `stop_part`.
-
-    Parameters
-    ----------
-    mark
-        The mark that was handed to `start_part`.
-    grace_seconds
-        How long they may take to stop by themselves.
-    """
-    _stop(lambda: [p for p in _alive() if _mark_of(p).startswith(f"{mark}/")], grace_seconds)
-
-
-def _stop(find: Callable[[], list[psutil.Process]], grace_seconds: float) -> None:
     asked: set[psutil.Process] = set()
     begin = time.monotonic()
-    # Looked for again each time: a process that is asked to stop may have started another one.
-    while found := find():
+    # One that is dying has no mark any more.
+    while found := {*find(), *filter(_lives, asked)}:
         waited = time.monotonic() - begin
         if waited > grace_seconds + _KILLED_SECONDS:
             raise ServerError(
@@ -229,44 +203,40 @@ def _stop(find: Callable[[], list[psutil.Process]], grace_seconds: float) -> Non
                     process.kill()
                 elif process not in asked:
                     process.send_signal(signal.SIGTERM)
-        asked.update(found)
+        asked |= found
         # Takes note of the end of what this process started itself.
         psutil.wait_procs(found, timeout=_POLL_SECONDS)
 
 
-def _leader(part: Part) -> psutil.Process | None:
+def _start(program: Program, folder: Path, mark: str, stdin: int) -> subprocess.Popen[bytes]:
+    log = folder / f"{program.name}.log"
+    with suppress(FileNotFoundError):
+        # What was said before the end of last time is what one looks for after a crash.
+        os.replace(log, folder / f"{program.name}.log.1")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(log, flags, 0o600)
     try:
-        process = psutil.Process(part.pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return None
-        # A clock that was set moves the times of all processes: then the mark decides.
-        same = abs(process.create_time() - part.created) < _CLOCK_SECONDS
-        return process if same or _mark_of(process) == part.mark else None
-    except psutil.Error:
-        return None
+        return subprocess.Popen(  # noqa: S603 -- a program of this server
+            list(program.command),
+            cwd=program.directory or folder,
+            env={**program.environment, MARK: f"{mark}/{program.name}"},
+            stdin=stdin,
+            stdout=descriptor,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            umask=0o077,
+        )
+    finally:
+        os.close(descriptor)
 
 
-def _processes(part: Part) -> list[psutil.Process]:
-    """Return the living processes of a part: marked, or in the group of its first process."""
-    leads = _leader(part) is not None
-    found = []
-    for process in _alive():
-        with suppress(ProcessLookupError):
-            in_group = leads and os.getpgid(process.pid) == part.pid
-            if in_group or _mark_of(process) == part.mark:
-                found.append(process)
-    return found
-
-
-def _alive() -> Iterator[psutil.Process]:
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            if process.status() != psutil.STATUS_ZOMBIE:
-                yield process
+def _lives(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def _mark_of(process: psutil.Process) -> str:
-    try:
+    with suppress(psutil.Error):
         return process.environ().get(MARK, "")
-    except psutil.Error:
-        return ""  # it has ended, or is of another user
+    return ""  # it has ended, or is of another user

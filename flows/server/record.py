@@ -4,16 +4,52 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from flows.server.processes import Part, ServerError
-from storage.files.private import replace_durably
+from flows.server.kept_file import read_kept, write_kept
+from privacy.errors import ClustMixError
 
 RECORD_FILE = "parts.json"
 
 
+class ServerError(ClustMixError):
+    """The local server cannot be started or stopped as asked."""
+
+    exit_code = 1
+
+
+class Part(BaseModel):
+    """A part that was started.
+
+    Attributes
+    ----------
+    name : str
+        Name for people, unique among the parts of a server.
+    pid : int
+        Process that was started.
+    created : float
+        When the operating system made it, in seconds since 1970.
+    address : str
+        Where it answers; empty for a part that nobody calls.
+    log : Path
+        Its output.
+    mark : str
+        Value of `flows.server.processes.MARK` in its environment. Empty for the database of a
+        server that an earlier version has started.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    pid: int
+    created: float
+    address: str
+    log: Path
+    mark: str
+
+
 class ServerRecord(BaseModel):
-    """What a start of the server has made.
+    """What a start of the server has made. Earlier versions have written more.
 
     Attributes
     ----------
@@ -23,35 +59,25 @@ class ServerRecord(BaseModel):
         The parts, in the order of their start.
     ready : bool
         Whether all of them have answered.
-    port : int
-        Port of the orchestrator's page and API.
-    scheduler : str
-        Address of the Dask scheduler; empty for one that is not ours.
-    pages : str
-        Address of the release store; empty for one that is not ours.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(frozen=True)
 
     mark: str
     parts: tuple[Part, ...] = ()
     ready: bool = False
-    port: int = 0
-    scheduler: str = ""
-    pages: str = ""
 
     def part(self, name: str) -> Part:
         """Return the part of this name, which was started."""
         return next(part for part in self.parts if part.name == name)
 
+    def address(self, name: str) -> str:
+        """Return where a part answers; empty where it was not started."""
+        return next((part.address for part in self.parts if part.name == name), "")
+
 
 def read_record(folder: Path) -> ServerRecord | None:
-    """Return what was written by `write_record`, or None.
-
-    Parameters
-    ----------
-    folder
-        Folder of the server.
+    """Return the record in the folder of the server; None where nothing was started.
 
     Raises
     ------
@@ -59,30 +85,17 @@ def read_record(folder: Path) -> ServerRecord | None:
         If the file holds something else.
     """
     path = folder / RECORD_FILE
-    try:
-        return ServerRecord.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except ValidationError:
-        pass
-    raise ServerError(
+    damaged = ServerError(
         "SERVER_RECORD_INVALID",
         f"expected the record of the started parts in {path}, found something else; end the "
         "processes of the server by hand and delete the file",
     )
+    return read_kept(path, ServerRecord, damaged=damaged)
 
 
 def write_record(folder: Path, record: ServerRecord) -> None:
-    """Keep a record in the place of the earlier one, with mode 0600.
-
-    Parameters
-    ----------
-    folder
-        Folder of the server.
-    record
-        What was made until now.
-    """
-    replace_durably(folder / RECORD_FILE, record.model_dump_json(indent=2).encode("utf-8"))
+    """Keep a record in the folder of the server, in the place of the earlier one."""
+    write_kept(folder / RECORD_FILE, record)
 
 
 def remove_record(folder: Path) -> None:

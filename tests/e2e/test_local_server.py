@@ -23,7 +23,7 @@ import psutil
 import pytest
 
 from flows.server import environment as server_environment
-from flows.server.database import PostgresServer, find_postgres, postgres_server
+from flows.server.database import Postgres, find_postgres
 from flows.server.parts import connection
 from flows.server.processes import MARK
 from flows.server.record import ServerRecord, read_record
@@ -66,12 +66,10 @@ class Installation:
 
     def run(self, action: str, *, json_wanted: bool = False) -> subprocess.CompletedProcess[str]:
         options = argparse.Namespace(port=None, workers=1, json=json_wanted)
-        program = (
-            "import argparse\nfrom flows import server_commands\nfrom tasks import server_parts\n"
-        )
+        program = "import argparse\nfrom flows.cli import server\nfrom flows.server import parts\n"
         if self.database == "SQLite":
-            program += "server_parts.find_postgres = lambda: 'none here for this test'\n"
-        program += f"raise SystemExit(server_commands.{action}(argparse.{options!r}))\n"
+            program += "parts.find_postgres = lambda *_: 'none here for this test'\n"
+        program += f"raise SystemExit(server.{action}(argparse.{options!r}))\n"
         return subprocess.run(
             [sys.executable, "-c", program],
             cwd=ROOT,
@@ -97,18 +95,19 @@ class Installation:
         """Return all processes, those of PostgreSQL included."""
         found = processes_of(self.settings.home)
         server = self.postgres()
-        return found if server is None else [*found, *server._processes()]
+        return list({*found, *([] if server is None else server.processes())})
 
-    def postgres(self) -> PostgresServer | None:
-        programs = find_postgres()
-        if self.database == "SQLite" or isinstance(programs, str):
-            return None
+    def postgres(self) -> Postgres | None:
         home = self.settings.home
-        return postgres_server(programs, home / "server", installation_id(home))
+        found = find_postgres(home / "server", installation_id(home))
+        return None if self.database == "SQLite" or isinstance(found, str) else found
+
+    @property
+    def page(self) -> str:
+        return self.record().address("orchestrator")
 
     def status(self, path: str = "/api/flows/count", **options: object) -> int:
-        address = f"http://127.0.0.1:{self.record().port}{path}"
-        return httpx.get(address, **options).status_code
+        return httpx.get(f"{self.page}{path}", **options).status_code
 
 
 @contextlib.contextmanager
@@ -144,7 +143,7 @@ def test_start_says_where_everything_is(served) -> None:
         assert f"{part.name:<16}{part.pid:>8}" in said
         assert part.address in said
     home = served.settings.server_home
-    assert f"Page:       http://127.0.0.1:{record.port}\n" in said
+    assert f"Page:       {served.page}\n" in said
     assert f"Password:   {home / 'page-password'} (all of its one line)\n" in said
     assert server_environment.page_password(home) not in said
     assert ("database" in names) == (served.postgres() is not None)
@@ -181,13 +180,13 @@ def test_the_api_asks_for_the_password_and_a_token(served) -> None:
     assert served.status("/api/health") == 200  # says nothing
     assert served.status("/api/work_pools/private") == 401
     assert served.status("/api/work_pools/private", auth=auth) == 200
-    url = f"http://127.0.0.1:{served.record().port}/api/flows/filter"
+    url = f"{served.page}/api/flows/filter"
     assert httpx.post(url, json={}).status_code == 403
     assert httpx.post(url, json={}, auth=auth).status_code == 403
-    page = httpx.get(f"http://127.0.0.1:{served.record().port}/", follow_redirects=True)
+    page = httpx.get(f"{served.page}/", follow_redirects=True)
     assert page.status_code == 200
     assert "connect-src 'self'" in page.headers["content-security-policy"]
-    shown = httpx.get(f"http://127.0.0.1:{served.record().port}/ui-settings").json()
+    shown = httpx.get(f"{served.page}/ui-settings").json()
     assert (shown["api_url"], shown["csrf_enabled"], shown["auth"]) == ("/api", True, "BASIC")
 
 
@@ -206,7 +205,7 @@ def test_releases_are_shown(served) -> None:
     bundle = served.settings.releases / "cohort"
     bundle.mkdir(parents=True)
     (bundle / "report.html").write_text("a report")
-    assert httpx.get(f"{served.record().pages}/cohort/report.html").text == "a report"
+    assert httpx.get(f"{served.record().address('pages')}/cohort/report.html").text == "a report"
 
 
 def test_a_second_start_changes_nothing(served) -> None:
@@ -225,15 +224,14 @@ def test_another_installation_runs_beside_it_and_survives_a_crash(served, tmp_pa
         database = second.settings.server_home / "prefect" / "prefect.db"
         assert stat.S_IMODE(database.stat().st_mode) == 0o600
         record = second.record()
-        assert record.port != served.record().port
+        assert second.page != served.page
         assert second.status("/api/health") == served.status("/api/health") == 200
         # As after a crash of the machine: what is written down is gone.
         for process in second.processes():
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        while second.processes():
+        while second.processes() or connection(second.settings) is not None:
             time.sleep(0.1)
-        assert connection(second.settings) is None
         done = second.run("start")
         assert done.returncode == 0, done.stderr
         assert second.record().mark != record.mark

@@ -8,17 +8,21 @@ import pytest
 
 from flows.cli import server as server_commands
 from flows.server import parts as server_parts
-from flows.server.processes import Part
-from flows.server.record import ServerRecord
+from flows.server.record import Part, ServerRecord
 
 
-def record_of(folder: Path, pages: str = "http://127.0.0.1:5001") -> ServerRecord:
-    addresses = {"scheduler": "tls://127.0.0.1:5000", "orchestrator": "http://127.0.0.1:4200"}
+def record_of(folder: Path) -> ServerRecord:
+    addresses = {
+        "scheduler": "tls://127.0.0.1:5000",
+        "pages": "http://127.0.0.1:5001",
+        "orchestrator": "http://127.0.0.1:4200",
+        "watcher": "",
+    }
     parts = [
         Part(name=name, pid=100, created=1.0, address=address, log=folder / "log", mark=f"m/{name}")
-        for name, address in (addresses | {"watcher": ""}).items()
+        for name, address in addresses.items()
     ]
-    return ServerRecord(mark="m", parts=tuple(parts), ready=True, port=4200, pages=pages)
+    return ServerRecord(mark="m", parts=tuple(parts), ready=True)
 
 
 @pytest.fixture
@@ -28,7 +32,7 @@ def asked(tmp_path, monkeypatch) -> list[dict[str, object]]:
     calls: list[dict[str, object]] = []
 
     def start(settings: object, **options: object) -> tuple[ServerRecord, bool]:
-        options.pop("tell")("waiting for the watcher")
+        options.pop("log")("waiting for the watcher")
         calls.append(options)
         return record_of(tmp_path), len(calls) == 1
 
@@ -48,6 +52,7 @@ def test_start_says_where_everything_is_and_what_comes_next(asked, tmp_path, cap
     assert said.out.splitlines() == [
         "the server runs",
         "  scheduler            100  tls://127.0.0.1:5000",
+        "  pages                100  http://127.0.0.1:5001",
         "  orchestrator         100  http://127.0.0.1:4200",
         "  watcher              100",
         "Page:       http://127.0.0.1:4200",

@@ -17,8 +17,7 @@ from flows.events import orchestrator
 from flows.operations import status as status_module
 from flows.operations.status import look
 from flows.operations.watcher_lock import only_watcher
-from flows.server.processes import Part
-from flows.server.record import ServerRecord, write_record
+from flows.server.record import Part, ServerRecord, write_record
 from privacy.ledger import Caps, EntryState
 from storage.settings import load_settings
 from tasks.steps.run import Site

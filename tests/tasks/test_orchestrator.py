@@ -13,8 +13,7 @@ from flows.server import orchestrator
 from flows.server.orchestrator import OwnServer, join_ready_server, start_server
 from flows.server.parts import ORCHESTRATOR
 from flows.server.ports import free_port
-from flows.server.processes import Part
-from flows.server.record import ServerRecord, write_record
+from flows.server.record import Part, ServerRecord, write_record
 from privacy.errors import ClustMixError
 from storage.settings import Settings
 
@@ -83,11 +82,12 @@ def test_the_server_of_the_installation_is_joined_once_it_is_ready(nothing_named
         name=ORCHESTRATOR,
         pid=me.pid,
         created=me.create_time(),
-        address="",
+        address="http://127.0.0.1:4321",
         log=tmp_path,
         mark="m",
     )
-    record = ServerRecord(mark="m", parts=(part,), port=4321, scheduler="tls://127.0.0.1:1")
+    scheduler = part.model_copy(update={"name": "scheduler", "address": "tls://127.0.0.1:1"})
+    record = ServerRecord(mark="m", parts=(scheduler, part))
     write_record(settings.server_home, record)
     assert not join_ready_server(settings)
     write_record(settings.server_home, record.model_copy(update={"ready": True}))

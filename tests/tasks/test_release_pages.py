@@ -7,8 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from flows.server.orchestrator_page import CONTENT_POLICY, OwnContentOnly
-from flows.server.release_pages import release_pages
+from flows.server.pages import CONTENT_POLICY, OwnContentOnly, release_pages
 
 
 @pytest.fixture

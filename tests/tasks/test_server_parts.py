@@ -1,9 +1,11 @@
 """The parts of a local server: their settings, what is written down, and what is refused."""
 
 import contextlib
+import json
 import os
 import socket
 import stat
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -11,12 +13,20 @@ import pytest
 
 from flows.server import cluster as server_cluster
 from flows.server import environment as server_environment
-from flows.server import parts as server_parts
-from flows.server.caller import ServerCaller
+from flows.server import start as server_start
+from flows.server.kept_file import write_kept
 from flows.server.parts import connection, join_server, start_server, stop_server
-from flows.server.ports import DEFAULT_PAGE_PORT, HOST, ask, free_port, page_port
-from flows.server.processes import MARK, Part, ServerError
-from flows.server.record import ServerRecord, read_record, write_record
+from flows.server.ports import (
+    DEFAULT_PAGE_PORT,
+    HOST,
+    accepts_calls,
+    free_port,
+    has_worker,
+    page_port,
+    web_status,
+)
+from flows.server.processes import marked
+from flows.server.record import Part, ServerError, ServerRecord, read_record, write_record
 from privacy.errors import ConfigurationError
 from storage.settings import Settings
 from tasks.execution.runtime import safe_environment
@@ -29,10 +39,19 @@ def settings(tmp_path: Path) -> Settings:
     return Settings(home=tmp_path / "home", releases=tmp_path / "releases")
 
 
-def dead_part(folder: Path, name: str = "orchestrator") -> Part:
-    return Part(
-        name=name, pid=2**22 + 1, created=1.0, address="", log=folder / "log", mark=f"gone/{name}"
-    )
+def part_of(settings: Settings, name: str, address: str = "", *, lives: bool = False) -> Part:
+    """Return a part whose process is this one, or is none."""
+    me = psutil.Process()
+    pid, created = (me.pid, me.create_time()) if lives else (2**22 + 1, 1.0)
+    log = settings.home / "log"
+    return Part(name=name, pid=pid, created=created, address=address, log=log, mark=f"gone/{name}")
+
+
+def keep(settings: Settings, *parts: Part, ready: bool = True) -> None:
+    write_record(settings.server_home, ServerRecord(mark="gone", parts=parts, ready=ready))
+
+
+# --- environment -------------------------------------------------------------------------------
 
 
 def test_parts_inherit_our_settings_as_absolute_and_nobody_elses(monkeypatch, tmp_path) -> None:
@@ -56,43 +75,41 @@ def test_parts_inherit_our_settings_as_absolute_and_nobody_elses(monkeypatch, tm
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert Settings() == settings
-
-
-def test_certificates_of_a_foreign_cluster_are_handed_on(monkeypatch) -> None:
+    # Certificates of a cluster of the operator's own are handed on.
     monkeypatch.setenv("DASK_CONFIG", "/etc/cluster.yaml")
     settings = Settings(dask_address="tls://cluster:8786")
     assert server_environment.inherited_environment(settings)["DASK_CONFIG"] == "/etc/cluster.yaml"
 
 
 def test_the_orchestrator_listens_here_and_asks_for_a_password(tmp_path) -> None:
-    found = server_environment.orchestrator_environment(
-        home=tmp_path,
-        port=4321,
-        password="clustmix:CANARY",  # noqa: S106 -- of no server
-        database=None,
-    )
+    tmp_path.chmod(0o700)
+    find = partial(server_environment.orchestrator_environment, tmp_path, 4321)
+    found = find("")
     assert found["PREFECT_SERVER_API_HOST"] == "127.0.0.1"
-    assert found["PREFECT_SERVER_API_AUTH_STRING"] == "clustmix:CANARY"
+    password = server_environment.page_password(tmp_path)
+    assert found["PREFECT_SERVER_API_AUTH_STRING"] == password
     assert found["PREFECT_SERVER_CSRF_PROTECTION_ENABLED"] == "true"
     assert found["PREFECT_SERVER_UI_API_URL"] == "/api"
     assert "*" not in found["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"]
-    assert found["PREFECT_SERVER_DATABASE_CONNECTION_URL"] == (
-        f"sqlite+aiosqlite:///{tmp_path / 'prefect.db'}"
+    url = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
+    assert found[url] == f"sqlite+aiosqlite:///{tmp_path / 'prefect' / 'prefect.db'}"
+    word = server_environment.database_password(tmp_path)
+    assert find("127.0.0.1:5432")[url] == (
+        f"postgresql+asyncpg://clustmix:{word}@127.0.0.1:5432/prefect?ssl=disable"
     )
 
 
 def test_passwords_are_random_kept_and_private(tmp_path) -> None:
-    tmp_path.chmod(0o700)
-    first = server_environment.page_password(tmp_path)
-    assert first == server_environment.page_password(tmp_path)
+    folders = [tmp_path / "a", tmp_path / "b"]
+    first, other = map(server_environment.page_password, folders)
+    assert first == server_environment.page_password(folders[0])
     assert first.startswith("clustmix:")
-    other = tmp_path / "other"
-    other.mkdir(mode=0o700)
-    assert server_environment.page_password(other) != first
-    assert server_environment.database_password(tmp_path) not in first
-    for path in (p for p in tmp_path.iterdir() if p.is_file()):
+    assert len({first, other, *map(server_environment.database_password, folders)}) == 4
+    for path in tmp_path.glob("*/*"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert first.split(":")[1] not in repr(ServerCaller(port=1, password=first))
+
+
+# --- ports -------------------------------------------------------------------------------------
 
 
 def test_the_page_takes_its_usual_port_or_a_free_one() -> None:
@@ -107,9 +124,7 @@ def test_the_page_takes_its_usual_port_or_a_free_one() -> None:
 
 
 def test_a_port_that_was_asked_for_is_taken_or_refused() -> None:
-    with socket.socket() as taken:
-        taken.bind((HOST, 0))
-        taken.listen()
+    with socket.create_server((HOST, 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ServerError) as caught:
             page_port(port)
@@ -122,12 +137,17 @@ def test_a_port_that_was_asked_for_is_taken_or_refused() -> None:
         page_port(70_000)
 
 
-def test_something_else_than_a_web_server_is_no_answer() -> None:
-    with socket.socket() as silent:
-        silent.bind((HOST, 0))
-        port = silent.getsockname()[1]
-        with pytest.raises(ConnectionRefusedError):
-            ask(port, "/")
+def test_nobody_is_no_answer_and_no_proxy_is_asked(monkeypatch) -> None:
+    with socket.create_server((HOST, 0)) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", f"http://{HOST}:{proxy.getsockname()[1]}")
+        address = f"http://{HOST}:{free_port()}"
+        assert not accepts_calls(address)
+        assert web_status(address) == 0
+        assert not has_worker(address, "name:word", "private", since=0.0)
+        assert accepts_calls(f"tls://{HOST}:{proxy.getsockname()[1]}")
+
+
+# --- cluster -----------------------------------------------------------------------------------
 
 
 def test_gpus_get_a_worker_each_where_jax_can_use_them(monkeypatch, tmp_path) -> None:
@@ -157,26 +177,28 @@ def test_workers_offer_what_they_have_and_nothing_else(tmp_path) -> None:
         parts = server_cluster.cluster_parts(tmp_path, address, n_workers=2, gpus=["GPU-a"])
     assert [part.name for part in parts] == ["scheduler", "cpu-workers", "gpu-worker-0"]
     scheduler, cpu, gpu = parts
-    assert cpu.arguments[-4:] == ("--nworkers", "2", "--resources", "CPU=1")
+    assert [part.address for part in parts] == [address, "", ""]
+    assert scheduler.module[-3:] == ("--port", "8786", "--no-show")
+    assert cpu.module[-4:] == ("--nworkers", "2", "--resources", "CPU=1")
     assert cpu.environment["JAX_PLATFORMS"] == "cpu"
     assert cpu.environment["CUDA_VISIBLE_DEVICES"] == ""
-    assert gpu.arguments[-2:] == ("--resources", "GPU=1")
+    assert gpu.module[-2:] == ("--resources", "GPU=1")
     assert gpu.environment["CUDA_VISIBLE_DEVICES"] == "GPU-a"
     assert "JAX_PLATFORMS" not in gpu.environment
     for part, role in ((scheduler, "scheduler"), (cpu, "worker"), (gpu, "worker")):
-        assert part.arguments[part.arguments.index("--host") + 1] == "127.0.0.1"
-        assert part.arguments[part.arguments.index("--dashboard-address") + 1] == "127.0.0.1:0"
+        assert part.module[part.module.index("--host") + 1] == "127.0.0.1"
+        assert part.module[part.module.index("--dashboard-address") + 1] == "127.0.0.1:0"
         assert part.environment["DASK_CONFIG"].endswith(f"{role}/dask.yaml")
     assert server_cluster.client_config(tmp_path).exists()
+
+
+# --- what is written down ----------------------------------------------------------------------
 
 
 def test_without_a_server_there_is_no_connection(settings, monkeypatch) -> None:
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     assert connection(settings) is None
-    write_record(
-        settings.server_home,
-        ServerRecord(mark="gone", parts=(dead_part(settings.home),), ready=True, port=4200),
-    )
+    keep(settings, part_of(settings, "orchestrator"))
     assert connection(settings) is None
     assert not join_server(settings)
     assert stop_server(settings) == ()
@@ -186,26 +208,20 @@ def test_without_a_server_there_is_no_connection(settings, monkeypatch) -> None:
 
 
 def test_a_running_orchestrator_is_found_by_other_commands(settings, monkeypatch) -> None:
-    me = psutil.Process()
-    part = dead_part(settings.home).model_copy(update={"pid": me.pid, "created": me.create_time()})
-    write_record(
-        settings.server_home,
-        ServerRecord(
-            mark="mine",
-            parts=(part,),
-            port=4321,
-            scheduler="tls://127.0.0.1:1",
-            pages="http://127.0.0.1:2",
-        ),
+    page, scheduler, pages = "http://127.0.0.1:4321", "tls://127.0.0.1:1", "http://127.0.0.1:2"
+    keep(
+        settings,
+        part_of(settings, "scheduler", scheduler),
+        part_of(settings, "pages", pages),
+        part_of(settings, "orchestrator", page, lives=True),
     )
-    password = server_environment.page_password(settings.server_home)
     expected = {
-        "PREFECT_API_URL": "http://127.0.0.1:4321/api",
-        "PREFECT_API_AUTH_STRING": password,
-        "PREFECT_UI_URL": "http://127.0.0.1:4321",
+        "PREFECT_API_URL": f"{page}/api",
+        "PREFECT_API_AUTH_STRING": server_environment.page_password(settings.server_home),
+        "PREFECT_UI_URL": page,
         "PREFECT_HOME": str(settings.server_home / "client"),
-        "CLUSTMIX_DASK_ADDRESS": "tls://127.0.0.1:1",
-        "CLUSTMIX_RELEASES_URL": "http://127.0.0.1:2",
+        "CLUSTMIX_DASK_ADDRESS": scheduler,
+        "CLUSTMIX_RELEASES_URL": pages,
         "DASK_CONFIG": str(settings.server_home / "certificates" / "client" / "dask.yaml"),
     }
     assert connection(settings) == expected
@@ -222,12 +238,7 @@ def test_a_running_orchestrator_is_found_by_other_commands(settings, monkeypatch
 
 
 def test_a_server_without_one_part_is_not_taken_for_whole(settings) -> None:
-    me = psutil.Process()
-    lives = dead_part(settings.home, "pages").model_copy(
-        update={"pid": me.pid, "created": me.create_time()}
-    )
-    parts = (lives, dead_part(settings.home, "watcher"))
-    write_record(settings.server_home, ServerRecord(mark="mine", parts=parts, ready=True))
+    keep(settings, part_of(settings, "pages", lives=True), part_of(settings, "watcher"))
     with pytest.raises(ServerError) as caught:
         start_server(settings)
     assert caught.value.code == "SERVER_INCOMPLETE"
@@ -237,52 +248,72 @@ def test_a_server_without_one_part_is_not_taken_for_whole(settings) -> None:
     )
 
 
-def test_a_damaged_record_is_refused(settings) -> None:
+def test_the_record_of_an_earlier_version_is_read(settings) -> None:
+    scheduler = part_of(settings, "scheduler", "tls://127.0.0.1:1")
+    database = part_of(settings, "database").model_copy(update={"mark": "", "created": 0.0})
+    record = {
+        "mark": "gone",
+        "parts": [part.model_dump(mode="json") for part in (scheduler, database)],
+        "ready": True,
+        "port": 4200,
+        "scheduler": scheduler.address,
+        "pages": "",
+    }
+    (settings.server_home / "parts.json").write_text(json.dumps(record))
+    found = read_record(settings.server_home)
+    assert found == ServerRecord(mark="gone", parts=(scheduler, database), ready=True)
+    # Everybody without a mark is left alone.
+    assert stop_server(settings) == ()
+
+
+@pytest.mark.parametrize("call", [start_server, stop_server, connection])
+def test_a_damaged_record_is_refused(settings, call) -> None:
     record = settings.server_home / "parts.json"
     record.write_text("{}")
-    for call in (start_server, stop_server, connection):
-        with pytest.raises(ServerError) as caught:
-            call(settings)
-        assert caught.value.code == "SERVER_RECORD_INVALID"
-        assert caught.value.message == (
-            f"expected the record of the started parts in {record}, found something else; end "
-            "the processes of the server by hand and delete the file"
-        )
+    with pytest.raises(ServerError) as caught:
+        call(settings)
+    assert caught.value.code == "SERVER_RECORD_INVALID"
+    assert caught.value.__context__ is None
+    assert caught.value.message == (
+        f"expected the record of the started parts in {record}, found something else; end "
+        "the processes of the server by hand and delete the file"
+    )
 
 
-def test_an_open_folder_is_refused(settings) -> None:
+def test_what_is_kept_is_private_and_replaced_as_a_whole(tmp_path) -> None:
+    path = tmp_path / "server" / "kept"
+    write_kept(path, "first")
+    (path.parent / ".kept.new").write_text("of a process that died")
+    write_kept(path, "second")
+    assert path.read_text() == "second\n"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("call", [start_server, stop_server])
+def test_an_open_folder_is_refused(settings, call) -> None:
     settings.server_home.chmod(0o755)
-    for call in (start_server, stop_server):
-        with pytest.raises(ConfigurationError) as caught:
-            call(settings)
-        assert caught.value.code == "DIRECTORY_MODE"
+    with pytest.raises(ConfigurationError) as caught:
+        call(settings)
+    assert caught.value.code == "DIRECTORY_MODE"
 
 
 def test_a_start_that_fails_leaves_nothing(settings, monkeypatch) -> None:
     """The pages start; what comes next does not."""
+    marks: list[str] = []
 
-    def fail(self: object) -> None:
+    def fail(start: server_start.Start) -> None:
+        marks.append(start.record.mark)
+        assert len(marked(start.record.mark)) == 1
+        assert read_record(settings.server_home) == start.record
         raise ServerError("SERVER_DEPLOY_FAILED", "for this test")
 
-    monkeypatch.setattr(server_parts._Start, "_start_database", fail)
-    monkeypatch.setattr(server_parts._Start, "_start_cluster", lambda self, n_workers: None)
+    monkeypatch.setattr(server_start.Start, "_start_database", fail)
+    monkeypatch.setattr(server_start.Start, "_start_cluster", lambda self, n_workers: 0)
     told: list[str] = []
     with pytest.raises(ServerError, match="for this test"):
-        start_server(settings, port=free_port(), tell=told.append)
+        start_server(settings, port=free_port(), log=told.append)
     assert told == ["ending what was started"]
-    assert processes_of(settings.home) == []
+    assert marked(marks[0]) == []
     assert read_record(settings.server_home) is None
     assert (settings.server_home / "pages.log").exists()
-
-
-def processes_of(home: Path) -> list[psutil.Process]:
-    """Return all processes that belong to the server of an installation."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if process.status() == psutil.STATUS_ZOMBIE:
-                continue
-            environment = process.environ()
-            if MARK in environment and environment.get("CLUSTMIX_HOME") == str(home):
-                found.append(process)
-    return found

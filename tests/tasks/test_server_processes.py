@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -14,17 +15,25 @@ import pytest
 
 from flows.server.processes import (
     MARK,
-    Part,
-    ServerError,
+    Program,
     is_running,
+    marked,
+    run_program,
     start_part,
-    stop_marked,
-    stop_part,
+    stop_processes,
     wait_until_answers,
 )
+from flows.server.record import Part, ServerError
 
 SLEEP = "import time; time.sleep(600)"
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf')"
+CHILDREN = f"""
+import subprocess, sys
+for i in range(3):
+    # One in a session of its own, as a worker starts a run.
+    child = subprocess.Popen([sys.executable, "-c", {SLEEP!r}], start_new_session=i == 0)
+    print(child.pid, flush=True)
+"""
 
 
 def until(holds: Callable[[], object]) -> None:
@@ -34,18 +43,24 @@ def until(holds: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
+def program(code: str) -> Program:
+    command = [sys.executable, "-u", "-c", code]
+    return Program(name="page", command=command, environment={"PATH": os.defpath})
+
+
 @pytest.fixture
-def started(tmp_path: Path) -> Iterator[Callable[..., Part]]:
+def started(tmp_path: Path) -> Iterator[Callable[[str], Part]]:
     mark = os.urandom(8).hex()
+    yield lambda code: start_part(program(code), folder=tmp_path, mark=mark)
+    stop_processes(partial(marked, mark), grace_seconds=0)
 
-    def start(code: str, name: str = "part") -> Part:
-        command = [sys.executable, "-u", "-c", code]
-        return start_part(
-            name, command, environment={"PATH": os.defpath}, folder=tmp_path, mark=mark
-        )
 
-    yield start
-    stop_marked(mark, grace_seconds=0)
+def stop(part: Part, grace_seconds: float = 15) -> None:
+    stop_processes(partial(marked, part.mark), grace_seconds=grace_seconds)
+
+
+def lives(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
 def test_a_part_leads_a_session_and_writes_into_a_private_log(started, tmp_path) -> None:
@@ -58,60 +73,64 @@ def test_a_part_leads_a_session_and_writes_into_a_private_log(started, tmp_path)
     assert stat.S_IMODE(part.log.stat().st_mode) == 0o600
 
 
-def test_the_log_of_the_start_before_is_kept(started, tmp_path) -> None:
-    first = started("print('first')")
-    until(lambda: not is_running(first))
-    started("print('second')")
-    assert (tmp_path / "part.log.1").read_text() == "first\n"
+def test_a_log_of_last_time_is_kept_and_a_link_is_not_followed(started, tmp_path) -> None:
+    (tmp_path / "page.log").write_text("before")
+    part = started("print('after'); " + SLEEP)
+    assert (tmp_path / "page.log.1").read_text() == "before"
+    stop(part)
+    (tmp_path / "victim").write_text("kept")
+    part.log.unlink()
+    part.log.symlink_to(tmp_path / "victim")
+    started(SLEEP)
+    assert (tmp_path / "victim").read_text() == "kept"
 
 
-def test_stop_ends_children_too_also_those_that_left_the_group(started) -> None:
-    part = started(
-        "import subprocess, sys\n"
-        f"child = [sys.executable, '-c', {SLEEP!r}]\n"
-        "print(subprocess.Popen(child).pid, subprocess.Popen(child, start_new_session=True).pid)\n"
-        + SLEEP
-    )
-    until(lambda: len(part.log.read_text().split()) == 2)
+def test_a_program_is_run_to_its_end(tmp_path, monkeypatch) -> None:
+    run = partial(run_program, folder=tmp_path, mark="m")
+    assert run(program("print('done')"))
+    assert (tmp_path / "page.log").read_text() == "done\n"
+    assert not run(program("raise SystemExit(3)"))
+    monkeypatch.setattr("flows.server.processes.TIMEOUT_SECONDS", 0.1)
+    assert not run(program(SLEEP))
+    assert marked("m") == []
+
+
+@pytest.mark.parametrize("is_orphaned", [False, True])
+def test_all_processes_of_a_part_are_ended(started, is_orphaned) -> None:
+    part = started(CHILDREN + SLEEP)
+    until(lambda: len(part.log.read_text().splitlines()) == 3)
     children = [psutil.Process(int(pid)) for pid in part.log.read_text().split()]
-    assert all(child.is_running() for child in children)
-    stop_part(part)
+    if is_orphaned:
+        os.kill(part.pid, signal.SIGKILL)
+        until(lambda: not is_running(part))
+    assert all(map(lives, children))
+    stop(part)
     assert not is_running(part)
-    assert not any(child.is_running() and child.status() != "zombie" for child in children)
-
-
-def test_orphans_of_a_part_that_was_killed_are_ended(started) -> None:
-    part = started(
-        "import subprocess, sys\n"
-        f"print(subprocess.Popen([sys.executable, '-c', {SLEEP!r}]).pid)\n" + SLEEP
-    )
-    until(lambda: part.log.read_text().strip())
-    orphan = psutil.Process(int(part.log.read_text()))
-    os.kill(part.pid, signal.SIGKILL)
-    until(lambda: not is_running(part))
-    assert orphan.is_running()
-    stop_part(part)
-    until(lambda: not orphan.is_running() or orphan.status() == "zombie")
+    until(lambda: not any(map(lives, children)))
 
 
 def test_a_part_that_does_not_hear_is_killed_after_the_grace(started) -> None:
     part = started(f"{STUBBORN}; {SLEEP}")
     until(lambda: "deaf" in part.log.read_text())
     begin = time.monotonic()
-    stop_part(part, grace_seconds=0.5)
+    stop(part, grace_seconds=0.5)
     assert time.monotonic() - begin >= 0.5
     assert not is_running(part)
 
 
-def test_another_process_of_the_same_number_is_left_alone(started) -> None:
+def test_others_are_left_alone(started) -> None:
     part = started(SLEEP)
-    stop_part(part)
+    stop(part)
     stranger = subprocess.Popen([sys.executable, "-c", SLEEP], start_new_session=True)
     try:
         # As after a reboot: the number that was written down belongs to somebody else.
         reused = part.model_copy(update={"pid": stranger.pid, "created": part.created - 3600})
-        assert not is_running(reused)
-        stop_part(reused, grace_seconds=0)
+        # As an earlier version wrote down its database: whoever has no mark is not meant.
+        former = reused.model_copy(update={"mark": "", "created": 0.0})
+        for one in (reused, former, part.model_copy(update={"mark": part.mark[:-1]})):
+            assert not is_running(one)
+            assert marked(one.mark) == []
+            stop(one, grace_seconds=0)
         assert stranger.poll() is None
     finally:
         stranger.kill()
@@ -125,33 +144,22 @@ def test_a_clock_that_was_set_does_not_lose_a_part(started) -> None:
     assert is_running(part.model_copy(update={"created": part.created - 3600}))
 
 
-def test_a_part_that_ends_is_named_with_its_log(started) -> None:
-    part = started("raise SystemExit(3)")
-    with pytest.raises(ServerError) as caught:
-        wait_until_answers(
-            "the page",
-            lambda: False,
-            timeout_seconds=30,
-            log=part.log,
-            runs=lambda: is_running(part),
-        )
-    assert caught.value.code == "SERVER_PART_ENDED"
-    assert caught.value.message == (
-        f"expected the page to start, found that it ended; {part.log} says why"
-    )
-
-
-def test_a_part_that_stays_silent_is_named_with_its_log(tmp_path) -> None:
-    def refused() -> bool:
-        raise ConnectionRefusedError
-
-    with pytest.raises(ServerError) as caught:
-        wait_until_answers("the page", refused, timeout_seconds=0.2, log=tmp_path / "page.log")
-    assert caught.value.code == "SERVER_PART_SILENT"
-    assert caught.value.message == (
-        "expected the page to answer within 0.2 seconds, found no answer; "
-        f"{tmp_path / 'page.log'} may say why"
-    )
+def test_a_part_that_ends_or_stays_silent_is_named_with_its_log(started) -> None:
+    for code, expected in (
+        (
+            "raise SystemExit(3)",
+            "SERVER_PART_ENDED: expected the page to start, found that it ended; {} says why",
+        ),
+        (
+            SLEEP,
+            "SERVER_PART_SILENT: expected the page to answer within 3 seconds, found no answer; "
+            "{} may say why",
+        ),
+    ):
+        part = started(code)
+        with pytest.raises(ServerError) as caught:
+            wait_until_answers(part, lambda: False, timeout_seconds=3)
+        assert str(caught.value) == expected.format(part.log)
 
 
 def test_a_process_that_cannot_be_killed_is_reported(started, monkeypatch) -> None:
@@ -160,7 +168,7 @@ def test_a_process_that_cannot_be_killed_is_reported(started, monkeypatch) -> No
     monkeypatch.setattr(psutil.Process, "kill", lambda self: None)
     monkeypatch.setattr(psutil.Process, "send_signal", lambda self, number: None)
     with pytest.raises(ServerError) as caught:
-        stop_part(part, grace_seconds=0)
+        stop(part, grace_seconds=0)
     monkeypatch.undo()
     assert caught.value.code == "SERVER_PART_STAYS"
     assert caught.value.message == (

@@ -1,5 +1,7 @@
 """What the installations of the tests have in common: their datasets and the people who decide."""
 
+from pathlib import Path
+
 import made_up_release as made
 from served_installation import ServedInstallation
 
@@ -34,7 +36,7 @@ def cap_for(n_releases: int) -> float:
 
 def no_postgres() -> str | None:
     """Return why a server has no PostgreSQL here, or None."""
-    found = find_postgres()
+    found = find_postgres(Path(), "")
     return found if isinstance(found, str) else None
 
 

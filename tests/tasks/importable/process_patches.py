@@ -107,7 +107,7 @@ def _wait(folder: Path, name: str) -> None:
 
 def _hide_postgres(server_database: Any) -> None:
     if NO_POSTGRES in os.environ:
-        server_database.find_postgres = lambda: "PostgreSQL is hidden"
+        server_database.find_postgres = lambda *_: "PostgreSQL is hidden"
 
 
 def _hurry(arrivals: Any) -> None:

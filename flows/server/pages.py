@@ -1,0 +1,129 @@
+"""The two pages of a local server, neither of which lets a browser load anything from elsewhere.
+
+`orchestrator_page` is ``prefect server start`` with one addition. The second version of Prefect's
+page asks a company for its settings each time that it is loaded, whatever the server's analytics
+setting says; and a text that a run leaves behind may name a picture elsewhere. A content security
+policy makes the browser refuse both.
+
+`release_pages` shows a release store, for the links of the orchestrator to a report: without lists
+of folders, and nothing but the files that a release has published. No name that begins with a dot
+and no link is followed. Both are applications for ``uvicorn --factory``.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
+
+from flows.server.ports import HOST
+from storage.settings import load_settings
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+CONTENT_POLICY = "; ".join(
+    (
+        "default-src 'self'",
+        # The page of Prefect holds scripts and styles in its document, and compiles its forms.
+        "script-src 'self' 'unsafe-inline' 'unsafe-eval' 'wasm-unsafe-eval' blob:",
+        "style-src 'self' 'unsafe-inline'",
+        "img-src 'self' data: blob:",
+        "font-src 'self' data:",
+        "worker-src 'self' blob:",
+        "connect-src 'self'",
+        "object-src 'none'",
+        "base-uri 'self'",
+        "form-action 'self'",
+        "frame-ancestors 'none'",
+    )
+)
+"""What a browser may load on the orchestrator's page: what the server itself sends."""
+
+# A report is one file with its drawings and style in it: nothing else is loaded or run.
+_REPORT_POLICY = (
+    "default-src 'none'; img-src data: 'self'; style-src 'unsafe-inline' 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+class OwnContentOnly:
+    """Adds the headers that keep a browser from calling anybody but the server.
+
+    Parameters
+    ----------
+    app
+        The application whose answers get them.
+    policy
+        The content security policy.
+    more
+        Further headers.
+    """
+
+    def __init__(self, app: ASGIApp, policy: str = CONTENT_POLICY, **more: str) -> None:
+        headers = {
+            "content-security-policy": policy,
+            "referrer-policy": "no-referrer",
+            "x-content-type-options": "nosniff",
+            **more,
+        }
+        self._app = app
+        self._headers = [(k.encode("ascii"), v.encode("ascii")) for k, v in headers.items()]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), *self._headers]}
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
+class PublishedFiles(StaticFiles):
+    """The files of a release store by their paths, as anybody may read them.
+
+    Parameters
+    ----------
+    directory
+        The release store, which the first release makes.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory=directory, html=False, check_dir=False)
+        self._root = directory
+
+    async def check_config(self) -> None:
+        """Accept a store that the first release has yet to make."""
+
+    def lookup_path(self, path: str) -> tuple[str, os.stat_result | None]:
+        """Return a file, or nothing where a part of the path is hidden or a link."""
+        place = self._root
+        for part in path.split(os.sep):
+            place /= part
+            if part.startswith(".") or "\0" in part or place.is_symlink():
+                return "", None
+        return super().lookup_path(path)
+
+
+def release_pages(directory: Path | None = None) -> ASGIApp:
+    """Return the application that shows a release store; by default that of the settings."""
+    directory = directory or load_settings().releases
+    files = Starlette(routes=[Mount("/", app=PublishedFiles(directory))])
+    # A name that somebody made point here must not let a strange page read the answers.
+    known = TrustedHostMiddleware(files, allowed_hosts=[HOST, "localhost"])
+    # A revoked release is gone from the next look on.
+    return OwnContentOnly(known, _REPORT_POLICY, **{"cache-control": "no-store"})
+
+
+def orchestrator_page() -> ASGIApp:
+    """Return Prefect's server, as its settings say."""
+    from prefect.server.api.server import create_app
+
+    return OwnContentOnly(create_app(final=True))

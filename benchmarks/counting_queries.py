@@ -47,7 +47,7 @@ from tasks.ingest import contributions, encoding
 from tasks.measurement.curator import Curator, InProcessCompute
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.synthesizer import Synthesizer, measure
-from tasks.papers.mwem import PublishedMwem
+from tasks.papers.mwem import PaperMwem
 from tasks.synthesizers.dpgm.config import BudgetShares, DpgmConfig
 from tasks.synthesizers.dpgm.synthesizer import Dpgm
 from tasks.synthesizers.mwem.config import MwemConfig
@@ -171,7 +171,7 @@ def synthesize(items: Items, method: str, epsilon: float) -> NDArray[np.bool_]:
     rng = np.random.default_rng()
     if method == PUBLISHED_MWEM:
         parameters = PrivacyParameters(epsilon=epsilon, delta=DELTA)
-        published = PublishedMwem(items.domain, _PAPER_MWEM, parameters)
+        published = PaperMwem(items.domain, _PAPER_MWEM, parameters)
         codes, _ = published.synthesize(items.rows.codes, items.rows.label, rng)
         return codes.astype(np.bool_)
     synthesizer = PROVEN_METHODS[method](items.domain)

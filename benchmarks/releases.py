@@ -160,7 +160,7 @@ def measure_command(
     synthesizer = build(site.method, domain_of(site.table_schema)) if seconds else None
     # Sampling and decoding belong to the method: without them there are no records.
     own = {s.name for s in synthesizer.stages(mu=1.0)} if synthesizer else set()
-    own |= {"decode", "published-method"}
+    own |= {"decode", "paper-method"}
     return ResultRow(
         dataset=site.dataset,
         method=site.method.kind,
@@ -233,7 +233,7 @@ def standing_jobs() -> list[Job]:
         forms = [("real", "none"), (own, "proven")]
         if site in EVERY_METHOD:
             forms += [(entry.kind, "proven") for entry in METHODS if entry.proven]
-            forms += [(e.kind, "published") for e in METHODS if e.has_published_form]
+            forms += [(e.kind, "published") for e in METHODS if e.has_paper_form]
         jobs += [Job(site, *form, seed) for form in forms]
     site, kinds = RIVALS
     jobs += [Job(site, kind, form, None) for kind in kinds for form in ("proven", "published")]

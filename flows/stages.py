@@ -51,7 +51,7 @@ PUBLISH = MappingProxyType(
 """Stages of a publication, in their order."""
 
 STAGES = MappingProxyType(
-    {**MEASURE, **PUBLISH, "published-method": "run the method as its paper prints it"}
+    {**MEASURE, **PUBLISH, "paper-method": "run the method as its paper prints it"}
 )
 """All stages, that of the benchmark included."""
 

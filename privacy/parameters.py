@@ -41,10 +41,13 @@ class ProtectedUnit(StrEnum):
 
 
 class Analysis(StrEnum):
-    """Which analysis of a method is run: the proven one, or the published algorithm as printed."""
+    """Which form of a method is run: the proven one, or that of its paper, as printed.
+
+    Site files and results say "published" of a paper form.
+    """
 
     PROVEN = "proven"
-    PUBLISHED = "published"
+    PAPER = "published"
 
 
 class Guarantee(StrEnum):

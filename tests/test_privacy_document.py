@@ -165,12 +165,12 @@ def number(cell):
     return float(re.fullmatch(r"(?:epsilon|delta) ([\d.]+)(?: at epsilon 1)?", cell).group(1))
 
 
-def test_published_analyses_that_fail():
+def test_paper_analyses_that_fail():
     clustmix, dp_cda = counterexample("clustmix_three_leaks"), counterexample("dp_cda_rare_class")
     dpgm, moment = counterexample("dpgm_small_cluster"), counterexample("dpgm_gaussian_moment")
     coins = counterexample("dependent_coins")
-    noise = dpgm.published_noise()
-    theorem_1 = dp_cda.published_epsilon(
+    noise = dpgm.paper_noise()
+    theorem_1 = dp_cda.paper_epsilon(
         rate=dp_cda.MIXED / dp_cda.N, n_outputs=dp_cda.N_SYNTHETIC, noise=dp_cda.NOISE
     )
     lemma_1 = moment.moments_epsilon(lambda order: moment.lemma_one(order, moment.SIGMA))
@@ -178,10 +178,10 @@ def test_published_analyses_that_fail():
         (clustmix.DELTA, clustmix.flip_delta()),
         (clustmix.DELTA, clustmix.size_delta()),
         (clustmix.DELTA, 1.0),  # two rows of output or one, with certainty
-        (theorem_1, dp_cda.published_lower_bound(1_000)),
-        (theorem_1, dp_cda.published_lower_bound(2_500)),
+        (theorem_1, dp_cda.paper_lower_bound(1_000)),
+        (theorem_1, dp_cda.paper_lower_bound(2_500)),
         *[
-            (dpgm.claimed_epsilon(noise), dpgm.published_lower_bound(share, noise))
+            (dpgm.claimed_epsilon(noise), dpgm.paper_lower_bound(share, noise))
             for share in (0.1, 0.02, 0.01)
         ],
         (lemma_1, gaussian_epsilon(delta=moment.DELTA, mu=1 / moment.SIGMA)),

@@ -47,7 +47,7 @@ def method_facts(entry: Any) -> dict[str, Any]:
         Entry of the registry.
     """
     schema = entry.config.model_json_schema(mode="validation")
-    forms = (("proven", entry.proven), ("published", entry.published))
+    forms = (("proven", entry.proven), ("published", entry.paper))
     return {
         "kind": entry.kind,
         "title": entry.title,

@@ -145,10 +145,10 @@ def benchmark(options: argparse.Namespace) -> int:
     site = load_site(options.site)
     progress = terminal.Progress(quiet=options.json)
     with orchestrator.answering(progress):
-        from flows.operations.benchmark import benchmark_published
+        from flows.operations.benchmark import benchmark_paper
 
         with listen_to_stages(progress):
-            answer = benchmark_published(site, settings, options.output)
+            answer = benchmark_paper(site, settings, options.output)
     if options.json:
         terminal.print_json({**answer, "stage_seconds": progress.stage_seconds})
     else:

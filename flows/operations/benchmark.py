@@ -1,4 +1,4 @@
-"""The benchmark flow: a method exactly as published, on public data, for comparison only.
+"""The benchmark flow: a method exactly as its paper prints it, on public data, for comparison only.
 
 Its epsilon is claimed by the paper and not proven, so there is no ledger entry, no release and no
 way from here into the release store. Every file that it writes carries that mark.
@@ -32,23 +32,23 @@ from tasks.execution.runtime import guarded_task
 from tasks.gates import expectations
 from tasks.ingest.encoding import decode, domain_of, encode_chunk
 from tasks.ingest.violations import refuse_violations
-from tasks.reporting.bundle_tables import table_files
-from tasks.reporting.guarantee import PUBLISHED_MARKER
+from tasks.reporting.guarantee import PAPER_MARKER
+from tasks.reporting.tables import table_files
 from tasks.steps.bundle import NO_MEASUREMENT, Provenance, build_bundle
 from tasks.steps.run import ReleaseJob, stage
-from tasks.synthesizers.registry import build_published, method_entry
+from tasks.synthesizers.registry import build_paper, method_entry
 
 MARK_COLUMN = "not_proven"
 """Column of every synthetic row that carries the mark with it."""
 
 
-def benchmark_published(site: SiteFile, settings: Settings, output: Path) -> dict[str, Any]:
-    """Run a published algorithm on public data and write its marked files.
+def benchmark_paper(site: SiteFile, settings: Settings, output: Path) -> dict[str, Any]:
+    """Run the paper form of a method on public data and write its marked files.
 
     Parameters
     ----------
     site
-        Site file of public benchmark data, with a method that has a published form.
+        Site file of public benchmark data, with a method that has a paper form.
     settings
         Installation settings.
     output
@@ -62,7 +62,7 @@ def benchmark_published(site: SiteFile, settings: Settings, output: Path) -> dic
     Raises
     ------
     ConfigurationError
-        If the data are not declared public benchmark data, or the method has no published form.
+        If the data are not declared public benchmark data, or the method has no paper form.
     """
     if not site.public_benchmark_data:
         raise ConfigurationError(
@@ -70,7 +70,7 @@ def benchmark_published(site: SiteFile, settings: Settings, output: Path) -> dic
             "expected public_benchmark_data: true, found a private table; the published analysis "
             "has no guarantee that holds and reads public data only",
         )
-    if not method_entry(site.method.kind).has_published_form:
+    if not method_entry(site.method.kind).has_paper_form:
         raise ConfigurationError(
             "NO_PUBLISHED_FORM",
             "expected a method with a published form (clustmix methods lists them), found "
@@ -107,13 +107,13 @@ class _Benchmark:
     def synthesize(self, codes: NDArray[np.uint16], labels: NDArray[np.uint16]) -> pd.DataFrame:
         """Run the algorithm, item by item on the workers where it has items, and decode."""
         job = self.job
-        method = build_published(
+        method = build_paper(
             job.method, domain_of(job.table_schema), job.parameters, clock=time.monotonic
         )
         rng = np.random.default_rng(list(os.urandom(32)))
         scratch = ensure_private_directory(self.settings.home / "benchmark")
         with (
-            stage("published-method"),
+            stage("paper-method"),
             local_cluster(max(self.settings.workers, 1), scratch) as client,
         ):
             executor = DaskExecutor(client, job.ref.release_id)
@@ -133,14 +133,14 @@ class _Benchmark:
         )
         files, manifest = build_bundle(
             job,
-            table_files(frame, job.table_schema, {MARK_COLUMN: PUBLISHED_MARKER}),
+            table_files(frame, job.table_schema, {MARK_COLUMN: PAPER_MARKER}),
             frame,
             provenance=Provenance(
                 events=(claimed,),
                 ledger_entry="none: not a release",
                 measurement_sha256=NO_MEASUREMENT,
                 tainted=False,
-                analysis=Analysis.PUBLISHED,
+                analysis=Analysis.PAPER,
             ),
             gate=report,
         )
@@ -149,7 +149,7 @@ class _Benchmark:
             (self.folder / name).write_bytes(content)
         return {
             "folder": str(self.folder),
-            "claim": PUBLISHED_MARKER,
+            "claim": PAPER_MARKER,
             "rows": len(frame),
             "epsilon_claimed": privacy.epsilon,
             "delta": privacy.delta,
@@ -157,18 +157,18 @@ class _Benchmark:
 
 
 _ingest = guarded_task(name="ingest")(_Benchmark.ingest)
-_synthesize = guarded_task(name="published-method")(_Benchmark.synthesize)
+_synthesize = guarded_task(name="paper-method")(_Benchmark.synthesize)
 _write = guarded_task(name="report")(_Benchmark.write)
 
 
 @flow(
-    name="benchmark-published",
+    name="benchmark-paper",
     flow_run_name="{dataset}",
     log_prints=False,
     persist_result=False,
     validate_parameters=False,
 )
 def _flow(dataset: str, benchmark: Any) -> dict[str, Any]:
-    """Run the published analysis. ``dataset`` names the run."""
+    """Run the paper form. ``dataset`` names the run."""
     codes, labels = _ingest(benchmark)
     return _write(benchmark, _synthesize(benchmark, codes, labels))

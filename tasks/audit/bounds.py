@@ -47,16 +47,6 @@ class ErrorCounts:
             if not 0 <= errors <= runs or runs < 1:
                 raise ValueError(f"expected 0 <= errors <= runs and a run, found {errors}, {runs}")
 
-    @property
-    def mirrored(self) -> ErrorCounts:
-        """The same attack with the two tables exchanged."""
-        return ErrorCounts(
-            false_positives=self.false_negatives,
-            absent_runs=self.present_runs,
-            false_negatives=self.false_positives,
-            present_runs=self.absent_runs,
-        )
-
 
 def upper_limit(errors: int, runs: int, *, confidence: float) -> float:
     """Clopper-Pearson upper limit of an error rate.

@@ -26,7 +26,7 @@ from tasks.audit.game import play
 from tasks.audit.pairs import AUDIT_DOMAIN, neighbour_pairs
 from tasks.audit.power import detection_rates, strengths_of
 from tasks.measurement.curator import Curator
-from tasks.measurement.encoded import EncodedRows, EncodingDomain
+from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.plan import MeasurementPlan, StatisticRequest, plan_measurement
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.synthesizer import Released, Stage, Synthesizer
@@ -37,8 +37,9 @@ from tasks.synthesizers.dp_mix.config import DPMixConfig
 from tasks.synthesizers.dpgm.config import DpgmConfig
 from tasks.synthesizers.kmeans.dp_kmeans import DpKMeansConfig
 from tasks.synthesizers.mwem.config import MwemConfig
+from tasks.synthesizers.mwem.workload import patient_count
 from tasks.synthesizers.naive_bayes import NaiveBayesConfig
-from tasks.synthesizers.registry import METHODS, build
+from tasks.synthesizers.registry import build
 from tasks.synthesizers.slots.local_perturbation_config import LocalPerturbationConfig
 from tasks.synthesizers.slots.random_projection_config import RandomProjectionConfig
 
@@ -46,11 +47,6 @@ MIN_RUNS = 20
 """Fewest runs of each table: half of them choose a threshold."""
 
 _COUNT = "patient_count"
-
-
-def patient_count(rows: EncodedRows) -> NDArray[np.int64]:
-    """Weighted number of rows, hence of patients, in units of ``1 / SUM_SCALE``."""
-    return np.array([np.trunc(rows.weight * SUM_SCALE).sum()]).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,20 +82,18 @@ class PatientCount:
         return {_COUNT: curator.release(_COUNT, patient_count)}
 
 
-_SMALL_CLUSTMIX = ClustMixConfig(
-    slices=2,
-    clusters_per_slice=2,
-    min_cluster_size=1,
-    random_features=2,
-    support_per_label=1,
-    kip_steps=1,
-    alphas=(0.0,),
-    lambdas=(0.1,),
-)
-
-
 _SMALL: dict[str, Any] = {
-    "clustmix": _SMALL_CLUSTMIX,
+    "clustmix": ClustMixConfig(
+        slices=2,
+        clusters_per_slice=2,
+        min_cluster_size=1,
+        random_features=2,
+        support_per_label=1,
+        kip_steps=1,
+        alphas=(0.0,),
+        lambdas=(0.1,),
+    ),
+    "naive_bayes": NaiveBayesConfig(),
     "dp_cda": DpCdaConfig(
         sampling="poisson", order_of_mixture=4, declared_patients=40, mixtures_per_class=6
     ),
@@ -157,29 +151,19 @@ class Subject:
 NOISE = "noise"
 
 SUBJECTS: tuple[Subject, ...] = (
-    Subject(
-        name="clustmix",
-        bind=partial(build, _SMALL["clustmix"]),
-        runs=1_000,
-        canary_codes=60,
-    ),
-    Subject(
-        name="naive_bayes",
-        bind=partial(build, NaiveBayesConfig()),
-        runs=5_000,
-        canary_codes=1_000,
-    ),
     *(
-        Subject(name=kind, bind=partial(build, _SMALL[kind]), runs=runs, canary_codes=None)
-        for kind, runs in (
-            ("dp_cda", 1_000),
-            ("dpgm", 200),
-            ("dp_kmeans", 1_000),
-            ("dp_merf", 400),
-            ("dp_mix", 1_000),
-            ("local_perturbation", 1_000),
-            ("random_projection", 1_000),
-            ("mwem", 600),
+        Subject(name=kind, bind=partial(build, _SMALL[kind]), runs=runs, canary_codes=canary_codes)
+        for kind, runs, canary_codes in (
+            ("clustmix", 1_000, 60),
+            ("naive_bayes", 5_000, 1_000),
+            ("dp_cda", 1_000, None),
+            ("dpgm", 200, None),
+            ("dp_kmeans", 1_000, None),
+            ("dp_merf", 400, None),
+            ("dp_mix", 1_000, None),
+            ("local_perturbation", 1_000, None),
+            ("random_projection", 1_000, None),
+            ("mwem", 600, None),
         )
     ),
     Subject(name=NOISE, bind=PatientCount, runs=10_000, canary_codes=None),
@@ -202,11 +186,6 @@ def subject_of(name: str) -> Subject:
     raise ConfigurationError(
         "METHOD_UNKNOWN", f"expected a method to audit among {known}, found {name!r}"
     )
-
-
-def audited_methods() -> tuple[str, ...]:
-    """Names of the proven methods of the registry; every one has a subject."""
-    return tuple(entry.kind for entry in METHODS if entry.guarantee is Guarantee.PROVEN)
 
 
 def audit(

@@ -1,7 +1,7 @@
 """Cells: a public rule that sends a record to one (slice, cluster) of its label.
 
 A cell is defined by public cut-offs and released centres. The cell of a record is a function of
-that record and of public arrays alone; no other record can move it. That is what the published
+that record and of public arrays alone; no other record can move it. That is what the printed
 algorithm lacks, whose memberships move when any record changes.
 """
 

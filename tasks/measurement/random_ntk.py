@@ -27,7 +27,9 @@ _SHRINK = 1.0 - 2.0**-36
 class RandomNtkFeatures:
     """Finite random features of a tangent kernel, with norm at most one for every record.
 
-    The kernel is `tasks.papers.clustmix.ntk.SkipConnectionNtk`.
+    The network has one hidden ReLU layer in parallel with a linear skip. With c the cosine of x and
+    y and kappa the tangent kernel of the hidden layer on unit vectors, kappa(1) = 1, the kernel is
+    ``skip_weight * c + (1 - skip_weight) * kappa(c)``.
 
     A record x is first scaled to unit norm, u = x / |x|. With h = n_random / 2, standard normal
     rows w_i and g_i,

@@ -64,7 +64,7 @@ Mapper = Callable[[Callable[[Any], Any], list[Any]], Iterable[Any]]
 """Maps a function over items, in order: the builtin ``map``, or that of a cluster."""
 
 
-class PublishedSynthesizer(Protocol):
+class PaperForm(Protocol):
     """A method as its paper prints it, bound to a public domain and a claimed epsilon.
 
     It may read the rows as it likes, so it is for public benchmark data alone.

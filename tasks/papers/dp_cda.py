@@ -1,4 +1,4 @@
-"""DP-CDA as published: Algorithm 1 with the noise of Theorem 1. For public benchmark data alone.
+"""DP-CDA as printed: Algorithm 1 with the noise of Theorem 1. For public benchmark data alone.
 
 The paper claims (epsilon, delta)-differential privacy under replacement of one record; for the
 algorithm as written the claim does not hold. It is followed with its flaws:
@@ -7,14 +7,14 @@ A1  the z-score divides by means and deviations of the private records, which th
     one record moves every other (`tests/counterexamples/test_dp_cda_rare_class.py`,
     ``test_one_record_moves_the_z_score_of_every_other``)
 A2  the proof samples at ``l / N``; step 10 takes ``l`` of the ``N_k`` records of one class (same
-    file, ``test_published_algorithm_exceeds_its_claim`` and the three tests after it)
+    file, ``test_paper_algorithm_exceeds_its_claim`` and the three tests after it)
 A3  a replaced record may change its class, and with it two class sizes; the bound that is used is
     for one table of fixed size (same file: its pair of neighbours differs in this)
 A4  Theorem 1 prints ``B(ceil(j/2))`` where its source has ``B(2 ceil(j/2))``: as printed, a root of
     a negative number from alpha = 5 (same file, ``test_theorem_as_printed_has_no_value``). The
     form of the source is used here, from dp-accounting
 A5  the bound is loose: orders from 3, and the conversion of Mironov 2017 (here as printed;
-    ``test_theorem_claims_more_than_a_tighter_conversion`` in ``test_dp_cda_published.py``)
+    ``test_theorem_claims_more_than_a_tighter_conversion`` in ``test_dp_cda_paper.py``)
 A6  the sensitivities ``2c/l`` and ``sqrt(2)/l`` are right for replacement with a fixed ``l``
 A7  the mean of one-hot labels of one class is the same for all tables: its noise protects nothing
     and turns labels over (``test_label_noise_turns_labels_over``, same file), while the classes
@@ -22,7 +22,7 @@ A7  the mean of one-hot labels of one class is the same for all tables: its nois
     (``test_a_class_smaller_than_the_order``)
 A8  l, c and the noise ratio are chosen by accuracy on private data and not paid for
 
-Open in the paper and chosen here: the ratio of the two noises (`PublishedSettings.label_share`), c,
+Open in the paper and chosen here: the ratio of the two noises (`PaperSettings.label_share`), c,
 a z-score of zero variance (divided by one), and mapping mixtures back to records (by the private
 means and deviations of the z-score, which is flaw A1 once more).
 """
@@ -241,8 +241,8 @@ def mix_classes(
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedDpCda:
-    """DP-CDA as published, bound to a public domain.
+class PaperDpCda:
+    """DP-CDA as printed, bound to a public domain.
 
     Parameters
     ----------
@@ -279,7 +279,7 @@ class PublishedDpCda:
         Claimed by the paper: (epsilon, delta) under replacement of one record. Not proven and not
         true (module docstring). The noise comes from `rng`, a seedable generator.
         """
-        config, published = self.config, self.config.published
+        config, printed = self.config, self.config.published
         n_labels = self.domain.n_labels
         if np.bincount(labels, minlength=n_labels).min() < config.order_of_mixture:
             raise InputError(
@@ -292,14 +292,14 @@ class PublishedDpCda:
             order=config.order_of_mixture,
             n_records=len(codes),
             n_outputs=config.mixtures_per_class * n_labels,
-            l2_clip_norm=published.l2_clip_norm,
-            label_share=published.label_share,
+            l2_clip_norm=printed.l2_clip_norm,
+            label_share=printed.label_share,
         )
         vector_map = VectorMap(self.domain)
         vectors = vector_map.vectors(codes)
         z_score = ZScore.of(vectors)
         pools = class_pools(
-            clipped(z_score.apply(vectors), published.l2_clip_norm),
+            clipped(z_score.apply(vectors), printed.l2_clip_norm),
             labels,
             n_labels=n_labels,
             order=config.order_of_mixture,

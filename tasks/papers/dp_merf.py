@@ -49,8 +49,8 @@ _ROWS_AT_ONCE = 4_096
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedDpMerf:
-    """DP-MERF as published, bound to a public domain and a claimed (epsilon, delta)."""
+class PaperDpMerf:
+    """DP-MERF as printed, bound to a public domain and a claimed (epsilon, delta)."""
 
     domain: EncodingDomain
     config: DpMerfConfig

@@ -1,4 +1,4 @@
-r"""DPMix as published: averages of records drawn without replacement from the whole table.
+r"""DPMix as printed: averages of records drawn without replacement from the whole table.
 
 Source: Lee, Kim, Lee, Suh and Ramchandran, "Synthesizing differentially private datasets using
 random mixing", ISIT 2019, as Saha, Tonoy and Imtiaz (DP-CDA, Remark 1 and Table 3) state it. A
@@ -122,7 +122,7 @@ def claimed_noise_multiplier(
         if high >= MAX_NOISE_MULTIPLIER:
             raise ConfigurationError(
                 "CALIBRATION_UNREACHABLE",
-                "expected an epsilon that some noise meets in the published accounting, found "
+                "expected an epsilon that some noise meets in the accounting of the paper, found "
                 f"{parameters.epsilon} for {n_mixtures} mixtures; choose a larger epsilon or "
                 "fewer mixtures",
             )
@@ -135,8 +135,8 @@ def claimed_noise_multiplier(
 
 
 @dataclass(frozen=True, slots=True)
-class DPMixPublished:
-    """DPMix as published, bound to a public domain and a claimed (epsilon, delta)."""
+class PaperDPMix:
+    """DPMix as printed, bound to a public domain and a claimed (epsilon, delta)."""
 
     domain: EncodingDomain
     config: DPMixConfig

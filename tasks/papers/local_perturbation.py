@@ -1,4 +1,4 @@
-r"""Local perturbation as a published baseline: Gaussian noise on every record and its label.
+r"""Local perturbation as a baseline of its paper: Gaussian noise on every record and its label.
 
 DP-CDA's Table 3 quotes Lee et al. (ISIT 2019) for it; neither gives a formula. Here it is their
 DPMix with l = 1, without samples: every record is released once, so replacing one changes one row
@@ -67,7 +67,7 @@ def perturbed_labels(
 
 
 @dataclass(frozen=True, slots=True)
-class LocalPerturbationPublished:
+class PaperLocalPerturbation:
     """Local perturbation, bound to a public domain and a claimed (epsilon, delta)."""
 
     domain: EncodingDomain

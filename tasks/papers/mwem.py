@@ -27,8 +27,8 @@ from tasks.synthesizers.mwem.workload import workload_answers
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedMwem:
-    """MWEM as published, bound to a public domain and a claimed epsilon.
+class PaperMwem:
+    """MWEM as printed, bound to a public domain and a claimed epsilon.
 
     Of the settings, ``rounds``, ``max_queries``, ``label_share``, ``max_component_cells`` and
     ``passes`` count; the start is uniform and the output the mean, as printed. ``delta`` is not

@@ -1,4 +1,4 @@
-r"""Random projection as a published baseline: Gaussian noise on projected records.
+r"""Random projection as a baseline of its paper: Gaussian noise on projected records.
 
 DP-CDA's Table 3 quotes Lee et al. (ISIT 2019) for it, who name Kenthapadi, Korolova, Mironov and
 Mishra ("Privacy via the Johnson-Lindenstrauss transform", 2012) and Xu et al. ("DPPro", 2017): a
@@ -35,7 +35,7 @@ _ROWS_AT_ONCE = 4_096
 
 
 @dataclass(frozen=True, slots=True)
-class RandomProjectionPublished:
+class PaperRandomProjection:
     """Random projection, bound to a public domain and a claimed (epsilon, delta)."""
 
     domain: EncodingDomain

@@ -168,7 +168,7 @@ def trust(manifest: Manifest) -> tuple[str, ...]:
 
 def noise_caption(manifest: Manifest) -> str:
     """Return what the table of noisy statistics covers."""
-    if manifest.analysis == Analysis.PUBLISHED:
+    if manifest.analysis == Analysis.PAPER:
         return (
             "The noise that the published analysis counts, in grid units. Other steps of the "
             "algorithm read records without noise."

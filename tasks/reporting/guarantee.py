@@ -21,7 +21,7 @@ from storage.releases.manifest import Manifest
 FALSE_ALARM_RATE = 0.05
 """False alarms of the test that the statement describes."""
 
-PUBLISHED_MARKER = (
+PAPER_MARKER = (
     "epsilon claimed by the paper, not proven: the published analysis does not cover every step "
     "that reads patient data. Do not rely on it and do not release this table."
 )
@@ -106,7 +106,7 @@ class Claim:
     @property
     def markers(self) -> tuple[str, ...]:
         """Warnings that stand above everything else."""
-        published = (PUBLISHED_MARKER,) if self.analysis is Analysis.PUBLISHED else ()
+        published = (PAPER_MARKER,) if self.analysis is Analysis.PAPER else ()
         return (*published, *((TAINTED_MARKER,) if self.tainted else ()))
 
     @property
@@ -135,7 +135,7 @@ def headline(claim: Claim) -> str:
     """Return one line: what is guaranteed, or that nothing is."""
     if claim.tainted:
         return "No guarantee: this table was made for tests."
-    if claim.analysis is Analysis.PUBLISHED:
+    if claim.analysis is Analysis.PAPER:
         return "No proven guarantee: the numbers below are a claim."
     return "What this release can tell about any one patient is bounded, by proof."
 

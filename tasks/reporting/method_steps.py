@@ -122,7 +122,7 @@ _OTHER_STEPS = (
 
 def steps(manifest: Manifest) -> tuple[tuple[str, str], ...]:
     """Return title and description of each step that made the release."""
-    if manifest.analysis == Analysis.PUBLISHED:
+    if manifest.analysis == Analysis.PAPER:
         published = (
             "Published algorithm",
             "The algorithm as its paper prints it, including steps that read records without "

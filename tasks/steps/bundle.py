@@ -128,9 +128,9 @@ def build_bundle(
 ) -> tuple[dict[str, bytes], Manifest]:
     """Make the files of the bundle and the manifest that names their digests.
 
-    ``tables`` are the files of `tasks.reporting.bundle_tables`, and ``frame`` the rows that are in
-    them. The card and the page are written from a manifest that names the tables; the final one
-    names them too.
+    ``tables`` are the files of `tasks.reporting.tables`, and ``frame`` the rows that are in them.
+    The card and the page are written from a manifest that names the tables; the final one names
+    them too.
     """
     files = dict(tables)
     manifest = build_manifest(

@@ -23,7 +23,7 @@ from tasks.gates.agreement import CodedTable
 from tasks.gates.agreement_gate import REFERENCE_ROWS, NoisyCounts, agreement_gate
 from tasks.ingest.encoding import decode, domain_of
 from tasks.measurement.synthesizer import Released
-from tasks.reporting.bundle_tables import (
+from tasks.reporting.tables import (
     coded,
     formats_agree,
     is_stated,

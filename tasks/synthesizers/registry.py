@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 from privacy.errors import ConfigurationError
 from privacy.parameters import Guarantee, PrivacyParameters
 from tasks.measurement.encoded import EncodingDomain
-from tasks.measurement.synthesizer import PublishedSynthesizer, Synthesizer
+from tasks.measurement.synthesizer import PaperForm, Synthesizer
 from tasks.synthesizers.clustmix.config import ClustMixConfig
 from tasks.synthesizers.dp_cda.config import DpCdaConfig
 from tasks.synthesizers.dp_merf.config import DpMerfConfig
@@ -73,7 +73,7 @@ class MethodEntry:
     histograms
         Name of its statistic that counts codes by label
         (`tasks.measurement.statistics.cell_histograms`), None where it has none.
-    proven, published
+    proven, paper
         Module and class of each form, None where there is none. They are loaded when they are
         bound, as some need seconds to load.
     """
@@ -86,12 +86,12 @@ class MethodEntry:
     config: type[BaseModel]
     histograms: str | None = None
     proven: tuple[str, str] | None = None
-    published: tuple[str, str] | None = None
+    paper: tuple[str, str] | None = None
 
     @property
-    def has_published_form(self) -> bool:
+    def has_paper_form(self) -> bool:
         """Whether the algorithm of the paper can be run on public data for comparison."""
-        return self.published is not None
+        return self.paper is not None
 
 
 _PACKAGE = "tasks."
@@ -107,7 +107,7 @@ METHODS: tuple[MethodEntry, ...] = (
         config=ClustMixConfig,
         histograms="cell_histograms",
         proven=("synthesizers.clustmix.synthesizer", "ClustMix"),
-        published=("papers.clustmix.coded", "CodedPublishedClustMix"),
+        paper=("papers.clustmix.coded", "PaperClustMix"),
     ),
     MethodEntry(
         kind="dp_cda",
@@ -118,7 +118,7 @@ METHODS: tuple[MethodEntry, ...] = (
         data_kinds=_ALL,
         config=DpCdaConfig,
         proven=("synthesizers.dp_cda.synthesizer", "DpCda"),
-        published=("papers.dp_cda", "PublishedDpCda"),
+        paper=("papers.dp_cda", "PaperDpCda"),
     ),
     MethodEntry(
         kind="dpgm",
@@ -129,7 +129,7 @@ METHODS: tuple[MethodEntry, ...] = (
         data_kinds=_ALL,
         config=DpgmConfig,
         proven=("synthesizers.dpgm.synthesizer", "Dpgm"),
-        published=("papers.dpgm.synthesizer", "DpgmPublished"),
+        paper=("papers.dpgm.synthesizer", "PaperDpgm"),
     ),
     MethodEntry(
         kind="naive_bayes",
@@ -161,7 +161,7 @@ METHODS: tuple[MethodEntry, ...] = (
         data_kinds=_ALL,
         config=DpMerfConfig,
         proven=("synthesizers.dp_merf.synthesizer", "DpMerf"),
-        published=("papers.dp_merf", "PublishedDpMerf"),
+        paper=("papers.dp_merf", "PaperDpMerf"),
     ),
     MethodEntry(
         kind="mwem",
@@ -172,7 +172,7 @@ METHODS: tuple[MethodEntry, ...] = (
         data_kinds=(DataKind.TABLES, DataKind.ITEMS),
         config=MwemConfig,
         proven=("synthesizers.mwem.synthesizer", "Mwem"),
-        published=("papers.mwem", "PublishedMwem"),
+        paper=("papers.mwem", "PaperMwem"),
     ),
     MethodEntry(
         kind="dp_mix",
@@ -183,7 +183,7 @@ METHODS: tuple[MethodEntry, ...] = (
         data_kinds=_ALL,
         config=DPMixConfig,
         proven=("synthesizers.dp_mix.synthesizer", "DPMix"),
-        published=("papers.dp_mix", "DPMixPublished"),
+        paper=("papers.dp_mix", "PaperDPMix"),
     ),
     MethodEntry(
         kind="local_perturbation",
@@ -193,7 +193,7 @@ METHODS: tuple[MethodEntry, ...] = (
         data_kinds=_ALL,
         config=LocalPerturbationConfig,
         proven=("synthesizers.slots.local_perturbation", "LocalPerturbation"),
-        published=("papers.local_perturbation", "LocalPerturbationPublished"),
+        paper=("papers.local_perturbation", "PaperLocalPerturbation"),
     ),
     MethodEntry(
         kind="random_projection",
@@ -203,7 +203,7 @@ METHODS: tuple[MethodEntry, ...] = (
         data_kinds=_ALL,
         config=RandomProjectionConfig,
         proven=("synthesizers.slots.random_projection", "RandomProjection"),
-        published=("papers.random_projection", "RandomProjectionPublished"),
+        paper=("papers.random_projection", "PaperRandomProjection"),
     ),
 )
 
@@ -234,19 +234,19 @@ def build(config: Any, domain: EncodingDomain) -> Synthesizer:
     return cast(Synthesizer, _class_of(entry.proven)(domain, config))
 
 
-def build_published(
+def build_paper(
     config: Any,
     domain: EncodingDomain,
     parameters: PrivacyParameters,
     *,
     clock: Callable[[], float] | None = None,
-) -> PublishedSynthesizer:
-    """Bind the published form of a method to a public domain and a claimed epsilon.
+) -> PaperForm:
+    """Bind the paper form of a method to a public domain and a claimed epsilon.
 
     Parameters
     ----------
     config
-        Settings of a method with a published form.
+        Settings of a method with a paper form.
     domain
         Public shape of the encoded table.
     parameters
@@ -260,12 +260,12 @@ def build_published(
         If the settings do not fit the domain or the claimed epsilon.
     """
     entry = method_entry(config.kind)
-    if entry.published is None:
-        raise KeyError(f"expected a method with a published form, found {config.kind!r}")
-    bound = _class_of(entry.published)
+    if entry.paper is None:
+        raise KeyError(f"expected a method with a paper form, found {config.kind!r}")
+    bound = _class_of(entry.paper)
     if config.kind == "clustmix":
-        return cast(PublishedSynthesizer, bound(domain, config, parameters, clock))
-    return cast(PublishedSynthesizer, bound(domain, config, parameters))
+        return cast(PaperForm, bound(domain, config, parameters, clock))
+    return cast(PaperForm, bound(domain, config, parameters))
 
 
 def _class_of(form: tuple[str, str]) -> Callable[..., Any]:

@@ -1,9 +1,9 @@
-"""ClustMix as published: three pairs of neighbours on which it breaks its claim, by running it.
+"""ClustMix as printed: three pairs of neighbours on which it breaks its claim, by running it.
 
 Madl et al., "Approximate, Adapt, Anonymize (3A)", Algorithm 2. The claim is Eq. 8, at which the
-noise of every cluster mean is set. Each pair is given to the published algorithm as it is shipped
+noise of every cluster mean is set. Each pair is given to the printed algorithm as it is shipped
 for comparison, and to the proven one. Flaws C3, C4 and C7 of docs/methods.md; more on them in
-tests/tasks/clustmix/published and tests/test_docs.py.
+tests/tasks/clustmix and tests/test_docs.py.
 """
 
 import math
@@ -19,10 +19,10 @@ from privacy.randomness import SeededNoise
 from tasks.measurement.curator import Curator, InProcessCompute
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.synthesizer import measure
-from tasks.papers.clustmix.algorithm import PublishedClustMix
-from tasks.papers.clustmix.config import PublishedConfig
+from tasks.papers.clustmix.algorithm import ClustMixAlgorithm
+from tasks.papers.clustmix.config import AlgorithmConfig
 from tasks.papers.clustmix.constrained_gmm import cluster_means, constrained_gmm
-from tasks.papers.clustmix.noise import eq8_delta, noise_sigma
+from tasks.papers.clustmix.noise import noise_sigma
 from tasks.papers.clustmix.stages import AnonymizeItem, Region, anonymize
 from tasks.synthesizers.clustmix.config import ClustMixConfig
 from tasks.synthesizers.clustmix.synthesizer import ClustMix
@@ -31,12 +31,12 @@ EPSILON, DELTA, LEAST = 1.0, 1e-5, 20
 CLAIM = {"epsilon": EPSILON, "delta": DELTA, "n_classes": 1, "n_features": 1}
 
 
-def published(**changes):
-    """The published algorithm with clusters of at least LEAST rows; alpha 1 holds the centres."""
+def printed(**changes):
+    """The printed algorithm with clusters of at least LEAST rows; alpha 1 holds the centres."""
     settings = {"epsilon": EPSILON, "delta": DELTA, "alpha": 1.0, "kip_steps": 1}
     settings |= {"sigma_max": noise_sigma(cluster_size=LEAST, **CLAIM) * (1 + 1e-9)}
     settings |= {"hidden_layers": 1, "gmm_starts": 5, "gmm_iterations": 20}
-    return PublishedClustMix(config=PublishedConfig(**(settings | changes)))
+    return ClustMixAlgorithm(config=AlgorithmConfig(**(settings | changes)))
 
 
 def line_table(moved):
@@ -46,9 +46,9 @@ def line_table(moved):
 
 
 def outputs_of(table, n_runs, seed):
-    """Synthetic rows of independent runs of the whole published algorithm."""
+    """Synthetic rows of independent runs of the whole printed algorithm."""
     rng, labels = np.random.default_rng(seed), np.zeros(len(table), dtype=int)
-    model = published(max_slice_rows=len(table))
+    model = printed(max_slice_rows=len(table))
     return [model.synthesize(table[:, None], labels, rng)[0] for _ in range(n_runs)]
 
 
@@ -64,9 +64,9 @@ def measured_delta(hits, alarms, n_runs, *, confidence=0.999):
 
 
 def test_flip_is_claimed_to_be_hidden():
-    sigma = noise_sigma(cluster_size=LEAST, **CLAIM)
-    claimed = eq8_delta(sigma=sigma, cluster_size=LEAST, n_classes=1, n_features=1, epsilon=EPSILON)
-    assert claimed == pytest.approx(DELTA, rel=1e-3)
+    # Eq. 8 is the delta of a Gaussian mechanism with mu = sqrt(C D) / (l sigma).
+    mu = 1.0 / (LEAST * noise_sigma(cluster_size=LEAST, **CLAIM))
+    assert gaussian_delta(epsilon=EPSILON, mu=mu) == pytest.approx(DELTA, rel=1e-3)
 
 
 def flip_delta():
@@ -110,7 +110,7 @@ WIDE = 784
 
 def wide_output(n_rows, rng):
     """Lines 13 to 19 for one cluster of equal rows: its mean is the same for every size."""
-    config = published().config
+    config = printed().config
     rows = np.full((n_rows, WIDE), 0.5)
     region = Region(config=config, rows=rows, slice=0, code=0)
     item = AnonymizeItem(
@@ -122,10 +122,8 @@ def wide_output(n_rows, rng):
 def wide_law(n_rows):
     """Standard deviation that the shipped code gives each coordinate."""
     sigma = noise_sigma(**(CLAIM | {"n_features": WIDE}), cluster_size=n_rows)
-    claimed = eq8_delta(
-        epsilon=EPSILON, sigma=sigma, cluster_size=n_rows, n_classes=1, n_features=WIDE
-    )
-    assert claimed == pytest.approx(DELTA, rel=1e-3)
+    mu = math.sqrt(WIDE) / (n_rows * sigma)
+    assert gaussian_delta(epsilon=EPSILON, mu=mu) == pytest.approx(DELTA, rel=1e-3)
     return sigma
 
 

@@ -1,4 +1,4 @@
-"""DP-CDA, rare class: the published analysis divides by all records, the algorithm by the class.
+"""DP-CDA, rare class: the analysis of the paper divides by all records, the algorithm by the class.
 
 Saha, Tonoy and Imtiaz, "DP-CDA: an algorithm for enhanced privacy preservation in dataset synthesis
 through randomized mixing". Theorem 1 takes the sampling rate ``l / N``; step 10 of Algorithm 1
@@ -29,10 +29,10 @@ NOISE = 0.1181
 """sigma_x, for which Theorem 1 claims epsilon = 1.00."""
 
 
-# --- the published analysis -----------------------------------------------------------------------
+# --- the analysis of the paper --------------------------------------------------------------------
 
 
-def published_epsilon(*, rate, n_outputs, noise, even_arguments=True):
+def paper_epsilon(*, rate, n_outputs, noise, even_arguments=True):
     """Theorem 1, without label noise, which would only add to the claim.
 
     ``B(ceil(j/2))`` is printed where its source (Wang, Balle and Kasiviswanathan 2019, Theorem 27)
@@ -67,10 +67,10 @@ def published_epsilon(*, rate, n_outputs, noise, even_arguments=True):
         return float(best)
 
 
-# --- the published algorithm, and the proven one --------------------------------------------------
+# --- the printed algorithm, and the proven one --------------------------------------------------
 
 
-def published_class(records, rng):
+def paper_class(records, rng):
     """Steps 9 to 11 for one class: means of ``l`` records without replacement, plus noise."""
     index = rng.integers(len(records), size=(PER_CLASS, MIXED))
     while True:
@@ -134,18 +134,18 @@ def log_likelihood_ratio(outputs, *, moved, rate, noise):
 # --- tests ---------------------------------------------------------------------------------------
 
 
-def test_published_claim_is_one():
-    assert published_epsilon(rate=MIXED / N, n_outputs=N_SYNTHETIC, noise=NOISE) == pytest.approx(
+def test_paper_claim_is_one():
+    assert paper_epsilon(rate=MIXED / N, n_outputs=N_SYNTHETIC, noise=NOISE) == pytest.approx(
         1.0, abs=0.005
     )
 
 
 def test_theorem_as_printed_has_no_value():
     with pytest.raises(ValueError, match="root of a negative number at alpha 5"):
-        published_epsilon(rate=MIXED / N, n_outputs=N_SYNTHETIC, noise=NOISE, even_arguments=False)
+        paper_epsilon(rate=MIXED / N, n_outputs=N_SYNTHETIC, noise=NOISE, even_arguments=False)
 
 
-def published_lower_bound(n_members):
+def paper_lower_bound(n_members):
     """With the record, an output is the mixture of a sampled Gaussian; without it, one Gaussian."""
     return lower_bound_of_epsilon(
         noise_multiplier=MIXED * NOISE / (2 * CLIP),
@@ -156,24 +156,24 @@ def published_lower_bound(n_members):
 
 
 @pytest.mark.parametrize(("n_members", "at_least"), [(1_000, 7.9), (2_500, 2.7)])
-def test_published_algorithm_exceeds_its_claim(n_members, at_least):
-    assert published_lower_bound(n_members) >= at_least > 1.0
+def test_paper_algorithm_exceeds_its_claim(n_members, at_least):
+    assert paper_lower_bound(n_members) >= at_least > 1.0
 
 
-def test_published_analysis_at_the_true_rate_would_not_claim_it():
+def test_paper_analysis_at_the_true_rate_would_not_claim_it():
     # The flaw is the rate: the same formula with the members of the class stays above the truth.
-    claim = published_epsilon(rate=MIXED / 1_000, n_outputs=PER_CLASS, noise=NOISE)
+    claim = paper_epsilon(rate=MIXED / 1_000, n_outputs=PER_CLASS, noise=NOISE)
     assert claim > 8.1
 
 
 @pytest.mark.integration
-def test_published_algorithm_is_caught_by_running_it():
+def test_paper_algorithm_is_caught_by_running_it():
     rng = np.random.default_rng(20)
     present, absent = (
         np.array(
             [
                 log_likelihood_ratio(
-                    CLIP + published_class(rare_class(1_000, with_the_record=record), rng),
+                    CLIP + paper_class(rare_class(1_000, with_the_record=record), rng),
                     moved=2 * CLIP / MIXED,
                     rate=MIXED / 1_000,
                     noise=NOISE,

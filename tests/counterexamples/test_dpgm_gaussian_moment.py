@@ -55,7 +55,7 @@ def test_moment_is_twice_the_one_of_lemma_1(sigma, order):
     assert moment == pytest.approx(2 * lemma_one(order, sigma), rel=1e-6)
 
 
-def test_published_claim_fails_on_one_gaussian():
+def test_paper_claim_fails_on_one_gaussian():
     claim = moments_epsilon(lambda order: lemma_one(order, SIGMA))
     corrected = moments_epsilon(lambda order: 2 * lemma_one(order, SIGMA))
     assert (claim, corrected) == pytest.approx((1.76, 2.52), abs=0.01)
@@ -63,7 +63,7 @@ def test_published_claim_fails_on_one_gaussian():
     assert exact_delta(corrected, SIGMA) < DELTA
 
 
-def test_published_claim_is_caught_by_running_it():
+def test_paper_claim_is_caught_by_running_it():
     # At a delta that is large enough to be counted.
     delta, sigma, runs = 1e-3, 1.0, 10_000_000
     claim = moments_epsilon(lambda order: lemma_one(order, sigma), delta=delta)
@@ -110,7 +110,7 @@ def largest_squared_changes(pairs):
     return max(counts), max(sums), max(a + b for a, b in zip(counts, sums, strict=True))
 
 
-def test_k_means_under_replacement_costs_twice_the_published_bound():
+def test_k_means_under_replacement_costs_twice_the_bound_of_the_paper():
     # The paper: counts move by sqrt(2), sums by sqrt(2) C. A record replaced by its opposite in
     # the same cluster moves the sum by 2 C.
     replaced = [([one], [other]) for one, other in itertools.product(RECORDS, repeat=2)]
@@ -121,7 +121,7 @@ def test_k_means_under_replacement_costs_twice_the_published_bound():
     assert both / 4 == pytest.approx(2 * (1 / 2))
 
 
-def test_k_means_under_add_or_remove_costs_the_published_bound():
+def test_k_means_under_add_or_remove_costs_the_bound_of_the_paper():
     # The two factors cancel, so Eq. 4 holds for these neighbours.
     counts, sums, both = largest_squared_changes([([record], []) for record in RECORDS])
     assert (counts, sums, both) == pytest.approx((1.0, 1.0, 2.0))
@@ -135,7 +135,7 @@ def test_random_features_have_norms_above_the_bound_of_theorem_2():
     frequencies = rng.normal(0, 0.3, size=(50, n_features))
     phases = rng.uniform(0, 2 * math.pi, n_features)
     angles = records @ frequencies
-    published = np.linalg.norm(math.sqrt(2 / n_features) * np.cos(angles + phases), axis=1)
-    assert 0.2 < (published > 1).mean() < 0.8
+    unpaired = np.linalg.norm(math.sqrt(2 / n_features) * np.cos(angles + phases), axis=1)
+    assert 0.2 < (unpaired > 1).mean() < 0.8
     paired = np.hstack([np.cos(angles), np.sin(angles)]) / math.sqrt(n_features)
     assert np.linalg.norm(paired, axis=1) == pytest.approx(np.ones(500), abs=1e-12)

@@ -32,7 +32,7 @@ CLAIM = 1.74
 """Epsilon that the paper reports for 20 epochs on handwritten digits."""
 
 
-# --- the published analysis -----------------------------------------------------------------------
+# --- the analysis of the paper --------------------------------------------------------------------
 
 MOMENTS = np.arange(1, 256)
 
@@ -60,7 +60,7 @@ def claimed_epsilon(noise):
     return moments_epsilon(log_moments(rate=RATE, noise=noise))
 
 
-def published_noise():
+def paper_noise():
     """sigma_G for which the paper's analysis gives its claim."""
     low, high = 0.3, 20.0
     while high - low > 1e-6:
@@ -71,13 +71,13 @@ def published_noise():
 
 @pytest.fixture(scope="module")
 def noise():
-    return published_noise()
+    return paper_noise()
 
 
-# --- the published algorithm, and the proven one --------------------------------------------------
+# --- the printed algorithm, and the proven one --------------------------------------------------
 
 
-def published_training(gradients, share, rng, *, noise):
+def paper_training(gradients, share, rng, *, noise):
     """Lines 3 to 6 of Algorithm 1 with one parameter and gradients clipped at one.
 
     Returns the noisy sums of the iterations that took the cluster; the others are seen to move
@@ -180,7 +180,7 @@ def test_moments_are_the_integral_of_the_paper(rate, noise, order):
     assert log_moments(rate=rate, noise=noise)[order - 2] == pytest.approx(expected, rel=1e-6)
 
 
-def test_published_claim_is_met_by_its_own_analysis(noise):
+def test_paper_claim_is_met_by_its_own_analysis(noise):
     assert claimed_epsilon(noise) == pytest.approx(CLAIM, abs=1e-4)
 
 
@@ -195,25 +195,25 @@ def test_same_analysis_of_the_choice_that_is_seen(share, corrected, noise):
     assert np.all(seen >= log_moments(rate=RATE, noise=noise) * (1 - 1e-12))
 
 
-def published_lower_bound(share, noise):
+def paper_lower_bound(share, noise):
     return lower_bound_of_epsilon(
         share=share, rate=RATE / share, noise=math.sqrt(2) * noise, neighbour=-1.0
     )
 
 
 @pytest.mark.parametrize(("share", "at_least"), [(0.1, 3.84), (0.02, 10.0), (0.01, 15.4)])
-def test_published_algorithm_exceeds_its_claim(share, at_least, noise):
-    assert published_lower_bound(share, noise) >= at_least > 2 * CLAIM
+def test_paper_algorithm_exceeds_its_claim(share, at_least, noise):
+    assert paper_lower_bound(share, noise) >= at_least > 2 * CLAIM
 
 
 @pytest.mark.integration
-def test_published_algorithm_is_caught_by_running_it(noise):
+def test_paper_algorithm_is_caught_by_running_it(noise):
     share, rng = 0.01, np.random.default_rng(30)
     law = {"rate": RATE / share, "noise": math.sqrt(2) * noise}
     scores = []
     for sign in (1, -1):
         gradients = gradients_of(int(share * N), sign)
-        outputs = [published_training(gradients, share, rng, noise=noise) for _ in range(500)]
+        outputs = [paper_training(gradients, share, rng, noise=noise) for _ in range(500)]
         scores.append(
             [
                 (log_density(one, centre=1.0, **law) - log_density(one, centre=-1.0, **law)).sum()

@@ -14,7 +14,7 @@ from storage.files.refs import ReleaseRef
 from storage.keys.keys import SigningKey
 from storage.releases.manifest import Manifest
 from storage.releases.store import ReleaseStore
-from tasks.reporting.guarantee import PUBLISHED_MARKER
+from tasks.reporting.guarantee import PAPER_MARKER
 
 pytestmark = pytest.mark.integration
 
@@ -54,9 +54,9 @@ def test_every_file_and_every_row_says_that_nothing_is_proven(run):
         pd.read_parquet(bundle / "synthetic.parquet"),
         pd.read_csv(bundle / "synthetic.csv"),
     ):
-        assert set(table["not_proven"]) == {PUBLISHED_MARKER}
+        assert set(table["not_proven"]) == {PAPER_MARKER}
     schema = json.loads((bundle / "schema.json").read_text(encoding="utf-8"))
-    assert schema["not_proven"] == PUBLISHED_MARKER
+    assert schema["not_proven"] == PAPER_MARKER
     for name in ("data_card.md", "report.html"):
         assert "epsilon claimed by the paper, not proven" in (bundle / name).read_text("utf-8")
     manifest = Manifest.from_bytes((bundle / "manifest.json").read_bytes())

@@ -158,7 +158,7 @@ def test_a_dataset_has_a_name_for_the_ledger(write_site):
 
 def test_public_benchmark_data_may_be_used_with_a_published_analysis(write_site):
     data = GOOD | {"analysis": "published", "public_benchmark_data": True}
-    assert load_site(write_site(data)).analysis is Analysis.PUBLISHED
+    assert load_site(write_site(data)).analysis is Analysis.PAPER
 
 
 def test_a_placeholder_is_refused_by_its_key(write_site):

@@ -20,7 +20,7 @@ from tasks.ingest.encoding import decode, domain_of
 from tasks.measurement.curator import Curator, InProcessCompute
 from tasks.measurement.encoded import N_FOLDS, EncodedRows
 from tasks.measurement.synthesizer import measure
-from tasks.reporting.bundle_tables import table_files
+from tasks.reporting.tables import table_files
 from tasks.steps.publish_steps import output_gate
 from tasks.synthesizers.naive_bayes import HISTOGRAMS, NaiveBayes
 

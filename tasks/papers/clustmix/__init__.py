@@ -1,4 +1,4 @@
-"""ClustMix as published (Algorithm 2 of the 3A paper): for comparison, never for release.
+"""ClustMix as printed (Algorithm 2 of the 3A paper): for comparison, never for release.
 
 The paper claims (epsilon, delta)-differential privacy for this algorithm; the claim is not proven.
 Its proof covers the mean of one fixed cluster of public size. Everything before that mean reads the

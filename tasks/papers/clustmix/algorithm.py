@@ -1,4 +1,4 @@
-"""Algorithm 2 of the 3A paper: approximate, adapt, anonymize, as published.
+"""Algorithm 2 of the 3A paper: approximate, adapt, anonymize, as printed.
 
 The (epsilon, delta) that configures it is what the paper *claims*; it is not proven, and for the
 algorithm as written it does not hold (flaws C1 to C12, listed in the package docstring). Use it to
@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.papers.clustmix.config import PublishedConfig
+from tasks.papers.clustmix.config import AlgorithmConfig
 from tasks.papers.clustmix.noise import minimum_cluster_size
 from tasks.papers.clustmix.scaling import fit_scaling
 from tasks.papers.clustmix.slices import random_slices
@@ -37,8 +37,8 @@ ItemMap: TypeAlias = Callable[[Callable[[Any], Any], list[Any]], Iterable[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedClustMix:
-    """ClustMix as published.
+class ClustMixAlgorithm:
+    """ClustMix as printed.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class PublishedClustMix:
         iteration limits alone bound the work.
     """
 
-    config: PublishedConfig
+    config: AlgorithmConfig
     clock: Callable[[], float] | None = None
 
     def synthesize(

@@ -12,15 +12,15 @@ from privacy.errors import InputError
 from privacy.parameters import PrivacyParameters
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.synthesizer import Mapper
-from tasks.papers.clustmix.algorithm import PublishedClustMix
-from tasks.papers.clustmix.config import PublishedConfig
+from tasks.papers.clustmix.algorithm import ClustMixAlgorithm
+from tasks.papers.clustmix.config import AlgorithmConfig
 from tasks.papers.clustmix.scaling import ScalingKind
 from tasks.synthesizers.clustmix.config import ClustMixConfig
 
 
 @dataclass(frozen=True, slots=True)
-class CodedPublishedClustMix:
-    """ClustMix as published, bound to a public domain.
+class PaperClustMix:
+    """ClustMix as printed, bound to a public domain.
 
     Parameters
     ----------
@@ -57,15 +57,15 @@ class CodedPublishedClustMix:
         -------
         Claimed by the paper, not proven; see the package docstring.
         """
-        published = self.config.published
-        method = PublishedClustMix(
-            config=PublishedConfig(
+        printed = self.config.published
+        method = ClustMixAlgorithm(
+            config=AlgorithmConfig(
                 epsilon=self.parameters.epsilon,
                 delta=self.parameters.delta,
-                sigma_max=published.sigma_max,
-                alpha=published.alpha,
-                ridge=published.regularisation,
-                scaling=ScalingKind(published.scaling),
+                sigma_max=printed.sigma_max,
+                alpha=printed.alpha,
+                ridge=printed.regularisation,
+                scaling=ScalingKind(printed.scaling),
             ),
             clock=self.clock,
         )

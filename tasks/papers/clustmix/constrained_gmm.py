@@ -16,31 +16,26 @@ between clusters and shift their means by a constant, not by one over the cluste
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 
 import numpy as np
 from k_means_constrained import KMeansConstrained
 from numpy.typing import NDArray
+from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
 from sklearn.cluster import kmeans_plusplus
 
 # Smallest variance of a cluster, for features in [0, 1]; sklearn's default regularisation.
 _MIN_VARIANCE = 1e-6
 _FALLBACK_ITERATIONS = 10
 
+# Whole units of the largest cost: relative rounding stays far below that of the likelihoods' sum.
+_COST_UNITS = 2.0**44
 
-def assign_with_minimum_size(
-    cost: NDArray[np.float64],
-    min_size: int,
-    *,
-    out_of_time: Callable[[], bool] = lambda: False,
-) -> NDArray[np.intp] | None:
+
+def assign_with_minimum_size(cost: NDArray[np.float64], min_size: int) -> NDArray[np.intp] | None:
     """Cheapest assignment of rows to clusters with at least `min_size` rows in each.
 
-    Every row starts at its cheapest cluster, which is optimal without the constraint. While a
-    cluster is short, one row is moved along the cheapest path from a cluster that can spare one to
-    a cluster that needs one (a path may pass through others: a row moves along each of its edges).
-    These are the successive shortest paths of the min-cost flow, contracted to one node per
-    cluster, so the result is optimal.
+    A min-cost flow: a unit from each row through one cluster, of which `min_size` units stay in
+    every cluster and the rest meet behind them.
 
     Parameters
     ----------
@@ -48,72 +43,31 @@ def assign_with_minimum_size(
         Finite cost of each row in each cluster.
     min_size
         At least 0.
-    out_of_time
-        Asked before every move; when true the search is given up.
 
     Returns
     -------
     integer array of shape (n,), or None
-        Cluster of each row; None when there is no solution (``n < k * min_size`` or a cost is not
-        finite) or no time.
+        Cluster of each row; None when there is no solution: ``n < k * min_size``, or a cost that is
+        not finite.
     """
     n_rows, n_clusters = cost.shape
     if n_rows < n_clusters * min_size or not np.all(np.isfinite(cost)):
         return None
-    labels: NDArray[np.intp] = np.argmin(cost, axis=1)
-    sizes = np.bincount(labels, minlength=n_clusters)
-    # edge[a, b]: least extra cost of moving one row from a to b; mover[a, b]: that row.
-    edge = np.full((n_clusters, n_clusters), np.inf)
-    mover = np.zeros((n_clusters, n_clusters), dtype=np.intp)
-    stale = np.arange(n_clusters)
-    while np.any(sizes < min_size):
-        if out_of_time():
-            return None
-        for cluster in stale.tolist():
-            edge[cluster], mover[cluster] = _cheapest_moves(cost, labels, cluster)
-        path = _cheapest_path(edge, sources=sizes > min_size, sinks=sizes < min_size)
-        for origin, target in pairwise(path):
-            labels[mover[origin, target]] = target
-        sizes[path[0]] -= 1
-        sizes[path[-1]] += 1
-        stale = path
-    return labels
-
-
-def _cheapest_moves(
-    cost: NDArray[np.float64], labels: NDArray[np.intp], cluster: int
-) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
-    members = np.flatnonzero(labels == cluster)
-    if len(members) == 0:
-        return np.full(cost.shape[1], np.inf), np.zeros(cost.shape[1], dtype=np.intp)
-    extra = cost[members] - cost[members, cluster, None]
-    extra[:, cluster] = np.inf
-    best = np.argmin(extra, axis=0)
-    return extra[best, np.arange(cost.shape[1])], members[best]
-
-
-def _cheapest_path(
-    edge: NDArray[np.float64], *, sources: NDArray[np.bool_], sinks: NDArray[np.bool_]
-) -> NDArray[np.intp]:
-    """Cheapest path from any source to any sink by Bellman-Ford, as an array of clusters."""
-    n_clusters = len(edge)
-    distance = np.where(sources, 0.0, np.inf)
-    previous = np.full(n_clusters, -1, dtype=np.intp)
-    scale = np.max(np.abs(edge[np.isfinite(edge)]), initial=1.0)
-    for _ in range(n_clusters - 1):
-        through = distance[:, None] + edge
-        origin = np.argmin(through, axis=0)
-        candidate = through[origin, np.arange(n_clusters)]
-        # Rounding must not close a cycle of weight zero.
-        shorter = candidate < distance - 1e-12 * scale
-        if not np.any(shorter):
-            break
-        distance = np.where(shorter, candidate, distance)
-        previous = np.where(shorter, origin, previous)
-    path = [int(np.argmin(np.where(sinks, distance, np.inf)))]
-    while previous[path[-1]] >= 0:
-        path.append(int(previous[path[-1]]))
-    return np.array(path[::-1], dtype=np.intp)
+    above = cost - cost.min(axis=1, keepdims=True)
+    # The solver takes whole numbers, whose sum over all rows has to fit into 63 bits.
+    units = np.rint(above * (_COST_UNITS / max(float(above.max()), 1.0))).astype(np.int64)
+    rows, clusters = np.arange(n_rows), n_rows + np.arange(n_clusters)
+    flow, behind = SimpleMinCostFlow(), n_rows + n_clusters
+    arcs = flow.add_arcs_with_capacity_and_unit_cost(
+        np.repeat(rows, n_clusters), np.tile(clusters, n_rows), 1, units.ravel()
+    )
+    flow.add_arcs_with_capacity_and_unit_cost(clusters, behind, n_rows, 0)
+    flow.set_nodes_supplies(rows, 1)
+    flow.set_nodes_supplies(clusters, -min_size)
+    flow.set_nodes_supplies(behind, n_clusters * min_size - n_rows)
+    if flow.solve() != flow.OPTIMAL:
+        return None
+    return np.asarray(flow.flows(arcs).reshape(cost.shape).argmax(axis=1))
 
 
 def constrained_gmm(
@@ -184,9 +138,9 @@ def _fit(
     variances = np.full(n_clusters, spread)
     labels: NDArray[np.intp] | None = None
     for _ in range(max_iterations):
-        updated = assign_with_minimum_size(
-            -log_likelihoods(rows, means, variances), min_size, out_of_time=out_of_time
-        )
+        if out_of_time():
+            return None
+        updated = assign_with_minimum_size(-log_likelihoods(rows, means, variances), min_size)
         if updated is None:
             return None
         settled = labels is not None and np.array_equal(updated, labels)

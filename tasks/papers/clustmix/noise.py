@@ -1,9 +1,10 @@
-"""Noise of the published algorithm: Eq. 8, solved for the noise or for the smallest cluster.
+"""Noise of the printed algorithm: Eq. 8, solved for the noise or for the smallest cluster.
 
-Eq. 8 is the delta of a Gaussian mechanism with ``mu = sqrt(C D) / (l sigma)``. The paper has no
-proof that the whole algorithm is such a mechanism (flaws C4 to C7: memberships, overlaps, two
-changed means and private cluster sizes are outside it), so the epsilon that goes in here is the
-epsilon *claimed*, nothing more.
+Eq. 8 is the delta of a Gaussian mechanism with ``mu = sqrt(C D) / (l sigma)``, for C classes, D
+features, and noise sigma on each coordinate of the mean of l rows. The algorithm box leaves C out
+of its call of it; Eq. 8 has it and is followed (flaw C10). The paper has no proof that the whole
+algorithm is such a mechanism (flaws C4 to C7: memberships, overlaps, two changed means and private
+cluster sizes are outside it), so the epsilon that goes in here is the epsilon *claimed*.
 """
 
 from __future__ import annotations
@@ -11,43 +12,12 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-import numpy as np
 from scipy.optimize import minimize
-from scipy.special import log_ndtr, ndtr
+
+from privacy.accountants.gaussian import gaussian_delta
 
 # A solution is accepted when delta is met to this relative accuracy, on either side (flaw C10).
 _RELATIVE_TOLERANCE = 1e-3
-
-
-def eq8_delta(
-    *, epsilon: float, sigma: float, cluster_size: float, n_classes: int, n_features: int
-) -> float:
-    """Delta of Eq. 8.
-
-    ``Phi(-epsilon/mu + mu/2) - exp(epsilon) Phi(-epsilon/mu - mu/2)``, with
-    ``mu = sqrt(n_classes n_features) / (cluster_size sigma)``.
-
-    Parameters
-    ----------
-    epsilon
-        Claimed epsilon, above 0.
-    sigma
-        Standard deviation of the noise added to each coordinate of a cluster mean, above 0.
-    cluster_size
-        Number l of rows in the mean, above 0 (real, so that it can be solved for).
-    n_classes, n_features
-        C and D. The algorithm box leaves C out of its call of this function; Eq. 8 has it and is
-        followed (flaw C10).
-    """
-    return _gaussian_delta(
-        epsilon, math.sqrt(n_classes * n_features) / (float(cluster_size) * float(sigma))
-    )
-
-
-def _gaussian_delta(epsilon: float, mu: float) -> float:
-    upper = ndtr(-epsilon / mu + mu / 2.0)
-    lower = np.exp(epsilon + log_ndtr(-epsilon / mu - mu / 2.0))
-    return max(0.0, float(upper - lower))
 
 
 @lru_cache(maxsize=4096)
@@ -59,7 +29,7 @@ def _claimed_mu(epsilon: float, delta: float) -> float | None:
     if not (epsilon > 0.0 and math.isfinite(epsilon) and 0.0 < delta < 1.0):
         return None
     result = minimize(
-        lambda log_mu: abs(delta - _gaussian_delta(epsilon, math.exp(float(log_mu[0])))),
+        lambda log_mu: abs(delta - gaussian_delta(epsilon=epsilon, mu=math.exp(log_mu.item()))),
         x0=[math.log(epsilon) if epsilon < 1.0 else 0.5 * math.log(epsilon)],
         method="Nelder-Mead",
         options={"xatol": 1e-12, "fatol": 1e-9 * delta, "maxiter": 2000},

@@ -1,4 +1,4 @@
-"""Work items of the published algorithm: one per (slice, class), or one per slice.
+"""Work items of the printed algorithm: one per (slice, class), or one per slice.
 
 Each item carries its rows and its own stream of random numbers, shares no state with another, and
 can be pickled, so that any worker may take it.
@@ -9,23 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.papers.clustmix.config import PublishedConfig
+from tasks.papers.clustmix.config import AlgorithmConfig
 from tasks.papers.clustmix.constrained_gmm import cluster_means, constrained_gmm
 from tasks.papers.clustmix.noise import noise_sigma
-from tasks.papers.clustmix.ntk import FullyConnectedNtk
-from tasks.synthesizers.clustmix.kip import (
-    Loss,
-    centred_one_hot,
-    optimise,
-    raw_loss,
-    z_score,
-)
+from tasks.papers.clustmix.ntk import tangent_kernel
+from tasks.papers.clustmix.raw_kip import centred_one_hot, raw_loss
+from tasks.synthesizers.clustmix.kip import Loss, optimise
 from tasks.synthesizers.clustmix.support_set import SupportSet
 
 # Weight and bias scale of the network behind the kernel, as in the KIP reference implementation.
@@ -37,7 +32,7 @@ _BIAS_STD = 0.1
 class Region:
     """Scaled rows of one class in one slice."""
 
-    config: PublishedConfig
+    config: AlgorithmConfig
     rows: NDArray[np.float64]
     slice: int
     code: int
@@ -86,7 +81,7 @@ def approximate(item: ApproximateItem) -> Clusters:
 class AdaptItem:
     """Work item of `adapt`: the centroids of all classes of a slice, and its raw rows."""
 
-    config: PublishedConfig
+    config: AlgorithmConfig
     centroids: NDArray[np.float64]
     centroid_codes: NDArray[np.intp]
     targets: NDArray[np.float64]
@@ -106,7 +101,7 @@ def adapt(item: AdaptItem) -> NDArray[np.float64]:
     n_support, n_targets = _padded(len(item.centroids), 8), _padded(len(item.targets), 512)
     start = _pad_rows(item.centroids, n_support)
     result = optimise(
-        _slice_loss(config.hidden_layers, config.alpha, config.ridge),
+        _slice_loss(config.hidden_layers),
         SupportSet(
             start, _pad_rows(centred_one_hot(item.centroid_codes, item.n_classes), n_support)
         ),
@@ -118,6 +113,8 @@ def adapt(item: AdaptItem) -> NDArray[np.float64]:
             _pad_rows(np.ones(len(item.targets)), n_targets),
             item.z_centre,
             item.z_spread,
+            config.alpha,
+            config.ridge,
         ),
         steps=config.kip_steps,
         learning_rate=config.learning_rate,
@@ -130,17 +127,16 @@ def adapt(item: AdaptItem) -> NDArray[np.float64]:
 
 
 @lru_cache(maxsize=64)
-def _slice_loss(hidden_layers: int, alpha: float, ridge: float) -> Loss:
-    """One loss object per setting, so that jax compiles once per padded shape."""
-    ntk = FullyConnectedNtk(depth=hidden_layers, weight_std=_WEIGHT_STD, bias_std=_BIAS_STD)
+def _slice_loss(hidden_layers: int) -> Loss:
+    """One loss object per depth, so that jax compiles once per padded shape."""
+    ntk = partial(tangent_kernel, depth=hidden_layers, weight_std=_WEIGHT_STD, bias_std=_BIAS_STD)
 
     def loss(support: SupportSet, *data: Any) -> Any:
-        *arguments, centre, spread = data
+        *arguments, centre, spread, alpha, ridge = data
 
         def kernel(x: Any, y: Any) -> Any:
-            return ntk(
-                z_score(x, centre=centre, spread=spread), z_score(y, centre=centre, spread=spread)
-            )
+            # Flaw C1: the z-score is of the rows, so one record moves every other.
+            return ntk((x - centre) / spread, (y - centre) / spread)
 
         return raw_loss(support, *arguments, kernel=kernel, alpha=alpha, ridge=ridge)
 

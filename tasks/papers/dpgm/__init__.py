@@ -1,4 +1,4 @@
-"""DPGM as published: for comparison, never for release.
+"""DPGM as printed: for comparison, never for release.
 
 The paper claims (epsilon, delta)-differential privacy under replacement of one record; the claim is
 not proven. The docstrings of the modules name the flaws by these numbers:

@@ -1,9 +1,6 @@
-"""Epsilon of DPGM's settings: as section 5 of the paper computes it, and as it can be proven.
+"""Epsilon of DPGM's settings as section 5 of the paper computes it.
 
-The published figure is no guarantee; flaws G1, G6, G8 and G9 are in it. The proven figure is for
-the same noise, rates and numbers of iterations, run as `tasks.synthesizers.dpgm` runs them: one
-assignment per iteration of k-means, public rates, the histogram and the gradient as one vector.
-
+It is no guarantee; flaws G1, G6, G8 and G9 are in it.
 Source: DPGM paper (Acs, Melis, Castelluccia and De Cristofaro 2019), Lemma 1, Eq. 4, Eq. 7 and
 Theorem 4.
 """
@@ -13,27 +10,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 from scipy.special import logsumexp
 
-from privacy.accountants.selection import accountant_for
 from privacy.errors import ConfigurationError
-from privacy.events import (
-    ComposedEvent,
-    GaussianEvent,
-    PoissonSampledGaussianEvent,
-    RepeatedEvent,
-)
-from privacy.parameters import Adjacency
 
 MAX_ORDER = 32
 """Moments of orders 1 to 32 are computed (section 6.1)."""
 
 J_VALUES = tuple(index / 11 for index in range(1, 11))
 """The 10 values of j_1 in Eq. 7. The paper does not say which; a finer grid moves epsilon by 0.003
-at the settings of `MNIST_SETTINGS`."""
+at its settings for MNIST."""
 
 _GRID_POINTS = 8_001
 _LARGEST_SIGMA_G = 1e4
@@ -54,8 +42,6 @@ class NoiseSettings:
         Batch size over number of records, q.
     n_steps
         Iterations of gradient descent, T_S.
-    n_clusters
-        Number k of clusters; the published figure does not depend on it.
     delta
         Public constant.
     """
@@ -66,7 +52,6 @@ class NoiseSettings:
     clustering_rounds: int
     sampling_probability: float
     n_steps: int
-    n_clusters: int
     delta: float
 
 
@@ -75,21 +60,7 @@ def steps_of(*, epochs: int, sampling_probability: float) -> int:
     return epochs * math.ceil(1.0 / sampling_probability)
 
 
-MNIST_SETTINGS = NoiseSettings(
-    sigma_c=4.0,
-    sigma_k=40.0,
-    sigma_g=1.0,
-    clustering_rounds=20,
-    sampling_probability=0.0017,
-    n_steps=steps_of(epochs=20, sampling_probability=0.0017),
-    n_clusters=10,
-    delta=1e-5,
-)
-"""Settings of Fig. 4. The paper gives q, the epochs, T_K, sigma_C, k and delta; sigma_K and sigma_G
-are read off Fig. 2 and are the round numbers that give its epsilon of 1.74."""
-
-
-def published_epsilon(settings: NoiseSettings) -> float:
+def paper_epsilon(settings: NoiseSettings) -> float:
     """Epsilon of Theorem 4, as printed; it proves nothing.
 
     ``min over l of (alpha_K(l) + alpha_S(l) - log delta) / l`` for l from 1 to `MAX_ORDER`, with
@@ -107,7 +78,7 @@ def published_epsilon(settings: NoiseSettings) -> float:
     return best
 
 
-def published_sigma_g(settings: NoiseSettings, *, epsilon: float) -> float:
+def paper_sigma_g(settings: NoiseSettings, *, epsilon: float) -> float:
     """Noise scale of the gradients for which Theorem 4, as printed, gives `epsilon`.
 
     Parameters
@@ -123,7 +94,7 @@ def published_sigma_g(settings: NoiseSettings, *, epsilon: float) -> float:
         If k-means and the norm histograms alone take more.
     """
     low, high = 0.0, 0.25
-    while published_epsilon(replace(settings, sigma_g=high)) > epsilon:
+    while paper_epsilon(replace(settings, sigma_g=high)) > epsilon:
         low, high = high, 2.0 * high
         if high > _LARGEST_SIGMA_G:
             raise ConfigurationError(
@@ -133,67 +104,11 @@ def published_sigma_g(settings: NoiseSettings, *, epsilon: float) -> float:
             )
     while high - low > 1e-3 * high:
         middle = (low + high) / 2.0
-        if published_epsilon(replace(settings, sigma_g=middle)) > epsilon:
+        if paper_epsilon(replace(settings, sigma_g=middle)) > epsilon:
             low = middle
         else:
             high = middle
     return high
-
-
-Schedule = Literal["all_clusters", "one_cluster"]
-
-
-def proven_epsilon(
-    settings: NoiseSettings,
-    *,
-    schedule: Schedule = "all_clusters",
-    adjacency: Adjacency = Adjacency.ADD_REMOVE,
-) -> float:
-    """Epsilon that is proven for the same noise.
-
-    Parameters
-    ----------
-    settings
-        Noise, rates and iterations.
-    schedule
-        "all_clusters": every iteration samples everybody at rate q and trains every cluster.
-        "one_cluster": the batch of an iteration is from one cluster, as in Algorithm 1, but the
-        turns are public: each of k equal clusters is sampled ``T_S / k`` times at rate ``k q``.
-    adjacency
-        Neighbours that the guarantee is for.
-
-    Privacy
-    -------
-    A round of k-means with one assignment: counts and sums of sensitivity 1 each with noise
-    ``sqrt(2) sigma_K``, together one Gaussian with noise multiplier ``sigma_K``. A step: histogram
-    and gradient are one vector with ``1 / z**2 = (1 / sigma_C**2 + 1 / sigma_G**2) / 2``, Poisson
-    sampled. Clusters compose in parallel. Exact up to rounding, by privacy loss distributions.
-    """
-    k = settings.n_clusters if schedule == "one_cluster" else 1
-    rate = settings.sampling_probability * k
-    if rate > 1.0:
-        raise ConfigurationError(
-            "SAMPLING_PROBABILITY_INVALID",
-            f"expected q times the number of clusters of at most 1, found {rate!r}; choose a "
-            "smaller batch or fewer clusters",
-        )
-    precision = (settings.sigma_c**-2 + settings.sigma_g**-2) / 2.0
-    step = PoissonSampledGaussianEvent(
-        statistic="gradients",
-        noise_multiplier=precision**-0.5,
-        sampling_probability=rate,
-        n_values=1,
-    )
-    round_of_k_means = GaussianEvent(
-        statistic="kmeans", l2_sensitivity=1.0, noise_stddev=settings.sigma_k, n_values=1
-    )
-    event = ComposedEvent(
-        events=(
-            RepeatedEvent(event=round_of_k_means, count=settings.clustering_rounds),
-            RepeatedEvent(event=step, count=math.ceil(settings.n_steps / k)),
-        )
-    )
-    return accountant_for(event, adjacency=adjacency).epsilon(delta=settings.delta)
 
 
 @lru_cache(maxsize=4096)

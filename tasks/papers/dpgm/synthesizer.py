@@ -19,8 +19,8 @@ from tasks.measurement.synthesizer import Mapper
 from tasks.measurement.vectors import VectorMap
 from tasks.papers.dpgm.accounting import (
     NoiseSettings,
-    published_epsilon,
-    published_sigma_g,
+    paper_epsilon,
+    paper_sigma_g,
     steps_of,
 )
 from tasks.papers.dpgm.kernel_kmeans import (
@@ -36,8 +36,8 @@ if TYPE_CHECKING:  # jax takes seconds to load, and checking the settings does n
 
 
 @dataclass(frozen=True, slots=True)
-class DpgmPublished:
-    """DPGM as published.
+class PaperDpgm:
+    """DPGM as printed.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class DpgmPublished:
     def __post_init__(self) -> None:
         """Hold the settings against the claimed epsilon before any row is read."""
         settings = self.noise_settings()
-        claimed = published_epsilon(settings)
+        claimed = paper_epsilon(settings)
         if claimed > self.parameters.epsilon * (1.0 + 1e-9):
             raise ConfigurationError(
                 "EPSILON_INVALID",
@@ -78,24 +78,21 @@ class DpgmPublished:
         ConfigurationError
             If no sigma_g gives the claimed epsilon.
         """
-        published = self.config.published
+        printed = self.config.published
         settings = NoiseSettings(
-            sigma_c=published.sigma_c,
-            sigma_k=published.sigma_k,
-            sigma_g=published.sigma_g or 1.0,
-            clustering_rounds=published.clustering_rounds,
-            sampling_probability=published.sampling_probability,
+            sigma_c=printed.sigma_c,
+            sigma_k=printed.sigma_k,
+            sigma_g=printed.sigma_g or 1.0,
+            clustering_rounds=printed.clustering_rounds,
+            sampling_probability=printed.sampling_probability,
             n_steps=steps_of(
-                epochs=published.epochs, sampling_probability=published.sampling_probability
+                epochs=printed.epochs, sampling_probability=printed.sampling_probability
             ),
-            n_clusters=self.config.clusters,
             delta=self.parameters.delta,
         )
-        if published.sigma_g is not None:
+        if printed.sigma_g is not None:
             return settings
-        return replace(
-            settings, sigma_g=published_sigma_g(settings, epsilon=self.parameters.epsilon)
-        )
+        return replace(settings, sigma_g=paper_sigma_g(settings, epsilon=self.parameters.epsilon))
 
     def synthesize(
         self,

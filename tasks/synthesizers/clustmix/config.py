@@ -19,7 +19,7 @@ class BudgetShares(BaseModel):
     residuals: float = Field(default=0.30, gt=0, description="Corrections of the label model.")
 
 
-class PublishedSettings(BaseModel):
+class PaperSettings(BaseModel):
     """Parameters of Algorithm 2 as printed; read by ``analysis: published`` only."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -84,4 +84,4 @@ class ClustMixConfig(BaseModel):
         default=1.0, gt=0, le=20, description="Factor on the log-odds that labels are drawn from."
     )
     shares: BudgetShares = Field(default_factory=BudgetShares)
-    published: PublishedSettings = Field(default_factory=PublishedSettings)
+    published: PaperSettings = Field(default_factory=PaperSettings)

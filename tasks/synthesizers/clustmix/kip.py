@@ -1,10 +1,10 @@
 """Kernel inducing points: a few labelled points on which kernel ridge regression predicts well.
 
-The published algorithm compares predictions with the raw rows (`raw_loss`). The same loss can be
-written so that the rows enter only through two moments of a finite feature map (`moment_loss`);
-once those moments are released with noise, every step here is post-processing and costs nothing.
-Everything here is compiled by jax; `tasks.synthesizers.clustmix.moment_kip` has the moment loss in
-numpy for what is too small to be worth that.
+The loss is written so that the rows enter only through two moments of a finite feature map; once
+those moments are released with noise, every step here is post-processing and costs nothing. (The
+paper compares predictions with the raw rows: `tasks.papers.clustmix.raw_kip`.) Everything here is
+compiled by jax; `tasks.synthesizers.clustmix.moment_kip` has the same loss in numpy for what is too
+small to be worth that.
 
 References
 ----------
@@ -23,87 +23,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.scipy.linalg import cho_factor, cho_solve
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tasks.synthesizers.clustmix.support_set import OptimisedSupport, SupportSet
 
 Array: TypeAlias = jax.Array
 Loss: TypeAlias = Callable[..., Array]
-
-
-def centred_one_hot(labels: NDArray[np.integer[Any]], n_classes: int) -> NDArray[np.float64]:
-    """Label vectors ``e_c - 1/C`` of shape (n, C), each of norm ``sqrt(1 - 1/C)``."""
-    return np.eye(n_classes)[np.asarray(labels, dtype=np.int64)] - 1.0 / n_classes
-
-
-def z_score(x: Any, *, centre: Any, spread: Any) -> Any:
-    """Return ``(x - centre) / spread`` for arrays of numpy or jax.
-
-    Privacy
-    -------
-    `centre` and `spread` must be public constants (declared bounds, say). Computed from the rows
-    they let one record move every other one, which no noise on a later mean can hide.
-    """
-    return (x - centre) / spread
-
-
-def raw_loss(
-    support: SupportSet,
-    start_points: Array,
-    targets: Array,
-    target_labels: Array,
-    support_mask: Array | None = None,
-    target_mask: Array | None = None,
-    *,
-    kernel: Callable[[Any, Any], Array],
-    alpha: float,
-    ridge: float,
-) -> Array:
-    r"""Weighted loss of Eq. 6 on raw target rows.
-
-    .. math:: \alpha \frac{\|X - C\|^2}{\|C\|^2}
-       + (1-\alpha) \tfrac12 \| Y_t - K_{ts} (K_{ss} + \lambda I)^{-1} Y_s \|^2
-
-    Parameters
-    ----------
-    support
-        Points X of shape (s, d) and labels Y_s of shape (s, C).
-    start_points : (s, d)
-        Centroids C the points are held to.
-    targets, target_labels : (t, d), (t, C)
-        Raw rows and their label vectors.
-    support_mask : (s,), target_mask : (t,), optional
-        1 for a real entry, 0 for padding that must not count. Padding lets slices of different
-        size share one compiled program.
-    kernel
-        Function of (a, d) and (b, d) that returns the (a, b) kernel matrix.
-    alpha
-        Weight of staying at the centroids, in [0, 1]. (The paper's text has its meaning reversed;
-        Eq. 6 is followed.)
-    ridge
-        Regularisation lambda, above 0, absolute.
-
-    Privacy
-    -------
-    Reads raw rows at every step: neither the loss nor the optimum is differentially private.
-    """
-    points, labels = support
-    self_kernel = kernel(points, points)
-    cross_kernel = kernel(targets, points)
-    shift = points - start_points
-    reference = start_points
-    if support_mask is not None:
-        self_kernel = self_kernel * support_mask[:, None] * support_mask[None, :]
-        self_kernel = self_kernel + jnp.diag(1.0 - support_mask)
-        cross_kernel = cross_kernel * support_mask[None, :]
-        shift = shift * support_mask[:, None]
-        reference = reference * support_mask[:, None]
-        labels = labels * support_mask[:, None]
-    residual = target_labels - cross_kernel @ _ridge_solve(self_kernel, labels, ridge)
-    if target_mask is not None:
-        residual = residual * target_mask[:, None]
-    fidelity = jnp.sum(shift**2) / jnp.sum(reference**2)
-    return alpha * fidelity + (1.0 - alpha) * 0.5 * jnp.sum(residual**2)
 
 
 def moment_loss(
@@ -124,13 +49,15 @@ def moment_loss(
     .. math:: \alpha \frac{\|X - C\|^2}{\|C\|^2}
        + \frac{1-\alpha}{2} [ \mathrm{tr}(W^T A W) - 2\, \mathrm{tr}(W^T B) ],
 
-    which is `raw_loss` less the constant ``(1 - alpha) / 2 * sum |y|^2``, since
+    which is Eq. 6 less the constant ``(1 - alpha) / 2 * sum |y|^2``, since
     ``sum |y - W^T phi|^2 = sum |y|^2 - 2 tr(W^T B) + tr(W^T A W)``.
 
     Parameters
     ----------
-    support, start_points, alpha, ridge
-        As in `raw_loss`.
+    support
+        Points X of shape (s, d) and labels Y_s of shape (s, C).
+    start_points : (s, d)
+        Centroids C the points are held to.
     second_moment : (m, m)
         A, positive semi-definite (pass a noisy one through `psd_projection` first, or the loss
         has no lower bound).
@@ -138,6 +65,11 @@ def moment_loss(
         B.
     features
         Public feature map from (s, d) to (s, m), differentiable by jax.
+    alpha
+        Weight of staying at the centroids, in [0, 1]. (The paper's text has its meaning reversed;
+        Eq. 6 is followed.)
+    ridge
+        Regularisation lambda, above 0, absolute.
 
     Privacy
     -------
@@ -163,10 +95,11 @@ def krr_weights(support_features: Any, support_labels: Any, ridge: float) -> Arr
         Regularisation lambda, above 0, absolute.
     """
     gram = support_features @ support_features.T
-    return jnp.asarray(support_features.T @ _ridge_solve(gram, support_labels, ridge))
+    return jnp.asarray(support_features.T @ ridge_solve(gram, support_labels, ridge))
 
 
-def _ridge_solve(gram: Array, labels: Array, ridge: float) -> Array:
+def ridge_solve(gram: Array, labels: Array, ridge: float) -> Array:
+    """Solve ``(gram + ridge I) x = labels`` for a positive semi-definite gram of shape (s, s)."""
     factor = cho_factor(gram + ridge * jnp.eye(gram.shape[0], dtype=gram.dtype), lower=True)
     return cho_solve(factor, labels)
 

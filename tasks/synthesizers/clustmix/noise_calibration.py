@@ -4,7 +4,7 @@ The plan is calibrated from public settings before the private table is opened: 
 split, and the smallest noise of each statistic that meets its part, rounded to more noise. The
 stage of this name re-derives the plan, holds it against the events that really happened, and
 hands mixing what is left. The paper's Nelder-Mead search on Eq. 8 may stop on the unsafe side of
-its target and lives in the published analysis only.
+its target and lives in the paper form only.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from privacy.errors import ConfigurationError
 MAX_ORDER = 100_000
 
 
-class PublishedSettings(BaseModel):
+class PaperSettings(BaseModel):
     """What Algorithm 1 leaves open; read by ``analysis: published`` only."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -74,7 +74,7 @@ class DpCdaConfig(BaseModel):
     count_share: float = Field(
         default=0.02, gt=0, lt=1, description="Share of the budget for the sizes of the classes."
     )
-    published: PublishedSettings = Field(default_factory=PublishedSettings)
+    published: PaperSettings = Field(default_factory=PaperSettings)
 
     @model_validator(mode="after")
     def _check_class_sizes(self) -> Self:

@@ -19,7 +19,7 @@ class BudgetShares(BaseModel):
     class_counts: float = Field(default=0.02, gt=0, description="Number of patients of each label.")
 
 
-class PublishedSettings(BaseModel):
+class PaperSettings(BaseModel):
     """Parameters of the authors' algorithm; read by ``analysis: published`` only."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -74,4 +74,4 @@ class DpMerfConfig(BaseModel):
         default=5e-3, gt=0, le=1, description="Adam step size of the first training stage."
     )
     shares: BudgetShares = Field(default_factory=BudgetShares)
-    published: PublishedSettings = Field(default_factory=PublishedSettings)
+    published: PaperSettings = Field(default_factory=PaperSettings)

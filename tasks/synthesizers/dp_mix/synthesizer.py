@@ -1,7 +1,7 @@
 """DPMix with a proof: Poisson samples of the whole table at a public rate.
 
 Every mixture is the noisy sum of the records, and of the one-hot labels, of a fresh secret sample
-of the patients; the published algorithm (`tasks.papers.dp_mix`) draws a fixed
+of the patients; the printed algorithm (`tasks.papers.dp_mix`) draws a fixed
 number of records from a table whose size is public. The Poisson form of DPMix was analysed by Li,
 Cao and Yao (arXiv 2202.06467) with Gaussian differential privacy.
 

@@ -25,7 +25,7 @@ class BudgetShares(BaseModel):
     training: float = Field(default=0.58, gt=0, description="Noisy gradients of all steps.")
 
 
-class PublishedSettings(BaseModel):
+class PaperSettings(BaseModel):
     """Parameters of Algorithms 1 to 4 as printed; read by ``analysis: published`` only."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -102,7 +102,7 @@ class DpgmConfig(BaseModel):
         default=0.02, gt=0, lt=1, description="Squared sensitivity that the histogram gets."
     )
     shares: BudgetShares = Field(default_factory=BudgetShares)
-    published: PublishedSettings = Field(default_factory=PublishedSettings)
+    published: PaperSettings = Field(default_factory=PaperSettings)
 
     @property
     def descent(self) -> Literal["adam", "momentum"]:

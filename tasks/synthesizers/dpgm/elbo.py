@@ -129,7 +129,7 @@ def _slopes_and_fed_of_batch(
 def batch_norms(
     layers: Layers, offset: Array, key: Array, vectors: Array, *, units: VisibleUnits
 ) -> Array:
-    """Norms (n,) of the gradients of a batch (n, D), for the published form.
+    """Norms (n,) of the gradients of a batch (n, D), for the paper form.
 
     The weights of a layer have ``|fed|**2 |slope|**2``, its biases ``|slope|**2``.
     """
@@ -151,7 +151,7 @@ def batch_sum(
     *,
     units: VisibleUnits,
 ) -> Array:
-    """Sum (P,) of the gradients of a batch (n, D) times factors (n,), for the published form."""
+    """Sum (P,) of the gradients of a batch (n, D) times factors (n,), for the paper form."""
     slopes, fed = _slopes_and_fed_of_batch(layers, offset, key, vectors, units=units)
     summed = []
     for into, slope in zip(fed, slopes, strict=True):

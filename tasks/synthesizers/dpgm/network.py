@@ -130,7 +130,7 @@ class GenerativeNetwork(Protocol):
         step_seed: int,
         state: NDArray[np.float32],
     ) -> BatchGradients:
-        """Gradients of a whole batch in a few products, for the published form alone.
+        """Gradients of a whole batch in a few products, for the paper form alone.
 
         The gradient of a record by the weights of a layer is an outer product, so its norm and a
         weighted sum need none of their n * P values. Parameters as in `clipped_sum`.

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 
-class PublishedSettings(BaseModel):
+class PaperSettings(BaseModel):
     """Parameters of the published algorithm; read by ``analysis: published`` only."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -35,4 +35,4 @@ class LocalPerturbationConfig(BaseModel):
     label_share: float = Field(
         default=0.2, gt=0, lt=1, description="Part of the squared norm that the label has."
     )
-    published: PublishedSettings = Field(default_factory=PublishedSettings)
+    published: PaperSettings = Field(default_factory=PaperSettings)

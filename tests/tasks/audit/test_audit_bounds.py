@@ -59,8 +59,7 @@ def test_epsilon_of_a_perfect_attack_is_what_the_runs_allow():
 
 def test_bounds_do_not_change_when_the_tables_are_exchanged():
     errors = counts(3, 200, 150, 300)
-    mirrored = errors.mirrored
-    assert mirrored == counts(150, 300, 3, 200)
+    mirrored = counts(150, 300, 3, 200)
     for bound in (
         lambda c: epsilon_lower_bound(c, delta=1e-3, confidence=0.95),
         lambda c: mu_lower_bound(c, confidence=0.95),

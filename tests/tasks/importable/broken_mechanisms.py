@@ -19,16 +19,17 @@ from privacy.randomness import OperatingSystemNoise, SeededNoise
 from tasks.audit.findings import AuditResult, Claim, judge_pair
 from tasks.audit.game import ATTACKS, Scores, play
 from tasks.audit.pairs import AUDIT_DOMAIN, AuditPatient, neighbour_pairs
-from tasks.audit.subjects import PatientCount, patient_count, subject_of
+from tasks.audit.subjects import PatientCount, subject_of
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.synthesizer import Stage
-from tasks.papers.clustmix.algorithm import PublishedClustMix
-from tasks.papers.clustmix.config import PublishedConfig
+from tasks.papers.clustmix.algorithm import ClustMixAlgorithm
+from tasks.papers.clustmix.config import AlgorithmConfig
 from tasks.papers.clustmix.constrained_gmm import (
     cluster_means,
     constrained_k_means,
 )
 from tasks.papers.clustmix.noise import minimum_cluster_size, noise_sigma
+from tasks.synthesizers.mwem.workload import patient_count
 
 PAIRS = {pair.name: pair for pair in neighbour_pairs(AUDIT_DOMAIN)}
 CLAIM = Claim.of_budget(epsilon=4.0, delta=1e-6)
@@ -191,11 +192,11 @@ def play_sampled(runs, *, rate):
     return Scores(names=("likelihood ratio",), absent=ratios(False), present=ratios(True))
 
 
-# The published analysis of ClustMix: the number of records shows a class count (flaw C3), one
+# ClustMix as printed: the number of records shows a class count (flaw C3), one
 # record moves memberships (C4), and the noise follows the private size of a cluster (C7). One
 # record is replaced in the first two, as in the paper; one is added in the third.
 
-PUBLISHED_CLAIM = Claim(epsilon=1.0, delta=1e-5)
+PAPER_CLAIM = Claim(epsilon=1.0, delta=1e-5)
 
 
 @lru_cache
@@ -208,8 +209,8 @@ def flipped_clusters(size, *, moved):
     return cluster_means(rows, labels, 2)[:, 0], np.bincount(labels, minlength=2)
 
 
-def published_noise(size, n_features):
-    claim = PUBLISHED_CLAIM
+def paper_noise(size, n_features):
+    claim = PAPER_CLAIM
     return noise_sigma(
         epsilon=claim.epsilon,
         delta=claim.delta,
@@ -224,7 +225,7 @@ def play_membership_flip(runs, *, size=50):
 
     def sums(moved):
         means, sizes = flipped_clusters(size, moved=moved)
-        noise = np.array([published_noise(each, 1) for each in sizes])
+        noise = np.array([paper_noise(each, 1) for each in sizes])
         released = means + noise * rng.standard_normal((runs, 2))
         return released.sum(axis=1, keepdims=True)
 
@@ -232,13 +233,13 @@ def play_membership_flip(runs, *, size=50):
 
 
 def play_record_count(runs):
-    claim = PUBLISHED_CLAIM
+    claim = PAPER_CLAIM
     target = {"epsilon": claim.epsilon, "delta": claim.delta, "sigma_max": 0.15}
     size = minimum_cluster_size(n_classes=2, n_features=1, **target)
     features = np.linspace(0.0, 1.0, 2 * size)[:, None]
     labels = np.repeat([0, 1], size)
-    model = PublishedClustMix(
-        config=PublishedConfig(**target, max_slice_rows=6 * size, hidden_layers=1, kip_steps=1)
+    model = ClustMixAlgorithm(
+        config=AlgorithmConfig(**target, max_slice_rows=6 * size, hidden_layers=1, kip_steps=1)
     )
 
     def records(first_label):
@@ -256,7 +257,7 @@ def play_variance_leak(runs, *, size=20, n_features=784):
     rng = np.random.default_rng()
 
     def squares(rows):
-        noise = published_noise(rows, n_features)
+        noise = paper_noise(rows, n_features)
         return noise**2 * rng.chisquare(n_features, (runs, 1))
 
     return Scores(names=("squared norm",), absent=squares(size + 1), present=squares(size))
@@ -290,22 +291,22 @@ BROKEN = (
         play=lambda n: play_sampled(n, rate=3 * CLAIMED_RATE),
     ),
     Mechanism(
-        name="published: record count",
-        claim=PUBLISHED_CLAIM,
+        name="paper: record count",
+        claim=PAPER_CLAIM,
         runs=200,
         play=play_record_count,
         adjacency=Adjacency.REPLACE_ONE,
     ),
     Mechanism(
-        name="published: membership flip",
-        claim=PUBLISHED_CLAIM,
+        name="paper: membership flip",
+        claim=PAPER_CLAIM,
         runs=5_000,
         play=play_membership_flip,
         adjacency=Adjacency.REPLACE_ONE,
     ),
     Mechanism(
-        name="published: noise follows size",
-        claim=PUBLISHED_CLAIM,
+        name="paper: noise follows size",
+        claim=PAPER_CLAIM,
         runs=20_000,
         play=play_variance_leak,
     ),

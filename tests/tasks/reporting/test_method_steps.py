@@ -39,7 +39,7 @@ def test_unknown_and_published_methods_have_general_steps():
         "Measure and synthesise",
         "Decode and check",
     ]
-    [published, _] = steps(manifest_of("dpgm", Analysis.PUBLISHED))
+    [published, _] = steps(manifest_of("dpgm", Analysis.PAPER))
     assert published[0] == "Published algorithm"
 
 

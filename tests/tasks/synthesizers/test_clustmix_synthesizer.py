@@ -188,7 +188,7 @@ def test_a_tiny_table_under_real_noise_gives_a_table_of_the_same_shape(n_patient
     assert set(labels.tolist()) <= {0, 1}
 
 
-# Neighbours on which the published algorithm fails. A one-column domain of eleven points 0.0, 0.1,
+# Neighbours on which the printed algorithm fails. A one-column domain of eleven points 0.0, 0.1,
 # ..., 1.0, one label in use, as in the counterexamples.
 LINE = EncodingDomain(
     column_names=("x",),

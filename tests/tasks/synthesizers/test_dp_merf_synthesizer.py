@@ -1,4 +1,4 @@
-"""DP-MERF from plan to records, and as published."""
+"""DP-MERF from plan to records, and as printed."""
 
 import math
 
@@ -11,7 +11,7 @@ from privacy.parameters import Guarantee, PrivacyParameters
 from privacy.randomness import SeededNoise
 from tasks.measurement.curator import Curator, InProcessCompute
 from tasks.measurement.synthesizer import measure
-from tasks.papers.dp_merf import PublishedDpMerf, median_distance
+from tasks.papers.dp_merf import PaperDpMerf, median_distance
 from tasks.synthesizers.dp_merf.config import DpMerfConfig
 from tasks.synthesizers.dp_merf.features import EmbeddingFeatures
 from tasks.synthesizers.dp_merf.synthesizer import CLASS_COUNTS, EMBEDDING, DpMerf, label_weights
@@ -121,10 +121,10 @@ def test_settings_outside_their_ranges_are_refused():
             DpMerfConfig.model_validate(wrong)
 
 
-def test_published_gives_back_the_records_where_the_noise_is_small(small):
+def test_paper_form_gives_back_the_records_where_the_noise_is_small(small):
     codes = np.repeat(np.array([[0, 0, 0], [3, 1, 2]], dtype=np.uint16), [600, 200], axis=0)
     labels = np.repeat(np.array([0, 1], dtype=np.uint16), [600, 200])
-    method = PublishedDpMerf(small.domain, QUICK, PARAMETERS)
+    method = PaperDpMerf(small.domain, QUICK, PARAMETERS)
     made, drawn = method.synthesize(codes, labels, np.random.default_rng(0))
     assert (made.dtype, made.shape) == (np.uint16, (700, 3))
     assert drawn.mean() == pytest.approx(0.25, abs=0.05)
@@ -132,9 +132,9 @@ def test_published_gives_back_the_records_where_the_noise_is_small(small):
     assert (made == records[drawn]).mean(axis=0).min() > 0.6
 
 
-def test_published_length_scale_is_moved_by_one_private_record(small):
+def test_paper_length_scale_is_moved_by_one_private_record(small):
     """The first flaw of the docstring: the kernel itself depends on a record."""
-    method = PublishedDpMerf(small.domain, QUICK, PARAMETERS)
+    method = PaperDpMerf(small.domain, QUICK, PARAMETERS)
     aside = np.array([[0, 0, 0], [1, 0, 0]], dtype=np.uint16)
     neighbour = np.array([[0, 0, 0], [2, 0, 2]], dtype=np.uint16)
     assert not np.array_equal(
@@ -144,8 +144,8 @@ def test_published_length_scale_is_moved_by_one_private_record(small):
     assert proven.plan(mu=1.0) == proven.plan(mu=1.0)
 
 
-def test_published_features_are_fourier_for_numbers_and_linear_for_others(small):
-    method = PublishedDpMerf(small.domain, QUICK, PARAMETERS)
+def test_paper_features_are_fourier_for_numbers_and_linear_for_others(small):
+    method = PaperDpMerf(small.domain, QUICK, PARAMETERS)
     features = method.features(np.array([[0, 0, 0], [1, 1, 2]], dtype=np.uint16))
     # Score, missing flag, two-level ward, score.
     assert (features.frequencies[:, [1, 2]] == 0.0).all()
@@ -155,8 +155,8 @@ def test_published_features_are_fourier_for_numbers_and_linear_for_others(small)
     assert norm == pytest.approx(math.sqrt(2))
 
 
-def test_published_needs_rows_beyond_those_held_aside(small):
-    method = PublishedDpMerf(small.domain, QUICK, PARAMETERS)
+def test_paper_form_needs_rows_beyond_those_held_aside(small):
+    method = PaperDpMerf(small.domain, QUICK, PARAMETERS)
     codes, labels = np.zeros((100, 3), dtype=np.uint16), np.zeros(100, dtype=np.uint16)
     with pytest.raises(InputError, match="expected more rows than are held aside") as caught:
         method.synthesize(codes, labels, np.random.default_rng(0))

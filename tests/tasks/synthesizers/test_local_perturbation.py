@@ -12,13 +12,13 @@ from tasks.measurement.curator import Curator, InProcessCompute
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.synthesizer import measure
 from tasks.papers.local_perturbation import (
-    LocalPerturbationPublished,
+    PaperLocalPerturbation,
     perturbed_labels,
 )
 from tasks.synthesizers.slots.local_perturbation import LocalPerturbation
 from tasks.synthesizers.slots.local_perturbation_config import (
     LocalPerturbationConfig,
-    PublishedSettings,
+    PaperSettings,
 )
 from tasks.synthesizers.slots.slot_release import SLOTS
 from tasks.synthesizers.slots.slots import slots_of
@@ -82,9 +82,9 @@ def test_samples_are_valid_records(small, mu):
 
 
 @pytest.mark.parametrize("ratio", [1.0, 3.0])
-def test_published_noise_by_hand(small, ratio):
-    config = LocalPerturbationConfig(published=PublishedSettings(label_noise_ratio=ratio))
-    feature, label = LocalPerturbationPublished(small.domain, config, PARAMETERS).noise_stddevs()
+def test_paper_noise_by_hand(small, ratio):
+    config = LocalPerturbationConfig(published=PaperSettings(label_noise_ratio=ratio))
+    feature, label = PaperLocalPerturbation(small.domain, config, PARAMETERS).noise_stddevs()
     assert label == pytest.approx(ratio * feature)
     # Four coordinates and two labels; the exact delta of the Gaussian mechanism at epsilon 10.
     mu = math.sqrt(4 / feature**2 + 2 / label**2)
@@ -92,7 +92,7 @@ def test_published_noise_by_hand(small, ratio):
     assert gaussian_delta(epsilon=10.0, mu=mu) == pytest.approx(1e-5, rel=1e-6)
 
 
-def test_published_labels_are_right_as_often_as_they_should():
+def test_paper_labels_are_right_as_often_as_they_should():
     labels = np.random.default_rng(0).integers(0, 2, 40_000).astype(np.uint16)
     noisy = perturbed_labels(labels, n_labels=2, noise_stddev=1.5, rng=np.random.default_rng(1))
     # Two coordinates: right if their difference, N(1, 2 * 1.5^2), is positive.
@@ -101,11 +101,11 @@ def test_published_labels_are_right_as_often_as_they_should():
     assert (noisy == labels).mean() == pytest.approx(expected, abs=error)
 
 
-def test_published_gives_one_valid_record_per_record_each_by_itself(small):
+def test_paper_form_gives_one_valid_record_per_record_each_by_itself(small):
     rng = np.random.default_rng(0)
     codes = np.stack([rng.integers(k, size=5_000) for k in (4, 2, 3)], axis=1).astype(np.uint16)
     labels = rng.integers(2, size=5_000).astype(np.uint16)
-    method = LocalPerturbationPublished(small.domain, LocalPerturbationConfig(), PARAMETERS)
+    method = PaperLocalPerturbation(small.domain, LocalPerturbationConfig(), PARAMETERS)
     out, out_labels = method.synthesize(codes, labels, np.random.default_rng(1))
     assert (out.shape, out.dtype, out_labels.shape) == (codes.shape, np.uint16, labels.shape)
     assert (out < [4, 2, 3]).all()

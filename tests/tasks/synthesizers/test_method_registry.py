@@ -14,7 +14,7 @@ from tasks.synthesizers.registry import (
     METHODS,
     MethodConfig,
     build,
-    build_published,
+    build_paper,
     method_entry,
 )
 
@@ -68,13 +68,13 @@ def test_methods_that_train_can_go_on_where_they_stopped(small):
     assert continuable == {"dpgm", "dp_merf"}
 
 
-# ClustMix as published takes long, and the flow of the benchmark runs it in a test of its own.
-PUBLISHED = [e.kind for e in METHODS if e.has_published_form and e.kind != "clustmix"]
+# ClustMix as printed takes long, and the flow of the benchmark runs it in a test of its own.
+PUBLISHED = [e.kind for e in METHODS if e.has_paper_form and e.kind != "clustmix"]
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize("kind", PUBLISHED)
-def test_every_published_form_makes_valid_records(kind, small):
+def test_every_paper_form_makes_valid_records(kind, small):
     rng = np.random.default_rng(5)
     n = 120
     codes = np.stack([rng.integers(0, width, n) for width in small.domain.n_codes], axis=1)
@@ -87,7 +87,7 @@ def test_every_published_form_makes_valid_records(kind, small):
         if kind in published
         else settings_of(kind).model_dump()
     )
-    method = build_published(config, small.domain, PrivacyParameters(epsilon=10.0, delta=1e-5))
+    method = build_paper(config, small.domain, PrivacyParameters(epsilon=10.0, delta=1e-5))
     found, found_labels = method.synthesize(
         codes.astype(np.uint16), labels.astype(np.uint16), np.random.default_rng(6)
     )

@@ -10,7 +10,7 @@ from tasks.measurement.curator import Curator, InProcessCompute
 from tasks.measurement.plan import PlannedSelection
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.synthesizer import measure
-from tasks.papers.mwem import PublishedMwem
+from tasks.papers.mwem import PaperMwem
 from tasks.synthesizers.mwem.config import MwemConfig
 from tasks.synthesizers.mwem.synthesizer import Mwem
 
@@ -200,12 +200,12 @@ def test_the_mean_of_the_distributions_is_sampled_round_by_round(small):
     np.testing.assert_allclose(shares(method, released), mean, atol=0.012)
 
 
-def test_the_published_form_keeps_the_number_of_rows_and_learns(small):
+def test_the_paper_form_keeps_the_number_of_rows_and_learns(small):
     patients = dependent_patients(2_000, 6)
     rows = small.rows(patients)
     found = []
     for rounds in (1, 40):
-        method = PublishedMwem(
+        method = PaperMwem(
             small.domain,
             MwemConfig(rounds=rounds, passes=20),
             PrivacyParameters(epsilon=1e3, delta=1e-6),

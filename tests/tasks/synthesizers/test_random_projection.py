@@ -15,7 +15,7 @@ from tasks.measurement.projection import random_projection
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.synthesizer import measure
 from tasks.measurement.vectors import VectorMap
-from tasks.papers.random_projection import RandomProjectionPublished
+from tasks.papers.random_projection import PaperRandomProjection
 from tasks.synthesizers.slots.random_projection import RandomProjection
 from tasks.synthesizers.slots.random_projection_config import RandomProjectionConfig
 from tasks.synthesizers.slots.slot_release import SLOTS
@@ -84,8 +84,8 @@ def test_a_record_is_rounded_without_regard_to_the_others():
 
 @pytest.mark.parametrize(
     "bind",
-    [RandomProjection, partial(RandomProjectionPublished, parameters=PARAMETERS)],
-    ids=["proven", "published"],
+    [RandomProjection, partial(PaperRandomProjection, parameters=PARAMETERS)],
+    ids=["proven", "paper"],
 )
 def test_more_dimensions_than_coordinates_are_refused(small, bind):
     config = RandomProjectionConfig(n_projected=5)
@@ -115,30 +115,28 @@ def test_plan_and_release_in_few_dimensions(small):
     assert (labels < 2).all()
 
 
-def test_published_sensitivity_covers_all_pairs_of_records(small):
+def test_paper_sensitivity_covers_all_pairs_of_records(small):
     projection = random_projection(small.domain, n_projected=3)
     records = np.array(list(product(*map(range, small.domain.n_codes))), dtype=np.uint16)
     projected = projection.project(VectorMap(small.domain).vectors(records))
     largest = max(float(np.linalg.norm(a - b)) for a, b in combinations(projected, 2))
     config = RandomProjectionConfig(n_projected=3)
-    feature, label = RandomProjectionPublished(small.domain, config, PARAMETERS).noise_stddevs()
+    feature, label = PaperRandomProjection(small.domain, config, PARAMETERS).noise_stddevs()
     assert largest <= projection.spectral_norm * 2.0
     mu = math.sqrt((projection.spectral_norm * 2.0) ** 2 / feature**2 + 2 / label**2)
     assert mu == pytest.approx(gdp_mu(epsilon=10.0, delta=1e-5))
 
 
-def test_published_without_noise_and_in_all_dimensions_is_the_identity(small, monkeypatch):
+def test_paper_form_without_noise_and_in_all_dimensions_is_the_identity(small, monkeypatch):
     rng = np.random.default_rng(0)
     codes = np.stack([rng.integers(k, size=300) for k in (4, 2, 3)], axis=1).astype(np.uint16)
     labels = rng.integers(2, size=300).astype(np.uint16)
-    method = RandomProjectionPublished(
-        small.domain, RandomProjectionConfig(n_projected=4), PARAMETERS
-    )
+    method = PaperRandomProjection(small.domain, RandomProjectionConfig(n_projected=4), PARAMETERS)
     noisy, noisy_labels = method.synthesize(codes, labels, np.random.default_rng(1))
     assert (noisy.shape, noisy.dtype, noisy_labels.dtype) == (codes.shape, np.uint16, np.uint16)
     assert (noisy < [4, 2, 3]).all()
     assert (noisy != codes).any()
-    monkeypatch.setattr(RandomProjectionPublished, "noise_stddevs", lambda self: (0.0, 0.0))
+    monkeypatch.setattr(PaperRandomProjection, "noise_stddevs", lambda self: (0.0, 0.0))
     exact, exact_labels = method.synthesize(codes, labels, np.random.default_rng(1))
     np.testing.assert_array_equal(exact, codes)
     np.testing.assert_array_equal(exact_labels, labels)

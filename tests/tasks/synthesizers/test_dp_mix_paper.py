@@ -6,21 +6,21 @@ import pytest
 from privacy.errors import ConfigurationError
 from privacy.parameters import PrivacyParameters
 from tasks.measurement.vectors import VectorMap
-from tasks.papers import dp_mix as published
+from tasks.papers import dp_mix as printed
 from tasks.papers.dp_mix import (
     ORDERS,
-    DPMixPublished,
+    PaperDPMix,
     claimed_epsilon,
     claimed_noise_multiplier,
 )
-from tasks.synthesizers.dp_mix.config import DPMixConfig, PublishedSettings
+from tasks.synthesizers.dp_mix.config import DPMixConfig, PaperSettings
 
 PARAMETERS = PrivacyParameters(epsilon=10.0, delta=1e-5)
 
 
 def dp_mix(small, *, parameters=PARAMETERS, ratio=1.0, **settings):
-    config = DPMixConfig(**settings, published=PublishedSettings(label_noise_ratio=ratio))
-    return DPMixPublished(small.domain, config, parameters)
+    config = DPMixConfig(**settings, published=PaperSettings(label_noise_ratio=ratio))
+    return PaperDPMix(small.domain, config, parameters)
 
 
 def table(small, n, seed=0):
@@ -61,7 +61,7 @@ def test_claimed_epsilon_by_hand():
 
 def test_bound_at_order_two_is_the_printed_one(monkeypatch):
     # Wang, Balle and Kasiviswanathan at alpha = 2: log(1 + p^2 min(4(e^e2 - 1), 2 e^e2)).
-    monkeypatch.setattr(published, "ORDERS", (2,))
+    monkeypatch.setattr(printed, "ORDERS", (2,))
     for noise_multiplier in (0.5, 3.0):
         p, e2 = 5 / 1000, 2 / (2 * noise_multiplier**2)
         draw = math.log(1 + p**2 * min(4 * (math.exp(e2) - 1), 2 * math.exp(e2)))
@@ -96,7 +96,7 @@ def test_mixtures_have_the_moments_of_samples_without_replacement(small):
 
 
 def test_a_mixture_never_has_a_record_twice(small, monkeypatch):
-    monkeypatch.setattr(DPMixPublished, "noise_stddevs", lambda self, n: (0.0, 0.0))
+    monkeypatch.setattr(PaperDPMix, "noise_stddevs", lambda self, n: (0.0, 0.0))
     codes, labels = table(small, 12)
     method = dp_mix(small, order_of_mixture=12, n_mixtures=5)
     [(features, shares)] = method.mixtures(codes, labels, np.random.default_rng(0))
@@ -113,7 +113,7 @@ def test_records_are_valid_and_single_records_come_back_without_noise(small, mon
     assert (out.shape, out.dtype, out_labels.dtype) == ((50, 3), np.uint16, np.uint16)
     assert (out < [4, 2, 3]).all()
     assert (out_labels < 2).all()
-    monkeypatch.setattr(DPMixPublished, "noise_stddevs", lambda self, n: (0.0, 0.0))
+    monkeypatch.setattr(PaperDPMix, "noise_stddevs", lambda self, n: (0.0, 0.0))
     method = dp_mix(small, order_of_mixture=1, n_mixtures=50)
     out, out_labels = method.synthesize(codes, labels, np.random.default_rng(0))
     real = {(*c, y) for c, y in zip(codes.tolist(), labels.tolist(), strict=True)}
@@ -137,6 +137,6 @@ def test_an_epsilon_that_no_noise_meets_is_refused(small):
     with pytest.raises(ConfigurationError) as refused:
         method.noise_stddevs(1_000)
     assert str(refused.value) == (
-        "CALIBRATION_UNREACHABLE: expected an epsilon that some noise meets in the published "
-        "accounting, found 0.01 for 50 mixtures; choose a larger epsilon or fewer mixtures"
+        "CALIBRATION_UNREACHABLE: expected an epsilon that some noise meets in the accounting "
+        "of the paper, found 0.01 for 50 mixtures; choose a larger epsilon or fewer mixtures"
     )

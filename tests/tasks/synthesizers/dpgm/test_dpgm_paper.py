@@ -9,19 +9,19 @@ import pytest
 from privacy.errors import ConfigurationError
 from privacy.parameters import PrivacyParameters
 from tasks.papers.dpgm import accounting
-from tasks.papers.dpgm import dp_sgd as published_sgd
-from tasks.papers.dpgm.accounting import published_epsilon
+from tasks.papers.dpgm import dp_sgd as paper_sgd
+from tasks.papers.dpgm.accounting import paper_epsilon
 from tasks.papers.dpgm.dp_sgd import Cluster, noisy_mean, private_norm, train
 from tasks.papers.dpgm.kernel_kmeans import (
     clip_rows,
     fourier_features,
     private_kernel_kmeans,
 )
-from tasks.papers.dpgm.synthesizer import DpgmPublished
-from tasks.synthesizers.dpgm.config import DpgmConfig, PublishedSettings
+from tasks.papers.dpgm.synthesizer import PaperDpgm
+from tasks.synthesizers.dpgm.config import DpgmConfig, PaperSettings
 from tasks.synthesizers.dpgm.network import BatchGradients
 
-TINY = PublishedSettings(
+TINY = PaperSettings(
     sigma_g=20.0, sigma_k=60.0, sigma_c=20.0, sampling_probability=0.25, epochs=1,
     clustering_rounds=2,
 )  # fmt: skip
@@ -181,8 +181,8 @@ def test_an_empty_cluster_and_one_that_was_never_picked_train_without_error():
     assert (train(cluster_of(np.ones((5, 2)), n_steps=0))[0] == 0.0).all()
 
 
-def published_of(small, config=CONFIG, epsilon=50.0):
-    return DpgmPublished(small.domain, config, PrivacyParameters(epsilon=epsilon, delta=1e-5))
+def paper_of(small, config=CONFIG, epsilon=50.0):
+    return PaperDpgm(small.domain, config, PrivacyParameters(epsilon=epsilon, delta=1e-5))
 
 
 def test_a_run_makes_as_many_valid_records_as_there_are_real_ones(small):
@@ -193,7 +193,7 @@ def test_a_run_makes_as_many_valid_records_as_there_are_real_ones(small):
         seen.extend(items)
         return [function(item) for item in items]
 
-    codes, labels = published_of(small).synthesize(
+    codes, labels = paper_of(small).synthesize(
         rows.codes, rows.label, np.random.default_rng(4), mapped
     )
     assert (codes.shape, codes.dtype, labels.dtype) == (rows.codes.shape, np.uint16, np.uint16)
@@ -201,13 +201,13 @@ def test_a_run_makes_as_many_valid_records_as_there_are_real_ones(small):
     assert (labels < 2).all()
     assert sum(item.n_steps for item in seen) == 4
     assert sum(len(item.vectors) for item in seen) == len(rows)
-    assert published_sgd.MAX_NORM == 10.0
+    assert paper_sgd.MAX_NORM == 10.0
 
 
 def test_noise_that_the_paper_would_not_allow_is_refused(small):
-    claimed = published_epsilon(published_of(small).noise_settings())
+    claimed = paper_epsilon(paper_of(small).noise_settings())
     with pytest.raises(ConfigurationError) as refused:
-        published_of(small, epsilon=0.01)
+        paper_of(small, epsilon=0.01)
     assert str(refused.value) == (
         "EPSILON_INVALID: expected noise scales that the paper's accounting gives an epsilon of "
         f"at most 0.01, found {claimed:.3f}; raise sigma_g, sigma_k or sigma_c, or leave sigma_g "
@@ -218,11 +218,11 @@ def test_noise_that_the_paper_would_not_allow_is_refused(small):
 def test_the_noise_of_the_gradients_follows_the_claimed_epsilon(small, monkeypatch):
     monkeypatch.setattr(accounting, "MAX_ORDER", 8)
     settings = TINY.model_copy(update={"sigma_g": None})
-    method = published_of(small, CONFIG.model_copy(update={"published": settings}), epsilon=3.0)
-    assert published_epsilon(method.noise_settings()) == pytest.approx(3.0, rel=0.01)
+    method = paper_of(small, CONFIG.model_copy(update={"published": settings}), epsilon=3.0)
+    assert paper_epsilon(method.noise_settings()) == pytest.approx(3.0, rel=0.01)
 
 
 def test_no_records_are_refused(small):
     empty = small.rows([])
     with pytest.raises(ValueError, match="expected one or more records and a label for each"):
-        published_of(small).synthesize(empty.codes, empty.label, np.random.default_rng(0))
+        paper_of(small).synthesize(empty.codes, empty.label, np.random.default_rng(0))

@@ -11,10 +11,10 @@ from dp_accounting.rdp import RdpAccountant
 from privacy.errors import ConfigurationError, InputError
 from privacy.parameters import PrivacyParameters
 from tasks.measurement.encoded import EncodingDomain
-from tasks.papers import dp_cda as published
+from tasks.papers import dp_cda as printed
 from tasks.papers.dp_cda import (
     MixingNoise,
-    PublishedDpCda,
+    PaperDpCda,
     ZScore,
     clipped,
     noisy_mixtures,
@@ -22,7 +22,7 @@ from tasks.papers.dp_cda import (
     theorem_1_noise,
 )
 from tasks.papers.dp_cda_mixing import ClassPool
-from tasks.synthesizers.dp_cda.config import DpCdaConfig, PublishedSettings
+from tasks.synthesizers.dp_cda.config import DpCdaConfig, PaperSettings
 
 MNIST = {"order": 4, "n_records": 60_000, "n_outputs": 60_000}
 
@@ -30,7 +30,7 @@ MNIST = {"order": 4, "n_records": 60_000, "n_outputs": 60_000}
 @pytest.fixture(autouse=True)
 def few_orders(monkeypatch):
     """Orders in which the least of these tests lies: the others take seconds."""
-    monkeypatch.setattr(published, "ORDERS", tuple(range(3, 20)))
+    monkeypatch.setattr(printed, "ORDERS", tuple(range(3, 20)))
 
 
 def printed_theorem(noise_multiplier, *, order, n_records, n_outputs, delta, orders=range(3, 20)):
@@ -148,9 +148,9 @@ def table(n, seed=0):
 
 def test_synthesizes_valid_records_of_every_class():
     config = DpCdaConfig(
-        order_of_mixture=20, mixtures_per_class=30, published=PublishedSettings(l2_clip_norm=1.5)
+        order_of_mixture=20, mixtures_per_class=30, published=PaperSettings(l2_clip_norm=1.5)
     )
-    method = PublishedDpCda(domain(), config, PrivacyParameters(epsilon=500.0, delta=1e-5))
+    method = PaperDpCda(domain(), config, PrivacyParameters(epsilon=500.0, delta=1e-5))
     codes, labels = method.synthesize(*table(200), np.random.default_rng(0))
     assert codes.dtype == labels.dtype == np.uint16
     assert codes.shape == (60, 2)
@@ -161,7 +161,7 @@ def test_synthesizes_valid_records_of_every_class():
 
 def test_is_the_same_whoever_maps():
     config = DpCdaConfig(order_of_mixture=2, mixtures_per_class=5)
-    method = PublishedDpCda(domain(), config, PrivacyParameters(epsilon=10.0, delta=1e-5))
+    method = PaperDpCda(domain(), config, PrivacyParameters(epsilon=10.0, delta=1e-5))
     first = method.synthesize(*table(40), np.random.default_rng(4))
     second = method.synthesize(
         *table(40), np.random.default_rng(4), lambda f, items: [f(item) for item in items]
@@ -171,7 +171,7 @@ def test_is_the_same_whoever_maps():
 
 
 def test_a_class_smaller_than_the_order():
-    config = DpCdaConfig(order_of_mixture=30, declared_patients=100, published=PublishedSettings())
-    method = PublishedDpCda(domain(), config, PrivacyParameters(epsilon=10.0, delta=1e-5))
+    config = DpCdaConfig(order_of_mixture=30, declared_patients=100, published=PaperSettings())
+    method = PaperDpCda(domain(), config, PrivacyParameters(epsilon=10.0, delta=1e-5))
     with pytest.raises(InputError, match="CLASS_TOO_SMALL: expected at least order_of_mixture"):
         method.synthesize(*table(40), np.random.default_rng(0))

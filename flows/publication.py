@@ -20,6 +20,7 @@ from privacy.errors import IntegrityError, LedgerError, Withheld
 from privacy.ledger import EntryState, LedgerEntry
 from storage.files.refs import ReleaseRef, new_release_id
 from storage.files.workspace import PrivateWorkspace
+from storage.releases.bundles import verify_bundle
 from storage.releases.catalogue import manifests_in
 from storage.releases.manifest import Manifest
 from storage.releases.measurements import Measurement
@@ -28,7 +29,6 @@ from storage.releases.signatures import (
     APPROVAL_FILE,
     Approval,
 )
-from storage.releases.store import verify_bundle
 from storage.sources.declared import KEPT
 from tasks.reporting.guarantee import Claim, guarantee_statement
 from tasks.steps import ledger_steps, publish_steps

@@ -8,17 +8,19 @@ import os
 import sys
 import traceback
 
+import typer
+from typer.main import get_command
+
 from flows.cli import terminal
-from flows.cli.parser import build_parser
+from flows.cli.app import app
 from privacy.errors import ClustMixError, ConfigurationError
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    options = build_parser().parse_args(arguments)
-    as_json = getattr(options, "json", False)
+    words = sys.argv[1:] if arguments is None else arguments
     try:
-        code = int(options.run(options))
+        code = _run(words)
         sys.stdout.flush()  # a reader that is gone is noticed here, not while Python ends
         return code
     except ClustMixError as error:
@@ -28,21 +30,37 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
-        if error.filename is None:
-            failed = _unexpected(error)
-        else:
-            failed = ConfigurationError(
-                "FILE_UNUSABLE",
-                f"expected to read or write {error.filename}, found: {error.strerror}",
-            )
+        failed = _unusable(error) if error.filename is not None else _unexpected(error)
     except KeyboardInterrupt:
         failed = ClustMixError("STOPPED", "stopped from the keyboard")
     except Exception as error:
         failed = _unexpected(error)
     finally:
         gc.enable()  # a command that is refused while it loads must not leave it off
-    terminal.failure(failed, as_json=as_json)
+    terminal.failure(failed, as_json="--json" in words)
     return failed.exit_code
+
+
+def _run(words: list[str]) -> int:
+    """Run a command without what typer does of its own on errors, interrupts and closed pipes."""
+    command = get_command(app)
+    try:
+        with command.make_context("clustmix", list(words)) as context:
+            return int(command.invoke(context) or 0)
+    except typer.Exit as done:  # of --help and --version
+        return done.exit_code
+    except typer.TyperException as error:
+        path = getattr(getattr(error, "ctx", None), "command_path", "clustmix")
+        text = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".")
+        raise ConfigurationError("USAGE", f"{text} (see {path} --help)") from None
+
+
+def _unusable(error: OSError) -> ClustMixError:
+    if isinstance(error, FileExistsError):
+        text = f"expected no file at {error.filename}, found one; name another"
+        return ConfigurationError("FILE_EXISTS", text)
+    text = f"expected to read or write {error.filename}, found: {error.strerror}"
+    return ConfigurationError("FILE_UNUSABLE", text)
 
 
 def _unexpected(error: Exception) -> ClustMixError:

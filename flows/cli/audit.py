@@ -2,173 +2,155 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from flows.cli import terminal
+from flows.cli.options import EXIT_CODES, AsJson, argument, option
 from privacy.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from tasks.audit.findings import AuditResult
-    from tasks.audit.whole_release import GuessFinding, WholeRelease
+    from tasks.audit.whole_release import WholeRelease
 
-DEFAULT_CONFIDENCE = 0.999
-DEFAULT_EPSILON = 1.0
-DEFAULT_DELTA = 1e-6
-DEFAULT_CANARIES = 20_000
+app = typer.Typer()
 
 
-def audit_command(options: argparse.Namespace) -> int:
-    """Audit one method.
+@app.command(epilog=EXIT_CODES)
+def audit(
+    method: Annotated[
+        str | None, argument("METHOD", "clustmix, naive_bayes, or noise for the noise path alone")
+    ] = None,
+    whole_release: Annotated[
+        Path | None,
+        option(
+            "SITE.yaml",
+            "attack what clustmix release makes of a generated table of this schema, with the "
+            "method, epsilon and delta that stand there",
+        ),
+    ] = None,
+    canaries: Annotated[int, option("N", "planted patients of a whole release")] = 20_000,
+    runs: Annotated[int | None, option("N", "runs of each table (default: a few minutes)")] = None,
+    confidence: Annotated[float, option("C", "confidence of all bounds together")] = 0.999,
+    epsilon: Annotated[float, option("E", "epsilon to audit the method at")] = 1.0,
+    delta: Annotated[float, option("D", "delta to audit the method at")] = 1e-6,
+    output: Annotated[Path | None, option("FOLDER", "folder for the numbers and a drawing")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Attack a method and bound epsilon from below.
 
-    Parameters
-    ----------
-    options
-        ``method`` or ``whole_release`` (the other is None), ``runs`` (None: the default of the
-        method), ``canaries``, ``confidence``, ``epsilon``, ``delta``, ``output`` (a folder or
-        None) and ``json``.
-
-    Returns
-    -------
-    int
-        0 if no bound is above the claim, 1 otherwise.
+    It runs many times on the worst pairs of neighbouring tables, and its output is attacked; or,
+    with --whole-release, what clustmix release makes of a generated table. It can show a flaw and
+    never the absence of one. No private table is read. Exit code 1 if a bound is above the claim.
     """
-    progress = terminal.Progress(quiet=options.json)
-    if (options.method is None) == (options.whole_release is None):
-        raise ConfigurationError(
-            "AUDIT_SUBJECT_INVALID", "expected either a METHOD or --whole-release SITE.yaml"
-        )
-    if options.whole_release is not None:
-        return _whole_release(options, progress)
-    result = run_audit(
-        options.method,
-        epsilon=options.epsilon,
-        delta=options.delta,
-        runs=options.runs,
-        confidence=options.confidence,
-        progress=None if options.json else progress,
-    )
-    files = [] if options.output is None else write_audit(result, options.output)
-    if options.json:
-        terminal.print_json({**result.to_dict(), "files": [str(path) for path in files]})
+    result: AuditResult | WholeRelease
+    from flows.cli.progress import Progress
+
+    with Progress(quiet=as_json) as progress:
+        if whole_release is not None and method is None:
+            from flows.operations.audit_release import audit_whole_release
+
+            result = audit_whole_release(
+                whole_release, canaries=canaries, confidence=confidence, show=progress.begin
+            )
+        elif method is not None and whole_release is None:
+            from tasks.audit import subjects
+            from tasks.audit.pairs import neighbour_pairs
+
+            subject = subjects.subject_of(method)
+            with_canaries = subject.canary_codes is not None
+            progress.expect(len(neighbour_pairs(subjects.AUDIT_DOMAIN)) + with_canaries + 1)
+            result = subjects.audit(
+                subject,
+                epsilon=epsilon,
+                delta=delta,
+                runs=subject.runs if runs is None else runs,
+                confidence=confidence,
+                show=lambda text: progress.begin(text, 1.0),
+            )
+        else:
+            raise ConfigurationError(
+                "AUDIT_SUBJECT_INVALID", "expected either a METHOD or --whole-release SITE.yaml"
+            )
+    files = [str(path) for path in ([] if output is None else write_audit(result, output))]
+    if as_json:
+        terminal.answer({**result.to_dict(), "files": files}, as_json=True)
     else:
-        show_audit(result)
-        _show_files(files)
+        _show(result)
+        for file in files:
+            terminal.facts({"File": terminal.Whole(file)})
     return result.exit_code
 
 
-def _whole_release(options: argparse.Namespace, progress: terminal.Progress) -> int:
-    """Audit a whole release of a generated table."""
-    from flows.operations.audit_release import audit_whole_release
-
-    result = audit_whole_release(
-        options.whole_release,
-        canaries=options.canaries,
-        confidence=options.confidence,
-        show=(lambda text: None) if options.json else progress.waiting,
-    )
-    files = [] if options.output is None else write_audit(result, options.output)
-    if options.json:
-        terminal.print_json({**result.to_dict(), "files": [str(path) for path in files]})
-    else:
-        _show_whole_release(result)
-        _show_files(files)
-    return result.exit_code
-
-
-def _show_files(files: list[Path]) -> None:
-    for path in files:
-        terminal.line(f"{'File:':<12}{path}")
-
-
-def run_audit(
-    method: str,
-    *,
-    epsilon: float = DEFAULT_EPSILON,
-    delta: float = DEFAULT_DELTA,
-    runs: int | None = None,
-    confidence: float = DEFAULT_CONFIDENCE,
-    progress: terminal.Progress | None = None,
-) -> AuditResult:
-    """Audit a method on its worst-case tables.
-
-    Parameters
-    ----------
-    method
-        A proven method of the registry, or ``noise`` for the path of one count.
-    epsilon, delta
-        Target that the noise is calibrated to.
-    runs
-        Runs of each table of each pair; None takes the default of the method.
-    confidence
-        Probability with which all bounds hold together.
-    progress
-        Shown what is going on.
-
-    Raises
-    ------
-    ConfigurationError
-        If the method is unknown or a number is outside its range.
-
-    Privacy
-    -------
-    Reads no private table and spends no budget.
-    """
-    # Imported here: the methods load slowly, and help does not need them.
-    from tasks.audit.subjects import audit, subject_of
-
-    subject = subject_of(method)
-    return audit(
-        subject,
-        epsilon=epsilon,
-        delta=delta,
-        runs=subject.runs if runs is None else runs,
-        confidence=confidence,
-        show=(lambda text: None) if progress is None else progress.waiting,
-    )
-
-
-def show_audit(result: AuditResult) -> None:
+def _show(result: AuditResult | WholeRelease) -> None:
     """Write a result for people to standard output."""
-    from tasks.audit.findings import LOWER_BOUND
+    from tasks.audit.findings import LOWER_BOUND, AuditResult
 
     claim = result.claim
-    terminal.paragraph(
-        "Audited", f"{result.method}, add or remove one patient, {result.runs:,} runs"
+    mu = "" if claim.mu is None else f", mu {claim.mu:.4f}"
+    claimed = f"epsilon {claim.epsilon:g} at delta {claim.delta:g}{mu}"
+    power = ", ".join(f"{f:g} in {100 * share:.0f} %" for f, share in (result.power or {}).items())
+    if isinstance(result, AuditResult):
+        _show_runs(result, claimed, power)
+    else:
+        _show_whole_release(result, claimed, power)
+    terminal.facts({"Verdict": f"{result.verdict}; the numbers are {LOWER_BOUND}"})
+
+
+def _show_runs(result: AuditResult, claimed: str, power: str) -> None:
+    terminal.facts(
+        {
+            "Audited": f"{result.method}, add or remove one patient, {result.runs:,} runs",
+            "Claimed": claimed,
+            "Measured": f"epsilon at least {result.audited_epsilon:.3f}, mu at least "
+            f"{result.audited_mu:.4f}; confidence {100 * result.confidence:g} %",
+        }
     )
-    terminal.paragraph(
-        "Claimed",
-        f"epsilon {claim.epsilon:g} at delta {claim.delta:g}"
-        + ("" if claim.mu is None else f", mu {claim.mu:.4f}"),
-    )
-    terminal.paragraph(
-        "Measured",
-        f"epsilon at least {result.audited_epsilon:.3f}, mu at least {result.audited_mu:.4f}; "
-        f"confidence {100 * result.confidence:g} %",
-    )
-    width = max(len(finding.pair) for finding in result.pairs)
-    for finding in result.pairs:
-        terminal.line(
-            f"  {finding.pair:<{width}}  mu {finding.mu:6.4f}  epsilon {finding.epsilon:6.3f}"
-            f"  {finding.mu_attack}"
-        )
+    rows = [(f.pair, f"{f.mu:.4f}", f"{f.epsilon:.3f}", f.mu_attack) for f in result.pairs]
     if result.one_run is not None:
         one = result.one_run
-        terminal.line(
-            f"  {'one run':<{width}}             epsilon {one.epsilon:6.3f}"
-            f"  {one.correct} of {one.guesses} guesses about {one.canaries} patients right"
-        )
-    if result.power is not None:
-        shares = ", ".join(f"{f:g} in {100 * p:.0f} %" for f, p in result.power.items())
-        terminal.paragraph(
-            "Power",
-            f"a mu that is too large by a factor of {shares} of audits of so many runs is "
-            "reported, by simulation",
-        )
-    terminal.paragraph("Verdict", f"{result.verdict}; the numbers are {LOWER_BOUND}")
+        right = f"{one.correct} of {one.guesses} guesses about {one.canaries} patients right"
+        rows.append(("one run", "", f"{one.epsilon:.3f}", right))
+    terminal.table(rows, ("tables", ">mu", ">epsilon", "attack"))
+    if power:
+        told = f"a mu that is too large by a factor of {power} of audits of so many runs is "
+        terminal.facts({"Power": told + "reported, by simulation"})
+
+
+def _show_whole_release(result: WholeRelease, claimed: str, power: str) -> None:
+    residual = result.residual
+    terminal.facts(
+        {
+            "Audited": f"{result.method} of {result.dataset}: {result.patients:,} generated "
+            f"patients, {result.measurement.canaries:,} canaries; the command took "
+            f"{result.release_seconds:.0f} s",
+            "Claimed": claimed,
+            "Measured": f"epsilon at least {result.audited_epsilon:.3f}; each bound with a "
+            f"confidence of {100 * result.confidence:g} %",
+        }
+    )
+    rows = []
+    for name, f in (("sealed", result.measurement), ("bundle", result.bundle)):
+        loudest = f"{f.loudest_correct:,} of {f.loudest:,}"
+        rows += [
+            (name, f"{f.epsilon:.3f}", "Gaussian noise", f"{f.correct:,} of {f.canaries:,}"),
+            ("", f"{f.epsilon_gdp:.3f}", "any mu-GDP mechanism", loudest),
+            ("", f"{f.epsilon_any:.3f}", "any (epsilon, delta)-DP mechanism", loudest),
+        ]
+    terminal.table(rows, ("attacked", ">epsilon", "of what holds for", "guesses that are right"))
+    terminal.facts(
+        {
+            "Noise": f"{residual.ratio:.4f} of what is stated, in {residual.n_values:,} values; "
+            f"honest noise lies between {residual.lowest:.4f} and {residual.highest:.4f}",
+            "Power": "an honest release is expected to show epsilon "
+            f"{result.expected_epsilon:.2f}; guesses report a mu that is too large by a factor of "
+            f"{power} of such audits; the noise reports one of {1.0 / residual.lowest:.3f}",
+        }
+    )
 
 
 def write_audit(result: AuditResult | WholeRelease, folder: Path) -> list[Path]:
@@ -207,104 +189,3 @@ def read_audits(folder: Path) -> list[dict[str, Any]]:
             "NO_AUDITS", f"expected results of audits in {folder}, found none; run make audit"
         )
     return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of the command."""
-    parser.add_argument(
-        "method",
-        nargs="?",
-        metavar="METHOD",
-        help="clustmix, naive_bayes, or noise for the noise path alone",
-    )
-    parser.add_argument(
-        "--whole-release",
-        type=Path,
-        metavar="SITE.yaml",
-        help="attack the release that clustmix release makes of a generated table of this schema, "
-        "with the method, epsilon and delta that stand there; no table is read",
-    )
-    parser.add_argument(
-        "--canaries",
-        type=int,
-        default=DEFAULT_CANARIES,
-        metavar="N",
-        help=f"planted patients of a whole release (default {DEFAULT_CANARIES:,})",
-    )
-    parser.add_argument(
-        "--runs", type=int, metavar="N", help="runs of each table (default: a few minutes)"
-    )
-    parser.add_argument(
-        "--confidence",
-        type=float,
-        default=DEFAULT_CONFIDENCE,
-        metavar="C",
-        help=f"confidence of all bounds together (default {DEFAULT_CONFIDENCE:g})",
-    )
-    parser.add_argument(
-        "--epsilon",
-        type=float,
-        default=DEFAULT_EPSILON,
-        metavar="E",
-        help=f"epsilon to audit the method at (default {DEFAULT_EPSILON:g})",
-    )
-    parser.add_argument(
-        "--delta",
-        type=float,
-        default=DEFAULT_DELTA,
-        metavar="D",
-        help=f"delta to audit the method at (default {DEFAULT_DELTA:g})",
-    )
-    parser.add_argument(
-        "--output", type=Path, metavar="FOLDER", help="folder for the numbers and a drawing"
-    )
-
-
-def _show_whole_release(result: WholeRelease) -> None:
-    """Write a result for people to standard output."""
-    from tasks.audit.findings import LOWER_BOUND
-
-    claim, residual = result.claim, result.residual
-    terminal.paragraph(
-        "Audited",
-        f"{result.method} of {result.dataset}: {result.patients:,} generated patients, "
-        f"{result.measurement.canaries:,} canaries; the command took "
-        f"{result.release_seconds:.0f} s",
-    )
-    terminal.paragraph(
-        "Claimed", f"epsilon {claim.epsilon:g} at delta {claim.delta:g}, mu {claim.mu:.4f}"
-    )
-    terminal.paragraph(
-        "Measured",
-        f"epsilon at least {result.audited_epsilon:.3f}; each bound with a confidence of "
-        f"{100 * result.confidence:g} %",
-    )
-    for name, finding in (("sealed", result.measurement), ("bundle", result.bundle)):
-        _show_guesses(name, finding)
-    terminal.paragraph(
-        "Noise",
-        f"{residual.ratio:.4f} of what is stated, in {residual.n_values:,} values; honest noise "
-        f"lies between {residual.lowest:.4f} and {residual.highest:.4f}",
-    )
-    found = ", ".join(f"{f:g} in {100 * p:.0f} %" for f, p in result.power.items())
-    terminal.paragraph(
-        "Power",
-        f"an honest release is expected to show epsilon {result.expected_epsilon:.2f}; guesses "
-        f"report a mu that is too large by a factor of {found} of such audits; the noise reports "
-        f"one of {1.0 / residual.lowest:.3f}",
-    )
-    terminal.paragraph("Verdict", f"{result.verdict}; the numbers are {LOWER_BOUND}")
-
-
-def _show_guesses(name: str, finding: GuessFinding) -> None:
-    terminal.line(
-        f"  {name:<9} epsilon {finding.epsilon:6.3f}  Gaussian noise: {finding.correct:,} of "
-        f"{finding.canaries:,} guesses right"
-    )
-    terminal.line(
-        f"  {'':<9} epsilon {finding.epsilon_gdp:6.3f}  any mu-GDP mechanism: "
-        f"{finding.loudest_correct:,} of {finding.loudest:,}"
-    )
-    terminal.line(
-        f"  {'':<9} epsilon {finding.epsilon_any:6.3f}  any (epsilon, delta)-DP mechanism: the same"
-    )

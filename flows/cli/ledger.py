@@ -1,120 +1,202 @@
-"""What the commands of ``clustmix ledger`` do; each returns its exit code."""
+"""The commands of ``clustmix ledger``."""
 
 from __future__ import annotations
 
-import argparse
 import json
+import math
 import re
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from flows.cli import terminal
+from flows.cli.options import EXIT_CODES, AsJson, argument, option
 from privacy.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from privacy.ledger import LedgerEntry
     from storage.ledger.ledger_db import LedgerDatabase
-    from storage.settings import Settings
+
+app = typer.Typer(
+    name="ledger",
+    help="Show or verify the budget ledger.\n\nShow what each dataset has spent of its budget, or "
+    "verify the ledger. Amounts are in rho, which adds up over releases; epsilon does not.",
+)
 
 
-def show(options: argparse.Namespace) -> int:
-    """List releases, spent and remaining budget."""
-    ledger = _verified_ledger()
-    entries = ledger.entries(options.cohort)
-    cohorts = sorted({entry.cohort for entry in entries})
-    balances = {name: ledger.balance(name) for name in cohorts}
-    if options.json:
-        terminal.print_json(terminal.ledger_as_json(entries, balances))
-    else:
-        terminal.ledger(entries, balances)
-    return 0
+@app.command(epilog=EXIT_CODES)
+def show(
+    cohort: Annotated[str | None, option("NAME", "show this cohort only")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List releases, spent and remaining budget.
+
+    By cohort: its lifetime cap, what is spent and left (in rho), and every release with its state.
+    All states but void count as spent. The ledger is verified before.
+    """
+    database = _verified_ledger()
+    entries = database.entries(cohort)
+    balances = {name: database.balance(name) for name in sorted({e.cohort for e in entries})}
+    if as_json:
+        amounts = ("spent_rho", "cap_rho", "remaining_rho")
+        left = {
+            name: {amount: as_plain(getattr(balance, amount)) for amount in amounts}
+            for name, balance in balances.items()
+        }
+        found = {"balances": left, "entries": [as_plain(entry) for entry in entries]}
+        terminal.answer(found, as_json=True)
+        return
+    if not entries:
+        terminal.line("no entries")
+    for name, balance in balances.items():
+        terminal.line(name, style="bold")
+        if balance.cap_rho is not None:
+            terminal.line(f"  lifetime cap  rho {balance.cap_rho:f}")
+        terminal.line(f"  spent         rho {balance.spent_rho:f}")
+        terminal.line(f"  left          rho {balance.remaining_rho:f}")
+        terminal.table(
+            [
+                (e.release_id or "-", e.state, *_stated(e), f"{e.rho:f}")
+                for e in entries
+                if e.cohort == name
+            ],
+            ("release", "state", ">epsilon", ">delta", ">rho"),
+        )
 
 
-def verify(options: argparse.Namespace) -> int:
-    """Check the ledger, and that it holds a head that was kept."""
-    expected = None if options.head is None else _head(options.head)
-    ledger = _verified_ledger(expected)
-    sequence, head = ledger.head()
-    if options.json:
-        terminal.print_json({"verified": True, "rows": sequence, "head": head})
-    else:
-        terminal.paragraph("Verified", f"{sequence} rows")
-        terminal.paragraph("Head", f"{sequence}:{head}")
-    return 0
+@app.command(epilog=EXIT_CODES)
+def verify(
+    head: Annotated[
+        str | None, option("ROWS:HASH", "head that was kept before: the ledger must hold it")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check the hash chain, every state and every amount.
+
+    And every cap, and that the ledger holds the head that was exported last. Prints the number of
+    rows and the hash of the last one: keep it on another machine.
+    """
+    rows, found = _verified_ledger(None if head is None else _head(head)).head()
+    terminal.answer(
+        {"verified": True, "rows": rows, "head": found},
+        {"Verified": f"{rows} rows", "Head": terminal.Whole(f"{rows}:{found}")},
+        as_json=as_json,
+    )
 
 
-def export(options: argparse.Namespace) -> int:
-    """Write every row as JSON."""
+@app.command(epilog=EXIT_CODES)
+def export(
+    output: Annotated[Path, argument("FILE", "file to write, not there yet")],
+    as_json: AsJson = False,
+) -> None:
+    """Write every row for an auditor.
+
+    Each is one line of JSON, with its hash. The ledger is verified before.
+    """
     rows = _verified_ledger().history()
-    try:
-        with options.output.open("x", encoding="utf-8") as handle:
-            for row in rows:
-                handle.write(json.dumps(terminal.ledger_row(row), ensure_ascii=False) + "\n")
-    except FileExistsError:
-        raise ConfigurationError(
-            "FILE_EXISTS", f"expected no file at {options.output}, found one; name another"
-        ) from None
-    if options.json:
-        terminal.print_json({"output": str(options.output), "rows": len(rows)})
-    else:
-        terminal.line(f"wrote {len(rows)} rows to {options.output}")
-    return 0
+    with output.open("x", encoding="utf-8") as handle:
+        for row in rows:
+            handle.write(json.dumps(as_plain(row), ensure_ascii=False) + "\n")
+    terminal.answer(
+        {"output": str(output), "rows": len(rows)},
+        f"wrote {len(rows)} rows to {output}",
+        as_json=as_json,
+    )
 
 
-def adjust(options: argparse.Namespace) -> int:
-    """Add a charge that two officers sign."""
-    from storage.keys.keys import KeyStore, SigningKey
+@app.command(epilog=EXIT_CODES)
+def adjust(
+    cohort: Annotated[str, argument("COHORT", "cohort that is charged")],
+    rho: Annotated[str, option("RHO", "amount, at most 12 decimals")],
+    reason: Annotated[str, option("TEXT", "why, in one line")],
+    key: Annotated[
+        list[Path], option("FILE", "private key of an officer; give it twice, for two officers")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Add a charge by hand, by two people.
+
+    Charge a cohort for something that no release of this ledger was, such as a table that left by
+    another way. Two officers sign; nothing is ever given back.
+    """
+    from storage.keys.key_store import KeyStore
+    from storage.keys.keys import SigningKey
     from storage.ledger.adjustments import AdjustmentStore, sign_adjustment
     from storage.ledger.ledger_db import new_entry_id
+    from storage.settings import load_settings
 
-    settings = _settings()
+    settings = load_settings()
     officers = KeyStore(settings.key_folder)
-    keys = [SigningKey.read(path) for path in options.key]
-    for key in keys:
-        officers.require_officer(key.key_id)
-    ledger = _verified_ledger()
+    keys = [SigningKey.read(path) for path in key]
+    for signer in keys:
+        officers.require_officer(signer.key_id)
+    database = _verified_ledger()
+    try:
+        amount = Decimal(rho)
+    except InvalidOperation:
+        raise ConfigurationError(
+            "RHO_INVALID", f"expected a decimal number, found {rho[:40]!r}"
+        ) from None
     adjustment = sign_adjustment(
-        entry_id=new_entry_id(),
-        cohort=options.cohort,
-        rho=_rho(options.rho),
-        reason=options.reason,
-        keys=keys,
+        entry_id=new_entry_id(), cohort=cohort, rho=amount, reason=reason, keys=keys
     )
     # What was signed is on the disk before the ledger says who signed.
     file = AdjustmentStore(settings.adjustments).write(adjustment)
-    entry = ledger.adjust(
-        cohort=options.cohort,
-        rho=_rho(options.rho),
-        reason=options.reason,
+    entry = database.adjust(
+        cohort=cohort,
+        rho=amount,
+        reason=reason,
         signers=adjustment.signers,
         entry_id=adjustment.statement.entry_id,
     )
-    if options.json:
-        terminal.print_json(terminal.ledger_row(entry))
-    else:
-        terminal.line(f"charged rho {entry.rho:f} to {entry.cohort}: entry {entry.entry_id}")
-        terminal.line(f"what was signed: {file}")
-    return 0
+    terminal.answer(
+        as_plain(entry),
+        f"charged rho {entry.rho:f} to {entry.cohort}: entry {entry.entry_id}",
+        f"what was signed: {file}",
+        as_json=as_json,
+    )
 
 
-def _settings() -> Settings:
-    from storage.settings import load_settings
+def as_plain(value: object) -> Any:
+    """Return an entry or an amount for a program: amounts stay exact decimals, as text."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return as_plain(asdict(value))
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None  # JSON has no infinity
+    if isinstance(value, Mapping):
+        return {key: as_plain(inner) for key, inner in value.items()}
+    if isinstance(value, tuple):
+        return [as_plain(inner) for inner in value]
+    return value if value is None or isinstance(value, int) else str(value)
 
-    return load_settings()
+
+def _stated(entry: LedgerEntry) -> tuple[str, str]:
+    """Return epsilon and delta as they are shown: an adjustment is no release and has none."""
+    if math.isfinite(entry.epsilon):
+        return f"{entry.epsilon:g}", f"{entry.delta:g}"
+    return "-", "-"
 
 
 def _verified_ledger(expected_head: tuple[int, str] | None = None) -> LedgerDatabase:
+    from storage.settings import load_settings
     from tasks.steps.run import Site
 
-    settings = _settings()
+    settings = load_settings()
     if settings.ledger_url is None and not settings.ledger_path.exists():
         raise ConfigurationError(
             "NO_LEDGER",
             f"expected a ledger at {settings.ledger_path}, found none; the first release makes "
             "it, in the folder that CLUSTMIX_HOME names",
         )
-    ledger = Site(settings=settings).ledger
-    ledger.verify(expected_head=expected_head)
-    return ledger
+    database = Site(settings=settings).ledger
+    database.verify(expected_head=expected_head)
+    return database
 
 
 def _head(text: str) -> tuple[int, str]:
@@ -125,12 +207,3 @@ def _head(text: str) -> tuple[int, str]:
             "expected ROWS:HASH as clustmix ledger verify prints it, found something else",
         )
     return int(match[1]), match[2]
-
-
-def _rho(text: str) -> Decimal:
-    try:
-        return Decimal(text)
-    except InvalidOperation:
-        raise ConfigurationError(
-            "RHO_INVALID", f"expected a decimal number, found {text[:40]!r}"
-        ) from None

@@ -1,25 +1,60 @@
-"""What the commands after a release do; each returns its exit code. None reads a table."""
+"""The commands around a bundle: ``resample``, ``publish`` and ``verify``. None reads a table."""
 
 from __future__ import annotations
 
-import argparse
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from flows.cli import terminal
+from flows.cli.options import EXIT_CODES, AsJson, Bundle, argument, option
+from flows.cli.terminal import Whole
+from flows.stages import PUBLISH
 from privacy.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from flows.publication import ReleaseOutcome
     from tasks.steps.run import Site
 
+MAX_ROWS = 10_000_000
+"""Most synthetic rows of one bundle."""
 
-def resample(options: argparse.Namespace) -> int:
-    """Publish other rows from a sealed measurement."""
+_SUSPECT = (
+    "the program that made this bundle named the label levels in the order of the alphabet, in "
+    "whatever order they were measured, so they may be exchanged. Do not train on it. Its "
+    "publisher can publish the measurement again in the right order at no charge (clustmix publish "
+    "RELEASE --site SITE.yaml --key FILE) and takes this bundle back (clustmix revoke RELEASE "
+    "--key FILE --reason TEXT). The guarantee holds all the same"
+)
+
+app = typer.Typer()
+
+
+@app.command(epilog=EXIT_CODES)
+def resample(
+    release: Annotated[str, argument("RELEASE", "id of the release that paid")],
+    rows: Annotated[
+        int | None, option("N", "rows (default: as in the release)", min=1, max=MAX_ROWS)
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        option("COLUMN=LEVEL", "a declared level that every row has; may be given several times"),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Publish other rows of a release, at no cost.
+
+    They are sampled from its sealed measurement: more of them, or only such as meet conditions. No
+    table is read, no noise is drawn, nothing is charged.
+    """
     from flows.publication import resample as publish_other_rows
 
-    conditions = {}
-    for text in options.where:
+    conditions: dict[str, str] = {}
+    for text in where or ():
         column, mark, level = text.partition("=")
         if not mark or column in conditions:
             raise ConfigurationError(
@@ -27,126 +62,149 @@ def resample(options: argparse.Namespace) -> int:
                 f"expected COLUMN=LEVEL, each column once, found {text[:80]!r}",
             )
         conditions[column] = level
-    outcome = publish_other_rows(_site(), options.release, rows=options.rows, conditions=conditions)
-    return _answer(options, outcome)
+    with publishing(as_json=as_json) as site:
+        outcome = publish_other_rows(site, release, rows=rows, conditions=conditions)
+    show_outcome(outcome, as_json=as_json)
 
 
-def publish(options: argparse.Namespace) -> int:
-    """Publish a release whose run ended after its seal, or in the order that a site file states."""
-    if options.site is None and options.key is None:
-        from flows.publication import publish as go_on
+@app.command(epilog=EXIT_CODES)
+def publish(
+    release: Annotated[str, argument("RELEASE", "id of the sealed release")],
+    site: Annotated[
+        Path | None,
+        option(
+            "SITE.yaml",
+            "site file with the order of the label levels, for a measurement that did not keep it; "
+            "what was published in another order is published again under a new id",
+        ),
+    ] = None,
+    key: Annotated[
+        Path | None, option("FILE", "private key of who declares that order, for the manifest")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Publish a sealed release whose run had ended.
 
-        return _answer(options, go_on(_site(), options.release))
-    if options.site is None or options.key is None:
+    It needs no table and costs nothing. The same request (clustmix release) does so too, as long as
+    the table and the program are the same. One that waits for an officer goes on waiting.
+    """
+    if (site is None) != (key is None):
         raise ConfigurationError(
             "ORDER_INCOMPLETE",
             "expected --site and --key together: who declares an order is stated in the manifest",
         )
-    from flows.declared_order import publish_in_order
-    from flows.site.site_file import load_site
-    from storage.keys.keys import SigningKey
+    with publishing(as_json=as_json) as installation:
+        if site is None or key is None:
+            from flows.publication import publish as go_on
 
-    key, site_file = SigningKey.read(options.key), load_site(options.site)
-    return _answer(options, publish_in_order(_site(), options.release, site_file, key=key))
+            outcome = go_on(installation, release)
+        else:
+            from flows.declared_order import publish_in_order
+            from flows.site.site_file import load_site
+            from storage.keys.keys import SigningKey
 
-
-def approve(options: argparse.Namespace) -> int:
-    """Sign a release that waits, and publish it."""
-    from flows.approval import approve as publish_signed
-    from storage.keys.keys import SigningKey
-
-    key = SigningKey.read(options.key)
-    outcome = publish_signed(_site(), options.release, key=key, reason=options.reason)
-    return _answer(options, outcome)
+            signer, declared = SigningKey.read(key), load_site(site)
+            outcome = publish_in_order(installation, release, declared, key=signer)
+    show_outcome(outcome, as_json=as_json)
 
 
-def reject(options: argparse.Namespace) -> int:
-    """Withhold a release that waits."""
-    from flows.approval import reject as withhold
-    from storage.keys.keys import SigningKey
-
-    key = SigningKey.read(options.key)
-    entry = withhold(_site(), options.release, key=key, reason=options.reason)
-    if options.json:
-        terminal.print_json(terminal.ledger_row(entry))
-    else:
-        terminal.line(f"withheld {entry.dataset}/{entry.release_id}; its charge stands")
-    return 0
+_OURS = "(default: this installation's)"
 
 
-def sign(options: argparse.Namespace) -> int:
-    """Sign a decision about a bundle that waits, to be carried out elsewhere."""
-    from flows.approval import sign as sign_decision
-    from storage.keys.keys import SigningKey
+@app.command(epilog=EXIT_CODES)
+def verify(
+    bundle: Bundle,
+    key: Annotated[
+        list[Path] | None,
+        option("FILE", f"public key, or folder of them, of the pipeline that publishes {_OURS}"),
+    ] = None,
+    officer: Annotated[
+        list[Path] | None, option("FILE", f"public key, or folder of them, of the officers {_OURS}")
+    ] = None,
+    revoked: Annotated[
+        Path | None,
+        option("FILE", "list of revoked releases (default: revoked.json of the bundle's store)"),
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Check a published bundle.
 
-    key = SigningKey.read(options.key)
-    signed = sign_decision(
-        options.bundle, key=key, decision=options.decision, reason=options.reason
-    )
-    sys.stdout.write(signed.to_bytes().decode("utf-8"))
-    return 0
-
-
-def revoke(options: argparse.Namespace) -> int:
-    """Take a published release back."""
-    from flows.revocation import revoke as take_back
-    from storage.keys.keys import SigningKey
-
-    key = SigningKey.read(options.key)
-    outcome = take_back(_site(), options.release, key=key, reason=options.reason)
-    if options.json:
-        terminal.print_json(outcome.model_dump(mode="json"))
-        return 0
-    for release in outcome.listed:
-        terminal.line(f"revoked {release}")
-    for release in outcome.listed_before:
-        terminal.line(f"was revoked before: {release}")
-    terminal.line(f"{'List:':<12}{outcome.list_file}")
-    for bundle in outcome.bundles:
-        terminal.line(f"{'Remove:':<12}{bundle}")
-    return 0
-
-
-def keygen(options: argparse.Namespace) -> int:
-    """Make a pair of keys."""
-    from storage.keys.keys import SigningKey
-
-    key = SigningKey.create(options.file)
-    public = options.file.with_suffix(".pub")
-    if options.json:
-        terminal.print_json(
-            {"private": str(options.file), "public": str(public), "key_id": key.key_id}
-        )
-    else:
-        terminal.line(f"wrote {options.file} (keep it) and {public} (give it away)")
-        terminal.line(f"key id {key.key_id}")
-    return 0
-
-
-def certificates(options: argparse.Namespace) -> int:
-    """Make the certificates of a Dask cluster."""
-    from tasks.execution.cluster_certificates import make_certificates
-
-    make_certificates(options.output, days=options.days)
-    if options.json:
-        terminal.print_json({"output": str(options.output)})
-    else:
-        terminal.line(
-            f"wrote certificates to {options.output}; docs/operate.md says where each goes"
-        )
-    return 0
-
-
-def _site() -> Site:
+    Offline, with public keys alone: the signature of the pipeline, the officer's where one was
+    needed, every file against the manifest, and epsilon computed anew from the recorded events.
+    Names the byte that changed. Prints the guarantee.
+    """
+    from flows.cli.progress import Progress
+    from storage.keys.key_store import KeyStore, read_public_keys
+    from storage.releases.bundles import verify_bundle
+    from storage.releases.revocations import list_beside, read_revocations
     from storage.settings import load_settings
-    from tasks.steps.run import Site
+    from tasks.reporting.guarantee import Claim, guarantee_statement
 
-    return Site(settings=load_settings())
+    keys = KeyStore(load_settings().key_folder)
+    trusted = read_public_keys(key) if key else keys.pipeline_public()
+    officers = read_public_keys(officer) if officer else keys.officers()
+    with Progress("holding the files against the manifest", quiet=as_json):
+        verified = verify_bundle(bundle, trusted=trusted, officers=officers)
+    place = revoked or list_beside(bundle)
+    revocations = None if place is None else read_revocations(place, trusted=trusted)
+    checked = "not checked, no list of revocations is here (--revoked names one)"
+    if revocations is not None:
+        revocations.require_not_revoked(verified)
+        last = revocations.revocations[-1].revoked_on
+        checked = f"not by {place}, whose last entry is of {last}"
+    manifest, approver = verified.manifest, verified.approved_by
+    stated = ("dataset", "release_id", "epsilon", "delta", "adjacency")
+    terminal.answer(
+        {
+            "verified": True,
+            **{name: getattr(manifest, name) for name in stated},
+            "manifest_sha256": verified.manifest_sha256,
+            "signed_by": verified.signer,
+            "approved_by": approver,
+            "reason": verified.reason,
+            "revocations_checked": revocations is not None,
+            "suspect": manifest.is_suspect,
+        },
+        {
+            "Verified": f"{manifest.dataset}/{manifest.release_id}: {len(manifest.files)} files as "
+            "the manifest states them, epsilon as its events give it",
+            "Manifest": f"SHA-256 {verified.manifest_sha256}",
+            "Signed": f"by the pipeline with key {verified.signer}",
+            "Approved": approver and f"by the officer with key {approver}: {verified.reason}",
+            "Revoked": checked,
+            "Guarantee": guarantee_statement(Claim.of(manifest)),
+            "Suspect": _SUSPECT if manifest.is_suspect else None,
+        },
+        as_json=as_json,
+    )
+    return 1 if manifest.is_suspect else 0
 
 
-def _answer(options: argparse.Namespace, outcome: ReleaseOutcome) -> int:
-    if options.json:
-        terminal.print_json(outcome.model_dump())
+@contextmanager
+def publishing(*, as_json: bool) -> Iterator[Site]:
+    """Give the installation to a command that publishes, and show its stages to who looks."""
+    from flows.cli.progress import Progress
+    from storage.settings import load_settings
+    from tasks.steps.run import Site, listen_to_stages
+
+    with Progress(quiet=as_json or not sys.stderr.isatty()) as progress:
+        progress.expect_stages(PUBLISH)
+        with listen_to_stages(progress):
+            yield Site(settings=load_settings())
+
+
+def show_outcome(outcome: ReleaseOutcome, *, as_json: bool, **more: Any) -> None:
+    """Show the guarantee, the remaining budget and the bundle; a program is told more."""
+    count = outcome.releases_left
+    left = f"left {outcome.remaining_rho}: {count} more release{'s' * (count != 1)} like this one"
+    charged = f"charged rho {outcome.charged_rho}, {left}"
+    if outcome.reused:
+        charged = f"nothing charged, measured and paid for before; {left}"
+    facts = {"Guarantee": outcome.guarantee, "Budget": charged}
+    if outcome.state == "published":
+        facts["Bundle"] = Whole(outcome.bundle)
+        facts["Check it"] = Whole(f"clustmix verify {outcome.bundle}")
     else:
-        terminal.outcome(outcome)
-    return 0
+        facts["Waits"] = Whole(f"for an officer, who finds it in {outcome.bundle}")
+        facts["Then"] = Whole(f"clustmix approve {outcome.release_id} --key FILE --reason TEXT")
+    terminal.answer({**outcome.model_dump(), **more}, facts, as_json=as_json)

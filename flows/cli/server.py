@@ -1,77 +1,85 @@
-"""What ``clustmix server start`` and ``clustmix server stop`` do; each returns its exit code."""
+"""The commands of ``clustmix server``."""
 
 from __future__ import annotations
 
-import argparse
-import sys
-from typing import TYPE_CHECKING
+from typing import Annotated
+
+import typer
 
 from flows.cli import terminal
-from storage.settings import Settings, load_settings
+from flows.cli.options import EXIT_CODES, AsJson, option
+from flows.cli.terminal import Whole
 
-if TYPE_CHECKING:
-    from flows.server.record import ServerRecord
+MAX_WORKERS = 256
+
+app = typer.Typer(
+    name="server",
+    help="Run all parts of an installation on this machine.\n\nThey are the orchestrator with its "
+    "page and its database, a Dask cluster, the workers that measure and publish, and the watcher "
+    "of the landing folder: processes that listen on the loopback interface alone.",
+)
 
 
-def start(options: argparse.Namespace) -> int:
-    """Start every part, and say where each answers."""
+@app.command(epilog=EXIT_CODES)
+def start(
+    port: Annotated[
+        int | None, option("N", "port of the page (default: 4200, or a free one)")
+    ] = None,
+    workers: Annotated[
+        int | None, option("N", "Dask workers (default: cores, at most 2)", min=1, max=MAX_WORKERS)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Start the parts, wait until they answer, and print the addresses.
+
+    Parts that are running are left as they are.
+    """
+    from flows.cli.progress import Progress
+    from flows.server.environment import PASSWORD_FILE
     from flows.server.parts import start_server
+    from storage.settings import load_settings
 
     settings = load_settings()
-    record, started = start_server(settings, port=options.port, n_workers=options.workers, log=_log)
-    if options.json:
-        terminal.print_json(_as_json(settings, record, started))
-    else:
-        _show(settings, record, started)
-    return 0
+    with Progress("starting the server", quiet=False) as progress:
+        record, started = start_server(settings, port=port, n_workers=workers, log=progress.note)
+    page, password = record.address("orchestrator"), settings.server_home / PASSWORD_FILE
+    releases, landing = record.address("pages") or settings.releases_url, settings.landing
+    parts = record.parts
+    terminal.answer(
+        {
+            "started": started,
+            "page": page,
+            "password_file": str(password),
+            "landing": landing,
+            "releases": releases,
+            "parts": [
+                {"name": part.name, "pid": part.pid, "address": part.address, "log": str(part.log)}
+                for part in parts
+            ],
+        },
+        "the server runs" if started else "the server runs already",
+        *(f"  {part.name:<16}{part.pid:>8}  {part.address}".rstrip() for part in parts),
+        {
+            "Page": Whole(page),
+            "Password": Whole(f"{password} (all of its one line)"),
+            "Releases": Whole(releases),
+            "Logs": Whole(settings.server_home),
+            "Next": Whole(f"put a table into {landing}, then"),
+        },
+        f"            clustmix ready {landing}/TABLE --dataset NAME",
+        "            clustmix status shows what goes on, clustmix server stop ends it",
+        as_json=as_json,
+    )
 
 
-def stop(options: argparse.Namespace) -> int:
-    """End every process that start has started."""
+@app.command(epilog=EXIT_CODES)
+def stop(as_json: AsJson = False) -> None:
+    """Stop the processes that start has started, and no other."""
+    from flows.cli.progress import Progress
     from flows.server.parts import stop_server
+    from storage.settings import load_settings
 
-    stopped = stop_server(load_settings())
-    if options.json:
-        terminal.print_json({"stopped": list(stopped)})
-    elif stopped:
-        terminal.line(f"stopped: {', '.join(stopped)}")
-    else:
-        terminal.line("no part of the server was running")
-    return 0
-
-
-def _log(text: str) -> None:
-    sys.stderr.write(f"  {text}\n")
-    sys.stderr.flush()
-
-
-def _as_json(settings: Settings, record: ServerRecord, started: bool) -> dict[str, object]:
-    from flows.server.environment import PASSWORD_FILE
-
-    return {
-        "started": started,
-        "page": record.address("orchestrator"),
-        "password_file": str(settings.server_home / PASSWORD_FILE),
-        "landing": settings.landing,
-        "releases": record.address("pages") or settings.releases_url,
-        "parts": [
-            {"name": part.name, "pid": part.pid, "address": part.address, "log": str(part.log)}
-            for part in record.parts
-        ],
-    }
-
-
-def _show(settings: Settings, record: ServerRecord, started: bool) -> None:
-    from flows.server.environment import PASSWORD_FILE
-
-    terminal.line("the server runs" if started else "the server runs already")
-    for part in record.parts:
-        terminal.line(f"  {part.name:<16}{part.pid:>8}  {part.address}".rstrip())
-    # Each in one line, however long, to be copied.
-    terminal.line(f"Page:       {record.address('orchestrator')}")
-    terminal.line(f"Password:   {settings.server_home / PASSWORD_FILE} (all of its one line)")
-    terminal.line(f"Releases:   {record.address('pages') or settings.releases_url}")
-    terminal.line(f"Logs:       {settings.server_home}")
-    terminal.line(f"Next:       put a table into {settings.landing}, then")
-    terminal.line(f"            clustmix ready {settings.landing}/TABLE --dataset NAME")
-    terminal.line("            clustmix status shows what goes on, clustmix server stop ends it")
+    with Progress("stopping the server", quiet=as_json):
+        stopped = stop_server(load_settings())
+    said = f"stopped: {', '.join(stopped)}" if stopped else "no part of the server was running"
+    terminal.answer({"stopped": list(stopped)}, said, as_json=as_json)

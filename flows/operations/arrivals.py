@@ -16,7 +16,7 @@ from storage.arrivals.landing import LandingFolder
 from storage.arrivals.ready_files import ReadyFile, parse_ready_file
 from storage.arrivals.store import Arrival, ArrivalStore
 from storage.files.private import ensure_private_directory, open_private
-from storage.keys.keys import KeyStore
+from storage.keys.key_store import KeyStore
 from storage.settings import Settings
 
 UNKNOWN_DATASET = "unknown"

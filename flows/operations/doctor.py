@@ -14,7 +14,8 @@ from privacy.ledger import EntryState
 from privacy.randomness import OperatingSystemNoise
 from storage.files.private import ensure_private_directory
 from storage.installation import installation_id
-from storage.keys.keys import KeyStore, SigningKey
+from storage.keys.key_store import KeyStore
+from storage.keys.keys import SigningKey
 from storage.ledger.head import HeadFile
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.releases.catalogue import manifests_in

@@ -1,7 +1,5 @@
 """Which accountant an event allows."""
 
-from typing import Protocol, Self
-
 from privacy.accountants.gaussian import GaussianAccountant
 from privacy.accountants.loss_distribution import LossDistributionAccountant
 from privacy.accountants.renyi import RenyiAccountant
@@ -9,22 +7,8 @@ from privacy.errors import ConfigurationError
 from privacy.events import Event, UnsampledDraw, leaves
 from privacy.parameters import Adjacency
 
-
-class Accountant(Protocol):
-    """A total of events that answers with epsilon or delta, always rounded up."""
-
-    @property
-    def adjacency(self) -> Adjacency:
-        """The neighbours for which the guarantee is asked."""
-
-    def compose(self, event: Event) -> Self:
-        """Return the accountant after one more event on the same patients."""
-
-    def epsilon(self, *, delta: float) -> float:
-        """Return epsilon at `delta`."""
-
-    def delta(self, *, epsilon: float) -> float:
-        """Return delta at `epsilon`."""
+Accountant = GaussianAccountant | LossDistributionAccountant | RenyiAccountant
+"""A total of events that answers with epsilon or delta, always rounded up."""
 
 
 def accountant_for(event: Event, *, adjacency: Adjacency) -> Accountant:

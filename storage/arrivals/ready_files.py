@@ -245,7 +245,7 @@ def build_ready_file(path: Path, *, dataset: str, secret: bytes) -> bytes:
     dataset : str
         Dataset whose source it is.
     secret : bytes
-        Key of the landing place, see `storage.keys.keys.KeyStore.landing_secret`.
+        Key of the landing place, see `storage.keys.key_store.KeyStore.landing_secret`.
 
     Returns
     -------

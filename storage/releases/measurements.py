@@ -11,22 +11,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     JsonValue,
-    StringConstraints,
     ValidationError,
     model_validator,
 )
 
 from privacy.errors import IntegrityError
-from storage.files.documents import canonical_json
+from storage.files.digests import Sha256
+from storage.files.documents import Record, canonical_json
 from storage.files.folders import write_folder
 from storage.files.private import replace_durably
 from storage.files.refs import ReleaseRef
@@ -38,15 +36,13 @@ RECORD_FILE = "measurement.json"
 RELEASED_FILE = "released.npz"
 DECLARED_FILE = "declared-order.json"
 
-_Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
-
 
 def sealed_file(name: str) -> str:
     """Return the file of a noisy statistic in a measurement."""
     return f"sealed-{name.replace('_', '-')}.npz"
 
 
-class MeasurementRecord(BaseModel):
+class MeasurementRecord(Record):
     """What was measured, for whom, and the digests of the arrays.
 
     Attributes
@@ -74,21 +70,19 @@ class MeasurementRecord(BaseModel):
         SHA-256 of every other file.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     format_version: Literal[1, 2] = 2
     dataset: str
     release_id: str
     ledger_entry: str
-    request_key: _Sha256
+    request_key: Sha256
     site: dict[str, JsonValue]
     events: tuple[dict[str, JsonValue], ...]
     tainted: bool
     requester: str | None
     code_version: str
-    code_sha256: _Sha256
+    code_sha256: Sha256
     vocabulary: Vocabulary | None = None
-    files: dict[str, _Sha256] = Field(min_length=1)
+    files: dict[str, Sha256] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -102,7 +96,7 @@ class MeasurementRecord(BaseModel):
         return ReleaseRef(dataset=self.dataset, release_id=self.release_id)
 
 
-class DeclaredOrder(BaseModel):
+class DeclaredOrder(Record):
     """What a person has said about the order of codes in a measurement of format 1.
 
     Attributes
@@ -121,10 +115,8 @@ class DeclaredOrder(BaseModel):
         Whether the release was revoked by then: an officer says that it was for its order alone.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     format_version: Literal[1] = 1
-    measurement_sha256: _Sha256
+    measurement_sha256: Sha256
     site: dict[str, JsonValue]
     vocabulary: Vocabulary
     declared_by: KeyId

@@ -1,66 +1,35 @@
-"""The release store: bundles that are written once, appear whole and can be verified alone."""
+"""The release store: bundles that are written once and appear whole."""
 
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from privacy.errors import ConfigurationError, IntegrityError
-from storage.files.digests import changed_byte, digest_of
+from storage.files.digests import digest_of
 from storage.files.private import (
     file_locked,
     fsync_directory,
     make_durable,
     open_private,
     open_regular,
-    read_bounded,
 )
 from storage.files.refs import ReleaseRef
 from storage.keys.keys import PublicKey, SigningKey
-from storage.releases.claims import require_publishable, verify_claims
+from storage.releases.bundles import verify_bundle
+from storage.releases.claims import require_publishable
 from storage.releases.manifest import MANIFEST_FILE, Manifest
 from storage.releases.signatures import (
     APPROVAL_FILE,
     SIGNATURE_FILE,
     Approval,
     Signature,
-    require_approval,
 )
 
 _STAGING_PREFIX = ".staging-"
 _LOCK_FILE = ".lock"
 _COPY_BYTES = 1 << 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifiedBundle:
-    """A bundle whose files and numbers agree with its signed manifest.
-
-    Attributes
-    ----------
-    path : Path
-        Folder of the bundle.
-    manifest : Manifest
-        Its manifest.
-    manifest_sha256 : str
-        Digest of the manifest file, to be compared with the one in the ledger: whoever has the
-        key of the pipeline can sign a bundle that was never charged.
-    signer : str
-        Id of the key that signed the manifest.
-    approved_by : str or None
-        Id of the officer's key, or None if the release needed no approval.
-    reason : str or None
-        What the officer wrote.
-    """
-
-    path: Path
-    manifest: Manifest
-    manifest_sha256: str
-    signer: str
-    approved_by: str | None
-    reason: str | None
 
 
 class ReleaseStore:
@@ -290,80 +259,6 @@ class ReleaseStore:
             yield
 
 
-def verify_bundle(
-    path: Path, *, trusted: Sequence[PublicKey], officers: Sequence[PublicKey] | None = None
-) -> VerifiedBundle:
-    """Verify a bundle with nothing but the bundle and public keys.
-
-    Parameters
-    ----------
-    path : Path
-        Folder of the bundle.
-    trusted : sequence of PublicKey
-        Keys that may sign a manifest, got from the publisher by a way that the reader trusts.
-    officers : sequence of PublicKey, optional
-        Keys that may approve. Those in `trusted` if None; then an officer could also sign a
-        manifest, so give them apart where it is known who is who.
-
-    Returns
-    -------
-    VerifiedBundle
-        The bundle, its manifest and who signed what.
-
-    Raises
-    ------
-    ConfigurationError
-        If `trusted` is empty.
-    IntegrityError
-        If a signature is wrong or of an unknown key; if a file is missing, extra, changed or not
-        a regular file (names it, and the byte if one byte changed); if the manifest is malformed
-        (names the field); if mu, rho or an epsilon is not what the events give; if an approval is
-        needed and missing, or is not one of this release by somebody who may give it; or if the
-        bundle should not have been published.
-    """
-    if not trusted:
-        raise ConfigurationError(
-            "NO_PUBLIC_KEY",
-            "expected the public key of the publisher, found none; get it by a way that you trust "
-            "and name its file",
-        )
-    if path.is_symlink() or not path.is_dir():
-        raise IntegrityError("BUNDLE_MISSING", f"expected a folder with a release at {path}")
-    signature = Signature.read(path / SIGNATURE_FILE)
-    signer = signature.verify(trusted)
-    content = read_bounded(path / MANIFEST_FILE, Manifest.MAX_BYTES)
-    if digest_of(content) != signature.manifest:
-        raise _changed(MANIFEST_FILE, changed_byte(signature.manifest, content))
-    manifest = Manifest.from_bytes(content)
-    documents = {MANIFEST_FILE, SIGNATURE_FILE} | (
-        {APPROVAL_FILE} if manifest.needs_approval else set()
-    )
-    present = {entry.name for entry in os.scandir(path)} - documents
-    for name in sorted(present - manifest.files.keys()):
-        shown = name if name.isprintable() else ascii(name)
-        raise IntegrityError("FILE_EXTRA", f"file {shown} is not in the manifest; remove it")
-    for name in sorted(manifest.files.keys() - present):
-        raise IntegrityError("FILE_MISSING", f"file {name} is missing; get the release again")
-    for name, expected in sorted(manifest.files.items()):
-        if digest_of(path / name) != expected:
-            raise _changed(name, changed_byte(expected, path / name))
-    verify_claims(manifest)
-    officer = approval = None
-    if manifest.needs_approval:
-        approval = _read_approval(path)
-        officer = require_approval(
-            approval, manifest, signer=signer, officers=trusted if officers is None else officers
-        )
-    return VerifiedBundle(
-        path=path,
-        manifest=manifest,
-        manifest_sha256=signature.manifest.sha256,
-        signer=signer.key_id,
-        approved_by=None if officer is None else officer.key_id,
-        reason=None if approval is None else approval.statement.reason,
-    )
-
-
 def _refuse_symlink(path: Path) -> None:
     if path.is_symlink():
         raise IntegrityError(
@@ -371,24 +266,6 @@ def _refuse_symlink(path: Path) -> None:
             f"{path} is a symbolic link; a release store has none: remove it and find out who "
             "made it",
         )
-
-
-def _changed(name: str, words: str) -> IntegrityError:
-    return IntegrityError(
-        "FILE_CHANGED",
-        f"file {name} differs from its digest: {words} (the first byte is byte 0); get the "
-        "release again",
-    )
-
-
-def _read_approval(path: Path) -> Approval:
-    if not os.path.lexists(path / APPROVAL_FILE):
-        raise IntegrityError(
-            "APPROVAL_MISSING",
-            f"expected the approval of an officer in file {APPROVAL_FILE}, found none; do not use "
-            "the release",
-        )
-    return Approval.read(path / APPROVAL_FILE)
 
 
 def _write_file(folder: Path, name: str, content: bytes | Path) -> None:

@@ -8,6 +8,7 @@ Source: Y. LeCun, C. Cortes and C. Burges, "The MNIST database", section on file
 from __future__ import annotations
 
 import gzip
+import math
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -58,7 +59,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     """
     shape = _shape_of(path)
     with _content(path, shape) as content:
-        values = np.frombuffer(_exactly(content, path, int(np.prod(shape))), dtype=np.uint8)
+        values = np.frombuffer(_exactly(content, path, math.prod(shape)), dtype=np.uint8)
         _expect_end(content, path)
     return values.reshape(shape)
 
@@ -204,10 +205,7 @@ def _shape_of(path: Path, *, n_axes: int | None = None) -> tuple[int, ...]:
             )
         header = _exactly(content, path, 4 * magic[3])
     shape = tuple(int(length) for length in np.frombuffer(header, dtype=">u4"))
-    n_bytes = 1
-    for length in shape:
-        n_bytes *= length
-    if n_bytes > MAX_IDX_BYTES:
+    if math.prod(shape) > MAX_IDX_BYTES:
         raise InputError(
             "IDX_SIZE",
             f"expected at most {MAX_IDX_BYTES >> 30} GiB in {path}; the header says more: check "

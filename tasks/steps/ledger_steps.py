@@ -14,7 +14,7 @@ from privacy.ledger import Balance, Charge, EntryState, LedgerEntry
 from storage.files.folders import remove_staging, staged
 from storage.files.workspace import live_run_ids, purge_abandoned
 from storage.ledger.ledger_db import Reservation
-from storage.releases.store import verify_bundle
+from storage.releases.bundles import verify_bundle
 from storage.schema.table import TableSchema
 from storage.sources.cohorts import CohortReader
 from tasks.steps.request_key import request_key

@@ -26,7 +26,7 @@ def request_key(
     Parameters
     ----------
     secret : bytes
-        The installation's ledger key, see `storage.keys.keys.KeyStore.ledger_secret`.
+        The installation's ledger key, see `storage.keys.key_store.KeyStore.ledger_secret`.
     content_sha256 : str
         Digest of the content of the source, see
         `storage.sources.cohorts.CohortReader.content_sha256`.

@@ -22,7 +22,7 @@ from privacy.randomness import NoiseSource, OperatingSystemNoise
 from storage.files.private import ensure_private_directory
 from storage.files.refs import ReleaseRef
 from storage.installation import installation_id
-from storage.keys.keys import KeyStore
+from storage.keys.key_store import KeyStore
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.releases.checkpoints import CheckpointStore
 from storage.releases.measurements import MeasurementStore

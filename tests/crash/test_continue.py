@@ -11,9 +11,9 @@ import made_up_release as made
 import pytest
 
 from privacy.ledger import EntryState
-from storage.keys.keys import KeyStore
+from storage.keys.key_store import KeyStore
 from storage.ledger.ledger_db import LedgerDatabase, Reservation
-from storage.releases.store import verify_bundle
+from storage.releases.bundles import verify_bundle
 
 pytestmark = pytest.mark.integration
 

@@ -22,9 +22,9 @@ from prefect_database import put_database
 from privacy.accountants.gaussian import GaussianAccountant
 from privacy.event_records import event_from_dict
 from privacy.parameters import Adjacency
-from storage.keys.keys import KeyStore
+from storage.keys.key_store import KeyStore
 from storage.ledger.ledger_db import LedgerDatabase
-from storage.releases.store import verify_bundle
+from storage.releases.bundles import verify_bundle
 
 pytestmark = pytest.mark.integration
 

@@ -13,10 +13,10 @@ import postgres_server
 import psycopg
 import pytest
 import yaml
+from command_line import parse
 from distributed.cli import dask_scheduler, dask_worker
 from packaging.utils import canonicalize_name
 
-from flows.cli import parser
 from storage.settings import Settings
 from tasks.execution.cluster_certificates import ROLES
 from tasks.execution.compute import CPU, GPU
@@ -178,7 +178,7 @@ def test_example_of_the_environment_holds_no_secret() -> None:
 def test_command_is_understood_by_its_program(service: str) -> None:
     program, *arguments = SERVICES[service]["command"]
     if program == "clustmix":
-        parser.build_parser().parse_args(arguments)
+        parse(arguments)
     elif program == "dask":
         command = {"scheduler": dask_scheduler.main, "worker": dask_worker.main}[arguments[0]]
         with command.make_context("dask", arguments[1:]):
@@ -224,13 +224,13 @@ def test_command_of_the_runbook_exists(line: str) -> None:
             assert service in SERVICES
             if inside[:1] == ["clustmix"]:
                 after = words[words.index("clustmix") + 1 :]
-                parser.build_parser().parse_args(after)
+                parse(after)
         elif action == "cp":
             assert {word.split(":")[0] for word in rest if ":" in word} <= SERVICES.keys()
         else:
             assert set(rest) <= SERVICES.keys()
     elif words[0] == "clustmix":
-        parser.build_parser().parse_args(words[1:])
+        parse(words[1:])
     elif words[0] == "make":
         makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
         assert all(re.search(rf"^{target}:", makefile, flags=re.M) for target in words[1:])

@@ -3,7 +3,6 @@
 The tests run in this order, on one server; a second one stands beside it for a while.
 """
 
-import argparse
 import contextlib
 import ipaddress
 import json
@@ -65,11 +64,13 @@ class Installation:
         )
 
     def run(self, action: str, *, json_wanted: bool = False) -> subprocess.CompletedProcess[str]:
-        options = argparse.Namespace(port=None, workers=1, json=json_wanted)
-        program = "import argparse\nfrom flows.cli import server\nfrom flows.server import parts\n"
+        words = ["server", action]
+        words += ["--workers", "1"] if action == "start" else []
+        words += ["--json"] if json_wanted else []
+        program = "from flows.cli import main\nfrom flows.server import parts\n"
         if self.database == "SQLite":
             program += "parts.find_postgres = lambda *_: 'none here for this test'\n"
-        program += f"raise SystemExit(server.{action}(argparse.{options!r}))\n"
+        program += f"raise SystemExit(main({words!r}))\n"
         return subprocess.run(
             [sys.executable, "-c", program],
             cwd=ROOT,

@@ -12,8 +12,9 @@ from flows.approval import approve, reject
 from flows.cli import main
 from flows.publication import resample
 from privacy.errors import ClustMixError, ConfigurationError, IntegrityError, LedgerError
-from storage.keys.keys import SigningKey, read_public_keys
-from storage.releases.store import verify_bundle
+from storage.keys.key_store import read_public_keys
+from storage.keys.keys import SigningKey
+from storage.releases.bundles import verify_bundle
 from storage.settings import load_settings
 from tasks.steps import publish_steps
 from tasks.steps.run import Site

@@ -1,4 +1,3 @@
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -9,7 +8,6 @@ import yaml
 from halved_noise import __file__ as halved_noise
 
 from flows.cli import main
-from flows.cli.audit import add_arguments, audit_command
 from flows.operations.audit_release import audit_whole_release, source_of
 from flows.site.site_file import load_site
 from privacy.errors import ClustMixError, ConfigurationError
@@ -58,12 +56,9 @@ def test_a_release_that_fails_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("arguments", [[], ["noise", "--whole-release", "site.yaml"]])
-def test_a_method_or_a_site_file_is_audited(arguments):
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    parser.add_argument("--json", action="store_true")
-    with pytest.raises(ConfigurationError, match="AUDIT_SUBJECT_INVALID: expected either a METHOD"):
-        audit_command(parser.parse_args(arguments))
+def test_a_method_or_a_site_file_is_audited(arguments, capsys):
+    assert main(["audit", *arguments]) == 2
+    assert "AUDIT_SUBJECT_INVALID: expected either a METHOD" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("column", ["patient", None])

@@ -14,7 +14,8 @@ from flows.operations.doctor import examine
 from flows.revocation import revoke
 from privacy.randomness import OperatingSystemNoise
 from storage.files.private import ensure_private_directory
-from storage.keys.keys import KeyStore, SigningKey
+from storage.keys.key_store import KeyStore
+from storage.keys.keys import SigningKey
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.settings import Settings, load_settings
 from tasks.steps.run import Site

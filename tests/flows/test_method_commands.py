@@ -31,7 +31,7 @@ def test_text_is_narrow_and_names_every_method(capsys):
     assert all(len(line) <= 80 for line in lines)
     for entry in METHODS:
         assert f"{entry.kind}: {entry.title}" in lines
-    assert "  Guarantee: proven" in lines
+    assert "Guarantee:  proven" in lines
 
 
 @pytest.mark.parametrize(

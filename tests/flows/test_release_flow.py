@@ -18,9 +18,9 @@ from privacy.events import ComposedEvent
 from privacy.parameters import Adjacency
 from storage.files.diagnostics import DiagnosticsFile
 from storage.files.workspace import PrivateWorkspace
-from storage.keys.keys import KeyStore
+from storage.keys.key_store import KeyStore
 from storage.ledger.ledger_db import LedgerDatabase
-from storage.releases.store import verify_bundle
+from storage.releases.bundles import verify_bundle
 from storage.settings import load_settings
 from tasks.execution.compute import LocalExecutor
 from tasks.execution.shards import load_shard

@@ -17,7 +17,7 @@ from forced_release import DyingAdaptation, DyingEverywhere
 from flows.site.request import SiteRequest, load_job
 from privacy.errors import Withheld
 from privacy.randomness import SeededNoise
-from storage.keys.keys import KeyStore
+from storage.keys.key_store import KeyStore
 from storage.ledger import ledger_db
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.releases.manifest import MANIFEST_FILE

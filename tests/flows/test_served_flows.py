@@ -21,7 +21,7 @@ from flows.site.request import PublishRequest, ReleaseRequest
 from privacy.errors import ConfigurationError
 from storage.arrivals.ready_files import build_ready_file, write_ready_file
 from storage.keys.keys import SigningKey
-from storage.releases.store import verify_bundle
+from storage.releases.bundles import verify_bundle
 from storage.settings import load_settings
 from tasks.steps import publish_steps
 from tasks.steps.run import Site

@@ -1,12 +1,11 @@
 """What the commands of the local server say."""
 
-import argparse
 import json
 from pathlib import Path
 
 import pytest
 
-from flows.cli import server as server_commands
+from flows.cli import main
 from flows.server import parts as server_parts
 from flows.server.record import Part, ServerRecord
 
@@ -40,12 +39,8 @@ def asked(tmp_path, monkeypatch) -> list[dict[str, object]]:
     return calls
 
 
-def options(**values: object) -> argparse.Namespace:
-    return argparse.Namespace(**{"port": None, "workers": None, "json": False, **values})
-
-
 def test_start_says_where_everything_is_and_what_comes_next(asked, tmp_path, capsys) -> None:
-    assert server_commands.start(options(port=4300, workers=3)) == 0
+    assert main(["server", "start", "--port", "4300", "--workers", "3"]) == 0
     assert asked == [{"port": 4300, "n_workers": 3}]
     said = capsys.readouterr()
     assert said.err == "  waiting for the watcher\n"
@@ -63,12 +58,12 @@ def test_start_says_where_everything_is_and_what_comes_next(asked, tmp_path, cap
         "            clustmix ready /srv/landing/TABLE --dataset NAME",
         "            clustmix status shows what goes on, clustmix server stop ends it",
     ]
-    assert server_commands.start(options()) == 0
+    assert main(["server", "start"]) == 0
     assert capsys.readouterr().out.startswith("the server runs already\n")
 
 
 def test_start_answers_a_program(asked, tmp_path, capsys) -> None:
-    assert server_commands.start(options(json=True)) == 0
+    assert main(["server", "start", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     parts = answer.pop("parts")
     assert answer == {
@@ -88,10 +83,10 @@ def test_start_answers_a_program(asked, tmp_path, capsys) -> None:
 
 def test_stop_names_what_ran(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("CLUSTMIX_HOME", str(tmp_path))
-    assert server_commands.stop(options()) == 0
+    assert main(["server", "stop"]) == 0
     assert capsys.readouterr().out == "no part of the server was running\n"
     monkeypatch.setattr(server_parts, "stop_server", lambda settings: ("pages", "watcher"))
-    assert server_commands.stop(options()) == 0
+    assert main(["server", "stop"]) == 0
     assert capsys.readouterr().out == "stopped: pages, watcher\n"
-    assert server_commands.stop(options(json=True)) == 0
+    assert main(["server", "stop", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"stopped": ["pages", "watcher"]}

@@ -1,3 +1,5 @@
+"""What people and programs are shown: on a pipe plain lines, on a terminal colour and a bar."""
+
 import io
 import json
 from decimal import Decimal
@@ -5,7 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from flows.cli import terminal
+from flows.cli import ledger, main, terminal
+from flows.cli.progress import Progress
+from flows.cli.publication import show_outcome
+from flows.operations import doctor
 from flows.operations.doctor import Finding
 from flows.stages import STAGES
 from privacy.charges import Caps, Partition
@@ -21,51 +26,40 @@ class Terminal(io.StringIO):
         return True
 
 
-def site(adjacency=Adjacency.ADD_REMOVE):
-    return SimpleNamespace(
-        title="Wards of one hospital",
-        privacy=SimpleNamespace(epsilon=1.0, delta=1e-6, adjacency=adjacency),
-        rows=20_000,
-        method=SimpleNamespace(kind="clustmix"),
-    )
+def screens(monkeypatch):
+    """Put a terminal behind each stream."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    shown = SimpleNamespace(out=Terminal(), err=Terminal())
+    monkeypatch.setattr("sys.stdout", shown.out)
+    monkeypatch.setattr("sys.stderr", shown.err)
+    return shown
 
 
-def outcome(releases_left):
-    return SimpleNamespace(
-        guarantee="Adding or removing all records of one patient changes little. " * 5,
-        state="published",
-        reused=False,
-        charged_rho="0.035925702327",
-        remaining_rho="1.964965637823",
-        releases_left=releases_left,
-        bundle="/a/rather-long/path/that-is/longer/than/what/fits/into/one/line/releases/wards/r-1",
-    )
+def outcome(releases_left, **changed):
+    facts = {
+        "guarantee": "Adding or removing all records of one patient changes little. " * 5,
+        "state": "published",
+        "reused": False,
+        "release_id": "r-20260131-0a1b2c3d",
+        "charged_rho": "0.035925702327",
+        "remaining_rho": "1.964965637823",
+        "releases_left": releases_left,
+        "bundle": "/a/rather-long/path/that-is/longer/than/what/fits/into/one/line/releases/w/r-1",
+        **changed,
+    }
+    return SimpleNamespace(**facts, model_dump=lambda: facts)
 
 
-@pytest.mark.parametrize(
-    ("adjacency", "words"),
-    [
-        (Adjacency.ADD_REMOVE, "add or remove one patient"),
-        (Adjacency.REPLACE_ONE, "replace one patient"),
-    ],
-)
-def test_the_title_says_who_is_protected(capsys, adjacency, words):
-    terminal.Progress(quiet=False).title(site(adjacency))
-    output, errors = capsys.readouterr()
-    assert output == ""
-    title, *lines = errors.splitlines()
-    assert title == "Wards of one hospital"
-    assert " ".join(line.strip() for line in lines) == (
-        f"epsilon 1, delta 1e-06 ({words}); 20,000 synthetic rows by method clustmix"
-    )
-    assert all(line.startswith("  ") and len(line) <= WIDTH for line in lines)
+# ---- what goes on ----------------------------------------------------------------------------
 
 
 def test_every_stage_fits_into_a_line(capsys):
-    progress = terminal.Progress(quiet=False)
-    for name in STAGES:
-        progress(name, None)
-        progress(name, 1234.5)
+    with Progress(quiet=False) as progress:
+        for name in STAGES:
+            progress(name, None)
+            progress(name, 1234.5)
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == len(STAGES)
     assert {len(line) for line in lines} == {78}
@@ -75,42 +69,73 @@ def test_every_stage_fits_into_a_line(capsys):
 
 
 def test_stages_that_come_again_are_added_up():
-    progress = terminal.Progress(quiet=True)
+    progress = Progress(quiet=True)
     progress("kip", 1.25)
     progress("kip", 0.5)
     assert progress.stage_seconds == {"kip": 1.75}
 
 
-def test_a_quiet_run_writes_nothing(capsys):
-    progress = terminal.Progress(quiet=True)
-    progress.title(site())
-    progress("kip", None)
-    progress("kip", 1.0)
-    progress.note("a remark")
-    assert capsys.readouterr() == ("", "")
+def test_a_quiet_run_writes_nothing(monkeypatch):
+    shown = screens(monkeypatch)
+    with Progress("reading", quiet=True) as progress:
+        progress("kip", None)
+        progress("kip", 1.0)
+        progress.note("a remark")
+    assert shown.err.getvalue() == ""
 
 
-def test_a_stage_that_runs_is_overwritten_on_a_terminal(monkeypatch):
-    screen = Terminal()
-    monkeypatch.setattr("sys.stderr", screen)
-    progress = terminal.Progress(quiet=False)
-    progress("kip", None)
-    progress("kip", 1.0)
-    progress("mixing", None)
+def test_a_terminal_has_a_bar_with_the_time_left_while_it_runs(monkeypatch):
+    shown, clock = screens(monkeypatch), SimpleNamespace(now=0.0)
+    monkeypatch.setattr("rich.console.monotonic", lambda: clock.now)
+    with Progress("reading [red]wards[/red]", quiet=False) as progress:
+        progress.expect_stages(["plan", "ingest", "kip", "decode"])
+        for name, seconds in (("plan", 0.1), ("ingest", 2.5), ("kip", 6.3)):
+            progress(name, None)
+            clock.now += 2 * seconds
+            progress(name, seconds)
+        progress("decode", None)
+        # What is left takes 2.2 at the pace of the others, until that time has passed.
+        for seconds, text in ((1.0, "0:18, about 0:04 left"), (5.0, "0:23   ")):
+            clock.now += seconds
+            progress.refresh()
+            assert text in shown.err.getvalue().splitlines()[-1]
+    assert "reading [red]wards[/red]" in shown.err.getvalue()
+    assert "kip                  adapt a support set to noisy" in shown.err.getvalue()
+    assert shown.err.getvalue().endswith("\x1b[2K")
+
+
+def test_a_pipe_has_no_bar_and_no_colour(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with Progress("reading", quiet=False) as progress:
+        progress.line("Wards", "bold")
+        progress.begin("more")
+    terminal.line("ok", style="green")
+    terminal.table([("ok", "ledger")], ("state", "name"))
     terminal.failure(BudgetRefused("CODE", "one line"), as_json=False)
-    # Each line first clears what stands there.
-    _, running, _, text, also_running, _, failed = screen.getvalue().split("\r")
-    assert running.removeprefix("\x1b[K").startswith("  kip ")
-    assert running.endswith(" ...")
-    assert text.startswith("\x1b[K  kip ")
-    assert text.endswith(" 1.0 s\n")
-    assert also_running.startswith("\x1b[K  mixing ")
-    assert failed == "\x1b[Kclustmix: CODE: one line\n"
+    output, errors = capsys.readouterr()
+    assert output == "ok\n  state  name\n  ok     ledger\n"
+    assert errors == "Wards\nclustmix: CODE: one line\n"
+
+
+def test_a_terminal_has_colour_unless_it_is_not_wanted(monkeypatch):
+    shown = screens(monkeypatch)
+    rows = [("FAIL", "[bold]no markup[/bold]")]
+    terminal.table(rows)
+    terminal.failure(BudgetRefused("CODE", "[red]one[/red] line"), as_json=False)
+    assert "\x1b[1;31mFAIL" in shown.out.getvalue()
+    assert "[bold]no markup[/bold]" in shown.out.getvalue()
+    assert shown.err.getvalue() == "\x1b[1;31mclustmix: CODE:\x1b[0m [red]one[/red] line\n"
+    monkeypatch.setenv("NO_COLOR", "1")
+    terminal.table(rows)
+    assert shown.out.getvalue().count("31m") == 1
+
+
+# ---- answers ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("left", "words"), [(0, "0 more releases"), (1, "1 more release")])
 def test_the_end_of_a_release(capsys, left, words):
-    terminal.outcome(outcome(left))
+    show_outcome(outcome(left), as_json=False)
     output, errors = capsys.readouterr()
     assert errors == ""
     assert f"left 1.964965637823: {words} like" in " ".join(output.split())
@@ -128,14 +153,13 @@ def test_the_end_of_a_release(capsys, left, words):
 
 
 def test_the_end_of_a_release_that_was_paid_for_before(capsys):
-    terminal.outcome(SimpleNamespace(**{**vars(outcome(3)), "reused": True}))
+    show_outcome(outcome(3, reused=True), as_json=False)
     shown = " ".join(capsys.readouterr().out.split())
     assert "Budget: nothing charged, measured and paid for before; left 1.964965637823" in shown
 
 
 def test_the_end_of_a_release_that_waits(capsys):
-    waiting = {**vars(outcome(3)), "state": "sealed", "release_id": "r-20260131-0a1b2c3d"}
-    terminal.outcome(SimpleNamespace(**waiting))
+    show_outcome(outcome(3, state="sealed"), as_json=False)
     lines = capsys.readouterr().out.splitlines()
     assert lines[-2].startswith("Waits:      for an officer, who finds it in /a/rather-long")
     assert lines[-1] == (
@@ -174,45 +198,59 @@ def entry(cohort, number):
 BALANCE = Balance(spent_rho=Decimal("0.071851404654"), cap_rho=Decimal("2.000891340150"))
 
 
-def test_the_ledger_is_a_table(capsys):
+class Ledger:
+    """What is read of a ledger."""
+
+    def __init__(self, *entries):
+        self._entries = entries
+
+    def entries(self, cohort):
+        return self._entries
+
+    def balance(self, cohort):
+        return BALANCE
+
+
+@pytest.fixture
+def entered(monkeypatch):
     entries = [entry("wards", 1), entry("icu", 2), entry("wards", 3)]
-    terminal.ledger(entries, {"icu": BALANCE, "wards": BALANCE})
+    monkeypatch.setattr(ledger, "_verified_ledger", lambda: Ledger(*entries))
+
+
+def test_the_ledger_is_a_table(entered, capsys):
+    assert main(["ledger", "show"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[6:] == [
         "wards",
         "  lifetime cap  rho 2.000891340150",
         "  spent         rho 0.071851404654",
         "  left          rho 1.929039935496",
-        "  release              state       epsilon    delta             rho",
-        "  r-20260131-00000001  executing     0.125    1e-06  0.035925702327",
-        "  r-20260131-00000003  executing     0.125    1e-06  0.035925702327",
+        "  release              state      epsilon  delta             rho",
+        "  r-20260131-00000001  executing    0.125  1e-06  0.035925702327",
+        "  r-20260131-00000003  executing    0.125  1e-06  0.035925702327",
     ]
     assert max(map(len, lines)) <= WIDTH
 
 
-def test_a_ledger_without_entries(capsys):
-    terminal.ledger([], {})
-    assert capsys.readouterr().out == "no entries\n"
-
-
-def test_the_ledger_for_a_program_keeps_exact_amounts():
-    answer = terminal.ledger_as_json([entry("wards", 1)], {"wards": BALANCE})
-    assert answer["balances"]["wards"]["remaining_rho"] == "1.929039935496"
+def test_the_ledger_for_a_program_keeps_exact_amounts(entered, capsys):
+    assert main(["ledger", "show", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["balances"]["wards"] == {
+        "spent_rho": "0.071851404654",
+        "cap_rho": "2.000891340150",
+        "remaining_rho": "1.929039935496",
+    }
     row = answer["entries"][0]
-    assert row["entry_id"] == "e-0000000000000001"
+    assert (row["entry_id"], row["state"]) == ("e-0000000000000001", "executing")
     assert row["caps"]["lifetime_rho"] == "2.000891340150"
     assert row["partition"] == {"scheme": "by-hash", "parts": 4, "part": 1}
     assert row["signers"] == ["0123456789abcdef"]
-    assert json.loads(json.dumps(answer)) == answer
 
 
-def test_findings_stand_in_columns(capsys):
-    terminal.findings(
-        [
-            Finding("ledger", True, "verified"),
-            Finding("data: physionet2012", False, "not here"),
-        ]
-    )
+def test_findings_stand_in_columns(monkeypatch, capsys):
+    found = [Finding("ledger", True, "verified"), Finding("data: physionet2012", False, "not here")]
+    monkeypatch.setattr(doctor, "examine", lambda settings: found)
+    assert main(["doctor"]) == 1
     assert capsys.readouterr().out.splitlines() == [
         "  ok   ledger               verified",
         "  FAIL data: physionet2012  not here",

@@ -20,8 +20,8 @@ import pytest
 from prefect_database import put_database
 from served_prefect import served_prefect
 
-from storage.keys.keys import KeyStore
-from storage.releases.store import verify_bundle
+from storage.keys.key_store import KeyStore
+from storage.releases.bundles import verify_bundle
 
 pytestmark = pytest.mark.integration
 

@@ -313,9 +313,7 @@ def test_an_approval_that_was_needed_once_is_needed_for_ever() -> None:
     official = charge(1, requester=REQUESTER, needs_approval=True)
     granted(books, official)
     books.record(row_of(official, "void"))
-    with pytest.raises(
-        LedgerError, match="APPROVAL_REQUIRED: expected a request that needs an app"
-    ):
+    with pytest.raises(LedgerError, match="APPROVAL_REQUIRED: expected a request that needs an ap"):
         books.check_policy(charge(2))
     books.check_policy(charge(2, requester=REQUESTER, needs_approval=True))
     books.check_policy(charge(2, cohort="other"))
@@ -326,9 +324,7 @@ def test_charges_of_a_cohort_have_the_same_neighbours() -> None:
     books.record(adjusted("0.1"))
     replaced = charge(1, adjacency=Adjacency.REPLACE_ONE)
     granted(books, replaced)
-    with pytest.raises(
-        LedgerError, match="ADJACENCY_MIXED: expected the neighbours of the earlier charges of coh"
-    ):
+    with pytest.raises(LedgerError, match="ADJACENCY_MIXED: expected the neighbours of the earlie"):
         books.check_policy(charge(2))
     books.record(row_of(replaced, "void"))
     books.check_policy(charge(2))

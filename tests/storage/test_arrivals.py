@@ -113,12 +113,8 @@ def test_a_nonce_is_seen_for_good(place, store):
     store.begin(arrival.arrival_id)
     store.end(arrival.arrival_id, "sealed")
     for again in (store, ArrivalStore(place.settings.arrivals)):
-        with pytest.raises(InputError) as caught:
+        with pytest.raises(InputError, match="ARRIVAL_REPLAYED: expected a new announcement, fou"):
             accept(place, again, {"b.csv": b"other"}, nonce=nonce)
-        assert str(caught.value) == (
-            "ARRIVAL_REPLAYED: expected a new announcement, found one that was accepted before; "
-            "announce the table anew (clustmix ready)"
-        )
     assert (place.landing / "b.csv").read_bytes() == b"other"
     assert place.kept() == []
 
@@ -140,12 +136,8 @@ def test_no_disk_is_filled(place, store, monkeypatch):
     monkeypatch.setattr(
         arrival_copies.shutil, "disk_usage", lambda _: SimpleNamespace(free=256 * 2**20)
     )
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError, match="ARRIVALS_FULL: expected room below CLUSTMIX_HO"):
         accept(place, store)
-    assert str(caught.value) == (
-        "ARRIVALS_FULL: expected room below CLUSTMIX_HOME for a table that has arrived, found too "
-        "little; make room, the table waits in the landing place"
-    )
     assert place.kept() == []
 
 
@@ -176,12 +168,8 @@ def test_an_arrival_is_taken_once_and_deleted_at_its_end(place, store, outcome):
     assert store.waiting() == ()
     assert store.unfinished() == (taken,)
     other = ArrivalStore(place.settings.arrivals)
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError, match="ARRIVAL_TAKEN: expected an arrival that no run"):
         other.begin(arrival_id)
-    assert str(caught.value) == (
-        "ARRIVAL_TAKEN: expected an arrival that no run has taken, found one that is being "
-        "released; wait for the end of that run"
-    )
     assert store.path(arrival_id).read_bytes() == ROWS
     store.end(arrival_id, outcome)
     assert place.kept() == []
@@ -200,12 +188,8 @@ def test_an_arrival_is_taken_once_and_deleted_at_its_end(place, store, outcome):
 def test_only_what_this_process_has_begun_is_ended(place, store):
     arrival_id = accept(place, store).arrival_id
     for other in (arrival_id, "a-20261121-00000000"):
-        with pytest.raises(ConfigurationError) as caught:
+        with pytest.raises(ConfigurationError, match="ARRIVAL_NOT_TAKEN: expected an arrival tha"):
             store.end(other, "sealed")
-        assert str(caught.value) == (
-            "ARRIVAL_NOT_TAKEN: expected an arrival that this run has begun, found another; begin "
-            "it first"
-        )
     store.begin(arrival_id)
     with pytest.raises(ValueError, match="zebra"):
         store.end(arrival_id, "zebra")
@@ -217,18 +201,10 @@ def test_what_is_not_an_arrival_is_refused(place, store):
     for unknown in ("a-20261121-00000000", "../..", ""):
         assert store.find(unknown) is None
         for use in (store.begin, store.path):
-            with pytest.raises(ConfigurationError) as caught:
+            with pytest.raises(ConfigurationError, match="ARRIVAL_UNKNOWN: expected the id of a"):
                 use(unknown)
-            assert str(caught.value) == (
-                "ARRIVAL_UNKNOWN: expected the id of a table that has arrived, found another; "
-                "clustmix status lists them"
-            )
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError, match="ARRIVAL_OTHER_DATASET: expected an arrival of"):
         store.begin(arrival_id, dataset="parts")
-    assert str(caught.value) == (
-        "ARRIVAL_OTHER_DATASET: expected an arrival of dataset parts, found one of wards; name the "
-        "arrival of the dataset that is released"
-    )
     shutil.rmtree(place.settings.arrivals / arrival_id)
     with pytest.raises(ConfigurationError) as caught:
         store.begin(arrival_id)
@@ -379,21 +355,12 @@ def test_a_damaged_list_is_refused(place, store):
     accept(place, store)
     path = place.settings.arrivals / "arrivals.sqlite"
     path.write_bytes(b"zebra" * 1_000)
-    with pytest.raises(IntegrityError) as caught:
+    with pytest.raises(IntegrityError, match=r"ARRIVALS_DAMAGED: the list of arrivals \(arrivals"):
         store.waiting()
-    assert str(caught.value) == (
-        "ARRIVALS_DAMAGED: the list of arrivals (arrivals.sqlite below CLUSTMIX_HOME) is damaged; "
-        "restore it from a backup, or move the folder away and announce what is in it anew"
-    )
     path.unlink()
     path.symlink_to(place.settings.home / "elsewhere")
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError, match="ARRIVALS_UNAVAILABLE: expected to write the li"):
         store.waiting()
-    assert str(caught.value) == (
-        "ARRIVALS_UNAVAILABLE: expected to write the list of arrivals (arrivals.sqlite below "
-        "CLUSTMIX_HOME), found it busy, or its disk full or read-only; make room and mend its "
-        "permissions"
-    )
     assert not (place.settings.home / "elsewhere").exists()
 
 

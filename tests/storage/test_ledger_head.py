@@ -74,15 +74,6 @@ def test_of_heads_written_at_once_the_latest_stays(path: Path) -> None:
     assert HeadFile(path).read() == (9, HASH)
 
 
-def test_what_a_killed_process_left_is_replaced(path: Path) -> None:
-    head = HeadFile(path)
-    head.write(1, HASH)
-    path.with_name(".ledger-head.new").write_text("half a li")
-    head.write(2, HASH)
-    assert head.read() == (2, HASH)
-    assert not path.with_name(".ledger-head.new").exists()
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -116,9 +107,7 @@ def test_a_file_that_is_no_head_is_refused(path: Path, text: str) -> None:
 def test_a_link_is_not_followed(path: Path, tmp_path: Path) -> None:
     path.parent.mkdir()
     path.symlink_to(tmp_path / "other")
-    with pytest.raises(
-        LedgerError, match=r"LEDGER_HEAD_UNAVAILABLE: .* can be read, found: Too many"
-    ):
+    with pytest.raises(LedgerError, match=r"LEDGER_HEAD_UNAVAILABLE: .* can be read, found: Too m"):
         HeadFile(path).read()
 
 
@@ -167,9 +156,7 @@ def test_a_head_that_cannot_be_written_leaves_the_charge(tmp_path: Path, path: P
     path.parent.mkdir(mode=0o700)
     lock = path.with_name("ledger-head.lock")
     lock.mkdir()
-    with pytest.raises(
-        LedgerError, match=r"can be written, found: Is a directory; .* may be recor"
-    ):
+    with pytest.raises(LedgerError, match=r"can be written, found: Is a directory; .* may be reco"):
         ledger.reserve(charge(1))
     assert [row.release_id for row in ledger.history()] == ["r-1"]
     # Once the reason is gone the same request finds its charge and the head is exported.

@@ -90,9 +90,7 @@ def test_a_row_that_is_appended_by_hand_is_found(backend: Backend) -> None:
     row |= {"sequence": 3, "previous_hash": row["hash"], "release_id": "r-9"}
     values = ", ".join("NULL" if v is None else f"'{v}'" for v in row.values())
     backend.execute(f"INSERT INTO {backend.table} VALUES ({values})")
-    with pytest.raises(
-        IntegrityError, match="LEDGER_DAMAGED: sequence 3: expected the hash that c"
-    ):
+    with pytest.raises(IntegrityError, match="LEDGER_DAMAGED: sequence 3: expected the hash that "):
         ledger.verify()
 
 
@@ -142,9 +140,7 @@ def test_a_row_that_cannot_be_read_is_named(tmp_path: Path, column: str, value: 
     ledger = backend.open()
     fill(ledger, 1)
     backend.rewrite(lambda rows: rows[0].update({column: value}))
-    with pytest.raises(
-        IntegrityError, match="sequence 1: expected amounts and a state that can be"
-    ):
+    with pytest.raises(IntegrityError, match="sequence 1: expected amounts and a state that can b"):
         ledger.verify()
 
 
@@ -378,9 +374,7 @@ def test_a_rollback_is_found_by_the_head_file(backend: Backend, tmp_path: Path) 
         ),
     )
     for write in writes:
-        with pytest.raises(
-            IntegrityError, match=r"LEDGER_ROLLED_BACK: sequence 2: .* older copy or"
-        ):
+        with pytest.raises(IntegrityError, match=r"LEDGER_ROLLED_BACK: sequence 2: .* older copy "):
             write()
     assert backend.rows() == old_copy
     # Another installation without the head file goes on: the next row is not the one that was.

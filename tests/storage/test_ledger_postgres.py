@@ -72,9 +72,7 @@ def test_a_role_without_rights_is_refused(
 ) -> None:
     backend.open()
     _, url = new_role(backend, *grants)
-    with pytest.raises(
-        LedgerError, match=r"LEDGER_UNAVAILABLE: .* InsufficientPrivilege 42501; see"
-    ):
+    with pytest.raises(LedgerError, match=r"LEDGER_UNAVAILABLE: .* InsufficientPrivilege 42501; s"):
         LedgerDatabase(url).history()
 
 
@@ -82,9 +80,7 @@ def test_a_role_that_may_not_create_the_journal_is_refused(
     backend: ledger_backends.PostgresBackend,
 ) -> None:
     _, url = new_role(backend)
-    with pytest.raises(
-        LedgerError, match="found InsufficientPrivilege 42501; see the log of the se"
-    ):
+    with pytest.raises(LedgerError, match="found InsufficientPrivilege 42501; see the log of the "):
         LedgerDatabase(url)
 
 
@@ -141,9 +137,7 @@ def test_a_journal_that_is_not_as_it_was_created_is_found(
     ledger.verify()
     backend.execute(statement)
     for action in (ledger.verify, lambda: ledger.reserve(charge(1))):
-        with pytest.raises(
-            IntegrityError, match="LEDGER_DAMAGED: sequence 0: expected the journal table with its"
-        ):
+        with pytest.raises(IntegrityError, match="LEDGER_DAMAGED: sequence 0: expected the journa"):
             action()
     backend.execute("DROP TABLE IF EXISTS heir")
 
@@ -169,9 +163,7 @@ def test_a_server_that_is_not_durable_is_refused(backend: ledger_backends.Postgr
 
     set_fsync("off")
     try:
-        with pytest.raises(
-            LedgerError, match="LEDGER_NOT_DURABLE: expected a PostgreSQL server wit"
-        ):
+        with pytest.raises(LedgerError, match="LEDGER_NOT_DURABLE: expected a PostgreSQL server w"):
             ledger.reserve(charge(1))
     finally:
         set_fsync("on")
@@ -203,9 +195,7 @@ def test_a_standby_that_only_reads_is_refused() -> None:
     LedgerDatabase(server.url(database))
     with psycopg.connect(server.url("postgres"), autocommit=True) as connection:
         connection.execute(f"ALTER DATABASE {database} SET default_transaction_read_only = on")
-    with pytest.raises(
-        LedgerError, match=r"LEDGER_UNAVAILABLE: .* found OperationalError without SQ"
-    ):
+    with pytest.raises(LedgerError, match=r"LEDGER_UNAVAILABLE: .* found OperationalError without"):
         LedgerDatabase(server.url(database))
 
 
@@ -218,9 +208,7 @@ def test_a_writer_that_never_ends_is_not_waited_for_for_ever(
     monkeypatch.setattr(journal_postgres, "_BEGIN_WRITE", begin.replace("30s", "300ms"))
     with psycopg.connect(backend.location) as connection:
         connection.execute("SELECT pg_advisory_xact_lock(%s)", [journal_postgres._LOCK])
-        with pytest.raises(
-            LedgerError, match="within 30 seconds, found LockNotAvailable 55P03; see"
-        ):
+        with pytest.raises(LedgerError, match="within 30 seconds, found LockNotAvailable 55P03; s"):
             ledger.reserve(charge(1))
         assert ledger.history() == ()
     assert ledger.reserve(charge(1)).created
@@ -299,9 +287,7 @@ def test_no_failure_shows_the_password(url: str, code: str) -> None:
 
 def test_a_wrong_password_is_not_shown(backend: ledger_backends.PostgresBackend) -> None:
     wrong = backend.location.replace("CANARY", "CANARYwrong")
-    with pytest.raises(
-        LedgerError, match=r"LEDGER_UNAVAILABLE: .* found OperationalError"
-    ) as caught:
+    with pytest.raises(LedgerError, match=r"LEDGER_UNAVAILABLE: .* found OperationalErr") as caught:
         LedgerDatabase(wrong)
     assert not [text for text in everything_of(caught.value) if CANARY in text]
     assert CANARY not in postgres_server.server().log()
@@ -343,7 +329,5 @@ def test_an_address_stays_in_its_process(backend: ledger_backends.PostgresBacken
     ledger = backend.open()
     for value in (ledger, SecretUrl(backend.location)):
         assert CANARY not in repr(value)
-        with pytest.raises(
-            LedgerError, match="SECRET_NOT_COPIED: expected the address of the ledger"
-        ):
+        with pytest.raises(LedgerError, match="SECRET_NOT_COPIED: expected the address of the led"):
             pickle.dumps(value)

@@ -52,9 +52,7 @@ def test_a_missing_directory_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        LedgerError, match="expected a ledger that can be created, found: File name"
-    ):
+    with pytest.raises(LedgerError, match="expected a ledger that can be created, found: File nam"):
         LedgerDatabase(tmp_path / ("x" * 300))
 
 
@@ -84,9 +82,7 @@ def test_a_missing_trigger_is_found(path: Path, trigger: str) -> None:
         lambda: ledger.reserve(charge(2)),
         lambda: LedgerDatabase(path),
     ):
-        with pytest.raises(
-            IntegrityError, match="expected the journal table with its triggers and"
-        ):
+        with pytest.raises(IntegrityError, match="expected the journal table with its triggers an"):
             action()
 
 
@@ -103,9 +99,7 @@ def test_a_missing_trigger_is_found(path: Path, trigger: str) -> None:
 def test_anything_else_in_the_file_is_found(path: Path, statement: str) -> None:
     ledger = LedgerDatabase(path)
     execute(path, statement)
-    with pytest.raises(
-        IntegrityError, match="LEDGER_DAMAGED: sequence 0: expected the journal tab"
-    ):
+    with pytest.raises(IntegrityError, match="LEDGER_DAMAGED: sequence 0: expected the journal ta"):
         ledger.verify()
 
 

@@ -5,6 +5,7 @@ from datetime import date
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_manifests import SHA, fields_of
 from pydantic import ValidationError
 
 from privacy.errors import ConfigurationError, IntegrityError
@@ -12,45 +13,13 @@ from storage.files.digests import digest_of
 from storage.files.documents import canonical_json
 from storage.files.refs import new_release_id
 from storage.releases.manifest import (
-    GateRecord,
     Manifest,
-    MethodRecord,
     file_digests,
 )
 from storage.releases.signatures import APPROVAL_FILE, SIGNATURE_FILE
 
-SHA = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 DIGEST = digest_of(b"abc")
-FIELDS = {
-    "dataset": "adult",
-    "release_id": "r-20250131-0f3a9c21",
-    "created_on": date(2025, 1, 31),
-    "analysis": "proven",
-    "guarantee": "Ein Satz über die Garantie.",
-    "method": MethodRecord(name="clustmix", settings={"clusters": 4}),
-    "request": {"epsilon": 1.0},
-    "code_version": "0.1.0",
-    "events": ({"kind": "gaussian"},),
-    "mu": 0.3,
-    "rho": 0.045,
-    "epsilon": 1.0,
-    "delta": 1e-6,
-    "replace_one_epsilon": 2.2,
-    "adjacency": "add_remove",
-    "privacy_unit": "patient_nbr",
-    "max_rows_per_patient": 5,
-    "ledger_entry": "17",
-    "gate": (GateRecord(check="schema", passed=True),),
-    "rows": 1000,
-    "tainted": False,
-    "measurement_sha256": SHA,
-    "code_sha256": SHA,
-    "needs_approval": True,
-    "requester": "0123456789abcdef",
-    "conditions": {},
-    "resampled_from": None,
-    "files": {"synthetic.csv": DIGEST},
-}
+FIELDS = fields_of(needs_approval=True, requester="0123456789abcdef")
 
 JSON_VALUES = st.recursive(
     st.none()

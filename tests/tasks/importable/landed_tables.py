@@ -47,7 +47,7 @@ class Installation:
     @property
     def secret(self) -> bytes:
         """The key that the feeder was given."""
-        from storage.keys.keys import KeyStore
+        from storage.keys.key_store import KeyStore
 
         return KeyStore(self.settings.key_folder).landing_secret()
 

@@ -31,7 +31,8 @@ import yaml
 from privacy.ledger import EntryState, LedgerEntry
 from storage.arrivals.ready_files import build_ready_file, write_ready_file
 from storage.arrivals.store import ArrivalStore
-from storage.keys.keys import KeyStore, SigningKey
+from storage.keys.key_store import KeyStore
+from storage.keys.keys import SigningKey
 from storage.ledger.ledger_db import LedgerDatabase
 
 MARK = "E2E_INSTALLATION"

@@ -1,0 +1,117 @@
+"""What an officer decides: ``approve``, ``reject``, ``revoke`` and ``sign``; and ``keygen``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from flows.cli import terminal
+from flows.cli.ledger import as_plain
+from flows.cli.options import (
+    EXIT_CODES,
+    AsJson,
+    Bundle,
+    OfficerKey,
+    Reason,
+    ReleaseId,
+    argument,
+    option,
+)
+from flows.cli.publication import publishing, show_outcome
+
+app = typer.Typer()
+
+
+@app.command(epilog=EXIT_CODES)
+def approve(release: ReleaseId, key: OfficerKey, reason: Reason, as_json: AsJson = False) -> None:
+    """Sign and publish a release that waits.
+
+    The officer's key is not that of the person who asked; its public half is in the folder officers
+    of the installation's keys. The reason is published with the signature.
+    """
+    from flows.approval import approve as publish_signed
+    from storage.keys.keys import SigningKey
+
+    signer = SigningKey.read(key)
+    with publishing(as_json=as_json) as site:
+        outcome = publish_signed(site, release, key=signer, reason=reason)
+    show_outcome(outcome, as_json=as_json)
+
+
+@app.command(epilog=EXIT_CODES)
+def reject(release: ReleaseId, key: OfficerKey, reason: Reason, as_json: AsJson = False) -> None:
+    """Withhold a release that waits; its charge stands."""
+    from flows.approval import reject as withhold
+    from storage.keys.keys import SigningKey
+
+    signer = SigningKey.read(key)
+    with publishing(as_json=as_json) as site:
+        entry = withhold(site, release, key=signer, reason=reason)
+    withheld = f"withheld {entry.dataset}/{entry.release_id}; its charge stands"
+    terminal.answer(as_plain(entry), withheld, as_json=as_json)
+
+
+@app.command(epilog=EXIT_CODES)
+def revoke(release: ReleaseId, key: OfficerKey, reason: Reason, as_json: AsJson = False) -> None:
+    """Take a published release back.
+
+    Add it to the signed list of revocations in the release store, with every resample of it, and
+    say so in the ledger. clustmix verify refuses what is listed. A resample can be revoked by
+    itself. No file is removed and nothing is given back. The reason is published.
+    """
+    from flows.revocation import revoke as take_back
+    from storage.keys.keys import SigningKey
+
+    signer = SigningKey.read(key)
+    with publishing(as_json=as_json) as site:
+        outcome = take_back(site, release, key=signer, reason=reason)
+    terminal.answer(
+        outcome.model_dump(mode="json"),
+        *(f"revoked {listed}" for listed in outcome.listed),
+        *(f"was revoked before: {listed}" for listed in outcome.listed_before),
+        f"{'List:':<12}{outcome.list_file}",
+        *(f"{'Remove:':<12}{bundle}" for bundle in outcome.bundles),
+        as_json=as_json,
+    )
+
+
+@app.command(epilog=EXIT_CODES)
+def sign(
+    bundle: Bundle,
+    decision: Annotated[Literal["approve", "reject"], option(None, "what was decided")],
+    key: OfficerKey,
+    reason: Reason,
+    as_json: AsJson = False,
+) -> None:
+    """Sign a decision to be carried out elsewhere.
+
+    It needs nothing but a copy of the release's folder and the officer's key, and prints what the
+    form of the deployment publish/on-demand carries out, on the page of the orchestrator.
+    """
+    from flows.approval import sign as sign_decision
+    from storage.keys.keys import SigningKey
+
+    signed = sign_decision(bundle, key=SigningKey.read(key), decision=decision, reason=reason)
+    typer.echo(signed.to_bytes().decode("utf-8"), nl=False)  # JSON for everybody
+
+
+@app.command(epilog=EXIT_CODES)
+def keygen(
+    file: Annotated[Path, argument("FILE", "private key to write")],
+    as_json: AsJson = False,
+) -> None:
+    """Make a pair of Ed25519 keys.
+
+    FILE is for its owner alone, and FILE with the suffix .pub for everybody.
+    """
+    from storage.keys.keys import SigningKey
+
+    key, public = SigningKey.create(file), file.with_suffix(".pub")
+    terminal.answer(
+        {"private": str(file), "public": str(public), "key_id": key.key_id},
+        f"wrote {file} (keep it) and {public} (give it away)",
+        f"key id {key.key_id}",
+        as_json=as_json,
+    )

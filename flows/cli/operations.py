@@ -1,0 +1,260 @@
+"""The commands that run an installation day by day: ``status``, ``ready``, ``deploy``, ``watch``.
+
+And ``doctor``, which examines it, and ``certificates`` for more machines.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flows.cli import terminal
+from flows.cli.options import EXIT_CODES, AsJson, argument, option
+
+if TYPE_CHECKING:
+    from flows.operations.status import Status
+
+_DEPLOYMENTS = Path("deployments/prefect.yaml")
+_NAP_SECONDS = 0.2
+
+app = typer.Typer()
+
+
+@app.command(epilog=EXIT_CODES)
+def status(as_json: AsJson = False) -> None:
+    """Show runs, budgets and what waits.
+
+    Whether each part answers, the last runs with their ends, what waits for an officer, arrivals,
+    and what each dataset has left of its budget. Times are those of this machine.
+    """
+    from flows.cli.progress import Progress
+    from flows.server.parts import join_server
+    from storage.settings import load_settings
+    from tasks.execution.runtime import safe_environment
+
+    with Progress("asking the orchestrator, the ledger and the stores", quiet=as_json):
+        join_server(load_settings())
+        os.environ.update(safe_environment())
+        # After the environment that names the server, which it reads once.
+        from flows.operations.status import look
+
+        found = look(load_settings())
+    if as_json:
+        terminal.answer(found.as_json(), as_json=True)
+    else:
+        _show_status(found)
+
+
+@app.command(epilog=EXIT_CODES)
+def ready(
+    table: Annotated[Path, argument("TABLE", "file or folder, written whole")],
+    dataset: Annotated[str, option("NAME", "dataset that the table is of")],
+    key: Annotated[
+        Path | None,
+        option("FILE", "key of the landing folder (default: that of this installation)"),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Announce a table in the landing folder.
+
+    Write the signed announcement of a file, or of a folder of Parquet files, beside it. It says
+    what was sent, and that whoever holds the key of the landing folder has sent it.
+    """
+    from flows.cli.progress import Progress
+    from storage.arrivals.ready_files import build_ready_file, write_ready_file
+    from storage.keys.key_files import read_secret
+    from storage.keys.key_store import KeyStore
+    from storage.settings import load_settings
+
+    if key is None:
+        secret = KeyStore(load_settings().key_folder).landing_secret()
+    else:
+        secret = read_secret(key)
+    table = table.absolute()
+    with Progress(f"reading {table.name}", quiet=as_json):
+        content = build_ready_file(table, dataset=dataset, secret=secret)
+    written = write_ready_file(table, content)
+    terminal.answer(
+        {"dataset": dataset, "ready_file": str(written)},
+        f"announced {table.name} for dataset {dataset}: {written}",
+        as_json=as_json,
+    )
+
+
+@app.command(epilog=EXIT_CODES)
+def deploy(
+    file: Annotated[Path, argument("FILE", "file of the deployments")] = _DEPLOYMENTS,
+    as_json: AsJson = False,
+) -> None:
+    """Register deployments with the orchestrator.
+
+    With work pools, schedules, triggers and notifications, as a file declares them. What the file
+    no longer names is removed. Registering twice changes nothing.
+    """
+    from flows.cli.progress import Progress
+    from flows.server.parts import join_server
+    from storage.settings import load_settings
+    from tasks.execution.runtime import configure_prefect
+
+    settings = load_settings()
+    join_server(settings)
+    configure_prefect(settings)
+    with Progress("registering the deployments", quiet=as_json):
+        from flows.operations import deploy as deployments
+
+        deployed = deployments.deploy(settings, file)
+    unset = "Nobody is notified: CLUSTMIX_NOTIFY_URL is not set."
+    terminal.answer(
+        deployed.as_json(),
+        {
+            "Serves": ", ".join(deployed.deployments),
+            "Watches": ", ".join(deployed.automations),
+            "Removed": ", ".join(deployed.removed),
+        },
+        *([] if deployed.notifies else [unset]),
+        as_json=as_json,
+    )
+
+
+@app.command(epilog=EXIT_CODES)
+def watch(
+    once: Annotated[bool, option(None, "look once, then end", "--once")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Wait for arrivals and tell the orchestrator.
+
+    Tables are taken from the landing folder. The orchestrator is told of them and of every change
+    in the ledger, and dead runs are cleaned up after. Runs until it is stopped.
+    """
+    from flows.operations.watcher_lock import only_watcher
+    from storage.settings import load_settings
+
+    settings = load_settings()
+    with only_watcher(settings), _asked_to_end() as asked:
+        # Heavy, and with what reads the settings of the orchestrator.
+        from flows.operations.watcher import TICK_SECONDS, Watcher, say
+
+        watcher = Watcher(settings)
+        if once:
+            done = watcher.tick()
+            if as_json:
+                codes = {
+                    name: None if error is None else error.code for name, error in done.items()
+                }
+                terminal.answer({"parts": codes}, as_json=True)
+            return max((0 if error is None else error.exit_code) for error in done.values())
+        say("watch", "begins")
+        while not asked:
+            watcher.tick()
+            end = time.monotonic() + TICK_SECONDS
+            while not asked and time.monotonic() < end:
+                # A signal does not shorten a sleep whose handler returns.
+                time.sleep(_NAP_SECONDS)
+        say("watch", "ends")
+    return 0
+
+
+@app.command(epilog=EXIT_CODES)
+def doctor(as_json: AsJson = False) -> int:
+    """Check this installation.
+
+    Packages, folders, keys, the ledger, the noise source, the orchestrator and which public data
+    are here. Changes nothing; exit code 1 if a check fails.
+    """
+    from flows.cli.progress import Progress
+    from storage.settings import load_settings
+
+    with Progress("examining the installation", quiet=as_json):
+        from flows.operations.doctor import examine
+
+        findings = examine(load_settings())
+    if as_json:
+        terminal.answer([finding.as_json() for finding in findings], as_json=True)
+    else:
+        for finding in findings:
+            mark, style = ("ok  ", "green") if finding.good else ("FAIL", "bold red")
+            terminal.line(f"  {mark} {finding.name:<20} {finding.text}", style=style, until=6)
+    return 0 if all(finding.good for finding in findings) else 1
+
+
+@app.command(epilog=EXIT_CODES)
+def certificates(
+    output: Annotated[Path, option("FOLDER", "new folder for the files")],
+    days: Annotated[int, option("N", "days that they last")] = 30,
+    as_json: AsJson = False,
+) -> None:
+    """Make TLS certificates for a Dask cluster.
+
+    On several hosts: a private authority, and a certificate each for scheduler, workers, clients.
+    """
+    from tasks.execution.cluster_certificates import make_certificates
+
+    make_certificates(output, days=days)
+    wrote = f"wrote certificates to {output}; docs/operate.md says where each goes"
+    terminal.answer({"output": str(output)}, wrote, as_json=as_json)
+
+
+def _show_status(found: Status) -> None:
+    _section(
+        "Parts", [("ok" if part.answers else "FAIL", part.name, part.text) for part in found.parts]
+    )
+    if found.is_served:
+        runs = [
+            (_time(r.at), r.flow, r.state, f"{r.name}\n{r.reason}".rstrip()) for r in found.runs
+        ]
+        _section("Last runs", runs)
+    else:
+        entries = [
+            (_time(e.since), e.state, f"{e.dataset}/{e.release_id}\n{e.reason}".rstrip())
+            for e in found.entries
+        ]
+        _section("Last entries of the ledger", entries)
+    _section("Waiting for an officer", [(e.release_id, e.dataset) for e in found.waiting])
+    if found.waiting:
+        terminal.line("  clustmix approve RELEASE --key FILE --reason TEXT, or reject")
+    arrivals = [(_time(a.accepted_at), a.arrival_id, a.state, a.dataset) for a in found.arrivals]
+    _section("Arrivals that are not released yet", arrivals)
+    if found.refused_arrivals:
+        refused = [(_time(each.at), each.reason) for each in found.refused_arrivals]
+        _section("Refused arrivals", refused)
+    datasets = [
+        (d.dataset, f"{d.percent_left} %", f"{d.releases_left}", d.last_release or "none yet")
+        for d in found.datasets
+    ]
+    _section("Datasets", datasets, "dataset", ">left", ">releases left", "last release")
+    _section("Next scheduled runs", [(_time(run.at), run.deployment) for run in found.next_runs])
+
+
+def _section(title: str, rows: Sequence[Sequence[str]], *header: str) -> None:
+    terminal.line(title, style="bold")
+    if rows:
+        terminal.table(rows, header)
+    else:
+        terminal.line("  none")
+
+
+def _time(at: datetime | None) -> str:
+    return "" if at is None else f"{at.astimezone():%Y-%m-%d %H:%M}"
+
+
+@contextmanager
+def _asked_to_end() -> Iterator[list[int]]:
+    """Collect the signals that ask for the end. The work of a tick is never cut short."""
+    asked: list[int] = []
+    before = {
+        number: signal.signal(number, lambda number, frame: asked.append(number))
+        for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,38 @@
+"""How options and arguments are declared, those that several commands share, and the exit codes.
+
+Whether a file can be read is found by who reads it (``readable=False``).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+EXIT_CODES = """\b
+exit codes:
+  0  done
+  2  bad configuration or input
+  3  refused by the budget
+  4  withheld by a gate
+  1  anything else"""
+
+
+def argument(metavar: str, text: str) -> Any:
+    """Declare an argument by the word for its value and its help."""
+    return typer.Argument(metavar=metavar, help=text, readable=False)
+
+
+def option(metavar: str | None, text: str, *names: str, **limits: Any) -> Any:
+    """Declare an option by the word for its value (None: a flag or a choice) and its help."""
+    return typer.Option(*names, metavar=metavar, help=text, readable=False, **limits)
+
+
+AsJson = Annotated[
+    bool, option(None, "write the answer, or the failure, as JSON to stdout", "--json")
+]
+ReleaseId = Annotated[str, argument("RELEASE", "id of the release")]
+Bundle = Annotated[Path, argument("BUNDLE", "folder of a release, with its manifest.json")]
+OfficerKey = Annotated[Path, option("FILE", "private key of the officer", "--key")]
+Reason = Annotated[str, option("TEXT", "why, in one line of 200 characters")]

@@ -1,0 +1,107 @@
+"""What goes on while a command runs: lines that stay, and on a terminal a bar with the time left.
+
+It goes to standard error, and all of it is public. Imported by commands that run for seconds, as
+rich is loaded with it.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import textwrap
+from collections.abc import Iterable
+
+from rich import progress
+from rich.text import Text
+
+from flows.cli import terminal
+from flows.stages import text_of
+
+_SECONDS = {
+    "ingest": 2.5, "kip": 6.3, "mixing": 2.5, "train": 3.0, "mix": 1.0, "rounds": 1.0,
+    "clustering": 1.0, "decode": 2.2, "output": 2.7, "report": 0.6,
+}  # fmt: skip
+"""What a stage takes with 100,000 rows on two cores, by the first word of its name.
+
+Only the ratios count: they say what share of a run is done, from which the time left is estimated.
+"""
+
+
+class Progress(progress.Progress):
+    """Shows what goes on: a bar on a terminal while the block runs, and lines above it.
+
+    Parameters
+    ----------
+    text
+        What goes on at first.
+    quiet
+        Whether nothing is shown, because a program has asked.
+    """
+
+    def __init__(self, text: str = "", *, quiet: bool) -> None:
+        super().__init__(
+            progress.BarColumn(bar_width=10),
+            _Times(),
+            progress.TextColumn("{task.description}", markup=False),
+            console=terminal.console(sys.stderr),
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+            refresh_per_second=4,
+            speed_estimate_period=math.inf,
+            disable=quiet or not sys.stderr.isatty(),
+        )
+        self._quiet = quiet
+        self.stage_seconds: dict[str, float] = {}
+        self._share = 0.0
+        self._task = self.add_task(text, total=None, since=self.get_time())
+
+    def expect(self, total: float) -> None:
+        """Say how much there is to do, in shares; without, no time is estimated."""
+        self.update(self._task, total=total)
+
+    def expect_stages(self, names: Iterable[str]) -> None:
+        """Say which stages a run is going to have."""
+        self.expect(sum(map(_share_of, names)))
+
+    def begin(self, text: str, share: float = 0.0) -> None:
+        """Say what begins, and so that what went on before has ended."""
+        self.update(self._task, description=text, advance=self._share, since=self.get_time())
+        self._share = share
+
+    def note(self, text: str) -> None:
+        """Write a remark that stays."""
+        self.line(textwrap.fill(text, terminal.WIDTH, initial_indent="  ", subsequent_indent="  "))
+
+    def line(self, text: str, style: str = "") -> None:
+        """Write a line that stays."""
+        if not self._quiet:
+            self.console.print(Text(text, style), soft_wrap=True)
+
+    def __call__(self, name: str, seconds: float | None) -> None:
+        """Take note of a stage that starts (None) or ends."""
+        text = text_of(name)
+        if seconds is None:
+            self.begin(text, _share_of(name))
+            return
+        self.stage_seconds[name] = round(self.stage_seconds.get(name, 0.0) + seconds, 3)
+        self.line(f"  {name:<19}  {text:<46} {seconds:6.1f} s")
+
+
+class _Times(progress.ProgressColumn):
+    """How long it has taken, and about how long it is going to take, where that can be said."""
+
+    def render(self, task: progress.Task) -> Text:
+        shown = _minutes(task.elapsed or 0.0)
+        if task.time_remaining is not None:
+            left = task.time_remaining - (task.get_time() - task.fields["since"])
+            shown += f", about {_minutes(left)} left" if left >= 1.0 else ""
+        return Text(f"{shown:<22}")
+
+
+def _minutes(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+
+
+def _share_of(stage: str) -> float:
+    return _SECONDS.get(stage.split("-", maxsplit=1)[0], 0.1)

@@ -1,0 +1,192 @@
+"""The folder where an installation keeps its keys, and those of the people who may approve."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from privacy.errors import ConfigurationError
+from storage.files.private import ensure_private_directory
+from storage.keys.key_files import key_invalid, make_secret, write_if_first
+from storage.keys.keys import PUBLIC_SUFFIX, PublicKey, SigningKey, public_path
+
+
+class KeyStore:
+    """The keys of an installation.
+
+    ``pipeline.key`` and ``pipeline.pub`` sign releases; ``ledger.key`` and ``landing.key`` hold 32
+    random bytes each, the keys of request digests and of arrivals; ``officers/NAME.pub`` and
+    ``retired/NAME.pub``, which were ``pipeline.pub`` before, are put there by people.
+
+    Parameters
+    ----------
+    folder : Path
+        Created with mode 0700 when the first key is made.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __repr__(self) -> str:
+        return f"KeyStore({str(self._folder)!r})"
+
+    def pipeline(self) -> SigningKey:
+        """Return the key that signs releases, made at the first use.
+
+        Any number of processes may call it for the first time at once: all get the same key.
+
+        Raises
+        ------
+        ConfigurationError
+            If a file is damaged or open to others, if the public key is not that of the private
+            one, or if the public key is there and the private one is lost.
+        """
+        path = ensure_private_directory(self._folder) / "pipeline.key"
+        beside = public_path(path)
+        # The private key is written first: a public one alone was not left by another process.
+        if os.path.lexists(beside) and not os.path.lexists(path):
+            raise ConfigurationError(
+                "KEY_LOST",
+                f"expected the private key of {beside} in {path}, found none; restore it, or "
+                "move the public key away, to the folder 'retired' beside it, to begin with a new "
+                "key that readers have to be told of",
+            )
+        if not os.path.lexists(path):
+            write_if_first(SigningKey(private=Ed25519PrivateKey.generate()).write, path)
+        key = SigningKey.read(path)
+        if not os.path.lexists(beside):
+            write_if_first(key.public.write, beside)
+        if PublicKey.read(beside) != key.public:
+            raise ConfigurationError(
+                "KEY_MISMATCH",
+                f"expected the public key of {path} in {beside}, found another; restore the "
+                "one that was replaced",
+            )
+        return key
+
+    def ledger_secret(self) -> bytes:
+        """Return the 32 bytes that key the digests of requests, made at the first use.
+
+        Raises
+        ------
+        ConfigurationError
+            If the file does not hold 32 bytes, or is open to others.
+
+        Privacy
+        -------
+        Whoever has them can test guesses of the content of a small source.
+        """
+        return make_secret(ensure_private_directory(self._folder) / "ledger.key")
+
+    def landing_secret(self) -> bytes:
+        """Return the 32 bytes that key the announcements of arrivals, made at the first use.
+
+        Raises
+        ------
+        ConfigurationError
+            If the file does not hold 32 bytes, or is open to others.
+
+        Privacy
+        -------
+        Whoever has them can start releases of a table of their own, within the budget. They are
+        given to the feeder of the landing place and to nobody else.
+        """
+        return make_secret(ensure_private_directory(self._folder) / "landing.key")
+
+    def pipeline_public(self) -> tuple[PublicKey, ...]:
+        """Return the public keys of the pipeline: the present one, then those that were retired.
+
+        Empty before the first use. A retired key signs nothing new; bundles that it signed go on
+        being read.
+
+        Raises
+        ------
+        ConfigurationError
+            As `officers`, about the folder of retired keys.
+        """
+        path = self._folder / "pipeline.pub"
+        present = (PublicKey.read(path),) if os.path.lexists(path) else ()
+        return _without_repeats((*present, *_keys_in(self._folder / "retired")))
+
+    def officers(self) -> tuple[PublicKey, ...]:
+        """Return the keys of those who may approve, in the order of their file names.
+
+        Raises
+        ------
+        ConfigurationError
+            If the folder is a link or a file, holds a file that is not ``NAME.pub``, or a file
+            does not hold a public key.
+        """
+        return _keys_in(self._folder / "officers")
+
+    def require_officer(self, key_id: str) -> None:
+        """Refuse a key that is none of an officer.
+
+        Raises
+        ------
+        ConfigurationError
+            ``NOT_AN_OFFICER``, or as `officers`.
+        """
+        if key_id not in {officer.key_id for officer in self.officers()}:
+            raise ConfigurationError(
+                "NOT_AN_OFFICER",
+                f"expected a key whose public half is in {self._folder / 'officers'}, found "
+                f"{key_id}; its administrator can put it there",
+            )
+
+    def trusted(self) -> tuple[PublicKey, ...]:
+        """Return the public keys of the pipeline and of the officers; makes nothing."""
+        return _without_repeats((*self.pipeline_public(), *self.officers()))
+
+
+def read_public_keys(paths: Iterable[Path]) -> tuple[PublicKey, ...]:
+    """Read the public keys that a reader was given.
+
+    Parameters
+    ----------
+    paths : iterable of Path
+        PEM files, or folders of files ``NAME.pub``; folders inside them are not searched.
+
+    Returns
+    -------
+    tuple of PublicKey
+        Each key once, in the order of `paths`.
+
+    Raises
+    ------
+    ConfigurationError
+        If a file is missing or does not hold a public key, or a folder holds none.
+    """
+    keys: list[PublicKey] = []
+    for path in paths:
+        files = sorted(path.glob(f"[!.]*{PUBLIC_SUFFIX}")) if path.is_dir() else [path]
+        if not files:
+            raise ConfigurationError(
+                "NO_PUBLIC_KEY",
+                f"expected files NAME{PUBLIC_SUFFIX} in folder {path}, found none; name the "
+                "public keys that you were given",
+            )
+        keys += map(PublicKey.read, files)
+    return _without_repeats(keys)
+
+
+def _keys_in(folder: Path) -> tuple[PublicKey, ...]:
+    """Return the public keys that people put into a folder; nothing else may be in it."""
+    if not os.path.lexists(folder):
+        return ()
+    if folder.is_symlink() or not folder.is_dir():
+        raise ConfigurationError(
+            "NOT_A_DIRECTORY",
+            f"expected a folder of public keys at {folder}, found a file or a symbolic link; "
+            "remove it",
+        )
+    paths = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    for path in paths:
+        if path.suffix != PUBLIC_SUFFIX:
+            raise key_invalid(path, f"only public keys NAME{PUBLIC_SUFFIX} in this folder")
+    return _without_repeats(PublicKey.read(path) for path in paths)
+
+
+def _without_repeats(keys: Iterable[PublicKey]) -> tuple[PublicKey, ...]:
+    return tuple(dict.fromkeys(keys))

@@ -1,0 +1,73 @@
+"""Private files: no link is followed, and a file is whole or as it was before."""
+
+import os
+import stat
+
+import pytest
+
+from privacy.errors import IntegrityError
+from storage.files import private
+from storage.files.private import open_private, read_bounded, replace_durably, write_durably
+
+
+def mode_of(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_file_is_written_once(tmp_path):
+    write_durably(tmp_path / "a", b"1")
+    with pytest.raises(IntegrityError, match="ALREADY_WRITTEN: file a is already written"):
+        write_durably(tmp_path / "a", b"2")
+    assert (tmp_path / "a").read_bytes() == b"1"
+
+
+@pytest.mark.parametrize("umask", [0, 0o077])
+def test_files_have_their_mode_whatever_the_umask(tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        write_durably(tmp_path / "a", b"1")
+        replace_durably(tmp_path / "b", b"1", mode=0o644)
+        open_private(tmp_path / "c", "a").close()
+    finally:
+        os.umask(before)
+    assert [mode_of(tmp_path / name) for name in "abc"] == [0o600, 0o644, 0o600]
+
+
+def test_a_planted_link_is_not_followed(tmp_path):
+    (tmp_path / "target").write_bytes(b"before")
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    with pytest.raises(FileExistsError):
+        open_private(tmp_path / "link", "x")
+    with pytest.raises(OSError, match="symbolic links"):
+        open_private(tmp_path / "link", "a")
+    with pytest.raises(IntegrityError, match="FILE_NOT_REGULAR"):
+        read_bounded(tmp_path / "link", 9)
+    replace_durably(tmp_path / "link", b"after")
+    assert not (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target").read_bytes() == b"before"
+
+
+def test_of_a_file_that_is_too_large_only_enough_is_read(tmp_path):
+    write_durably(tmp_path / "a", b"12345")
+    assert read_bounded(tmp_path / "a", 5) == b"12345"
+    assert read_bounded(tmp_path / "a", 3) == b"1234"
+
+
+@pytest.mark.parametrize("step", ["fsync", "fchmod", "replace"])
+def test_a_failure_leaves_the_file_as_it_was(tmp_path, monkeypatch, step):
+    def full(*_arguments):
+        raise OSError(28, "No space left on device")
+
+    replace_durably(tmp_path / "a", b"before")
+    # What a killed process left is no obstacle, here and below.
+    (tmp_path / ".a.new").write_bytes(b"half")
+    with monkeypatch.context() as patched:
+        patched.setattr(private.os, step, full)
+        with pytest.raises(OSError, match="No space"):
+            replace_durably(tmp_path / "a", b"after")
+    assert (tmp_path / "a").read_bytes() == b"before"
+    assert os.listdir(tmp_path) == ["a"]
+    (tmp_path / ".a.new").write_bytes(b"half")
+    replace_durably(tmp_path / "a", b"after")
+    assert (tmp_path / "a").read_bytes() == b"after"
+    assert os.listdir(tmp_path) == ["a"]

@@ -1,0 +1,67 @@
+"""Keys of people, and manifests of releases that nobody made."""
+
+from datetime import date
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from privacy.accountants.gaussian import GaussianAccountant
+from privacy.event_records import event_to_dict
+from privacy.events import ComposedEvent, DiscreteGaussianEvent, Event
+from privacy.parameters import Adjacency
+from storage.files.digests import digest_of
+from storage.keys.keys import SigningKey
+from storage.releases.manifest import GateRecord, Manifest, MethodRecord
+
+EVENTS = tuple(
+    DiscreteGaussianEvent(statistic=name, l2_sensitivity=1000.0, noise_stddev=stddev, n_values=10)
+    for name, stddev in (("sums", 5000.0), ("moments", 7000.0))
+)
+SHA = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+"""SHA-256 of ``abc``."""
+
+
+def key_of(number: int) -> SigningKey:
+    """Return the key that belongs to a number."""
+    return SigningKey(private=Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32))
+
+
+def fields_of(made_of: tuple[Event, ...] = EVENTS, **changes: Any) -> dict[str, Any]:
+    """Return the fields of a manifest that says what its events give."""
+    event = ComposedEvent(events=made_of)
+    total = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE).compose(event)
+    replaced = GaussianAccountant(adjacency=Adjacency.REPLACE_ONE).compose(event)
+    fields = {
+        "dataset": "adult",
+        "release_id": "r-20250131-0f3a9c21",
+        "created_on": date(2025, 1, 31),
+        "analysis": "proven",
+        "guarantee": "Ein Satz über die Garantie.",
+        "method": MethodRecord(name="clustmix", settings={"clusters": 4}),
+        "request": {"epsilon": 1.0},
+        "code_version": "0.1.0",
+        "events": tuple(map(event_to_dict, made_of)),
+        "mu": total.mu,
+        "rho": total.rho,
+        "epsilon": total.epsilon(delta=1e-6),
+        "delta": 1e-6,
+        "replace_one_epsilon": replaced.epsilon(delta=1e-6),
+        "adjacency": "add_remove",
+        "privacy_unit": "patient_nbr",
+        "max_rows_per_patient": 5,
+        "ledger_entry": "17",
+        "gate": (GateRecord(check="schema", passed=True),),
+        "rows": 1000,
+        "tainted": False,
+        "measurement_sha256": SHA,
+        "code_sha256": SHA,
+        "needs_approval": False,
+        "requester": None,
+        "files": {"synthetic.csv": digest_of(b"abc")},
+    }
+    return {**fields, **changes}
+
+
+def manifest_of(made_of: tuple[Event, ...] = EVENTS, **changes: Any) -> Manifest:
+    """Return a manifest with some fields of its own."""
+    return Manifest(**fields_of(made_of, **changes))

@@ -232,12 +232,6 @@ def _least_multiplier(excess: Callable[[float], float], *, start: float) -> floa
         Logarithm of what is spent over the target; falls with the multiplier.
     start : float
         A guess.
-
-    Returns
-    -------
-    float or None
-        A multiplier whose own excess is at most 0; None if there is none up to
-        `MAX_NOISE_MULTIPLIER`.
     """
     high, above = start, excess(start)
     low, below = high, above

@@ -68,11 +68,6 @@ def event_from_dict(values: object) -> Event:
     values : object
         Parsed JSON.
 
-    Returns
-    -------
-    Event
-        The event, with all its checks passed.
-
     Raises
     ------
     ConfigurationError

@@ -178,11 +178,6 @@ class Settings(BaseSettings):
 def load_settings() -> Settings:
     """Read the settings from the environment.
 
-    Returns
-    -------
-    Settings
-        Validated settings with absolute paths.
-
     Raises
     ------
     ConfigurationError

@@ -258,11 +258,6 @@ def unsampled_draw(event: PoissonSampledGaussianEvent) -> GaussianEvent:
     both sides, hockey-stick divergences of every order are jointly convex, and an equal pair has
     the least of all pairs: the trade-off function of the sampled draw lies above that of the
     unsampled one. []
-
-    Parameters
-    ----------
-    event : PoissonSampledGaussianEvent
-        One draw from a sample.
     """
     return GaussianEvent(
         statistic=event.statistic,

@@ -198,16 +198,6 @@ class ReadyFile(BaseModel):
 def parse_ready_file(content: bytes) -> ReadyFile:
     """Read a ready file strictly; the signature is not looked at.
 
-    Parameters
-    ----------
-    content : bytes
-        Content of the file.
-
-    Returns
-    -------
-    ReadyFile
-        With fields in range.
-
     Raises
     ------
     InputError
@@ -280,13 +270,6 @@ def build_ready_file(path: Path, *, dataset: str, secret: bytes) -> bytes:
 
 def write_ready_file(path: Path, content: bytes) -> Path:
     """Write the ready file beside its table, all at once; an earlier one is replaced.
-
-    Parameters
-    ----------
-    path : Path
-        The table.
-    content : bytes
-        From `build_ready_file`.
 
     Returns
     -------

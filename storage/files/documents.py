@@ -40,13 +40,7 @@ class Document(Record):
     """What the reader of a bad file should do."""
 
     def to_bytes(self) -> bytes:
-        """Return the canonical JSON of the document.
-
-        Returns
-        -------
-        bytes
-            The content of its file.
-        """
+        """Return the canonical JSON of the document."""
         return canonical_json(self.model_dump(mode="json"))
 
     @classmethod
@@ -63,16 +57,6 @@ class Document(Record):
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
         """Read a file strictly.
-
-        Parameters
-        ----------
-        content : bytes
-            Content of the file.
-
-        Returns
-        -------
-        Document
-            Validated document.
 
         Raises
         ------
@@ -106,11 +90,6 @@ def canonical_json(value: Any) -> bytes:
     ----------
     value : object
         JSON value: dicts with text keys, lists, tuples, text, finite numbers, booleans, None.
-
-    Returns
-    -------
-    bytes
-        UTF-8 with sorted keys and without blanks.
 
     Raises
     ------

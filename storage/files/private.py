@@ -20,16 +20,6 @@ def ensure_private_directory(path: Path) -> Path:
     Missing parents are created with the same mode. The mode of an existing directory is never
     changed: a wrong setting must not lock others out of a folder that is not ours.
 
-    Parameters
-    ----------
-    path : Path
-        Directory to create or check.
-
-    Returns
-    -------
-    Path
-        The same path.
-
     Raises
     ------
     ConfigurationError
@@ -140,16 +130,6 @@ def fsync_directory(path: Path) -> None:
 
 def open_regular(path: Path) -> int:
     """Open a file for reading that is neither a link nor a device, pipe or folder.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-
-    Returns
-    -------
-    int
-        Open file descriptor.
 
     Raises
     ------

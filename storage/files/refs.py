@@ -18,16 +18,6 @@ def check_name(name: str) -> str:
     A valid name can be a directory name on every file system: it holds no separator, no dot, no
     upper-case letter that a second name could differ by, and at most 63 characters.
 
-    Parameters
-    ----------
-    name : str
-        Candidate name.
-
-    Returns
-    -------
-    str
-        The same name.
-
     Raises
     ------
     ConfigurationError
@@ -44,16 +34,6 @@ def check_name(name: str) -> str:
 
 def check_file_name(name: str) -> str:
     """Return `name` unchanged if it is a valid name of a file in a bundle or a workspace.
-
-    Parameters
-    ----------
-    name : str
-        Candidate file name, without a folder.
-
-    Returns
-    -------
-    str
-        The same name.
 
     Raises
     ------

@@ -63,11 +63,6 @@ class PrivateWorkspace:
         run_id : str
             Name of the run, see `storage.files.refs.check_name`.
 
-        Returns
-        -------
-        PrivateWorkspace
-            Empty workspace, locked by this process.
-
         Raises
         ------
         ConfigurationError
@@ -114,16 +109,6 @@ class PrivateWorkspace:
     def path(self, name: str) -> Path:
         """Return the path of a file or folder in the workspace, whether it exists or not.
 
-        Parameters
-        ----------
-        name : str
-            Name without a folder, see `storage.files.refs.check_file_name`.
-
-        Returns
-        -------
-        Path
-            Path directly under the workspace.
-
         Raises
         ------
         ConfigurationError
@@ -135,13 +120,6 @@ class PrivateWorkspace:
         """Write bytes that no later call can replace, and force them to the disk.
 
         The bytes are complete under `name` or absent: a crash leaves no partial file there.
-
-        Parameters
-        ----------
-        name : str
-            File name.
-        data : bytes
-            Content.
 
         Returns
         -------
@@ -211,17 +189,7 @@ def store_arrays(path: Path, **arrays: NDArray[Any]) -> None:
 
 
 def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Read an npz file by its path, for worker processes that are given paths of shards.
-
-    Parameters
-    ----------
-    path : Path
-        File written by `store_arrays`.
-
-    Returns
-    -------
-    dict of str to ndarray
-        The arrays by name. Pickled content is refused.
+    """Read what `store_arrays` wrote, for workers that are given paths; pickles are refused.
 
     Raises
     ------
@@ -256,18 +224,7 @@ def read_npz(source: Path | IO[bytes]) -> dict[str, NDArray[Any]]:
 
 
 def live_run_ids(root: Path) -> frozenset[str]:
-    """Return the runs whose process is alive.
-
-    Parameters
-    ----------
-    root : Path
-        Parent of all workspaces; may be missing.
-
-    Returns
-    -------
-    frozenset of str
-        Run ids whose lock is held.
-    """
+    """Return the runs whose process is alive, by their locks; the root may be missing."""
     if not root.is_dir():
         return frozenset()
     with _root_locked(root):
@@ -275,18 +232,7 @@ def live_run_ids(root: Path) -> frozenset[str]:
 
 
 def purge_abandoned(root: Path) -> tuple[str, ...]:
-    """Delete the workspaces of dead runs.
-
-    Parameters
-    ----------
-    root : Path
-        Parent of all workspaces; may be missing.
-
-    Returns
-    -------
-    tuple of str
-        Ids of the purged runs in sorted order.
-    """
+    """Delete the workspaces of dead runs and return their ids, sorted; the root may be missing."""
     if not root.is_dir():
         return ()
     purged = []

@@ -27,11 +27,6 @@ def read_key_file(path: Path, *, private: bool) -> bytes:
     private : bool
         Whether the file has to be this user's, with mode 0600 or 0400.
 
-    Returns
-    -------
-    bytes
-        Its content.
-
     Raises
     ------
     ConfigurationError
@@ -69,15 +64,6 @@ def read_key_file(path: Path, *, private: bool) -> bytes:
 def write_key_file(path: Path, content: bytes, *, mode: int) -> None:
     """Write a file that appears whole and forced to the disk, and replaces none.
 
-    Parameters
-    ----------
-    path : Path
-        The file, in an existing folder.
-    content : bytes
-        All of it.
-    mode : int
-        Permissions.
-
     Raises
     ------
     ConfigurationError
@@ -105,11 +91,6 @@ def read_secret(path: Path) -> bytes:
     path : Path
         A regular file of this user, not a link, with mode 0600 or 0400.
 
-    Returns
-    -------
-    bytes
-        The 32 bytes.
-
     Raises
     ------
     ConfigurationError
@@ -125,11 +106,6 @@ def make_secret(path: Path) -> bytes:
     """Return the 32 bytes of a file, which is made at the first use.
 
     Any number of processes may call it for the first time at once: all get the same bytes.
-
-    Parameters
-    ----------
-    path : Path
-        The file, in an existing private folder.
 
     Returns
     -------
@@ -149,15 +125,7 @@ def make_secret(path: Path) -> bytes:
 
 
 def write_if_first(write: Callable[[Path], None], path: Path) -> None:
-    """Write a key that other processes may be writing too; the first one is kept.
-
-    Parameters
-    ----------
-    write : callable
-        Calls `write_key_file` with the path that it is given.
-    path : Path
-        The file, which exists afterwards.
-    """
+    """Call `write` for a key that other processes may be writing too; the first one is kept."""
     try:
         write(path)
     except ConfigurationError as error:

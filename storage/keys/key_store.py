@@ -148,11 +148,6 @@ def read_public_keys(paths: Iterable[Path]) -> tuple[PublicKey, ...]:
     paths : iterable of Path
         PEM files, or folders of files ``NAME.pub``; folders inside them are not searched.
 
-    Returns
-    -------
-    tuple of PublicKey
-        Each key once, in the order of `paths`.
-
     Raises
     ------
     ConfigurationError

@@ -63,11 +63,6 @@ class PublicKey:
         path : Path
             A regular file, not a link.
 
-        Returns
-        -------
-        PublicKey
-            The key.
-
         Raises
         ------
         ConfigurationError
@@ -166,11 +161,6 @@ class SigningKey:
         ----------
         path : Path
             A regular file of this user, not a link, with mode 0600 or 0400.
-
-        Returns
-        -------
-        SigningKey
-            The key.
 
         Raises
         ------

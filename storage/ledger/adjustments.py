@@ -101,13 +101,6 @@ class Adjustment(Document):
     def verify(self, entry: LedgerEntry, *, officers: Sequence[PublicKey]) -> None:
         """Check that two officers signed what an entry of the ledger says.
 
-        Parameters
-        ----------
-        entry : LedgerEntry
-            An entry in state ADJUSTED.
-        officers : sequence of PublicKey
-            Keys of the people who may sign.
-
         Raises
         ------
         IntegrityError
@@ -179,15 +172,10 @@ class AdjustmentStore:
         self._folder = folder
 
     def write(self, adjustment: Adjustment) -> Path:
-        """Keep what was signed; on the disk when the call returns.
+        """Keep what was signed and return its file; on the disk when the call returns.
 
         Written before the row of the ledger. A file without a row was never charged: its run died
         in between.
-
-        Returns
-        -------
-        Path
-            The file.
 
         Raises
         ------

@@ -285,17 +285,7 @@ def _charge_columns(paid: Charge | LedgerEntry) -> dict[str, Any]:
 
 
 def verify_rows(rows: Sequence[LedgerEntry]) -> Books:
-    """Check the hash chain, every time, transition, amount, signature and cap.
-
-    Parameters
-    ----------
-    rows : sequence of LedgerEntry
-        The whole journal.
-
-    Returns
-    -------
-    Books
-        What is spent.
+    """Check the hash chain, every time, transition, amount, signature and cap; say what is spent.
 
     Raises
     ------

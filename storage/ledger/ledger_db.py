@@ -179,11 +179,6 @@ class LedgerDatabase:
         signers : sequence of str
             Key ids of the people who signed for it; their signatures were verified by the caller.
 
-        Returns
-        -------
-        LedgerEntry
-            The new row, on disk.
-
         Raises
         ------
         LedgerError
@@ -236,11 +231,6 @@ class LedgerDatabase:
         entry_id : str
             Id from `new_entry_id` that they signed.
 
-        Returns
-        -------
-        LedgerEntry
-            The new row, on disk.
-
         Raises
         ------
         LedgerError
@@ -281,13 +271,7 @@ class LedgerDatabase:
         return _known(self.history(), entry_id)
 
     def entries(self, cohort: str | None = None) -> tuple[LedgerEntry, ...]:
-        """Return the latest row of each entry, in the order of reservation.
-
-        Parameters
-        ----------
-        cohort : str, optional
-            Entries of this cohort only.
-        """
+        """Return the latest row of each entry, in the order of reservation."""
         latest = latest_entries(self.history()).values()
         return tuple(row for row in latest if cohort is None or row.cohort == cohort)
 

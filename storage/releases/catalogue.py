@@ -12,11 +12,6 @@ def manifests_in(store: ReleaseStore) -> Iterator[Manifest]:
 
     Nothing is verified: verify a bundle before relying on it. What has no readable manifest is
     passed over, as no reader accepts it.
-
-    Parameters
-    ----------
-    store : ReleaseStore
-        The store.
     """
     for path in sorted(store.root.glob(f"[!.]*/[!.]*/{MANIFEST_FILE}")):
         try:

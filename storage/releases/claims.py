@@ -46,15 +46,6 @@ class Totals:
 def totals_of(events: Sequence[Event], *, adjacency: Adjacency, delta: float) -> Totals:
     """Add up the events of a release.
 
-    Parameters
-    ----------
-    events : sequence of Event
-        What happened, in order.
-    adjacency : Adjacency
-        Neighbours of the guarantee.
-    delta : float
-        Delta of the guarantee.
-
     Raises
     ------
     ConfigurationError
@@ -74,11 +65,6 @@ def totals_of(events: Sequence[Event], *, adjacency: Adjacency, delta: float) ->
 
 def require_publishable(manifest: Manifest) -> None:
     """Refuse a release that must not leave the place where it was made.
-
-    Parameters
-    ----------
-    manifest : Manifest
-        Its manifest.
 
     Raises
     ------
@@ -102,11 +88,6 @@ def require_publishable(manifest: Manifest) -> None:
 
 def verify_claims(manifest: Manifest) -> None:
     """Compute the guarantee again from the events, and refuse a manifest that states another.
-
-    Parameters
-    ----------
-    manifest : Manifest
-        Manifest of a bundle.
 
     Raises
     ------

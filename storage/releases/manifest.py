@@ -222,16 +222,6 @@ class Manifest(Document):
 def file_digests(files: Mapping[str, bytes | Path]) -> dict[str, FileDigest]:
     """Compute the `files` field of a manifest.
 
-    Parameters
-    ----------
-    files : mapping of str to bytes or Path
-        Content of each file of the bundle, or the regular file that holds it.
-
-    Returns
-    -------
-    dict of str to FileDigest
-        Digest by file name.
-
     Raises
     ------
     IntegrityError

@@ -87,11 +87,6 @@ class RevocationList(SignedDocument):
     def require_not_revoked(self, bundle: VerifiedBundle) -> None:
         """Refuse a bundle that was taken back, or was sampled from a release that was.
 
-        Parameters
-        ----------
-        bundle : VerifiedBundle
-            A bundle that verifies.
-
         Raises
         ------
         IntegrityError
@@ -117,13 +112,6 @@ class RevocationList(SignedDocument):
 
 def read_revocations(path: Path, *, trusted: Sequence[PublicKey]) -> RevocationList:
     """Read a list of revocations and verify its signature.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    trusted : sequence of PublicKey
-        Keys of the pipeline.
 
     Returns
     -------

@@ -60,17 +60,7 @@ class SignedDocument(Document):
         return self.DOMAIN + canonical_json(self.model_dump(mode="json", exclude={"signature"}))
 
     def verify(self, trusted: Sequence[PublicKey]) -> PublicKey:
-        """Verify the signature.
-
-        Parameters
-        ----------
-        trusted : sequence of PublicKey
-            Keys that may sign.
-
-        Returns
-        -------
-        PublicKey
-            The one that signed.
+        """Verify the signature and return the key, one of those that may sign, that made it.
 
         Raises
         ------
@@ -97,15 +87,7 @@ class SignedDocument(Document):
 
     @classmethod
     def signed(cls, key: SigningKey, **fields: Any) -> Self:
-        """Return the document with these fields, signed.
-
-        Parameters
-        ----------
-        key : SigningKey
-            Who signs.
-        **fields
-            All fields but `key_id` and `signature`.
-        """
+        """Return the document with these fields, signed."""
         unsigned = cls(key_id=key.key_id, signature=_UNSIGNED, **fields)
         signature = base64.b64encode(key.sign(unsigned.message)).decode("ascii")
         return unsigned.model_copy(update={"signature": signature})
@@ -255,19 +237,7 @@ class Approval(SignedDocument):
 
 
 def sign_approval(statement: ApprovalStatement, officer: SigningKey) -> Approval:
-    """Sign a decision.
-
-    Parameters
-    ----------
-    statement : ApprovalStatement
-        What was decided.
-    officer : SigningKey
-        Key of the person who decided, not of the one who asked.
-
-    Returns
-    -------
-    Approval
-        To be stored as `APPROVAL_FILE` beside the manifest.
+    """Sign a decision with the key of who decided, another person than the one who asked.
 
     Raises
     ------

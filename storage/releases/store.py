@@ -47,16 +47,6 @@ class ReleaseStore:
     def path(self, ref: ReleaseRef) -> Path:
         """Return where a release is, or would be.
 
-        Parameters
-        ----------
-        ref : ReleaseRef
-            Address of the release.
-
-        Returns
-        -------
-        Path
-            Folder under the root.
-
         Raises
         ------
         IntegrityError
@@ -68,15 +58,10 @@ class ReleaseStore:
         return target
 
     def check_usable(self, dataset: str | None = None) -> None:
-        """Refuse a store that could not take a release; makes nothing.
+        """Refuse a store that could not take a release of a dataset; makes nothing.
 
         Ask before the budget is charged: a release that cannot be published is paid for all the
         same.
-
-        Parameters
-        ----------
-        dataset : str, optional
-            Name of the dataset, to check its folder too.
 
         Raises
         ------
@@ -121,13 +106,7 @@ class ReleaseStore:
         return self._root
 
     def find(self, release_id: str) -> ReleaseRef | None:
-        """Return the address of the release with this id, in whatever dataset it is, or None.
-
-        Parameters
-        ----------
-        release_id : str
-            Id made by `storage.files.refs.new_release_id`; ids are unique over all datasets.
-        """
+        """Return the address of the release with this id, in whatever dataset it is, or None."""
         for folder in sorted(self._root.iterdir()) if self._root.is_dir() else ():
             if folder.name.startswith(".") or not folder.is_dir():
                 continue
@@ -146,7 +125,7 @@ class ReleaseStore:
         approval: Approval | None = None,
         officers: Sequence[PublicKey] = (),
     ) -> Path:
-        """Publish a bundle: all of it or, after a crash, none of it.
+        """Publish a bundle and return its folder: all of it or, after a crash, none of it.
 
         The bundle is written to a staging folder of the same file system, verified there as a
         reader would verify it, forced to the disk and renamed.
@@ -165,11 +144,6 @@ class ReleaseStore:
             Approval of an officer, given if and only if the manifest needs one.
         officers : sequence of PublicKey
             Keys that may approve.
-
-        Returns
-        -------
-        Path
-            Folder of the published bundle.
 
         Raises
         ------

@@ -65,17 +65,6 @@ def distinct(cells: pd.Series) -> tuple[NDArray[np.intp], list[str]]:
 def sql_text(name: str, cells: Sequence[object]) -> pa.Array:
     """Write the cells of a column of a query as text.
 
-    Parameters
-    ----------
-    name : str
-        Name of the column.
-    cells : sequence
-        Cells, as the driver gives them.
-
-    Returns
-    -------
-    pyarrow.LargeStringArray
-
     Raises
     ------
     InputError

@@ -100,11 +100,6 @@ class CohortReader:
         The columns of SQLite and of some other databases declare none; a cell of such a type is
         then refused when it is read.
 
-        Parameters
-        ----------
-        columns : sequence of str
-            Columns that will be read.
-
         Raises
         ------
         InputError
@@ -202,11 +197,6 @@ class CohortReader:
 
     def check_unchanged(self, *, map: Mapper | None = None) -> None:
         """Hash the files again and refuse if they are not what was read.
-
-        Parameters
-        ----------
-        map : callable or None
-            As in `stretches`.
 
         Raises
         ------

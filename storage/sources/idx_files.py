@@ -43,11 +43,6 @@ _READ_ROWS = 10_000
 def read_idx(path: Path) -> NDArray[np.uint8]:
     """Read a whole idx file of unsigned bytes, plain or compressed with gzip.
 
-    Parameters
-    ----------
-    path : Path
-        File of images or of labels.
-
     Returns
     -------
     uint8 array of shape (n, height, width) or (n,)

@@ -141,13 +141,6 @@ class ParquetFolder:
     def batches(self, needed: Sequence[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
         """Read the wanted columns of all files in sorted order, dictionaries decoded.
 
-        Parameters
-        ----------
-        needed : sequence of str
-            Names of stored columns and partition keys.
-        chunk_rows : int
-            Most rows in a batch.
-
         Yields
         ------
         pyarrow.RecordBatch

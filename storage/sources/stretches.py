@@ -66,11 +66,6 @@ class Stretch:
         Memory is bounded by `chunk_rows`. The reader that made the stretch finds out whether the
         source changed meanwhile.
 
-        Parameters
-        ----------
-        chunk_rows : int
-            Most rows in one frame.
-
         Raises
         ------
         InputError

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from privacy.errors import ConfigurationError
 from privacy.parameters import Adjacency, Guarantee
-from privacy.sensitivity import weighted_sum_l2_sensitivity
 from tasks.audit.canaries import canary_domain, play_one_run
 from tasks.audit.findings import (
     AuditResult,
@@ -25,10 +24,10 @@ from tasks.audit.findings import (
 from tasks.audit.game import play
 from tasks.audit.pairs import AUDIT_DOMAIN, neighbour_pairs
 from tasks.audit.power import detection_rates, strengths_of
+from tasks.measurement.counts import patient_count
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
-from tasks.measurement.plan import MeasurementPlan, StatisticRequest, plan_measurement
-from tasks.measurement.statistics import SUM_SCALE
+from tasks.measurement.plan import MeasurementPlan, plan_measurement, sum_request
 from tasks.measurement.synthesizer import Released, Stage, Synthesizer
 from tasks.synthesizers.clustmix.config import ClustMixConfig
 from tasks.synthesizers.dp_cda.config import DpCdaConfig
@@ -37,11 +36,9 @@ from tasks.synthesizers.dp_mix.config import DPMixConfig
 from tasks.synthesizers.dpgm.config import DpgmConfig
 from tasks.synthesizers.kmeans.dp_kmeans import DpKMeansConfig
 from tasks.synthesizers.mwem.config import MwemConfig
-from tasks.synthesizers.mwem.workload import patient_count
 from tasks.synthesizers.naive_bayes import NaiveBayesConfig
 from tasks.synthesizers.registry import build
-from tasks.synthesizers.slots.local_perturbation_config import LocalPerturbationConfig
-from tasks.synthesizers.slots.random_projection_config import RandomProjectionConfig
+from tasks.synthesizers.slots.config import LocalPerturbationConfig, RandomProjectionConfig
 
 MIN_RUNS = 20
 """Fewest runs of each table: half of them choose a threshold."""
@@ -58,14 +55,7 @@ class PatientCount:
 
     def plan(self, *, mu: float) -> MeasurementPlan:
         """One count, with the whole budget."""
-        request = StatisticRequest(
-            name=_COUNT,
-            shape=(1,),
-            l2_sensitivity=weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE),
-            scale=SUM_SCALE,
-            share=1.0,
-        )
-        return plan_measurement([request], mu=mu)
+        return plan_measurement([sum_request(_COUNT, (1,), share=1.0)], mu=mu)
 
     def stages(self, *, mu: float) -> tuple[Stage, ...]:
         """One stage: the count."""

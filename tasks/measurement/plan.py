@@ -26,6 +26,7 @@ from privacy.events import (
     RepeatedEvent,
 )
 from privacy.parameters import Adjacency
+from privacy.sensitivity import SUM_GRID_BITS, weighted_sum_l2_sensitivity
 
 _GIVEN_AWAY = 1e-12
 """Part of each share that rounding in a composition may use up."""
@@ -64,6 +65,33 @@ class StatisticRequest:
     share: float
     sampling_probability: float = 1.0
     n_draws: int = 1
+
+
+def sum_request(
+    name: str,
+    shape: tuple[int, ...],
+    *,
+    share: float,
+    bound: float = 1.0,
+    sampling_probability: float = 1.0,
+    n_draws: int = 1,
+) -> StatisticRequest:
+    """Request a weighted sum of vectors of norm at most `bound`, in units of ``2**-SUM_GRID_BITS``.
+
+    Privacy
+    -------
+    Sensitivity of `privacy.sensitivity.weighted_sum_l2_sensitivity`, with its margin for rounding.
+    """
+    scale = 2**SUM_GRID_BITS
+    return StatisticRequest(
+        name=name,
+        shape=shape,
+        l2_sensitivity=weighted_sum_l2_sensitivity(bound=bound, scale=scale),
+        scale=scale,
+        share=share,
+        sampling_probability=sampling_probability,
+        n_draws=n_draws,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,7 +57,26 @@ class Synthesizer(Protocol):
     def sample(
         self, released: Released, *, n_rows: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
-        """Sample ``(codes, labels)`` from a finished measurement; post-processing."""
+        """Sample records from a finished measurement.
+
+        Parameters
+        ----------
+        released
+            Everything that the stages released.
+        n_rows
+            Number of records, public.
+        rng
+            Source of post-processing randomness.
+
+        Returns
+        -------
+        codes : uint16 array of shape (n_rows, d)
+        labels : uint16 array of shape (n_rows,)
+
+        Privacy
+        -------
+        Post-processing: free, as often as wanted.
+        """
 
 
 Mapper = Callable[[Callable[[Any], Any], list[Any]], Iterable[Any]]
@@ -77,7 +96,22 @@ class PaperForm(Protocol):
         rng: np.random.Generator,
         executor_map: Mapper = map,
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
-        """Make synthetic ``(codes, labels)`` of real ones."""
+        """Make synthetic records of real ones.
+
+        Parameters
+        ----------
+        codes : uint16 array of shape (n, d)
+        labels : uint16 array of shape (n,)
+        rng
+            Source of every random choice, the noise included.
+        executor_map
+            Runs the items of a method that has some.
+
+        Returns
+        -------
+        codes : uint16 array of shape (m, d)
+        labels : uint16 array of shape (m,)
+        """
 
 
 def measure(synthesizer: Synthesizer, curator: Curator, *, mu: float) -> Released:

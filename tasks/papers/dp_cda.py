@@ -37,19 +37,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.errors import ConfigurationError, InputError
+from privacy.errors import InputError
 from privacy.parameters import PrivacyParameters
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.synthesizer import Mapper
 from tasks.measurement.vectors import VectorMap
 from tasks.papers.dp_cda_mixing import ClassPool, class_pools, mix_class
+from tasks.papers.printed_noise import claimed_epsilon, least_noise, sampled_bound
 from tasks.synthesizers.dp_cda.config import DpCdaConfig
 
 ORDERS = (*range(3, 33), 40, 48, 64, 96, 128)
 """Orders alpha of the theorem that are tried; leaving some out can only raise its epsilon."""
-
-_MAX_MULTIPLIER = 1e4
-_MULTIPLIER_PRECISION = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,31 +73,17 @@ def theorem_1_epsilon(
     delta
         The delta that is claimed.
     """
-    from dp_accounting import dp_event
-    from dp_accounting.privacy_accountant import NeighboringRelation
-    from dp_accounting.rdp import RdpAccountant
-
-    noise = dp_event.GaussianDpEvent(noise_multiplier)
-    draw = dp_event.SampledWithoutReplacementDpEvent(n_records, order, noise)
-    engine = RdpAccountant(
-        orders=list(ORDERS), neighboring_relation=NeighboringRelation.REPLACE_ONE
+    draw = sampled_bound(
+        noise_multiplier, sample_size=order, population_size=n_records, orders=ORDERS
     )
-    # The engine takes logarithms of differences that may vanish, and gives infinity there.
-    with np.errstate(all="ignore"):
-        engine.compose(draw, n_outputs)
-    claims = [
-        float(bound) + math.log(1.0 / delta) / (alpha - 1)
-        for alpha, bound in zip(ORDERS, engine.rdp, strict=True)
-        if not math.isnan(bound)
-    ]
-    return float(min(claims))
+    return claimed_epsilon(n_outputs * draw, orders=ORDERS, delta=delta)
 
 
 @lru_cache(maxsize=64)
 def _noise_multiplier(
     parameters: PrivacyParameters, order: int, n_records: int, n_outputs: int
 ) -> float:
-    """Upper end of a bisection; see `theorem_1_noise`."""
+    """Least noise multiplier for which the theorem claims the parameters."""
 
     def claims(noise_multiplier: float) -> bool:
         claimed = theorem_1_epsilon(
@@ -111,22 +95,11 @@ def _noise_multiplier(
         )
         return claimed <= parameters.epsilon
 
-    high = 1.0
-    while not claims(high):
-        high *= 2
-        if high > _MAX_MULTIPLIER:
-            raise ConfigurationError(
-                "CALIBRATION_UNREACHABLE",
-                f"expected an epsilon that Theorem 1 can claim for {n_outputs} mixtures, found "
-                f"{parameters.epsilon:g}; choose a larger epsilon or fewer mixtures_per_class",
-            )
-    low = high / 2
-    while claims(low):
-        low, high = low / 2, low
-    while high > low * (1 + _MULTIPLIER_PRECISION):
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if claims(middle) else (middle, high)
-    return high
+    return least_noise(
+        claims,
+        otherwise=f"expected an epsilon that Theorem 1 can claim for {n_outputs} mixtures, found "
+        f"{parameters.epsilon:g}; choose a larger epsilon or fewer mixtures_per_class",
+    )
 
 
 def theorem_1_noise(
@@ -265,7 +238,7 @@ class PaperDpCda:
         rng: np.random.Generator,
         executor_map: Mapper = map,
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
-        """Make ``mixtures_per_class`` records of each class and take the nearest valid codes.
+        """Make ``mixtures_per_class`` records of each class; see `PaperForm.synthesize`.
 
         Raises
         ------

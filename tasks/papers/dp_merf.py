@@ -63,21 +63,7 @@ class PaperDpMerf:
         rng: np.random.Generator,
         executor_map: Mapper = map,
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
-        """Make as many synthetic records as there are real ones, less those held aside.
-
-        Parameters
-        ----------
-        codes : uint16 array of shape (n, d)
-        labels : uint16 array of shape (n,)
-        rng
-            Source of the records held aside, of the noise and of the sample.
-        executor_map
-            Runs the training.
-
-        Returns
-        -------
-        codes : uint16 array of shape (n - held_aside, d)
-        labels : uint16 array of shape (n - held_aside,)
+        """Make as many records as there are real ones, less those held aside; see `PaperForm`.
 
         Raises
         ------

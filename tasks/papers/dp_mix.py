@@ -30,22 +30,20 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from privacy.errors import ConfigurationError
-from privacy.events import MAX_NOISE_MULTIPLIER, MIN_NOISE_MULTIPLIER
 from privacy.parameters import PrivacyParameters
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.synthesizer import Mapper
 from tasks.measurement.vectors import VectorMap
+from tasks.papers.printed_noise import claimed_epsilon, least_noise, sampled_bound
 from tasks.synthesizers.dp_mix.config import DPMixConfig
 
 ORDERS = (*range(2, 33), 40, 48, 64, 96, 128, 512, 1024)
 """Orders alpha over which epsilon is minimised; a missing one costs a little accuracy."""
 
 _MIXTURES_AT_ONCE = 1_000
-_PRECISION = 1e-3
-"""Relative width at which the search for the noise stops, on the safe side."""
 
 
-def claimed_epsilon(
+def printed_epsilon(
     *,
     noise_multiplier: float,
     order_of_mixture: int,
@@ -64,42 +62,22 @@ def claimed_epsilon(
     delta
         Between 0 and 1.
     """
-    orders = np.asarray(ORDERS, dtype=np.float64)
-    unsampled = orders / (2.0 * noise_multiplier**2)
-    draw = np.minimum(unsampled, _sampled_bound(noise_multiplier, order_of_mixture, n_records))
-    return float(np.min(n_mixtures * draw + math.log(1.0 / delta) / (orders - 1.0)))
-
-
-def _sampled_bound(
-    noise_multiplier: float, sample_size: int, population_size: int
-) -> NDArray[np.float64]:
-    """Renyi bound of one draw at each order: Theorem 27 of Wang, Balle and Kasiviswanathan."""
-    from dp_accounting import dp_event
-    from dp_accounting.privacy_accountant import NeighboringRelation
-    from dp_accounting.rdp import RdpAccountant
-
-    accountant = RdpAccountant(
-        orders=list(ORDERS), neighboring_relation=NeighboringRelation.REPLACE_ONE
+    unsampled = np.asarray(ORDERS, dtype=np.float64) / (2.0 * noise_multiplier**2)
+    sampled = sampled_bound(
+        noise_multiplier, sample_size=order_of_mixture, population_size=n_records, orders=ORDERS
     )
-    noise = dp_event.GaussianDpEvent(noise_multiplier)
-    # The engine takes logarithms of differences that may vanish.
-    with np.errstate(all="ignore"):
-        accountant.compose(
-            dp_event.SampledWithoutReplacementDpEvent(population_size, sample_size, noise)
-        )
-    bound: NDArray[np.float64] = np.where(np.isnan(accountant.rdp), np.inf, accountant.rdp)
-    return bound
+    return claimed_epsilon(n_mixtures * np.minimum(unsampled, sampled), orders=ORDERS, delta=delta)
 
 
 @lru_cache(maxsize=64)
-def claimed_noise_multiplier(
+def printed_noise_multiplier(
     *,
     parameters: PrivacyParameters,
     order_of_mixture: int,
     n_records: int,
     n_mixtures: int,
 ) -> float:
-    """Return the least noise multiplier that `claimed_epsilon` accepts, by bisection.
+    """Return the least noise multiplier that `printed_epsilon` accepts.
 
     Raises
     ------
@@ -108,7 +86,7 @@ def claimed_noise_multiplier(
     """
 
     def meets(noise_multiplier: float) -> bool:
-        claimed = claimed_epsilon(
+        claimed = printed_epsilon(
             noise_multiplier=noise_multiplier,
             order_of_mixture=order_of_mixture,
             n_records=n_records,
@@ -117,21 +95,12 @@ def claimed_noise_multiplier(
         )
         return claimed <= parameters.epsilon
 
-    high = 1.0
-    while not meets(high):
-        if high >= MAX_NOISE_MULTIPLIER:
-            raise ConfigurationError(
-                "CALIBRATION_UNREACHABLE",
-                "expected an epsilon that some noise meets in the accounting of the paper, found "
-                f"{parameters.epsilon} for {n_mixtures} mixtures; choose a larger epsilon or "
-                "fewer mixtures",
-            )
-        high = min(4.0 * high, MAX_NOISE_MULTIPLIER)
-    low = MIN_NOISE_MULTIPLIER
-    while high > low * (1.0 + _PRECISION):
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if meets(middle) else (middle, high)
-    return high
+    return least_noise(
+        meets,
+        otherwise="expected an epsilon that some noise meets in the accounting of the paper, found "
+        f"{parameters.epsilon} for {n_mixtures} mixtures; choose a larger epsilon or fewer "
+        "mixtures",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +132,7 @@ class PaperDPMix:
                 "expected order_of_mixture of at most the number of records, found "
                 f"{order}; lower order_of_mixture",
             )
-        noise_multiplier = claimed_noise_multiplier(
+        noise_multiplier = printed_noise_multiplier(
             parameters=self.parameters,
             order_of_mixture=order,
             n_records=n_records,
@@ -220,23 +189,9 @@ class PaperDPMix:
         rng: np.random.Generator,
         executor_map: Mapper = map,
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
-        """Make ``n_mixtures`` synthetic records.
+        """Make ``n_mixtures`` records in one pass over the table; see `PaperForm.synthesize`.
 
-        Parameters
-        ----------
-        codes : uint16 array of shape (n, d)
-        labels : uint16 array of shape (n,)
-        rng
-            Source of samples and noise.
-        executor_map
-            Not used: the work is one pass over the table.
-
-        Returns
-        -------
-        codes : uint16 array of shape (n_mixtures, d)
-            Nearest valid record of each mixture.
-        labels : uint16 array of shape (n_mixtures,)
-            Label with the largest noisy share.
+        A mixture becomes the nearest valid record, with the label of the largest noisy share.
 
         Raises
         ------

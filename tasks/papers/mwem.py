@@ -46,21 +46,7 @@ class PaperMwem:
         rng: np.random.Generator,
         executor_map: Mapper = map,
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
-        """Make as many synthetic records as there are real ones.
-
-        Parameters
-        ----------
-        codes : uint16 array of shape (n, d)
-        labels : uint16 array of shape (n,)
-        rng
-            Source of every random choice, the noise included.
-        executor_map
-            Not used.
-
-        Returns
-        -------
-        codes : uint16 array of shape (n, d)
-        labels : uint16 array of shape (n,)
+        """Make as many records as there are real ones; see `PaperForm.synthesize`.
 
         Raises
         ------

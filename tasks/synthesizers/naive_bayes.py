@@ -14,13 +14,12 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from privacy.parameters import Guarantee
-from privacy.sensitivity import weighted_sum_l2_sensitivity
 from tasks.measurement.cells import Cells
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.marginals import draw_codes, sizes_of, to_marginals
-from tasks.measurement.plan import MeasurementPlan, StatisticRequest, plan_measurement
-from tasks.measurement.statistics import SUM_SCALE, cell_histograms
+from tasks.measurement.plan import MeasurementPlan, plan_measurement, sum_request
+from tasks.measurement.statistics import cell_histograms
 from tasks.measurement.synthesizer import Released, Stage
 
 HISTOGRAMS = "feature_by_label_histograms"
@@ -44,14 +43,8 @@ class NaiveBayes:
 
     def plan(self, *, mu: float) -> MeasurementPlan:
         """One statistic, with the whole budget."""
-        request = StatisticRequest(
-            name=HISTOGRAMS,
-            shape=(self.domain.n_labels, 1, self.domain.one_hot_width),
-            l2_sensitivity=weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE),
-            scale=SUM_SCALE,
-            share=1.0,
-        )
-        return plan_measurement([request], mu=mu)
+        shape = (self.domain.n_labels, 1, self.domain.one_hot_width)
+        return plan_measurement([sum_request(HISTOGRAMS, shape, share=1.0)], mu=mu)
 
     def stages(self, *, mu: float) -> tuple[Stage, ...]:
         """One stage: the histograms."""
@@ -60,22 +53,7 @@ class NaiveBayes:
     def sample(
         self, released: Released, *, n_rows: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
-        """Sample records from the released histograms; post-processing.
-
-        Parameters
-        ----------
-        released
-            What the stage released.
-        n_rows
-            Number of records, public.
-        rng
-            Source of post-processing randomness.
-
-        Returns
-        -------
-        codes : uint16 array of shape (n_rows, d)
-        labels : uint16 array of shape (n_rows,)
-        """
+        """Sample records column by column, given the label; see `Synthesizer.sample`."""
         offsets = self.domain.one_hot_offsets
         labels = draw_codes(released["label_frequencies"], n_rows, rng)
         codes = np.empty((n_rows, self.domain.n_columns), dtype=np.uint16)

@@ -25,8 +25,7 @@ from tasks.synthesizers.dpgm.config import DpgmConfig
 from tasks.synthesizers.kmeans.dp_kmeans import DpKMeansConfig
 from tasks.synthesizers.mwem.config import MwemConfig
 from tasks.synthesizers.naive_bayes import NaiveBayesConfig
-from tasks.synthesizers.slots.local_perturbation_config import LocalPerturbationConfig
-from tasks.synthesizers.slots.random_projection_config import RandomProjectionConfig
+from tasks.synthesizers.slots.config import LocalPerturbationConfig, RandomProjectionConfig
 
 MethodConfig = Annotated[
     ClustMixConfig
@@ -192,8 +191,8 @@ METHODS: tuple[MethodEntry, ...] = (
         source="Noise on every record; a rival in Table 3 of the paper of DP-CDA",
         data_kinds=_ALL,
         config=LocalPerturbationConfig,
-        proven=("synthesizers.slots.local_perturbation", "LocalPerturbation"),
-        paper=("papers.local_perturbation", "PaperLocalPerturbation"),
+        proven=("synthesizers.slots.synthesizer", "NoisySlots"),
+        paper=("papers.noisy_records", "PaperNoisyRecords"),
     ),
     MethodEntry(
         kind="random_projection",
@@ -202,8 +201,8 @@ METHODS: tuple[MethodEntry, ...] = (
         source="Noise in a random subspace; a rival in Table 3 of the paper of DP-CDA",
         data_kinds=_ALL,
         config=RandomProjectionConfig,
-        proven=("synthesizers.slots.random_projection", "RandomProjection"),
-        paper=("papers.random_projection", "PaperRandomProjection"),
+        proven=("synthesizers.slots.synthesizer", "NoisySlots"),
+        paper=("papers.noisy_records", "PaperNoisyRecords"),
     ),
 )
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import logsumexp
 
-from privacy.errors import ConfigurationError
+from tasks.papers.printed_noise import least_noise
 
 MAX_ORDER = 32
 """Moments of orders 1 to 32 are computed (section 6.1)."""
@@ -24,7 +24,6 @@ J_VALUES = tuple(index / 11 for index in range(1, 11))
 at its settings for MNIST."""
 
 _GRID_POINTS = 8_001
-_LARGEST_SIGMA_G = 1e4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,22 +92,12 @@ def paper_sigma_g(settings: NoiseSettings, *, epsilon: float) -> float:
     ConfigurationError
         If k-means and the norm histograms alone take more.
     """
-    low, high = 0.0, 0.25
-    while paper_epsilon(replace(settings, sigma_g=high)) > epsilon:
-        low, high = high, 2.0 * high
-        if high > _LARGEST_SIGMA_G:
-            raise ConfigurationError(
-                "CALIBRATION_UNREACHABLE",
-                f"expected an epsilon that leaves something for the gradients, found {epsilon!r}; "
-                "choose a larger epsilon, a larger sigma_k or sigma_c, or fewer epochs",
-            )
-    while high - low > 1e-3 * high:
-        middle = (low + high) / 2.0
-        if paper_epsilon(replace(settings, sigma_g=middle)) > epsilon:
-            low = middle
-        else:
-            high = middle
-    return high
+    return least_noise(
+        lambda sigma_g: paper_epsilon(replace(settings, sigma_g=sigma_g)) <= epsilon,
+        otherwise="expected an epsilon that leaves something for the gradients, found "
+        f"{epsilon!r}; choose a larger epsilon, a larger sigma_k or sigma_c, or fewer epochs",
+        start=0.25,
+    )
 
 
 @lru_cache(maxsize=4096)

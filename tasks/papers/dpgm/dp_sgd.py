@@ -13,8 +13,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.synthesizers.dpgm.dp_sgd import Descent
-from tasks.synthesizers.dpgm.network import BatchGradients, GenerativeNetwork
+from tasks.measurement.descent import Descent
+from tasks.synthesizers.dpgm.network import GenerativeNetwork
+from tasks.synthesizers.dpgm.record_gradients import BatchGradients
 
 MAX_NORM = 10.0
 """C_max of section 6.1."""
@@ -23,7 +24,6 @@ NORM_BINS = 100
 """The w of section 6.1."""
 
 _ROOT_2 = math.sqrt(2.0)
-_ADAM_FIRST = 0.9
 
 
 def private_norm(
@@ -97,15 +97,11 @@ def train(cluster: Cluster) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
     """
     network, rng = cluster.network, cluster.rng
     parameters, chains = network.start(cluster.seed), network.first_chains(cluster.seed)
-    zeros = np.zeros((1, len(parameters)))
-    descent = Descent(
-        kind=cluster.optimiser,
+    descent = Descent.start(
+        cluster.optimiser,
+        parameters,
         learning_rate=cluster.learning_rate,
-        momentum=_ADAM_FIRST if cluster.optimiser == "adam" else 0.0,
-        parameters=parameters[None],
-        first=zeros,
-        second=zeros,
-        n_steps=0,
+        momentum=0.9 if cluster.optimiser == "adam" else 0.0,
     )
     # Flaw G7: the rate is a function of the exact size, and is cut off at 1.
     rate = min(1.0, cluster.batch_size / max(len(cluster.vectors), 1))
@@ -113,12 +109,11 @@ def train(cluster: Cluster) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
         batch = cluster.vectors[rng.random(len(cluster.vectors)) < rate]
         step_seed = (cluster.seed + number) % 2**32
         gradients = network.batch_gradients(
-            descent.parameters[0], batch, step_seed=step_seed, state=chains
+            descent.parameters, batch, step_seed=step_seed, state=chains
         )
-        noisy = noisy_mean(gradients, cluster)
-        descent = descent.step(noisy[None])
-        chains = network.chains(descent.parameters[0], chains, step_seed=step_seed)
-    return descent.parameters[0], chains
+        descent = descent.step(noisy_mean(gradients, cluster))
+        chains = network.chains(descent.parameters, chains, step_seed=step_seed)
+    return descent.parameters, chains
 
 
 def noisy_mean(gradients: BatchGradients, cluster: Cluster) -> NDArray[np.float64]:

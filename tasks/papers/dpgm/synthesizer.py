@@ -101,21 +101,7 @@ class PaperDpgm:
         rng: np.random.Generator,
         executor_map: Mapper = map,
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
-        """Make as many synthetic records as there are real ones (flaw G10).
-
-        Parameters
-        ----------
-        codes : uint16 array of shape (n, d), n >= 1
-        labels : uint16 array of shape (n,)
-        rng
-            Source of every random choice, the noise included.
-        executor_map
-            Maps a function over the clusters.
-
-        Returns
-        -------
-        codes : uint16 array of shape (n, d)
-        labels : uint16 array of shape (n,)
+        """Make as many records as there are real ones (flaw G10); see `PaperForm.synthesize`.
 
         Privacy
         -------

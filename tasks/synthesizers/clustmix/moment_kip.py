@@ -10,20 +10,17 @@ Source: 3A paper, Eq. 6 and Algorithm 1. Nguyen, Chen and Lee (2020).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
+from tasks.measurement.descent import Descent
 from tasks.measurement.random_ntk import RandomNtkFeatures
 from tasks.synthesizers.clustmix.support_set import OptimisedSupport, SupportSet
 
 Array = NDArray[np.float64]
-
-_DECAY, _SQUARE_DECAY, _TINY = 0.9, 0.999, 1e-8
-"""Adam's usual constants (Kingma and Ba 2015)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -118,25 +115,18 @@ def descend(
     if not (learning_rate > 0.0 and box > 0.0):
         raise ValueError(f"expected learning_rate and box above 0, found {learning_rate}, {box}")
     support = SupportSet(np.clip(start.points, -box, box), np.array(start.labels, dtype=np.float64))
+    points, labels = (Descent.start("adam", part, learning_rate=learning_rate) for part in support)
     value, gradient = loss.value_and_gradient(support)
-    best, best_value, start_value, taken = support, value, value, 0
-    mean: list[Any] = [np.zeros_like(part) for part in support]
-    square: list[Any] = [np.zeros_like(part) for part in support]
-    while taken < steps and np.isfinite(value):
-        taken += 1
-        moved = []
-        for index, (part, slope) in enumerate(zip(support, gradient, strict=True)):
-            mean[index] = _DECAY * mean[index] + (1.0 - _DECAY) * slope
-            square[index] = _SQUARE_DECAY * square[index] + (1.0 - _SQUARE_DECAY) * slope**2
-            step = mean[index] / (1.0 - _DECAY**taken)
-            spread = np.sqrt(square[index] / (1.0 - _SQUARE_DECAY**taken)) + _TINY
-            moved.append(part - learning_rate * step / spread)
-        if not all(np.isfinite(part).all() for part in moved):
+    best, best_value, start_value = support, value, value
+    while points.n_steps < steps and np.isfinite(value):
+        points, labels = points.step(gradient.points), labels.step(gradient.labels)
+        if not (np.isfinite(points.parameters).all() and np.isfinite(labels.parameters).all()):
             break  # no factorisation is made of what is not finite
-        support = SupportSet(np.clip(moved[0], -box, box), moved[1])
+        points = replace(points, parameters=np.clip(points.parameters, -box, box))
+        support = SupportSet(points.parameters, labels.parameters)
         value, gradient = loss.value_and_gradient(support)
         if value < best_value:
             best, best_value = support, value
     return OptimisedSupport(
-        support=best, start_loss=start_value, loss=best_value, steps_taken=taken
+        support=best, start_loss=start_value, loss=best_value, steps_taken=points.n_steps
     )

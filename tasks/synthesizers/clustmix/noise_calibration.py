@@ -15,11 +15,16 @@ from privacy.accountants.gaussian import GaussianAccountant
 from privacy.errors import IntegrityError
 from privacy.events import ComposedEvent
 from privacy.parameters import Adjacency
-from privacy.sensitivity import second_moment_l2_sensitivity, weighted_sum_l2_sensitivity
+from privacy.sensitivity import second_moment_l2_sensitivity
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.features import FeatureMap, build_feature_map
-from tasks.measurement.plan import MeasurementPlan, StatisticRequest, plan_measurement
-from tasks.measurement.statistics import ROOT_SCALE, SECOND_MOMENT_SCALE, SUM_SCALE
+from tasks.measurement.plan import (
+    MeasurementPlan,
+    StatisticRequest,
+    plan_measurement,
+    sum_request,
+)
+from tasks.measurement.statistics import ROOT_SCALE, SECOND_MOMENT_SCALE
 from tasks.measurement.synthesizer import PUBLIC_SEED
 from tasks.synthesizers.clustmix.config import ClustMixConfig
 
@@ -73,22 +78,11 @@ def calibrate(domain: EncodingDomain, config: ClustMixConfig, *, mu: float) -> M
     histogram_shape = (domain.n_labels, cells, domain.one_hot_width)
     shares = config.shares
 
-    def weighted_sum(
-        name: str, shape: tuple[int, ...], share: float, *, bound: float = 1.0
-    ) -> StatisticRequest:
-        return StatisticRequest(
-            name=name,
-            shape=shape,
-            l2_sensitivity=weighted_sum_l2_sensitivity(bound=bound, scale=SUM_SCALE),
-            scale=SUM_SCALE,
-            share=share,
-        )
-
     rounds, corrections = config.clustering_rounds, config.residual_rounds
     return plan_measurement(
         [
             *(
-                weighted_sum(clustering_round(i), histogram_shape, shares.clustering / rounds)
+                sum_request(clustering_round(i), histogram_shape, share=shares.clustering / rounds)
                 for i in range(rounds)
             ),
             StatisticRequest(
@@ -100,13 +94,13 @@ def calibrate(domain: EncodingDomain, config: ClustMixConfig, *, mu: float) -> M
                 scale=SECOND_MOMENT_SCALE,
                 share=shares.second_moment,
             ),
-            weighted_sum(FEATURE_LABEL, (2, m, domain.n_labels), shares.feature_label),
-            weighted_sum(HISTOGRAMS, histogram_shape, shares.histograms),
+            sum_request(FEATURE_LABEL, (2, m, domain.n_labels), share=shares.feature_label),
+            sum_request(HISTOGRAMS, histogram_shape, share=shares.histograms),
             *(
-                weighted_sum(
+                sum_request(
                     residual_round(i),
                     (m, domain.n_labels),
-                    shares.residuals / corrections,
+                    share=shares.residuals / corrections,
                     bound=float(np.sqrt(2.0)),
                 )
                 for i in range(corrections)

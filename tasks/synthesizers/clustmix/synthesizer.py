@@ -75,26 +75,7 @@ class ClustMix:
     def sample(
         self, released: Released, *, n_rows: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
-        """Sample records from a finished measurement.
-
-        Parameters
-        ----------
-        released
-            Everything that the stages released.
-        n_rows
-            Number of records, public.
-        rng
-            Source of post-processing randomness.
-
-        Returns
-        -------
-        codes : uint16 array of shape (n_rows, d)
-        labels : uint16 array of shape (n_rows,)
-
-        Privacy
-        -------
-        Post-processing: free, as often as wanted.
-        """
+        """Sample from mixture, dependence and label model; see `Synthesizer.sample`."""
         return sample_records(
             Mixture(
                 weights=released["mixture_weights"],

@@ -70,23 +70,6 @@ def largest_norm(blocks: tuple[Block, ...], *, centre: float, scale: float) -> f
     return float(np.sqrt(sum(squares))) / scale
 
 
-def class_counts(rows: EncodedRows, *, n_labels: int) -> NDArray[np.int64]:
-    """Weighted number of records of each class.
-
-    Returns
-    -------
-    int64 array of shape (n_labels,), in units of ``1 / SUM_SCALE``
-
-    Privacy
-    -------
-    Adjacency: add or remove one patient. The weights of a patient sum to at most one: sensitivity 1
-    (``SUM_SCALE`` grid points), attained by a patient of one class. Event: one discrete Gaussian.
-    """
-    amount = np.trunc(rows.weight * SUM_SCALE)
-    counts = np.bincount(rows.label, weights=amount, minlength=n_labels)
-    return counts.astype(np.int64)
-
-
 def group_sums(
     rows: EncodedRows, *, record_map: RecordMap, n_labels: int, n_groups: int
 ) -> NDArray[np.int64]:

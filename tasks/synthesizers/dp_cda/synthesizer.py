@@ -25,12 +25,11 @@ from numpy.typing import NDArray
 
 from privacy.errors import ConfigurationError
 from privacy.parameters import Guarantee
-from privacy.sensitivity import weighted_sum_l2_sensitivity
+from tasks.measurement.counts import class_counts
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.marginals import draw_codes
-from tasks.measurement.plan import MeasurementPlan, StatisticRequest, plan_measurement
-from tasks.measurement.statistics import SUM_SCALE
+from tasks.measurement.plan import MeasurementPlan, plan_measurement, sum_request
 from tasks.measurement.synthesizer import Released, Stage
 from tasks.measurement.unmixing import (
     Mixtures,
@@ -42,7 +41,6 @@ from tasks.measurement.vectors import VectorMap, one_hot_numbers
 from tasks.synthesizers.dp_cda.config import DpCdaConfig
 from tasks.synthesizers.dp_cda.sums import (
     RecordMap,
-    class_counts,
     group_sums,
     largest_norm,
     sampled_sums,
@@ -119,20 +117,12 @@ class DpCda:
         """Class counts and mixtures, with their shares of the budget."""
         n_labels, width = self.domain.n_labels, self.record_map.vectors.width
         poisson = self.config.sampling == "poisson"
-        clip = self.record_map.l2_clip_norm
-        counts = StatisticRequest(
-            name=COUNTS,
-            shape=(n_labels,),
-            l2_sensitivity=weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE),
-            scale=SUM_SCALE,
-            share=self.config.count_share,
-        )
-        sums = StatisticRequest(
-            name=SUMS,
-            shape=(n_labels, width) if poisson else (self.n_mixtures, n_labels, width),
-            l2_sensitivity=weighted_sum_l2_sensitivity(bound=clip, scale=SUM_SCALE),
-            scale=SUM_SCALE,
+        counts = sum_request(COUNTS, (n_labels,), share=self.config.count_share)
+        sums = sum_request(
+            SUMS,
+            (n_labels, width) if poisson else (self.n_mixtures, n_labels, width),
             share=1.0 - self.config.count_share,
+            bound=self.record_map.l2_clip_norm,
             sampling_probability=self.sampling_probability if poisson else 1.0,
             n_draws=self.n_mixtures if poisson else 1,
         )
@@ -155,25 +145,10 @@ class DpCda:
     def sample(
         self, released: Released, *, n_rows: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
-        """Pick mixtures and draw a record from each; post-processing.
+        """Pick mixtures and draw a record from each; see `Synthesizer.sample`.
 
         Labels are drawn by the released frequencies; a mixture comes again only after all others
         of its class.
-
-        Parameters
-        ----------
-        released
-            ``label_frequencies`` and ``mixture_noise_stddevs`` of shape (C,), ``mixtures`` of shape
-            (M, C, D), ``mixture_orders`` of shape (C,).
-        n_rows
-            Number of records, public.
-        rng
-            Source of post-processing randomness.
-
-        Returns
-        -------
-        codes : uint16 array of shape (n_rows, d)
-        labels : uint16 array of shape (n_rows,)
         """
         n_mixtures, record_map = len(released["mixtures"]), self.record_map
         drawn = drawn_coordinates(record_map.vectors)

@@ -1,4 +1,4 @@
-"""The two exact statistics of private rows that DP-MERF releases, and their sensitivities.
+"""The exact sum of features of private rows that DP-MERF releases, and its sensitivity.
 
 As in `tasks.measurement.statistics`: a record's vector is truncated toward zero on an integer
 grid before it is added, records are rounded by themselves, and shards add up exactly.
@@ -51,28 +51,3 @@ def embedding_sums(
         # Sums of integers below 2**53: exact in float64, in any order.
         total += (np.eye(n_labels)[rows.label[block]].T @ amount).astype(np.int64)
     return total
-
-
-def class_counts(rows: EncodedRows, *, n_labels: int) -> NDArray[np.int64]:
-    """Weighted number of patients of each label.
-
-    Parameters
-    ----------
-    rows
-        Encoded private rows of one shard.
-    n_labels
-        Number C of labels.
-
-    Returns
-    -------
-    int64 array of shape (C,), in units of ``1 / SUM_SCALE``
-
-    Privacy
-    -------
-    Adjacency: add or remove one patient. A record adds its weight to one entry; sensitivity 1
-    (``SUM_SCALE`` grid points). Event: one discrete Gaussian.
-    """
-    if (rows.label >= n_labels).any():
-        raise ValueError("expected labels inside the public domain, found one outside")
-    amount = np.trunc(rows.weight * SUM_SCALE)
-    return np.bincount(rows.label, weights=amount, minlength=n_labels).astype(np.int64)

@@ -18,15 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.parameters import Guarantee
-from privacy.sensitivity import weighted_sum_l2_sensitivity
+from tasks.measurement.counts import class_counts
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.marginals import draw_codes
-from tasks.measurement.plan import MeasurementPlan, StatisticRequest, plan_measurement
-from tasks.measurement.statistics import SUM_SCALE
+from tasks.measurement.plan import MeasurementPlan, plan_measurement, sum_request
 from tasks.measurement.synthesizer import Released, Stage
-from tasks.synthesizers.dp_merf import embedding
 from tasks.synthesizers.dp_merf.config import PUBLIC_SEED, DpMerfConfig
+from tasks.synthesizers.dp_merf.embedding import embedding_sums
 from tasks.synthesizers.dp_merf.features import EmbeddingFeatures, vector_map_of
 from tasks.synthesizers.dp_merf.generator import Generator
 
@@ -52,23 +51,9 @@ class DpMerf:
         """Class counts and embedding, each with its share of the budget."""
         n_labels, shares = self.domain.n_labels, self.config.shares
         n_features = EmbeddingFeatures.draw(self.domain, self.config).n_features
-        wanted = (
-            (CLASS_COUNTS, (n_labels,), shares.class_counts),
-            (EMBEDDING, (n_labels, n_features), shares.embedding),
-        )
-        return plan_measurement(
-            [
-                StatisticRequest(
-                    name=name,
-                    shape=shape,
-                    l2_sensitivity=weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE),
-                    scale=SUM_SCALE,
-                    share=share,
-                )
-                for name, shape, share in wanted
-            ],
-            mu=mu,
-        )
+        counts = sum_request(CLASS_COUNTS, (n_labels,), share=shares.class_counts)
+        sums = sum_request(EMBEDDING, (n_labels, n_features), share=shares.embedding)
+        return plan_measurement([counts, sums], mu=mu)
 
     def stages(self, *, mu: float) -> tuple[Stage, ...]:
         """Return the embedding, then the training; every stage leaves a generator behind."""
@@ -88,22 +73,7 @@ class DpMerf:
     def sample(
         self, released: Released, *, n_rows: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
-        """Sample records from the trained generator; post-processing.
-
-        Parameters
-        ----------
-        released
-            What the stages released.
-        n_rows
-            Number of records, public.
-        rng
-            Source of post-processing randomness.
-
-        Returns
-        -------
-        codes : uint16 array of shape (n_rows, d)
-        labels : uint16 array of shape (n_rows,)
-        """
+        """Sample records from the trained generator; see `Synthesizer.sample`."""
         labels = draw_codes(released["label_frequencies"], n_rows, rng)
         codes = Generator.of_arrays(released).sample(
             vector_map_of(self.domain, self.config),
@@ -117,10 +87,8 @@ class DpMerf:
         """Draw the two statistics; start the generator from the public seed."""
         n_labels = self.domain.n_labels
         features = EmbeddingFeatures.draw(self.domain, self.config)
-        counts = curator.release(CLASS_COUNTS, embedding.class_counts, n_labels=n_labels)
-        sums = curator.release(
-            EMBEDDING, embedding.embedding_sums, features=features, n_labels=n_labels
-        )
+        counts = curator.release(CLASS_COUNTS, class_counts, n_labels=n_labels)
+        sums = curator.release(EMBEDDING, embedding_sums, features=features, n_labels=n_labels)
         noise = curator.plan[EMBEDDING].unit_noise_stddev
         sizes = np.maximum(counts, 1.0)
         start = Generator.start(

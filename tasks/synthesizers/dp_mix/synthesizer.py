@@ -21,13 +21,11 @@ from numpy.typing import NDArray
 
 from privacy.errors import ConfigurationError
 from privacy.parameters import Guarantee
-from privacy.sensitivity import weighted_sum_l2_sensitivity
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.labelled_vectors import LabelledVectors
 from tasks.measurement.labels import matched_labels
-from tasks.measurement.plan import MeasurementPlan, StatisticRequest, plan_measurement
-from tasks.measurement.statistics import SUM_SCALE
+from tasks.measurement.plan import MeasurementPlan, plan_measurement, sum_request
 from tasks.measurement.synthesizer import Released, Stage
 from tasks.measurement.unmixing import (
     Mixtures,
@@ -81,12 +79,11 @@ class DPMix:
     def plan(self, *, mu: float) -> MeasurementPlan:
         """One series, with the whole budget."""
         vectors = self._vectors()
-        request = StatisticRequest(
-            name=MIXTURES,
-            shape=(vectors.width,),
-            l2_sensitivity=weighted_sum_l2_sensitivity(bound=vectors.l2_bound, scale=SUM_SCALE),
-            scale=SUM_SCALE,
+        request = sum_request(
+            MIXTURES,
+            (vectors.width,),
             share=1.0,
+            bound=vectors.l2_bound,
             sampling_probability=self.config.order_of_mixture / self.config.declared_patients,
             n_draws=self.config.n_mixtures,
         )
@@ -107,22 +104,7 @@ class DPMix:
     def sample(
         self, released: Released, *, n_rows: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
-        """Draw records and labels from mixtures; post-processing.
-
-        Parameters
-        ----------
-        released
-            What the stages released: sums, and the standard deviation of their noise.
-        n_rows
-            Number of records, public. Mixtures repeat where there are fewer of them.
-        rng
-            Source of post-processing randomness.
-
-        Returns
-        -------
-        codes : uint16 array of shape (n_rows, d)
-        labels : uint16 array of shape (n_rows,)
-        """
+        """Draw records from mixtures, which repeat if they are fewer; see `Synthesizer.sample`."""
         names = sorted(name for name in released if name.startswith(MIXTURES))
         sums = np.concatenate([released[name] for name in names])
         vectors = self._vectors()

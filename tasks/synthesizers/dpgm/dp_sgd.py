@@ -10,15 +10,15 @@ by its Theorem 3, which is false. Here the histogram and the gradients are one v
 and a step clips at the norm that the histogram of the step before chose.
 
 Source: DPGM paper (Acs, Melis, Castelluccia and De Cristofaro 2019), Algorithms 3 and 4, in the
-proven form; Abadi et al. 2016 for the descent; Kingma and Ba 2015 for Adam.
+proven form; Abadi et al. 2016 for the descent.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,9 +36,6 @@ _ROWS_AT_ONCE = 4_096
 
 _CLEAR = 3.0
 """A count is believed from this many standard deviations of its noise."""
-
-_ADAM_SECOND = 0.999
-_ADAM_FLOOR = 1e-8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,47 +187,3 @@ def split_draw(
     histogram = noisy[:n_bins] / (math.sqrt(step.histogram.share) if n_bins else 1.0)
     gradients = noisy[n_bins:].reshape(step.parameters.shape) * (SUM_SCALE / step.gradient_scale)
     return histogram, gradients
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Descent:
-    """State of the optimiser of all networks; post-processing of noisy gradients.
-
-    Parameters
-    ----------
-    kind
-        "adam", or "momentum" (heavy ball).
-    learning_rate, momentum
-        Public settings; the momentum is also Adam's first decay rate.
-    parameters, first, second : float64 arrays of shape (k, P)
-        Parameters, and means of gradients and of squared gradients (of Adam alone).
-    n_steps
-        Steps taken.
-    """
-
-    kind: Literal["adam", "momentum"]
-    learning_rate: float
-    momentum: float
-    parameters: NDArray[np.float64]
-    first: NDArray[np.float64]
-    second: NDArray[np.float64]
-    n_steps: int
-
-    def step(self, gradients: NDArray[np.float64]) -> Self:
-        """Descend along noisy mean gradients of shape (k, P)."""
-        n_steps = self.n_steps + 1
-        if self.kind == "momentum":
-            first = self.momentum * self.first + gradients
-            parameters = self.parameters - self.learning_rate * first
-            return replace(self, parameters=parameters, first=first, n_steps=n_steps)
-        first = self.momentum * self.first + (1.0 - self.momentum) * gradients
-        second = _ADAM_SECOND * self.second + (1.0 - _ADAM_SECOND) * np.square(gradients)
-        direction = first / (1.0 - self.momentum**n_steps)
-        spread = np.sqrt(second / (1.0 - _ADAM_SECOND**n_steps)) + _ADAM_FLOOR
-        return replace(
-            self,
-            parameters=self.parameters - self.learning_rate * direction / spread,
-            first=first,
-            second=second,
-            n_steps=n_steps,
-        )

@@ -1,4 +1,4 @@
-"""Generative networks: what the training of one needs.
+"""Generative networks: what the training of one needs, and what all of them have in common.
 
 A network is a public object: its settings and, for a persistent chain, a state that is a function
 of released parameters and public seeds. Private are only the vectors handed to `clipped_sum` and
@@ -9,77 +9,162 @@ Source: DPGM paper (Acs, Melis, Castelluccia and De Cristofaro 2019), sections 3
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.measurement.vectors import Block
+from tasks.synthesizers.dpgm.record_gradients import (
+    Array,
+    BatchGradients,
+    ClippedSum,
+    in_one_batch,
+    sum_in_blocks,
+)
+from tasks.synthesizers.dpgm.visible_units import VisibleUnits
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClippedSum:
-    """Sum of clipped gradients, and the norms they had.
 
-    Parameters
+class Programs(NamedTuple):
+    """Compiled programs for the gradients of one step: all that they need but the records.
+
+    Attributes
     ----------
-    total : int64 array of shape (P,)
-        Sum over the records, in grid points. Private.
-    norms : float64 array of shape (n,)
-        Euclidean norm of each record's gradient before clipping, infinite where the gradient is
-        not finite. Private.
+    clipped_sum
+        As `tasks.synthesizers.dpgm.record_gradients.sum_of_clipped` without its first argument.
+    norms, weighted_sum
+        As the arguments of `tasks.synthesizers.dpgm.record_gradients.in_one_batch`.
     """
 
-    total: NDArray[np.int64]
-    norms: NDArray[np.float64]
+    clipped_sum: Callable[..., tuple[Array, Array]]
+    norms: Callable[[Array], Array]
+    weighted_sum: Callable[[Array, Array], Array]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchGradients:
-    """Gradients of the records of a batch, by their norms and their weighted sums alone.
-
-    Parameters
-    ----------
-    norms : float64 array of shape (n,)
-        Euclidean norm of each record's gradient.
-    weighted_sum
-        Maps factors of shape (n,) to the sum of the gradients times their factors, a float64 array
-        of shape (P,).
-    """
-
-    norms: NDArray[np.float64]
-    weighted_sum: Callable[[NDArray[np.float64]], NDArray[np.float64]]
-
-
-@runtime_checkable
-class GenerativeNetwork(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GenerativeNetwork(ABC):
     """A network that is trained by gradients of records and draws new ones.
 
     All arrays that enter and leave are numpy arrays; D is the width of a vector and P the number
     of parameters.
+
+    Parameters
+    ----------
+    blocks
+        Kinds of the coordinates, as `tasks.measurement.vectors.VectorMap.blocks`.
+    mean : (D,), optional
+        Released mean of the records: they enter as their distance from it, and the biases of the
+        visible units start there. Its noise does no harm.
+    hidden_units
+        Number H of hidden units of a layer, at least 1.
+
+    Raises
+    ------
+    ValueError
+        If a setting is outside its range.
     """
+
+    blocks: tuple[Block, ...]
+    mean: NDArray[np.floating] | None = field(default=None, repr=False)
+    hidden_units: int = 200
+
+    def __post_init__(self) -> None:
+        units = self.units
+        for name, value in self.counts.items():
+            if value < 1:
+                raise ValueError(f"expected 1 or more {name}, found {value}")
+        units.expect_mean(self.mean)
+
+    @property
+    def units(self) -> VisibleUnits:
+        """Distribution of the visible coordinates."""
+        return VisibleUnits(self.blocks)
 
     @property
     def width(self) -> int:
         """Number D of visible coordinates."""
+        return self.units.width
+
+    @property
+    def offset(self) -> NDArray[np.float64]:
+        """What is subtracted from a vector, shape (D,): the mean, or nothing without one."""
+        if self.mean is None:
+            return np.zeros(self.width)
+        return np.asarray(np.clip(self.mean, 0.0, 1.0), dtype=np.float64)
 
     @property
     def n_parameters(self) -> int:
         """Number P of trained parameters."""
+        return sum(int(np.prod(shape)) for shape in self.shapes)
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """Settings that are at least 1, by name."""
+        return {"hidden_units": self.hidden_units}
+
+    @property
+    @abstractmethod
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Shapes of the trained arrays, in the order in which the P parameters hold them."""
+
+    @property
+    @abstractmethod
+    def visible_biases(self) -> slice:
+        """Which of the P parameters are the biases of the visible units."""
+
+    @abstractmethod
     def start(self, public_seed: int) -> NDArray[np.float64]:
         """Return the first parameters, shape (P,), from public settings alone."""
 
+    @abstractmethod
     def first_chains(self, public_seed: int) -> NDArray[np.float32]:
         """Return the first state of the persistent chains, shape (n_chains, D).
 
         A network without chains returns none: shape (0, D).
         """
 
+    @abstractmethod
     def chains(
         self, parameters: NDArray[np.floating], state: NDArray[np.float32], *, step_seed: int
     ) -> NDArray[np.float32]:
-        """Move the chains on under released parameters; same shape as `state`."""
+        """Move the chains on under released parameters; same shape as `state`.
+
+        Privacy
+        -------
+        A function of released parameters and public seeds: nothing to account for.
+        """
+
+    @abstractmethod
+    def sample(
+        self,
+        parameters: NDArray[np.floating],
+        n_rows: int,
+        rng: np.random.Generator,
+        *,
+        state: NDArray[np.float32],
+    ) -> NDArray[np.float64]:
+        """Draw vectors of shape (n_rows, D), values in [0, 1]; post-processing.
+
+        A "unit" coordinate is its expected value, a "binary" one 0 or 1, a "one_hot" block has
+        exactly one 1.
+        """
+
+    @abstractmethod
+    def programs(
+        self, parameters: NDArray[np.floating], step_seed: int, state: NDArray[np.float32]
+    ) -> Programs:
+        """Return the programs of a step, in the precision that jax is set to."""
+
+    @abstractmethod
+    def biases_at_mean(
+        self, parameters: NDArray[np.floating], scores: Array, state: NDArray[np.float32]
+    ) -> Array:
+        """Biases (D,) under which records have the mean of the wanted scores (D,)."""
 
     def clipped_sum(
         self,
@@ -121,6 +206,16 @@ class GenerativeNetwork(Protocol):
         norm at most ``weight * l2_clip_norm * scale``; where the weights of a patient sum to at
         most 1, the sensitivity of `ClippedSum.total` is ``l2_clip_norm * scale``.
         """
+        with jax.enable_x64(True):
+            return sum_in_blocks(
+                self.programs(parameters, step_seed, state).clipped_sum,
+                vectors,
+                weights,
+                width=self.width,
+                n_parameters=self.n_parameters,
+                l2_clip_norm=l2_clip_norm,
+                scale=scale,
+            )
 
     def batch_gradients(
         self,
@@ -139,6 +234,9 @@ class GenerativeNetwork(Protocol):
         -------
         Nothing to build a proof on: a record's part may be rounded by who else is in the batch.
         """
+        with jax.enable_x64(False):
+            _, norms, weighted_sum = self.programs(parameters, step_seed, state)
+            return in_one_batch(norms, weighted_sum, vectors, width=self.width)
 
     def fitted_to_mean(
         self, parameters: NDArray[np.floating], *, state: NDArray[np.float32]
@@ -152,27 +250,31 @@ class GenerativeNetwork(Protocol):
         -------
         A function of released values and a public seed: nothing to account for.
         """
+        flat = np.array(self.checked(parameters), dtype=np.float64)
+        if self.mean is not None:
+            with jax.enable_x64(False):
+                scores = jnp.asarray(self.units.scores_of(self.mean), dtype=jnp.float32)
+                flat[self.visible_biases] = self.biases_at_mean(flat, scores, state)
+        return flat
 
-    def sample(
-        self,
-        parameters: NDArray[np.floating],
-        n_rows: int,
-        rng: np.random.Generator,
-        *,
-        state: NDArray[np.float32],
-    ) -> NDArray[np.float64]:
-        """Draw vectors of shape (n_rows, D), values in [0, 1]; post-processing.
+    def arrays(self, parameters: NDArray[np.floating]) -> list[Array]:
+        """Trained arrays of `shapes`, as float32 of jax, out of parameters of shape (P,)."""
+        stops = np.cumsum([int(np.prod(shape)) for shape in self.shapes])
+        parts = np.split(self.checked(parameters), stops[:-1])
+        return [
+            jnp.asarray(part.reshape(shape), dtype=jnp.float32)
+            for part, shape in zip(parts, self.shapes, strict=True)
+        ]
 
-        A "unit" coordinate is its expected value, a "binary" one 0 or 1, a "one_hot" block has
-        exactly one 1.
-        """
-
-
-def expect_at_least_one(**settings: int) -> None:
-    """Raise ValueError if a setting is below 1."""
-    for name, value in settings.items():
-        if value < 1:
-            raise ValueError(f"expected 1 or more {name}, found {value}")
+    def checked(self, parameters: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Return parameters if they are finite and of shape (P,); raise ValueError otherwise."""
+        if parameters.shape != (self.n_parameters,):
+            raise ValueError(
+                f"expected parameters of shape ({self.n_parameters},), found {parameters.shape}"
+            )
+        if not np.isfinite(parameters).all():
+            raise ValueError("expected finite parameters, found another")
+        return parameters
 
 
 def checked_seed(public_seed: int) -> int:
@@ -180,16 +282,3 @@ def checked_seed(public_seed: int) -> int:
     if not 0 <= public_seed < 2**32:
         raise ValueError(f"expected a seed from 0 to 2**32 - 1, found {public_seed}")
     return public_seed
-
-
-def checked_parameters(
-    parameters: NDArray[np.floating], *, n_parameters: int
-) -> NDArray[np.floating]:
-    """Return parameters if they are finite and of shape (P,); raise ValueError otherwise."""
-    if parameters.shape != (n_parameters,):
-        raise ValueError(
-            f"expected parameters of shape ({n_parameters},), found {parameters.shape}"
-        )
-    if not np.isfinite(parameters).all():
-        raise ValueError("expected finite parameters, found another")
-    return parameters

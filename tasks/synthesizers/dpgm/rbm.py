@@ -11,30 +11,16 @@ Source: DPGM paper, section 3.1 and 6.1; Tieleman 2008 for the persistent chains
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.measurement.vectors import Block
-from tasks.synthesizers.dpgm.network import (
-    BatchGradients,
-    ClippedSum,
-    checked_parameters,
-    checked_seed,
-    expect_at_least_one,
-)
-from tasks.synthesizers.dpgm.record_gradients import (
-    ONE_THREAD,
-    Array,
-    in_one_batch,
-    sum_in_blocks,
-    sum_of_clipped,
-)
+from tasks.synthesizers.dpgm.network import GenerativeNetwork, Programs, checked_seed
+from tasks.synthesizers.dpgm.record_gradients import ONE_THREAD, Array, sum_of_clipped
 from tasks.synthesizers.dpgm.visible_units import VisibleUnits
 
 _HIDDEN_CENTRE = 0.5
@@ -52,17 +38,11 @@ of their number, and the biases of the later half are averaged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Rbm:
+class Rbm(GenerativeNetwork):
     """Restricted Boltzmann machine with Bernoulli and softmax visible units.
 
     Parameters
     ----------
-    blocks
-        Kinds of the coordinates, as `tasks.measurement.vectors.VectorMap.blocks`.
-    mean : (D,), optional
-        Released mean of the records. Its noise does no harm; see the module.
-    hidden_units
-        Number H of hidden units, at least 1.
     weight_stddev
         Standard deviation of the first weights, above 0.
     n_chains
@@ -71,16 +51,8 @@ class Rbm:
         Sweeps of the chains per step of training, at least 1.
     burn_in_sweeps, sweeps_between_rows
         Sweeps before the first record is drawn and between two records of one chain, at least 1.
-
-    Raises
-    ------
-    ValueError
-        If a setting is outside its range.
     """
 
-    blocks: tuple[Block, ...]
-    mean: NDArray[np.floating] | None = field(default=None, repr=False)
-    hidden_units: int = 200
     weight_stddev: float = 0.01
     n_chains: int = 100
     gibbs_steps: int = 30
@@ -88,123 +60,76 @@ class Rbm:
     sweeps_between_rows: int = 20
 
     def __post_init__(self) -> None:
-        units = self._units
-        expect_at_least_one(
-            hidden_units=self.hidden_units,
-            n_chains=self.n_chains,
-            gibbs_steps=self.gibbs_steps,
-            burn_in_sweeps=self.burn_in_sweeps,
-            sweeps_between_rows=self.sweeps_between_rows,
-        )
+        GenerativeNetwork.__post_init__(self)
         if not self.weight_stddev > 0.0:
             raise ValueError(f"expected a weight_stddev above 0, found {self.weight_stddev}")
-        units.expect_mean(self.mean)
 
     @property
-    def width(self) -> int:
-        """Number D of visible coordinates."""
-        return self._units.width
+    def counts(self) -> dict[str, int]:
+        """Settings that are at least 1, by name."""
+        return {
+            "hidden_units": self.hidden_units,
+            "n_chains": self.n_chains,
+            "gibbs_steps": self.gibbs_steps,
+            "burn_in_sweeps": self.burn_in_sweeps,
+            "sweeps_between_rows": self.sweeps_between_rows,
+        }
 
     @property
-    def n_parameters(self) -> int:
-        """Number P of parameters: weights (D, H), visible biases (D,), hidden biases (H,)."""
-        return self.width * self.hidden_units + self.width + self.hidden_units
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Weights (D, H), visible biases (D,), hidden biases (H,)."""
+        return (self.width, self.hidden_units), (self.width,), (self.hidden_units,)
+
+    @property
+    def visible_biases(self) -> slice:
+        """Which of the P parameters are the biases of the visible units."""
+        n_weights = self.width * self.hidden_units
+        return slice(n_weights, n_weights + self.width)
 
     def start(self, public_seed: int) -> NDArray[np.float64]:
         """First parameters: small normal weights, hidden biases 0, visible biases at the mean."""
         rng = np.random.default_rng(checked_seed(public_seed))
         weights = rng.normal(0.0, self.weight_stddev, self.width * self.hidden_units)
-        visible = np.zeros(self.width) if self.mean is None else self._units.scores_of(self.mean)
+        visible = np.zeros(self.width) if self.mean is None else self.units.scores_of(self.mean)
         return np.concatenate([weights, visible, np.zeros(self.hidden_units)])
 
     def first_chains(self, public_seed: int) -> NDArray[np.float32]:
         """First state of the chains, (n_chains, D): draws of the visible units by themselves."""
         rng = np.random.default_rng(checked_seed(public_seed))
-        alone = self._units.middle if self.mean is None else np.clip(self.mean, 0.0, 1.0)
+        alone = self.units.middle if self.mean is None else self.offset
         expected = np.tile(alone, (self.n_chains, 1))
-        return self._units.rounded(rng, expected, keep_numbers=False).astype(np.float32)
+        return self.units.rounded(rng, expected, keep_numbers=False).astype(np.float32)
 
     def chains(
         self, parameters: NDArray[np.floating], state: NDArray[np.float32], *, step_seed: int
     ) -> NDArray[np.float32]:
-        """Run the chains for `gibbs_steps` sweeps; same shape as `state`.
-
-        Privacy
-        -------
-        A function of released parameters and public seeds: nothing to account for.
-        """
+        """Run the chains for `gibbs_steps` sweeps; see `GenerativeNetwork.chains`."""
         with jax.enable_x64(False):
             moved, _ = self._sweep(parameters, state, step_seed, self.gibbs_steps)
             return np.asarray(moved)
 
-    def clipped_sum(
-        self,
-        parameters: NDArray[np.floating],
-        vectors: NDArray[np.floating],
-        weights: NDArray[np.float64],
-        *,
-        l2_clip_norm: float,
-        scale: int,
-        step_seed: int,
-        state: NDArray[np.float32],
-    ) -> ClippedSum:
-        """Sum of clipped gradients; see `GenerativeNetwork.clipped_sum`."""
-        del step_seed
-        with jax.enable_x64(True):
-            machine, negative = self._machine_and_negative_phase(parameters, state)
-            return sum_in_blocks(
-                partial(_clipped_sum, machine, negative),
-                vectors,
-                weights,
-                width=self.width,
-                n_parameters=self.n_parameters,
-                l2_clip_norm=l2_clip_norm,
-                scale=scale,
-            )
-
-    def batch_gradients(
-        self,
-        parameters: NDArray[np.floating],
-        vectors: NDArray[np.floating],
-        *,
-        step_seed: int,
-        state: NDArray[np.float32],
-    ) -> BatchGradients:
-        """Negative phase less positive phase; see `GenerativeNetwork.batch_gradients`.
-
-        The negative phase is the mean over the chains, the same for all records.
-        """
-        del step_seed
-        with jax.enable_x64(False):
-            machine, negative = self._machine_and_negative_phase(parameters, state)
-            return in_one_batch(
-                partial(_batch_norms, machine, negative),
-                partial(_batch_sum, machine, negative),
-                vectors,
-                width=self.width,
-            )
-
-    def fitted_to_mean(
-        self, parameters: NDArray[np.floating], *, state: NDArray[np.float32]
-    ) -> NDArray[np.float64]:
-        """Fit the visible biases while chains run; see `GenerativeNetwork.fitted_to_mean`."""
-        flat = np.array(
-            checked_parameters(parameters, n_parameters=self.n_parameters), dtype=np.float64
+    def programs(
+        self, parameters: NDArray[np.floating], step_seed: int, state: NDArray[np.float32]
+    ) -> Programs:
+        """Negative phase, the mean over the chains and the same for all, less positive phase."""
+        machine = self._machine(parameters)
+        negative = _negative_phase(machine, jnp.asarray(self._checked_state(state)))
+        return Programs(
+            partial(_clipped_sum, machine, negative),
+            partial(_batch_norms, machine, negative),
+            partial(_batch_sum, machine, negative),
         )
-        if self.mean is None:
-            return flat
+
+    def biases_at_mean(
+        self, parameters: NDArray[np.floating], scores: Array, state: NDArray[np.float32]
+    ) -> Array:
+        """Fit the visible biases while chains run."""
         state = self._checked_state(state)
         rng = np.random.default_rng(_FITTING_SEED)
-        state = state[rng.integers(len(state), size=_DRAWING_CHAINS)]
-        with jax.enable_x64(False):
-            scores = jnp.asarray(self._units.scores_of(self.mean), dtype=jnp.float32)
-            key = jax.random.key(_FITTING_SEED)
-            fitted = _fitted(
-                self._machine(flat), jnp.asarray(state), key, scores, units=self._units
-            )
-        n_weights = self.width * self.hidden_units
-        flat[n_weights : n_weights + self.width] = fitted
-        return flat
+        chains = jnp.asarray(state[rng.integers(len(state), size=_DRAWING_CHAINS)])
+        key = jax.random.key(_FITTING_SEED)
+        fitted: Array = _fitted(self._machine(parameters), chains, key, scores, units=self.units)
+        return fitted
 
     def sample(
         self,
@@ -226,32 +151,19 @@ class Rbm:
                 state, n_sweeps = np.asarray(moved), self.sweeps_between_rows
                 part = expected[start : start + _DRAWING_CHAINS]
                 part[:] = np.asarray(of_visible)[: len(part)]
-        return self._units.rounded(rng, expected)
-
-    @property
-    def _units(self) -> VisibleUnits:
-        return VisibleUnits(self.blocks)
+        return self.units.rounded(rng, expected)
 
     def _machine(self, parameters: NDArray[np.floating]) -> dict[str, Array]:
         """Weights, biases and offsets as float32 arrays of jax."""
-        flat = checked_parameters(parameters, n_parameters=self.n_parameters)
-        n_weights = self.width * self.hidden_units
-        centred = self.mean is not None
-        visible_offset = np.zeros(self.width) if self.mean is None else np.clip(self.mean, 0, 1)
-        named: dict[str, Any] = {
-            "weights": flat[:n_weights].reshape(self.width, self.hidden_units),
-            "visible_bias": flat[n_weights : n_weights + self.width],
-            "hidden_bias": flat[n_weights + self.width :],
-            "visible_offset": visible_offset,
-            "hidden_offset": _HIDDEN_CENTRE if centred else 0.0,
+        weights, visible_bias, hidden_bias = self.arrays(parameters)
+        hidden_offset = 0.0 if self.mean is None else _HIDDEN_CENTRE
+        return {
+            "weights": weights,
+            "visible_bias": visible_bias,
+            "hidden_bias": hidden_bias,
+            "visible_offset": jnp.asarray(self.offset, dtype=jnp.float32),
+            "hidden_offset": jnp.asarray(hidden_offset, dtype=jnp.float32),
         }
-        return {name: jnp.asarray(value, dtype=jnp.float32) for name, value in named.items()}
-
-    def _machine_and_negative_phase(
-        self, parameters: NDArray[np.floating], state: NDArray[np.float32]
-    ) -> tuple[dict[str, Array], tuple[Array, ...]]:
-        machine = self._machine(parameters)
-        return machine, _negative_phase(machine, jnp.asarray(self._checked_state(state)))
 
     def _checked_state(self, state: NDArray[np.float32]) -> NDArray[np.float32]:
         if state.ndim != 2 or state.shape[1] != self.width or not len(state):
@@ -266,7 +178,7 @@ class Rbm:
         key = jax.random.key(checked_seed(seed))
         chains = jnp.asarray(self._checked_state(state))
         machine = self._machine(parameters)
-        moved, expected = _sweeps(machine, chains, key, n_sweeps, units=self._units)
+        moved, expected = _sweeps(machine, chains, key, n_sweeps, units=self.units)
         return moved, expected
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
-
-from tasks.synthesizers.dpgm.network import BatchGradients, ClippedSum
 
 Array: TypeAlias = jax.Array
 
@@ -24,6 +23,40 @@ ONE_THREAD = {"xla_cpu_multi_thread_eigen": False}
 # products cannot leave it above the clipping norm: errors of a sum of P squares in float64 stay
 # below P * 2**-53, far from 2**-29 for any network that fits in memory.
 _ROUNDING_MARGIN = 1.0 - 2.0**-29
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClippedSum:
+    """Sum of clipped gradients, and the norms they had.
+
+    Parameters
+    ----------
+    total : int64 array of shape (P,)
+        Sum over the records, in grid points. Private.
+    norms : float64 array of shape (n,)
+        Euclidean norm of each record's gradient before clipping, infinite where the gradient is
+        not finite. Private.
+    """
+
+    total: NDArray[np.int64]
+    norms: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchGradients:
+    """Gradients of the records of a batch, by their norms and their weighted sums alone.
+
+    Parameters
+    ----------
+    norms : float64 array of shape (n,)
+        Euclidean norm of each record's gradient.
+    weighted_sum
+        Maps factors of shape (n,) to the sum of the gradients times their factors, a float64 array
+        of shape (P,).
+    """
+
+    norms: NDArray[np.float64]
+    weighted_sum: Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 
 def sum_of_clipped(

@@ -17,18 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.parameters import Guarantee
-from privacy.sensitivity import weighted_sum_l2_sensitivity
 from tasks.measurement.curator import Curator
+from tasks.measurement.descent import Descent
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.marginals import draw_codes
-from tasks.measurement.plan import MeasurementPlan, StatisticRequest, plan_measurement
-from tasks.measurement.statistics import SUM_SCALE
+from tasks.measurement.plan import MeasurementPlan, plan_measurement, sum_request
 from tasks.measurement.synthesizer import Released, Stage
 from tasks.measurement.vectors import VectorMap, one_hot_numbers
 from tasks.synthesizers.dpgm.cluster_means import cluster_means, size_noise, sizes_and_means
 from tasks.synthesizers.dpgm.config import PUBLIC_SEED, DpgmConfig
 from tasks.synthesizers.dpgm.dp_sgd import (
-    Descent,
     NormHistogram,
     TrainingStep,
     gradient_sums,
@@ -58,29 +56,19 @@ class Dpgm:
     def plan(self, *, mu: float) -> MeasurementPlan:
         """Plan the rounds of k-means, the sizes and means, then the gradients."""
         config, shares = self.config, self.config.shares
-        sensitivity = weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE)
         requests = round_requests(
             self._embedding,
             n_clusters=config.clusters,
             rounds=config.clustering_rounds,
             share=shares.clustering,
         )
-        requests.append(
-            StatisticRequest(
-                name=MEANS,
-                shape=(config.clusters + 1, 1 + self._vector_map.width),
-                l2_sensitivity=sensitivity,
-                scale=SUM_SCALE,
-                share=shares.means,
-            )
-        )
+        shape = (config.clusters + 1, 1 + self._vector_map.width)
+        requests.append(sum_request(MEANS, shape, share=shares.means))
         n_parameters = config.clusters * build_network(self._vector_map, config, None).n_parameters
         requests.append(
-            StatisticRequest(
-                name=GRADIENTS,
-                shape=(self._histogram.n_bins + n_parameters,),
-                l2_sensitivity=sensitivity,
-                scale=SUM_SCALE,
+            sum_request(
+                GRADIENTS,
+                (self._histogram.n_bins + n_parameters,),
                 share=shares.training,
                 sampling_probability=config.sampling_probability,
                 n_draws=config.n_steps,
@@ -102,22 +90,7 @@ class Dpgm:
     def sample(
         self, released: Released, *, n_rows: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
-        """Sample records: a cluster by its noisy weight, then its network; post-processing.
-
-        Parameters
-        ----------
-        released
-            What the stages released.
-        n_rows
-            Number of records, public.
-        rng
-            Source of post-processing randomness.
-
-        Returns
-        -------
-        codes : uint16 array of shape (n_rows, d)
-        labels : uint16 array of shape (n_rows,)
-        """
+        """Sample a cluster by its noisy weight, then its network; see `Synthesizer.sample`."""
         cluster = draw_codes(released["weights"], n_rows, rng)
         networks = self._networks(released["means"])
         codes = np.empty((n_rows, self.domain.n_columns), dtype=np.uint16)

@@ -9,7 +9,7 @@ Source: DPGM paper, section 3.2 and 6.1; Kingma and Welling 2014.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import jax
@@ -17,22 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.measurement.vectors import Block
 from tasks.synthesizers.dpgm.elbo import Layers, batch_norms, batch_sum, clipped_sum, decode
-from tasks.synthesizers.dpgm.network import (
-    BatchGradients,
-    ClippedSum,
-    checked_parameters,
-    checked_seed,
-    expect_at_least_one,
-)
-from tasks.synthesizers.dpgm.record_gradients import (
-    ONE_THREAD,
-    Array,
-    in_blocks,
-    in_one_batch,
-    sum_in_blocks,
-)
+from tasks.synthesizers.dpgm.network import GenerativeNetwork, Programs, checked_seed
+from tasks.synthesizers.dpgm.record_gradients import ONE_THREAD, Array, in_blocks
 from tasks.synthesizers.dpgm.visible_units import VisibleUnits
 
 _FIRST_OUTPUT_STDDEV = 0.01
@@ -49,48 +36,36 @@ _FITTING_STEPS = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Vae:
+class Vae(GenerativeNetwork):
     """Variational autoencoder with Bernoulli and categorical outputs.
 
     Parameters
     ----------
-    blocks
-        Kinds of the coordinates, as `tasks.measurement.vectors.VectorMap.blocks`.
-    mean : (D,), optional
-        Released mean of the records: the encoder sees the distance from it, and the output biases
-        start there. Its noise does no harm.
-    hidden_units
-        Number H of ReLU units in the encoder, and in the decoder, at least 1.
     latent_dimensions
         Number L of latent dimensions, at least 1.
-
-    Raises
-    ------
-    ValueError
-        If a setting is outside its range.
     """
 
-    blocks: tuple[Block, ...]
-    mean: NDArray[np.floating] | None = field(default=None, repr=False)
-    hidden_units: int = 200
     latent_dimensions: int = 2
 
-    def __post_init__(self) -> None:
-        units = self._units
-        expect_at_least_one(
-            hidden_units=self.hidden_units, latent_dimensions=self.latent_dimensions
-        )
-        units.expect_mean(self.mean)
+    @property
+    def counts(self) -> dict[str, int]:
+        """Settings that are at least 1, by name."""
+        return {
+            "hidden_units": self.hidden_units,
+            "latent_dimensions": self.latent_dimensions,
+        }
 
     @property
-    def width(self) -> int:
-        """Number D of visible coordinates."""
-        return self._units.width
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Weights and biases of the layers, in the order of `Layers`."""
+        width, hidden, latent = self.width, self.hidden_units, self.latent_dimensions
+        sides = ((width, hidden), (hidden, 2 * latent), (latent, hidden), (hidden, width))
+        return tuple(shape for side in sides for shape in (side, side[1:]))
 
     @property
-    def n_parameters(self) -> int:
-        """Number P of weights and biases of all layers."""
-        return sum(int(np.prod(shape)) for shape in self._shapes)
+    def visible_biases(self) -> slice:
+        """Which of the P parameters are the biases of the visible units."""
+        return slice(-self.width, None)
 
     def start(self, public_seed: int) -> NDArray[np.float64]:
         """First parameters: normal weights scaled to each layer, output biases at the mean."""
@@ -110,10 +85,10 @@ class Vae:
         }
         layers = [
             rng.normal(0.0, stddevs[name], shape)
-            for name, shape in zip(Layers._fields, self._shapes, strict=True)
+            for name, shape in zip(Layers._fields, self.shapes, strict=True)
         ]
         if self.mean is not None:
-            layers[-1] = self._units.scores_of(self.mean)
+            layers[-1] = self.units.scores_of(self.mean)
         return np.concatenate([layer.ravel() for layer in layers])
 
     def first_chains(self, public_seed: int) -> NDArray[np.float32]:
@@ -128,72 +103,29 @@ class Vae:
         del parameters, step_seed
         return state
 
-    def clipped_sum(
-        self,
-        parameters: NDArray[np.floating],
-        vectors: NDArray[np.floating],
-        weights: NDArray[np.float64],
-        *,
-        l2_clip_norm: float,
-        scale: int,
-        step_seed: int,
-        state: NDArray[np.float32],
-    ) -> ClippedSum:
-        """Sum of clipped gradients; see `GenerativeNetwork.clipped_sum`."""
+    def programs(
+        self, parameters: NDArray[np.floating], step_seed: int, state: NDArray[np.float32]
+    ) -> Programs:
+        """Gradients of the negative evidence lower bound, one draw of the latent vector each."""
         del state
-        with jax.enable_x64(True):
-            key = jax.random.key(checked_seed(step_seed))
-            layers, offset = self._layers(parameters), self._offset()
-            return sum_in_blocks(
-                partial(clipped_sum, layers, offset, key, units=self._units),
-                vectors,
-                weights,
-                width=self.width,
-                n_parameters=self.n_parameters,
-                l2_clip_norm=l2_clip_norm,
-                scale=scale,
-            )
-
-    def batch_gradients(
-        self,
-        parameters: NDArray[np.floating],
-        vectors: NDArray[np.floating],
-        *,
-        step_seed: int,
-        state: NDArray[np.float32],
-    ) -> BatchGradients:
-        """Gradients of the negative evidence lower bound; see `GenerativeNetwork.batch_gradients`.
-
-        One draw of the latent vector per record and step.
-        """
-        del state
-        with jax.enable_x64(False):
-            key = jax.random.key(checked_seed(step_seed))
-            layers, offset = self._layers(parameters), self._offset()
-            return in_one_batch(
-                partial(batch_norms, layers, offset, key, units=self._units),
-                partial(batch_sum, layers, offset, key, units=self._units),
-                vectors,
-                width=self.width,
-            )
-
-    def fitted_to_mean(
-        self, parameters: NDArray[np.floating], *, state: NDArray[np.float32]
-    ) -> NDArray[np.float64]:
-        """Fit the output biases on latent points; see `GenerativeNetwork.fitted_to_mean`."""
-        del state
-        flat = np.array(
-            checked_parameters(parameters, n_parameters=self.n_parameters), dtype=np.float64
+        key, layers = jax.random.key(checked_seed(step_seed)), Layers(*self.arrays(parameters))
+        offset = jnp.asarray(self.offset, dtype=jnp.float32)
+        return Programs(
+            partial(clipped_sum, layers, offset, key, units=self.units),
+            partial(batch_norms, layers, offset, key, units=self.units),
+            partial(batch_sum, layers, offset, key, units=self.units),
         )
-        if self.mean is None:
-            return flat
+
+    def biases_at_mean(
+        self, parameters: NDArray[np.floating], scores: Array, state: NDArray[np.float32]
+    ) -> Array:
+        """Fit the output biases on latent points."""
+        del state
         rng = np.random.default_rng(_FITTING_SEED)
         latent = rng.standard_normal((_FITTING_POINTS, self.latent_dimensions))
-        with jax.enable_x64(False):
-            scores = jnp.asarray(self._units.scores_of(self.mean), dtype=jnp.float32)
-            points = jnp.asarray(latent, dtype=jnp.float32)
-            flat[-self.width :] = _fitted(self._layers(flat), points, scores, units=self._units)
-        return flat
+        points, layers = jnp.asarray(latent, dtype=jnp.float32), Layers(*self.arrays(parameters))
+        fitted: Array = _fitted(layers, points, scores, units=self.units)
+        return fitted
 
     def sample(
         self,
@@ -207,38 +139,11 @@ class Vae:
         del state
         latent = rng.standard_normal((n_rows, self.latent_dimensions))
         with jax.enable_x64(False):
-            compute = partial(_expected, self._layers(parameters), units=self._units)
+            compute = partial(_expected, Layers(*self.arrays(parameters)), units=self.units)
             expected = in_blocks(
                 compute, latent, width=self.latent_dimensions, n_outputs=self.width
             )
-        return self._units.rounded(rng, expected.astype(np.float64))
-
-    @property
-    def _units(self) -> VisibleUnits:
-        return VisibleUnits(self.blocks)
-
-    @property
-    def _shapes(self) -> tuple[tuple[int, ...], ...]:
-        width, hidden, latent = self.width, self.hidden_units, self.latent_dimensions
-        shapes: list[tuple[int, ...]] = []
-        for inputs, outputs in ((width, hidden), (hidden, 2 * latent), (latent, hidden)):
-            shapes += [(inputs, outputs), (outputs,)]
-        return (*shapes, (hidden, width), (width,))
-
-    def _layers(self, parameters: NDArray[np.floating]) -> Layers:
-        flat = checked_parameters(parameters, n_parameters=self.n_parameters)
-        stops = np.cumsum([int(np.prod(shape)) for shape in self._shapes])
-        parts = np.split(flat, stops[:-1])
-        return Layers(
-            *(
-                jnp.asarray(part.reshape(shape), dtype=jnp.float32)
-                for part, shape in zip(parts, self._shapes, strict=True)
-            )
-        )
-
-    def _offset(self) -> Array:
-        offset = np.zeros(self.width) if self.mean is None else np.clip(self.mean, 0.0, 1.0)
-        return jnp.asarray(offset, dtype=jnp.float32)
+        return self.units.rounded(rng, expected.astype(np.float64))
 
 
 @partial(jax.jit, static_argnames="units", compiler_options=ONE_THREAD)

@@ -18,12 +18,16 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from privacy.parameters import Guarantee
-from privacy.sensitivity import weighted_sum_l2_sensitivity
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.marginals import draw_codes
-from tasks.measurement.plan import MeasurementPlan, StatisticRequest, plan_measurement
-from tasks.measurement.statistics import SUM_SCALE, cell_histograms
+from tasks.measurement.plan import (
+    MeasurementPlan,
+    StatisticRequest,
+    plan_measurement,
+    sum_request,
+)
+from tasks.measurement.statistics import cell_histograms
 from tasks.measurement.synthesizer import Released, Stage
 from tasks.measurement.vectors import VectorMap
 from tasks.synthesizers.clustmix.mixing import build_mixture
@@ -76,13 +80,7 @@ def round_requests(
 ) -> list[StatisticRequest]:
     """One request per round; they share ``share`` evenly."""
     return [
-        StatisticRequest(
-            name=round_name(index),
-            shape=(n_clusters, 1 + embedding.width),
-            l2_sensitivity=weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE),
-            scale=SUM_SCALE,
-            share=share / rounds,
-        )
+        sum_request(round_name(index), (n_clusters, 1 + embedding.width), share=share / rounds)
         for index in range(rounds)
     ]
 
@@ -140,15 +138,8 @@ class DpKMeans:
             rounds=config.rounds,
             share=config.clustering_share,
         )
-        requests.append(
-            StatisticRequest(
-                name=HISTOGRAMS,
-                shape=(domain.n_labels, config.clusters, domain.one_hot_width),
-                l2_sensitivity=weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE),
-                scale=SUM_SCALE,
-                share=1.0 - config.clustering_share,
-            )
-        )
+        shape = (domain.n_labels, config.clusters, domain.one_hot_width)
+        requests.append(sum_request(HISTOGRAMS, shape, share=1.0 - config.clustering_share))
         return plan_measurement(requests, mu=mu)
 
     def stages(self, *, mu: float) -> tuple[Stage, ...]:
@@ -161,22 +152,7 @@ class DpKMeans:
     def sample(
         self, released: Released, *, n_rows: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
-        """Sample records from the released mixture; post-processing.
-
-        Parameters
-        ----------
-        released
-            What the stages released.
-        n_rows
-            Number of records, public.
-        rng
-            Source of post-processing randomness.
-
-        Returns
-        -------
-        codes : uint16 array of shape (n_rows, d)
-        labels : uint16 array of shape (n_rows,)
-        """
+        """Sample records from the released mixture; see `Synthesizer.sample`."""
         offsets = self.domain.one_hot_offsets
         component = draw_codes(released["mixture_weights"], n_rows, rng)
         codes = np.empty((n_rows, self.domain.n_columns), dtype=np.uint16)

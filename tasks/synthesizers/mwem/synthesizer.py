@@ -17,15 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.parameters import Guarantee
-from privacy.sensitivity import weighted_sum_l2_sensitivity
+from tasks.measurement.counts import patient_count
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.marginals import to_marginals
 from tasks.measurement.plan import (
     MeasurementPlan,
+    Request,
     SelectionRequest,
-    StatisticRequest,
     plan_measurement,
+    sum_request,
 )
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.synthesizer import Released, Stage
@@ -70,14 +71,10 @@ class Mwem:
     def plan(self, *, mu: float) -> MeasurementPlan:
         """Count, histograms where asked for, then a choice and a measurement for each round."""
         config, shares = self.config, self.config.shares
-        sensitivity = weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE)
-        statistic = partial(StatisticRequest, l2_sensitivity=sensitivity, scale=SUM_SCALE)
-        requests: list[StatisticRequest | SelectionRequest] = [
-            statistic(name=COUNT, shape=(1,), share=shares.count)
-        ]
+        requests: list[Request] = [sum_request(COUNT, (1,), share=shares.count)]
         if config.start == "histograms":
             width = sum(self.workload.n_codes)
-            requests.append(statistic(name=HISTOGRAMS, shape=(width,), share=shares.histograms))
+            requests.append(sum_request(HISTOGRAMS, (width,), share=shares.histograms))
         for number in range(1, config.rounds + 1):
             requests.append(
                 SelectionRequest(
@@ -87,13 +84,8 @@ class Mwem:
                     share=shares.selections / config.rounds,
                 )
             )
-            requests.append(
-                statistic(
-                    name=measurement_name(number),
-                    shape=(1,),
-                    share=shares.measurements / config.rounds,
-                )
-            )
+            share = shares.measurements / config.rounds
+            requests.append(sum_request(measurement_name(number), (1,), share=share))
         return plan_measurement(requests, mu=mu)
 
     def stages(self, *, mu: float) -> tuple[Stage, ...]:
@@ -114,22 +106,7 @@ class Mwem:
     def sample(
         self, released: Released, *, n_rows: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
-        """Sample records from the last distribution or from the mean of all; post-processing.
-
-        Parameters
-        ----------
-        released
-            What all stages released.
-        n_rows
-            Number of records, public.
-        rng
-            Source of post-processing randomness.
-
-        Returns
-        -------
-        codes : uint16 array of shape (n_rows, d)
-        labels : uint16 array of shape (n_rows,)
-        """
+        """Sample from the last distribution or the mean of all; see `Synthesizer.sample`."""
         history = self._history(
             released["chosen_queries"].tolist(),
             released["measured_counts"].tolist(),
@@ -144,7 +121,7 @@ class Mwem:
 
     def _start(self, curator: Curator, released: Released) -> Released:
         """Draw the number of patients, and the histograms where asked for."""
-        count = curator.release(COUNT, queries.patient_count)
+        count = curator.release(COUNT, patient_count)
         n_patients = np.maximum(count, 1.0)
         n_codes = self.workload.n_codes
         marginals = np.concatenate([np.full(n, 1.0 / n) for n in n_codes])

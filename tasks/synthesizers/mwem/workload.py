@@ -195,21 +195,6 @@ def query_answer(
     return np.array([amount.sum()], dtype=np.int64)
 
 
-def patient_count(rows: EncodedRows) -> NDArray[np.int64]:
-    """Sum of the weights, which is the number of patients.
-
-    Returns
-    -------
-    int64 array of shape (1,), in units of ``1 / SUM_SCALE``
-
-    Privacy
-    -------
-    Adjacency: add or remove one patient. Sensitivity 1 (``SUM_SCALE`` grid points). Event: one
-    discrete Gaussian.
-    """
-    return np.array([np.trunc(rows.weight * SUM_SCALE).astype(np.int64).sum()], dtype=np.int64)
-
-
 def one_way_histograms(rows: EncodedRows, *, n_codes: tuple[int, ...]) -> NDArray[np.int64]:
     """Weighted one-hot sums of all columns and the label, side by side.
 

@@ -20,6 +20,7 @@ from tasks.audit.findings import AuditResult, Claim, judge_pair
 from tasks.audit.game import ATTACKS, Scores, play
 from tasks.audit.pairs import AUDIT_DOMAIN, AuditPatient, neighbour_pairs
 from tasks.audit.subjects import PatientCount, subject_of
+from tasks.measurement.counts import patient_count
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.synthesizer import Stage
 from tasks.papers.clustmix.algorithm import ClustMixAlgorithm
@@ -29,7 +30,6 @@ from tasks.papers.clustmix.constrained_gmm import (
     constrained_k_means,
 )
 from tasks.papers.clustmix.noise import minimum_cluster_size, noise_sigma
-from tasks.synthesizers.mwem.workload import patient_count
 
 PAIRS = {pair.name: pair for pair in neighbour_pairs(AUDIT_DOMAIN)}
 CLAIM = Claim.of_budget(epsilon=4.0, delta=1e-6)

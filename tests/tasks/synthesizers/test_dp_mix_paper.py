@@ -10,8 +10,8 @@ from tasks.papers import dp_mix as printed
 from tasks.papers.dp_mix import (
     ORDERS,
     PaperDPMix,
-    claimed_epsilon,
-    claimed_noise_multiplier,
+    printed_epsilon,
+    printed_noise_multiplier,
 )
 from tasks.synthesizers.dp_mix.config import DPMixConfig, PaperSettings
 
@@ -37,7 +37,7 @@ def test_noise_solves_the_printed_formula(small, ratio):
     assert label_stddev == pytest.approx(ratio * feature_stddev)
     # Remark 1 of the DP-CDA paper at alpha = 1: d_x = 4 coordinates, d_y = 2 labels.
     printed = (4 / feature_stddev**2 + 2 / label_stddev**2) / (2 * order**2)
-    noise_multiplier = claimed_noise_multiplier(
+    noise_multiplier = printed_noise_multiplier(
         parameters=PARAMETERS, order_of_mixture=order, n_records=n_records, n_mixtures=200
     )
     assert printed == pytest.approx(1 / (2 * noise_multiplier**2))
@@ -45,15 +45,15 @@ def test_noise_solves_the_printed_formula(small, ratio):
 
 def test_bisection_ends_just_inside_epsilon():
     schedule = {"order_of_mixture": 4, "n_records": 2_000, "n_mixtures": 300}
-    noise = claimed_noise_multiplier(parameters=PARAMETERS, **schedule)
-    assert claimed_epsilon(noise_multiplier=noise, delta=1e-5, **schedule) <= 10.0
-    assert claimed_epsilon(noise_multiplier=noise * 0.998, delta=1e-5, **schedule) > 10.0
+    noise = printed_noise_multiplier(parameters=PARAMETERS, **schedule)
+    assert printed_epsilon(noise_multiplier=noise, delta=1e-5, **schedule) <= 10.0
+    assert printed_epsilon(noise_multiplier=noise * 0.998, delta=1e-5, **schedule) > 10.0
 
 
-def test_claimed_epsilon_by_hand():
+def test_printed_epsilon_by_hand():
     # Everybody in one mixture: no sampling, so alpha / (2 z^2) and the conversion of the paper.
     by_hand = min(a / (2 * 2.0**2) + math.log(1e5) / (a - 1) for a in ORDERS)
-    whole = claimed_epsilon(
+    whole = printed_epsilon(
         noise_multiplier=2.0, order_of_mixture=9, n_records=9, n_mixtures=1, delta=1e-5
     )
     assert whole == pytest.approx(by_hand, rel=1e-6)
@@ -65,7 +65,7 @@ def test_bound_at_order_two_is_the_printed_one(monkeypatch):
     for noise_multiplier in (0.5, 3.0):
         p, e2 = 5 / 1000, 2 / (2 * noise_multiplier**2)
         draw = math.log(1 + p**2 * min(4 * (math.exp(e2) - 1), 2 * math.exp(e2)))
-        claimed = claimed_epsilon(
+        claimed = printed_epsilon(
             noise_multiplier=noise_multiplier,
             order_of_mixture=5,
             n_records=1000,

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tasks.measurement.counts import patient_count
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.synthesizers.mwem.workload import (
     draw_workload,
     one_way_histograms,
-    patient_count,
     query_answer,
     workload_answers,
 )

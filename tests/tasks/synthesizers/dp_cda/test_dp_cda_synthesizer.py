@@ -7,12 +7,13 @@ from privacy.errors import ConfigurationError
 from privacy.events import DiscreteGaussianEvent, RepeatedEvent
 from privacy.parameters import Guarantee
 from privacy.randomness import SeededNoise
+from tasks.measurement.counts import class_counts
 from tasks.measurement.curator import Curator, InProcessCompute
 from tasks.measurement.sampling import PoissonCoins
 from tasks.measurement.synthesizer import measure
 from tasks.synthesizers.dp_cda import synthesizer
 from tasks.synthesizers.dp_cda.config import DpCdaConfig
-from tasks.synthesizers.dp_cda.sums import RecordMap, class_counts, groups_of, sampled_sums
+from tasks.synthesizers.dp_cda.sums import RecordMap, groups_of, sampled_sums
 from tasks.synthesizers.dp_cda.synthesizer import COUNTS, SUMS, DpCda
 
 

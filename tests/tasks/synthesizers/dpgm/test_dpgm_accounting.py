@@ -8,6 +8,7 @@ import pytest
 from scipy.integrate import quad
 
 from privacy.errors import ConfigurationError
+from tasks.papers import printed_noise
 from tasks.papers.dpgm import accounting
 from tasks.papers.dpgm.accounting import (
     NoiseSettings,
@@ -72,7 +73,7 @@ def test_the_noise_scale_of_the_gradients_is_found_from_a_claimed_epsilon(monkey
 
 
 def test_an_epsilon_that_k_means_alone_exceeds_is_refused(monkeypatch):
-    monkeypatch.setattr(accounting, "_LARGEST_SIGMA_G", 4.0)
+    monkeypatch.setattr(printed_noise, "_LARGEST", 4.0)
     with pytest.raises(ConfigurationError) as refused:
         paper_sigma_g(replace(MNIST, n_steps=10, sigma_k=1.0), epsilon=1.0)
     assert str(refused.value) == (

@@ -19,7 +19,7 @@ from tasks.papers.dpgm.kernel_kmeans import (
 )
 from tasks.papers.dpgm.synthesizer import PaperDpgm
 from tasks.synthesizers.dpgm.config import DpgmConfig, PaperSettings
-from tasks.synthesizers.dpgm.network import BatchGradients
+from tasks.synthesizers.dpgm.record_gradients import BatchGradients
 
 TINY = PaperSettings(
     sigma_g=20.0, sigma_k=60.0, sigma_c=20.0, sampling_probability=0.25, epochs=1,

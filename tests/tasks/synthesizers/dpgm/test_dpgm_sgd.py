@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass, replace
-from itertools import product
 
 import numpy as np
 import pytest
@@ -10,19 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privacy.sensitivity import weighted_sum_l2_sensitivity
+from tasks.measurement.descent import Descent
 from tasks.measurement.sampling import PoissonCoins
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.vectors import VectorMap
 from tasks.synthesizers.dpgm.dp_sgd import (
-    Descent,
     NormHistogram,
     TrainingStep,
     gradient_sums,
     split_draw,
 )
-from tasks.synthesizers.dpgm.network import ClippedSum
+from tasks.synthesizers.dpgm.record_gradients import ClippedSum
 from tasks.synthesizers.kmeans.embedding import build_embedding
 from tasks.synthesizers.kmeans.kernel_kmeans import Clustering, to_centres
+from tests.tasks.importable.measuring import every_labelled_record, norm_of
 
 BOUND = weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE)
 BINS = NormHistogram(max_norm=2.0, n_bins=5, share=0.2)
@@ -79,15 +79,6 @@ def coins_of(probability=1.0, n_draws=1):
     )
 
 
-def all_records(small):
-    codes = product(*(range(width) for width in small.domain.n_codes))
-    return [(list(code), label) for code in codes for label in range(small.domain.n_labels)]
-
-
-def norm_of(exact):
-    return math.sqrt(sum(int(value) ** 2 for value in exact.ravel()))
-
-
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), adaptive=st.booleans())
 def test_a_draw_equals_a_record_by_record_reference(small, seed, adaptive):
@@ -120,7 +111,7 @@ def test_no_patient_moves_a_draw_by_more_than_the_sensitivity(
 ):
     """Whatever norm earlier histograms chose, the bound of the whole vector stays the same."""
     step = step_of(small, 1, histogram=histogram, l2_clip_norm=l2_clip_norm, factor=factor)
-    records, largest = all_records(small), 0.0
+    records, largest = every_labelled_record(small.domain), 0.0
     patients = [[record] for record in records]
     patients += [[a, b, records[0]] for a in records[::9] for b in records[::11]]
     for patient in patients:
@@ -134,7 +125,7 @@ def test_no_patient_moves_a_draw_by_more_than_the_sensitivity(
 
 def test_rows_of_a_patient_in_two_clusters_share_one_sensitivity(small):
     step = step_of(small, 2, factor=1e3)
-    records = all_records(small)
+    records = every_labelled_record(small.domain)
     rows = small.rows([(0, [record]) for record in records])
     cluster = step.clustering.assign(rows.codes, rows.label)
     pair = [records[int(np.argmax(cluster == index))] for index in np.unique(cluster)[:2]]
@@ -205,8 +196,7 @@ def test_a_histogram_has_a_share_if_and_only_if_it_has_bins(n_bins, share):
 
 
 def descent(kind, **settings_):
-    zeros = np.zeros((1, 2))
-    return Descent(kind=kind, parameters=zeros, first=zeros, second=zeros, n_steps=0, **settings_)
+    return Descent.start(kind, np.zeros((1, 2)), **settings_)
 
 
 def test_the_descent_finds_the_minimum_of_a_quadratic():

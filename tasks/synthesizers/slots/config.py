@@ -1,4 +1,4 @@
-"""Public settings of random projection."""
+"""Public settings of local perturbation and of random projection."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 
-class PaperSettings(BaseModel):
+class LocalPerturbationPaperSettings(BaseModel):
     """Parameters of the published algorithm; read by ``analysis: published`` only."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -15,6 +15,33 @@ class PaperSettings(BaseModel):
     label_noise_ratio: float = Field(
         default=0.3, gt=0, le=1000, description="Noise of a label over noise of a feature."
     )
+
+
+class LocalPerturbationConfig(BaseModel):
+    """Settings of local perturbation. All are public."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    kind: Literal["local_perturbation"] = "local_perturbation"
+    n_slots: int = Field(
+        default=10_000, ge=1, le=100_000, description="Slots, about one per expected patient."
+    )
+    l2_clip_norm: float | None = Field(
+        default=None,
+        gt=0,
+        le=1e6,
+        description="Longest record vector; by default no record is shortened.",
+    )
+    label_share: float = Field(
+        default=0.2, gt=0, lt=1, description="Part of the squared norm that the label has."
+    )
+    published: LocalPerturbationPaperSettings = Field(
+        default_factory=LocalPerturbationPaperSettings
+    )
+
+
+class RandomProjectionPaperSettings(LocalPerturbationPaperSettings):
+    """Parameters of the published algorithm; read by ``analysis: published`` only."""
 
 
 class RandomProjectionConfig(BaseModel):
@@ -38,4 +65,4 @@ class RandomProjectionConfig(BaseModel):
     label_share: float = Field(
         default=0.2, gt=0, lt=1, description="Part of the squared norm that the label has."
     )
-    published: PaperSettings = Field(default_factory=PaperSettings)
+    published: RandomProjectionPaperSettings = Field(default_factory=RandomProjectionPaperSettings)

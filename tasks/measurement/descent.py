@@ -1,0 +1,82 @@
+"""Gradient descent with momentum or by Adam, a step at a time; post-processing of noisy gradients.
+
+In numpy and float64: the same bits on every machine, without loading or compiling anything, and
+with a state of plain arrays, from which a run that is stopped goes on.
+
+Source: Kingma and Ba 2015 for Adam; Polyak 1964 for the heavy ball.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+_SECOND_DECAY, _FLOOR = 0.999, 1e-8
+"""Adam's usual constants."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Descent:
+    """Where a descent is, and what it needs for its next step.
+
+    Parameters
+    ----------
+    kind
+        "adam", or "momentum" (heavy ball).
+    learning_rate, momentum
+        Public settings; the momentum is also Adam's first decay rate.
+    parameters, first, second : float64 arrays of one shape
+        Parameters, and means of gradients and of squared gradients (of Adam alone).
+    n_steps
+        Steps taken.
+    """
+
+    kind: Literal["adam", "momentum"]
+    learning_rate: float
+    momentum: float
+    parameters: NDArray[np.float64]
+    first: NDArray[np.float64]
+    second: NDArray[np.float64]
+    n_steps: int = 0
+
+    @classmethod
+    def start(
+        cls,
+        kind: Literal["adam", "momentum"],
+        parameters: NDArray[np.float64],
+        *,
+        learning_rate: float,
+        momentum: float = 0.9,
+    ) -> Self:
+        """Return the state before the first step."""
+        zeros = np.zeros_like(parameters)
+        return cls(
+            kind=kind,
+            learning_rate=learning_rate,
+            momentum=momentum,
+            parameters=parameters,
+            first=zeros,
+            second=zeros,
+        )
+
+    def step(self, gradients: NDArray[np.float64]) -> Self:
+        """Descend along gradients of the shape of the parameters."""
+        n_steps = self.n_steps + 1
+        if self.kind == "momentum":
+            first = self.momentum * self.first + gradients
+            parameters = self.parameters - self.learning_rate * first
+            return replace(self, parameters=parameters, first=first, n_steps=n_steps)
+        first = self.momentum * self.first + (1.0 - self.momentum) * gradients
+        second = _SECOND_DECAY * self.second + (1.0 - _SECOND_DECAY) * np.square(gradients)
+        direction = first / (1.0 - self.momentum**n_steps)
+        spread = np.sqrt(second / (1.0 - _SECOND_DECAY**n_steps)) + _FLOOR
+        return replace(
+            self,
+            parameters=self.parameters - self.learning_rate * direction / spread,
+            first=first,
+            second=second,
+            n_steps=n_steps,
+        )

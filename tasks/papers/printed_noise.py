@@ -1,0 +1,88 @@
+"""Noise by printed analyses: Renyi bounds of samples without replacement, and a search."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privacy.errors import ConfigurationError
+
+_LARGEST = 1e4
+_PRECISION = 1e-3
+"""Relative width at which the search ends, on the side of more noise."""
+
+
+def sampled_bound(
+    noise_multiplier: float, *, sample_size: int, population_size: int, orders: Sequence[int]
+) -> NDArray[np.float64]:
+    """Renyi bound of one Gaussian draw on a sample without replacement, at each order.
+
+    Theorem 27 of Wang, Balle and Kasiviswanathan (AISTATS 2019) for tables of a public size in
+    which one record is replaced, as dp-accounting computes it.
+
+    Parameters
+    ----------
+    noise_multiplier
+        Noise over sensitivity of a draw from given records.
+    sample_size, population_size
+        Records of a sample and of the table.
+    orders
+        Orders alpha, above 1.
+    """
+    from dp_accounting import dp_event
+    from dp_accounting.privacy_accountant import NeighboringRelation
+    from dp_accounting.rdp import RdpAccountant
+
+    engine = RdpAccountant(
+        orders=list(orders), neighboring_relation=NeighboringRelation.REPLACE_ONE
+    )
+    noise = dp_event.GaussianDpEvent(noise_multiplier)
+    # The engine takes logarithms of differences that may vanish.
+    with np.errstate(all="ignore"):
+        engine.compose(
+            dp_event.SampledWithoutReplacementDpEvent(population_size, sample_size, noise)
+        )
+    bound: NDArray[np.float64] = np.where(np.isnan(engine.rdp), np.inf, engine.rdp)
+    return bound
+
+
+def claimed_epsilon(
+    of_all_draws: NDArray[np.float64], *, orders: Sequence[int], delta: float
+) -> float:
+    """Epsilon at `delta` by the conversion of Mironov 2017, least over the orders."""
+    beside = math.log(1.0 / delta) / (np.asarray(orders, dtype=np.float64) - 1.0)
+    return float(np.min(of_all_draws + beside))
+
+
+def least_noise(is_enough: Callable[[float], bool], *, otherwise: str, start: float = 1.0) -> float:
+    """Return the least noise that is enough, by bisection: the upper end.
+
+    Parameters
+    ----------
+    is_enough
+        Whether an analysis claims what is wanted of a noise; true of every larger one as well.
+    otherwise
+        What is expected, found and to do where no noise is enough.
+    start
+        First noise that is tried, above 0.
+
+    Raises
+    ------
+    ConfigurationError
+        If none is (``CALIBRATION_UNREACHABLE``).
+    """
+    high = start
+    while not is_enough(high):
+        high *= 2.0
+        if high > _LARGEST:
+            raise ConfigurationError("CALIBRATION_UNREACHABLE", otherwise)
+    low = high / 2.0
+    while is_enough(low):
+        low, high = low / 2.0, low
+    while high > low * (1.0 + _PRECISION):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
+    return high

@@ -1,0 +1,76 @@
+"""Measurements in one process: without noise, of every record that there can be, checked."""
+
+import math
+from itertools import product
+
+import numpy as np
+
+from privacy.randomness import SeededNoise
+from tasks.measurement.curator import Curator, InProcessCompute
+from tasks.measurement.synthesizer import measure
+
+
+class NoNoise:
+    """Adds nothing, chooses the largest score; its coins come from a seed."""
+
+    tainted = True
+
+    def __init__(self, seed=0):
+        self._coins = SeededNoise(seed)
+        self.draws = []
+
+    def discrete_gaussian(self, shape, *, noise_stddev):
+        self.draws.append((shape, noise_stddev))
+        return np.zeros(shape, dtype=np.int64)
+
+    def select_max(self, scores, *, scale):
+        return int(np.argmax(scores))
+
+    def secret_key(self):
+        return self._coins.secret_key()
+
+
+def curator_of(method, shards, noise_source=None, *, mu, seal=None):
+    return Curator(
+        plan=method.plan(mu=mu),
+        compute=InProcessCompute(shards),
+        noise_source=NoNoise() if noise_source is None else noise_source,
+        seal=seal,
+    )
+
+
+def released_of(method, rows, noise_source=None, *, mu):
+    """What a whole measurement releases; every planned draw is made, and nothing else."""
+    curator = curator_of(method, [rows], noise_source, mu=mu)
+    released = measure(method, curator, mu=mu)
+    assert curator.event == curator.plan.event
+    return released
+
+
+def sampled(method, domain, released, n_rows, *, seed=0):
+    """Valid records from a finished measurement."""
+    codes, labels = method.sample(released, n_rows=n_rows, rng=np.random.default_rng(seed))
+    assert_valid(domain, codes, labels, n_rows)
+    return codes, labels
+
+
+def assert_valid(domain, codes, labels, n_rows):
+    assert (codes.shape, codes.dtype) == ((n_rows, domain.n_columns), np.uint16)
+    assert (labels.shape, labels.dtype) == ((n_rows,), np.uint16)
+    assert (codes < np.array(domain.n_codes)).all()
+    assert (labels < domain.n_labels).all()
+
+
+def every_record(domain):
+    """Codes of every record that there can be, uint16 of shape (n, d)."""
+    return np.array(list(product(*map(range, domain.n_codes))), dtype=np.uint16)
+
+
+def every_labelled_record(domain):
+    """Every record with every label, as ``(codes, label)``."""
+    return [(codes, y) for codes in every_record(domain).tolist() for y in range(domain.n_labels)]
+
+
+def norm_of(exact):
+    """Euclidean norm of integers, without rounding before the root."""
+    return math.sqrt(sum(value * value for value in exact.ravel().tolist()))

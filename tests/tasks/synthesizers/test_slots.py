@@ -1,0 +1,190 @@
+"""Local perturbation and random projection: proven in slots, and as baselines on every record."""
+
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+from measuring import NoNoise, assert_valid, every_record, released_of, sampled
+from scipy.stats import norm
+
+from privacy.accountants.gaussian import gaussian_delta
+from privacy.calibration import gdp_mu
+from privacy.errors import ConfigurationError
+from privacy.parameters import PrivacyParameters
+from privacy.randomness import SeededNoise
+from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.projection import random_projection
+from tasks.measurement.statistics import SUM_SCALE
+from tasks.measurement.vectors import VectorMap
+from tasks.papers.noisy_records import PaperNoisyRecords, perturbed_labels
+from tasks.synthesizers.slots.config import (
+    LocalPerturbationConfig,
+    LocalPerturbationPaperSettings,
+    RandomProjectionConfig,
+)
+from tasks.synthesizers.slots.slots import slots_of
+from tasks.synthesizers.slots.synthesizer import SLOTS, NoisySlots
+
+PARAMETERS = PrivacyParameters(epsilon=10.0, delta=1e-5)
+LOCAL = LocalPerturbationConfig(n_slots=20)
+PROJECTED = RandomProjectionConfig(n_projected=2, n_slots=25, l2_clip_norm=1.0, label_share=0.5)
+
+
+@pytest.mark.parametrize(
+    ("config", "shape", "bound"),
+    [(LOCAL, (20, 6), math.sqrt(3.25 / 0.8)), (PROJECTED, (25, 2 + 2), math.sqrt(2.0))],
+    ids=["local", "projected"],
+)
+def test_plan_is_one_gaussian_for_a_whole_record(small, config, shape, bound):
+    method = NoisySlots(small.domain, config)
+    [planned] = method.plan(mu=0.5).statistics
+    assert [stage.name for stage in method.stages(mu=0.5)] == ["slots"]
+    assert (planned.name, planned.shape, planned.is_series) == (SLOTS, shape, False)
+    assert planned.l2_sensitivity == pytest.approx(bound * SUM_SCALE)
+    assert planned.unit_noise_stddev == pytest.approx(2 * bound, rel=1e-6)
+    released = released_of(method, small.rows(small.patients(40, 0)), SeededNoise(0), mu=0.5)
+    sampled(method, small.domain, released, 60)
+
+
+def test_the_number_of_released_rows_says_nothing_about_the_patients(small):
+    method = NoisySlots(small.domain, LOCAL)
+    empty = released_of(method, small.rows([]), SeededNoise(0), mu=1.0)
+    full = released_of(method, small.rows(small.patients(50, 0)), SeededNoise(1), mu=1.0)
+    assert empty[SLOTS].shape == full[SLOTS].shape == (20, 6)
+    # Nobody in the table: 120 values of pure noise; five standard errors either way.
+    noise = method.plan(mu=1.0)[SLOTS].unit_noise_stddev
+    assert empty[SLOTS].std() == pytest.approx(noise, rel=5 / math.sqrt(240))
+
+
+def test_a_record_alone_in_its_slot_comes_back_without_noise(small):
+    method = NoisySlots(small.domain, LocalPerturbationConfig(n_slots=500))
+    record, label = (3, 1, 2), 1
+    released = released_of(method, small.rows([(0, [(record, label)])]), NoNoise(), mu=1.0)
+    slot = int(slots_of(np.array([record], np.uint16), np.array([label]), n_slots=500)[0])
+    codes, labels = method.vectors().decode(released[SLOTS])
+    assert (codes[slot].tolist(), labels[slot]) == (list(record), label)
+
+
+def wide_domain(n_columns):
+    return EncodingDomain(
+        column_names=tuple(f"c{i}" for i in range(n_columns)),
+        n_codes=(11,) * n_columns,
+        has_missing=(False,) * n_columns,
+        numeric=(True,) * n_columns,
+        label_levels=("no", "yes"),
+    )
+
+
+def test_projection_is_public_and_keeps_squared_lengths_on_average():
+    projection, again = (random_projection(wide_domain(40), n_projected=30) for _ in range(2))
+    np.testing.assert_array_equal(projection.matrix, again.matrix)
+    # 1,200 entries of variance 1/30: five standard errors of a variance.
+    assert projection.matrix.var() == pytest.approx(1 / 30, rel=5 * math.sqrt(2 / 1_200))
+    vectors = np.random.default_rng(0).standard_normal((400, 40))
+    whole = projection.project(vectors)
+    ratio = (whole**2).sum(axis=1) / (vectors**2).sum(axis=1)
+    # Mean of ||P||_F^2 / 40 over directions: one, known to 1/30 of a chi-square of 1,200.
+    assert ratio.mean() == pytest.approx(1.0, abs=5 * math.sqrt(2 / 1_200) + 0.05)
+    assert ratio.max() <= projection.spectral_norm**2 * (1 + 1e-12)
+    # A record is rounded without regard to the others.
+    alone = np.concatenate([projection.project(vectors[i : i + 1]) for i in range(50)])
+    np.testing.assert_array_equal(whole[:50], alone)
+
+
+def test_back_projection_keeps_the_projection_and_starts_from_the_middle(small):
+    projection = random_projection(small.domain, n_projected=2)
+    # age in [0, 1] and its flag, ward 0/1, lab in [0, 1]: all middles are one half.
+    np.testing.assert_array_equal(projection.centre, [0.5, 0.5, 0.5, 0.5])
+    target = np.array([[0.3, -2.0], [5.0, 1.0]])
+    back = projection.back(target)
+    np.testing.assert_allclose(projection.project(back), target, atol=1e-12)
+    # The nearest such vector to the centre: the difference has no part outside the rows of P.
+    outside = np.eye(4) - np.linalg.pinv(projection.matrix) @ projection.matrix
+    np.testing.assert_allclose((back - projection.centre) @ outside, 0.0, atol=1e-12)
+    domain = EncodingDomain(
+        column_names=("group", "age"),
+        n_codes=(4, 10),
+        has_missing=(False, False),
+        numeric=(False, True),
+        label_levels=("no", "yes"),
+    )
+    centre = random_projection(domain, n_projected=2).centre
+    np.testing.assert_array_equal(centre, [0.25, 0.25, 0.25, 0.25, 0.5])
+
+
+@pytest.mark.parametrize("form", [(NoisySlots,), (PaperNoisyRecords, PARAMETERS)])
+def test_more_dimensions_than_coordinates_are_refused(small, form):
+    with pytest.raises(ConfigurationError) as refused:
+        form[0](small.domain, RandomProjectionConfig(n_projected=5), *form[1:])
+    assert str(refused.value) == (
+        "PROJECTION_INVALID: expected n_projected of at most 4, the width of a record's vector, "
+        "found 5; lower n_projected"
+    )
+
+
+@pytest.mark.parametrize("ratio", [1.0, 3.0])
+def test_paper_noise_by_hand(small, ratio):
+    config = LocalPerturbationConfig(
+        published=LocalPerturbationPaperSettings(label_noise_ratio=ratio)
+    )
+    feature, label = PaperNoisyRecords(small.domain, config, PARAMETERS).noise_stddevs()
+    assert label == pytest.approx(ratio * feature)
+    # Four coordinates and two labels; the exact delta of the Gaussian mechanism at epsilon 10.
+    mu = math.sqrt(4 / feature**2 + 2 / label**2)
+    assert mu == pytest.approx(gdp_mu(epsilon=10.0, delta=1e-5))
+    assert gaussian_delta(epsilon=10.0, mu=mu) == pytest.approx(1e-5, rel=1e-6)
+
+
+def test_paper_sensitivity_covers_all_pairs_of_projected_records(small):
+    method = PaperNoisyRecords(small.domain, RandomProjectionConfig(n_projected=3), PARAMETERS)
+    projection, (feature, label) = method.projection(), method.noise_stddevs()
+    projected = projection.project(VectorMap(small.domain).vectors(every_record(small.domain)))
+    largest = max(float(np.linalg.norm(a - b)) for a, b in combinations(projected, 2))
+    assert largest <= projection.spectral_norm * 2.0
+    mu = math.sqrt((projection.spectral_norm * 2.0) ** 2 / feature**2 + 2 / label**2)
+    assert mu == pytest.approx(gdp_mu(epsilon=10.0, delta=1e-5))
+
+
+def test_paper_labels_are_right_as_often_as_they_should():
+    labels = np.random.default_rng(0).integers(0, 2, 40_000).astype(np.uint16)
+    noisy = perturbed_labels(labels, n_labels=2, noise_stddev=1.5, rng=np.random.default_rng(1))
+    # Two coordinates: right if their difference, N(1, 2 * 1.5^2), is positive.
+    expected = norm.cdf(1 / (1.5 * math.sqrt(2)))
+    error = 5 * math.sqrt(expected * (1 - expected) / 40_000)
+    assert (noisy == labels).mean() == pytest.approx(expected, abs=error)
+
+
+def real_table(n):
+    rng = np.random.default_rng(0)
+    codes = np.stack([rng.integers(k, size=n) for k in (4, 2, 3)], axis=1).astype(np.uint16)
+    return codes, rng.integers(2, size=n).astype(np.uint16)
+
+
+def test_paper_form_gives_one_valid_record_per_record_each_by_itself(small):
+    codes, labels = real_table(5_000)
+    method = PaperNoisyRecords(small.domain, LocalPerturbationConfig(), PARAMETERS)
+    out, out_labels = method.synthesize(codes, labels, np.random.default_rng(1))
+    assert_valid(small.domain, out, out_labels, 5_000)
+    # The binary column is right if its noise is below one half.
+    feature, _ = method.noise_stddevs()
+    expected = norm.cdf(0.5 / feature)
+    error = 5 * math.sqrt(expected * (1 - expected) / 5_000)
+    assert (out[:, 1] == codes[:, 1]).mean() == pytest.approx(expected, abs=error)
+    # Replacing one record changes that row of the output alone.
+    other = codes.copy()
+    other[77] = [0, 0, 0] if codes[77].any() else [1, 1, 1]
+    again, _ = method.synthesize(other, labels, np.random.default_rng(1))
+    assert set(np.flatnonzero((out != again).any(axis=1))) <= {77}
+
+
+def test_paper_form_without_noise_and_in_all_dimensions_is_the_identity(small, monkeypatch):
+    codes, labels = real_table(300)
+    method = PaperNoisyRecords(small.domain, RandomProjectionConfig(n_projected=4), PARAMETERS)
+    noisy, noisy_labels = method.synthesize(codes, labels, np.random.default_rng(1))
+    assert_valid(small.domain, noisy, noisy_labels, 300)
+    assert (noisy != codes).any()
+    monkeypatch.setattr(PaperNoisyRecords, "noise_stddevs", lambda self: (0.0, 0.0))
+    exact, exact_labels = method.synthesize(codes, labels, np.random.default_rng(1))
+    np.testing.assert_array_equal(exact, codes)
+    np.testing.assert_array_equal(exact_labels, labels)

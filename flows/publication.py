@@ -30,7 +30,7 @@ from storage.releases.signatures import (
     Approval,
 )
 from storage.sources.declared import KEPT
-from tasks.reporting.guarantee import Claim, guarantee_statement
+from tasks.reporting.guarantee import Claim
 from tasks.steps import ledger_steps, publish_steps
 from tasks.steps.run import ReleaseJob, Site, randomness_of_run
 
@@ -278,7 +278,7 @@ def _outcome(
         release_id=manifest.release_id,
         state=state,
         bundle=str(bundle),
-        guarantee=guarantee_statement(Claim.of(manifest)),
+        guarantee=Claim(manifest).statement,
         epsilon=manifest.epsilon,
         delta=manifest.delta,
         adjacency=manifest.adjacency,

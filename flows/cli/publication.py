@@ -138,7 +138,7 @@ def verify(
     from storage.releases.bundles import verify_bundle
     from storage.releases.revocations import list_beside, read_revocations
     from storage.settings import load_settings
-    from tasks.reporting.guarantee import Claim, guarantee_statement
+    from tasks.reporting.guarantee import Claim
 
     keys = KeyStore(load_settings().key_folder)
     trusted = read_public_keys(key) if key else keys.pipeline_public()
@@ -172,7 +172,7 @@ def verify(
             "Signed": f"by the pipeline with key {verified.signer}",
             "Approved": approver and f"by the officer with key {approver}: {verified.reason}",
             "Revoked": checked,
-            "Guarantee": guarantee_statement(Claim.of(manifest)),
+            "Guarantee": Claim(manifest).statement,
             "Suspect": _SUSPECT if manifest.is_suspect else None,
         },
         as_json=as_json,

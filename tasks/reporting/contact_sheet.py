@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import warnings
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -73,39 +74,23 @@ def contact_sheet(frame: pd.DataFrame, schema: TableSchema, *, note: str = "") -
     height = _HEAD_PIXELS + len(names) * step[0] + _GAP
     width = margin + _GAP + (1 + SAMPLES_PER_CLASS) * step[1] + _GAP
     sheet = np.full((height, width), 255, dtype=np.uint8)
+    figure = Figure(figsize=(width / _DPI, height / _DPI), dpi=_DPI)
+    style: dict[str, Any] = {"fontsize": _FONT_POINTS, "family": "DejaVu Sans", "parse_math": False}
+
+    def write(text: str, x: float, y: float, side: str) -> None:
+        figure.text(x / width, (height - y) / height, text, ha=side, va="center", **style)
+
+    write("mean", margin, _HEAD_PIXELS / 2, "left")
+    write(f"synthetic rows {note}", margin + step[1] + _GAP, _HEAD_PIXELS / 2, "left")
     for row, name in enumerate(names):
-        images = _images_of_class(pixels[labels == name], shape)
         top = _HEAD_PIXELS + row * step[0] + _GAP
-        for place, image in enumerate(images):
+        write(_shortened(name), margin - 2 * _GAP, top + shape[0] * factor / 2, "right")
+        for place, image in enumerate(_images_of_class(pixels[labels == name], shape)):
             # The mean stands apart from the samples.
             left = margin + place * step[1] + (_GAP if place else 0)
             large = image.repeat(factor, axis=0).repeat(factor, axis=1)
             sheet[top : top + large.shape[0], left : left + large.shape[1]] = large
-    figure = Figure(figsize=(width / _DPI, height / _DPI), dpi=_DPI)
     figure.figimage(sheet[:, :, np.newaxis].repeat(3, axis=2))  # as colours, not scaled
-    places = [
-        (margin, height - _HEAD_PIXELS / 2, "mean", "left"),
-        (
-            margin + step[1] + _GAP,
-            height - _HEAD_PIXELS / 2,
-            f"synthetic rows {note}",
-            "left",
-        ),
-    ]
-    for row, name in enumerate(names):
-        middle = height - _HEAD_PIXELS - row * step[0] - _GAP - shape[0] * factor / 2
-        places.append((margin - 2 * _GAP, middle, _shortened(name), "right"))
-    for x, y, text, side in places:
-        figure.text(
-            x / width,
-            y / height,
-            text,
-            ha=side,
-            va="center",
-            fontsize=_FONT_POINTS,
-            family="DejaVu Sans",
-            parse_math=False,
-        )
     buffer = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a sign that the font lacks is drawn as a box

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from statistics import NormalDist
-from typing import Self
 
 from privacy.parameters import Adjacency, Analysis
 from storage.releases.manifest import Manifest
 
-FALSE_ALARM_RATE = 0.05
-"""False alarms of the test that the statement describes."""
+FALSE_ALARMS = 5
+"""False alarms for 100 absent patients of the test that the statement describes."""
 
 PAPER_MARKER = (
     "epsilon claimed by the paper, not proven: the published analysis does not cover every step "
@@ -49,72 +48,106 @@ DOES_NOT_PROTECT = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Claim:
-    """The public facts that a guarantee is made of.
+    """What a manifest claims, in words."""
 
-    Parameters
-    ----------
-    epsilon, delta
-        What the accountant computed under `adjacency`.
-    replace_one_epsilon
-        The same under replace-one neighbours.
-    mu
-        Total of Gaussian differential privacy under `adjacency`.
-    adjacency
-        Which tables are neighbours.
-    privacy_unit
-        What one neighbour adds or removes, in words or as a column name.
-    max_rows_per_patient
-        Rows of one patient that have any influence.
-    analysis
-        Whether a proof covers the method as it ran.
-    tainted
-        Whether a noise source for tests was used.
-    """
-
-    epsilon: float
-    delta: float
-    replace_one_epsilon: float
-    mu: float
-    adjacency: Adjacency
-    privacy_unit: str
-    max_rows_per_patient: int
-    analysis: Analysis
-    tainted: bool
-
-    @classmethod
-    def of(cls, manifest: Manifest) -> Self:
-        """Return the claim that a manifest makes."""
-        return cls(
-            epsilon=manifest.epsilon,
-            delta=manifest.delta,
-            replace_one_epsilon=manifest.replace_one_epsilon,
-            mu=manifest.mu,
-            adjacency=Adjacency(manifest.adjacency),
-            privacy_unit=manifest.privacy_unit,
-            max_rows_per_patient=manifest.max_rows_per_patient,
-            analysis=Analysis(manifest.analysis),
-            tainted=manifest.tainted,
-        )
+    manifest: Manifest
 
     @property
     def proven(self) -> bool:
         """Whether the numbers may be relied upon."""
-        return self.analysis is Analysis.PROVEN and not self.tainted
+        return self.manifest.analysis == Analysis.PROVEN and not self.manifest.tainted
+
+    @property
+    def adds_or_removes(self) -> bool:
+        """Whether neighbours differ by one patient more, not by another patient."""
+        return self.manifest.adjacency == Adjacency.ADD_REMOVE
 
     @property
     def markers(self) -> tuple[str, ...]:
         """Warnings that stand above everything else."""
-        published = (PAPER_MARKER,) if self.analysis is Analysis.PAPER else ()
-        return (*published, *((TAINTED_MARKER,) if self.tainted else ()))
+        published = self.manifest.analysis == Analysis.PAPER
+        return (PAPER_MARKER,) * published + (TAINTED_MARKER,) * self.manifest.tainted
 
     @property
     def present_per_hundred(self) -> int:
         """Of 100 present patients, how many the best test recognises at most; rounded up."""
         normal = NormalDist()
-        rate = normal.cdf(normal.inv_cdf(FALSE_ALARM_RATE) + self.mu)
+        rate = normal.cdf(normal.inv_cdf(FALSE_ALARMS / 100) + self.manifest.mu)
         return min(100, math.ceil(100 * rate))
+
+    @property
+    def headline(self) -> str:
+        """One line: what is guaranteed, or that nothing is."""
+        if self.manifest.tainted:
+            return "No guarantee: this table was made for tests."
+        if not self.proven:
+            return "No proven guarantee: the numbers below are a claim."
+        return "What this release can tell about any one patient is bounded, by proof."
+
+    @property
+    def definition(self) -> str:
+        """The definition of the guarantee with its numbers."""
+        change = (
+            "Adding or removing all records of one patient"
+            if self.adds_or_removes
+            else "Replacing all records of one patient by those of another"
+        )
+        epsilon, delta = self.manifest.epsilon, self.manifest.delta
+        # Above 700 the factor is no longer a float, and no longer a bound of any use.
+        bound = (
+            f"by at most a factor of {rounded_up(math.exp(epsilon), 3)}"
+            if epsilon < 700
+            else "with no bound on the factor that means anything"
+        )
+        return (
+            f"{change} {'changes' if self.proven else 'is claimed to change'} the probability of "
+            f"any outcome of this release {bound} (epsilon = {rounded_up(epsilon)}), apart from a "
+            f"probability of at most delta = {rounded_up(delta)}."
+        )
+
+    @property
+    def as_a_test(self) -> str | None:
+        """What the guarantee means for somebody who tests for one patient, if it is proven."""
+        if not self.proven:
+            return None
+        who, wrong, right = (
+            ("whether one patient is in the data", "absent", "present")
+            if self.adds_or_removes
+            else ("which of two sets of records one patient has", "first-kind", "second-kind")
+        )
+        return (
+            f"Somebody who knows every other record and tests {who}, allowing {FALSE_ALARMS} false "
+            f"alarms for 100 {wrong} patients, recognises at most {self.present_per_hundred} of "
+            f"100 {right} ones. Guessing would recognise {FALSE_ALARMS}."
+        )
+
+    @property
+    def unit(self) -> str:
+        """Whom the guarantee protects."""
+        rows = self.manifest.max_rows_per_patient
+        if rows == 1:
+            used = "one record per patient has any influence"
+        else:
+            used = f"at most {rows} records of a patient have any influence"
+        return f"The unit of protection is {self.manifest.privacy_unit}; {used}."
+
+    @property
+    def replace_one(self) -> str:
+        """The value for the other usual neighbours, beside the main one."""
+        return (
+            "For neighbours in which one patient is replaced by another (replace-one), epsilon = "
+            f"{rounded_up(self.manifest.replace_one_epsilon)} "
+            f"{'' if self.proven else 'is claimed '}at the same delta."
+        )
+
+    @property
+    def statement(self) -> str:
+        """The whole statement as one paragraph of plain text, markers first."""
+        markers = [f"WARNING: {marker}" for marker in self.markers]
+        words = (self.definition, self.as_a_test, self.unit, self.replace_one)
+        return " ".join([*markers, *(sentence for sentence in words if sentence is not None)])
 
 
 def rounded_up(value: float, digits: int = 4) -> str:
@@ -129,93 +162,3 @@ def rounded_up(value: float, digits: int = 4) -> str:
         return f"{rounded:f}"
     mantissa = (rounded.scaleb(-rounded.adjusted())).normalize()
     return f"{mantissa:f}e{rounded.adjusted()}"
-
-
-def headline(claim: Claim) -> str:
-    """Return one line: what is guaranteed, or that nothing is."""
-    if claim.tainted:
-        return "No guarantee: this table was made for tests."
-    if claim.analysis is Analysis.PAPER:
-        return "No proven guarantee: the numbers below are a claim."
-    return "What this release can tell about any one patient is bounded, by proof."
-
-
-def definition(claim: Claim) -> str:
-    """Return the definition of the guarantee with its numbers."""
-    change = (
-        "Adding or removing all records of one patient"
-        if claim.adjacency is Adjacency.ADD_REMOVE
-        else "Replacing all records of one patient by those of another"
-    )
-    # Above 700 the factor is no longer a float, and no longer a bound of any use.
-    bound = (
-        f"by at most a factor of {rounded_up(math.exp(claim.epsilon), 3)}"
-        if claim.epsilon < 700
-        else "with no bound on the factor that means anything"
-    )
-    verb = "changes" if claim.proven else "is claimed to change"
-    return (
-        f"{change} {verb} the probability of any outcome of this release {bound} "
-        f"(epsilon = {rounded_up(claim.epsilon)}), apart from a probability of at most "
-        f"delta = {rounded_up(claim.delta)}."
-    )
-
-
-def as_a_test(claim: Claim) -> str | None:
-    """Return what the guarantee means for somebody who tests for one patient, if it is proven."""
-    if not claim.proven:
-        return None
-    false_alarms = round(100 * FALSE_ALARM_RATE)
-    if claim.adjacency is Adjacency.ADD_REMOVE:
-        who = "whether one patient is in the data"
-        wrong, right = "absent", "present"
-    else:
-        who = "which of two sets of records one patient has"
-        wrong, right = "first-kind", "second-kind"
-    return (
-        f"Somebody who knows every other record and tests {who}, allowing {false_alarms} false "
-        f"alarms for 100 {wrong} patients, recognises at most {claim.present_per_hundred} of 100 "
-        f"{right} ones. Guessing would recognise {false_alarms}."
-    )
-
-
-def unit_sentence(claim: Claim) -> str:
-    """Return whom the guarantee protects."""
-    rows = claim.max_rows_per_patient
-    if rows == 1:
-        used = "one record per patient has any influence"
-    else:
-        used = f"at most {rows} records of a patient have any influence"
-    return f"The unit of protection is {claim.privacy_unit}; {used}."
-
-
-def replace_one_sentence(claim: Claim) -> str:
-    """Return the value for the other usual neighbours, beside the main one."""
-    claimed = "" if claim.proven else "is claimed "
-    return (
-        "For neighbours in which one patient is replaced by another (replace-one), epsilon = "
-        f"{rounded_up(claim.replace_one_epsilon)} {claimed}at the same delta."
-    )
-
-
-def guarantee_statement(claim: Claim) -> str:
-    """Return the whole statement as one paragraph of plain text.
-
-    Parameters
-    ----------
-    claim
-        The public facts.
-
-    Returns
-    -------
-    str
-        Markers first, if there are any, then definition, test, unit, replace-one value.
-    """
-    markers = [f"WARNING: {marker}" for marker in claim.markers]
-    sentences = [
-        definition(claim),
-        as_a_test(claim),
-        unit_sentence(claim),
-        replace_one_sentence(claim),
-    ]
-    return " ".join([*markers, *(sentence for sentence in sentences if sentence is not None)])

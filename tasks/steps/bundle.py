@@ -24,7 +24,7 @@ from storage.releases.manifest import GateRecord, Manifest, MethodRecord, file_d
 from tasks.gates import expectations
 from tasks.reporting.contact_sheet import CONTACT_SHEET_FILE, contact_sheet
 from tasks.reporting.data_card import DATA_CARD_FILE, render_data_card
-from tasks.reporting.guarantee import Claim, guarantee_statement
+from tasks.reporting.guarantee import Claim
 from tasks.reporting.report import REPORT_FILE, render_report
 from tasks.steps.ledger_steps import unit_in_words
 from tasks.steps.request_key import code_sha256
@@ -115,7 +115,7 @@ def build_manifest(
         "files": dict(files),
     }
     draft = Manifest(guarantee="-", **facts)
-    return Manifest(guarantee=guarantee_statement(Claim.of(draft)), **facts)
+    return Manifest(guarantee=Claim(draft).statement, **facts)
 
 
 def build_bundle(
@@ -145,6 +145,6 @@ def build_bundle(
         ),
     }
     if job.table_schema.image is not None:
-        note = "; ".join(Claim.of(manifest).markers)
+        note = "; ".join(Claim(manifest).markers)
         files[CONTACT_SHEET_FILE] = contact_sheet(frame, job.table_schema, note=note)
     return files, manifest.model_copy(update={"files": file_digests(files)})

@@ -25,7 +25,7 @@ from storage.settings import load_settings
 from tasks.execution.compute import LocalExecutor
 from tasks.execution.shards import load_shard
 from tasks.ingest import pieces as ingest_pieces
-from tasks.reporting.guarantee import Claim, guarantee_statement
+from tasks.reporting.guarantee import Claim
 from tasks.steps import ingest_steps
 
 
@@ -60,7 +60,7 @@ def test_release_is_published_and_adds_up(installation):
     assert Path(outcome.bundle) == bundle
     verified = verify_bundle(bundle, trusted=trusted(installation))
     manifest = verified.manifest
-    assert outcome.guarantee == manifest.guarantee == guarantee_statement(Claim.of(manifest))
+    assert outcome.guarantee == manifest.guarantee == Claim(manifest).statement
 
     # The draws are the planned ones, each once, and cost no more than what was asked for.
     plan = job.synthesizer.plan(mu=job.mu)

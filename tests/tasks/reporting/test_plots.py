@@ -8,19 +8,23 @@ import pandas as pd
 import pytest
 
 from storage.schema.table import CategoricalColumn, Label, NumericColumn, TableSchema
-from tasks.reporting.plots import MAX_BARS, MAX_LEVELS, column_plots, highlighted_level
+from tasks.reporting.plots import MAX_BARS, MAX_LEVELS, Plot, column_plots, highlighted_level
 
 
-def titles(svg: str) -> list[str]:
-    return re.findall(r"<title>(.*?)</title>", svg)
+def plots_of(frame: pd.DataFrame, schema: TableSchema) -> dict[str, Plot]:
+    return {plot.name: plot for plot in column_plots(frame, schema)}
+
+
+def titles(plot: Plot) -> list[str]:
+    return [bar.title for bar in plot.drawn]
 
 
 def test_every_released_column_is_drawn(schema: TableSchema, rows: pd.DataFrame) -> None:
-    assert tuple(column_plots(rows, schema)) == schema.released_columns
+    assert tuple(plots_of(rows, schema)) == schema.released_columns
 
 
 def test_shares_are_those_of_the_rows(schema: TableSchema, rows: pd.DataFrame) -> None:
-    plots = column_plots(rows, schema)
+    plots = plots_of(rows, schema)
     share = 100 * (rows["admission"] == "urgent").mean()
     inside = 100 * (rows.loc[rows["readmitted"] == "yes", "admission"] == "urgent").mean()
     assert f"urgent: {share:.1f} % of all rows, {inside:.1f} % of the highlighted ones" in titles(
@@ -37,7 +41,7 @@ def test_shares_are_those_of_the_rows(schema: TableSchema, rows: pd.DataFrame) -
 def test_the_bars_of_a_histogram_add_up(
     column: str, schema: TableSchema, rows: pd.DataFrame
 ) -> None:
-    shown = titles(column_plots(rows, schema)[column])
+    shown = titles(plots_of(rows, schema)[column])
     shares = [float(re.search(r": ([\d.]+) %", title)[1]) for title in shown]
     assert sum(shares) == pytest.approx(100, abs=0.06 * len(shares))
     assert shown[-1].startswith("missing: ") is (column != "age")
@@ -48,7 +52,7 @@ def test_integer_bars_hold_whole_numbers_inside_the_bounds() -> None:
         column = NumericColumn(kind="integer", name="n", lower=lower, upper=upper, bins=2)
         schema = TableSchema(columns=(column,), label=Label(name="y", levels={"no": (), "yes": ()}))
         frame = pd.DataFrame({"n": np.arange(lower, upper + 1), "y": "no"})
-        shown = [title.split(":")[0] for title in titles(column_plots(frame, schema)["n"])]
+        shown = [title.split(":")[0] for title in titles(plots_of(frame, schema)["n"])]
         ends = [tuple(map(int, name.split(" to "))) for name in shown]
         assert len(shown) <= MAX_BARS
         assert ends[0][0] == lower
@@ -62,7 +66,7 @@ def test_many_levels_are_summed_up() -> None:
     column = CategoricalColumn(kind="categorical", name="c", levels=levels)
     schema = TableSchema(columns=(column,), label=Label(name="y", levels={"no": (), "yes": ()}))
     frame = pd.DataFrame({"c": list(levels), "y": ["no", "yes"] * 25})
-    shown = titles(column_plots(frame, schema)["c"])
+    shown = titles(plots_of(frame, schema)["c"])
     assert len(shown) == MAX_LEVELS
     assert shown[-1] == "41 others: 82.0 % of all rows, 84.0 % of the highlighted ones"
 
@@ -74,13 +78,14 @@ def test_a_label_without_a_positive_level_highlights_the_last() -> None:
 
 def test_a_table_without_highlighted_rows_is_drawn(schema: TableSchema, rows: pd.DataFrame) -> None:
     rows["readmitted"] = "no"
-    assert "nan" not in "".join(column_plots(rows, schema).values())
+    shares = [bar.reach for plot in column_plots(rows, schema) for bar in plot.drawn]
+    assert np.isfinite(shares).all()
 
 
 def test_a_text_code_among_numbers_counts_as_missing() -> None:
     column = NumericColumn(kind="integer", name="n", lower=0, upper=5, bins=2, missing=("?",))
     schema = TableSchema(columns=(column,), label=Label(name="y", levels={"no": (), "yes": ()}))
     frame = pd.DataFrame({"n": ["1", "?", "3", "?"], "y": "yes"})
-    assert titles(column_plots(frame, schema)["n"])[-1] == (
+    assert titles(plots_of(frame, schema)["n"])[-1] == (
         "missing: 50.0 % of all rows, 50.0 % of the highlighted ones"
     )

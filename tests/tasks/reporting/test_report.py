@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from storage.releases.manifest import GateRecord, Manifest, MethodRecord
 from storage.schema.table import CategoricalColumn, Label, NumericColumn, TableSchema
 from tasks.reporting.data_card import render_data_card
+from tasks.reporting.page import waiting_page
 from tasks.reporting.report import render_report
 
 MakeManifest = Callable[..., Manifest]
@@ -78,6 +79,14 @@ def test_the_page_says_everything(
     assert page.tags.count("svg") == len(schema.released_columns) + 1
     assert page.tags.count("h1") == 1
     assert "REQUEST-MARKER" not in page.text
+    again = render_report(make_manifest(), rows.copy(), schema, title="A title")
+    assert render_report(make_manifest(), rows, schema, title="A title") == again
+
+
+def test_what_an_officer_copies_is_not_escaped(make_manifest: MakeManifest) -> None:
+    text = waiting_page(make_manifest(), "/srv/a_folder")
+    assert "`report.html` in `/srv/a_folder`" in text
+    assert "\nclustmix approve r-20261121-0a1b2c3d --key officer.key" in text
 
 
 def test_the_page_makes_no_request_and_runs_no_script(

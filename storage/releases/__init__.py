@@ -1,0 +1,1 @@
+"""Sealed measurements and published bundles."""

@@ -1,0 +1,130 @@
+"""Whether published rows say what the sealed noisy counts say.
+
+Between the two lie noise, sampling error and what a model may miss, so gross faults of the model
+or of its sampler are seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.gates.agreement import (
+    CodedTable,
+    association,
+    association_scores,
+    inner,
+    mean_bound,
+    noise_bound,
+    sampling_bound,
+    total_variation,
+)
+from tasks.gates.expectations import GateCheck
+from tasks.measurement.encoded import EncodingDomain
+
+MODEL_ALLOWANCE = 0.10
+"""Distance from the noisy counts of a column that is left to the model."""
+
+LABEL_ALLOWANCE = 0.02
+"""The same for the shares of the label levels, which every method takes from its counts."""
+
+LEAST_ASSOCIATION = 0.5
+"""Part of what the noisy counts say about the label that the rows must say as well."""
+
+_CLEAR_OF_NOISE = 10.0
+"""How far above the noise that has to stand, so that no sound method smooths half of it away."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoisyCounts:
+    """Sealed noisy counts of every code by label, in patients.
+
+    Parameters
+    ----------
+    by_label : float64 array of shape (C, one_hot_width)
+    noise_stddev
+        Standard deviation of the noise of one count.
+    """
+
+    by_label: NDArray[np.float64]
+    noise_stddev: float
+
+
+def against_counts(
+    shares: Sequence[NDArray[np.float64]],
+    n_rows: int,
+    reference: CodedTable,
+    domain: EncodingDomain,
+    noisy: NoisyCounts,
+    *,
+    label_name: str,
+    alarm: float,
+) -> Iterator[GateCheck]:
+    """Compare with the sealed counts: label shares, marginals, columns by label together.
+
+    Parameters
+    ----------
+    shares
+        Of the published rows, by label, as `tasks.gates.agreement.shares_by_label` gives them.
+    n_rows
+        Published rows.
+    reference
+        Codes freshly sampled from the sealed measurement.
+    domain
+        Names and numbers of codes, as measured.
+    noisy
+        The sealed counts.
+    label_name
+        Name of the label column.
+    alarm
+        Probability with which each comparison fails for honest rows, at most.
+    """
+    blocks = np.split(noisy.by_label, domain.one_hot_offsets[1:-1], axis=1)
+    by_label = np.mean([block.sum(axis=1) for block in blocks], axis=0)
+    n_patients = float(max(by_label.sum(), 1.0))
+    counted = [block / n_patients for block in blocks]
+    noise = noisy.noise_stddev / n_patients
+
+    def bound_of(table: NDArray[np.float64], stddev: float, allowance: float) -> float:
+        sampling = sampling_bound(table, n_first=n_rows, n_second=np.inf, alarm=alarm / 2.0)
+        of_noise = noise_bound(len(table), noise_stddev=stddev, alarm=alarm / 2.0)
+        return sampling + of_noise + allowance
+
+    # A count by label is the mean over columns of sums of blocks.
+    of_label = noise * np.sqrt(domain.one_hot_width) / domain.n_columns
+    label = shares[0].sum(axis=1)
+    said = association(counted)
+    of_noise = sum(table.size for table in said) * noise**2
+    signal = inner(said, said) - of_noise
+    # The product of the margins is noise as well where the number of patients is.
+    is_clear = signal >= _CLEAR_OF_NOISE * of_noise and _CLEAR_OF_NOISE * of_label <= 1.0
+    # Of few rows, what they say about the label is chance. Its margins are theirs as well.
+    _, by_chance = mean_bound(association_scores(reference, said), n_first=n_rows, alarm=alarm)
+    allowed = 1.0 - LEAST_ASSOCIATION + (2.0 * by_chance / signal if is_clear else 0.0)
+    is_clear = is_clear and allowed <= 1.0
+    yield GateCheck.compared(
+        "label shares, noisy counts",
+        label_name,
+        distance=total_variation(label, by_label / n_patients),
+        bound=bound_of(label, of_label, LABEL_ALLOWANCE),
+        unseen=() if is_clear else ("a sampler that forgets the label",),
+    )
+    for name, table, counts in zip(domain.column_names, shares, counted, strict=True):
+        marginal = table.sum(axis=0)
+        yield GateCheck.compared(
+            "marginal, noisy counts",
+            name,
+            distance=total_variation(marginal, counts.sum(axis=0)),
+            bound=bound_of(marginal, noise * np.sqrt(domain.n_labels), MODEL_ALLOWANCE),
+        )
+    if is_clear:
+        part = inner(association(shares), said) / signal
+        yield GateCheck.compared(
+            "columns by label, together, noisy counts (part that is missing)",
+            label_name,
+            distance=max(1.0 - part, 0.0),
+            bound=allowed,
+        )

@@ -383,7 +383,7 @@ def test_command_that_needs_a_server_is_run_by_a_test_of_whole_installations(lin
         for place in (
             path,
             ROOT / "tests" / "tasks" / "importable" / "served_installation.py",
-            ROOT / "flows" / "server" / "parts.py",
+            ROOT / "flows" / "server" / "start.py",
         )
     )
     words = ", ".join(f'"{word}"' for word in line.split()[1:])

@@ -77,8 +77,8 @@ def verify(
 ) -> None:
     """Check the hash chain, every state and every amount.
 
-    And every cap, and that the ledger holds the head that was exported last. Prints the number of
-    rows and the hash of the last one: keep it on another machine.
+    Every cap is checked too, and that the head that was exported last is there. Prints the number
+    of rows and the hash of the last one: keep it on another machine.
     """
     rows, found = _verified_ledger(None if head is None else _head(head)).head()
     terminal.answer(

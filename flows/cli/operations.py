@@ -96,8 +96,8 @@ def deploy(
 ) -> None:
     """Register deployments with the orchestrator.
 
-    With work pools, schedules, triggers and notifications, as a file declares them. What the file
-    no longer names is removed. Registering twice changes nothing.
+    Work pools, schedules, triggers and notifications too, as a file declares them. What the file no
+    longer names is removed. Registering twice changes nothing.
     """
     from flows.cli.progress import Progress
     from flows.server.parts import join_server
@@ -193,7 +193,7 @@ def certificates(
 ) -> None:
     """Make TLS certificates for a Dask cluster.
 
-    On several hosts: a private authority, and a certificate each for scheduler, workers, clients.
+    For one on several hosts: an authority, and certificates of scheduler, workers and clients.
     """
     from tasks.execution.cluster_certificates import make_certificates
 

@@ -12,10 +12,13 @@ import textwrap
 from collections.abc import Iterable
 
 from rich import progress
+from rich.table import Column
 from rich.text import Text
 
 from flows.cli import terminal
 from flows.stages import text_of
+
+_TIMES_WIDTH = 22
 
 _SECONDS = {
     "ingest": 2.5, "kip": 6.3, "mixing": 2.5, "train": 3.0, "mix": 1.0, "rounds": 1.0,
@@ -40,9 +43,11 @@ class Progress(progress.Progress):
 
     def __init__(self, text: str = "", *, quiet: bool) -> None:
         super().__init__(
-            progress.BarColumn(bar_width=10),
-            _Times(),
-            progress.TextColumn("{task.description}", markup=False),
+            progress.BarColumn(10, table_column=Column(no_wrap=True, min_width=10)),
+            _Times(table_column=Column(no_wrap=True, min_width=_TIMES_WIDTH)),
+            progress.TextColumn(
+                "{task.description}", markup=False, table_column=Column(no_wrap=True, ratio=1)
+            ),
             console=terminal.console(sys.stderr),
             transient=True,
             redirect_stdout=False,
@@ -96,7 +101,7 @@ class _Times(progress.ProgressColumn):
         if task.time_remaining is not None:
             left = task.time_remaining - (task.get_time() - task.fields["since"])
             shown += f", about {_minutes(left)} left" if left >= 1.0 else ""
-        return Text(f"{shown:<22}")
+        return Text(f"{shown:<{_TIMES_WIDTH}}")
 
 
 def _minutes(seconds: float) -> str:

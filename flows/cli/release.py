@@ -17,7 +17,6 @@ from flows.cli.options import EXIT_CODES, AsJson, argument, option
 from flows.cli.publication import show_outcome
 from flows.stages import PUBLISH
 from privacy.errors import InputError
-from privacy.parameters import Adjacency
 
 if TYPE_CHECKING:
     from flows.cli.progress import Progress
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 _ADJACENCY_TEXTS = {
-    Adjacency.ADD_REMOVE: "add or remove one patient",
-    Adjacency.REPLACE_ONE: "replace one patient",
+    "add_remove": "add or remove one patient",
+    "replace_one": "replace one patient",
 }
 
 
@@ -46,7 +45,9 @@ def release(
     ] = None,
     new_draw: Annotated[
         bool,
-        option(None, "draw new noise where the table was measured before; charged", "--new-draw"),
+        option(
+            None, "draw new noise where the table was measured before: a new charge", "--new-draw"
+        ),
     ] = False,
     key: Annotated[
         Path | None, option("FILE", "private key of who asks, where an officer has to approve")

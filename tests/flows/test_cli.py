@@ -198,25 +198,15 @@ def test_a_release_shows_stages_guarantee_budget_and_bundle(environment, bundle,
     assert code == 0
     lines = errors.splitlines()
     assert lines[0] == "Heart failure"
+    assert "epsilon 1, delta 1e-06 (add or remove one patient); 30 synthetic rows" in lines[1]
     stages = [line.split()[0] for line in lines if line.endswith(" s")]
-    assert stages == [
-        "clean-up",
-        "check-source",
-        "plan",
-        "identify",
-        "reserve",
-        "ingest",
-        "input-gate",
-        "bound-contributions",
-        "histograms",
-        "seal",
-        "purge",
-        "decode",
-        "output-gate",
-        "report",
-        "commit",
-        "publish",
-    ]
+    assert (
+        stages
+        == (
+            "clean-up check-source plan identify reserve ingest input-gate bound-contributions "
+            "histograms seal purge decode output-gate report commit publish"
+        ).split()
+    )
     assert all(len(line) <= 80 for line in lines)
     assert "epsilon = 1" in " ".join(output.split())
     assert re.search(r"left [\d.]+: \d+ more releases? like this one", " ".join(output.split()))
@@ -581,6 +571,15 @@ def test_a_bad_site_file_starts_no_orchestrator(tmp_path):
         "delimiter and the names in the schema\n"
     )
     assert not (tmp_path / "home" / "ledger.sqlite").exists()
+
+
+def test_help_is_answered_at_once(tmp_path):
+    probe = (
+        "import sys; from flows.cli import main; code = main(); "
+        "slow = {'rich', 'numpy', 'prefect', 'yaml'} & set(sys.modules); "
+        "sys.stderr.write(f'{code} {sorted(slow)}')"
+    )
+    assert process("release", "--help", folder=tmp_path, code=probe).stderr == "0 []"
 
 
 @pytest.mark.integration

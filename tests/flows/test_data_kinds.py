@@ -131,9 +131,9 @@ def test_images_are_released_as_a_table_and_as_a_picture(desk):
     assert "contact_sheet.png" in manifest["files"]
     asked = [check["check"] for check in manifest["gate"]]
     assert asked[:6] == [
-        "pixels",
         "columns",
         "row_count",
+        "pixels",
         "label: label",
         "files",
         "label shares: label",

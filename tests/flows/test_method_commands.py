@@ -16,7 +16,7 @@ def test_json_names_every_method_with_its_facts(capsys):
     for method, entry in zip(listed, METHODS, strict=True):
         assert method["guarantee"] == entry.guarantee.value
         assert ("proven" in method["analyses"]) == (entry.proven is not None)
-        assert ("published" in method["analyses"]) == (entry.published is not None)
+        assert ("published" in method["analyses"]) == (entry.paper is not None)
         assert method["analyses"]
         assert method["source"]
         assert method["data_kinds"]

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from flows.cli import ledger, main, terminal
+from flows.cli import ledger, main, release, terminal
 from flows.cli.progress import Progress
 from flows.cli.publication import show_outcome
 from flows.operations import doctor
@@ -68,19 +68,13 @@ def test_every_stage_fits_into_a_line(capsys):
     )
 
 
-def test_stages_that_come_again_are_added_up():
-    progress = Progress(quiet=True)
-    progress("kip", 1.25)
-    progress("kip", 0.5)
-    assert progress.stage_seconds == {"kip": 1.75}
-
-
-def test_a_quiet_run_writes_nothing(monkeypatch):
+def test_a_quiet_run_writes_nothing_and_adds_up_stages_that_come_again(monkeypatch):
     shown = screens(monkeypatch)
     with Progress("reading", quiet=True) as progress:
-        progress("kip", None)
-        progress("kip", 1.0)
+        progress("kip", 1.25)
+        progress("kip", 0.5)
         progress.note("a remark")
+    assert progress.stage_seconds == {"kip": 1.75}
     assert shown.err.getvalue() == ""
 
 
@@ -130,6 +124,10 @@ def test_a_terminal_has_colour_unless_it_is_not_wanted(monkeypatch):
     assert shown.out.getvalue().count("31m") == 1
 
 
+def test_every_kind_of_neighbours_is_said_in_words():
+    assert release._ADJACENCY_TEXTS.keys() == set(Adjacency)
+
+
 # ---- answers ---------------------------------------------------------------------------------
 
 
@@ -140,12 +138,8 @@ def test_the_end_of_a_release(capsys, left, words):
     assert errors == ""
     assert f"left 1.964965637823: {words} like" in " ".join(output.split())
     lines = output.splitlines()
-    assert [line.split(":")[0] for line in lines if not line.startswith(" ")] == [
-        "Guarantee",
-        "Budget",
-        "Bundle",
-        "Check it",
-    ]
+    titles = [line.split(":")[0] for line in lines if not line.startswith(" ")]
+    assert titles == ["Guarantee", "Budget", "Bundle", "Check it"]
     path = outcome(left).bundle
     assert all(len(line) <= WIDTH for line in lines if path not in line)
     # In one piece, to be copied.
@@ -184,10 +178,8 @@ def entry(cohort, number):
         caps=Caps(lifetime_rho=Decimal("2.000891340150")),
         partition=Partition(scheme="by-hash", parts=4, part=1),
         owner="i-0123456789abcdef",
-        requester=None,
+        **dict.fromkeys(("requester", "digest", "note")),
         needs_approval=False,
-        digest=None,
-        note=None,
         signers=("0123456789abcdef",),
         recorded_at="2026-01-31T00:00:00.000Z",
         previous_hash="0" * 64,
@@ -198,23 +190,11 @@ def entry(cohort, number):
 BALANCE = Balance(spent_rho=Decimal("0.071851404654"), cap_rho=Decimal("2.000891340150"))
 
 
-class Ledger:
-    """What is read of a ledger."""
-
-    def __init__(self, *entries):
-        self._entries = entries
-
-    def entries(self, cohort):
-        return self._entries
-
-    def balance(self, cohort):
-        return BALANCE
-
-
 @pytest.fixture
 def entered(monkeypatch):
     entries = [entry("wards", 1), entry("icu", 2), entry("wards", 3)]
-    monkeypatch.setattr(ledger, "_verified_ledger", lambda: Ledger(*entries))
+    read = SimpleNamespace(entries=lambda cohort: entries, balance=lambda cohort: BALANCE)
+    monkeypatch.setattr(ledger, "_verified_ledger", lambda: read)
 
 
 def test_the_ledger_is_a_table(entered, capsys):

@@ -16,20 +16,9 @@ def installation_id(home: Path) -> str:
     Whether a run is alive can be seen only by the installation that started it, by the locks in
     its home; so an installation closes its own entries and never those of another.
 
-    Parameters
-    ----------
-    home : Path
-        ``CLUSTMIX_HOME``, created with mode 0700 if missing.
-
-    Returns
-    -------
-    str
-        For example ``i-0f3a9c21d4e5b6a7``; random, says nothing about the machine.
-
-    Raises
-    ------
-    IntegrityError
-        If the file holds something else.
+    The home is created with mode 0700 if missing. The id, for example ``i-0f3a9c21d4e5b6a7``, is
+    random and says nothing about the machine. It is an IntegrityError if the file holds something
+    else.
     """
     path = ensure_private_directory(home) / _FILE
     if not path.exists():

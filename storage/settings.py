@@ -178,10 +178,7 @@ class Settings(BaseSettings):
 def load_settings() -> Settings:
     """Read the settings from the environment.
 
-    Raises
-    ------
-    ConfigurationError
-        If a variable is wrong; names the variable, never its value.
+    The ConfigurationError for a wrong variable names it, never its value.
     """
     problem = ""
     try:
@@ -199,10 +196,7 @@ def require_fixed_places() -> None:
     For runs that a worker starts: each begins in a folder of its own that is deleted afterwards,
     and a relative place in it would be a new ledger, in which nothing is spent, and then be gone.
 
-    Raises
-    ------
-    ConfigurationError
-        Naming the variable.
+    The ConfigurationError names the variable.
     """
     for variable in ("CLUSTMIX_HOME", "CLUSTMIX_RELEASES", "CLUSTMIX_SITES"):
         if not Path(os.environ.get(variable, "")).is_absolute():

@@ -35,11 +35,11 @@ def copy_table(ready: ReadyFile, landing: LandingFolder, folder: Path) -> dict[s
 
     Parameters
     ----------
-    ready : ReadyFile
+    ready
         Announcement with a signature and names that were checked.
-    landing : LandingFolder
+    landing
         Where the table lies.
-    folder : Path
+    folder
         New folder of mode 0700, in an existing private folder; files have mode 0600.
 
     Returns

@@ -44,17 +44,11 @@ class Place(Protocol):
 
 
 class LandingFolder:
-    """The landing place of an installation.
+    """The landing place of an installation: a folder, or an address that fsspec knows.
 
-    Parameters
-    ----------
-    place : str
-        A folder, or an address that fsspec knows (``s3://bucket/prefix``).
-
-    Raises
-    ------
-    ConfigurationError
-        ``LANDING_UNSUPPORTED`` if the address is of a kind that is not installed.
+    An address (``s3://bucket/prefix``) of a kind that is not installed is a ConfigurationError
+    (``LANDING_UNSUPPORTED``); every method raises one whose code begins with ``LANDING_`` if the
+    place cannot be used.
     """
 
     def __init__(self, place: str) -> None:
@@ -64,24 +58,13 @@ class LandingFolder:
         )
 
     def ready_names(self) -> list[str]:
-        """Return the names of the ready files that wait, in sorted order.
-
-        Raises
-        ------
-        ConfigurationError
-            If the place cannot be used; the code begins with ``LANDING_``.
-        """
+        """Return the names of the ready files that wait, in sorted order."""
         return sorted(name for name in self._place.names() if name.endswith(READY_SUFFIX))
 
     def read_ready(self, name: str) -> bytes:
         """Return a ready file; of one that is too large, enough to be refused.
 
-        Raises
-        ------
-        InputError
-            If it is gone, is a link or cannot be read.
-        ConfigurationError
-            As `ready_names`.
+        It is an InputError if it is gone, is a link or cannot be read.
         """
         content = bytearray()
         with closing(self._place.chunks(name)) as chunks:
@@ -92,20 +75,13 @@ class LandingFolder:
         return bytes(content)
 
     def chunks(self, name: str) -> Generator[bytes, None, None]:
-        """Read a file of a table from its beginning.
-
-        Parameters
-        ----------
-        name : str
-            Name that `storage.arrivals.ready_files.ReadyFile.check_names` has let pass.
+        """Read a file of a table, whose name was checked, from its beginning.
 
         Raises
         ------
         InputError
             ``ARRIVAL_INCOMPLETE`` if it is absent or unreadable, ``ARRIVAL_NAME`` if it is no
             regular file or there is a link on the way.
-        ConfigurationError
-            As `ready_names`.
         """
         return self._place.chunks(name)
 
@@ -114,33 +90,16 @@ class LandingFolder:
 
         Ask before the file is read: what is removed later under this version is then what was
         read, or older.
-
-        Raises
-        ------
-        ConfigurationError
-            As `ready_names`.
         """
         return self._place.version(name)
 
     def remove(self, name: str, version: str | None) -> None:
-        """Delete a file, unless it was written anew since it had this version.
-
-        Raises
-        ------
-        ConfigurationError
-            As `ready_names`.
-        """
+        """Delete a file, unless it was written anew since it had this version."""
         if version is not None and self._place.version(name) == version:
             self._place.remove(name)
 
     def remove_ready(self, name: str, sha256: str) -> None:
-        """Delete a ready file and the empty folders of its table, unless it was written anew.
-
-        Raises
-        ------
-        ConfigurationError
-            As `ready_names`.
-        """
+        """Delete a ready file and the empty folders of its table, unless it was written anew."""
         try:
             content = self.read_ready(name)
         except InputError:
@@ -150,13 +109,7 @@ class LandingFolder:
             self._place.remove(name)
 
     def refuse(self, name: str) -> None:
-        """Rename a ready file, so that it is not looked at again; its table stays as it is.
-
-        Raises
-        ------
-        ConfigurationError
-            As `ready_names`.
-        """
+        """Rename a ready file, so that it is not looked at again; its table stays as it is."""
         refused = name + REFUSED_SUFFIX
         too_long = len(os.fsencode(refused)) > _MAX_NAME_BYTES
         if too_long or self._place.version(refused) is not None:

@@ -22,10 +22,7 @@ _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 class LocalPlace:
     """A folder of this machine; see `storage.arrivals.landing.Place`.
 
-    Parameters
-    ----------
-    root : Path
-        Created with mode 0700 if it is absent and its parent is there.
+    It is created with mode 0700 if it is absent and its parent is there.
     """
 
     def __init__(self, root: Path) -> None:

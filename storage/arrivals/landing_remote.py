@@ -20,17 +20,10 @@ _S3_OPTIONS = {
 
 
 class RemotePlace:
-    """A prefix of a remote store; see `storage.arrivals.landing.Place`.
+    """A prefix of a remote store, such as ``s3://bucket/prefix``; see `landing.Place`.
 
-    Parameters
-    ----------
-    url : str
-        For example ``s3://bucket/prefix``.
-
-    Raises
-    ------
-    ConfigurationError
-        ``LANDING_UNSUPPORTED``.
+    An address that is not of a kind that is installed is a ConfigurationError
+    (``LANDING_UNSUPPORTED``).
     """
 
     def __init__(self, url: str) -> None:

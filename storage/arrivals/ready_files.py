@@ -84,15 +84,7 @@ _Time = Annotated[
 
 
 class AnnouncedFile(BaseModel):
-    """Digest and size of one file.
-
-    Attributes
-    ----------
-    sha256 : str
-        SHA-256 in hexadecimal.
-    size : int
-        Number of bytes.
-    """
+    """Digest and size, in bytes, of one file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -105,14 +97,10 @@ class ReadyFile(BaseModel):
 
     Attributes
     ----------
-    dataset : str
-        Dataset whose source arrives.
     files : dict of str to AnnouncedFile
         Every file of the table, by its name relative to the landing place.
     signed_at : str
         When it was signed, in UTC, for example ``2026-11-21T17:00:00Z``.
-    nonce : str
-        32 hexadecimal digits that no other ready file has.
     mac : str
         HMAC-SHA256 of ``clustmix-arrival-v1``, a null byte and the canonical JSON of all else.
 
@@ -136,13 +124,7 @@ class ReadyFile(BaseModel):
         return datetime.strptime(self.signed_at, _TIME_FORMAT).replace(tzinfo=UTC)
 
     def verify(self, secret: bytes) -> None:
-        """Refuse what was not written with the key, or was changed since.
-
-        Raises
-        ------
-        InputError
-            ``ARRIVAL_FORGED``.
-        """
+        """Refuse what was not written with the key, or was changed since (``ARRIVAL_FORGED``)."""
         expected = _mac(secret, self.model_dump(mode="json", exclude={"mac"}))
         if not hmac.compare_digest(expected, self.mac):
             raise InputError(
@@ -152,18 +134,10 @@ class ReadyFile(BaseModel):
             )
 
     def check_names(self, ready_name: str) -> None:
-        """Refuse names that reach out of the table's own place.
+        """Refuse names that reach out of the table's own place (``ARRIVAL_NAME``).
 
-        Parameters
-        ----------
-        ready_name : str
-            Name of the ready file: ``NAME.ready.json`` announces the file ``NAME`` or files below
-            the folder ``NAME``, and nothing else.
-
-        Raises
-        ------
-        InputError
-            ``ARRIVAL_NAME``; no name is repeated.
+        ``NAME.ready.json``, the name of the ready file, announces the file ``NAME`` or files below
+        the folder ``NAME``, and nothing else. No name is repeated in the error.
         """
         table = ready_name.removesuffix(READY_SUFFIX)
         if set(self.files) == {table}:
@@ -230,11 +204,11 @@ def build_ready_file(path: Path, *, dataset: str, secret: bytes) -> bytes:
 
     Parameters
     ----------
-    path : Path
+    path
         The file, or the folder with the files, of the table.
-    dataset : str
+    dataset
         Dataset whose source it is.
-    secret : bytes
+    secret
         Key of the landing place, see `storage.keys.key_store.KeyStore.landing_secret`.
 
     Returns
@@ -271,15 +245,8 @@ def build_ready_file(path: Path, *, dataset: str, secret: bytes) -> bytes:
 def write_ready_file(path: Path, content: bytes) -> Path:
     """Write the ready file beside its table, all at once; an earlier one is replaced.
 
-    Returns
-    -------
-    Path
-        The ready file, of mode 0640: the installation may be another user of the same group.
-
-    Raises
-    ------
-    ConfigurationError
-        ``READY_UNWRITABLE``.
+    It has mode 0640: the installation may be another user of the same group. Where it cannot be
+    written there is a ConfigurationError (``READY_UNWRITABLE``).
     """
     target = path.with_name(path.name + READY_SUFFIX)
     staged = path.with_name(f"{path.name}.ready.part")

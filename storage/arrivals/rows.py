@@ -63,26 +63,9 @@ class Outcome(StrEnum):
 class Arrival:
     """A table that was accepted. Everything but `content` and `landed` is public.
 
-    Attributes
-    ----------
-    arrival_id : str
-        For example ``a-20261121-0f3a9c21``.
-    dataset : str
-        Dataset whose source it is.
-    accepted_at : datetime
-        When, in UTC.
-    state : ArrivalState
-        How far it is.
-    outcome : Outcome or None
-        How its last run ended.
-    failures : int
-        How many runs failed or died.
-    release_id : str or None
-        Release that took it last.
-    content : str
-        Name of the file or folder inside of the arrival's own folder.
-    landed : str or None
-        What is still to be removed from the landing place, as JSON.
+    `failures` counts the runs that failed or died, `release_id` is the release that took it last,
+    `content` the name of the file or folder inside of the arrival's own folder, and `landed`, as
+    JSON, what is still to be removed from the landing place.
     """
 
     arrival_id: str
@@ -97,13 +80,7 @@ class Arrival:
 
 
 class ArrivalTransaction:
-    """Everything that can be done in one transaction.
-
-    Parameters
-    ----------
-    connection : sqlite3.Connection
-        Within a transaction that writes.
-    """
+    """Everything that can be done in one transaction that writes."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -196,17 +173,9 @@ class ArrivalTransaction:
 def arrival_transaction(path: Path) -> Iterator[ArrivalTransaction]:
     """Open the file for one transaction, which is on the disk when the block ends.
 
-    Parameters
-    ----------
-    path : Path
-        The file, made with mode 0600 if it is absent, in an existing private folder.
-
-    Raises
-    ------
-    ConfigurationError
-        ``ARRIVALS_UNAVAILABLE`` if it cannot be written.
-    IntegrityError
-        ``ARRIVALS_DAMAGED``.
+    The file is made with mode 0600 if it is absent, in an existing private folder. It is a
+    ConfigurationError (``ARRIVALS_UNAVAILABLE``) if it cannot be written, and an IntegrityError
+    (``ARRIVALS_DAMAGED``) if it holds something else.
     """
     problem: Exception | None = None
     try:

@@ -42,10 +42,8 @@ _begun: dict[Path, int] = {}
 class ArrivalStore:
     """Folders ``<root>/<arrival_id>`` of mode 0700, and a list of all arrivals.
 
-    Parameters
-    ----------
-    root : Path
-        Created with mode 0700 on the first use. On a disk of this machine.
+    The root is made with mode 0700 on the first use. Keep it on a disk of this machine. Every
+    method raises ConfigurationError or IntegrityError if the folder or the list cannot be used.
 
     Privacy
     -------
@@ -58,13 +56,7 @@ class ArrivalStore:
 
     @contextmanager
     def scanning(self) -> Iterator[None]:
-        """Let one process at a time accept arrivals; what dead ones left is deleted first.
-
-        Raises
-        ------
-        ConfigurationError, IntegrityError
-            If the folder or the list cannot be used.
-        """
+        """Let one process at a time accept arrivals; what dead ones left is deleted first."""
         with folder_locked(ensure_private_directory(self._root)):
             folders = [path for path in self._root.iterdir() if is_ours(path.name)]
             if folders and not os.path.lexists(self._root / _LIST):
@@ -84,21 +76,8 @@ class ArrivalStore:
     ) -> Arrival:
         """Copy and verify an announced table, then accept it; it is not yet removed from landing.
 
-        Within `scanning`.
-
-        Parameters
-        ----------
-        ready : ReadyFile
-            Announcement with a signature and names that were checked.
-        landing : LandingFolder
-            Where the table lies.
-        name, sha256 : str
-            Name of the ready file and digest of its content, for `clear`.
-
-        Returns
-        -------
-        Arrival
-            Accepted, durable.
+        Within `scanning`. `ready` has a signature and names that were checked; `name` and `sha256`
+        of the ready file are kept for `clear`. What is returned is durable.
 
         Raises
         ------
@@ -133,17 +112,8 @@ class ArrivalStore:
     def clear(self, landing: LandingFolder) -> tuple[Arrival, ...]:
         """Remove from the landing place what was accepted; what was written anew there stays.
 
-        Within `scanning`.
-
-        Returns
-        -------
-        tuple of Arrival
-            Those that were removed now.
-
-        Raises
-        ------
-        ConfigurationError
-            If the landing place fails; the next call goes on.
+        Within `scanning`. Returns those that were removed now. If the landing place fails, the next
+        call goes on.
         """
         with self._transaction() as rows:
             uncleared = rows.uncleared()
@@ -186,13 +156,7 @@ class ArrivalStore:
             return rows.due(datetime.now(UTC))
 
     def path(self, arrival_id: str) -> Path:
-        """Return the file or folder of an arrival.
-
-        Raises
-        ------
-        ConfigurationError
-            ``ARRIVAL_UNKNOWN`` or ``ARRIVAL_ENDED``.
-        """
+        """Return the file or folder of an arrival (``ARRIVAL_UNKNOWN``, ``ARRIVAL_ENDED``)."""
         arrival = self._known(arrival_id)
         if arrival.state is ArrivalState.DONE:
             raise _ended(arrival)
@@ -208,14 +172,7 @@ class ArrivalStore:
     ) -> Arrival:
         """Take an arrival, until `end` or until this process dies.
 
-        Parameters
-        ----------
-        arrival_id : str
-            From an event, or from the page of the orchestrator.
-        dataset : str, optional
-            Dataset that it must be of.
-        release_id : str, optional
-            Release that takes it.
+        It must be of `dataset`, if that is given.
 
         Raises
         ------
@@ -249,17 +206,8 @@ class ArrivalStore:
     def end(self, arrival_id: str, outcome: Outcome | str) -> None:
         """Note how the run of an arrival ended, and delete the table unless it may be tried again.
 
-        Parameters
-        ----------
-        arrival_id : str
-            An arrival that this process has begun.
-        outcome : Outcome
-            After ``failed`` it may be tried again, up to `MAX_FAILURES` times in all.
-
-        Raises
-        ------
-        ConfigurationError
-            ``ARRIVAL_NOT_TAKEN``.
+        After ``failed`` it may be tried again, up to `MAX_FAILURES` times in all. An arrival that
+        this process has not begun is a ConfigurationError (``ARRIVAL_NOT_TAKEN``).
         """
         outcome = Outcome(outcome)
         lock = _begun.pop(self._root / arrival_id, None)
@@ -283,23 +231,8 @@ class ArrivalStore:
     def released_as(self, arrival_id: str, *, dataset: str, release_id: str) -> Iterator[Path]:
         """Take an arrival for a block that releases it, and end it with the block.
 
-        A table that does not keep to its site file (`InputError`) is refused for good, as another
-        try would be charged and refused again.
-
-        Parameters
-        ----------
-        arrival_id, dataset, release_id : str
-            As for `begin`.
-
-        Yields
-        ------
-        Path
-            The file or folder.
-
-        Raises
-        ------
-        ConfigurationError
-            As `begin`.
+        It yields the file or folder, and raises as `begin`. A table that does not keep to its site
+        file (`InputError`) is refused for good, as another try would be charged and refused again.
         """
         self.begin(arrival_id, dataset=dataset, release_id=release_id)
         outcome = Outcome.FAILED

@@ -21,15 +21,8 @@ class DiagnosticsFile:
     The values stay in this file. Error messages, logs and the orchestrator get the rule, the
     column and the pointer that `add` returns.
 
-    Parameters
-    ----------
-    path : Path
-        File to append to. Its folder is created with mode 0700, the file with mode 0600.
-
-    Raises
-    ------
-    ConfigurationError
-        If the file name is malformed or the folder is open to others.
+    The file is made with mode 0600, its folder with mode 0700; it is a ConfigurationError if the
+    file name is malformed or the folder is open to others.
     """
 
     def __init__(self, path: Path) -> None:
@@ -52,27 +45,20 @@ class DiagnosticsFile:
 
         Parameters
         ----------
-        column : str
+        column
             Declared name of the column.
-        rule : str
+        rule
             Public name of the violated rule.
-        row_numbers : iterable of int
+        row_numbers
             Positions of the rows in the source, counted from 0 after any header line.
-        values : iterable of object
-            Offending values, as many as row numbers; stored as text.
+        values
+            Offending values, as many as row numbers (ValueError); stored as text.
 
         Returns
         -------
         str
             File name to put into a public message. It does not depend on the data, and neither
             do the column and the rule; everything else is private.
-
-        Raises
-        ------
-        OSError
-            If the file is a symbolic link or cannot be written.
-        ValueError
-            If there are more row numbers than values or the reverse.
 
         Privacy
         -------
@@ -88,17 +74,9 @@ class DiagnosticsFile:
         return self.pointer
 
     def take(self, path: Path) -> None:
-        """Append another file of diagnostics, if there is one, and delete it.
+        """Append what a worker wrote about its rows, if there is a file, and delete that.
 
-        Parameters
-        ----------
-        path : Path
-            What a worker wrote about its rows.
-
-        Raises
-        ------
-        OSError
-            If either file is a symbolic link, or cannot be read or written.
+        Neither may be a symbolic link (OSError).
         """
         with suppress(FileNotFoundError):
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

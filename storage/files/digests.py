@@ -36,16 +36,8 @@ _Residue = Annotated[int, Field(ge=0, lt=PRIME)]
 class FileDigest(BaseModel):
     """What identifies the content of a file and locates one changed byte.
 
-    Attributes
-    ----------
-    sha256 : str
-        SHA-256 in hexadecimal.
-    size : int
-        Number of bytes, below ``2**61 - 1``.
-    byte_sum : int
-        Sum of all bytes modulo ``2**61 - 1``.
-    position_sum : int
-        Sum of position times byte modulo ``2**61 - 1``; positions are counted from 0.
+    `size` is in bytes, `byte_sum` the sum of all bytes and `position_sum` that of position times
+    byte, with positions counted from 0; all modulo ``2**61 - 1``.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -57,22 +49,10 @@ class FileDigest(BaseModel):
 
 
 def digest_of(content: bytes | Path) -> FileDigest:
-    """Compute the digest of a file in one pass and in bounded memory.
+    """Compute the digest of a content or of a regular file, in one pass and in bounded memory.
 
-    Parameters
-    ----------
-    content : bytes or Path
-        The content, or the regular file that holds it.
-
-    Returns
-    -------
-    FileDigest
-        Exact for files of any size.
-
-    Raises
-    ------
-    IntegrityError
-        If the file is missing, a symbolic link or not a regular file.
+    It is exact for files of any size. What is missing, a symbolic link or not a regular file is an
+    IntegrityError.
     """
     sha256 = hashlib.sha256()
     size = byte_sum = position_sum = 0
@@ -91,26 +71,11 @@ def digest_of(content: bytes | Path) -> FileDigest:
 
 
 def changed_byte(expected: FileDigest, content: bytes | Path) -> str:
-    """Say how a file differs from its digest.
+    """Say how a file differs from the digest of the file as it was; errors as of `digest_of`.
 
-    Parameters
-    ----------
-    expected : FileDigest
-        Digest of the file as it was.
-    content : bytes or Path
-        The file as it is.
-
-    Returns
-    -------
-    str
-        For example ``byte 1234 is 0x41, expected 0x42``, with positions counted from 0: said only
-        if the SHA-256 is right once that byte is put back. Otherwise that the file is longer or
-        shorter and by how much, or that more than one byte changed.
-
-    Raises
-    ------
-    IntegrityError
-        If the file is missing, a symbolic link or not a regular file.
+    For example ``byte 1234 is 0x41, expected 0x42``, with positions counted from 0: said only if
+    the SHA-256 is right once that byte is put back. Otherwise that the file is longer or shorter
+    and by how much, or that more than one byte changed.
     """
     found = digest_of(content)
     if found == expected:

@@ -45,24 +45,16 @@ class Document(Record):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a file strictly that is neither a link nor a device, pipe or folder.
-
-        Raises
-        ------
-        IntegrityError
-            As `from_bytes` and `storage.files.private.open_regular`.
-        """
+        """Read a file strictly that is neither a link nor a device, pipe or folder."""
         return cls.from_bytes(read_bounded(path, cls.MAX_BYTES))
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
         """Read a file strictly.
 
-        Raises
-        ------
-        IntegrityError
-            If the content is too large, is not canonical JSON (which also excludes repeated
-            keys), has an unknown or missing field, or a field is out of range. Names the field.
+        It is an IntegrityError if the content is too large, is not canonical JSON (which also
+        excludes repeated keys), has an unknown or missing field, or a field is out of range. Names
+        the field.
         """
         problem = f"is larger than {cls.MAX_BYTES:,} bytes"
         if len(content) <= cls.MAX_BYTES:
@@ -86,15 +78,8 @@ class Document(Record):
 def canonical_json(value: Any) -> bytes:
     """Serialise a value in the one form that is hashed and compared.
 
-    Parameters
-    ----------
-    value : object
-        JSON value: dicts with text keys, lists, tuples, text, finite numbers, booleans, None.
-
-    Raises
-    ------
-    ConfigurationError
-        If the value holds NaN, an infinity, a key that is not text, or another type.
+    It is a ConfigurationError if the value holds anything but dicts with text keys, lists, tuples,
+    text, finite numbers, booleans and None.
     """
     if _is_json(value):
         text = json.dumps(

@@ -15,19 +15,9 @@ _STAGING_PREFIX = ".staging-"
 def write_folder(target: Path, files: Mapping[str, bytes]) -> None:
     """Write a folder of mode 0700 with files of mode 0600: all of it or, after a crash, none.
 
-    Parameters
-    ----------
-    target : Path
-        The folder; its parent is created with mode 0700 if missing.
-    files : mapping of str to bytes
-        Content of each file, see `storage.files.refs.check_file_name`.
-
-    Raises
-    ------
-    IntegrityError
-        If the folder exists; it is never replaced.
-    ConfigurationError
-        If a name is malformed or the parent is open to others.
+    The parent is made with mode 0700 if missing. It is an IntegrityError if the folder exists, as
+    it is never replaced, and a ConfigurationError if a name is malformed (`check_file_name`) or the
+    parent is open to others.
     """
     parent = ensure_private_directory(target.parent)
     staging = parent / f"{_STAGING_PREFIX}{target.name}-{os.urandom(4).hex()}"

@@ -68,12 +68,8 @@ def ensure_private_directory(path: Path) -> Path:
 def open_private(path: Path, how: Literal["x", "a"]) -> BinaryIO:
     """Open a file of mode 0600, to write a new one (``x``) or to append to it (``a``).
 
-    No link is followed: a planted one must not lead what is written to where others read it.
-
-    Raises
-    ------
-    OSError
-        `FileExistsError` if a new one is asked for and there is one.
+    No link is followed: a planted one must not lead what is written to where others read it. It is
+    a FileExistsError if a new one is asked for and there is one.
     """
     flags = os.O_EXCL if how == "x" else os.O_APPEND
     flags |= os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -83,10 +79,7 @@ def open_private(path: Path, how: Literal["x", "a"]) -> BinaryIO:
 def write_durably(path: Path, content: bytes, *, mode: int = 0o600) -> None:
     """Write a new file and force it to the disk; its folder is left to the caller.
 
-    Raises
-    ------
-    IntegrityError
-        If the file exists.
+    One that exists is an IntegrityError.
     """
     try:
         handle = open_private(path, "x")
@@ -131,10 +124,7 @@ def fsync_directory(path: Path) -> None:
 def open_regular(path: Path) -> int:
     """Open a file for reading that is neither a link nor a device, pipe or folder.
 
-    Raises
-    ------
-    IntegrityError
-        ``FILE_MISSING`` or ``FILE_NOT_REGULAR``; names the file.
+    Otherwise it is an IntegrityError that names it: ``FILE_MISSING`` or ``FILE_NOT_REGULAR``.
     """
     code = "FILE_MISSING"
     try:
@@ -157,13 +147,7 @@ def open_regular(path: Path) -> int:
 
 
 def read_bounded(path: Path, max_bytes: int) -> bytes:
-    """Read a regular file; of one that is larger, one byte more than allowed, to be refused by.
-
-    Raises
-    ------
-    IntegrityError
-        As `open_regular`.
-    """
+    """Read a regular file; of one that is larger, one byte more than allowed, to be refused by."""
     with os.fdopen(open_regular(path), "rb") as handle:
         return handle.read(max_bytes + 1)
 

@@ -15,13 +15,9 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}(\.[a-z0-9]{1,8}){0,2}")
 def check_name(name: str) -> str:
     """Return `name` unchanged if it is a valid name of a dataset or a run.
 
-    A valid name can be a directory name on every file system: it holds no separator, no dot, no
-    upper-case letter that a second name could differ by, and at most 63 characters.
-
-    Raises
-    ------
-    ConfigurationError
-        If `name` does not match ``[a-z0-9][a-z0-9-]{0,62}`` as a whole.
+    A valid name matches ``[a-z0-9][a-z0-9-]{0,62}`` as a whole (ConfigurationError) and can be a
+    directory name on every file system: it holds no separator, no dot, no upper-case letter that a
+    second name could differ by, and at most 63 characters.
     """
     if _NAME.fullmatch(name) is None:
         raise ConfigurationError(
@@ -35,10 +31,8 @@ def check_name(name: str) -> str:
 def check_file_name(name: str) -> str:
     """Return `name` unchanged if it is a valid name of a file in a bundle or a workspace.
 
-    Raises
-    ------
-    ConfigurationError
-        If `name` has a separator, begins with a dot, or has more than two short suffixes.
+    It is a ConfigurationError if it has a separator, begins with a dot, or has more than two short
+    suffixes.
     """
     if _FILE_NAME.fullmatch(name) is None:
         raise ConfigurationError(
@@ -52,30 +46,14 @@ def check_file_name(name: str) -> str:
 def new_release_id() -> str:
     """Make a release id: the UTC date and 32 bits from the operating system.
 
-    Returns
-    -------
-    str
-        For example ``r-20250131-0f3a9c21``. The caller never chooses it.
+    For example ``r-20250131-0f3a9c21``. The caller never chooses it.
     """
     return f"r-{datetime.now(UTC):%Y%m%d}-{os.urandom(4).hex()}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseRef:
-    """The public address of one release.
-
-    Parameters
-    ----------
-    dataset : str
-        Name of the dataset, see `check_name`.
-    release_id : str
-        Id from `new_release_id`.
-
-    Raises
-    ------
-    ConfigurationError
-        If either part is malformed.
-    """
+    """The public address of one release; a malformed part is a ConfigurationError."""
 
     dataset: str
     release_id: str

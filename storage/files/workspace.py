@@ -54,21 +54,10 @@ class PrivateWorkspace:
 
     @classmethod
     def create(cls, root: Path, run_id: str) -> Self:
-        """Create and lock the workspace of a new run.
+        """Create and lock the workspace of a new run, below a root of mode 0700.
 
-        Parameters
-        ----------
-        root : Path
-            Parent of all workspaces, created with mode 0700 if missing.
-        run_id : str
-            Name of the run, see `storage.files.refs.check_name`.
-
-        Raises
-        ------
-        ConfigurationError
-            If the name is malformed or the root is open to others.
-        IntegrityError
-            If the run already has a workspace.
+        It is a ConfigurationError if the name is malformed or the root is open to others, and an
+        IntegrityError if the run already has a workspace.
         """
         check_name(run_id)
         os.umask(0o077)
@@ -107,13 +96,7 @@ class PrivateWorkspace:
         return self._directory
 
     def path(self, name: str) -> Path:
-        """Return the path of a file or folder in the workspace, whether it exists or not.
-
-        Raises
-        ------
-        ConfigurationError
-            If the name is malformed.
-        """
+        """Return the path of a file or folder in the workspace, whether it exists or not."""
         return self._directory / check_file_name(name)
 
     def write_once(self, name: str, data: bytes) -> str:
@@ -121,17 +104,7 @@ class PrivateWorkspace:
 
         The bytes are complete under `name` or absent: a crash leaves no partial file there.
 
-        Returns
-        -------
-        str
-            SHA-256 of the content in hexadecimal.
-
-        Raises
-        ------
-        ConfigurationError
-            If the name is malformed.
-        IntegrityError
-            If the file exists.
+        Returns its SHA-256 in hexadecimal. A file that exists is an IntegrityError.
         """
         staged = _staged(self._directory)
         try:
@@ -160,17 +133,9 @@ class PrivateWorkspace:
 def store_arrays(path: Path, **arrays: NDArray[Any]) -> None:
     """Write named arrays into the workspace of a run, for worker processes that know its path.
 
-    Parameters
-    ----------
-    path : Path
-        File directly in the workspace; replaced if it exists, all at once.
-    **arrays : ndarray
-        Of any shape and of a numeric, boolean or fixed-width text type.
-
-    Raises
-    ------
-    ConfigurationError
-        If an array holds Python objects.
+    The file lies directly in the workspace and is replaced if it exists, all at once. Arrays are of
+    any shape and of a numeric, boolean or fixed-width text type; one of Python objects is a
+    ConfigurationError.
     """
     for key, array in arrays.items():
         if array.dtype.hasobject:
@@ -191,10 +156,7 @@ def store_arrays(path: Path, **arrays: NDArray[Any]) -> None:
 def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """Read what `store_arrays` wrote, for workers that are given paths; pickles are refused.
 
-    Raises
-    ------
-    IntegrityError
-        If the file is missing or damaged.
+    A file that is missing or damaged is an IntegrityError.
     """
     try:
         return read_npz(path)

@@ -18,19 +18,10 @@ _MAX_KEY_BYTES = 10_000
 
 
 def read_key_file(path: Path, *, private: bool) -> bytes:
-    """Read a regular file of at most 10,000 bytes.
+    """Read a regular file of at most 10,000 bytes, not a link.
 
-    Parameters
-    ----------
-    path : Path
-        The file, not a link.
-    private : bool
-        Whether the file has to be this user's, with mode 0600 or 0400.
-
-    Raises
-    ------
-    ConfigurationError
-        ``KEY_MISSING``, ``KEY_NOT_REGULAR``, ``KEY_OWNER``, ``KEY_MODE`` or ``KEY_INVALID``.
+    A private one has to be this user's, with mode 0600 or 0400. The ConfigurationError is
+    ``KEY_MISSING``, ``KEY_NOT_REGULAR``, ``KEY_OWNER``, ``KEY_MODE`` or ``KEY_INVALID``.
     """
     problem = None
     try:
@@ -64,10 +55,7 @@ def read_key_file(path: Path, *, private: bool) -> bytes:
 def write_key_file(path: Path, content: bytes, *, mode: int) -> None:
     """Write a file that appears whole and forced to the disk, and replaces none.
 
-    Raises
-    ------
-    ConfigurationError
-        ``KEY_EXISTS`` or ``KEY_UNWRITABLE``.
+    The ConfigurationError is ``KEY_EXISTS`` or ``KEY_UNWRITABLE``.
     """
     try:
         with folder_locked(path.parent):
@@ -84,18 +72,7 @@ def write_key_file(path: Path, content: bytes, *, mode: int) -> None:
 
 
 def read_secret(path: Path) -> bytes:
-    """Read a file of 32 random bytes.
-
-    Parameters
-    ----------
-    path : Path
-        A regular file of this user, not a link, with mode 0600 or 0400.
-
-    Raises
-    ------
-    ConfigurationError
-        As `read_key_file`; ``KEY_INVALID`` if there are not 32 bytes.
-    """
+    """Read a file of 32 random bytes, as a private key is read by `read_key_file`."""
     secret = read_key_file(path, private=True)
     if len(secret) != SECRET_BYTES:
         raise key_invalid(path, f"{SECRET_BYTES} bytes")
@@ -103,19 +80,10 @@ def read_secret(path: Path) -> bytes:
 
 
 def make_secret(path: Path) -> bytes:
-    """Return the 32 bytes of a file, which is made at the first use.
+    """Return the 32 bytes of a file, made by the operating system at the first use.
 
-    Any number of processes may call it for the first time at once: all get the same bytes.
-
-    Returns
-    -------
-    bytes
-        The 32 bytes, made by the operating system. No seed is taken.
-
-    Raises
-    ------
-    ConfigurationError
-        As `read_secret` and `write_key_file`.
+    Any number of processes may call it for the first time at once: all get the same bytes. No seed
+    is taken. Errors are those of `read_secret` and `write_key_file`.
     """
     if not os.path.lexists(path):
         write_if_first(

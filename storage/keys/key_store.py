@@ -19,10 +19,8 @@ class KeyStore:
     random bytes each, the keys of request digests and of arrivals; ``officers/NAME.pub`` and
     ``retired/NAME.pub``, which were ``pipeline.pub`` before, are put there by people.
 
-    Parameters
-    ----------
-    folder : Path
-        Created with mode 0700 when the first key is made.
+    The folder is created with mode 0700 when the first key is made. Every method raises
+    ConfigurationError if a file is damaged or open to others.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -34,13 +32,8 @@ class KeyStore:
     def pipeline(self) -> SigningKey:
         """Return the key that signs releases, made at the first use.
 
-        Any number of processes may call it for the first time at once: all get the same key.
-
-        Raises
-        ------
-        ConfigurationError
-            If a file is damaged or open to others, if the public key is not that of the private
-            one, or if the public key is there and the private one is lost.
+        Any number of processes may call it for the first time at once: all get the same key. The
+        public key has to be that of the private one, which must not be lost alone.
         """
         path = ensure_private_directory(self._folder) / "pipeline.key"
         beside = public_path(path)
@@ -68,11 +61,6 @@ class KeyStore:
     def ledger_secret(self) -> bytes:
         """Return the 32 bytes that key the digests of requests, made at the first use.
 
-        Raises
-        ------
-        ConfigurationError
-            If the file does not hold 32 bytes, or is open to others.
-
         Privacy
         -------
         Whoever has them can test guesses of the content of a small source.
@@ -81,11 +69,6 @@ class KeyStore:
 
     def landing_secret(self) -> bytes:
         """Return the 32 bytes that key the announcements of arrivals, made at the first use.
-
-        Raises
-        ------
-        ConfigurationError
-            If the file does not hold 32 bytes, or is open to others.
 
         Privacy
         -------
@@ -99,11 +82,6 @@ class KeyStore:
 
         Empty before the first use. A retired key signs nothing new; bundles that it signed go on
         being read.
-
-        Raises
-        ------
-        ConfigurationError
-            As `officers`, about the folder of retired keys.
         """
         path = self._folder / "pipeline.pub"
         present = (PublicKey.read(path),) if os.path.lexists(path) else ()
@@ -112,22 +90,12 @@ class KeyStore:
     def officers(self) -> tuple[PublicKey, ...]:
         """Return the keys of those who may approve, in the order of their file names.
 
-        Raises
-        ------
-        ConfigurationError
-            If the folder is a link or a file, holds a file that is not ``NAME.pub``, or a file
-            does not hold a public key.
+        There is nothing but files ``NAME.pub`` in their folder.
         """
         return _keys_in(self._folder / "officers")
 
     def require_officer(self, key_id: str) -> None:
-        """Refuse a key that is none of an officer.
-
-        Raises
-        ------
-        ConfigurationError
-            ``NOT_AN_OFFICER``, or as `officers`.
-        """
+        """Refuse a key that is none of an officer (``NOT_AN_OFFICER``)."""
         if key_id not in {officer.key_id for officer in self.officers()}:
             raise ConfigurationError(
                 "NOT_AN_OFFICER",
@@ -141,17 +109,10 @@ class KeyStore:
 
 
 def read_public_keys(paths: Iterable[Path]) -> tuple[PublicKey, ...]:
-    """Read the public keys that a reader was given.
+    """Read the public keys that a reader was given: PEM files, or folders of files ``NAME.pub``.
 
-    Parameters
-    ----------
-    paths : iterable of Path
-        PEM files, or folders of files ``NAME.pub``; folders inside them are not searched.
-
-    Raises
-    ------
-    ConfigurationError
-        If a file is missing or does not hold a public key, or a folder holds none.
+    Folders inside them are not searched. It is a ConfigurationError if a file is missing or does
+    not hold a public key, or a folder holds none.
     """
     keys: list[PublicKey] = []
     for path in paths:

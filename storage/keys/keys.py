@@ -31,18 +31,7 @@ KeyId = Annotated[str, StringConstraints(pattern="^[0-9a-f]{16}$")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicKey:
-    """An Ed25519 public key.
-
-    Parameters
-    ----------
-    raw : bytes
-        Its 32 bytes (RFC 8032, section 5.1.5).
-
-    Raises
-    ------
-    ConfigurationError
-        If there are not 32 bytes.
-    """
+    """An Ed25519 public key of 32 bytes (RFC 8032, section 5.1.5; ConfigurationError if not)."""
 
     raw: bytes = field(repr=False)
 
@@ -56,18 +45,10 @@ class PublicKey:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a SubjectPublicKeyInfo PEM file.
+        """Read a SubjectPublicKeyInfo PEM file, not a link.
 
-        Parameters
-        ----------
-        path : Path
-            A regular file, not a link.
-
-        Raises
-        ------
-        ConfigurationError
-            If the file is missing, not regular, or does not hold one Ed25519 public key; names
-            the file, never its content.
+        It is a ConfigurationError if the file is missing, not regular, or does not hold one Ed25519
+        public key; it names the file, never its content.
         """
         return cls(raw=_load(path, private=False).public_bytes_raw())
 
@@ -91,24 +72,13 @@ class PublicKey:
         )
 
     def write(self, path: Path) -> None:
-        """Write the key to a new file of mode 0644.
-
-        Raises
-        ------
-        ConfigurationError
-            If the file exists or cannot be written.
-        """
+        """Write the key to a new file of mode 0644 (ConfigurationError)."""
         write_key_file(path, self.to_pem(), mode=0o644)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SigningKey:
-    """An Ed25519 private key.
-
-    Parameters
-    ----------
-    private : Ed25519PrivateKey
-        The key itself, which can neither be shown nor pickled.
+    """An Ed25519 private key, which can neither be shown nor pickled.
 
     Privacy
     -------
@@ -124,22 +94,9 @@ class SigningKey:
     def create(cls, path: Path) -> Self:
         """Make a key and write it to two new files: itself, and its public part beside it.
 
-        Parameters
-        ----------
-        path : Path
-            File of the private key, mode 0600; must not exist. The public key gets the suffix
-            ``.pub`` in place of the one of `path`.
-
-        Returns
-        -------
-        SigningKey
-            The key, forced to the disk.
-
-        Raises
-        ------
-        ConfigurationError
-            If one of the files exists, the name ends in ``.pub``, or the folder cannot be
-            written to.
+        The private key has mode 0600; the public one gets the suffix ``.pub`` in place of the one
+        of `path`. Both are forced to the disk. It is a ConfigurationError if one of the files
+        exists, the name ends in ``.pub``, or the folder cannot be written to.
 
         Privacy
         -------
@@ -155,18 +112,10 @@ class SigningKey:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a PKCS8 PEM file without a password.
+        """Read a PKCS8 PEM file without a password, of this user, with mode 0600 or 0400.
 
-        Parameters
-        ----------
-        path : Path
-            A regular file of this user, not a link, with mode 0600 or 0400.
-
-        Raises
-        ------
-        ConfigurationError
-            If the file is missing, not regular, open to others, of another user, or does not
-            hold one Ed25519 private key; names the file, never its content.
+        It is a ConfigurationError if the file is missing, not regular, open to others, of another
+        user, or does not hold one Ed25519 private key; it names the file, never its content.
         """
         return cls(private=_load(path, private=True))
 
@@ -185,13 +134,7 @@ class SigningKey:
         return self.private.sign(message)
 
     def write(self, path: Path) -> None:
-        """Write the key to a new file of mode 0600.
-
-        Raises
-        ------
-        ConfigurationError
-            If the file exists or cannot be written.
-        """
+        """Write the key to a new file of mode 0600 (ConfigurationError)."""
         content = self.private.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
@@ -224,13 +167,7 @@ def _load(path: Path, *, private: bool) -> Any:
 
 
 def public_path(path: Path) -> Path:
-    """Return where the public part of a private key lies.
-
-    Raises
-    ------
-    ConfigurationError
-        ``KEY_NAME`` if `path` ends in `PUBLIC_SUFFIX`.
-    """
+    """Return where the public part of a private key, not named ``.pub`` (``KEY_NAME``), lies."""
     if path.suffix == PUBLIC_SUFFIX:
         raise ConfigurationError(
             "KEY_NAME",

@@ -20,18 +20,9 @@ from storage.releases.signatures import SignedDocument
 class AdjustmentStatement(Record):
     """A charge that is entered by hand.
 
-    Attributes
-    ----------
-    entry_id : str
-        The entry of the ledger that it becomes, so that a signature holds for one charge.
-    cohort : str
-        The patients who pay.
-    rho : str
-        Amount as the ledger writes it, with 12 decimals.
-    reason : str
-        Why.
-    decided_on : date
-        UTC date.
+    `entry_id` is the entry of the ledger that it becomes, so that a signature holds for one charge;
+    `cohort` are the patients who pay, `rho` is the amount as the ledger writes it, with 12
+    decimals, and `decided_on` a UTC date.
     """
 
     entry_id: Annotated[str, StringConstraints(pattern="^e-[0-9a-f]{16}$")]
@@ -42,15 +33,7 @@ class AdjustmentStatement(Record):
 
 
 class SignedAdjustment(SignedDocument):
-    """The statement with the signature of one officer.
-
-    Attributes
-    ----------
-    format_version : int
-        1.
-    statement : AdjustmentStatement
-        What was decided.
-    """
+    """The statement with the signature of one officer."""
 
     FILE: ClassVar[str] = "of the adjustment"
     REMEDY: ClassVar[str] = "find out who wrote to it"
@@ -61,15 +44,7 @@ class SignedAdjustment(SignedDocument):
 
 
 class Adjustment(Document):
-    """The statement, signed by each of two officers; file ``<entry_id>.json``.
-
-    Attributes
-    ----------
-    format_version : int
-        1.
-    signed : tuple of SignedAdjustment
-        Two, of the same statement, by different keys.
-    """
+    """The statement, signed by each of two officers with different keys: ``<entry_id>.json``."""
 
     FILE: ClassVar[str] = "of the adjustment"
     MAX_BYTES: ClassVar[int] = 100_000
@@ -99,13 +74,7 @@ class Adjustment(Document):
         return self.signed[0].key_id, self.signed[1].key_id
 
     def verify(self, entry: LedgerEntry, *, officers: Sequence[PublicKey]) -> None:
-        """Check that two officers signed what an entry of the ledger says.
-
-        Raises
-        ------
-        IntegrityError
-            If a signature is wrong or of an unknown key, or the entry says something else.
-        """
+        """Check that two officers signed what an entry of the ledger says (IntegrityError)."""
         for signature in self.signed:
             signature.verify(officers)
         stated = (*self._columns, self.signers)
@@ -126,23 +95,10 @@ class Adjustment(Document):
 def sign_adjustment(
     *, entry_id: str, cohort: str, rho: Decimal, reason: str, keys: Sequence[SigningKey]
 ) -> Adjustment:
-    """Have two officers sign a charge, decided today.
+    """Have two officers sign a charge, decided today, with two different keys (LedgerError).
 
-    Parameters
-    ----------
-    entry_id : str
-        Id from `storage.ledger.ledger_db.new_entry_id`.
-    cohort, rho, reason
-        As `storage.ledger.ledger_db.LedgerDatabase.adjust` takes them.
-    keys : sequence of SigningKey
-        Two different ones.
-
-    Raises
-    ------
-    LedgerError
-        If there are not two different keys.
-    ConfigurationError
-        If an argument is outside its range.
+    The entry id is one of `storage.ledger.ledger_db.new_entry_id`; the rest is as
+    `storage.ledger.ledger_db.LedgerDatabase.adjust` takes it.
     """
     amount = checked_rho(rho)
     for name, text in (("cohort", cohort), ("reason", reason)):
@@ -160,13 +116,7 @@ def sign_adjustment(
 
 
 class AdjustmentStore:
-    """Files ``<folder>/<entry_id>.json``, mode 0600, written once.
-
-    Parameters
-    ----------
-    folder : Path
-        Created with mode 0700 at the first adjustment.
-    """
+    """Files ``<folder>/<entry_id>.json``, mode 0600, written once; the folder has mode 0700."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -175,14 +125,7 @@ class AdjustmentStore:
         """Keep what was signed and return its file; on the disk when the call returns.
 
         Written before the row of the ledger. A file without a row was never charged: its run died
-        in between.
-
-        Raises
-        ------
-        IntegrityError
-            If there is one for this entry.
-        ConfigurationError
-            If the folder is open to others.
+        in between. There is one for an entry (IntegrityError).
         """
         folder = ensure_private_directory(self._folder)
         path = folder / f"{adjustment.statement.entry_id}.json"

@@ -28,13 +28,9 @@ _MAX_BYTES = 1_000
 class HeadFile:
     """A file with the head of a journal as one line of JSON. It never goes back.
 
-    Parameters
-    ----------
-    path : Path
-        The file; it and its folder are created with the first head, of mode 0600 and 0700.
-    former : Path, optional
-        File in which an earlier version kept the head. It counts as long as it is there, and is
-        removed once a head that contains it is on disk.
+    `path` and its folder are created with the first head, of mode 0600 and 0700. `former` is the
+    file in which an earlier version kept the head. It counts as long as it is there, and is removed
+    once a head that contains it is on disk.
     """
 
     def __init__(self, path: Path, *, former: Path | None = None) -> None:
@@ -47,12 +43,7 @@ class HeadFile:
     def read(self) -> tuple[int, str] | None:
         """Return sequence and hash of the last head; None before the first.
 
-        Raises
-        ------
-        IntegrityError
-            If the file holds anything else.
-        LedgerError
-            If it cannot be read.
+        It is an IntegrityError if the file holds anything else, a LedgerError if it cannot be read.
         """
         try:
             descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -89,14 +80,8 @@ class HeadFile:
     def write(self, sequence: int, row_hash: str) -> None:
         """Replace the head by a later one; an earlier one is left alone.
 
-        On disk when the call returns. The journal up to `sequence` contains the former head.
-
-        Raises
-        ------
-        LedgerError
-            If it cannot be written.
-        ConfigurationError
-            If its folder is open to others.
+        On disk when the call returns (LedgerError, or ConfigurationError if its folder is open to
+        others). The journal up to `sequence` contains the former head.
         """
         try:
             ensure_private_directory(self._path.parent)
@@ -123,19 +108,10 @@ class HeadFile:
 
 
 def check_head(rows: Sequence[LedgerEntry], head: tuple[int, str] | None) -> None:
-    """Refuse a journal that does not contain an exported head.
+    """Refuse a journal that does not contain an exported head (IntegrityError).
 
-    Parameters
-    ----------
-    rows : sequence of LedgerEntry
-        The whole journal, read after the head.
-    head : tuple of (int, str) or None
-        Sequence and hash; None and ``(0, GENESIS_HASH)`` are part of every journal.
-
-    Raises
-    ------
-    IntegrityError
-        If the row is not there or is another one.
+    The rows are the whole journal, read after the head; None and ``(0, GENESIS_HASH)`` are part of
+    every journal.
     """
     if head is None or head == (0, GENESIS_HASH):
         return

@@ -50,17 +50,9 @@ class SqliteJournal:
     Every transaction opens its own connection, so an instance may be used by several threads and
     by forked processes.
 
-    Parameters
-    ----------
-    path : Path
-        The file; it is created with mode 0600 if it does not exist. Its folder must exist.
-
-    Raises
-    ------
-    LedgerError
-        If the file can be read by group or others, or is not a ledger.
-    IntegrityError
-        If it is the journal of something else.
+    The file is created with mode 0600 if it does not exist; its folder must exist. It is a
+    LedgerError if it can be read by group or others or cannot be used, and an IntegrityError if it
+    holds something else.
     """
 
     def __init__(self, path: Path) -> None:
@@ -80,13 +72,7 @@ class SqliteJournal:
         return f"SqliteJournal({self.path.name!r})"
 
     def transact(self, work: Callable[[JournalTransaction], T], *, write: bool) -> T:
-        """Return the result of `work`, done in one transaction and on disk.
-
-        Raises
-        ------
-        LedgerError
-            If the file cannot be used.
-        """
+        """Return the result of `work`, done in one transaction and on disk."""
         return self._transact(lambda connection: work(_Transaction(connection)), write=write)
 
     def _transact(self, work: Callable[[sqlite3.Connection], T], *, write: bool) -> T:

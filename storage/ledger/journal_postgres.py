@@ -132,13 +132,7 @@ _INSERT = (
 
 
 class SecretUrl:
-    """The address of a database, whose password no representation shows.
-
-    Parameters
-    ----------
-    url : str
-        A ``postgresql://`` URL.
-    """
+    """The ``postgresql://`` address of a database, whose password no representation shows."""
 
     __slots__ = ("_url",)
 

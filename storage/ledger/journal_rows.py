@@ -80,13 +80,7 @@ class JournalTransaction(Protocol):
     """What a database does for the journal inside one transaction."""
 
     def check_schema(self) -> None:
-        """Refuse a journal whose table, triggers or functions are not as they were created.
-
-        Raises
-        ------
-        IntegrityError
-            If anything is missing, different or more.
-        """
+        """Refuse a journal whose table, triggers or functions are not as they were created."""
 
     def rows(self) -> list[tuple[Any, ...]]:
         """Return all rows in order."""
@@ -105,19 +99,8 @@ class Journal(Protocol):
         """Return the result of `work`, done in one transaction and on disk.
 
         Transactions that write come one after the other, each after the commit of the one before.
-
-        Parameters
-        ----------
-        work : callable
-            What is to be done; if it raises, nothing is done.
-        write : bool
-            Whether it appends rows.
-
-        Raises
-        ------
-        LedgerError
-            If the database cannot be used. A transaction that was being committed may then have
-            taken place.
+        If `work` raises, nothing is done. If the database cannot be used (LedgerError), a
+        transaction that was being committed may have taken place.
         """
 
 
@@ -176,18 +159,8 @@ def following(
 ) -> dict[str, Any]:
     """Return the columns of a row that moves `entry` to another state; the charge is repeated.
 
-    Parameters
-    ----------
-    entry : LedgerEntry
-        The latest row of the entry.
-    to_state : EntryState
-        The next state; the caller has checked the transition.
-    digest : str or None
-        New digest of the result; None keeps the one of `entry`.
-    note : str or None
-        Remark of this transition.
-    signers : sequence of str
-        Key ids of those who signed for it.
+    `entry` is its latest row, and the caller has checked the transition. None keeps the digest of
+    the result; the note and the key ids of those who signed are of this transition.
     """
     return columns_of(entry) | {
         "state": to_state.value,
@@ -209,13 +182,7 @@ def next_row(
 
 
 def entry_of(row: Sequence[Any]) -> LedgerEntry:
-    """Return the entry that a row of the database holds.
-
-    Raises
-    ------
-    IntegrityError
-        If the row cannot be read.
-    """
+    """Return the entry that a row of the database holds (IntegrityError if it cannot be read)."""
     try:
         columns: dict[str, Any] = dict(zip(COLUMNS, row, strict=True))
         caps = Caps(
@@ -287,10 +254,7 @@ def _charge_columns(paid: Charge | LedgerEntry) -> dict[str, Any]:
 def verify_rows(rows: Sequence[LedgerEntry]) -> Books:
     """Check the hash chain, every time, transition, amount, signature and cap; say what is spent.
 
-    Raises
-    ------
-    IntegrityError
-        Naming the sequence number of the first row that is wrong.
+    The IntegrityError names the sequence number of the first row that is wrong.
     """
     books = Books()
     latest: dict[str, LedgerEntry] = {}
@@ -356,15 +320,7 @@ def _check_following(row: LedgerEntry, before: LedgerEntry) -> None:
 
 
 def check_seal(state: EntryState, digest: str | None) -> None:
-    """Refuse SEALED without a digest, and a digest of another form.
-
-    Raises
-    ------
-    LedgerError
-        If there is none.
-    ConfigurationError
-        If it has another form.
-    """
+    """Refuse SEALED without a digest (LedgerError), or one of another form (ConfigurationError)."""
     if digest is not None:
         check_digest(digest)
     elif state is EntryState.SEALED:

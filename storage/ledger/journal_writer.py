@@ -12,26 +12,9 @@ from storage.ledger.journal_rows import JournalTransaction
 class JournalWriter:
     """Appends rows to a journal that was read and verified in the same transaction.
 
-    Parameters
-    ----------
-    transaction : JournalTransaction
-        One that writes.
-    heads : sequence of (int, str) or None
-        Exported heads that the journal must contain.
-
-    Attributes
-    ----------
-    rows : list of LedgerEntry
-        The whole journal.
-    books : Books
-        What is spent.
-    now : str
-        Time of the rows that are appended.
-
-    Raises
-    ------
-    IntegrityError
-        If the journal does not verify or was rolled back.
+    The transaction writes, and the journal must contain the exported heads (IntegrityError if it
+    does not, or does not verify). `rows` are the whole journal, `books` what is spent, and `now` is
+    the time of the rows that are appended.
     """
 
     def __init__(
@@ -55,13 +38,7 @@ class JournalWriter:
 
 
 def read_rows(transaction: JournalTransaction) -> tuple[LedgerEntry, ...]:
-    """Return all rows of a journal, in order.
-
-    Raises
-    ------
-    IntegrityError
-        If one cannot be read.
-    """
+    """Return all rows of a journal, in order (IntegrityError if one cannot be read)."""
     return tuple(map(journal_rows.entry_of, transaction.rows()))
 
 

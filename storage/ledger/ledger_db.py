@@ -36,14 +36,9 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """The entry that pays for a request.
+    """The entry that pays for a request, by its latest row.
 
-    Parameters
-    ----------
-    entry : LedgerEntry
-        Latest row of the entry.
-    created : bool
-        Whether it was charged now; if not, its measurement is used again at no cost.
+    If it was not `created` now, its measurement is used again at no cost.
     """
 
     entry: LedgerEntry
@@ -110,17 +105,8 @@ class LedgerDatabase:
         The same request is charged once: if an entry has the request key of the charge and is
         neither void nor burned, it is returned and nothing is spent.
 
-        Parameters
-        ----------
-        charge : Charge
-            What is to be paid, by whom and under which caps.
-        new_draw : bool
-            Pay again for new noise although the request was charged before.
-
-        Returns
-        -------
-        Reservation
-            The entry, on disk; in state RESERVED if it was created now.
+        `new_draw` pays again for new noise although the request was charged before. The entry is on
+        disk, in state RESERVED if it was created now.
 
         Raises
         ------
@@ -168,15 +154,11 @@ class LedgerDatabase:
 
         Parameters
         ----------
-        entry_id : str
-            Identifier from `reserve`.
-        to_state, expected_from : EntryState
-            The transition.
-        digest : str, optional
+        digest
             SHA-256 of the result in hexadecimal; needed for SEALED, kept by later rows.
-        note : str, optional
+        note
             Public code or remark, one line.
-        signers : sequence of str
+        signers
             Key ids of the people who signed for it; their signatures were verified by the caller.
 
         Raises
@@ -220,15 +202,15 @@ class LedgerDatabase:
 
         Parameters
         ----------
-        cohort : str
+        cohort
             The patients who pay.
-        rho : Decimal
+        rho
             Amount, above 0.
-        reason : str
+        reason
             Why, one line; public.
-        signers : sequence of str
+        signers
             Key ids of two people; their signatures were verified by the caller.
-        entry_id : str
+        entry_id
             Id from `new_entry_id` that they signed.
 
         Raises
@@ -261,13 +243,7 @@ class LedgerDatabase:
         return self._write(work)
 
     def entry(self, entry_id: str) -> LedgerEntry:
-        """Return the latest row of an entry.
-
-        Raises
-        ------
-        LedgerError
-            If there is none.
-        """
+        """Return the latest row of an entry; LedgerError if there is none."""
         return _known(self.history(), entry_id)
 
     def entries(self, cohort: str | None = None) -> tuple[LedgerEntry, ...]:
@@ -289,16 +265,9 @@ class LedgerDatabase:
     ) -> Balance:
         """Return what a cohort has spent and what its caps leave now.
 
-        Parameters
-        ----------
-        cohort : str
-            Name of the cohort.
-        dataset : str, optional
-            Take the cap of this dataset into account besides those of the cohort.
-        partition : Partition, optional
-            Balance of this part of the cohort.
-        caps : Caps, optional
-            Caps that would hold with the next entry, where they are smaller than recorded ones.
+        With a dataset its cap counts besides those of the cohort; with a partition it is the
+        balance of that part. `caps` would hold with the next entry, where they are smaller than
+        recorded ones.
         """
 
         def work(transaction: JournalTransaction) -> Balance:
@@ -324,16 +293,9 @@ class LedgerDatabase:
     def verify(self, expected_head: tuple[int, str] | None = None) -> None:
         """Check the triggers, the hash chain, every transition, amount, signature and cap.
 
-        Parameters
-        ----------
-        expected_head : tuple of (int, str), optional
-            A head that was exported before, besides that of the head file; the journal must contain
-            it. Finds a journal that was restored from an older copy or rewritten as a whole.
-
-        Raises
-        ------
-        IntegrityError
-            Naming the sequence number of the first row that is wrong.
+        `expected_head` was exported before, besides that of the head file; the journal must contain
+        it. Finds a journal that was restored from an older copy or rewritten as a whole. The
+        IntegrityError names the sequence number of the first row that is wrong.
         """
         # Before the journal, which may have grown since.
         exported, former = self._exported()

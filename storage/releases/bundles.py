@@ -26,19 +26,13 @@ class VerifiedBundle:
 
     Attributes
     ----------
-    path : Path
-        Folder of the bundle.
-    manifest : Manifest
-        Its manifest.
     manifest_sha256 : str
         Digest of the manifest file, to be compared with the one in the ledger: whoever has the
         key of the pipeline can sign a bundle that was never charged.
     signer : str
         Id of the key that signed the manifest.
-    approved_by : str or None
-        Id of the officer's key, or None if the release needed no approval.
-    reason : str or None
-        What the officer wrote.
+    approved_by, reason : str or None
+        Id of the officer's key and what the officer wrote, or None if no approval was needed.
     """
 
     path: Path
@@ -56,18 +50,13 @@ def verify_bundle(
 
     Parameters
     ----------
-    path : Path
+    path
         Folder of the bundle.
-    trusted : sequence of PublicKey
+    trusted
         Keys that may sign a manifest, got from the publisher by a way that the reader trusts.
-    officers : sequence of PublicKey, optional
+    officers
         Keys that may approve. Those in `trusted` if None; then an officer could also sign a
         manifest, so give them apart where it is known who is who.
-
-    Returns
-    -------
-    VerifiedBundle
-        The bundle, its manifest and who signed what.
 
     Raises
     ------

@@ -61,34 +61,19 @@ NOTHING = Progress(stages=0, released={}, drawn={}, sealed={})
 class Checkpoint:
     """The kept progress of one measurement, in a folder of mode 0700.
 
-    Parameters
-    ----------
-    folder : Path
-        Folder of the release.
+    What was begun, sealed or finished is never begun, sealed or finished again: IntegrityError.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def begin_draw(self, name: str) -> None:
-        """Note that a statistic is about to be drawn, on the disk before its noise is added.
-
-        Raises
-        ------
-        IntegrityError
-            If it was begun before.
-        """
+        """Note that a statistic is about to be drawn, on the disk before its noise is added."""
         write_durably(self._path(_BEGUN + name), b"")
         fsync_directory(self._folder)
 
     def seal_draw(self, name: str, content: bytes) -> None:
-        """Make a draw durable.
-
-        Raises
-        ------
-        IntegrityError
-            If it was sealed before.
-        """
+        """Make a draw durable."""
         self._write_whole(f"{_SEALED}{name}.npz", content)
 
     def finish_stage(
@@ -101,16 +86,9 @@ class Checkpoint:
     ) -> None:
         """Keep what is released after stage `number`, and forget draws that it stands for.
 
-        Parameters
-        ----------
-        number : int
-            Number of finished stages, from 1.
-        released : mapping of str to array
-            Everything released so far.
-        drawn : mapping of str to int
-            How many draws of each statistic were made so far.
-        no_longer_needed : set of str
-            Names of sealed draws that the released arrays stand for.
+        Stages are counted from 1. `released` holds everything that was released so far, and `drawn`
+        how many draws of each statistic were made; the released arrays stand for the sealed draws
+        that are `no_longer_needed`.
         """
         counts = {_DRAWN + name: np.array(count) for name, count in drawn.items()}
         arrays = {_RELEASED + name: values for name, values in released.items()}
@@ -160,10 +138,7 @@ class Checkpoint:
 class CheckpointStore:
     """Progress of the measurements that can be continued: folders ``<root>/<release_id>``.
 
-    Parameters
-    ----------
-    root : Path
-        Created with mode 0700 on the first use.
+    The root is made with mode 0700 on the first use.
     """
 
     def __init__(self, root: Path) -> None:

@@ -24,16 +24,10 @@ AccountantName = Literal["gaussian", "approximate_gaussian"]
 class Totals:
     """What the events of a release amount to.
 
-    Attributes
-    ----------
-    accountant : str
-        ``gaussian``, or ``approximate_gaussian`` where draws read samples of the patients.
-    mu, rho : float
-        Total of Gaussian differential privacy, ``rho = mu**2 / 2``.
-    epsilon : float
-        At the delta and under the adjacency that were asked about.
-    replace_one_epsilon : float
-        At the same delta, for one patient who is replaced.
+    The accountant is ``approximate_gaussian`` where draws read samples of the patients. `mu` and
+    `rho` are the total of Gaussian differential privacy, ``rho = mu**2 / 2``; `epsilon` is at the
+    delta and under the adjacency that were asked about, `replace_one_epsilon` at the same delta for
+    one patient who is replaced.
     """
 
     accountant: AccountantName
@@ -44,13 +38,7 @@ class Totals:
 
 
 def totals_of(events: Sequence[Event], *, adjacency: Adjacency, delta: float) -> Totals:
-    """Add up the events of a release.
-
-    Raises
-    ------
-    ConfigurationError
-        If the events do not allow the question.
-    """
+    """Add up the events of a release; ConfigurationError if they do not allow the question."""
     composed = ComposedEvent(events=tuple(events))
     accountant = ApproximateGaussianAccountant(adjacency=adjacency).compose(composed)
     replaced = accountant_for(composed, adjacency=Adjacency.REPLACE_ONE)
@@ -64,12 +52,9 @@ def totals_of(events: Sequence[Event], *, adjacency: Adjacency, delta: float) ->
 
 
 def require_publishable(manifest: Manifest) -> None:
-    """Refuse a release that must not leave the place where it was made.
+    """Refuse a release that must not leave the place where it was made (`Withheld`).
 
-    Raises
-    ------
-    Withheld
-        If it is tainted, its analysis is not proven, or a check of its gate failed.
+    It is one that is tainted, whose analysis is not proven, or of which a check of its gate failed.
     """
     if manifest.tainted:
         raise Withheld(

@@ -32,34 +32,17 @@ _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class MethodRecord(Record):
-    """The synthesis method of a release.
-
-    Attributes
-    ----------
-    name : str
-        Name in the registry of methods.
-    settings : dict
-        Its public settings.
-    """
+    """The synthesis method of a release: its name in the registry and its public settings."""
 
     name: Text
     settings: dict[str, JsonValue]
 
 
 class GateRecord(Record):
-    """One check of the release gate.
+    """One check of the release gate, with its column in the name where it has one.
 
-    Attributes
-    ----------
-    check : str
-        Name of the check, with its column where it has one.
-    passed : bool
-        Outcome.
-    distance, bound : float or None
-        Of a comparison with the sealed measurement: the distance, and the largest that is let
-        pass.
-    unseen : tuple of str
-        Faults that the comparison would not find.
+    In a comparison with the sealed measurement, `distance` is let pass up to `bound`, and `unseen`
+    are the faults that it would not find.
     """
 
     check: Text
@@ -79,20 +62,14 @@ class Manifest(Document):
     ----------
     format_version : int
         2. Bundles of format 1 are suspect, see `is_suspect`.
-    dataset, release_id : str
-        Address of the release.
     created_on : date
         UTC date. A time of day would tell how long the computation took.
     analysis : str
         ``proven`` or ``published``, see `privacy.parameters.Analysis`.
     guarantee : str
         The guarantee in plain words.
-    method : MethodRecord
-        Method and settings.
     request : dict
         What was asked for, target epsilon included.
-    code_version : str
-        Version of the program.
     events : tuple of dict
         Uses of mechanisms in the form of `privacy.event_records.event_to_dict`.
     accountant : str
@@ -101,12 +78,8 @@ class Manifest(Document):
         Total of the events under Gaussian differential privacy; ``rho = mu**2 / 2``.
     epsilon : float
         What the accountant computes from the events at `delta`, under `adjacency`.
-    delta : float
-        Between 0 and 1.
     replace_one_epsilon : float
         The same for neighbours that differ in the data of one patient, at the same delta.
-    adjacency : str
-        ``add_remove`` or ``replace_one``.
     privacy_unit : str
         What one neighbour adds or removes, for example the column with the patient's key.
     max_rows_per_patient : int
@@ -119,10 +92,8 @@ class Manifest(Document):
         Number of synthetic rows, a setting.
     tainted : bool
         True if a noise source for tests was used; such a release cannot be published.
-    measurement_sha256 : str
-        SHA-256 of the sealed measurement that the rows were made from.
-    code_sha256 : str
-        SHA-256 of the program.
+    measurement_sha256, code_sha256 : str
+        SHA-256 of the sealed measurement that the rows were made from, and of the program.
     needs_approval : bool
         Whether the bundle is valid only with the approval of an officer.
     requester : str or None
@@ -220,11 +191,5 @@ class Manifest(Document):
 
 
 def file_digests(files: Mapping[str, bytes | Path]) -> dict[str, FileDigest]:
-    """Compute the `files` field of a manifest.
-
-    Raises
-    ------
-    IntegrityError
-        If a file is missing, a symbolic link or not a regular file.
-    """
+    """Compute the `files` field of a manifest, of regular files (IntegrityError)."""
     return {name: digest_of(content) for name, content in files.items()}

@@ -47,10 +47,8 @@ class MeasurementRecord(Record):
 
     Attributes
     ----------
-    dataset, release_id : str
-        The release that was paid for.
-    ledger_entry : str
-        The entry that paid.
+    dataset, release_id, ledger_entry : str
+        The release that was paid for, and the entry that paid.
     request_key : str
         Keyed digest of content, configuration and code, see `tasks.steps.request_key`.
     site : dict
@@ -61,8 +59,6 @@ class MeasurementRecord(Record):
         Whether the noise can be drawn again.
     requester : str or None
         Key id of the person who asked.
-    code_version, code_sha256 : str
-        Version and digest of the program.
     vocabulary : Vocabulary or None
         What each code of the arrays stands for. None in format 1, whose `site` has lost the order
         of the label levels: such a measurement is read by a `DeclaredOrder` alone.
@@ -101,16 +97,12 @@ class DeclaredOrder(Record):
 
     Attributes
     ----------
-    measurement_sha256 : str
-        The measurement.
     site : dict
         The site file with the order, as JSON; otherwise that of the measurement.
     vocabulary : Vocabulary
         What each code stands for.
-    declared_by : str
-        Id of the person's key.
-    declared_on : date
-        UTC date.
+    declared_by, declared_on
+        Id of the person's key, and the UTC date.
     revoked_for_order : bool
         Whether the release was revoked by then: an officer says that it was for its order alone.
     """
@@ -130,8 +122,6 @@ class Measurement:
 
     Attributes
     ----------
-    record : MeasurementRecord
-        Its record.
     declared : DeclaredOrder or None
         What a person has said about the order of its codes, where the record does not.
     files : dict of str to bytes
@@ -161,13 +151,7 @@ class Measurement:
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """What each code of the arrays stands for.
-
-        Raises
-        ------
-        IntegrityError
-            If neither the record nor a person says so.
-        """
+        """What each code of the arrays stands for; IntegrityError if nobody says so."""
         if self.record.vocabulary is not None:
             return self.record.vocabulary
         if self.declared is not None:
@@ -182,13 +166,7 @@ class Measurement:
 
 
 class MeasurementStore:
-    """Folders ``<root>/<release_id>`` of sealed measurements, mode 0700.
-
-    Parameters
-    ----------
-    root : Path
-        Created on the first use.
-    """
+    """Folders ``<root>/<release_id>`` of sealed measurements, mode 0700, made on the first use."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -196,22 +174,9 @@ class MeasurementStore:
     def seal(self, record: MeasurementRecord, files: Mapping[str, bytes]) -> str:
         """Write a measurement that no later call can replace, and force it to the disk.
 
-        Parameters
-        ----------
-        record : MeasurementRecord
-            Its `files` are the digests of `files`.
-        files : mapping of str to bytes
-            npz files of noisy and derived arrays.
-
-        Returns
-        -------
-        str
-            Digest of the measurement, for the ledger.
-
-        Raises
-        ------
-        IntegrityError
-            If the release has a measurement, or a file differs from its digest.
+        The files are npz files of noisy and derived arrays, of which the record holds the digests.
+        Returns the digest of the measurement, for the ledger. It is an IntegrityError if the
+        release has a measurement, or a file differs from its digest.
         """
         if {name: hashlib.sha256(content).hexdigest() for name, content in files.items()} != dict(
             record.files
@@ -231,13 +196,7 @@ class MeasurementStore:
             return None
 
     def draws(self, release_id: str) -> dict[str, NDArray[np.int64]]:
-        """Return the sealed noisy statistics of a measurement, each by the stem of its file.
-
-        Raises
-        ------
-        IntegrityError
-            As `open`.
-        """
+        """Return the sealed noisy statistics of a measurement, each by the stem of its file."""
         record = self.open(release_id).record
         draws = {}
         for name in record.files:
@@ -249,17 +208,8 @@ class MeasurementStore:
     def open(self, release_id: str, *, expected_sha256: str | None = None) -> Measurement:
         """Read a measurement and check every file.
 
-        Parameters
-        ----------
-        release_id : str
-            The release that was paid for.
-        expected_sha256 : str, optional
-            Digest in the ledger.
-
-        Raises
-        ------
-        IntegrityError
-            If it is missing, damaged, or not the one in the ledger.
+        It is an IntegrityError if it is missing, damaged, or not the one in the ledger, whose
+        digest is `expected_sha256`.
         """
         folder = self._root / release_id
         try:
@@ -284,10 +234,7 @@ class MeasurementStore:
     def declare_order(self, release_id: str, declared: DeclaredOrder) -> None:
         """Keep what a person says about the order of codes in a measurement of format 1.
 
-        Raises
-        ------
-        IntegrityError
-            If another order was declared before; it is never replaced.
+        It is never replaced: another order than the one that was declared is an IntegrityError.
         """
         before = self._declared(release_id, declared.measurement_sha256)
         if before is None:

@@ -18,17 +18,7 @@ from storage.releases.signatures import APPROVAL_FILE, Approval
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingBundle:
-    """A bundle that waits.
-
-    Attributes
-    ----------
-    files : dict of str to bytes
-        Content of each file but the manifest.
-    manifest : Manifest
-        Its manifest, not signed yet.
-    approval : Approval or None
-        Signature of the officer, once there is one.
-    """
+    """A bundle that waits: its files, its manifest, not signed yet, and its approval, if any."""
 
     files: dict[str, bytes]
     manifest: Manifest
@@ -36,13 +26,7 @@ class PendingBundle:
 
 
 class PendingBundles:
-    """Folders ``<root>/<release_id>`` of mode 0700.
-
-    Parameters
-    ----------
-    root : Path
-        Created on the first use.
-    """
+    """Folders ``<root>/<release_id>`` of mode 0700, made on the first use."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -52,13 +36,7 @@ class PendingBundles:
         return self._root / release_id
 
     def write(self, files: Mapping[str, bytes], manifest: Manifest) -> None:
-        """Keep a bundle until it is published or rejected.
-
-        Raises
-        ------
-        IntegrityError
-            If the release has one.
-        """
+        """Keep a bundle until it is published or rejected; a release has one (IntegrityError)."""
         write_folder(self.path(manifest.release_id), {**files, MANIFEST_FILE: manifest.to_bytes()})
 
     def approve(self, release_id: str, approval: Approval) -> None:
@@ -69,13 +47,7 @@ class PendingBundles:
         write_durably(path, approval.to_bytes())
 
     def find(self, release_id: str) -> PendingBundle | None:
-        """Return the bundle of a release, or None if there is none.
-
-        Raises
-        ------
-        IntegrityError
-            If it is damaged.
-        """
+        """Return the bundle of a release, or None; a damaged one is an IntegrityError."""
         folder = self.path(release_id)
         if not folder.is_dir():
             return None

@@ -30,18 +30,12 @@ class Revocation(Record):
 
     Attributes
     ----------
-    dataset, release_id : str
-        Its address.
     ledger_entry : str
         The charge that paid for its measurement.
-    manifest_sha256 : str
-        Digest of its manifest.
     reason : str
         One line of 1 to 200 printable characters, for anybody to read.
-    revoked_by : str
-        Key id of the officer.
-    revoked_on : date
-        UTC date.
+    revoked_by, revoked_on
+        Key id of the officer, and the UTC date.
     """
 
     dataset: str
@@ -59,14 +53,9 @@ class Revocation(Record):
 
 
 class RevocationList(SignedDocument):
-    """All revocations of a store, signed by the pipeline, in `REVOKED_FILE`.
+    """All revocations of a store, each release once, signed by the pipeline, in `REVOKED_FILE`.
 
-    Attributes
-    ----------
-    format_version : int
-        1.
-    revocations : tuple of Revocation
-        In the order in which they were made, each release once.
+    They are in the order in which they were made.
     """
 
     FILE: ClassVar[str] = REVOKED_FILE
@@ -87,10 +76,7 @@ class RevocationList(SignedDocument):
     def require_not_revoked(self, bundle: VerifiedBundle) -> None:
         """Refuse a bundle that was taken back, or was sampled from a release that was.
 
-        Raises
-        ------
-        IntegrityError
-            ``RELEASE_REVOKED``, with date and reason.
+        The IntegrityError ``RELEASE_REVOKED`` says date and reason.
         """
         manifest = bundle.manifest
         own, origin = manifest.release_id, manifest.resampled_from
@@ -113,16 +99,9 @@ class RevocationList(SignedDocument):
 def read_revocations(path: Path, *, trusted: Sequence[PublicKey]) -> RevocationList:
     """Read a list of revocations and verify its signature.
 
-    Returns
-    -------
-    RevocationList
-        The list. That it is the newest one cannot be seen from it.
-
-    Raises
-    ------
-    IntegrityError
-        If the file is missing, no regular file, malformed (``REVOKED_INVALID``), or not signed by
-        one of the keys (``SIGNER_UNKNOWN``, ``SIGNATURE_WRONG``).
+    That it is the newest one cannot be seen from it. It is an IntegrityError if the file is
+    missing, no regular file, malformed (``REVOKED_INVALID``), or not signed by one of the keys
+    (``SIGNER_UNKNOWN``, ``SIGNATURE_WRONG``).
     """
     listed = RevocationList.read(path)
     listed.verify(trusted)
@@ -138,28 +117,9 @@ def list_revocations(
 ) -> tuple[Revocation, ...]:
     """Add releases to the list of a store; what is on it stays as it is.
 
-    The list is replaced as a whole and is on the disk when the call returns.
-
-    Parameters
-    ----------
-    store : ReleaseStore
-        The store.
-    revocations : sequence of Revocation
-        To be added, unless the release is on the list.
-    signer : SigningKey
-        Key of the pipeline.
-    trusted : sequence of PublicKey
-        Keys that may have signed the list so far.
-
-    Returns
-    -------
-    tuple of Revocation
-        Those that were added now.
-
-    Raises
-    ------
-    IntegrityError
-        If the list that is there does not verify; nothing is written then.
+    The list is replaced as a whole and is on the disk when the call returns. It is signed with the
+    key of the pipeline; `trusted` may have signed it so far. Returns what was added now. If the
+    list that is there does not verify (IntegrityError), nothing is written.
     """
     path = store.root / REVOKED_FILE
     with store.locked():

@@ -27,15 +27,7 @@ _Base64 = Annotated[str, StringConstraints(pattern="^[A-Za-z0-9+/]{86}==$")]
 
 
 class SignedDocument(Document):
-    """A document with a signature over its other fields.
-
-    Attributes
-    ----------
-    key_id : str
-        Id of the key that signed.
-    signature : str
-        Ed25519 signature, 64 bytes in base64.
-    """
+    """A document with a signature over its other fields, 64 bytes of Ed25519 in base64."""
 
     DOMAIN: ClassVar[bytes]
     """What is signed, in front of every message, ended by a zero byte."""
@@ -98,15 +90,7 @@ _UNSIGNED = "A" * 86 + "=="
 
 
 class Signature(SignedDocument):
-    """Signature of a manifest by the pipeline, in `SIGNATURE_FILE`.
-
-    Attributes
-    ----------
-    format_version : int
-        1.
-    manifest : FileDigest
-        Digest of the manifest file, which holds the digests of all others.
-    """
+    """Signature of a manifest, which holds the digests of all other files, in `SIGNATURE_FILE`."""
 
     FILE: ClassVar[str] = SIGNATURE_FILE
     MAX_BYTES: ClassVar[int] = 4_000
@@ -123,13 +107,7 @@ def is_reason(text: str) -> bool:
 
 
 def require_reason(text: str) -> None:
-    """Refuse a reason that is not one line of 1 to 200 printable characters.
-
-    Raises
-    ------
-    ConfigurationError
-        ``REASON_INVALID``.
-    """
+    """Refuse a reason for which `is_reason` does not hold (``REASON_INVALID``)."""
     if not is_reason(text):
         raise ConfigurationError(
             "REASON_INVALID",
@@ -163,8 +141,6 @@ class ApprovalStatement(Record):
         The guarantee in plain words, as it stands in the manifest.
     requester : str
         Key id of the person who asked for the release.
-    decision : str
-        ``approve`` or ``reject``.
     reason : str
         One line of 1 to 200 printable characters, for anybody to read.
     decided_on : date
@@ -184,19 +160,8 @@ class ApprovalStatement(Record):
     def of(cls, manifest: Manifest, *, decision: Literal["approve", "reject"], reason: str) -> Self:
         """Return the statement about a release that waits, decided today.
 
-        Parameters
-        ----------
-        manifest : Manifest
-            Its manifest, which names a requester.
-        decision : str
-            ``approve`` or ``reject``.
-        reason : str
-            One line of 1 to 200 printable characters; it is published.
-
-        Raises
-        ------
-        ConfigurationError
-            If the reason is not such a line, or the manifest needs no approval.
+        It is a ConfigurationError if the manifest needs no approval, or the reason is not one line
+        of 1 to 200 printable characters; it is published.
         """
         require_reason(reason)
         if not manifest.needs_approval or manifest.requester is None:
@@ -217,15 +182,7 @@ class ApprovalStatement(Record):
 
 
 class Approval(SignedDocument):
-    """A decision signed by an officer, in `APPROVAL_FILE`.
-
-    Attributes
-    ----------
-    format_version : int
-        1.
-    statement : ApprovalStatement
-        What was decided.
-    """
+    """A decision signed by an officer, in `APPROVAL_FILE`."""
 
     FILE: ClassVar[str] = APPROVAL_FILE
     MAX_BYTES: ClassVar[int] = 100_000
@@ -239,10 +196,7 @@ class Approval(SignedDocument):
 def sign_approval(statement: ApprovalStatement, officer: SigningKey) -> Approval:
     """Sign a decision with the key of who decided, another person than the one who asked.
 
-    Raises
-    ------
-    ConfigurationError
-        If the key is that of the requester.
+    The key of the requester is a ConfigurationError.
     """
     if officer.key_id == statement.requester:
         raise ConfigurationError(
@@ -258,12 +212,8 @@ def require_approval(
 ) -> PublicKey:
     """Check that a decision about this release is an approval by somebody who may give it.
 
-    Parameters, result and errors are those of `require_decision`.
-
-    Raises
-    ------
-    IntegrityError
-        Also if the decision is a rejection.
+    Parameters, result and errors are those of `require_decision`; a rejection is an IntegrityError
+    as well.
     """
     officer = require_decision(approval, manifest, signer=signer, officers=officers)
     if approval.statement.decision != "approve":
@@ -281,20 +231,15 @@ def require_decision(
 
     Parameters
     ----------
-    approval : Approval
+    approval
         The approval beside the manifest.
-    manifest : Manifest
+    manifest
         Manifest of the release, or of one made from the same measurement by resampling: that one
         is covered by the approval of the release that it names.
-    signer : PublicKey
+    signer
         Key of the pipeline.
-    officers : sequence of PublicKey
-        Keys that may approve.
-
-    Returns
-    -------
-    PublicKey
-        Key of the officer.
+    officers
+        Keys that may approve; the one that did is returned.
 
     Raises
     ------

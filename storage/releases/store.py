@@ -35,23 +35,15 @@ _COPY_BYTES = 1 << 20
 class ReleaseStore:
     """Folders ``<root>/<dataset>/<release_id>`` of published bundles.
 
-    Parameters
-    ----------
-    root : Path
-        The store; created on the first use, readable by everybody.
+    The root is made on the first use, readable by everybody. It is an IntegrityError if it, the
+    folder of a dataset or a release is a symbolic link.
     """
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
     def path(self, ref: ReleaseRef) -> Path:
-        """Return where a release is, or would be.
-
-        Raises
-        ------
-        IntegrityError
-            If the root, the dataset's folder or the release is a symbolic link.
-        """
+        """Return where a release is, or would be."""
         target = self._root / ref.dataset / ref.release_id
         for folder in (self._root, target.parent, target):
             _refuse_symlink(folder)
@@ -61,14 +53,8 @@ class ReleaseStore:
         """Refuse a store that could not take a release of a dataset; makes nothing.
 
         Ask before the budget is charged: a release that cannot be published is paid for all the
-        same.
-
-        Raises
-        ------
-        ConfigurationError
-            If the root or the dataset's folder is not a folder, or is not writable.
-        IntegrityError
-            If one of them is a symbolic link.
+        same. It is a ConfigurationError if the root or the dataset's folder is not a folder, or is
+        not writable.
         """
         folders = (self._root, *(() if dataset is None else (self._root / dataset,)))
         for folder in folders:
@@ -88,13 +74,7 @@ class ReleaseStore:
             )
 
     def make_root(self) -> None:
-        """Create the root, readable by everybody, if it is missing.
-
-        Raises
-        ------
-        ConfigurationError or IntegrityError
-            As `check_usable`.
-        """
+        """Create the root, readable by everybody, if it is missing and `check_usable`."""
         self.check_usable()
         if not self._root.is_dir():
             self._root.mkdir(parents=True, exist_ok=True)
@@ -132,18 +112,16 @@ class ReleaseStore:
 
         Parameters
         ----------
-        ref : ReleaseRef
+        ref
             Address of the release.
-        files : mapping of str to bytes or Path
+        files
             Content of each file, or a regular file to copy.
-        manifest : Manifest
+        manifest
             Its `files` are the digests of `files`, see `storage.releases.manifest.file_digests`.
-        signer : SigningKey
+        signer
             Key of the pipeline.
-        approval : Approval, optional
-            Approval of an officer, given if and only if the manifest needs one.
-        officers : sequence of PublicKey
-            Keys that may approve.
+        approval
+            Approval by one of the `officers`, given if and only if the manifest needs one.
 
         Raises
         ------
@@ -206,13 +184,7 @@ class ReleaseStore:
         return target
 
     def clean_staging(self) -> tuple[str, ...]:
-        """Delete what crashed publications left behind.
-
-        Returns
-        -------
-        tuple of str
-            Release ids of the deleted staging folders in sorted order.
-        """
+        """Delete what crashed publications left behind; return their release ids, sorted."""
         if not self._root.is_dir():
             return ()
         with self.locked():

@@ -79,17 +79,9 @@ def sql_text(name: str, cells: Sequence[object]) -> pa.Array:
 
 
 def arrow_frame(table: pa.Table) -> pd.DataFrame:
-    """Turn columns into text and numbers, by their Arrow types alone.
+    """Turn columns into text and numbers, by their Arrow types alone; whole numbers are exact.
 
-    Parameters
-    ----------
-    table : pyarrow.Table
-        Columns without dictionaries, of types that `arrow_is_read` accepts.
-
-    Returns
-    -------
-    DataFrame
-        Whole numbers are exact, with or without empty cells beside them.
+    The types are those that `arrow_is_read` accepts, with dictionaries decoded.
     """
     with_nulls = []
     for place, (name, column) in enumerate(zip(table.column_names, table.columns, strict=True)):

@@ -44,15 +44,11 @@ class CohortReader:
 
     Parameters
     ----------
-    source : CsvSource or ParquetSource or SqlSource or SklearnSource or IdxSource
+    source
         Where the cohort is.
-    settings : Settings or None
-        Used to find a public dataset by name; None reads the environment.
-
-    Raises
-    ------
-    InputError
-        If a public dataset cannot be found.
+    settings
+        Used to find a public dataset by name, which may raise InputError; None reads the
+        environment.
 
     Privacy
     -------
@@ -78,11 +74,8 @@ class CohortReader:
     def header(self) -> tuple[str, ...]:
         """Return the column names of the source without fetching a row.
 
-        Returns
-        -------
-        tuple of str
-            Column names in source order. Do not show them before a person has confirmed that
-            they are names: a text file without a header has a patient in its first line.
+        Do not show them before a person has confirmed that they are names: a text file without a
+        header has a patient in its first line.
 
         Raises
         ------
@@ -98,12 +91,7 @@ class CohortReader:
         """Refuse columns whose declared type has no text, without fetching a row.
 
         The columns of SQLite and of some other databases declare none; a cell of such a type is
-        then refused when it is read.
-
-        Raises
-        ------
-        InputError
-            If a column is absent or of a type that is not read.
+        then refused when it is read. Raises InputError for them, and for an absent column.
         """
         self._needed(columns)
 
@@ -114,10 +102,9 @@ class CohortReader:
 
         Parameters
         ----------
-        columns : sequence of str
-            Wanted columns, in the order of the frames. A column that is only selected on need
-            not be among them.
-        chunk_rows : int
+        columns
+            In the order of the frames. A column that is only selected on need not be among them.
+        chunk_rows
             Most rows in one frame, at least 1. Rows that are not selected count.
 
         Returns
@@ -151,12 +138,12 @@ class CohortReader:
 
         Parameters
         ----------
-        columns : sequence of str
-            Wanted columns, as in `chunks`.
-        n_stretches : int
-            Number of stretches, at least 1. Let it not depend on the data: whoever sees the tasks
-            of a cluster can count them.
-        map : callable or None
+        columns
+            As in `chunks`.
+        n_stretches
+            At least 1. Let it not depend on the data: whoever sees the tasks of a cluster can
+            count them.
+        map
             Runs a function on each item, side by side, such as the method of an executor; None
             runs one after the other.
 
@@ -196,12 +183,9 @@ class CohortReader:
         )
 
     def check_unchanged(self, *, map: Mapper | None = None) -> None:
-        """Hash the files again and refuse if they are not what was read.
+        """Hash the files again; InputError (``SOURCE_CHANGED``) if they are not what was read.
 
-        Raises
-        ------
-        InputError
-            With code ``SOURCE_CHANGED``: discard what was computed.
+        Discard what was computed then.
         """
         if self.fingerprint(map=map) != self._first:
             raise _changed()
@@ -209,20 +193,8 @@ class CohortReader:
     def fingerprint(self, *, map: Mapper | None = None) -> Fingerprint | None:
         """Return the state of the files; None for a source without files.
 
-        Parameters
-        ----------
-        map : callable or None
-            As in `stretches`: the bytes are read where it runs.
-
-        Returns
-        -------
-        Fingerprint or None
-            Equal to an earlier one if no file was added, removed, replaced or written to.
-
-        Raises
-        ------
-        InputError
-            If a file is missing.
+        Two are equal if no file was added, removed, replaced or written to. The bytes are read
+        where `map` runs; a missing file is an InputError.
         """
         files = self._files()
         if files is None:
@@ -239,21 +211,11 @@ class CohortReader:
 
         What is read afterwards is checked against the same state.
 
-        Parameters
-        ----------
-        map : callable or None
-            As in `stretches`.
-
         Returns
         -------
         str or None
             64 hexadecimal digits; None for a database, whose content is not known before it is
-            read.
-
-        Raises
-        ------
-        InputError
-            If a file is missing.
+            read. A missing file is an InputError.
 
         Privacy
         -------
@@ -269,11 +231,6 @@ class CohortReader:
 
     def size_bytes(self) -> int | None:
         """Bytes of the files, of a dataset that comes with a library 0; None for a database.
-
-        Raises
-        ------
-        InputError
-            If a file is missing.
 
         Privacy
         -------

@@ -32,14 +32,10 @@ class PublicDataset:
 
     Attributes
     ----------
-    name : str
-        Name used in a site file.
     relative_path : str
         Path under the data folder.
     sha256 : str
         SHA-256 of the file at that path.
-    publisher : str
-        Who publishes it, and under which number or title.
     url : str or None
         Address of the publisher's zip archive; None if there is none of which the file can be made.
     members : mapping of str to str
@@ -145,13 +141,6 @@ def find(name: str, *, settings: Settings | None = None) -> Path:
     ``shared/data`` beside the repository; an earlier download; the publisher. `ITEMS` is made of
     its origin and kept among the downloads.
 
-    Parameters
-    ----------
-    name : str
-        One of `table_names`.
-    settings : Settings or None
-        None reads the environment.
-
     Returns
     -------
     Path
@@ -255,13 +244,7 @@ def _check_file(path: Path, dataset: PublicDataset) -> None:
 
 
 def get(url: str) -> bytes | None:
-    """Return what is at an address, or None if it cannot be had or is too long.
-
-    Raises
-    ------
-    InputError
-        If the address is not https.
-    """
+    """Return what is at an https address, or None if it cannot be had or is too long."""
     parts = urllib.parse.urlsplit(url)
     # Plain http is allowed for this machine alone. The checksum decides in every case.
     if parts.scheme != "https" and not (

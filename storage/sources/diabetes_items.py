@@ -113,17 +113,9 @@ _NO_DRUG = "No"
 def items_of(encounters: pd.DataFrame) -> pd.DataFrame:
     """Turn encounters into sets of items.
 
-    Parameters
-    ----------
-    encounters
-        The table of the dataset: drug columns, ``diag_1`` to ``diag_3``, ``patient_nbr`` and
-        ``readmitted``.
-
-    Returns
-    -------
-    DataFrame
-        A row for each encounter, in order: ``patient_nbr``, a column of 0 and 1 for each of
-        `ITEMS`, ``readmitted``. A diagnosis in no range, such as a missing one, is no item.
+    `encounters` is the table of the dataset. The result has a row for each of its rows, in order:
+    ``patient_nbr``, a column of 0 and 1 for each of `ITEMS`, ``readmitted``. A diagnosis in no
+    range, such as a missing one, is no item.
     """
     drugs = (encounters[list(DRUGS)] != _NO_DRUG).to_numpy(dtype=np.uint8)
     diagnoses = np.zeros((len(encounters), len(ITEMS) - len(DRUGS)), dtype=np.uint8)

@@ -51,11 +51,8 @@ class Fingerprint:
     def content_sha256(self, folder: Path | None = None) -> str:
         """Return a digest of all files, in the order in which they are read.
 
-        Parameters
-        ----------
-        folder : Path or None
-            Folder of the source. Below it the names of partition folders are content, which is
-            digested with the bytes.
+        Below `folder`, that of the source, the names of partition folders are content, which is
+        digested with the bytes.
         """
         whole = hashlib.sha256(b"".join(self._digests))
         if folder is not None:
@@ -70,13 +67,7 @@ class Fingerprint:
 
 
 def states_of(files: Iterable[Path]) -> tuple[FileState, ...]:
-    """Return what the file system says of each file.
-
-    Raises
-    ------
-    OSError
-        If a file cannot be opened.
-    """
+    """Return what the file system says of each file, all of which can be opened."""
     states = list[FileState]()
     for file in files:
         # Opened, not only asked for: a network file system then asks its server.
@@ -87,19 +78,9 @@ def states_of(files: Iterable[Path]) -> tuple[FileState, ...]:
 
 
 def fingerprint_of(states: Sequence[FileState], map: Mapper | None = None) -> Fingerprint | None:
-    """Hash the files of these states.
+    """Hash the files of these states, which are as this machine sees them; None if one cannot be.
 
-    Parameters
-    ----------
-    states : sequence of FileState
-        As this machine sees them, wherever the bytes are read.
-    map : callable or None
-        Reads the bytes, side by side; None reads them here.
-
-    Returns
-    -------
-    Fingerprint or None
-        None if a file cannot be read.
+    `map` reads the bytes side by side, wherever it runs them; None reads them here.
     """
     paths = [Path(name).absolute() for name, *_ in states]
     groups = [tuple(paths[start::N_HASHED_TOGETHER]) for start in range(N_HASHED_TOGETHER)]

@@ -39,20 +39,7 @@ _SQLITE_REACHING = frozenset({"load_extension", "readfile", "writefile", "edit",
 
 
 def rechunk(batches: Iterable[pa.RecordBatch], chunk_rows: int) -> Iterator[pa.Table]:
-    """Join and cut batches into tables of exactly `chunk_rows` rows; the last may be shorter.
-
-    Parameters
-    ----------
-    batches : iterable of pyarrow.RecordBatch
-        Batches of any sizes with one schema.
-    chunk_rows : int
-        Rows of a table, at least 1.
-
-    Yields
-    ------
-    pyarrow.Table
-        Non-empty tables in the order of the rows.
-    """
+    """Join and cut batches of one schema into tables of `chunk_rows` rows, the last of the rest."""
     held: list[pa.RecordBatch] = []
     n_held = 0
     for batch in batches:
@@ -69,24 +56,10 @@ def rechunk(batches: Iterable[pa.RecordBatch], chunk_rows: int) -> Iterator[pa.T
 
 
 class CsvTable:
-    """A text file as columns of text.
+    """A text file, plain or ``.gz``, as columns of text.
 
-    Parameters
-    ----------
-    path : Path
-        File, plain or ``.gz``.
-    source : CsvSource
-        Delimiter and encoding.
-
-    Attributes
-    ----------
-    names : tuple of str
-        The names of the first line, not checked for being unique.
-
-    Raises
-    ------
-    InputError
-        If the line is empty or much too long, or is one column although it has other delimiters.
+    `names` are those of the first line, not checked for being unique. It is an InputError if the
+    line is empty or much too long, or is one column although it has other delimiters.
     """
 
     refused_types: Mapping[str, str] = MappingProxyType({})
@@ -148,13 +121,7 @@ def _first_line(path: Path, source: CsvSource) -> str:
 
 
 class QueryTable:
-    """The result of the fixed query of a source, whose cells are all text.
-
-    Parameters
-    ----------
-    source : SqlSource
-        Address, query and parameters. What runs it raises the errors of `executed`.
-    """
+    """The result of the fixed query of a source, run by `executed`; its cells are all text."""
 
     def __init__(self, source: SqlSource) -> None:
         self._source = source
@@ -192,15 +159,7 @@ class QueryTable:
 def executed(source: SqlSource) -> Iterator[sa.CursorResult[tuple[object, ...]]]:
     """Run the fixed query on a connection that only reads, and stream the result.
 
-    Parameters
-    ----------
-    source : SqlSource
-        Address, query and parameters.
-
-    Yields
-    ------
-    CursorResult
-        Open result; no row has been fetched.
+    Yields the open result, of which no row has been fetched.
 
     Raises
     ------

@@ -43,14 +43,8 @@ _READ_ROWS = 10_000
 def read_idx(path: Path) -> NDArray[np.uint8]:
     """Read a whole idx file of unsigned bytes, plain or compressed with gzip.
 
-    Returns
-    -------
-    uint8 array of shape (n, height, width) or (n,)
-
-    Raises
-    ------
-    InputError
-        If the file is missing, is no such file, or ends too early or too late.
+    The shape is (n, height, width) or (n,). It is an InputError if the file is missing, is no such
+    file, or ends too early or too late.
     """
     shape = _shape_of(path)
     with _content(path, shape) as content:
@@ -63,14 +57,8 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
 class IdxPart:
     """Consecutive images of a file with their labels. Without a repr, as its numbers are private.
 
-    Attributes
-    ----------
-    images, labels : Path
-        The files.
-    shape : tuple of int
-        Number, height and width of all images of the file.
-    first_row, stop_row : int
-        First image of the part and the one after the last.
+    `shape` is the number, height and width of all images of the file; `stop_row` is the image after
+    the last.
     """
 
     images: Path
@@ -82,12 +70,8 @@ class IdxPart:
     def batches(self, needed: Sequence[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
         """Read the wanted columns in batches of at most `chunk_rows`.
 
-        The part with the last image also finds out whether the files end where they should.
-
-        Raises
-        ------
-        InputError
-            If a file ends too early or too late, or is damaged.
+        The part with the last image also finds out whether the files end where they should. It is
+        an InputError if they end too early or too late, or are damaged.
         """
         n_images, height, width = self.shape
         places = {name: place for place, name in enumerate(column_names(height, width))}
@@ -114,15 +98,8 @@ class IdxPart:
 class IdxTable:
     """A file of images and the file of their labels, as a table with a column for each pixel.
 
-    Parameters
-    ----------
-    images, labels : Path
-        The files.
-
-    Raises
-    ------
-    InputError
-        If a file is missing or is none of these, or they hold different numbers of records.
+    It is an InputError if a file is missing or is none of these, or they hold different numbers of
+    records.
     """
 
     def __init__(self, images: Path, labels: Path) -> None:
@@ -151,15 +128,7 @@ class IdxTable:
     def stretches(self, n_stretches: int) -> list[tuple[IdxPart, ...]]:
         """Divide the images, in order, into stretches of about as many; reads headers only.
 
-        Parameters
-        ----------
-        n_stretches : int
-            Number of stretches, at least 1; the last ones of a small file are empty.
-
-        Returns
-        -------
-        list of tuple of IdxPart
-            As many as asked for.
+        As many as asked for, at least 1; the last ones of a small file are empty.
         """
         n_images = self._shape[0]
         n_used = max(min(n_stretches, n_images // ROWS_WORTH_A_STRETCH), 1)

@@ -29,8 +29,6 @@ class ImageDataset:
     ----------
     name : str
         Name used in a site file, and of the folder under the data folder.
-    publisher : str
-        Who publishes it.
     url : str
         Address of the folder of the compressed files; the digests decide.
     sha256 : mapping of str to str
@@ -88,24 +86,8 @@ def find_images(name: str, split: str, *, settings: Settings | None = None) -> t
     ``shared/data`` beside the repository; an earlier download; the address of the dataset. A file
     may be compressed (``.gz``) or not.
 
-    Parameters
-    ----------
-    name : str
-        One of `IMAGE_DATASETS`.
-    split : str
-        ``train`` or ``test``.
-    settings : Settings or None
-        None reads the environment.
-
-    Returns
-    -------
-    images, labels : Path
-        Files whose decompressed content is the publisher's.
-
-    Raises
-    ------
-    InputError
-        If the name is unknown, a file is absent, or its content is not the publisher's.
+    `split` is ``train`` or ``test``. The files are those of the images and of the labels, and their
+    decompressed content is the publisher's; otherwise, and for an unknown name, InputError.
     """
     dataset = IMAGE_DATASETS.get(name)
     if dataset is None:

@@ -24,17 +24,9 @@ _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def files_of(path: Path) -> list[Path]:
-    """Return the file, or the Parquet files below a folder.
+    """Return the file, or the Parquet files below a folder, sorted.
 
-    Parameters
-    ----------
-    path : Path
-        File or folder.
-
-    Returns
-    -------
-    list of Path
-        In sorted order, without hidden ones (a name on the way begins with a dot or ``_``).
+    Hidden ones are left out: a name on the way begins with a dot or ``_``.
     """
     if path.is_file():
         return [path]
@@ -53,12 +45,8 @@ class ParquetPart:
 
     Attributes
     ----------
-    file : Path
-        The file.
     row_groups : tuple of int or None
         First row group and the one after the last; None for all.
-    first_row : int
-        Position of its first row in the source.
     partition : dict
         Value of each partition key, as text: what a folder is called, whatever others are called.
     """
@@ -93,19 +81,7 @@ class ParquetPart:
 
 
 class ParquetFolder:
-    """The files of a Parquet source and their partition values.
-
-    Parameters
-    ----------
-    path : Path
-        File or folder.
-
-    Attributes
-    ----------
-    names : tuple of str
-        Columns, and the partition keys after them.
-    refused_types : dict of str to str
-        Columns of a type that is not read, with its name.
+    """The files of a Parquet source and their partition values; the keys are the last columns.
 
     Raises
     ------
@@ -139,29 +115,15 @@ class ParquetFolder:
                 )
 
     def batches(self, needed: Sequence[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
-        """Read the wanted columns of all files in sorted order, dictionaries decoded.
-
-        Yields
-        ------
-        pyarrow.RecordBatch
-            Batches with one schema.
-        """
+        """Read the wanted columns of all files in sorted order, in batches of one schema."""
         for place in range(len(self._files)):
             yield from self._part(place, None, 0).batches(needed, chunk_rows)
 
     def stretches(self, n_stretches: int) -> list[tuple[ParquetPart, ...]]:
         """Divide the rows, in order, into stretches of about as many rows; reads footers only.
 
-        Parameters
-        ----------
-        n_stretches : int
-            Number of stretches, at least 1. A row group is in one stretch; the last stretches of a
-            small table are empty.
-
-        Returns
-        -------
-        list of tuple of ParquetPart
-            As many as asked for.
+        As many as asked for, at least 1. A row group is in one stretch; the last stretches of a
+        small table are empty.
         """
         groups = [
             (place, number, n_rows)

@@ -39,12 +39,12 @@ def check_patient_local(query: exp.Query, *, unit: str | None, public: Collectio
 
     Parameters
     ----------
-    query : sqlglot.exp.Query
+    query
         From `parse_query`.
-    unit : str or None
+    unit
         Column that names the patient, in every table of patients; None where every row is another
         patient.
-    public : collection of str
+    public
         Tables that hold no patient, as in `tables_of`.
 
     Raises

@@ -46,13 +46,7 @@ def unreadable(kind: str) -> InputError:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Refuse a header with a column that has no name, or the name of another.
-
-    Raises
-    ------
-    InputError
-        If there is one.
-    """
+    """Refuse a header with a column that has no name, or the name of another (InputError)."""
     # By place, not by name: a text file without a header has a patient in its first line.
     for place, name in enumerate(names, start=1):
         if not name.strip():

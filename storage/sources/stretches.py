@@ -42,16 +42,8 @@ class Table(Protocol):
 class Stretch:
     """Consecutive rows of a source, for one worker. Without a repr, as it is private.
 
-    Attributes
-    ----------
-    kind : str
-        Kind of the source.
-    parts : tuple of Part
-        Where the rows are; none for a stretch without rows.
-    columns, needed : tuple of str
-        Wanted columns, and those with the ones that are only selected on.
-    select : dict
-        As in the source.
+    `parts` say where the rows are, none for a stretch without rows; `needed` are `columns` and
+    those that are only selected on.
     """
 
     kind: str
@@ -64,12 +56,7 @@ class Stretch:
         """Read the rows as `CohortReader.chunks` does, numbered as in the whole source.
 
         Memory is bounded by `chunk_rows`. The reader that made the stretch finds out whether the
-        source changed meanwhile.
-
-        Raises
-        ------
-        InputError
-            If the files cannot be read.
+        source changed meanwhile. Files that cannot be read are an InputError.
         """
         with Quiet() as reading:
             batches = (b for part in self.parts for b in part.batches(self.needed, chunk_rows))

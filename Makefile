@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 CODE := flows tasks privacy storage
 
-.PHONY: help install release server server-stop test integration audit soak e2e lint types bench lock clean
+.PHONY: help install release server server-stop test integration audit soak e2e lint types bench house lock clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -75,6 +75,9 @@ types: $(STAMP) ## Check types
 
 bench: $(STAMP) ## Measure utility, cost and memory (DATASET=adult: utility on that table alone)
 	@$(BIN)/python -m benchmarks $(if $(DATASET),--dataset $(DATASET))
+
+house: $(STAMP) ## Count lines, arrows between folders and what is handed on whole
+	@$(BIN)/python -m benchmarks.house --list
 
 lock: ## Write requirements.lock anew from pyproject.toml (needs uv on the PATH)
 	@uv pip compile pyproject.toml --group dev --output-file requirements.lock \

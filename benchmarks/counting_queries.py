@@ -39,7 +39,7 @@ from benchmarks.results import (
 )
 from benchmarks.tables import DEPLOYED
 from flows.site.site_file import load_site
-from privacy.calibration import gdp_mu
+from privacy.accountants.calibration import gdp_mu
 from privacy.parameters import PrivacyParameters
 from privacy.randomness import OperatingSystemNoise
 from storage.sources.cohorts import CohortReader

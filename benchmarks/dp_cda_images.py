@@ -44,7 +44,7 @@ from benchmarks.dp_cda_table import (
     row_of,
 )
 from benchmarks.results import RESULTS, ResultRow, keep_rows, read_rows, requirement_table
-from privacy.calibration import gdp_mu
+from privacy.accountants.calibration import gdp_mu
 from privacy.parameters import PrivacyParameters
 from privacy.randomness import OperatingSystemNoise
 from storage.sources.idx_files import read_idx

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.calibration import gdp_mu
+from privacy.accountants.calibration import gdp_mu
 from privacy.randomness import NoiseSource, OperatingSystemNoise, SeededNoise
 from storage.sources.idx_files import read_idx
 from storage.sources.image_datasets import find_images

@@ -136,7 +136,7 @@ class Charge:
         Keyed hash of all that shapes the measurement, 64 hexadecimal digits: the same key asks
         for the same measurement.
     rho : Decimal
-        Amount, see `charged_rho` and `privacy.calibration.gdp_rho`.
+        Amount, see `charged_rho` and `privacy.accountants.calibration.gdp_rho`.
     epsilon, delta : float
         Guarantee of this release alone, for the record.
     adjacency : Adjacency
@@ -214,7 +214,7 @@ CHARGE_FIELDS = tuple(field.name for field in fields(Charge))
 def charged_rho(rho: float) -> Decimal:
     """Return the amount that is charged for `rho`: rounded up to a whole number of steps.
 
-    The cap for a lifetime epsilon is `privacy.calibration.gdp_rho`, which is rounded down.
+    The cap for a lifetime epsilon is `privacy.accountants.calibration.gdp_rho`, rounded down.
 
     Parameters
     ----------

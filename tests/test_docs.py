@@ -24,8 +24,8 @@ from flows.serving import _ORDINARY_ENDS
 from flows.site.request import PublishRequest, ReleaseRequest
 from flows.site.site_file import BudgetSection, SiteFile, WindowSection, load_site
 from privacy import errors
+from privacy.accountants.calibration import gdp_mu
 from privacy.accountants.gaussian import GaussianAccountant
-from privacy.calibration import gdp_mu
 from privacy.ledger import TRANSITIONS, EntryState
 from privacy.parameters import Adjacency
 from storage.arrivals import ready_files

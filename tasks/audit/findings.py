@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv
 
+from privacy.accountants.calibration import gdp_mu
 from privacy.accountants.gaussian import gaussian_epsilon
-from privacy.calibration import gdp_mu
 from privacy.parameters import Adjacency
 from tasks.audit.bounds import (
     ErrorCounts,

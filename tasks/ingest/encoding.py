@@ -23,7 +23,7 @@ from storage.schema.table import (
     number_of,
 )
 from storage.sources.cells import distinct
-from tasks.ingest.violations import Rule, Violation, refuse_violations
+from tasks.ingest.violations import Rule, Violation
 from tasks.measurement.encoded import EncodingDomain
 
 _REFUSED = -1
@@ -166,51 +166,6 @@ def decode(
             columns[column.name] = _named(codes[:, j], column)
     names = np.array(schema.label.level_names, dtype=object)
     columns[schema.label.name] = pd.Series(names[label], dtype="str")
-    return pd.DataFrame(columns)
-
-
-def conform(frame: pd.DataFrame, schema: TableSchema) -> pd.DataFrame:
-    """Write real records in the vocabulary of a release, for evaluation on held-out records.
-
-    Numbers are clipped and rounded to the declared decimals but keep their place inside a bin;
-    everything else, pixels included, is as in `decode`. Rows without a label are left out.
-
-    Parameters
-    ----------
-    frame
-        Real records.
-    schema
-        The public schema.
-
-    Returns
-    -------
-    DataFrame
-        As `decode` returns, with a new index.
-
-    Raises
-    ------
-    InputError
-        If a record breaks a rule of the schema.
-
-    Privacy
-    -------
-    The result is as private as ``frame`` and is never part of a release.
-    """
-    chunk = encode_chunk(frame, schema)
-    refuse_violations(chunk.violations)
-    if schema.image is not None:
-        return _images(chunk.codes[chunk.valid], chunk.label[chunk.valid], schema, schema.image)
-    columns: dict[str, pd.Series] = {}
-    for j, column in enumerate(schema.columns):
-        codes = chunk.codes[chunk.valid, j]
-        if isinstance(column, NumericColumn):
-            values, missing = _numbers(frame[column.name][chunk.valid], column, [])
-            grid = _to_grid(values, missing, column)
-            columns[column.name] = _written(grid, missing, column)
-        else:
-            columns[column.name] = _named(codes, column)
-    names = np.array(schema.label.level_names, dtype=object)
-    columns[schema.label.name] = pd.Series(names[chunk.label[chunk.valid]], dtype="str")
     return pd.DataFrame(columns)
 
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from privacy.accountants.bounded_range import selection_epsilon
+from privacy.accountants.calibration import booked_noise_multiplier, discrete_noise_stddev
 from privacy.accountants.gaussian import SMOOTHING_STDDEV, discrete_noise_multiplier
-from privacy.calibration import booked_noise_multiplier, discrete_noise_stddev
 from privacy.events import (
     MIN_DISCRETE_NOISE_STDDEV,
     ComposedEvent,

@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import pdist
 
-from privacy.calibration import gdp_mu
+from privacy.accountants.calibration import gdp_mu
 from privacy.errors import InputError
 from privacy.parameters import PrivacyParameters
 from tasks.measurement.encoded import EncodingDomain

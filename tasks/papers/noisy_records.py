@@ -30,7 +30,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.calibration import gdp_mu
+from privacy.accountants.calibration import gdp_mu
 from privacy.parameters import PrivacyParameters
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.projection import Projection, random_projection

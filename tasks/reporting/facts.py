@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from privacy.calibration import gdp_rho
+from privacy.accountants.calibration import gdp_rho
 from privacy.event_records import event_from_dict
 from privacy.events import (
     DiscreteGaussianEvent,

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from privacy.calibration import gdp_mu, gdp_rho
+from privacy.accountants.calibration import gdp_mu, gdp_rho
 from privacy.ledger import RHO_STEP, Caps, Partition
 from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
 from privacy.randomness import NoiseSource, OperatingSystemNoise

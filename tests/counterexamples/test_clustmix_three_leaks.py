@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from scipy.stats import beta, chi2, norm
 
+from privacy.accountants.calibration import gdp_mu
 from privacy.accountants.gaussian import gaussian_delta, gaussian_epsilon
-from privacy.calibration import gdp_mu
 from privacy.randomness import SeededNoise
 from tasks.measurement.curator import Curator, InProcessCompute
 from tasks.measurement.encoded import EncodedRows, EncodingDomain

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from forced_release import FILLER, FullDisk
 
-from privacy.calibration import gdp_rho
+from privacy.accountants.calibration import gdp_rho
 from privacy.errors import BudgetRefused
 from storage.ledger import journal, journal_postgres
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from privacy.errors import InputError
 from storage.schema.table import NumericColumn, TableSchema
-from tasks.ingest.encoding import conform, decode, domain_of, encode_chunk
+from tasks.ingest.encoding import decode, domain_of, encode_chunk
 from tasks.ingest.violations import Rule, refuse_violations
 
 SCHEMA = TableSchema.model_validate(
@@ -302,21 +302,3 @@ def test_values_are_uniform_inside_a_bin():
     # over 0.99.
     chi_squared = ((counts[10:20] - n / 10) ** 2 / (n / 10)).sum()
     assert 0.18 < chi_squared < 45.1
-
-
-def test_conform_keeps_places_and_clips():
-    frame = frame_of(age=[130, 17], ph=[7.404, None], diag=["410", "?"], died=[1, 0])
-    real = conform(frame, SCHEMA)
-    assert real["age"].tolist() == [99, 17]
-    assert real["ph"].tolist()[0] == 7.4
-    assert np.isnan(real["ph"][1])
-    assert real["diag"].tolist() == ["heart", "?"]
-    assert real["died"].tolist() == ["yes", "no"]
-    before, after = encode_chunk(frame, SCHEMA), encode_chunk(real, SCHEMA)
-    assert np.array_equal(before.codes, after.codes)
-
-
-def test_conform_leaves_out_rows_without_a_label_and_refuses_bad_ones():
-    assert conform(frame_of(died=[0, -1, 1]), SCHEMA)["died"].tolist() == ["no", "yes"]
-    with pytest.raises(InputError, match="INPUT_REFUSED: column sex: expected declared levels"):
-        conform(frame_of(sex=["f", "x"]), SCHEMA)

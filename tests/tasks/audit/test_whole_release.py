@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from privacy.calibration import gdp_mu
+from privacy.accountants.calibration import gdp_mu
 from privacy.errors import ConfigurationError
 from privacy.randomness import SeededNoise
 from storage.schema.table import TableSchema

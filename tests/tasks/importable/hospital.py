@@ -6,7 +6,7 @@ import made_up_release as made
 from served_installation import ServedInstallation
 
 from flows.server.database import find_postgres
-from privacy.calibration import gdp_rho
+from privacy.accountants.calibration import gdp_rho
 
 WARD, POOR, DECIDED, MIXED = "ward", "poor", "decided", "mixed"
 """Datasets: one that arrives, one whose budget pays once, one that officers decide on, and one with

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from privacy.calibration import gdp_rho
+from privacy.accountants.calibration import gdp_rho
 from privacy.event_records import event_to_dict
 from privacy.events import (
     ExponentialMechanismEvent,

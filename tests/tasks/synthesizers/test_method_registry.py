@@ -4,7 +4,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from flows.stages import text_of
 from privacy.accountants.approximate_gaussian import ApproximateGaussianAccountant
-from privacy.calibration import gdp_mu
+from privacy.accountants.calibration import gdp_mu
 from privacy.parameters import Adjacency, Guarantee, PrivacyParameters
 from tasks.measurement.plan import PlannedStatistic
 from tasks.synthesizers.clustmix.config import ClustMixConfig

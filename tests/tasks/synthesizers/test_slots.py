@@ -8,8 +8,8 @@ import pytest
 from measuring import NoNoise, assert_valid, every_record, released_of, sampled
 from scipy.stats import norm
 
+from privacy.accountants.calibration import gdp_mu
 from privacy.accountants.gaussian import gaussian_delta
-from privacy.calibration import gdp_mu
 from privacy.errors import ConfigurationError
 from privacy.parameters import PrivacyParameters
 from privacy.randomness import SeededNoise

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from privacy.calibration import gdp_mu
+from privacy.accountants.calibration import gdp_mu
 from privacy.randomness import SeededNoise
 from privacy.sensitivity import second_moment_l2_sensitivity, weighted_sum_l2_sensitivity
 from tasks.ingest.contributions import bound_contributions

@@ -12,14 +12,14 @@ from privacy.accountants.approximate_gaussian import (
     SLACK_DELTA,
     ApproximateGaussianAccountant,
 )
-from privacy.accountants.gaussian import GaussianAccountant, gaussian_delta, gaussian_epsilon
-from privacy.accountants.loss_distribution import LossDistributionAccountant
-from privacy.calibration import (
+from privacy.accountants.calibration import (
     booked_noise_multiplier,
     discrete_noise_stddev,
     gdp_mu,
     gdp_rho,
 )
+from privacy.accountants.gaussian import GaussianAccountant, gaussian_delta, gaussian_epsilon
+from privacy.accountants.loss_distribution import LossDistributionAccountant
 from privacy.errors import ConfigurationError
 from privacy.events import (
     ComposedEvent,

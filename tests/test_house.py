@@ -1,0 +1,108 @@
+"""The code stays a house: the limits of its measures, and that each measure counts what it says."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from benchmarks.house import MAX_LINES, House
+
+LIMITS = {
+    "product lines": 45_400,
+    "test lines": 47_400,
+    f"modules over {MAX_LINES} lines": 0,
+    "folder arrows that run up": 0,
+    "arrows among the methods": 15,
+    "most lines in one folder's own files": 4_000,
+    "lines of tasks/synthesizers": 9_000,
+    "functions that take a site or a job whole": 90,
+}
+
+PYPROJECT = """
+[tool.importlinter]
+[[tool.importlinter.contracts]]
+type = "layers"
+layers = ["flows", "tasks", "storage"]
+"""
+
+
+def test_the_house_keeps_its_measures() -> None:
+    found = House().measures()
+    assert found.keys() == LIMITS.keys()
+    above = {name: value for name, value in found.items() if value > LIMITS[name]}
+    assert not above, "make house lists what is counted"
+
+
+def house(folder: Path, **sources: str) -> House:
+    """Write a checkout; in the name of a file ``__`` stands for a slash."""
+    subprocess.run(["git", "init", "-q", str(folder)], check=True)  # noqa: S607
+    (folder / "pyproject.toml").write_text(PYPROJECT)
+    for name, source in sources.items():
+        path = folder / f"{name.replace('__', '/')}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source)
+    return House(folder)
+
+
+def test_lines_are_of_the_product_or_of_tests(tmp_path: Path) -> None:
+    found = house(tmp_path, flows__a="x = 1\n" * 401, tests__t="y = 1\n\n", docs__d="z = 1\n")
+    measures = found.measures()
+    assert (measures["product lines"], measures["test lines"]) == (401, 2)
+    assert found.long_modules() == {"flows/a.py": 401}
+    assert measures["most lines in one folder's own files"] == 401
+
+
+def test_arrows_up_are_those_against_the_layers_and_those_of_a_circle(tmp_path: Path) -> None:
+    found = house(
+        tmp_path,
+        flows__a="from tasks.one import b\n",
+        tasks__one__b="def late():\n    import tasks.two.c\n",
+        tasks__two__c="from tasks.three.d import x\n",
+        tasks__three__d="from tasks.one.b import late\nx = 1\n",
+        storage__e="from tasks.two import c\nfrom storage import f\n",
+        storage__f="",
+    )
+    assert found.arrows_up() == [
+        ("storage", "tasks/two"),
+        ("tasks/one", "tasks/two"),
+        ("tasks/three", "tasks/one"),
+        ("tasks/two", "tasks/three"),
+    ]
+
+
+def test_arrows_among_the_methods_leave_out_their_catalogue(tmp_path: Path) -> None:
+    found = house(
+        tmp_path,
+        tasks__synthesizers__registry="import tasks.synthesizers.x.m\nimport tasks.papers.m\n",
+        tasks__synthesizers__x__m="",
+        tasks__papers__m="from tasks.synthesizers.x import m\nimport tasks.gates.g\n",
+        tasks__gates__g="",
+    )
+    assert found.arrows_among_methods() == [("tasks/papers", "tasks/synthesizers/x")]
+
+
+@pytest.mark.parametrize(
+    ("counts", "source"),
+    [
+        (True, "def f(site): pass"),
+        (True, "def f(*, other: 'SiteFile | None' = None): pass"),
+        (True, "class C:\n    async def f(self, a: list[ReleaseJob]): pass"),
+        (True, "def f(site: dict[str, object]): pass"),
+        (True, "class Asked:\n    job: ReleaseJob\ndef f(asked: Asked): pass"),
+        (True, "class A:\n    of: B\nclass B:\n    x: SiteFile\ndef f(a: A): pass"),
+        (
+            True,
+            "class Place:\n    ledger: LedgerDatabase\n    keys: KeyStore\n"
+            "    @property\n    def kept(self) -> MeasurementStore: ...\n"
+            "def f(place: Place): pass",
+        ),
+        (False, "class Keeper:\n    _ledger: LedgerDatabase\n    _keys: KeyStore\n"
+            "    _kept: MeasurementStore\ndef f(keeper: Keeper): pass"),
+        (False, "def f(site: Path, job_id: str, a: int): pass"),
+        (False, "def f() -> ReleaseJob: pass"),
+    ],
+)  # fmt: skip
+def test_takers_of_whole_are_found_by_type_and_by_name(
+    tmp_path: Path, counts: bool, source: str
+) -> None:
+    assert house(tmp_path, flows__a=source).takers_of_whole() == ["flows/a.py:f"] * counts

@@ -29,14 +29,9 @@ _FAULTS_OF_ALL = ("LANDING_", "ARRIVALS_")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A ready file that was refused.
+    """A ready file that was refused, by the code of the error.
 
-    Parameters
-    ----------
-    dataset
-        Dataset that it names, if it is one of ours; otherwise `UNKNOWN_DATASET`.
-    reason
-        Code of the error.
+    The dataset is the one that it names, if it is one of ours; otherwise `UNKNOWN_DATASET`.
     """
 
     dataset: str
@@ -55,15 +50,8 @@ class Refusal:
 class ScanReport:
     """What a look into the landing place has found.
 
-    Parameters
-    ----------
-    accepted
-        Tables that are ours now. One that was accepted just before a process died may be among
-        them again.
-    refused
-        Ready files that were put aside.
-    problems
-        Why ready files were left for the next look: nothing is wrong with them.
+    Of the accepted tables one that was accepted just before a process died may be among them again.
+    Problems are why ready files were left for the next look: nothing is wrong with them.
     """
 
     accepted: tuple[Arrival, ...]
@@ -100,20 +88,8 @@ def scan(settings: Settings) -> ScanReport:
     one the ready file is renamed and ``refused.log`` below ``settings.arrivals`` gets a line; its
     content stays where it is. Nothing is emitted here.
 
-    Parameters
-    ----------
-    settings
-        Where everything is.
-
-    Returns
-    -------
-    ScanReport
-        In the order of the ready files' names.
-
-    Raises
-    ------
-    ClustMixError
-        If the landing place or the folder of arrivals cannot be used.
+    The report is in the order of the ready files' names. It is a ClustMixError if the landing place
+    or the folder of arrivals cannot be used.
 
     Privacy
     -------

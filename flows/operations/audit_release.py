@@ -132,15 +132,7 @@ def audit_whole_release(
 def source_of(
     table: PlantedTable, schema: TableSchema, unit: PrivacyUnit, *, rng: np.random.Generator
 ) -> pd.DataFrame:
-    """Write who is in a planted table as a source has it, in random order.
-
-    Parameters
-    ----------
-    table, schema, unit
-        Who is there, and what is declared.
-    rng
-        Source of the order and of the values inside the bins.
-    """
+    """Write who is in a planted table as a source has it, in random order, values inside bins."""
     frame = decode(table.codes, table.labels, schema, rng=rng)
     if unit.column is not None:
         frame[unit.column] = table.keys

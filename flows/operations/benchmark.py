@@ -45,24 +45,9 @@ MARK_COLUMN = "not_proven"
 def benchmark_paper(site: SiteFile, settings: Settings, output: Path) -> dict[str, Any]:
     """Run the paper form of a method on public data and write its marked files.
 
-    Parameters
-    ----------
-    site
-        Site file of public benchmark data, with a method that has a paper form.
-    settings
-        Installation settings.
-    output
-        Folder for the files; a new folder of its own is made in it.
-
-    Returns
-    -------
-    dict
-        ``folder``, ``claim``, ``rows``, ``epsilon_claimed``, ``delta``; all public.
-
-    Raises
-    ------
-    ConfigurationError
-        If the data are not declared public benchmark data, or the method has no paper form.
+    Returns what is public of them: ``folder``, ``claim``, ``rows``, ``epsilon_claimed``, ``delta``.
+    A new folder is made in `output`. It is a ConfigurationError if the data are not declared public
+    benchmark data, or the method has no paper form.
     """
     if not site.public_benchmark_data:
         raise ConfigurationError(

@@ -26,14 +26,8 @@ LOW_PERCENT = 20
 class DatasetBudget:
     """What one dataset has left.
 
-    Parameters
-    ----------
-    dataset
-        Name of the dataset.
-    percent_left
-        Of the cap that leaves least in proportion, rounded down.
-    releases_left
-        How many more releases of the amount of one are paid for.
+    The percentage is that of the cap that leaves least in proportion, rounded down; so many more
+    releases of the amount of one are paid for.
     """
 
     dataset: str
@@ -66,13 +60,7 @@ class _Payer:
 
 
 class SiteFolder:
-    """The site files of an installation, read again when they change.
-
-    Parameters
-    ----------
-    folder : Path
-        Holds ``<dataset>.yaml`` for each dataset; may be missing.
-    """
+    """The site files ``<dataset>.yaml`` of an installation, read again when they change."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -105,15 +93,7 @@ class SiteFolder:
 
 
 def budgets(sites: dict[str, SiteFile], rows: tuple[LedgerEntry, ...]) -> list[DatasetBudget]:
-    """Return what is left to each dataset that has a site file or an entry of the ledger.
-
-    Parameters
-    ----------
-    sites
-        Site files by dataset.
-    rows
-        The whole journal.
-    """
+    """Return what is left to each dataset that has a site file or an entry of the whole journal."""
     books = Books(rows)
     now = max(time_text(datetime.now(UTC)), rows[-1].recorded_at if rows else "")
     released = [e for e in latest_entries(rows).values() if e.state is not EntryState.ADJUSTED]

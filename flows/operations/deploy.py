@@ -57,16 +57,8 @@ _PAGE = 200
 class Deployed:
     """What the server holds afterwards.
 
-    Parameters
-    ----------
-    deployments
-        "flow/deployment" of each.
-    automations
-        Names of those that start no deployment.
-    removed
-        What was on the server, ours, and in no file.
-    notifies
-        Whether there is an address to notify.
+    Deployments are named "flow/deployment", automations those that start none; removed is what was
+    on the server, ours, and in no file.
     """
 
     deployments: tuple[str, ...]
@@ -82,14 +74,8 @@ class Deployed:
 def deploy(settings: Settings, file: Path) -> Deployed:
     """Make the server hold what the files declare, and nothing else of ours.
 
-    What somebody has paused on the server stays paused.
-
-    Parameters
-    ----------
-    settings
-        Where site files are, and whom to notify.
-    file
-        The ``prefect.yaml``; ``automations.yaml`` lies beside it.
+    What somebody has paused on the server stays paused. `file` is the ``prefect.yaml``;
+    ``automations.yaml`` lies beside it.
 
     Raises
     ------

@@ -71,12 +71,8 @@ class TriggerSection(_Section):
 class DeploymentSection(_Section):
     """A flow that is served, and what starts it.
 
-    Parameters
-    ----------
-    entrypoint
-        Module path of the flow: a path of a file would bake in one machine.
-    enforce_parameter_schema
-        Always true: the server refuses parameters that the flow would refuse.
+    It has a module path as its entrypoint: a path of a file would bake in one machine. The server
+    always refuses parameters that the flow would refuse.
     """
 
     name: _Name
@@ -91,13 +87,7 @@ class DeploymentSection(_Section):
 
 
 class WorkPoolSection(_Section):
-    """Hosts that take runs of one kind.
-
-    Parameters
-    ----------
-    queues
-        Queues of the pool; what waits in an earlier one starts first.
-    """
+    """Hosts that take runs of one kind; what waits in an earlier queue starts first."""
 
     description: Annotated[str, Field(min_length=1)]
     queues: Annotated[tuple[_Name, ...], Field(min_length=1)]
@@ -106,12 +96,8 @@ class WorkPoolSection(_Section):
 class DeploymentsFile(_Section):
     """A ``prefect.yaml`` with nothing but what is checked here.
 
-    Parameters
-    ----------
-    pull
-        Empty: the program is installed where runs start, so nothing is fetched.
-    work_pools
-        Read by ``clustmix deploy``; Prefect's own command overlooks them.
+    The program is installed where runs start, so there is nothing to pull. Work pools are read by
+    ``clustmix deploy``; Prefect's own command overlooks them.
     """
 
     name: Literal["clustmix"]
@@ -137,13 +123,9 @@ class DeploymentsFile(_Section):
 
 
 class AutomationSection(_Section):
-    """What the server does when events come, or do not come.
+    """What the server does when events come, or do not come, as Prefect declares it.
 
-    Parameters
-    ----------
-    trigger, actions
-        As Prefect declares them. Where an action needs the identifier of a block, it has the
-        block's name.
+    Where an action needs the identifier of a block, it has the block's name.
     """
 
     name: _AutomationName
@@ -169,23 +151,14 @@ class AutomationsFile(_Section):
 def read_deployments(path: Path) -> DeploymentsFile:
     """Read and check the file of the deployments.
 
-    Raises
-    ------
-    ConfigurationError
-        If it cannot be read, is not plain YAML, or declares something that is not acceptable. The
-        message is one printable line.
+    The ConfigurationError for one that cannot be read, is not plain YAML, or declares something
+    that is not acceptable is one printable line.
     """
     return _validated(DeploymentsFile, path)
 
 
 def read_automations(path: Path) -> AutomationsFile:
-    """Read and check the file of the automations.
-
-    Raises
-    ------
-    ConfigurationError
-        As `read_deployments`.
-    """
+    """Read and check the file of the automations, as `read_deployments` does."""
     return _validated(AutomationsFile, path)
 
 

@@ -56,16 +56,9 @@ class Repetition(BaseModel):
 class Memory(BaseModel):
     """What a watcher has to know after its restart; all of it is public.
 
-    Parameters
-    ----------
-    sequence, row_hash
-        Last row of the ledger that the orchestrator was told of.
-    low
-        Datasets whose budget is known to be low.
-    missed
-        Last missed run that was told of, by schedule.
-    repeated
-        What was told again, by resource id.
+    `sequence` and `row_hash` are of the last row of the ledger that the orchestrator was told of,
+    `low` are the datasets whose budget is known to be low, `missed` is the last missed run that was
+    told of, by schedule, and `repeated` what was told again, by resource id.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -85,25 +78,13 @@ class Memory(BaseModel):
 
 
 class MemoryFile:
-    """The file of a watcher's memory, of mode 0600.
-
-    Parameters
-    ----------
-    folder : Path
-        Made with mode 0700 if missing.
-    """
+    """The file of a watcher's memory, of mode 0600, in a folder of mode 0700."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / MEMORY_FILE
 
     def read(self) -> Memory | None:
-        """Return the memory; None before the first.
-
-        Raises
-        ------
-        IntegrityError
-            If the file holds anything else.
-        """
+        """Return the memory; None before the first, IntegrityError for anything else."""
         try:
             return Memory.model_validate_json(self._path.read_bytes())
         except FileNotFoundError:
@@ -125,19 +106,9 @@ class MemoryFile:
 def notices(rows: tuple[LedgerEntry, ...], memory: Memory, *, owner: str) -> list[PublicEvent]:
     """Return the events about the rows after the watcher's place, in their order.
 
-    Parameters
-    ----------
-    rows : tuple of LedgerEntry
-        The whole journal.
-    memory : Memory
-        Knows the place.
-    owner : str
-        This installation; each tells of its own entries.
-
-    Raises
-    ------
-    IntegrityError
-        If the journal does not contain the place: it was restored from an older copy.
+    The rows are the whole journal. Each installation, the `owner`, tells of its own entries. If the
+    journal does not contain the watcher's place (IntegrityError), it was restored from an older
+    copy.
 
     Privacy
     -------

@@ -38,17 +38,7 @@ _TOLERANCE = timedelta(milliseconds=500)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissedRun:
-    """A run that was not there in time.
-
-    Parameters
-    ----------
-    deployment
-        "flow/deployment".
-    schedule_id
-        Which of its schedules.
-    expected_at
-        When it was to start.
-    """
+    """A run, of one schedule of "flow/deployment", that was not there in time."""
 
     deployment: str
     schedule_id: str
@@ -59,12 +49,8 @@ class MissedRun:
 class ScheduleReview:
     """What has become of the last occurrence of each schedule.
 
-    Parameters
-    ----------
-    missed
-        Runs that were not there in time and are not known to be missed.
-    known
-        Last occurrence that needs no further look, by schedule id.
+    Missed are runs that were not there in time and are not known to be missed; known is the last
+    occurrence that needs no further look, by schedule id.
     """
 
     missed: tuple[MissedRun, ...]
@@ -79,19 +65,7 @@ def review_schedules(
     A run that has not started `GRACE` after its time, or was never created, is missed; one that
     started later has happened. While a schedule is paused nothing of it is due.
 
-    Parameters
-    ----------
-    client
-        Client of the orchestrator.
-    known
-        `ScheduleReview.known` of the last time.
-    now
-        The time.
-
-    Raises
-    ------
-    httpx.HTTPError
-        As the client does.
+    `known` is that of the last review. An error of the client (httpx.HTTPError) is passed on.
     """
     missed: list[MissedRun] = []
     told: dict[str, datetime] = {}
@@ -122,17 +96,8 @@ def our_deployments(client: SyncPrefectClient) -> list[DeploymentResponse]:
 def last_occurrence(schedule: Any, *, before: datetime) -> datetime | None:
     """Return the last time that a schedule names up to a moment, as the scheduler computes it.
 
-    Parameters
-    ----------
-    schedule
-        Schedule of a deployment: cron, interval or recurrence rule.
-    before
-        The moment.
-
-    Returns
-    -------
-    datetime or None
-        In UTC; None if there is none within 400 days.
+    The schedule is by cron, interval or recurrence rule. The time is in UTC, None if there is none
+    within 400 days.
     """
     from prefect.server.schemas.schedules import SCHEDULE_TYPES
     from pydantic import TypeAdapter

@@ -149,10 +149,7 @@ class Status:
 def look(settings: Settings) -> Status:
     """Gather the status of an installation. Nothing is made or changed.
 
-    Parameters
-    ----------
-    settings
-        Of the installation; its server is the one that ``PREFECT_API_URL`` names.
+    Its server is the one that ``PREFECT_API_URL`` names.
     """
     status = Status()
     with _asking(status, ORCHESTRATOR), orchestrator() as client:

@@ -58,18 +58,7 @@ def retell(
     What a run waits or has just started for on the server is left alone. The pauses grow, so that
     a run that fails every time is not started every minute.
 
-    Parameters
-    ----------
-    site
-        The installation.
-    rows
-        The whole journal.
-    memory
-        Knows what was told before.
-    client
-        Client of the orchestrator.
-    now
-        The time.
+    `rows` are the whole journal; the memory knows what was told before.
     """
     lying = {event.resource_id: event for event in (*_unpublished(site, rows), *_untaken(site))}
     due: list[PublicEvent] = []

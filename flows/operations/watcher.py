@@ -49,17 +49,7 @@ MOST_SECONDS = 300.0
 
 
 class Part:
-    """One of the things that the watcher does again and again.
-
-    Parameters
-    ----------
-    name : str
-        Name in the log.
-    every_seconds : float
-        Pause while it succeeds.
-    work : callable
-        What it does.
-    """
+    """One of the things that the watcher does again and again, with a pause while it succeeds."""
 
     def __init__(self, name: str, every_seconds: float, work: Callable[[], None]) -> None:
         self.name = name
@@ -74,13 +64,7 @@ class Part:
         return time.monotonic() >= self._not_before
 
     def attempt(self, log_folder: Path) -> ClustMixError | None:
-        """Do the work; say in one line of the log if it fails, and if it no longer does.
-
-        Returns
-        -------
-        ClustMixError or None
-            Why it failed.
-        """
+        """Do the work; say in one line of the log if it fails, and if it no longer does."""
         failed: ClustMixError | None = None
         try:
             self._work()
@@ -110,18 +94,7 @@ class Part:
 
 
 class Watcher:
-    """Does everything that is due, as often as it is asked.
-
-    Parameters
-    ----------
-    settings : Settings
-        Of the installation.
-
-    Raises
-    ------
-    ConfigurationError
-        If the private folder is open to others.
-    """
+    """Does everything that is due, as often as it is asked, in a private folder of its own."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

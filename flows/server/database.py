@@ -43,14 +43,8 @@ _OPTIONS = {
 class Postgres:
     """The PostgreSQL of an installation.
 
-    Parameters
-    ----------
-    programs
-        Folder of `initdb` and `postgres`.
-    user
-        User to run them as, or None for the user of this process.
-    folder
-        Folder of the data, private to the user that runs it.
+    `initdb` and `postgres` are in `programs`, the data in a folder that is private to the user who
+    runs them, None for the user of this process.
     """
 
     programs: Path
@@ -74,18 +68,8 @@ class Postgres:
     def prepare(self, password: str, run: Callable[[Program, int], bool]) -> None:
         """Make the data at the first time, and clear what a server that was killed has left.
 
-        Parameters
-        ----------
-        password
-            Password of `ROLE`, the same every time.
-        run
-            Runs a program to its end with a descriptor as its input, see
-            `flows.server.processes.run_program`.
-
-        Raises
-        ------
-        ServerError
-            If the data cannot be made.
+        `password` is that of `ROLE`, the same every time; `run` is
+        `flows.server.processes.run_program`. Raises ServerError if the data cannot be made.
         """
         stop_processes(self.processes)
         # Of a server that was killed: the number in it may be that of another process by now.
@@ -124,10 +108,7 @@ class Postgres:
     def open(self, address: str, password: str) -> None:
         """Make the database of the orchestrator in a server that answers, where it is missing.
 
-        Raises
-        ------
-        ServerError
-            If the server does not know the password.
+        A server that does not know the password is a ServerError.
         """
         import psycopg
 
@@ -171,12 +152,7 @@ def accepts_passwords(address: str) -> bool:
 def find_postgres(server_home: Path, installation: str) -> Postgres | str:
     """Return the PostgreSQL of an installation, or why there is none; nothing is started.
 
-    Parameters
-    ----------
-    server_home
-        Folder of the local server.
-    installation
-        Id of the installation, for the name of a folder outside of it.
+    The id is for the name of a folder outside of that of the local server.
     """
     found = shutil.which("initdb")
     folders = [Path(found).resolve().parent] if found else []

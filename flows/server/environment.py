@@ -47,13 +47,7 @@ def database_password(folder: Path) -> str:
 
 
 def inherited_environment(settings: Settings) -> dict[str, str]:
-    """Return what every part may know: the system's variables and our own settings, absolute.
-
-    Parameters
-    ----------
-    settings
-        Settings of the command that starts the parts.
-    """
+    """Return what every part may know: the system's variables and our own settings, absolute."""
     # With a cluster of the operator's own, Dask's settings name its certificates.
     foreign = tuple(n for n in _FOREIGN if n != "DASK" or settings.dask_address is None)
     environment = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
@@ -67,16 +61,9 @@ def inherited_environment(settings: Settings) -> dict[str, str]:
 
 
 def orchestrator_environment(folder: Path, port: int, database: str) -> dict[str, str]:
-    """Return the variables of Prefect's server.
+    """Return the variables of Prefect's server, on a port of the loopback interface.
 
-    Parameters
-    ----------
-    folder
-        Private folder of the server.
-    port
-        Port of the page and the API, on the loopback interface.
-    database
-        Address of the PostgreSQL that was started, ``host:port``; empty for SQLite.
+    `database` is the address of the PostgreSQL that was started, ``host:port``; empty for SQLite.
     """
     home = folder / "prefect"
     page = f"http://{HOST}:{port}"
@@ -107,15 +94,7 @@ def orchestrator_environment(folder: Path, port: int, database: str) -> dict[str
 
 
 def client_environment(folder: Path, record: ServerRecord) -> dict[str, str]:
-    """Return the variables with which a command finds the parts of a started server.
-
-    Parameters
-    ----------
-    folder
-        Private folder of the server.
-    record
-        What was started.
-    """
+    """Return the variables with which a command finds the parts of a started server."""
     page, scheduler, releases = map(record.address, (ORCHESTRATOR, SCHEDULER, PAGES))
     variables = {
         # No profile of the user's own.

@@ -16,14 +16,7 @@ _Model = TypeVar("_Model", bound=BaseModel)
 def read_kept(path: Path, model: type[_Model], *, damaged: ClustMixError) -> _Model | None:
     """Return what `write_kept` has written, or None before the first time.
 
-    Parameters
-    ----------
-    path
-        The file.
-    model
-        What it holds, as JSON.
-    damaged
-        Raised if it holds anything else.
+    `damaged` is raised if it holds anything else.
     """
     try:
         return model.model_validate_json(path.read_bytes())
@@ -35,14 +28,9 @@ def read_kept(path: Path, model: type[_Model], *, damaged: ClustMixError) -> _Mo
 
 
 def write_kept(path: Path, content: BaseModel | str) -> None:
-    """Put a file of mode 0600 in the place of an earlier one; on disk when the call returns.
+    """Put a file of mode 0600, a line or JSON, in the place of an earlier one; on disk afterwards.
 
-    Parameters
-    ----------
-    path
-        The file; its folder is made with mode 0700 if missing.
-    content
-        A model, which is written as JSON, or a line.
+    Its folder is made with mode 0700 if missing.
     """
     ensure_private_directory(path.parent)
     line = content if isinstance(content, str) else content.model_dump_json(indent=2)

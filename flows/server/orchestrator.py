@@ -42,10 +42,7 @@ START_SECONDS = 120.0
 class OwnServer:
     """A server that was started for this process and ends with it.
 
-    Parameters
-    ----------
-    port
-        Where it listens, on the loopback interface; calls wait there until it can answer.
+    It listens on a port of the loopback interface; calls wait there until it can answer.
     """
 
     def __init__(self, port: int) -> None:
@@ -60,10 +57,7 @@ class OwnServer:
     def answering(self) -> Iterator[None]:
         """Wait until the server answers, and let Prefect spend nothing on it that is for others.
 
-        Raises
-        ------
-        PipelineError
-            If it ends or does not answer in time.
+        One that ends or does not answer in time is a PipelineError.
         """
         caller = http.client.HTTPConnection(HOST, self._port, timeout=START_SECONDS)
         status = None
@@ -89,15 +83,8 @@ class OwnServer:
 def join_ready_server(settings: Settings) -> bool:
     """Name the server of this installation to Prefect, where it runs and no other is named.
 
-    Parameters
-    ----------
-    settings
-        Settings of the command. Where it computes does not change.
-
-    Returns
-    -------
-    bool
-        Whether there is a server that was started before this command.
+    Returns whether there is a server that was started before this command. Where the command
+    computes does not change.
     """
     if _is_to_be_named() and settings.server_home.exists():
         from flows.server.parts import connection
@@ -116,12 +103,8 @@ def start_server() -> OwnServer | None:
     """Start Prefect's server for this process, unless ``PREFECT_API_URL`` names one.
 
     Call it after `tasks.execution.runtime.configure_prefect` and before Prefect is imported, which
-    then finds the server.
-
-    Returns
-    -------
-    OwnServer or None
-        None where a server is named, or Prefect is imported and will start one by itself.
+    then finds the server. It is None where a server is named, or Prefect is imported and will start
+    one by itself.
     """
     if not _is_to_be_named():
         return None
@@ -150,12 +133,7 @@ def refuse_unsafe_orchestrator() -> None:
     """Refuse to run where Prefect would keep results or what is printed.
 
     Whoever starts a worker decides about its settings; a run that is about to read private rows
-    looks at them itself.
-
-    Raises
-    ------
-    ConfigurationError
-        Naming the variable.
+    looks at them itself. The ConfigurationError names the variable.
     """
     from prefect.settings import get_current_settings
 

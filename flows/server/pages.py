@@ -53,17 +53,7 @@ _REPORT_POLICY = (
 
 
 class OwnContentOnly:
-    """Adds the headers that keep a browser from calling anybody but the server.
-
-    Parameters
-    ----------
-    app
-        The application whose answers get them.
-    policy
-        The content security policy.
-    more
-        Further headers.
-    """
+    """Adds the headers, a policy and more, that keep a browser from calling anybody but us."""
 
     def __init__(self, app: ASGIApp, policy: str = CONTENT_POLICY, **more: str) -> None:
         headers = {
@@ -87,13 +77,7 @@ class OwnContentOnly:
 
 
 class PublishedFiles(StaticFiles):
-    """The files of a release store by their paths, as anybody may read them.
-
-    Parameters
-    ----------
-    directory
-        The release store, which the first release makes.
-    """
+    """The files of a release store, which the first release makes, as anybody may read them."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory=directory, html=False, check_dir=False)

@@ -58,8 +58,6 @@ def start_server(
 
     Parameters
     ----------
-    settings
-        Settings of the installation, which the parts take over.
     port
         Port of the page, see `flows.server.ports.page_port`.
     n_workers
@@ -67,12 +65,7 @@ def start_server(
     log
         Is told in one line what goes on.
 
-    Returns
-    -------
-    record : ServerRecord
-        What runs.
-    started : bool
-        False where it ran already.
+    Returns the record of what runs, and False where it ran already.
 
     Raises
     ------
@@ -111,20 +104,7 @@ def start_server(
 def stop_server(settings: Settings) -> tuple[str, ...]:
     """End every process of the server of this installation, the last started first.
 
-    Parameters
-    ----------
-    settings
-        Settings of the installation.
-
-    Returns
-    -------
-    tuple of str
-        Names of the parts that ran; empty where none did.
-
-    Raises
-    ------
-    ServerError
-        If a process cannot be ended.
+    Returns the names of the parts that ran. A process that cannot be ended is a ServerError.
     """
     folder = settings.server_home
     if not folder.exists():

@@ -25,17 +25,9 @@ def free_port() -> int:
 
 
 def page_port(wanted: int | None) -> int:
-    """Return the port of the orchestrator's page.
+    """Return the port of the orchestrator's page, the one that was asked for (else ServerError).
 
-    Parameters
-    ----------
-    wanted
-        Port that was asked for; None for `DEFAULT_PAGE_PORT` or, where that is taken, a free one.
-
-    Raises
-    ------
-    ServerError
-        If the port that was asked for is taken or cannot be used.
+    Without one it is `DEFAULT_PAGE_PORT` or, where that is taken, a free one.
     """
     port = DEFAULT_PAGE_PORT if wanted is None else wanted
     with socket.socket() as probe:
@@ -76,17 +68,8 @@ def web_status(address: str) -> int:
 def has_worker(page: str, password: str, pool: str, *, since: float) -> bool:
     """Return whether a worker of a pool has called, and not only one of an earlier start.
 
-    Parameters
-    ----------
-    page
-        Address of the orchestrator. It is asked without Prefect's client: to import that takes
-        longer than most parts need to start.
-    password
-        What it asks for, ``name:password``.
-    pool
-        Name of the work pool.
-    since
-        When the worker was started, in seconds since 1970.
+    The page is asked without Prefect's client: to import that takes longer than most parts need to
+    start. The password is ``name:password``, and `since` in seconds since 1970.
     """
     client = uuid.uuid4().hex
     with (

@@ -44,12 +44,10 @@ class Program:
 
     Parameters
     ----------
-    name
-        Name of the part.
     command
         Program and arguments, without secrets: everybody can read them.
     environment
-        Variables of the process.
+        All variables of the process.
     address
         Where it will answer; empty where nobody calls.
     directory
@@ -66,19 +64,8 @@ class Program:
 def start_part(program: Program, *, folder: Path, mark: str) -> Part:
     """Start a process that leads a session of its own, with its output in a log.
 
-    Parameters
-    ----------
-    program
-        What is started; its environment is the whole one.
-    folder
-        Private folder, place of ``<name>.log``.
-    mark
-        Random text that belongs to this start of the server.
-
-    Returns
-    -------
-    Part
-        The part, which does not answer yet.
+    The log is ``<name>.log`` in a private folder. `mark` is a random text that belongs to this
+    start of the server. The part does not answer yet.
     """
     process = _start(program, folder, mark, subprocess.DEVNULL)
     _started.append(process)
@@ -123,22 +110,7 @@ def is_running(part: Part) -> bool:
 def wait_until_answers(
     part: Part, answers: Callable[[], bool], *, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> None:
-    """Wait until a part answers.
-
-    Parameters
-    ----------
-    part
-        What is waited for.
-    answers
-        Asked again and again.
-    timeout_seconds
-        How long to wait.
-
-    Raises
-    ------
-    ServerError
-        If it ends or stays silent.
-    """
+    """Wait until a part answers; one that ends or stays silent is a ServerError."""
     end = time.monotonic() + timeout_seconds
     while not answers():
         if not is_running(part):
@@ -173,18 +145,8 @@ def stop_processes(
 ) -> None:
     """End processes: they are asked to stop at first, and killed after the grace.
 
-    Parameters
-    ----------
-    find
-        Returns those that live. It is asked again and again: a process that is asked to stop may
-        have started another one.
-    grace_seconds
-        How long they may take to stop by themselves.
-
-    Raises
-    ------
-    ServerError
-        If a process survives being killed.
+    `find` returns those that live. It is asked again and again: a process that is asked to stop may
+    have started another one. A process that survives being killed is a ServerError.
     """
     asked: set[psutil.Process] = set()
     begin = time.monotonic()

@@ -25,10 +25,8 @@ class Part(BaseModel):
     ----------
     name : str
         Name for people, unique among the parts of a server.
-    pid : int
-        Process that was started.
     created : float
-        When the operating system made it, in seconds since 1970.
+        When the operating system made the process, in seconds since 1970.
     address : str
         Where it answers; empty for a part that nobody calls.
     log : Path
@@ -51,14 +49,8 @@ class Part(BaseModel):
 class ServerRecord(BaseModel):
     """What a start of the server has made. Earlier versions have written more.
 
-    Attributes
-    ----------
-    mark : str
-        Random text in the environment of every process.
-    parts : tuple of Part
-        The parts, in the order of their start.
-    ready : bool
-        Whether all of them have answered.
+    `mark` is a random text in the environment of every process; the parts are in the order of their
+    start, and it is ready when all of them have answered.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -77,12 +69,9 @@ class ServerRecord(BaseModel):
 
 
 def read_record(folder: Path) -> ServerRecord | None:
-    """Return the record in the folder of the server; None where nothing was started.
+    """Return the record in the folder of the server, which holds nothing else (ServerError).
 
-    Raises
-    ------
-    ServerError
-        If the file holds something else.
+    None where nothing was started.
     """
     path = folder / RECORD_FILE
     damaged = ServerError(

@@ -21,21 +21,10 @@ WATCHER = "watcher"
 
 
 class Start:
-    """One start of the server.
+    """One start of the server, which tells `log` in one line what goes on.
 
-    Parameters
-    ----------
-    settings
-        Settings of the installation, which the parts take over.
-    postgres
-        What keeps the runs of the orchestrator, or why SQLite does.
-    log
-        Is told in one line what goes on.
-
-    Attributes
-    ----------
-    record : ServerRecord
-        What was started. It grows with the parts, here and on the disk.
+    `postgres` is what keeps the runs of the orchestrator, or why SQLite does. The record of what
+    was started grows with the parts, here and on the disk.
     """
 
     def __init__(

@@ -22,16 +22,8 @@ MIN_CONFIDENCE = 0.75
 class ErrorCounts:
     """Errors of one fixed attack in independent runs on each of two tables.
 
-    Parameters
-    ----------
-    false_positives
-        Runs without the patient in which the attack said "present".
-    absent_runs
-        Runs without the patient, 1 or more.
-    false_negatives
-        Runs with the patient in which the attack said "absent".
-    present_runs
-        Runs with the patient, 1 or more.
+    A false positive is a run without the patient in which the attack said "present", a false
+    negative a run with the patient in which it said "absent"; there is a run or more of each table.
     """
 
     false_positives: int
@@ -51,17 +43,8 @@ class ErrorCounts:
 def upper_limit(errors: int, runs: int, *, confidence: float) -> float:
     """Clopper-Pearson upper limit of an error rate.
 
-    Parameters
-    ----------
-    errors, runs
-        ``errors`` errors in ``runs`` independent runs.
-    confidence
-        Probability, over the runs, with which the limit is at least the rate.
-
-    Returns
-    -------
-    float
-        The rate at which `errors` or fewer errors have probability ``1 - confidence``; in (0, 1].
+    It is the rate in (0, 1] at which `errors` or fewer errors in so many independent runs have
+    probability ``1 - confidence``: over the runs, it is at least the rate with this confidence.
 
     Notes
     -----
@@ -80,19 +63,8 @@ def epsilon_lower_bound(counts: ErrorCounts, *, delta: float, confidence: float)
     ``fn`` of any attack, and the same with the tables exchanged (Kairouz, Oh and Viswanath 2015,
     Theorem 2.1). Both rates are replaced by upper limits, each at half of the error probability.
 
-    Parameters
-    ----------
-    counts
-        Errors of an attack that was fixed before these runs.
-    delta
-        Delta of the claim, in [0, 1).
-    confidence
-        Probability with which the bound does not exceed epsilon.
-
-    Returns
-    -------
-    float
-        At least 0.
+    The attack was fixed before these runs, and `delta` is in [0, 1). With probability `confidence`
+    the bound, at least 0, does not exceed epsilon.
     """
     false_positive, false_negative = _upper_limits(counts, confidence=confidence)
     bound = 0.0
@@ -110,16 +82,8 @@ def mu_lower_bound(counts: ErrorCounts, *, confidence: float) -> float:
     made, mu-GDP, and not the epsilon that follows from it, needs far fewer runs (Nasr et al.,
     "Tight auditing of differentially private machine learning", 2023, section 4).
 
-    Parameters
-    ----------
-    counts, confidence
-        As in `epsilon_lower_bound`.
-
-    Returns
-    -------
-    float
-        At least 0. It refutes mu-GDP for a smaller mu; it says nothing about a mechanism for
-        which another claim was made.
+    The bound is at least 0, and counts and confidence are as in `epsilon_lower_bound`. It refutes
+    mu-GDP for a smaller mu; it says nothing about a mechanism for which another claim was made.
     """
     false_positive, false_negative = _upper_limits(counts, confidence=confidence)
     return max(0.0, float(-ndtri(false_positive) - ndtri(false_negative)))
@@ -140,15 +104,7 @@ def mu_lower_bound_balanced(counts: ErrorCounts, *, confidence: float) -> float:
     binomial with ``p >= 1/2`` reaches its mean with probability above 1/4 (Greenberg and Mohri
     2014), which keeps the limit of every confidence from `MIN_CONFIDENCE` in that tail.
 
-    Parameters
-    ----------
-    counts, confidence
-        As in `epsilon_lower_bound`.
-
-    Raises
-    ------
-    ValueError
-        If there are not equally many runs of both tables.
+    There are equally many runs of both tables (ValueError); the rest is as `epsilon_lower_bound`.
     """
     if counts.absent_runs != counts.present_runs:
         raise ValueError("expected equally many runs of both tables")

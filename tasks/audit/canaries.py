@@ -90,19 +90,7 @@ def play_one_run(
     mu: float,
     new_noise_source: Callable[[], NoiseSource] = OperatingSystemNoise,
 ) -> GuessCounts:
-    """Run a method once on a table of canaries and guess which of them are in it.
-
-    Parameters
-    ----------
-    synthesizer
-        Method bound to `domain`.
-    domain
-        A domain of `canary_domain`.
-    mu
-        Budget of the run.
-    new_noise_source
-        Makes the noise source of the run.
-    """
+    """Run a method, bound to a domain of `canary_domain`, once and guess who is in the table."""
     patients = canary_patients(domain)
     included = np.array([secrets.randbits(1) == 1 for _ in patients])
     referee = CanaryReferee(patients, included, n_columns=domain.n_columns)
@@ -119,11 +107,7 @@ def play_one_run(
 def guess(scores: NDArray[np.float64], included: NDArray[np.bool_]) -> GuessCounts:
     """Guess "in" for the highest scores and "out" for the lowest, and abstain between.
 
-    Parameters
-    ----------
-    scores : float64 array of shape (m,)
-    included : bool array of shape (m,)
-        The coins, to count right guesses by.
+    `scores` and `included`, the coins to count right guesses by, have shape (m,).
     """
     each = max(1, round(len(scores) * GUESSED_SHARE / 2))
     order = np.argsort(scores, kind="stable")

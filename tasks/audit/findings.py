@@ -42,15 +42,7 @@ _CANDIDATES = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What a mechanism claims.
-
-    Parameters
-    ----------
-    epsilon, delta
-        The claim at one point.
-    mu
-        Gaussian-DP parameter where the claim is mu-GDP, else None.
-    """
+    """What a mechanism claims: epsilon at delta, and mu where the claim is mu-GDP."""
 
     epsilon: float
     delta: float
@@ -68,18 +60,14 @@ class PairFinding:
 
     Parameters
     ----------
-    pair
-        Name of the pair.
     attack
         Score with the best bound on epsilon; chosen on the first half of the runs.
     runs
         Runs of each table.
     epsilon
         Lower bound on epsilon with no assumption.
-    mu
-        Lower bound on mu, if the mechanism is Gaussian-DP at all.
-    mu_attack
-        Score that the bound on mu comes from.
+    mu, mu_attack
+        Lower bound on mu, if the mechanism is Gaussian-DP at all, and the score that it comes from.
     """
 
     pair: str
@@ -106,20 +94,14 @@ class AuditResult:
 
     Parameters
     ----------
-    method
-        What was audited.
-    claim
-        What it claims.
     adjacency
         The neighbours of the claim and of the game.
     confidence
         Probability with which all bounds of this audit hold together.
     runs
         Number of runs in all.
-    pairs
-        One finding per pair of tables.
-    one_run
-        Finding of the one-run audit, where it was made.
+    pairs, one_run
+        One finding per pair of tables, and that of the one-run audit, where it was made.
     power
         For each factor of mu, the share of such audits that report a mechanism whose mu is so many
         times too large, by simulation; None where it was not simulated.
@@ -199,16 +181,8 @@ def part_confidence(confidence: float, *, parts: int) -> float:
 def judge_pair(pair: str, scores: Scores, *, delta: float, confidence: float) -> PairFinding:
     """Choose attacks on the first half of the runs and bound epsilon and mu on the second.
 
-    Parameters
-    ----------
-    pair
-        Name of the pair.
-    scores
-        Scores of all attacks; runs of each table are independent, 4 or more, equally many.
-    delta
-        Delta of the claim.
-    confidence
-        Confidence of both bounds together; half of the error probability goes to each.
+    The runs of each table are independent, 4 or more and equally many. Both bounds hold together
+    with this confidence; half of the error probability goes to each.
     """
     runs = len(scores.absent)
     if runs < 4 or len(scores.present) != runs:

@@ -34,8 +34,6 @@ class Draw:
 
     Parameters
     ----------
-    name
-        Name of the statistic.
     absent, present : int64 arrays
         Exact statistics without and with the patient, at the released arguments; of a series, with
         the samples of the others as they were and the patient in every sample. The first axis of a
@@ -74,12 +72,8 @@ Attack = Callable[[Transcript], Mapping[str, float]]
 class Scores:
     """Scores of all attacks in all runs.
 
-    Parameters
-    ----------
-    names
-        Names of the k scores. The first is the reference: 0 speaks for neither table.
-    absent, present : float64 arrays of shape (runs, k)
-        Scores on the table without and with the patient.
+    `absent` and `present`, the tables without and with the patient, are float64 arrays of shape
+    (runs, k). The first of the k scores is the reference: 0 speaks for neither table.
     """
 
     names: tuple[str, ...]
@@ -88,15 +82,7 @@ class Scores:
 
 
 class Referee:
-    """Compute sums for the curator, and keep those of both tables.
-
-    Parameters
-    ----------
-    absent, present
-        Rows of the two tables.
-    play_present
-        Which of the two the method is run on.
-    """
+    """Compute sums over one of two tables for the curator, and keep those of both."""
 
     def __init__(self, *, absent: EncodedRows, present: EncodedRows, play_present: bool) -> None:
         self._absent, self._present = InProcessCompute([absent]), InProcessCompute([present])
@@ -157,22 +143,9 @@ def play_once(
     patient: AuditPatient,
     noise_source: NoiseSource,
 ) -> Transcript:
-    """Run a method once on one of two tables.
+    """Run a method once on one of two tables, without and with the patient whom they differ in.
 
-    Parameters
-    ----------
-    synthesizer
-        Method bound to the domain of the tables.
-    tables
-        Rows without and with the patient.
-    plan
-        The method's own plan.
-    present
-        Whether the method runs on the second table.
-    patient
-        Whom the tables differ in.
-    noise_source
-        Operating-system entropy, but for tests of the audit itself.
+    The noise is operating-system entropy, but for tests of the audit itself.
     """
     referee = Referee(absent=tables[0], present=tables[1], play_present=present)
     curator = Curator(
@@ -266,22 +239,9 @@ def play(
     attacks: Sequence[Attack] = ATTACKS,
     new_noise_source: Callable[[], NoiseSource] = OperatingSystemNoise,
 ) -> Scores:
-    """Run a method many times on each table of a pair and score every run.
+    """Run a method, bound to the domain of a pair, many times on each table and score every run.
 
-    Parameters
-    ----------
-    synthesizer
-        Method bound to the domain of the pair.
-    pair
-        The two tables.
-    mu
-        Budget of a run.
-    runs
-        Runs of each table.
-    attacks
-        What to score a run by.
-    new_noise_source
-        Makes the noise source of a run.
+    The budget `mu` is that of a run, and there are `runs` runs of each table.
     """
     rows: tuple[list[list[float]], list[list[float]]] = ([], [])
     names: tuple[str, ...] = ()

@@ -27,17 +27,10 @@ _LARGEST_MU = 40.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuessCounts:
-    """Guesses about which canaries were included.
+    """Guesses about which canaries, each included by its own fair coin, are in the table.
 
-    Parameters
-    ----------
-    canaries
-        Number m of patients, each included by its own fair coin.
-    guesses
-        Number r of canaries about which a guess was made, fixed before the run; the attack
-        abstains on the others.
-    correct
-        Number v of right guesses.
+    Of `canaries` (m) patients a guess is made about `guesses` (r), fixed before the run; the attack
+    abstains on the others. `correct` (v) are right.
     """
 
     canaries: int
@@ -62,17 +55,7 @@ def one_run_p_value(counts: GuessCounts, *, epsilon: float, delta: float) -> flo
     where the mechanism is (epsilon, delta)-DP for adding or removing any one canary, the coins
     are fair and independent, and the attack sees the output alone (Theorem 5.2 and Appendix D).
 
-    Parameters
-    ----------
-    counts
-        What the attack achieved.
-    epsilon, delta
-        The claim to be refuted, at least 0.
-
-    Returns
-    -------
-    float
-        In [0, 1]. For i above v the numerator grows no more, so the maximum is at i <= v.
+    The result is in [0, 1]. For i above v the numerator grows no more, so the maximum is at i <= v.
     """
     r, v = counts.guesses, counts.correct
     rate = float(expit(epsilon))
@@ -94,19 +77,8 @@ def one_run_epsilon_lower_bound(counts: GuessCounts, *, delta: float, confidence
     If (epsilon, delta) is refuted then so is every smaller epsilon with this delta, because the
     smaller one implies the larger one; it does not matter whether the p-value is monotone.
 
-    Parameters
-    ----------
-    counts
-        What the attack achieved.
-    delta
-        Delta of the claim.
-    confidence
-        Probability with which the bound does not exceed epsilon.
-
-    Returns
-    -------
-    float
-        The refuted end of a bisection; 0 if epsilon 0 is not refuted.
+    It is the refuted end of a bisection, 0 if epsilon 0 is not refuted, and exceeds epsilon with
+    probability at most ``1 - confidence``.
     """
     level = 1.0 - confidence
 
@@ -138,14 +110,7 @@ def refutes_gaussian_dp(counts: GuessCounts, *, mu: float, level: float) -> bool
     to ``P_0``. By induction more mass above v makes every bound larger, so the least is reached
     with all of it at v. If ``P_0`` would have to exceed one, ``P_v`` is below `level`.
 
-    Parameters
-    ----------
-    counts
-        What the attack achieved; its guesses are a function of the output alone.
-    mu
-        The claim to be refuted, at least 0.
-    level
-        Error probability, in (0, 1).
+    The guesses are a function of the output alone; `mu` is at least 0 and `level` in (0, 1).
     """
     canaries, guesses = counts.canaries, counts.guesses
     # In units of 1 / m: right with the coin, wrong with the coin.
@@ -163,17 +128,8 @@ def refutes_gaussian_dp(counts: GuessCounts, *, mu: float, level: float) -> bool
 def one_run_mu_lower_bound(counts: GuessCounts, *, confidence: float) -> float:
     """Largest mu that the guesses refute, for any mechanism that is mu-GDP.
 
-    Parameters
-    ----------
-    counts
-        What the attack achieved.
-    confidence
-        Probability with which the bound does not exceed mu.
-
-    Returns
-    -------
-    float
-        The refuted end of a bisection; 0 if mu 0 is not refuted.
+    It is the refuted end of a bisection, 0 if mu 0 is not refuted, and exceeds mu with probability
+    at most ``1 - confidence``.
     """
     level = 1.0 - confidence
     if not refutes_gaussian_dp(counts, mu=0.0, level=level):
@@ -198,17 +154,8 @@ def independent_mu_lower_bound(counts: GuessCounts, *, confidence: float) -> flo
     ``5 / sqrt(canaries)``, and simulations find the bound no less often below mu; it is not proven
     there, nor for other mechanisms.
 
-    Parameters
-    ----------
-    counts
-        What the attack achieved, with a guess about every canary.
-    confidence
-        Probability with which the bound does not exceed mu.
-
-    Raises
-    ------
-    ValueError
-        If the attack abstained: the rate of the guesses that it makes is not bounded so.
+    There has to be a guess about every canary (ValueError): the rate of the guesses of an attack
+    that abstains is not bounded so.
     """
     if counts.guesses != counts.canaries:
         raise ValueError("expected a guess about every canary")

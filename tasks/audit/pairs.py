@@ -41,19 +41,7 @@ class AuditPatient:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeighbourPair:
-    """Two tables that differ in one patient.
-
-    Parameters
-    ----------
-    name
-        Name in results.
-    why
-        What a flaw would have to do with it.
-    others
-        Patients in both tables.
-    patient
-        The patient whom one table has more.
-    """
+    """Two tables that differ in one patient; `why` says what a flaw would have to do with it."""
 
     name: str
     why: str
@@ -84,13 +72,7 @@ def encode(patients: Sequence[AuditPatient], *, n_columns: int) -> EncodedRows:
 
 
 def neighbour_pairs(domain: EncodingDomain) -> tuple[NeighbourPair, ...]:
-    """Pairs for every way in which one patient is known to have broken an analysis.
-
-    Parameters
-    ----------
-    domain
-        Public shape of the encoded table.
-    """
+    """Pairs for every way in which one patient is known to have broken an analysis."""
     first = (0,) * domain.n_columns
     last = tuple(n_codes - 1 for n_codes in domain.n_codes)
     rare_label = domain.n_labels - 1

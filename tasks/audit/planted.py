@@ -19,16 +19,8 @@ class PlantedTable:
     No row of anybody is read: codes and labels are uniform over the declared domain, so a canary
     may be anything that a schema allows, and two canaries have little in common.
 
-    Parameters
-    ----------
-    domain
-        The declared domain.
-    named
-        Whether a column names the patients; otherwise each row is one.
-    codes : uint16 array of shape (n, d)
-    labels : uint16 array of shape (n,)
-    included : bool array of shape (n_canaries,)
-        The coins.
+    `codes` has shape (n, d), `labels` (n,) and `included`, the coins, (n_canaries,). Where no
+    column names the patients, each row is one.
     """
 
     domain: EncodingDomain
@@ -47,17 +39,7 @@ class PlantedTable:
         others: int,
         rng: np.random.Generator,
     ) -> Self:
-        """Draw patients and coins.
-
-        Parameters
-        ----------
-        domain, named
-            As in the class.
-        canaries, others
-            Patients with a coin, and patients who are in the table for certain.
-        rng
-            Unseeded but in tests: the coins must be new.
-        """
+        """Draw patients with a coin, and others; `rng` is unseeded but in tests."""
         n = canaries + others
         codes = np.stack([rng.integers(0, k, n) for k in domain.n_codes], axis=1)
         return cls(

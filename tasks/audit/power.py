@@ -33,13 +33,10 @@ _RUNS = 2
 class Strengths:
     """How far the patient of a pair moves each draw.
 
-    Parameters
-    ----------
-    norms : float64 array of shape (runs, k)
-        Euclidean distance of the two tables' statistics in standard deviations of the stated
-        noise, in some runs; a series has an entry for each of its draws.
-    probabilities : float64 array of shape (k,)
-        Probability with which the patient is in the sample of a draw; 1 where all are read.
+    `norms` has shape (runs, k): in some runs, the Euclidean distance of the two tables' statistics
+    in standard deviations of the stated noise; a series has an entry for each of its draws.
+    `probabilities`, of shape (k,), are those with which the patient is in the sample of a draw; 1
+    where all are read.
     """
 
     norms: NDArray[np.float64]
@@ -85,16 +82,7 @@ def _of_run(transcript: Transcript) -> tuple[NDArray[np.float64], NDArray[np.flo
 def simulate(strengths: Strengths, *, factor: float, runs: int, rng: np.random.Generator) -> Scores:
     """Simulate the likelihood ratios of an audit of a mechanism with too little noise.
 
-    Parameters
-    ----------
-    strengths
-        Of the pair that is attacked.
-    factor
-        Stated noise over true noise.
-    runs
-        Runs of each table.
-    rng
-        Source of the simulated noise and samples.
+    `factor` is the stated noise over the true noise, and there are `runs` runs of each table.
     """
     q = strengths.probabilities
     # A draw whose sample has the patient for certain may as well be one that reads everybody.
@@ -119,18 +107,8 @@ def detection_rates(
 ) -> dict[float, float]:
     """Share of simulated audits that report a mechanism, for each factor of its mu.
 
-    Parameters
-    ----------
-    all_strengths
-        Of every pair; the one that shows most is simulated.
-    claim
-        What is claimed and broken.
-    runs
-        Runs of each table.
-    confidence
-        Confidence of the bounds of one pair.
-    rng
-        Source of the simulation.
+    The pair that shows most is simulated, with `runs` runs of each table; the confidence is that of
+    the bounds of one pair.
     """
     strongest = max(all_strengths, key=lambda strengths: strengths.mu)
     rates = {}

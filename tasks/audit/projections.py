@@ -35,20 +35,8 @@ def project(
 ) -> Projection:
     """Project a direction on the vector of every row, each a patient of its own.
 
-    Parameters
-    ----------
-    contribution, public
-        As a curator takes them.
-    rows
-        Generated rows.
-    direction : float64 array
-        Of the shape of the statistic.
-
-    Returns
-    -------
-    inner : float64 array of shape (n,)
-    squared_norm : float64 array of shape (n,)
-        In squared grid points.
+    `direction` has the shape of the statistic. Returns inner products and squared norms, each of
+    shape (n,), in squared grid points.
     """
     formula = _FORMULAS.get(contribution)
     if formula is None:

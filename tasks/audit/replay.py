@@ -30,8 +30,6 @@ class ReplayedDraw:
 
     Parameters
     ----------
-    name
-        Name of the statistic.
     noise_stddev
         Noise that its event states, in grid points.
     residual : float64 array of shape (n_values,)
@@ -53,16 +51,8 @@ class ReplayedDraw:
 class Replay(Curator):
     """Gives a method the sealed draws, and computes at each what an attack and a referee know.
 
-    Parameters
-    ----------
-    synthesizer, mu
-        As in the run that was sealed.
-    table
-        The generated table of that run.
-    sealed : mapping of str to int64 array
-        Sealed draws by statistic, in grid points.
-    stated : mapping of str to DiscreteGaussianEvent
-        Sealed events by statistic.
+    The table is the generated one of the run that was sealed; draws, in grid points, and events are
+    by statistic.
     """
 
     def __init__(
@@ -88,13 +78,7 @@ class Replay(Curator):
         self.replayed: list[ReplayedDraw] = []
 
     def release(self, name: str, contribution: Contribution, **public: Any) -> NDArray[np.float64]:
-        """Return the sealed draw of a statistic; note its residual and every canary's projection.
-
-        Raises
-        ------
-        KeyError
-            If there is no sealed draw of this name.
-        """
+        """Return the sealed draw of a statistic; note its residual and all projections."""
         planned, values, event = self.plan[name], self._draws[name], self._stated[name]
         exact, others, everybody = (
             compute.sum(contribution, public)
@@ -125,17 +109,7 @@ def replay(
     sealed: Mapping[str, NDArray[np.int64]],
     stated: Mapping[str, DiscreteGaussianEvent],
 ) -> tuple[ReplayedDraw, ...]:
-    """Replay a sealed measurement of a generated table.
-
-    Parameters
-    ----------
-    synthesizer, mu, table, sealed, stated
-        As in `Replay`.
-
-    Raises
-    ------
-    ConfigurationError
-        As `check_replayable`.
+    """Replay a sealed measurement of a generated table; parameters and errors as of `Replay`.
 
     Privacy
     -------
@@ -148,14 +122,10 @@ def replay(
 
 
 def check_replayable(plan: MeasurementPlan) -> None:
-    """Refuse a plan with draws that no generated table can be replayed for.
+    """Refuse a plan that samples patients or makes private choices (ConfigurationError).
 
-    Who was in a secret sample is nowhere, and a choice has no residual.
-
-    Raises
-    ------
-    ConfigurationError
-        If the plan samples patients or makes private choices.
+    No generated table can be replayed for it: who was in a secret sample is nowhere, and a choice
+    has no residual.
     """
     for planned in plan.statistics:
         if not isinstance(planned, PlannedStatistic) or planned.is_series:

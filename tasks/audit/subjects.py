@@ -118,18 +118,11 @@ _SMALL: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """Something to audit.
+    """Something to audit, by its name on the command line.
 
-    Parameters
-    ----------
-    name
-        Name on the command line.
-    bind
-        Binds it to a public domain.
-    runs
-        Runs of each table by default: a few minutes.
-    canary_codes
-        Codes of the one-run table, two canaries each; None leaves the one-run audit out.
+    `bind` binds it to a public domain; `runs` are those of each table by default, a few minutes.
+    `canary_codes` are the codes of the one-run table, two canaries each; None leaves the one-run
+    audit out.
     """
 
     name: str
@@ -162,13 +155,7 @@ SUBJECTS: tuple[Subject, ...] = (
 
 
 def subject_of(name: str) -> Subject:
-    """Return the subject of this name.
-
-    Raises
-    ------
-    ConfigurationError
-        If there is none.
-    """
+    """Return the subject of this name (ConfigurationError if there is none)."""
     for subject in SUBJECTS:
         if subject.name == name:
             return subject
@@ -191,21 +178,14 @@ def audit(
 
     Parameters
     ----------
-    subject
-        What to audit.
     epsilon, delta
         Target that the noise is calibrated to, by the same code as a release.
     runs
         Runs of each table of each pair, `MIN_RUNS` or more.
     confidence
-        Probability with which all bounds hold together.
+        Probability with which all bounds hold together, from 0.9.
     show
         Told what is going on.
-
-    Raises
-    ------
-    ConfigurationError
-        If a number is outside its range.
 
     Privacy
     -------

@@ -71,16 +71,9 @@ class GuessFinding:
 class Residual:
     """The noise that is in what was sealed, over the noise that the events state.
 
-    Parameters
-    ----------
-    n_values
-        Number of noisy values.
-    ratio
-        Root mean square of sealed less exact, in stated standard deviations.
-    lowest, highest
-        Where the ratio of honest noise lies with the confidence of the audit.
-    statistics
-        Ratio of each statistic.
+    `ratio` is the root mean square of sealed less exact, in stated standard deviations, over all
+    `n_values` noisy values; with the confidence of the audit that of honest noise lies from
+    `lowest` to `highest`. `statistics` are the ratios of each.
     """
 
     n_values: int
@@ -101,10 +94,8 @@ class WholeRelease:
 
     Parameters
     ----------
-    dataset, method
-        What was released.
     claim
-        What it claims, for add or remove of one patient.
+        What is claimed, for add or remove of one patient.
     confidence
         Probability with which each bound holds.
     patients
@@ -170,16 +161,10 @@ class WholeRelease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasurementScores:
-    """Scores of all canaries from what was sealed.
+    """Scores of all canaries from what was sealed, above 0 for "in".
 
-    Parameters
-    ----------
-    scores : float64 array of shape (n_canaries,)
-        Above 0 speaks for "in".
-    signal
-        Expected difference of the score of a canary that is in and one that is out.
-    noise_variance
-        Variance of a score by the stated noise alone.
+    `signal` is the expected difference of the score of a canary that is in and one that is out,
+    `noise_variance` the variance of a score by the stated noise alone.
     """
 
     scores: NDArray[np.float64]
@@ -198,11 +183,6 @@ class MeasurementScores:
 
 def score_measurement(draws: Sequence[ReplayedDraw]) -> MeasurementScores:
     """Score canaries by the projections of all draws, each weighted by how little disturbs it.
-
-    Parameters
-    ----------
-    draws
-        The replayed measurement.
 
     Notes
     -----
@@ -229,16 +209,7 @@ def score_rows(
 ) -> NDArray[np.float64]:
     """Score canaries by how often their codes stand beside their label in synthetic rows.
 
-    Parameters
-    ----------
-    table
-        The generated table; only its canaries are used.
-    codes, labels
-        Synthetic rows.
-
-    Returns
-    -------
-    float64 array of shape (n_canaries,)
+    Only the canaries of the table are used. The scores have shape (n_canaries,).
     """
     n_canaries, offsets = table.n_canaries, table.domain.one_hot_offsets
     counts = np.zeros((table.domain.n_labels, table.domain.one_hot_width))
@@ -258,16 +229,8 @@ def judge_scores(
 ) -> GuessFinding:
     """Guess "in" for the upper half of the scores and "out" for the lower, and bound epsilon.
 
-    Parameters
-    ----------
-    scores : float64 array of shape (m,)
-        A function of what was released and of the list of canaries.
-    included : bool array of shape (m,)
-        The coins, to count right guesses by.
-    delta
-        Delta of the claim.
-    confidence
-        Confidence of each bound.
+    The scores, of shape (m,), are a function of what was released and of the list of canaries; the
+    coins `included` count right guesses. The confidence is that of each bound.
     """
     far = scores - np.median(scores)
     right = (far > 0.0) == included
@@ -313,16 +276,7 @@ def guess_power(
 ) -> dict[float, float]:
     """Probability that independent guesses report a mechanism, for each factor of its mu.
 
-    Parameters
-    ----------
-    measured
-        Scores of a run, for what disturbs them.
-    canaries
-        Number of guesses.
-    mu
-        The claim.
-    confidence
-        Confidence of the bound.
+    The scores of a run tell what disturbs the guesses, `mu` is the claim.
     """
     rates = {factor: float(ndtr(measured.attained_mu(factor) / 2.0)) for factor in FACTORS}
     counts = np.arange(canaries // 2, canaries + 1)

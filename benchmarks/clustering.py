@@ -39,8 +39,9 @@ from storage.sources.image_datasets import find_images
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.plan import plan_measurement
 from tasks.measurement.vectors import VectorMap
+from tasks.synthesizers.kmeans.config import FeatureKind
 from tasks.synthesizers.kmeans.dp_kmeans import PUBLIC_SEED, round_requests
-from tasks.synthesizers.kmeans.embedding import FeatureKind, build_embedding
+from tasks.synthesizers.kmeans.embedding import build_embedding
 from tasks.synthesizers.kmeans.kernel_kmeans import (
     lines_of,
     move_centres,

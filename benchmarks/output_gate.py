@@ -22,9 +22,10 @@ from storage.schema.vocabulary import Vocabulary
 from storage.settings import load_settings
 from tasks.gates.agreement import CodedTable
 from tasks.gates.agreement_gate import REFERENCE_ROWS, agreement_gate
+from tasks.ingest.conditions import sample_rows
 from tasks.ingest.encoding import domain_of
 from tasks.measurement.encoded import EncodingDomain
-from tasks.steps.publish_steps import noisy_counts, sample_rows
+from tasks.steps.publish_steps import noisy_counts
 
 Fault = Callable[[CodedTable, np.random.Generator], tuple[CodedTable, list[int] | None]]
 """Returns the faulty table and the columns that are at fault; None where it is the label."""
@@ -100,7 +101,7 @@ def measure(release_id: str, repetitions: int) -> None:
     faults = faults_of(domain, [group for group in alike.values() if len(group) > 1])
 
     def sampled(n_rows: int) -> CodedTable:
-        return sample_rows(job, released, rng, {}, n_rows=n_rows)
+        return sample_rows(job.synthesizer, job.table_schema, released, rng, {}, n_rows=n_rows)
 
     alarms = 0
     found: dict[str, dict[str, list[bool]]] = defaultdict(lambda: defaultdict(list))

@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from numpy.typing import NDArray
 from prefect import flow
 from prefect.client.schemas.objects import State
 
@@ -30,6 +31,8 @@ from tasks.execution.compute import DaskExecutor, Executor, LocalExecutor
 from tasks.execution.runtime import guarded_task
 from tasks.measurement.curator import Curator
 from tasks.measurement.plan import MeasurementPlan
+from tasks.measurement.synthesizer import Stage
+from tasks.measurement.synthesizer import measure as measure_stages
 from tasks.steps import ingest_steps, ledger_steps, measure_steps
 from tasks.steps.run import ReleaseJob, Site, randomness_of_run, stage
 
@@ -177,18 +180,27 @@ def _draw(
         drawn=draws.progress.drawn,
         sealed=draws.sealed,
     )
-    released: dict[str, Any] = draws.progress.released
-    stages = enumerate(job.synthesizer.stages(mu=job.mu), start=1)
-    for number, method_stage in stages:
-        if number > draws.progress.stages:
-            run_stage = guarded_task(name=method_stage.name)(measure_steps.run_stage)
-            released = run_stage(method_stage, curator, released)
-            draws.finish_stage(method_stage, number, released, curator)
-    measure_steps.check_draws(plan, curator)
+    released = measure_stages(
+        job.synthesizer,
+        curator,
+        mu=job.mu,
+        run=_run_as_task,
+        finished=lambda stage, number, so_far: draws.finish_stage(stage, number, so_far, curator),
+        n_finished=draws.progress.stages,
+        released=draws.progress.released,
+    )
     for shard in shards:
         shard.unlink()
     seal(job, site, entry, curator, draws.seals, released)
     site.checkpoints.remove(entry.release_id)
+
+
+def _run_as_task(
+    method_stage: Stage, curator: Curator, released: dict[str, NDArray[Any]]
+) -> dict[str, NDArray[Any]]:
+    """Run one stage of a method as a task of its own."""
+    run_stage = guarded_task(name=method_stage.name)(measure_steps.run_stage)
+    return run_stage(method_stage, curator, released)
 
 
 def _continue(

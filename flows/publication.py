@@ -30,6 +30,7 @@ from storage.releases.signatures import (
     Approval,
 )
 from storage.sources.declared import KEPT
+from tasks.ingest.conditions import check_conditions
 from tasks.reporting.guarantee import Claim
 from tasks.steps import ledger_steps, publish_steps
 from tasks.steps.run import ReleaseJob, Site, randomness_of_run
@@ -226,7 +227,7 @@ def resample(
         )
     job = job_of_measurement(measurement, new_release_id())
     job = replace(job, rows=job.rows if rows is None else rows)
-    publish_steps.check_conditions(job, conditions or {})
+    check_conditions(job.table_schema, conditions or {})
     approval = _approval_of(site, entry) if entry.needs_approval else None
     with release_locked(site, job.ref.release_id):
         publish_steps.prepare(

@@ -33,15 +33,16 @@ from storage.arrivals.store import _RETRY_AFTER, MAX_FAILURES
 from storage.settings import Settings
 from tasks.execution.cluster_certificates import make_certificates
 from tasks.execution.compute import TRIES, WORKER_WAIT_SECONDS
+from tasks.ingest.conditions import MAX_OVERSAMPLING
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.plan import PlannedSelection
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.steps.ledger_steps import WAIT_SECONDS
-from tasks.steps.publish_steps import MAX_OVERSAMPLING
 from tasks.synthesizers.clustmix.config import ClustMixConfig
 from tasks.synthesizers.clustmix.noise_calibration import calibrate
 from tasks.synthesizers.registry import METHODS as ENTRIES
-from tasks.synthesizers.registry import MethodConfig, build
+from tasks.synthesizers.registry import build
+from tasks.synthesizers.settings import MethodConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"

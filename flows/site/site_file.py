@@ -25,7 +25,7 @@ from privacy.parameters import Adjacency, Analysis, PrivacyParameters, PrivacyUn
 from storage.files.refs import check_name
 from storage.schema.table import PrintableText, TableSchema
 from storage.sources.declared import KEPT, Source, SqlSource
-from tasks.synthesizers.registry import MethodConfig
+from tasks.synthesizers.settings import MethodConfig
 
 PLACEHOLDER = "FILL_IN"
 """Stands in a template where a person has to decide; refused by `load_site`."""

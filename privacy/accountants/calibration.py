@@ -7,7 +7,7 @@ and a lifetime cap equal to one release pays for exactly one release.
 
 import math
 from collections.abc import Callable
-from decimal import Decimal
+from decimal import ROUND_FLOOR, Decimal
 from fractions import Fraction
 from functools import lru_cache
 
@@ -96,6 +96,40 @@ def gdp_mu(*, epsilon: float, delta: float) -> float:
     while Fraction(mu) ** 2 > bound:
         mu = math.nextafter(mu, 0.0)
     return mu
+
+
+def release_rho(parameters: PrivacyParameters, *, adjacency: Adjacency) -> Decimal:
+    """Amount that a release of this guarantee is charged, in rho under add or remove.
+
+    Replacing a patient is removing one and adding one, so a replace-one target is charged a
+    quarter: its ``mu`` is half.
+
+    Parameters
+    ----------
+    parameters, adjacency
+        The guarantee.
+
+    Returns
+    -------
+    Decimal
+        A multiple of `privacy.ledger.RHO_STEP`.
+    """
+    rho = gdp_rho(epsilon=parameters.epsilon, delta=parameters.delta)
+    if adjacency is Adjacency.ADD_REMOVE:
+        return rho
+    return (rho / 4).quantize(RHO_STEP, rounding=ROUND_FLOOR)
+
+
+def release_mu(parameters: PrivacyParameters, *, adjacency: Adjacency) -> float:
+    """Budget of a release of this guarantee in mu under add or remove, rounded down.
+
+    ``mu**2 / 2`` is at most `release_rho`.
+    """
+    if adjacency is Adjacency.ADD_REMOVE:
+        return gdp_mu(epsilon=parameters.epsilon, delta=parameters.delta)
+    # Rounded down twice over, so that mu**2 / 2 is at most the charge.
+    rho = float(release_rho(parameters, adjacency=adjacency))
+    return math.nextafter(math.sqrt(2.0 * rho), 0.0) * (1.0 - 1e-15)
 
 
 def discrete_noise_stddev(*, l2_sensitivity: float, mu: float) -> float:

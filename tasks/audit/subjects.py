@@ -34,7 +34,7 @@ from tasks.synthesizers.dp_cda.config import DpCdaConfig
 from tasks.synthesizers.dp_merf.config import DpMerfConfig
 from tasks.synthesizers.dp_mix.config import DPMixConfig
 from tasks.synthesizers.dpgm.config import DpgmConfig
-from tasks.synthesizers.kmeans.dp_kmeans import DpKMeansConfig
+from tasks.synthesizers.kmeans.config import DpKMeansConfig
 from tasks.synthesizers.mwem.config import MwemConfig
 from tasks.synthesizers.naive_bayes import NaiveBayesConfig
 from tasks.synthesizers.registry import build

@@ -15,29 +15,25 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from privacy.ledger import Partition
 from privacy.parameters import PrivacyUnit
 from storage.files.diagnostics import DiagnosticsFile
 from storage.files.workspace import load_arrays, store_arrays
 from storage.schema.table import TableSchema
-from storage.sources.cells import distinct
 from storage.sources.cohorts import Stretch
 from tasks.gates import expectations
-from tasks.ingest.contributions import (
-    bound_contributions,
-    fold_of,
-    hash_patients,
-    hash_records,
-    part_of_patients,
-    shard_of,
-)
+from tasks.ingest.contributions import part_of_patients
 from tasks.ingest.encoding import EncodedChunk, encode_chunk
-from tasks.ingest.violations import Rule, Violation
-
-N_SHARDS = 16
-"""Shards of a table. A constant: the number of shards must not tell the number of rows."""
+from tasks.ingest.patient_rows import (
+    N_SHARDS,
+    KeyedRows,
+    bounded_rows,
+    levels_of,
+    rows_by_shard,
+    unnamed_patients,
+)
+from tasks.ingest.violations import Rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +149,7 @@ def spread_stretch(
         found = expectations.input_gate(frame, rules.schema, patient_column=rules.unit.column)
         gate = found if gate is None else expectations.merge([gate, found])
         chunk = encode_chunk(frame, rules.schema)
-        violations = (*chunk.violations, *_unnamed_patients(frame, rules.unit.column))
+        violations = (*chunk.violations, *unnamed_patients(frame, rules.unit.column))
         for violation in violations:
             values = frame[violation.column].iloc[violation.rows]
             diagnostics.add(violation.column, str(violation.rule), values.index, values)
@@ -174,25 +170,13 @@ def spread_rows(
     piece: tuple[int, int],
 ) -> None:
     """Write the rows of a batch to one piece per shard, by a hash of the patient."""
-    codes, label = chunk.codes[chunk.valid], chunk.label[chunk.valid]
-    if rules.unit.column is None:
-        hashes = hash_records(codes, label)
-        keys = np.zeros(len(label), dtype="U1")
-    else:
-        patients = frame[rules.unit.column][chunk.valid]
-        hashes = hash_patients(patients)
-        # As the hash reads them: a patient must not become two where a source stores 5 and 5.0.
-        index, names = distinct(patients)
-        keys = np.array(names, dtype=np.str_)[index]
-    shards = shard_of(hashes, N_SHARDS)
-    for shard in range(N_SHARDS):
-        member = shards == shard
+    for shard, rows in enumerate(rows_by_shard(frame, chunk, rules.unit, N_SHARDS)):
         store_arrays(
             _piece(folder, shard, piece),
-            codes=codes[member],
-            label=label[member],
-            fold=fold_of(hashes[member]),
-            keys=keys[member],
+            codes=rows.codes,
+            label=rows.label,
+            fold=rows.fold,
+            keys=rows.keys,
         )
 
 
@@ -212,31 +196,16 @@ def bound_shard(item: ShardItem) -> tuple[bool, ...]:
         If a piece is missing or damaged.
     """
     pieces = [
-        load_arrays(_piece(item.workspace, item.shard, (number, batch)))
+        KeyedRows(**load_arrays(_piece(item.workspace, item.shard, (number, batch))))
         for number in range(item.n_stretches)
         for batch in range(int(load_arrays(_batches_of(item.workspace, number))["n_batches"][0]))
     ]
-    codes, label, fold = (
-        np.concatenate([piece[name] for piece in pieces]) for name in ("codes", "label", "fold")
-    )
-    keep = np.ones(len(label), dtype=np.bool_)
-    weight: NDArray[np.float64] = np.ones(len(label))
-    patient = np.arange(len(label))
-    if item.rules.unit.column is not None:
-        keys = np.concatenate([piece["keys"] for piece in pieces])
-        records = np.column_stack([codes, label])
-        keep, weight = bound_contributions(keys, records, item.rules.unit.max_rows)
-        patient = np.unique(keys, return_inverse=True)[1]
+    rows = bounded_rows(pieces, item.rules.unit)
+    names = ("codes", "label", "weight", "fold", "patient")
     store_arrays(
-        shard_path(item.workspace, item.shard),
-        codes=codes[keep],
-        label=label[keep],
-        weight=weight[keep],
-        fold=fold[keep],
-        patient=patient[keep].astype(np.uint32),
+        shard_path(item.workspace, item.shard), **{name: getattr(rows, name) for name in names}
     )
-    levels = set(np.unique(label[keep]).tolist())
-    return tuple(level in levels for level in range(len(item.rules.schema.label.level_names)))
+    return levels_of(rows, item.rules.schema)
 
 
 def remove_pieces(workspace: Path) -> None:
@@ -274,7 +243,7 @@ def _own_part(rules: IngestRules, frame: pd.DataFrame) -> pd.DataFrame:
     if rules.partition is None:
         return frame
     named = np.ones(len(frame), dtype=np.bool_)
-    for violation in _unnamed_patients(frame, rules.unit.column):
+    for violation in unnamed_patients(frame, rules.unit.column):
         named[violation.rows] = False
     keep = ~named
     keep[named] = (
@@ -286,20 +255,3 @@ def _own_part(rules: IngestRules, frame: pd.DataFrame) -> pd.DataFrame:
         == rules.partition.part
     )
     return frame[keep]
-
-
-def _unnamed_patients(frame: pd.DataFrame, column: str | None) -> tuple[Violation, ...]:
-    """Return the rows that name no patient, whose contribution could not be bounded."""
-    if column is None:
-        return ()
-    index, texts = distinct(frame[column])
-    # The last entry serves index -1, a null. A NUL at the end of a key is lost where keys are kept.
-    broken = {
-        Rule.NOT_NULL: np.array([*(text == "" for text in texts), True])[index],
-        Rule.TEXT: np.array([*("\0" in text for text in texts), False])[index],
-    }
-    return tuple(
-        Violation(rule=rule, column=column, rows=np.flatnonzero(rows))
-        for rule, rows in broken.items()
-        if rows.any()
-    )

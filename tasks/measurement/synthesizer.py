@@ -1,4 +1,8 @@
-"""What every synthesizer is: a plan made from public settings, then stages, then a sampler."""
+"""What every synthesizer is: a plan made from public settings, then stages, then a sampler.
+
+`checked_plan` and `measure` are the one way in which any of them is run, by the flow and by
+`clustmix`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.parameters import Guarantee
+from privacy.accountants.approximate_gaussian import SLACK_DELTA, ApproximateGaussianAccountant
+from privacy.accountants.calibration import release_mu
+from privacy.errors import ConfigurationError, IntegrityError
+from privacy.parameters import Adjacency, Guarantee, PrivacyParameters
 from tasks.measurement.curator import Curator
 from tasks.measurement.plan import MeasurementPlan
 
@@ -114,9 +121,100 @@ class PaperForm(Protocol):
         """
 
 
-def measure(synthesizer: Synthesizer, curator: Curator, *, mu: float) -> Released:
-    """Run all stages in order, in this process: the serial reference of the release flow."""
-    released: dict[str, NDArray[Any]] = {}
-    for stage in synthesizer.stages(mu=mu):
-        released.update(stage.run(curator, released))
+def checked_plan(
+    synthesizer: Synthesizer, *, parameters: PrivacyParameters, adjacency: Adjacency
+) -> MeasurementPlan:
+    """Plan a measurement of this guarantee, and hold what was planned against it.
+
+    Parameters
+    ----------
+    synthesizer
+        Method, bound to a domain.
+    parameters, adjacency
+        The guarantee that is asked for.
+
+    Raises
+    ------
+    ConfigurationError
+        If the settings of the method do not fit the budget or the guarantee.
+    """
+    plan = synthesizer.plan(mu=release_mu(parameters, adjacency=adjacency))
+    stated = ApproximateGaussianAccountant(adjacency=adjacency).compose(plan.event)
+    # Of a plan without samples this holds by the choice of mu; samples add their slack.
+    if stated.epsilon(delta=parameters.delta) > parameters.epsilon * (1.0 + 1e-9):
+        raise ConfigurationError(
+            "DELTA_TOO_SMALL",
+            f"expected a delta of at least {1000 * SLACK_DELTA:g} for a method that samples "
+            f"patients, found {parameters.delta!r}; choose a larger delta or a method that reads "
+            "all patients",
+        )
+    return plan
+
+
+StageRunner = Callable[[Stage, Curator, dict[str, NDArray[Any]]], dict[str, NDArray[Any]]]
+"""Runs one stage; returns everything released so far."""
+
+
+def run_stage(
+    stage: Stage, curator: Curator, released: dict[str, NDArray[Any]]
+) -> dict[str, NDArray[Any]]:
+    """Run one stage of a method and return everything released so far."""
+    return {**released, **stage.run(curator, released)}
+
+
+def measure(
+    synthesizer: Synthesizer,
+    curator: Curator,
+    *,
+    mu: float,
+    run: StageRunner = run_stage,
+    finished: Callable[[Stage, int, dict[str, NDArray[Any]]], None] | None = None,
+    n_finished: int = 0,
+    released: dict[str, NDArray[Any]] | None = None,
+) -> dict[str, NDArray[Any]]:
+    """Run the stages of a method in order, and hold all draws against the plan.
+
+    Parameters
+    ----------
+    synthesizer, curator, mu
+        The method, its door to the rows, and its budget.
+    run
+        Runs one stage; an orchestrator shows each as a task of its own.
+    finished
+        Called with a stage, its number from 1 and everything released so far, when it has ended.
+    n_finished, released
+        How far an earlier run of the same measurement came: stages, and what they have released.
+
+    Returns
+    -------
+    dict of str to array
+        Everything that was released.
+
+    Raises
+    ------
+    IntegrityError
+        If a planned statistic was not drawn, or another one was.
+    """
+    released = dict(released or {})
+    for number, stage in enumerate(synthesizer.stages(mu=mu), start=1):
+        if number > n_finished:
+            released = run(stage, curator, released)
+            if finished is not None:
+                finished(stage, number, released)
+    check_draws(curator.plan, curator)
     return released
+
+
+def check_draws(plan: MeasurementPlan, curator: Curator) -> None:
+    """Hold all draws of a finished measurement against its plan.
+
+    Raises
+    ------
+    IntegrityError
+        If a planned statistic was not drawn, or another one was.
+    """
+    if curator.event != plan.event:
+        raise IntegrityError(
+            "PLAN_BROKEN",
+            "expected exactly the planned draws, found others; nothing is released",
+        )

@@ -21,8 +21,8 @@ from storage.sources.cohorts import CohortReader
 from tasks.execution.compute import Executor, LocalExecutor
 from tasks.gates import expectations
 from tasks.ingest import pieces as ingest_pieces
+from tasks.ingest.patient_rows import N_SHARDS, require_levels
 from tasks.ingest.pieces import (
-    N_SHARDS,
     IngestRules,
     ShardItem,
     StretchItem,
@@ -156,17 +156,7 @@ def bound(
         )
         for shard in range(N_SHARDS)
     ]
-    levels = np.any(executor.map(bound_shard, items), axis=0)
+    levels = executor.map(bound_shard, items)
     ingest_pieces.remove_pieces(workspace.folder)
-    if not levels.any():
-        raise InputError(
-            "EMPTY_TABLE",
-            f"column {job.table_schema.label.name}: expected rows with a label, found none",
-        )
-    if np.count_nonzero(levels) < 2:
-        raise InputError(
-            "ONE_LABEL_LEVEL",
-            f"column {job.table_schema.label.name}: expected two or more label levels in the "
-            "source, found one; a classifier cannot be trained on it",
-        )
+    require_levels(levels, job.table_schema)
     return tuple(ingest_pieces.shard_path(workspace.folder, shard) for shard in range(N_SHARDS))

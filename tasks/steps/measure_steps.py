@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.accountants.approximate_gaussian import SLACK_DELTA, ApproximateGaussianAccountant
-from privacy.errors import ConfigurationError, IntegrityError
+from privacy.errors import IntegrityError
 from privacy.event_records import event_to_dict
 from privacy.ledger import EntryState, LedgerEntry
 from privacy.mechanisms import NoisyStatistic, SelectedCandidate
@@ -29,9 +28,10 @@ from storage.releases.measurements import (
 from storage.schema.vocabulary import Vocabulary
 from tasks.execution.compute import Executor
 from tasks.execution.shards import contribution_of_shard
+from tasks.measurement import synthesizer
 from tasks.measurement.curator import Contribution, Curator
 from tasks.measurement.plan import MeasurementPlan
-from tasks.measurement.synthesizer import Stage
+from tasks.measurement.synthesizer import Stage, checked_plan
 from tasks.steps import ledger_steps
 from tasks.steps.request_key import code_sha256
 from tasks.steps.run import ReleaseJob, Site, stage
@@ -227,17 +227,7 @@ def plan_measurement(job: ReleaseJob) -> MeasurementPlan:
         If the settings of the method do not fit the budget or the guarantee that is asked for.
     """
     with stage("plan"):
-        plan = job.synthesizer.plan(mu=job.mu)
-        stated = ApproximateGaussianAccountant(adjacency=job.adjacency).compose(plan.event)
-        # Of a plan without samples this holds by the choice of mu; samples add their slack.
-        if stated.epsilon(delta=job.parameters.delta) > job.parameters.epsilon * (1.0 + 1e-9):
-            raise ConfigurationError(
-                "DELTA_TOO_SMALL",
-                f"expected a delta of at least {1000 * SLACK_DELTA:g} for a method that samples "
-                f"patients, found {job.parameters.delta!r}; choose a larger delta or a method "
-                "that reads all patients",
-            )
-        return plan
+        return checked_plan(job.synthesizer, parameters=job.parameters, adjacency=job.adjacency)
 
 
 def run_stage(
@@ -245,22 +235,7 @@ def run_stage(
 ) -> dict[str, NDArray[Any]]:
     """Run one stage of a method and return everything released so far."""
     with stage(method_stage.name):
-        return {**released, **method_stage.run(curator, released)}
-
-
-def check_draws(plan: MeasurementPlan, curator: Curator) -> None:
-    """Hold all draws of a finished measurement against its plan.
-
-    Raises
-    ------
-    IntegrityError
-        If a planned statistic was not drawn, or another one was.
-    """
-    if curator.event != plan.event:
-        raise IntegrityError(
-            "PLAN_BROKEN",
-            "expected exactly the planned draws, found others; nothing is released",
-        )
+        return synthesizer.run_stage(method_stage, curator, released)
 
 
 def seal(

@@ -10,19 +10,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from privacy.errors import ConfigurationError, IntegrityError, Withheld
+from privacy.errors import IntegrityError, Withheld
 from privacy.event_records import event_from_dict
 from privacy.ledger import EntryState, LedgerEntry
 from storage.releases.measurements import Measurement
 from storage.releases.signatures import Approval
-from storage.schema.table import NumericColumn, TableSchema
 from tasks.gates import expectations
 from tasks.gates.agreement import CodedTable
 from tasks.gates.agreement_gate import REFERENCE_ROWS, NoisyCounts, agreement_gate
+from tasks.ingest.conditions import sample_rows
 from tasks.ingest.encoding import decode, domain_of
-from tasks.measurement.synthesizer import Released
 from tasks.reporting.tables import (
     coded,
     formats_agree,
@@ -34,9 +32,6 @@ from tasks.steps import ledger_steps
 from tasks.steps.bundle import Provenance, build_bundle
 from tasks.steps.run import ReleaseJob, Site, stage
 from tasks.synthesizers.registry import method_entry
-
-MAX_OVERSAMPLING = 200
-"""Most rows that are sampled for each row that has to meet the conditions of a resample."""
 
 
 def prepare(
@@ -60,13 +55,23 @@ def prepare(
     measurement.vocabulary.require(job.table_schema)
     released = measurement.released
     with stage("decode"):
-        sampled = sample_rows(job, released, rng, conditions, n_rows=job.rows)
+        sampled = sample_rows(
+            job.synthesizer, job.table_schema, released, rng, conditions, n_rows=job.rows
+        )
         frame = decode(sampled.codes, sampled.label, job.table_schema, rng=rng)
         tables = table_files(frame, job.table_schema)
     with stage("output-gate"):
         n_rows = int(np.clip(job.rows, *REFERENCE_ROWS))
         reference, guide = (
-            sample_rows(job, released, rng, conditions, n_rows=n_rows, all_of_them=False)
+            sample_rows(
+                job.synthesizer,
+                job.table_schema,
+                released,
+                rng,
+                conditions,
+                n_rows=n_rows,
+                all_of_them=False,
+            )
             for _ in range(2)
         )
         noisy = None if conditions else noisy_counts(job, measurement)
@@ -94,63 +99,6 @@ def prepare(
         site.pending.write(files, manifest)
 
 
-def sample_rows(
-    job: ReleaseJob,
-    released: Released,
-    rng: np.random.Generator,
-    conditions: Mapping[str, str],
-    *,
-    n_rows: int,
-    all_of_them: bool = True,
-) -> CodedTable:
-    """Sample coded rows; keep those that meet conditions.
-
-    Where not all of them are needed, fewer are returned if they are rare, and at least one.
-
-    Raises
-    ------
-    ConfigurationError
-        If a condition names no declared level, or is met by too few sampled rows.
-    """
-    check_conditions(job, conditions)
-    parts: list[CodedTable] = []
-    n_kept, n_sampled = 0, 0
-    while n_kept < n_rows:
-        if n_sampled >= MAX_OVERSAMPLING * n_rows:
-            if n_kept and not all_of_them:
-                break
-            raise ConfigurationError(
-                "CONDITION_RARE",
-                f"expected one of {MAX_OVERSAMPLING} sampled rows to meet "
-                f"{_in_words(conditions)}, found fewer; ask for fewer conditions",
-            )
-        codes, label = job.synthesizer.sample(released, n_rows=n_rows, rng=rng)
-        n_sampled += len(label)
-        keep = _meets(job.table_schema, conditions, codes, label)
-        parts.append(CodedTable(codes=codes[keep], label=label[keep]))
-        n_kept += int(keep.sum())
-    return CodedTable(
-        codes=np.concatenate([part.codes for part in parts])[:n_rows],
-        label=np.concatenate([part.label for part in parts])[:n_rows],
-    )
-
-
-def _meets(
-    schema: TableSchema,
-    conditions: Mapping[str, str],
-    codes: NDArray[np.uint16],
-    label: NDArray[np.uint16],
-) -> NDArray[np.bool_]:
-    keep = np.ones(len(label), dtype=np.bool_)
-    levels = _levels_of(schema)
-    for column, level in conditions.items():
-        cells = (
-            label if column == schema.label.name else codes[:, schema.column_names.index(column)]
-        )
-        keep &= cells == levels[column].index(level)
-    return keep
-
-
 def noisy_counts(job: ReleaseJob, measurement: Measurement) -> NoisyCounts | None:
     """Return the sealed counts of codes by label, or None if the method has none."""
     name = method_entry(job.method.kind).histograms
@@ -164,37 +112,6 @@ def noisy_counts(job: ReleaseJob, measurement: Measurement) -> NoisyCounts | Non
         by_label=cells.sum(axis=1),
         noise_stddev=float(planned.unit_noise_stddev * root * np.sqrt(cells.shape[1])),
     )
-
-
-def check_conditions(job: ReleaseJob, conditions: Mapping[str, str]) -> None:
-    """Refuse a condition on anything but a declared level of a column with levels.
-
-    Raises
-    ------
-    ConfigurationError
-        Naming the column.
-    """
-    levels = _levels_of(job.table_schema)
-    for column, level in conditions.items():
-        if level not in levels.get(column, ()):
-            raise ConfigurationError(
-                "CONDITION_UNKNOWN",
-                f"expected a declared level of a column with levels, found {column}={level}; the "
-                "schema.json of a bundle lists them",
-            )
-
-
-def _levels_of(schema: TableSchema) -> dict[str, tuple[str, ...]]:
-    levels = {
-        column.name: column.levels
-        for column in schema.columns
-        if not isinstance(column, NumericColumn)
-    }
-    return {**levels, schema.label.name: schema.label.level_names}
-
-
-def _in_words(conditions: Mapping[str, str]) -> str:
-    return ", ".join(f"{column}={level}" for column, level in conditions.items())
 
 
 def output_gate(

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from decimal import ROUND_FLOOR, Decimal
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from privacy.accountants.calibration import gdp_mu, gdp_rho
-from privacy.ledger import RHO_STEP, Caps, Partition
+from privacy.accountants.calibration import release_mu, release_rho
+from privacy.ledger import Caps, Partition
 from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
 from privacy.randomness import NoiseSource, OperatingSystemNoise
 from storage.files.private import ensure_private_directory
@@ -33,7 +32,8 @@ from storage.settings import Settings
 from storage.sources.cohorts import Source
 from tasks.ingest.encoding import domain_of
 from tasks.measurement.synthesizer import Synthesizer
-from tasks.synthesizers.registry import MethodConfig, build
+from tasks.synthesizers.registry import build
+from tasks.synthesizers.settings import MethodConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,14 +96,8 @@ class ReleaseJob:
 
     @property
     def mu(self) -> float:
-        """Gaussian-DP budget under add or remove of one patient.
-
-        Replacing a patient is removing one and adding one, so a replace-one target halves it.
-        """
-        if self.adjacency is Adjacency.ADD_REMOVE:
-            return gdp_mu(epsilon=self.parameters.epsilon, delta=self.parameters.delta)
-        # Rounded down twice over, so that mu**2 / 2 is at most the charge.
-        return math.nextafter(math.sqrt(2.0 * float(self.charge_rho)), 0.0) * (1.0 - 1e-15)
+        """Gaussian-DP budget under add or remove of one patient."""
+        return release_mu(self.parameters, adjacency=self.adjacency)
 
     @property
     def charge_rho(self) -> Decimal:
@@ -135,10 +129,8 @@ class ReleaseJob:
         return build(self.method, domain_of(self.table_schema))
 
     def _rho(self, epsilon: float) -> Decimal:
-        rho = gdp_rho(epsilon=epsilon, delta=self.parameters.delta)
-        if self.adjacency is Adjacency.ADD_REMOVE:
-            return rho
-        return (rho / 4).quantize(RHO_STEP, rounding=ROUND_FLOOR)
+        parameters = PrivacyParameters(epsilon=epsilon, delta=self.parameters.delta)
+        return release_rho(parameters, adjacency=self.adjacency)
 
 
 def measurement_settings(site: Mapping[str, Any], *, cohort: str) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The closed list of methods that a site file can name.
 
-No plug-ins and no import paths: third-party code cannot enter a release.
+No plug-ins and no import paths of others: third-party code cannot enter a release. A method is one
+entry here and the module that it names; `CONTRIBUTING.md` says how one is added.
 """
 
 from __future__ import annotations
@@ -9,38 +10,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from privacy.errors import ConfigurationError
 from privacy.parameters import Guarantee, PrivacyParameters
-from tasks.measurement.encoded import EncodingDomain
-from tasks.measurement.synthesizer import PaperForm, Synthesizer
-from tasks.synthesizers.clustmix.config import ClustMixConfig
-from tasks.synthesizers.dp_cda.config import DpCdaConfig
-from tasks.synthesizers.dp_merf.config import DpMerfConfig
-from tasks.synthesizers.dp_mix.config import DPMixConfig
-from tasks.synthesizers.dpgm.config import DpgmConfig
-from tasks.synthesizers.kmeans.dp_kmeans import DpKMeansConfig
-from tasks.synthesizers.mwem.config import MwemConfig
-from tasks.synthesizers.naive_bayes import NaiveBayesConfig
-from tasks.synthesizers.slots.config import LocalPerturbationConfig, RandomProjectionConfig
 
-MethodConfig = Annotated[
-    ClustMixConfig
-    | DpCdaConfig
-    | DpgmConfig
-    | NaiveBayesConfig
-    | DpKMeansConfig
-    | DpMerfConfig
-    | DPMixConfig
-    | LocalPerturbationConfig
-    | MwemConfig
-    | RandomProjectionConfig,
-    Field(discriminator="kind"),
-]
-"""Settings of any registered method, told apart by ``kind``."""
+if TYPE_CHECKING:
+    from tasks.measurement.encoded import EncodingDomain
+    from tasks.measurement.synthesizer import PaperForm, Synthesizer
 
 
 class DataKind(StrEnum):
@@ -59,6 +38,8 @@ class MethodEntry:
     ----------
     kind
         Name in a site file.
+    class_name
+        Name of its class in `clustmix`.
     title
         Name for people.
     guarantee
@@ -67,25 +48,34 @@ class MethodEntry:
         Where the method comes from.
     data_kinds
         What it is meant for.
-    config
-        Its settings.
+    settings
+        Module and class of its settings, a pydantic model with the field ``kind``.
     histograms
         Name of its statistic that counts codes by label
         (`tasks.measurement.statistics.cell_histograms`), None where it has none.
     proven, paper
-        Module and class of each form, None where there is none. They are loaded when they are
-        bound, as some need seconds to load.
+        Module and class of each form, None where there is none.
+
+    Notes
+    -----
+    Classes are named and loaded where they are used, as some need seconds to load.
     """
 
     kind: str
+    class_name: str
     title: str
     guarantee: Guarantee
     source: str
     data_kinds: tuple[DataKind, ...]
-    config: type[BaseModel]
+    settings: tuple[str, str]
     histograms: str | None = None
     proven: tuple[str, str] | None = None
     paper: tuple[str, str] | None = None
+
+    @property
+    def config(self) -> type[BaseModel]:
+        """The class of its settings."""
+        return cast(type[BaseModel], _class_of(self.settings))
 
     @property
     def has_paper_form(self) -> bool:
@@ -99,108 +89,118 @@ _ALL = tuple(DataKind)
 METHODS: tuple[MethodEntry, ...] = (
     MethodEntry(
         kind="clustmix",
+        class_name="ClustMix",
         title="ClustMix",
         guarantee=Guarantee.PROVEN,
         source='Madl et al., "Approximate, Adapt, Anonymize (3A)", Algorithm 2',
         data_kinds=_ALL,
-        config=ClustMixConfig,
+        settings=("synthesizers.clustmix.config", "ClustMixConfig"),
         histograms="cell_histograms",
         proven=("synthesizers.clustmix.synthesizer", "ClustMix"),
         paper=("papers.clustmix.coded", "PaperClustMix"),
     ),
     MethodEntry(
         kind="dp_cda",
+        class_name="DPCDA",
         title="DP-CDA",
         guarantee=Guarantee.PROVEN,
         source='Saha, Tonoy and Imtiaz, "DP-CDA: An Algorithm for Enhanced Privacy Preservation in '
         'Dataset Synthesis Through Randomized Mixing", Algorithm 1',
         data_kinds=_ALL,
-        config=DpCdaConfig,
+        settings=("synthesizers.dp_cda.config", "DpCdaConfig"),
         proven=("synthesizers.dp_cda.synthesizer", "DpCda"),
         paper=("papers.dp_cda", "PaperDpCda"),
     ),
     MethodEntry(
         kind="dpgm",
+        class_name="DPGM",
         title="DPGM",
         guarantee=Guarantee.PROVEN,
         source='Acs, Melis, Castelluccia and De Cristofaro, "Differentially Private Mixture of '
         'Generative Neural Networks", Algorithm 1',
         data_kinds=_ALL,
-        config=DpgmConfig,
+        settings=("synthesizers.dpgm.config", "DpgmConfig"),
         proven=("synthesizers.dpgm.synthesizer", "Dpgm"),
         paper=("papers.dpgm.synthesizer", "PaperDpgm"),
     ),
     MethodEntry(
         kind="naive_bayes",
+        class_name="NaiveBayes",
         title="Naive-Bayes synthesizer",
         guarantee=Guarantee.PROVEN,
         source="One Gaussian release of all feature-by-label histograms",
         data_kinds=(DataKind.TABLES, DataKind.ITEMS),
-        config=NaiveBayesConfig,
+        settings=("synthesizers.naive_bayes", "NaiveBayesConfig"),
         histograms="feature_by_label_histograms",
         proven=("synthesizers.naive_bayes", "NaiveBayes"),
     ),
     MethodEntry(
         kind="dp_kmeans",
+        class_name="DPKMeans",
         title="DP k-means",
         guarantee=Guarantee.PROVEN,
         source="Noisy Lloyd rounds, plain or on random Fourier features (DPGM, Algorithm 2), then "
         "noisy histograms of each cluster",
         data_kinds=_ALL,
-        config=DpKMeansConfig,
+        settings=("synthesizers.kmeans.config", "DpKMeansConfig"),
         histograms="cluster_histograms",
         proven=("synthesizers.kmeans.dp_kmeans", "DpKMeans"),
     ),
     MethodEntry(
         kind="dp_merf",
+        class_name="DPMERF",
         title="DP-MERF",
         guarantee=Guarantee.PROVEN,
         source='Harder, Adamczewski and Park, "DP-MERF: Differentially Private Mean Embeddings '
         'with Random Features", AISTATS 2021',
         data_kinds=_ALL,
-        config=DpMerfConfig,
+        settings=("synthesizers.dp_merf.config", "DpMerfConfig"),
         proven=("synthesizers.dp_merf.synthesizer", "DpMerf"),
         paper=("papers.dp_merf", "PaperDpMerf"),
     ),
     MethodEntry(
         kind="mwem",
+        class_name="MWEM",
         title="MWEM",
         guarantee=Guarantee.PROVEN,
         source='Hardt, Ligett and McSherry, "A Simple and Practical Algorithm for Differentially '
         'Private Data Release", NeurIPS 2012',
         data_kinds=(DataKind.TABLES, DataKind.ITEMS),
-        config=MwemConfig,
+        settings=("synthesizers.mwem.config", "MwemConfig"),
         proven=("synthesizers.mwem.synthesizer", "Mwem"),
         paper=("papers.mwem", "PaperMwem"),
     ),
     MethodEntry(
         kind="dp_mix",
+        class_name="DPMix",
         title="DPMix",
         guarantee=Guarantee.PROVEN,
         source='Lee, Kim, Lee, Suh and Ramchandran, "Synthesizing Differentially Private Datasets '
         'using Random Mixing", ISIT 2019',
         data_kinds=_ALL,
-        config=DPMixConfig,
+        settings=("synthesizers.dp_mix.config", "DPMixConfig"),
         proven=("synthesizers.dp_mix.synthesizer", "DPMix"),
         paper=("papers.dp_mix", "PaperDPMix"),
     ),
     MethodEntry(
         kind="local_perturbation",
+        class_name="LocalPerturbation",
         title="Local perturbation",
         guarantee=Guarantee.PROVEN,
         source="Noise on every record; a rival in Table 3 of the paper of DP-CDA",
         data_kinds=_ALL,
-        config=LocalPerturbationConfig,
+        settings=("synthesizers.slots.config", "LocalPerturbationConfig"),
         proven=("synthesizers.slots.synthesizer", "NoisySlots"),
         paper=("papers.noisy_records", "PaperNoisyRecords"),
     ),
     MethodEntry(
         kind="random_projection",
+        class_name="RandomProjection",
         title="Random projection",
         guarantee=Guarantee.PROVEN,
         source="Noise in a random subspace; a rival in Table 3 of the paper of DP-CDA",
         data_kinds=_ALL,
-        config=RandomProjectionConfig,
+        settings=("synthesizers.slots.config", "RandomProjectionConfig"),
         proven=("synthesizers.slots.synthesizer", "NoisySlots"),
         paper=("papers.noisy_records", "PaperNoisyRecords"),
     ),
@@ -230,7 +230,7 @@ def build(config: Any, domain: EncodingDomain) -> Synthesizer:
             f"expected a method with a proven form (clustmix methods lists them), found "
             f"{config.kind!r}; it runs in a benchmark on public data only",
         )
-    return cast(Synthesizer, _class_of(entry.proven)(domain, config))
+    return cast("Synthesizer", _class_of(entry.proven)(domain, config))
 
 
 def build_paper(
@@ -263,8 +263,8 @@ def build_paper(
         raise KeyError(f"expected a method with a paper form, found {config.kind!r}")
     bound = _class_of(entry.paper)
     if config.kind == "clustmix":
-        return cast(PaperForm, bound(domain, config, parameters, clock))
-    return cast(PaperForm, bound(domain, config, parameters))
+        return cast("PaperForm", bound(domain, config, parameters, clock))
+    return cast("PaperForm", bound(domain, config, parameters))
 
 
 def _class_of(form: tuple[str, str]) -> Callable[..., Any]:

@@ -15,6 +15,7 @@ from storage.releases.measurements import arrays_to_bytes
 from tasks.measurement.curator import Curator
 from tasks.measurement.plan import SelectionRequest, StatisticRequest, plan_measurement
 from tasks.measurement.synthesizer import Stage
+from tasks.measurement.synthesizer import measure as measure_stages
 from tasks.steps import measure_steps
 
 ENTRY = SimpleNamespace(release_id="r-20260101-0badcafe")
@@ -124,15 +125,22 @@ def measure(store, noise, made):
         drawn=draws.progress.drawn,
         sealed=draws.sealed,
     )
-    released = draws.progress.released
-    for number, stage in enumerate(JOB.synthesizer.stages(mu=JOB.mu), start=1):
-        if number > draws.progress.stages:
-            released = measure_steps.run_stage(stage, curator, released)
-            try:
-                draws.finish_stage(stage, number, released, curator)
-            except Killed:
-                raise KilledBetweenDraws from None
-    measure_steps.check_draws(PLAN, curator)
+
+    def finished(stage, number, released):
+        try:
+            draws.finish_stage(stage, number, released, curator)
+        except Killed:
+            raise KilledBetweenDraws from None
+
+    released = measure_stages(
+        JOB.synthesizer,
+        curator,
+        mu=JOB.mu,
+        run=measure_steps.run_stage,
+        finished=finished,
+        n_finished=draws.progress.stages,
+        released=draws.progress.released,
+    )
     return arrays_to_bytes(released), dict(sorted(draws.seals.files.items()))
 
 

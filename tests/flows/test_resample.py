@@ -90,7 +90,7 @@ def test_condition_on_no_declared_level(released, site, column, level):
 
 
 def test_rare_condition_ends(released, site, monkeypatch):
-    monkeypatch.setattr(publish_steps, "MAX_OVERSAMPLING", 2)
+    monkeypatch.setattr("tasks.ingest.conditions.MAX_OVERSAMPLING", 2)
     decoded = publish_steps.decode
 
     def without_icu(*arguments, **options):

@@ -497,12 +497,12 @@ def select_by_chunk(patch: pytest.MonkeyPatch) -> None:
 
 def keep_nul(patch: pytest.MonkeyPatch) -> None:
     """Accept patients whose keys end in NUL characters."""
-    unnamed = ingest_pieces._unnamed_patients
+    unnamed = ingest_pieces.unnamed_patients
 
     def accept(*arguments: Any) -> tuple[Violation, ...]:
         return tuple(v for v in unnamed(*arguments) if v.rule is not Rule.TEXT)
 
-    patch.setattr(ingest_pieces, "_unnamed_patients", accept)
+    patch.setattr(ingest_pieces, "unnamed_patients", accept)
 
 
 def planted(defect: Defect, kind: str) -> Table:

@@ -11,11 +11,10 @@ Cristofaro 2019), Algorithm 2 (Fourier features). The histograms are of this sof
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
 
 from privacy.parameters import Guarantee
 from tasks.measurement.curator import Curator
@@ -31,7 +30,8 @@ from tasks.measurement.statistics import cell_histograms
 from tasks.measurement.synthesizer import Released, Stage
 from tasks.measurement.vectors import VectorMap
 from tasks.synthesizers.clustmix.mixing import build_mixture
-from tasks.synthesizers.kmeans.embedding import Embedding, FeatureKind, build_embedding
+from tasks.synthesizers.kmeans.config import DpKMeansConfig
+from tasks.synthesizers.kmeans.embedding import Embedding, build_embedding
 from tasks.synthesizers.kmeans.kernel_kmeans import (
     Clustering,
     cluster_sums,
@@ -43,31 +43,6 @@ HISTOGRAMS = "cluster_histograms"
 
 PUBLIC_SEED = 20_190_501
 """Seed of the frequencies and of the first centres: it may be printed."""
-
-
-class DpKMeansConfig(BaseModel):
-    """Settings of private k-means. All are public."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    kind: Literal["dp_kmeans"] = "dp_kmeans"
-    clusters: int = Field(default=10, ge=1, le=1000, description="Number of clusters.")
-    rounds: int = Field(default=5, ge=1, le=100, description="Noisy rounds that place centres.")
-    features: FeatureKind = Field(
-        default="fourier", description="Points: plain vectors, or random Fourier features."
-    )
-    n_features: int = Field(
-        default=200, ge=2, le=4000, multiple_of=2, description="Number of Fourier features."
-    )
-    length_scale: float | None = Field(
-        default=None, gt=0, description="Length scale of the kernel; none: by the public domain."
-    )
-    l2_clip_norm: float | None = Field(
-        default=None, gt=0, description="Norm that plain vectors are clipped to; none: no clipping."
-    )
-    clustering_share: float = Field(
-        default=0.3, gt=0, lt=1, description="Part of mu squared that the rounds get."
-    )
 
 
 def round_name(index: int) -> str:

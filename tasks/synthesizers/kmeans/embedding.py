@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tasks.measurement.vectors import VectorMap
-
-FeatureKind = Literal["plain", "fourier"]
+from tasks.synthesizers.kmeans.config import FeatureKind
 
 POINT_SCALE = 2.0**20
 """Grid points per unit of a point and of a centre, both of norm at most 1."""

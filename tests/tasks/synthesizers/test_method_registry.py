@@ -12,11 +12,11 @@ from tasks.synthesizers.clustmix.synthesizer import ClustMix
 from tasks.synthesizers.naive_bayes import NaiveBayes, NaiveBayesConfig
 from tasks.synthesizers.registry import (
     METHODS,
-    MethodConfig,
     build,
     build_paper,
     method_entry,
 )
+from tasks.synthesizers.settings import MethodConfig
 
 CONFIG = TypeAdapter(MethodConfig)
 PROVEN = [entry.kind for entry in METHODS if entry.guarantee is Guarantee.PROVEN]

@@ -1,0 +1,203 @@
+"""Coded rows of whole patients: which shard a patient's rows meet in, and what is kept of them.
+
+The one way from a checked and coded batch to the rows that a method sees, whether batches lie in
+the files of a private workspace (`tasks.ingest.pieces`) or one table lies in memory
+(`encoded_shards`). Private throughout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from privacy.errors import InputError
+from privacy.parameters import PrivacyUnit
+from storage.schema.table import TableSchema
+from storage.sources.cells import distinct
+from tasks.ingest.contributions import (
+    bound_contributions,
+    fold_of,
+    hash_patients,
+    hash_records,
+    shard_of,
+)
+from tasks.ingest.encoding import EncodedChunk, encode_chunk
+from tasks.ingest.violations import Rule, Violation, refuse_violations
+from tasks.measurement.encoded import EncodedRows
+
+N_SHARDS = 16
+"""Shards of a table. A constant: the number of shards must not tell the number of rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class KeyedRows:
+    """Coded rows of a batch that belong to one shard, with the keys of their patients.
+
+    Parameters
+    ----------
+    codes : uint16 array of shape (n, d)
+    label : uint16 array of shape (n,)
+    fold : uint8 array of shape (n,)
+    keys : str array of shape (n,)
+        Empty texts where every row is another patient.
+    """
+
+    codes: NDArray[np.uint16]
+    label: NDArray[np.uint16]
+    fold: NDArray[np.uint8]
+    keys: NDArray[np.str_]
+
+
+def encoded_shards(
+    frame: pd.DataFrame, schema: TableSchema, unit: PrivacyUnit
+) -> tuple[EncodedRows, ...]:
+    """Check, encode and bound a table that lies in memory.
+
+    Parameters
+    ----------
+    frame
+        All rows, with the declared columns and that of the patient.
+    schema
+        The public schema.
+    unit
+        Whose contribution is bounded, and how.
+
+    Returns
+    -------
+    tuple of EncodedRows
+        `N_SHARDS` shards; some may hold no row. The same arrays as the shards of a run of the flow.
+
+    Raises
+    ------
+    InputError
+        If a cell breaks a rule of the schema, there is no row with a label, or all have the same.
+        The message names columns and rules and nothing of the rows.
+    """
+    chunk = encode_chunk(frame, schema)
+    refuse_violations((*chunk.violations, *unnamed_patients(frame, unit.column)))
+    shards = tuple(
+        bounded_rows([rows], unit) for rows in rows_by_shard(frame, chunk, unit, N_SHARDS)
+    )
+    require_levels([levels_of(rows, schema) for rows in shards], schema)
+    return shards
+
+
+def rows_by_shard(
+    frame: pd.DataFrame, chunk: EncodedChunk, unit: PrivacyUnit, n_shards: int
+) -> tuple[KeyedRows, ...]:
+    """Divide the rows of a batch that have a label by a hash of the patient.
+
+    Parameters
+    ----------
+    frame, chunk
+        The batch, raw and coded.
+    unit
+        Names the column of the patient.
+    n_shards
+        Number of shards.
+    """
+    codes, label = chunk.codes[chunk.valid], chunk.label[chunk.valid]
+    if unit.column is None:
+        hashes = hash_records(codes, label)
+        keys = np.zeros(len(label), dtype="U1")
+    else:
+        patients = frame[unit.column][chunk.valid]
+        hashes = hash_patients(patients)
+        # As the hash reads them: a patient must not become two where a source stores 5 and 5.0.
+        index, names = distinct(patients)
+        keys = np.array(names, dtype=np.str_)[index]
+    shards = shard_of(hashes, n_shards)
+    return tuple(
+        KeyedRows(
+            codes=codes[member],
+            label=label[member],
+            fold=fold_of(hashes[member]),
+            keys=keys[member],
+        )
+        for member in (shards == shard for shard in range(n_shards))
+    )
+
+
+def bounded_rows(parts: Sequence[KeyedRows], unit: PrivacyUnit) -> EncodedRows:
+    """Join the rows of a shard and bound what each patient contributes.
+
+    Parameters
+    ----------
+    parts
+        One or more parts of the shard, in the order of the source. All rows of a patient are here.
+    unit
+        Largest number of rows of a patient.
+    """
+    codes, label, fold = (
+        np.concatenate([getattr(part, name) for part in parts])
+        for name in ("codes", "label", "fold")
+    )
+    keep = np.ones(len(label), dtype=np.bool_)
+    weight: NDArray[np.float64] = np.ones(len(label))
+    patient = np.arange(len(label))
+    if unit.column is not None:
+        keys = np.concatenate([part.keys for part in parts])
+        records = np.column_stack([codes, label])
+        keep, weight = bound_contributions(keys, records, unit.max_rows)
+        patient = np.unique(keys, return_inverse=True)[1]
+    return EncodedRows(
+        codes=codes[keep],
+        label=label[keep],
+        weight=weight[keep],
+        fold=fold[keep],
+        patient=patient[keep].astype(np.uint32),
+    )
+
+
+def levels_of(rows: EncodedRows, schema: TableSchema) -> tuple[bool, ...]:
+    """Return for each level of the label whether a row that is kept has it."""
+    levels = set(np.unique(rows.label).tolist())
+    return tuple(level in levels for level in range(len(schema.label.level_names)))
+
+
+def require_levels(levels: Sequence[tuple[bool, ...]], schema: TableSchema) -> None:
+    """Refuse a table without a label, or with one level of it only.
+
+    Parameters
+    ----------
+    levels
+        Of each shard, as `levels_of` returns them.
+
+    Raises
+    ------
+    InputError
+        Naming the label.
+    """
+    present = np.any(levels, axis=0)
+    if not present.any():
+        raise InputError(
+            "EMPTY_TABLE",
+            f"column {schema.label.name}: expected rows with a label, found none",
+        )
+    if np.count_nonzero(present) < 2:
+        raise InputError(
+            "ONE_LABEL_LEVEL",
+            f"column {schema.label.name}: expected two or more label levels in the "
+            "source, found one; a classifier cannot be trained on it",
+        )
+
+
+def unnamed_patients(frame: pd.DataFrame, column: str | None) -> tuple[Violation, ...]:
+    """Return the rows that name no patient, whose contribution could not be bounded."""
+    if column is None:
+        return ()
+    index, texts = distinct(frame[column])
+    # The last entry serves index -1, a null. A NUL at the end of a key is lost where keys are kept.
+    broken = {
+        Rule.NOT_NULL: np.array([*(text == "" for text in texts), True])[index],
+        Rule.TEXT: np.array([*("\0" in text for text in texts), False])[index],
+    }
+    return tuple(
+        Violation(rule=rule, column=column, rows=np.flatnonzero(rows))
+        for rule, rows in broken.items()
+        if rows.any()
+    )

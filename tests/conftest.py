@@ -6,7 +6,6 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import prefect_database
@@ -40,21 +39,21 @@ os.environ.pop("PREFECT_API_URL", None)
 configure_prefect(Settings(home=_HOME))
 
 
-def pytest_sessionstart(session: pytest.Session) -> None:
+def pytest_sessionstart(session):
     """Make the database while the processes of this run collect their tests."""
     if session.config.getoption("numprocesses", None):
         threading.Thread(target=prefect_database.make, daemon=True).start()
 
 
 @pytest.fixture(scope="session", autouse=True)
-def database_of_this_process() -> None:
+def database_of_this_process():
     """Put the database in place, where many tests run: by itself, a test may need none."""
     if "PYTEST_XDIST_WORKER" in os.environ:
         prefect_database.put_database(Settings(home=_HOME).prefect_home)
 
 
 @pytest.fixture(scope="session", autouse=True)
-def nowhere() -> Iterator[None]:
+def nowhere():
     """Work in an empty folder: `releases`, `landing` and `.clustmix` of the checkout stay unseen.
 
     Their places are relative to the working directory where no variable names others.
@@ -66,10 +65,10 @@ def nowhere() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def environment_as_it_was(nowhere: None) -> Iterator[None]:
+def environment_as_it_was(nowhere):
     """Take back what a command sets that finds a server, and tells Prefect and Dask of it."""
 
-    def ours() -> dict[str, str]:
+    def ours():
         return {
             k: v for k, v in os.environ.items() if k.startswith(("PREFECT", "DASK", "CLUSTMIX"))
         }

@@ -8,7 +8,7 @@ PACKAGES = ("flows", "tasks", "privacy", "storage", "benchmarks")
 PICKLES = r"\.to_pickle\b|\.read_pickle\b|\b__import__\(|\ballow_pickle\s*=(?!\s*False\b)"
 
 
-def test_no_method_writes_or_reads_a_pickle() -> None:
+def test_no_method_writes_or_reads_a_pickle():
     for package in PACKAGES:
         sources = sorted((ROOT / package).rglob("*.py"))
         assert sources

@@ -1,7 +1,6 @@
 """The code stays a house: the limits of its measures, and that each measure counts what it says."""
 
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -26,14 +25,14 @@ layers = ["flows", "tasks", "storage"]
 """
 
 
-def test_the_house_keeps_its_measures() -> None:
+def test_the_house_keeps_its_measures():
     found = House().measures()
     assert found.keys() == LIMITS.keys()
     above = {name: value for name, value in found.items() if value > LIMITS[name]}
     assert not above, "make house lists what is counted"
 
 
-def house(folder: Path, **sources: str) -> House:
+def house(folder, **sources):
     """Write a checkout; in the name of a file ``__`` stands for a slash."""
     subprocess.run(["git", "init", "-q", str(folder)], check=True)  # noqa: S607
     (folder / "pyproject.toml").write_text(PYPROJECT)
@@ -44,7 +43,7 @@ def house(folder: Path, **sources: str) -> House:
     return House(folder)
 
 
-def test_lines_are_of_the_product_or_of_tests(tmp_path: Path) -> None:
+def test_lines_are_of_the_product_or_of_tests(tmp_path):
     found = house(tmp_path, flows__a="x = 1\n" * 401, tests__t="y = 1\n\n", docs__d="z = 1\n")
     measures = found.measures()
     assert (measures["product lines"], measures["test lines"]) == (401, 2)
@@ -52,7 +51,7 @@ def test_lines_are_of_the_product_or_of_tests(tmp_path: Path) -> None:
     assert measures["most lines in one folder's own files"] == 401
 
 
-def test_arrows_up_are_those_against_the_layers_and_those_of_a_circle(tmp_path: Path) -> None:
+def test_arrows_up_are_those_against_the_layers_and_those_of_a_circle(tmp_path):
     found = house(
         tmp_path,
         flows__a="from tasks.one import b\n",
@@ -70,7 +69,7 @@ def test_arrows_up_are_those_against_the_layers_and_those_of_a_circle(tmp_path: 
     ]
 
 
-def test_arrows_among_the_methods_leave_out_their_catalogue(tmp_path: Path) -> None:
+def test_arrows_among_the_methods_leave_out_their_catalogue(tmp_path):
     found = house(
         tmp_path,
         tasks__synthesizers__registry="import tasks.synthesizers.x.m\nimport tasks.papers.m\n",
@@ -102,7 +101,5 @@ def test_arrows_among_the_methods_leave_out_their_catalogue(tmp_path: Path) -> N
         (False, "def f() -> ReleaseJob: pass"),
     ],
 )  # fmt: skip
-def test_takers_of_whole_are_found_by_type_and_by_name(
-    tmp_path: Path, counts: bool, source: str
-) -> None:
+def test_takers_of_whole_are_found_by_type_and_by_name(tmp_path, counts, source):
     assert house(tmp_path, flows__a=source).takers_of_whole() == ["flows/a.py:f"] * counts

@@ -16,37 +16,37 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 CONDITIONAL = {"async-timeout"}
 
 
-def requirement_name(requirement: str) -> str:
+def requirement_name(requirement):
     """Return the normalised name of a requirement such as ``PyYAML>=6`` (PEP 503)."""
     name = re.match(r"[A-Za-z0-9._-]+", requirement)
     assert name is not None
     return re.sub(r"[-_.]+", "-", name.group()).lower()
 
 
-def locked_versions() -> dict[str, str]:
+def locked_versions():
     entries = re.findall(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==(\S+)", LOCK, flags=re.MULTILINE)
     return {requirement_name(name): version for name, version in entries}
 
 
 @pytest.mark.parametrize("package", ["flows", "tasks", "privacy", "storage"])
-def test_each_package_is_the_one_of_this_distribution(package: str) -> None:
+def test_each_package_is_the_one_of_this_distribution(package):
     # The names are generic: another distribution that brings one of them would shadow ours.
     assert importlib.metadata.packages_distributions()[package] == ["clustmix"]
     assert importlib.import_module(package).__file__ == str(ROOT / package / "__init__.py")
 
 
-def test_lock_names_every_direct_dependency() -> None:
+def test_lock_names_every_direct_dependency():
     direct = PROJECT["project"]["dependencies"] + PROJECT["dependency-groups"]["dev"]
     assert {requirement_name(line) for line in direct} <= locked_versions().keys()
 
 
-def test_lock_is_what_is_installed() -> None:
+def test_lock_is_what_is_installed():
     for name, version in locked_versions().items():
         if name not in CONDITIONAL:
             assert importlib.metadata.version(name) == version, name
 
 
-def test_lock_is_complete_for_pip_without_dependencies() -> None:
+def test_lock_is_complete_for_pip_without_dependencies():
     locked = locked_versions()
     overrides = PROJECT["tool"]["uv"]["override-dependencies"]
     left_out = {requirement_name(line) for line in overrides if line.endswith("== 'never'")}
@@ -62,7 +62,7 @@ def test_lock_is_complete_for_pip_without_dependencies() -> None:
                 assert needed.specifier.contains(locked[wanted], prereleases=True), line
 
 
-def test_lock_names_no_host_and_hashes_everything() -> None:
+def test_lock_names_no_host_and_hashes_everything():
     assert not re.search(r"https?:|file:|--(extra-)?index-url|--find-links|@ ", LOCK)
     entries = re.split(r"^(?=\S)", LOCK, flags=re.MULTILINE)[1:]
     assert all("--hash=sha256:" in entry for entry in entries)

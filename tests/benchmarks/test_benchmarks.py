@@ -5,7 +5,6 @@ import json
 import os
 import sys
 from argparse import Namespace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -38,8 +37,8 @@ ASKED_KEYS = {
 }  # fmt: skip
 
 
-def row_of(**changes: object) -> ResultRow:
-    facts: dict[str, object] = {
+def row_of(**changes):
+    facts = {
         "dataset": "adult", "method": "clustmix", "analysis": "proven", "source": BUNDLE,
         "epsilon": 1.0, "delta": 1e-5, "seed": 0, "rows": 24_000, "auc": 0.9, "accuracy": 0.84,
         "wall_seconds": 30.0, "method_seconds": 4.0, "stage_seconds": {"kip": 2.5},
@@ -53,7 +52,7 @@ REAL = {"method": "real", "analysis": "none", "source": IN_PROCESS, "epsilon": N
 # --- rows ---------------------------------------------------------------------------------------
 
 
-def test_rows_are_a_json_list_with_the_asked_keys_and_read_back(tmp_path: Path) -> None:
+def test_rows_are_a_json_list_with_the_asked_keys_and_read_back(tmp_path):
     path = tmp_path / "results" / "releases.json"
     rows = [row_of(), row_of(**REAL)]
     write_rows(path, rows)
@@ -67,7 +66,7 @@ def test_rows_are_a_json_list_with_the_asked_keys_and_read_back(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.name)
-def test_stored_rows_have_the_one_form(path: Path) -> None:
+def test_stored_rows_have_the_one_form(path):
     rows = read_rows(path)
     kinds = {"real", *(entry.kind for entry in METHODS)}
     assert rows
@@ -88,12 +87,12 @@ def test_stored_rows_have_the_one_form(path: Path) -> None:
         ({"epsilon": None}, "expected an epsilon and a delta for every analysis but none"),
     ],
 )
-def test_row_refuses_what_it_does_not_stand_for(changes: dict, text: str) -> None:
+def test_row_refuses_what_it_does_not_stand_for(changes, text):
     with pytest.raises(ValueError, match=text):
         row_of(**changes)
 
 
-def test_requirements_are_of_bundles_alone() -> None:
+def test_requirements_are_of_bundles_alone():
     rows = [row_of(seed=seed, auc=auc) for seed, auc in enumerate((0.898, 0.901, 0.904))]
     rows[1] = dataclasses.replace(rows[1], peak_rss_mib=2100.0)
     auc, wall, method, memory = releases.requirements(rows)
@@ -107,7 +106,7 @@ def test_requirements_are_of_bundles_alone() -> None:
 # --- jobs and splits ------------------------------------------------------------------------------
 
 
-def test_every_form_of_every_method_is_run_once() -> None:
+def test_every_form_of_every_method_is_run_once():
     jobs = releases.standing_jobs()
     assert len(jobs) == len(set(jobs)) == len({releases.key_of(job) for job in jobs})
     for site, seed in (("adult", 0), ("mnist", None)):
@@ -117,9 +116,7 @@ def test_every_form_of_every_method_is_run_once() -> None:
     assert all(job.seed is not None for job in jobs if releases.has_split(job.site))
 
 
-def test_what_is_named_is_run_and_what_is_stored_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_named_is_run_and_what_is_stored_is_not(tmp_path, monkeypatch):
     monkeypatch.setattr(releases, "RESULT_FILE", tmp_path / "releases.json")
     write_rows(releases.RESULT_FILE, [row_of(), row_of(seed=1, source=IN_PROCESS)])
     left = releases.missing_jobs()
@@ -130,7 +127,7 @@ def test_what_is_named_is_run_and_what_is_stored_is_not(
 
 
 @pytest.mark.parametrize("name", tables.site_names())
-def test_site_files_of_benchmarks_keep_the_declared_order(name: str, tmp_path: Path) -> None:
+def test_site_files_of_benchmarks_keep_the_declared_order(name, tmp_path):
     document = tables.site_document(name)
     site = tables.write_site(document, tmp_path / "site.yaml")
     label = document["schema"]["label"]
@@ -143,7 +140,7 @@ def test_site_files_of_benchmarks_keep_the_declared_order(name: str, tmp_path: P
     assert site.public_benchmark_data
 
 
-def test_split_keeps_a_patient_on_one_side_and_the_levels_on_both(tmp_path: Path) -> None:
+def test_split_keeps_a_patient_on_one_side_and_the_levels_on_both(tmp_path):
     document = million_rows.site(tmp_path / "table.parquet", "parquet")
     million_rows.write_table(tmp_path / "table.parquet", 4_000, "parquet")
     changed, test, n_rows = tables.divided(document, 1, tmp_path)
@@ -154,7 +151,7 @@ def test_split_keeps_a_patient_on_one_side_and_the_levels_on_both(tmp_path: Path
     assert tables.write_site(changed, tmp_path / "site.yaml").source.path.is_file()
 
 
-def test_method_is_that_of_the_site_file_or_has_its_defaults() -> None:
+def test_method_is_that_of_the_site_file_or_has_its_defaults():
     adult = tables.site_document("adult")
     assert tables.with_method(adult, "clustmix") == adult
     assert tables.with_method(adult, "naive_bayes")["method"] == {"kind": "naive_bayes"}
@@ -175,7 +172,7 @@ COLUMNS = [
 ]  # fmt: skip
 
 
-def made_bundle(folder: Path, frame: pd.DataFrame, label: dict | None = None) -> Path:
+def made_bundle(folder, frame, label=None):
     folder.mkdir()
     schema = {"columns": COLUMNS, "label": {**LABEL, "positive": "yes", **(label or {})}}
     (folder / "schema.json").write_text(json.dumps(schema))
@@ -183,7 +180,7 @@ def made_bundle(folder: Path, frame: pd.DataFrame, label: dict | None = None) ->
     return folder
 
 
-def made_rows(seed: int, n: int = 3_000) -> pd.DataFrame:
+def made_rows(seed, n=3_000):
     rng = np.random.default_rng(seed)
     sick = rng.random(n) < 0.2
     return pd.DataFrame({
@@ -193,7 +190,7 @@ def made_rows(seed: int, n: int = 3_000) -> pd.DataFrame:
     })  # fmt: skip
 
 
-def test_score_of_the_same_rows_is_that_of_the_table(tmp_path: Path) -> None:
+def test_score_of_the_same_rows_is_that_of_the_table(tmp_path):
     real = tmp_path / "real.csv"
     raw = made_rows(1).replace({"outcome": {"yes": "1", "no": "0"}})
     raw.to_csv(real, index=False)
@@ -215,7 +212,7 @@ def test_score_of_the_same_rows_is_that_of_the_table(tmp_path: Path) -> None:
     ],
     ids=["labels-turned-round", "bins-shifted", "levels-permuted"],
 )
-def test_faults_are_seen_from_outside(tmp_path: Path, change: object, changed: str) -> None:
+def test_faults_are_seen_from_outside(tmp_path, change, changed):
     made_rows(2).to_csv(tmp_path / "real.csv", index=False)
     found = score(made_bundle(tmp_path / "r-1", change(made_rows(1))), tmp_path / "real.csv")
     assert next(iter(found["worst_columns"])) == changed
@@ -223,7 +220,7 @@ def test_faults_are_seen_from_outside(tmp_path: Path, change: object, changed: s
     assert (found["auc"] < 0.5) == (changed == "(label)")
 
 
-def test_cells_are_read_by_the_declared_rules() -> None:
+def test_cells_are_read_by_the_declared_rules():
     column = COLUMNS[1]
     assert [level_of(text, column) for text in ("?", "", "B", "2", "3", "x")] == [
         "(missing)", "(missing)", "b", "a", "other", "other",
@@ -241,8 +238,8 @@ def test_cells_are_read_by_the_declared_rules() -> None:
 # --- other benchmarks -----------------------------------------------------------------------------
 
 
-def test_counting_queries_at_some_epsilons_are_shown_and_not_met() -> None:
-    def row(variant: str, epsilon: float, error: float) -> ResultRow:
+def test_counting_queries_at_some_epsilons_are_shown_and_not_met():
+    def row(variant, epsilon, error):
         return counting_queries.row_of(
             "mnist-binarised", variant, epsilon, "short", 5,
             number=0, errors=[error] * 5, seconds=1.0,
@@ -263,7 +260,7 @@ def test_counting_queries_at_some_epsilons_are_shown_and_not_met() -> None:
     assert [found.met for found in counting_queries.requirements(whole)] == [True, True]
 
 
-def test_memory_requirement_is_largest_over_smallest_table() -> None:
+def test_memory_requirement_is_largest_over_smallest_table():
     small, large = row_of(rows=100_000), row_of(rows=1_000_000, peak_rss_mib=1100.0)
     (grown,) = million_rows.requirements([small, large])
     assert (grown.measured, grown.met) == ("1.22 (1100 MiB)", False)
@@ -271,16 +268,14 @@ def test_memory_requirement_is_largest_over_smallest_table() -> None:
     assert flat.met
 
 
-def test_figure_and_table_text() -> None:
+def test_figure_and_table_text():
     assert figure([0.9, 0.92], 2) == "0.91 ±0.01"
     assert figure([None]) == "-"
     assert table(("a", "b"), [("x", "10")]) == "a   b\n-  --\nx  10"
 
 
 @pytest.mark.parametrize("kind", million_rows.FORMATS)
-def test_generated_table_is_what_its_site_file_declares(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_generated_table_is_what_its_site_file_declares(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(million_rows, "CHUNK_ROWS", 300)
     source, site_path = tmp_path / f"table.{kind}", tmp_path / "generated.yaml"
     million_rows.write_table(source, 700, kind)
@@ -294,7 +289,7 @@ def test_generated_table_is_what_its_site_file_declares(
     assert set(np.unique(chunk.label)) == {0, 1}
 
 
-def test_memory_of_a_command_covers_its_children() -> None:
+def test_memory_of_a_command_covers_its_children():
     child = "import time; block = b'x' * (80 * 2**20); time.sleep(1)"
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
     measured = run_measured([sys.executable, "-c", parent], {})
@@ -303,7 +298,7 @@ def test_memory_of_a_command_covers_its_children() -> None:
     assert measured.peak_processes == 2
 
 
-def test_command_gets_the_environment_and_its_exit_code_is_kept() -> None:
+def test_command_gets_the_environment_and_its_exit_code_is_kept():
     code = "import os, sys; print(os.environ['CLUSTMIX_HOME']); sys.exit(3)"
     measured = run_measured([sys.executable, "-c", code], {"CLUSTMIX_HOME": "home"})
     assert (measured.exit_code, measured.stdout) == (3, "home\n")

@@ -12,7 +12,7 @@ from benchmarks.clustering_accuracy import clustering_accuracy
 
 @settings(max_examples=40, deadline=None)
 @given(pairs=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=30))
-def test_equals_the_best_of_all_matches(pairs: list[tuple[int, int]]) -> None:
+def test_equals_the_best_of_all_matches(pairs):
     clusters, labels = np.array(pairs).T
     best = max(
         np.mean([match[cluster] == label for cluster, label in pairs])
@@ -21,7 +21,7 @@ def test_equals_the_best_of_all_matches(pairs: list[tuple[int, int]]) -> None:
     assert clustering_accuracy(clusters, labels) == pytest.approx(best)
 
 
-def test_names_of_clusters_do_not_matter_and_more_clusters_split_a_label() -> None:
+def test_names_of_clusters_do_not_matter_and_more_clusters_split_a_label():
     labels = np.array([0, 0, 0, 1, 1, 1])
     assert clustering_accuracy(np.array([5, 5, 5, 2, 2, 2]), labels) == 1.0
     assert clustering_accuracy(np.array([0, 0, 2, 1, 1, 3]), labels) == pytest.approx(4 / 6)
@@ -29,6 +29,6 @@ def test_names_of_clusters_do_not_matter_and_more_clusters_split_a_label() -> No
 
 
 @pytest.mark.parametrize(("n", "m"), [(0, 0), (2, 3)])
-def test_arrays_that_do_not_match_are_refused(n: int, m: int) -> None:
+def test_arrays_that_do_not_match_are_refused(n, m):
     with pytest.raises(ValueError, match="expected as many clusters as labels, one or more"):
         clustering_accuracy(np.zeros(n, dtype=int), np.zeros(m, dtype=int))

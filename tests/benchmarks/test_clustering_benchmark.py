@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from benchmarks import clustering
-from benchmarks.results import ResultRow
 
 
-def rows_of(features: str, epsilon: float, accuracy: tuple[float, ...]) -> list[ResultRow]:
+def rows_of(features, epsilon, accuracy):
     return [
         clustering.row_of(features, epsilon, number, found, 1.0, 20)
         for number, found in enumerate(accuracy)
@@ -23,7 +22,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize("features", clustering.FORMS)
-def test_a_run_gives_an_accuracy_for_every_epsilon(features: str) -> None:
+def test_a_run_gives_an_accuracy_for_every_epsilon(features):
     rng = np.random.default_rng(0)
     digits = np.arange(400) % 10
     templates = rng.random((10, 784)) < 0.15
@@ -38,7 +37,7 @@ def test_a_run_gives_an_accuracy_for_every_epsilon(features: str) -> None:
     assert seconds > 0.0
 
 
-def test_only_epsilons_below_the_limit_are_asked_for() -> None:
+def test_only_epsilons_below_the_limit_are_asked_for():
     (asked,) = clustering.requirements(ROWS)
     assert asked.met
     assert "epsilon 0.1, 2 runs" in asked.text
@@ -46,7 +45,7 @@ def test_only_epsilons_below_the_limit_are_asked_for() -> None:
     assert not missed.met
 
 
-def test_rows_are_a_table() -> None:
+def test_rows_are_a_table():
     lines = clustering.accuracy_table(ROWS).splitlines()
     assert lines[0].split() == ["epsilon", "fourier", "plain"]
     assert lines[2].startswith("0.1")

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from benchmarks.marginal_distance import marginal_distance
 
 
-def total_variation(left: list, right: list) -> float:
+def total_variation(left, right):
     p, q = Counter(left), Counter(right)
     return 0.5 * sum(abs(p[v] / len(left) - q[v] / len(right)) for v in {*p, *q})
 
 
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 40), m=st.integers(1, 40))
-def test_equals_the_counted_reference(seed: int, n: int, m: int) -> None:
+def test_equals_the_counted_reference(seed, n, m):
     rng = np.random.default_rng(seed)
     n_codes = (2, 5, 3)
     left = rng.integers(0, n_codes, size=(n, 3)).astype(np.uint16)
@@ -37,14 +37,14 @@ def test_equals_the_counted_reference(seed: int, n: int, m: int) -> None:
     assert found.two_way == pytest.approx(np.mean(two_way))
 
 
-def test_same_columns_with_another_dependence_differ_in_pairs_alone() -> None:
+def test_same_columns_with_another_dependence_differ_in_pairs_alone():
     left = np.array([[0, 0], [1, 1]], dtype=np.uint16)
     right = np.array([[0, 1], [1, 0]], dtype=np.uint16)
     found = marginal_distance(left, right, (2, 2))
     assert (found.one_way, found.two_way) == (0.0, 1.0)
 
 
-def test_tables_longer_than_a_chunk_are_counted_whole() -> None:
+def test_tables_longer_than_a_chunk_are_counted_whole():
     codes = np.zeros((10_000, 2), dtype=np.uint16)
     codes[:2500, 0] = 1
     found = marginal_distance(codes, np.zeros((3, 2), dtype=np.uint16), (2, 2))
@@ -60,6 +60,6 @@ def test_tables_longer_than_a_chunk_are_counted_whole() -> None:
         (np.full((4, 2), 2, dtype=np.uint16), (2, 2), "every code below"),
     ],
 )
-def test_refuses(codes: np.ndarray, n_codes: tuple[int, ...], text: str) -> None:
+def test_refuses(codes, n_codes, text):
     with pytest.raises(ValueError, match=text):
         marginal_distance(codes, codes, n_codes)

@@ -52,7 +52,7 @@ class Case:
     change: Callable[[dict[str, Any]], None] = lambda document: None
 
 
-def many_numbered_levels(document: dict[str, Any]) -> None:
+def many_numbered_levels(document):
     """Take the code of the pattern as the label: ten levels, of which 10 sorts before 2."""
     label = document["schema"]["label"]
     document["schema"]["ignore"].remove("CLASS")
@@ -73,7 +73,7 @@ CASES = (
 )
 
 
-def part_of_images(document: dict[str, Any], folder: Path) -> Path:
+def part_of_images(document, folder):
     """Write the first images as idx files of their own, and return the file of pixels."""
     paths = {}
     for kind, path in zip(("images", "labels"), find_images("mnist", "train"), strict=True):
@@ -85,7 +85,7 @@ def part_of_images(document: dict[str, Any], folder: Path) -> Path:
     return paths["images"]
 
 
-def part_of_table(document: dict[str, Any], folder: Path) -> Path:
+def part_of_table(document, folder):
     """Write the rows of some patients as a table of their own, and return its file."""
     site = tables.write_site(document, folder / "whole.yaml")
     if site.source.path is not None and not (tables.ROOT / site.source.path).is_file():
@@ -101,7 +101,7 @@ def part_of_table(document: dict[str, Any], folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[dict, dict]]:
+def bundles(tmp_path_factory):
     """Release all cases in one process, score their files in another."""
     home = tmp_path_factory.mktemp("bundles")
     documents, real = {}, {}
@@ -136,7 +136,7 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[dict, d
     }
 
 
-def run(command: list[str], home: Path) -> str:
+def run(command, home):
     """Run a command with a home of its own and no cluster."""
     ours = {
         "CLUSTMIX_HOME": str(home / "home"),
@@ -152,7 +152,7 @@ def run(command: list[str], home: Path) -> str:
     return answer.stdout
 
 
-def expected_shares(document: dict[str, Any], path: Path) -> dict[str, float]:
+def expected_shares(document, path):
     """Share of each level where every patient counts as one, as a release counts."""
     label, unit = document["schema"]["label"], document["privacy_unit"]
     if path.suffix == ".parquet":
@@ -171,7 +171,7 @@ def expected_shares(document: dict[str, Any], path: Path) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_label_shares_of_the_bundle_are_those_of_the_table(case: Case, bundles: dict) -> None:
+def test_label_shares_of_the_bundle_are_those_of_the_table(case, bundles):
     if case.name not in bundles:
         pytest.skip("the public table is not on this machine")
     score, expected = bundles[case.name]
@@ -182,14 +182,14 @@ def test_label_shares_of_the_bundle_are_those_of_the_table(case: Case, bundles: 
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_model_trained_on_the_bundle_ranks_real_rows(case: Case, bundles: dict) -> None:
+def test_model_trained_on_the_bundle_ranks_real_rows(case, bundles):
     if case.name not in bundles:
         pytest.skip("the public table is not on this machine")
     score, _ = bundles[case.name]
     assert score["auc"] > case.least_auc, score["auc_by_level"]
 
 
-def test_scorer_imports_nothing_of_the_pipeline() -> None:
+def test_scorer_imports_nothing_of_the_pipeline():
     code = (
         "import sys, benchmarks.score; "
         "sys.exit(str([name for name in sys.modules "

@@ -5,12 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.query_sets import (
-    count_records,
-    draw_query_sets,
-    query_set_errors,
-    relative_errors,
-)
+from benchmarks.query_sets import count_records, draw_query_sets, query_set_errors, relative_errors
 
 
 def slow_count(records, query):
@@ -64,10 +59,7 @@ def test_relative_error_is_taken_of_the_real_count_or_the_sanity_bound():
 def test_errors_by_set_equal_a_hand_calculation_and_scale_to_the_real_table():
     real = np.array([[1, 1, 0], [1, 0, 0], [1, 1, 1], [0, 0, 1]], dtype=np.bool_)
     synthetic = np.array([[1, 1, 0], [0, 0, 1]], dtype=np.bool_)
-    sets = (
-        (np.array([0]), np.array([2])),
-        (np.array([0, 1]), np.array([1, 2])),
-    )
+    sets = ((np.array([0]), np.array([2])), (np.array([0, 1]), np.array([1, 2])))
     # Real counts 3, 2; 2, 1. Synthetic counts 1, 1; 1, 0, twice as many in a table of four.
     errors = query_set_errors(real, synthetic, sets)
     np.testing.assert_allclose(errors, [(1 / 3 + 0) / 2, (0 + 1) / 2])

@@ -67,8 +67,7 @@ def draws_in(path):
 def test_next_run_goes_on_and_draws_the_rest(forkserver, site, tmp_path, monkeypatch, point):
     environment, draws = made.environment_of(tmp_path), tmp_path / "draws.jsonl"
     process = forkserver.Process(
-        target=made.release_and_die,
-        args=(environment, str(site), STOPPED_ID, point, str(draws)),
+        target=made.release_and_die, args=(environment, str(site), STOPPED_ID, point, str(draws))
     )
     process.start()
     process.join(200)

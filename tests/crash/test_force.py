@@ -51,7 +51,7 @@ def test_run_without_space_ends_with_one_line_and_its_charge(tmp_path, place, st
 
 
 def test_failure_stays_behind_the_guard_where_its_log_cannot_be_written(tmp_path, monkeypatch):
-    def no_space(*_: object) -> int:
+    def no_space(*_):
         raise OSError(errno.ENOSPC, "no space")
 
     with private_log_directory(tmp_path / "log"):
@@ -129,7 +129,7 @@ def test_window_holds_where_the_clock_is_set_back(tmp_path, monkeypatch):
         tmp_path, lifetime_epsilon=50.0, budget={"window": {"days": 30, "epsilon": 1.0}}
     )
 
-    def release_at(now: str, number: int) -> None:
+    def release_at(now, number):
         monkeypatch.setattr(journal, "read_clock", lambda _: now)
         made.release_without_engine(tables(number))
 
@@ -148,8 +148,7 @@ def test_window_holds_where_the_clock_is_set_back(tmp_path, monkeypatch):
 def test_statistic_is_not_drawn_again_where_a_worker_died(tmp_path):
     installation = forced.Installation(tmp_path / "installation", dask_workers=1)
     run = installation.start(
-        forced.Tables(tmp_path)(0),
-        shard=DyingShard("cell_histograms", str(tmp_path / "died")),
+        forced.Tables(tmp_path)(0), shard=DyingShard("cell_histograms", str(tmp_path / "died"))
     )
     answer = run.answer()
     assert (tmp_path / "died").exists()

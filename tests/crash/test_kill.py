@@ -89,7 +89,7 @@ def killed(forkserver, environment, site, point, draws):
     assert process.exitcode == -signal.SIGKILL, point
 
 
-def drawn_rho(draws: Path) -> Decimal:
+def drawn_rho(draws):
     accountant = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
     lines = draws.read_text().splitlines() if draws.exists() else []
     for line in lines:
@@ -133,10 +133,7 @@ def check_after_next_run(folder, outcome, state, draws):
     assert [path.name for path in (home / "private").iterdir()] == [".lock"]
     assert list((home / "pending").iterdir()) == []
     assert [path.name for path in (home / "measurements").iterdir()] == [outcome.release_id]
-    assert sorted(path.name for path in (folder / "releases").iterdir()) == [
-        ".lock",
-        "made-up",
-    ]
+    assert sorted(path.name for path in (folder / "releases").iterdir()) == [".lock", "made-up"]
 
 
 def kill_and_run_again(forkserver, folder, monkeypatch, site, next_site, point, states):
@@ -222,7 +219,7 @@ def test_killed_command_leaves_no_process(sites, tmp_path, monkeypatch):
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    started: set[psutil.Process] = set()
+    started = set()
     watched = psutil.Process(process.pid)
     while process.poll() is None:
         try:

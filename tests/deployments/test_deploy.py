@@ -6,12 +6,11 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -52,18 +51,18 @@ class Server:
     webhook: WebhookReceiver
     first: dict[str, Any]
 
-    def deploy(self, file: Path | None = None, *, without: str | None = None) -> dict[str, Any]:
+    def deploy(self, file=None, *, without=None):
         """Deploy from this process, which has Prefect loaded; the first time is the command."""
         with pytest.MonkeyPatch.context() as patch:
             for name, value in self.variables.items():
                 if name != without:
                     patch.setenv(name, value)
             done = deploy(load_settings(), file or self.files / "prefect.yaml")
-        answer: dict[str, Any] = json.loads(json.dumps(asdict(done)))
+        answer = json.loads(json.dumps(asdict(done)))
         return answer
 
 
-def command(file: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def command(file, variables):
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT", "CLUSTMIX"))}
     return subprocess.run(
         [sys.executable, "-m", "flows.cli", "deploy", str(file), "--json"],
@@ -76,7 +75,7 @@ def command(file: Path, variables: dict[str, str]) -> subprocess.CompletedProces
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("deploy")
     files = folder / "files"
     shutil.copytree(ROOT / "deployments", files)
@@ -93,19 +92,19 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(autouse=True)
-def named(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def named(server, monkeypatch):
     for name in ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING"):
         monkeypatch.setenv(name, server.variables[name])
 
 
-def ask(path: str, body: dict[str, Any] | None = None) -> Any:
+def ask(path, body=None):
     with orchestrator(retries=5) as client:
         if body is None:
             return client._client.get(path).json()
         return client._client.post(path, json=body).json()
 
 
-def wait_for(look: Callable[[], Any], what: str, seconds: float = 90.0) -> Any:
+def wait_for(look, what, seconds=90.0):
     end = time.monotonic() + seconds
     while not (found := look()):
         assert time.monotonic() < end, what
@@ -113,7 +112,7 @@ def wait_for(look: Callable[[], Any], what: str, seconds: float = 90.0) -> Any:
     return found
 
 
-def runs_with(**request: str) -> list[dict[str, Any]]:
+def runs_with(**request):
     return [
         run
         for run in ask("/flow_runs/filter", {"limit": 200})
@@ -124,7 +123,7 @@ def runs_with(**request: str) -> list[dict[str, Any]]:
 UNSTABLE = {"updated", "created", "last_polled", "status", "version", "version_id"}
 
 
-def everything() -> dict[str, list[Any]]:
+def everything():
     """Return what the server holds, without times and without ids of what Prefect replaces."""
     kept = {}
     for kind in ("deployments", "work_pools", "work_queues", "automations", "block_documents"):
@@ -136,13 +135,13 @@ def everything() -> dict[str, list[Any]]:
     return kept
 
 
-def stable(value: Any) -> Any:
+def stable(value):
     if isinstance(value, dict):
         return {name: stable(inner) for name, inner in value.items() if name not in UNSTABLE}
     return [stable(inner) for inner in value] if isinstance(value, list) else value
 
 
-def test_everything_that_the_files_declare_is_registered(server: Server) -> None:
+def test_everything_that_the_files_declare_is_registered(server):
     assert set(server.first["deployments"]) == SERVED
     assert set(server.first["automations"]) == TELLERS
     assert server.first["removed"] == []
@@ -167,12 +166,12 @@ def test_everything_that_the_files_declare_is_registered(server: Server) -> None
     assert queues["on-demand"] < queues["schedule"] < queues["arrivals"]
 
 
-def test_address_to_notify_is_not_readable_on_the_server(server: Server) -> None:
+def test_address_to_notify_is_not_readable_on_the_server(server):
     block = ask(f"/block_types/slug/webhook/block_documents/name/{NOTIFY_BLOCK}")
     assert "CANARY" not in json.dumps(block)
 
 
-def test_cron_really_creates_runs_in_its_time_zone(server: Server) -> None:
+def test_cron_really_creates_runs_in_its_time_zone(server):
     # With sqlalchemy 2.1 everything looks well and no run ever comes.
     runs = wait_for(lambda: runs_with(dataset=DATASET), "no scheduled run")
     for run in runs:
@@ -183,7 +182,7 @@ def test_cron_really_creates_runs_in_its_time_zone(server: Server) -> None:
         assert run["state_type"] == "SCHEDULED"
 
 
-def test_arrival_starts_one_run_with_ids_alone(server: Server) -> None:
+def test_arrival_starts_one_run_with_ids_alone(server):
     event = PublicEvent(
         "cohort.arrived",
         f"clustmix.arrival.{ARRIVAL}",
@@ -207,14 +206,14 @@ def test_arrival_starts_one_run_with_ids_alone(server: Server) -> None:
     assert runs[0]["work_pool_name"] == "private"
 
 
-def test_seal_starts_its_publication(server: Server) -> None:
-    payload: dict[str, str | int] = {"dataset": DATASET, "release_id": RELEASE}
+def test_seal_starts_its_publication(server):
+    payload = {"dataset": DATASET, "release_id": RELEASE}
     emit([PublicEvent("measurement.sealed", f"clustmix.release.{RELEASE}", payload)])
     (run,) = wait_for(lambda: runs_with(dataset=DATASET, release_id=RELEASE), "no run")
     assert run["work_pool_name"] == "public"
 
 
-def test_event_with_other_than_ids_starts_nothing_and_is_reported(server: Server) -> None:
+def test_event_with_other_than_ids_starts_nothing_and_is_reported(server):
     wrong = "../../CANARY"
     with orchestrator(retries=5) as client:
         client._client.post(
@@ -235,9 +234,9 @@ def test_event_with_other_than_ids_starts_nothing_and_is_reported(server: Server
 
 
 @pytest.mark.parametrize("state", ["refused", "withheld", "burned", "waiting"])
-def test_notification_of_a_release_holds_ids_and_states(server: Server, state: str) -> None:
+def test_notification_of_a_release_holds_ids_and_states(server, state):
     release = f"r-20261121-{uuid4().hex[:8]}"
-    payload: dict[str, str | int] = {"dataset": DATASET, "release_id": release, "reason": "CAP"}
+    payload = {"dataset": DATASET, "release_id": release, "reason": "CAP"}
     emit([PublicEvent(f"release.{state}", f"clustmix.release.{release}", payload)])
     (body,) = server.webhook.wait_for(lambda body: release in body)
     assert json.loads(body) == {
@@ -247,14 +246,14 @@ def test_notification_of_a_release_holds_ids_and_states(server: Server, state: s
     }
 
 
-def test_notification_of_a_release_without_a_reason(server: Server) -> None:
-    payload: dict[str, str | int] = {"dataset": DATASET, "release_id": "r-20261121-00000001"}
+def test_notification_of_a_release_without_a_reason(server):
+    payload = {"dataset": DATASET, "release_id": "r-20261121-00000001"}
     emit([PublicEvent("release.waiting", "clustmix.release.r-20261121-00000001", payload)])
     (body,) = server.webhook.wait_for(lambda body: "r-20261121-00000001" in body)
     assert json.loads(body)["text"] == f"release.waiting {DATASET}/r-20261121-00000001"
 
 
-def test_notification_of_budget_and_schedule(server: Server) -> None:
+def test_notification_of_budget_and_schedule(server):
     emit(
         [
             PublicEvent(
@@ -275,9 +274,7 @@ def test_notification_of_budget_and_schedule(server: Server) -> None:
     assert json.loads(missed)["text"] == f"schedule.missed {SCHEDULED} 2026-11-22T02:00:00Z"
 
 
-def test_run_that_falls_silent_is_crashed_and_one_that_does_not_start_is_reported(
-    server: Server,
-) -> None:
+def test_run_that_falls_silent_is_crashed_and_one_that_does_not_start_is_reported(server):
     path = server.files / "automations.yaml"
     declared = path.read_text(encoding="utf-8")
     hurried = declared
@@ -304,7 +301,7 @@ def test_run_that_falls_silent_is_crashed_and_one_that_does_not_start_is_reporte
         server.deploy()
 
 
-def running_run(name: str) -> UUID:
+def running_run(name):
     found = ask("/deployments/name/measure/on-demand")
     with orchestrator(retries=5) as client:
         run = client.create_flow_run_from_deployment(
@@ -315,12 +312,12 @@ def running_run(name: str) -> UUID:
     return run.id
 
 
-def set_state(run: UUID, kind: str, name: str) -> None:
+def set_state(run, kind, name):
     body = {"state": {"type": kind, "name": name}, "force": True}
     assert ask(f"/flow_runs/{run}/set_state", body)["status"] == "ACCEPT"
 
 
-def tell(event: str, *runs: UUID) -> None:
+def tell(event, *runs):
     related = {"prefect.resource.id": "prefect.tag.clustmix", "prefect.resource.role": "tag"}
     events = [
         {
@@ -339,7 +336,7 @@ def tell(event: str, *runs: UUID) -> None:
         client._client.post("/events", json=events)
 
 
-def test_deploying_twice_changes_nothing_and_what_is_paused_stays_so(server: Server) -> None:
+def test_deploying_twice_changes_nothing_and_what_is_paused_stays_so(server):
     with orchestrator(retries=5) as client:
         scheduled = client.read_deployment_by_name(SCHEDULED)
         client.update_deployment_schedule(scheduled.id, scheduled.schedules[0].id, active=False)
@@ -359,9 +356,7 @@ def test_deploying_twice_changes_nothing_and_what_is_paused_stays_so(server: Ser
         client.resume_automation(low.id)
 
 
-def test_what_the_files_no_longer_name_is_removed_and_what_is_not_ours_stays(
-    server: Server, tmp_path: Path
-) -> None:
+def test_what_the_files_no_longer_name_is_removed_and_what_is_not_ours_stays(server, tmp_path):
     files = tmp_path / "files"
     shutil.copytree(server.files, files)
     declared = yaml.safe_load((files / "prefect.yaml").read_text(encoding="utf-8"))
@@ -387,7 +382,7 @@ def test_what_the_files_no_longer_name_is_removed_and_what_is_not_ours_stays(
     assert set(again["deployments"]) == SERVED
 
 
-def test_without_an_address_nobody_is_told_and_the_server_keeps_none(server: Server) -> None:
+def test_without_an_address_nobody_is_told_and_the_server_keeps_none(server):
     try:
         answer = server.deploy(without="CLUSTMIX_NOTIFY_URL")
         assert answer["notifies"] is False
@@ -405,9 +400,7 @@ def test_without_an_address_nobody_is_told_and_the_server_keeps_none(server: Ser
         ({"PREFECT_API_URL": ""}, "ORCHESTRATOR_UNREACHABLE: expected PREFECT_API_URL"),
     ],
 )
-def test_server_that_cannot_be_told_is_one_line(
-    server: Server, changed: dict[str, str], line: str
-) -> None:
+def test_server_that_cannot_be_told_is_one_line(server, changed, line):
     port = free_port()
     named = {name: value.format(port=port) for name, value in changed.items()}
     done = command(server.files / "prefect.yaml", {**server.variables, **named})

@@ -1,9 +1,7 @@
 """A wrong file is refused as a whole, with one line, before a server is asked."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -21,13 +19,13 @@ WEEKLY = "weekly-diabetes130-readmission"
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     shutil.copytree(ROOT / "deployments", tmp_path / "files")
     return tmp_path / "files"
 
 
-def refused(folder: Path, change: Callable[[dict[str, Any]], object]) -> ClustMixError:
+def refused(folder, change):
     """Change the file of the deployments and return why it is refused."""
     declared = yaml.safe_load((folder / "prefect.yaml").read_text(encoding="utf-8"))
     change(declared)
@@ -38,12 +36,12 @@ def refused(folder: Path, change: Callable[[dict[str, Any]], object]) -> ClustMi
     return caught.value
 
 
-def first(declared: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = declared["deployments"][0]
+def first(declared):
+    found = declared["deployments"][0]
     return found
 
 
-def test_usual_files_are_accepted() -> None:
+def test_usual_files_are_accepted():
     assert len(read_deployments(ROOT / "deployments" / "prefect.yaml").deployments) == 5
     assert read_automations(ROOT / "deployments" / "automations.yaml").automations
 
@@ -82,25 +80,20 @@ def test_usual_files_are_accepted() -> None:
             lambda d: first(d)["work_pool"].update(name="elsewhere"),
             f"{WEEKLY}: expected a queue of work_pools, found elsewhere/schedule",
         ),
-        (
-            lambda d: d["deployments"].append(first(d)),
-            f"{WEEKLY}: expected each deployment once",
-        ),
+        (lambda d: d["deployments"].append(first(d)), f"{WEEKLY}: expected each deployment once"),
         (
             lambda d: d["deployments"][1]["triggers"][0].update(name="arrival"),
             "deployments.1.triggers.0.name: String should match pattern",
         ),
     ],
 )
-def test_file_that_declares_what_is_not_acceptable(
-    folder: Path, change: Callable[[dict[str, Any]], object], line: str
-) -> None:
+def test_file_that_declares_what_is_not_acceptable(folder, change, line):
     error = refused(folder, change)
     assert error.code == "DEPLOYMENTS_INVALID"
     assert error.message.startswith(f"prefect.yaml: {line}")
 
 
-def test_file_that_is_not_there(tmp_path: Path) -> None:
+def test_file_that_is_not_there(tmp_path):
     path = tmp_path / "prefect.yaml"
     with pytest.raises(ConfigurationError) as caught:
         read_deployments(path)
@@ -111,7 +104,7 @@ def test_file_that_is_not_there(tmp_path: Path) -> None:
     )
 
 
-def test_file_that_is_not_plain_yaml(tmp_path: Path) -> None:
+def test_file_that_is_not_plain_yaml(tmp_path):
     path = tmp_path / "prefect.yaml"
     path.write_text("name: !!python/object:os.system x\n", encoding="utf-8")
     with pytest.raises(ConfigurationError) as caught:
@@ -120,7 +113,7 @@ def test_file_that_is_not_plain_yaml(tmp_path: Path) -> None:
     assert caught.value.message.startswith("prefect.yaml: expected plain YAML, found an error")
 
 
-def test_automation_twice_or_under_a_foreign_name(tmp_path: Path) -> None:
+def test_automation_twice_or_under_a_foreign_name(tmp_path):
     one = {"name": "clustmix x", "description": "x", "trigger": {}, "actions": [{"type": "x"}]}
     path = tmp_path / "automations.yaml"
     for automations, line in (
@@ -133,7 +126,7 @@ def test_automation_twice_or_under_a_foreign_name(tmp_path: Path) -> None:
         assert caught.value.message.startswith(f"automations.yaml: {line}")
 
 
-def test_automation_that_prefect_does_not_take(folder: Path) -> None:
+def test_automation_that_prefect_does_not_take(folder):
     path = folder / "automations.yaml"
     declared = yaml.safe_load(path.read_text(encoding="utf-8"))
     declared["automations"][0]["trigger"]["within"] = "soon"
@@ -145,7 +138,7 @@ def test_automation_that_prefect_does_not_take(folder: Path) -> None:
     )
 
 
-def test_flow_that_is_not_there(folder: Path) -> None:
+def test_flow_that_is_not_there(folder):
     error = refused(folder, lambda d: first(d).update(entrypoint="flows.measure.nothing"))
     assert (error.code, error.message) == (
         "DEPLOYMENTS_INVALID",
@@ -153,7 +146,7 @@ def test_flow_that_is_not_there(folder: Path) -> None:
     )
 
 
-def test_schedule_with_parameters_that_its_flow_refuses(folder: Path) -> None:
+def test_schedule_with_parameters_that_its_flow_refuses(folder):
     error = refused(folder, lambda d: first(d)["parameters"]["request"].update(epsilon=9))
     assert error.code == "DEPLOYMENTS_INVALID"
     assert error.message.startswith(
@@ -162,7 +155,7 @@ def test_schedule_with_parameters_that_its_flow_refuses(folder: Path) -> None:
     )
 
 
-def test_schedule_of_a_dataset_without_site_file(folder: Path) -> None:
+def test_schedule_of_a_dataset_without_site_file(folder):
     error = refused(folder, lambda d: first(d)["parameters"]["request"].update(dataset="unheard"))
     assert (error.code, error.message) == (
         "SCHEDULE_WITHOUT_SITE",
@@ -171,22 +164,20 @@ def test_schedule_of_a_dataset_without_site_file(folder: Path) -> None:
     )
 
 
-def test_schedule_that_would_ask_for_approval_in_nobodys_name(folder: Path) -> None:
+def test_schedule_that_would_ask_for_approval_in_nobodys_name(folder):
     site = folder / "sites" / "diabetes130-readmission.yaml"
     text = site.read_text(encoding="utf-8")
     site.write_text(f"{text}\napproval: officer\n", encoding="utf-8")
     assert refused(folder, lambda d: None).code == "REQUESTER_MISSING"
 
 
-def test_right_files_without_a_server(folder: Path) -> None:
+def test_right_files_without_a_server(folder):
     error = refused(folder, lambda d: None)
     assert error.code == "ORCHESTRATOR_UNREACHABLE"
     assert error.message.startswith("expected PREFECT_API_URL, the address of a Prefect server")
 
 
-def test_command_says_what_the_server_holds(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_says_what_the_server_holds(folder, monkeypatch, capsys):
     held = deploy_module.Deployed(
         deployments=("measure/on-arrival", "publish/on-seal"),
         automations=("clustmix run is gone",),

@@ -7,7 +7,6 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import postgres_server
 import psycopg
@@ -26,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DEPLOYMENTS = ROOT / "deployments"
 COMPOSE_TEXT = (DEPLOYMENTS / "compose.yaml").read_text(encoding="utf-8")
 COMPOSE = yaml.safe_load(COMPOSE_TEXT)
-SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+SERVICES = COMPOSE["services"]
 EXAMPLE = (DEPLOYMENTS / "env.example").read_text(encoding="utf-8")
 DOCKERFILES = ("Dockerfile.cpu", "Dockerfile.gpu")
 OURS = sorted(SERVICES.keys() - {"database"})
@@ -42,7 +41,7 @@ MAY_SEE = {
 }
 
 
-def mounts(service: str) -> dict[str, dict[str, Any]]:
+def mounts(service):
     """Return the mounts of a service by the folder that they show, without their place in it."""
     found = {}
     for mount in SERVICES[service].get("volumes", []):
@@ -52,12 +51,12 @@ def mounts(service: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def environment(service: str) -> dict[str, Any]:
+def environment(service):
     return dict(SERVICES[service].get("environment", {}))
 
 
 @pytest.mark.parametrize("service", OURS)
-def test_part_has_no_more_rights_than_it_needs(service: str) -> None:
+def test_part_has_no_more_rights_than_it_needs(service):
     part = SERVICES[service]
     assert part["read_only"] is True
     assert part["cap_drop"] == ["ALL"]
@@ -69,7 +68,7 @@ def test_part_has_no_more_rights_than_it_needs(service: str) -> None:
     assert part["tmpfs"]
 
 
-def test_database_has_no_network_and_no_more_rights_than_it_needs() -> None:
+def test_database_has_no_network_and_no_more_rights_than_it_needs():
     part = SERVICES["database"]
     assert part["network_mode"] == "none"
     assert part["user"] == "postgres"
@@ -77,13 +76,13 @@ def test_database_has_no_network_and_no_more_rights_than_it_needs() -> None:
     assert "listen_addresses=" in part["command"]
 
 
-def test_ports_are_those_of_the_loopback_interface() -> None:
+def test_ports_are_those_of_the_loopback_interface():
     published = {name: part["ports"] for name, part in SERVICES.items() if "ports" in part}
     assert published.keys() == {"orchestrator", "pages"}
     assert all(port.startswith("127.0.0.1:") for ports in published.values() for port in ports)
 
 
-def test_networks_of_private_parts_lead_nowhere() -> None:
+def test_networks_of_private_parts_lead_nowhere():
     assert COMPOSE["networks"]["orchestration"] == {"internal": True}
     assert COMPOSE["networks"]["compute"] == {"internal": True}
     outside = {name for name, part in SERVICES.items() if "outside" in part.get("networks", [])}
@@ -92,16 +91,16 @@ def test_networks_of_private_parts_lead_nowhere() -> None:
 
 
 @pytest.mark.parametrize("folder", MAY_SEE)
-def test_folder_is_mounted_where_it_is_needed_and_nowhere_else(folder: str) -> None:
+def test_folder_is_mounted_where_it_is_needed_and_nowhere_else(folder):
     assert {name for name in SERVICES if folder in mounts(name)} == MAY_SEE[folder]
 
 
-def test_orchestrator_sees_its_database_and_no_folder() -> None:
+def test_orchestrator_sees_its_database_and_no_folder():
     assert set(mounts("orchestrator")) == {"/var/run/postgresql"}
     assert not [name for name in environment("orchestrator") if name.startswith("CLUSTMIX_")]
 
 
-def test_what_is_only_read_is_mounted_so() -> None:
+def test_what_is_only_read_is_mounted_so():
     for service in SERVICES:
         for folder, mount in mounts(service).items():
             if folder in ("cohorts", "sites") or (service, folder) == ("pages", "releases"):
@@ -114,13 +113,13 @@ def test_what_is_only_read_is_mounted_so() -> None:
 
 
 @pytest.mark.parametrize("service", OURS)
-def test_part_has_the_variables_that_keep_values_on_the_machine(service: str) -> None:
+def test_part_has_the_variables_that_keep_values_on_the_machine(service):
     if service != "pages":
         assert safe_environment().items() <= environment(service).items()
 
 
 @pytest.mark.parametrize("service", OURS)
-def test_variables_of_ours_are_settings_with_absolute_paths(service: str) -> None:
+def test_variables_of_ours_are_settings_with_absolute_paths(service):
     names = {f"CLUSTMIX_{name.upper()}" for name in Settings.model_fields}
     for name, value in environment(service).items():
         if name.startswith("CLUSTMIX_"):
@@ -143,14 +142,14 @@ def test_variables_of_ours_are_settings_with_absolute_paths(service: str) -> Non
         }
     ),
 )
-def test_variables_of_prefect_are_settings_of_prefect(name: str) -> None:
+def test_variables_of_prefect_are_settings_of_prefect(name):
     from prefect.settings.legacy import _get_settings_fields
     from prefect.settings.models.root import Settings as PrefectSettings
 
     assert name in _get_settings_fields(PrefectSettings)
 
 
-def test_example_of_the_environment_lists_what_is_used_and_nothing_else() -> None:
+def test_example_of_the_environment_lists_what_is_used_and_nothing_else():
     passed_on = {
         name
         for service in SERVICES
@@ -168,14 +167,14 @@ def test_example_of_the_environment_lists_what_is_used_and_nothing_else() -> Non
     )
 
 
-def test_example_of_the_environment_holds_no_secret() -> None:
+def test_example_of_the_environment_holds_no_secret():
     for name, value in re.findall(r"^#?([A-Z_]+)=(.*)$", EXAMPLE, flags=re.MULTILINE):
         assert value == "" or name.endswith("_FOLDER"), name
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize("service", OURS)
-def test_command_is_understood_by_its_program(service: str) -> None:
+def test_command_is_understood_by_its_program(service):
     program, *arguments = SERVICES[service]["command"]
     if program == "clustmix":
         parse(arguments)
@@ -209,7 +208,7 @@ COMPOSE_ACTIONS = {"build", "up", "ps", "run", "exec", "cp", "stop"}
 
 
 @pytest.mark.parametrize("line", RUNBOOK_LINES)
-def test_command_of_the_runbook_exists(line: str) -> None:
+def test_command_of_the_runbook_exists(line):
     words = shlex.split(line)
     if words[:2] == ["docker", "compose"]:
         assert words[2:4] == ["--file", "deployments/compose.yaml"]
@@ -241,7 +240,7 @@ def test_command_of_the_runbook_exists(line: str) -> None:
         assert words[0] in ("install", "openssl")
 
 
-def test_links_of_the_runbook_lead_somewhere() -> None:
+def test_links_of_the_runbook_lead_somewhere():
     for link in re.findall(r"\]\(([^)#]*)(#[^)]*)?\)", RUNBOOK):
         path, anchor = link
         target = (DEPLOYMENTS / path) if path else DEPLOYMENTS / "README.md"
@@ -251,12 +250,12 @@ def test_links_of_the_runbook_lead_somewhere() -> None:
             assert anchor[1:] in {h.lower().replace(" ", "-") for h in headings}, link
 
 
-def test_runbook_says_what_to_do_at_each_end() -> None:
+def test_runbook_says_what_to_do_at_each_end():
     for word in ("REFUSED", "WITHHELD", "BURNED", "Waiting", "Failed", "Crashed"):
         assert f"**{word}" in RUNBOOK
 
 
-def test_workers_offer_what_the_program_asks_for() -> None:
+def test_workers_offer_what_the_program_asks_for():
     assert f"{CPU}=1" in SERVICES["dask-worker"]["command"]
     gpu = SERVICES["dask-gpu-worker"]
     assert f"{GPU}=1" in gpu["command"]
@@ -268,7 +267,7 @@ def test_workers_offer_what_the_program_asks_for() -> None:
     assert devices == [{"driver": "nvidia", "count": 1, "capabilities": ["gpu"]}]
 
 
-def test_worker_serves_each_pool_of_the_deployments() -> None:
+def test_worker_serves_each_pool_of_the_deployments():
     declared = yaml.safe_load((DEPLOYMENTS / "prefect.yaml").read_text(encoding="utf-8"))
     served = {
         part["command"][part["command"].index("--pool") + 1]
@@ -279,7 +278,7 @@ def test_worker_serves_each_pool_of_the_deployments() -> None:
 
 
 @pytest.mark.parametrize("name", DOCKERFILES)
-def test_image_is_made_of_what_is_here_and_of_locked_packages(name: str) -> None:
+def test_image_is_made_of_what_is_here_and_of_locked_packages(name):
     text = (DEPLOYMENTS / name).read_text(encoding="utf-8").replace("\\\n", " ")
     allowed = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     assert "*" in allowed
@@ -298,7 +297,7 @@ def test_image_is_made_of_what_is_here_and_of_locked_packages(name: str) -> None
     assert "pip inspect --local > /opt/clustmix/packages.json" in text
 
 
-def test_image_folders_are_those_that_are_mounted() -> None:
+def test_image_folders_are_those_that_are_mounted():
     text = (DEPLOYMENTS / "Dockerfile.cpu").read_text(encoding="utf-8")
     for volume in ("home", "made"):
         # A named volume takes owner and mode of the folder in the image.
@@ -307,7 +306,7 @@ def test_image_folders_are_those_that_are_mounted() -> None:
     assert "automations.yaml /srv/clustmix/deployments/" in text
 
 
-def test_no_private_file_can_get_into_an_image() -> None:
+def test_no_private_file_can_get_into_an_image():
     allowed = re.findall(r"^!(.+)$", (ROOT / ".dockerignore").read_text(encoding="utf-8"), re.M)
     tracked = {"flows", "tasks", "privacy", "storage", "pyproject.toml", "requirements.lock"} | {
         "README.md",
@@ -316,7 +315,7 @@ def test_no_private_file_can_get_into_an_image() -> None:
     assert {path for path in allowed if not path.startswith("deployments/")} == tracked
 
 
-def test_image_of_the_gpu_adds_cuda_for_the_same_jax() -> None:
+def test_image_of_the_gpu_adds_cuda_for_the_same_jax():
     locked = locked_in(ROOT / "requirements.lock")
     added = locked_in(DEPLOYMENTS / "requirements-gpu.lock")
     assert added["jax-cuda12-plugin"] == added["jax-cuda12-pjrt"] == locked["jax"]
@@ -326,14 +325,14 @@ def test_image_of_the_gpu_adds_cuda_for_the_same_jax() -> None:
     assert "://" not in text
 
 
-def locked_in(path: Path) -> dict[str, str]:
+def locked_in(path):
     found = re.findall(
         r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==(\S+)", path.read_text(encoding="utf-8"), re.M
     )
     return {canonicalize_name(name): version for name, version in found}
 
 
-def test_command_that_lists_the_packages_of_an_image_lists_the_locked_ones() -> None:
+def test_command_that_lists_the_packages_of_an_image_lists_the_locked_ones():
     # What Dockerfile.cpu keeps in /opt/clustmix/packages.json.
     shown = subprocess.run(
         [sys.executable, "-m", "pip", "inspect", "--local"],
@@ -352,7 +351,7 @@ def test_command_that_lists_the_packages_of_an_image_lists_the_locked_ones() -> 
 
 
 @pytest.mark.integration
-def test_databases_are_two_whose_roles_reach_no_further() -> None:
+def test_databases_are_two_whose_roles_reach_no_further():
     if reason := postgres_server._reason_to_skip():
         pytest.skip(reason)
     binaries = postgres_server._binaries()
@@ -364,7 +363,7 @@ def test_databases_are_two_whose_roles_reach_no_further() -> None:
         database.close()
 
 
-def check_databases(database: postgres_server.PostgresServer) -> None:
+def check_databases(database):
     folder = database.url("x").partition("host=")[2].replace("%2F", "/")
     words = {"PREFECT_DB_PASSWORD": "p1", "LEDGER_OWNER_PASSWORD": "p2", "LEDGER_PASSWORD": "p3"}
     subprocess.run(
@@ -399,7 +398,7 @@ def check_databases(database: postgres_server.PostgresServer) -> None:
     answers_like_the_orchestrator(folder)
 
 
-def make_journal(url: str, folder: Path) -> None:
+def make_journal(url, folder):
     """Run the command of the service "ledger"."""
     from storage.ledger.ledger_db import LedgerDatabase
     from storage.settings import load_settings
@@ -414,7 +413,7 @@ def make_journal(url: str, folder: Path) -> None:
     ledger.verify()
 
 
-def answers_like_the_orchestrator(folder: str) -> None:
+def answers_like_the_orchestrator(folder):
     """Connect with the address of the service, in which a password and a folder are replaced."""
     import asyncio
 
@@ -424,7 +423,7 @@ def answers_like_the_orchestrator(folder: str) -> None:
     url = environment("orchestrator")["PREFECT_SERVER_DATABASE_CONNECTION_URL"]
     url = url.replace("${PREFECT_DB_PASSWORD:?}", "p1").replace("/var/run/postgresql", folder)
 
-    async def ask() -> object:
+    async def ask():
         engine = create_async_engine(url)
         try:
             async with engine.connect() as connection:

@@ -1,7 +1,6 @@
 """Two installations that run side by side, shared by the tests that disturb neither."""
 
 import os
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -9,15 +8,15 @@ import process_patches
 import pytest
 import webhook_receiver
 from hospital import no_postgres, prepare, usual_database
-from served_installation import ServedInstallation, running
+from served_installation import running
 
 
 @pytest.fixture(scope="session")
-def say(pytestconfig: pytest.Config) -> Callable[[str], None]:
+def say(pytestconfig):
     """Print a line that is not captured."""
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
 
-    def line(text: str) -> None:
+    def line(text):
         with capture.global_and_fixture_disabled():
             print(f"\n  {text}", flush=True)  # noqa: T201 -- the figures are the result
 
@@ -25,28 +24,26 @@ def say(pytestconfig: pytest.Config) -> Callable[[str], None]:
 
 
 @pytest.fixture(scope="session")
-def told() -> Iterator[webhook_receiver.WebhookReceiver]:
+def told():
     """Return the address that is told of what goes wrong."""
     with webhook_receiver.listening() as receiver:
         yield receiver
 
 
 @pytest.fixture(scope="session")
-def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def screenshots(tmp_path_factory):
     """Return the folder for pictures; E2E_SCREENSHOTS names one that stays."""
     folder = os.environ.get("E2E_SCREENSHOTS")
     return tmp_path_factory.mktemp("screenshots") if folder is None else Path(folder)
 
 
 @pytest.fixture(scope="session")
-def hospital(
-    tmp_path_factory: pytest.TempPathFactory, told: webhook_receiver.WebhookReceiver
-) -> Iterator[Callable[[str], ServedInstallation]]:
+def hospital(tmp_path_factory, told):
     """Return the installation of a database; it is started when it is first asked for."""
-    started: dict[str, ServedInstallation] = {}
+    started = {}
     with ExitStack() as stack:
 
-        def installation(database: str) -> ServedInstallation:
+        def installation(database):
             if database == "postgres" and (reason := no_postgres()):
                 pytest.skip(reason)
             if database not in started:
@@ -61,14 +58,12 @@ def hospital(
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def installation(
-    request: pytest.FixtureRequest, hospital: Callable[[str], ServedInstallation]
-) -> ServedInstallation:
+def installation(request, hospital):
     """Return the installation of each database in turn."""
     return hospital(request.param)
 
 
 @pytest.fixture
-def usual(hospital: Callable[[str], ServedInstallation]) -> ServedInstallation:
+def usual(hospital):
     """Return the installation with the database that a start of the server chooses here."""
     return hospital(usual_database())

@@ -12,7 +12,7 @@ import numpy as np
 import psutil
 import pytest
 from forced_installation import PAID
-from served_installation import ServedInstallation, running
+from served_installation import running
 from supervised_parts import DASK, RUN, SupervisedParts
 
 from privacy.ledger import EntryState
@@ -47,14 +47,14 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(N_HOURS * HOUR_SECONDS + 1_80
 class Trouble(threading.Thread):
     """Kills something now and then, and starts again what no part of the server starts."""
 
-    def __init__(self, parts: SupervisedParts) -> None:
+    def __init__(self, parts):
         super().__init__(daemon=True)
-        self.killed: Counter[str] = Counter()
+        self.killed = Counter()
         self._parts, self._over = parts, threading.Event()
         self._rng = np.random.default_rng(SEED)
-        self._failure: BaseException | None = None
+        self._failure = None
 
-    def run(self) -> None:
+    def run(self):
         try:
             next_kill = time.monotonic() + KILL_EVERY_SECONDS
             while not self._over.wait(REVIVE_EVERY_SECONDS):
@@ -66,7 +66,7 @@ class Trouble(threading.Thread):
         except BaseException as error:
             self._failure = error
 
-    def _kill_something(self) -> None:
+    def _kill_something(self):
         name = str(self._rng.choice(list(KILLED), p=list(KILLED.values())))
         if name not in (RUN, DASK):
             self._parts.kill(name)
@@ -80,7 +80,7 @@ class Trouble(threading.Thread):
                 return  # it has ended by itself
             self.killed[name] += 1
 
-    def end(self) -> None:
+    def end(self):
         """End, with everything alive again."""
         self._over.set()
         self.join(60)
@@ -88,7 +88,7 @@ class Trouble(threading.Thread):
             raise self._failure
 
 
-def prepare(installation: ServedInstallation) -> None:
+def prepare(installation):
     for dataset, method in DATASETS.items():
         installation.add_site(dataset, method=method, lifetime_epsilon=500.0)
     installation.write_deployments(**dict.fromkeys(DATASETS, "* * * * *"))

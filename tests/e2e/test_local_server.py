@@ -13,7 +13,6 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,10 +21,10 @@ import psutil
 import pytest
 
 from flows.server import environment as server_environment
-from flows.server.database import Postgres, find_postgres
+from flows.server.database import find_postgres
 from flows.server.parts import connection
 from flows.server.processes import MARK
-from flows.server.record import ServerRecord, read_record
+from flows.server.record import read_record
 from storage.installation import installation_id
 from storage.settings import Settings
 from tasks.execution.runtime import safe_environment
@@ -35,7 +34,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def processes_of(home: Path) -> list[psutil.Process]:
+def processes_of(home):
     """Return all processes that belong to the server of an installation."""
     found = []
     for process in psutil.process_iter():
@@ -56,14 +55,14 @@ class Installation:
     database: str
 
     @property
-    def settings(self) -> Settings:
+    def settings(self):
         return Settings(
             home=self.folder / "home",
             releases=self.folder / "releases",
             landing=str(self.folder / "landing"),
         )
 
-    def run(self, action: str, *, json_wanted: bool = False) -> subprocess.CompletedProcess[str]:
+    def run(self, action, *, json_wanted=False):
         words = ["server", action]
         words += ["--workers", "1"] if action == "start" else []
         words += ["--json"] if json_wanted else []
@@ -87,32 +86,32 @@ class Installation:
             timeout=400,
         )
 
-    def record(self) -> ServerRecord:
+    def record(self):
         record = read_record(self.settings.server_home)
         assert record is not None
         return record
 
-    def processes(self) -> list[psutil.Process]:
+    def processes(self):
         """Return all processes, those of PostgreSQL included."""
         found = processes_of(self.settings.home)
         server = self.postgres()
         return list({*found, *([] if server is None else server.processes())})
 
-    def postgres(self) -> Postgres | None:
+    def postgres(self):
         home = self.settings.home
         found = find_postgres(home / "server", installation_id(home))
         return None if self.database == "SQLite" or isinstance(found, str) else found
 
     @property
-    def page(self) -> str:
+    def page(self):
         return self.record().address("orchestrator")
 
-    def status(self, path: str = "/api/flows/count", **options: object) -> int:
+    def status(self, path="/api/flows/count", **options):
         return httpx.get(f"{self.page}{path}", **options).status_code
 
 
 @contextlib.contextmanager
-def installation(folder: Path, database: str) -> Iterator[Installation]:
+def installation(folder, database):
     folder.chmod(0o755)
     made = Installation(folder=folder, database=database)
     (folder / "home").mkdir(mode=0o700)
@@ -125,7 +124,7 @@ def installation(folder: Path, database: str) -> Iterator[Installation]:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+def served(tmp_path_factory):
     with installation(tmp_path_factory.mktemp("first"), "PostgreSQL") as made:
         done = made.run("start")
         assert done.returncode == 0, done.stderr
@@ -133,7 +132,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
         yield made
 
 
-def test_start_says_where_everything_is(served) -> None:
+def test_start_says_where_everything_is(served):
     said = (served.folder / "said").read_text()
     record = served.record()
     assert record.ready
@@ -150,7 +149,7 @@ def test_start_says_where_everything_is(served) -> None:
     assert ("database" in names) == (served.postgres() is not None)
 
 
-def test_what_is_kept_is_private_and_no_password_is_shown(served) -> None:
+def test_what_is_kept_is_private_and_no_password_is_shown(served):
     home = served.settings.server_home
     for path in (home, *home.rglob("*")):
         with contextlib.suppress(FileNotFoundError):
@@ -164,7 +163,7 @@ def test_what_is_kept_is_private_and_no_password_is_shown(served) -> None:
     assert not any(secret in shown + logs for secret in secrets)
 
 
-def test_every_listener_is_on_loopback(served) -> None:
+def test_every_listener_is_on_loopback(served):
     found = set()
     for process in served.processes():
         with contextlib.suppress(psutil.Error):
@@ -176,7 +175,7 @@ def test_every_listener_is_on_loopback(served) -> None:
     assert [a for a in found if not ipaddress.ip_address(a[0]).is_loopback] == []
 
 
-def test_the_api_asks_for_the_password_and_a_token(served) -> None:
+def test_the_api_asks_for_the_password_and_a_token(served):
     auth = tuple(server_environment.page_password(served.settings.server_home).split(":"))
     assert served.status("/api/health") == 200  # says nothing
     assert served.status("/api/work_pools/private") == 401
@@ -191,7 +190,7 @@ def test_the_api_asks_for_the_password_and_a_token(served) -> None:
     assert (shown["api_url"], shown["csrf_enabled"], shown["auth"]) == ("/api", True, "BASIC")
 
 
-def test_workers_keep_no_results(served) -> None:
+def test_workers_keep_no_results(served):
     for pool in ("private", "public"):
         part = served.record().part(f"{pool}-worker")
         environment = psutil.Process(part.pid).environ()
@@ -202,14 +201,14 @@ def test_workers_keep_no_results(served) -> None:
         assert looked.returncode == 0
 
 
-def test_releases_are_shown(served) -> None:
+def test_releases_are_shown(served):
     bundle = served.settings.releases / "cohort"
     bundle.mkdir(parents=True)
     (bundle / "report.html").write_text("a report")
     assert httpx.get(f"{served.record().address('pages')}/cohort/report.html").text == "a report"
 
 
-def test_a_second_start_changes_nothing(served) -> None:
+def test_a_second_start_changes_nothing(served):
     before = served.record()
     done = served.run("start", json_wanted=True)
     assert done.returncode == 0, done.stderr
@@ -217,7 +216,7 @@ def test_a_second_start_changes_nothing(served) -> None:
     assert served.record() == before
 
 
-def test_another_installation_runs_beside_it_and_survives_a_crash(served, tmp_path_factory) -> None:
+def test_another_installation_runs_beside_it_and_survives_a_crash(served, tmp_path_factory):
     with installation(tmp_path_factory.mktemp("second"), "SQLite") as second:
         done = second.run("start")
         assert done.returncode == 0, done.stderr
@@ -242,7 +241,7 @@ def test_another_installation_runs_beside_it_and_survives_a_crash(served, tmp_pa
     assert served.status("/api/health") == 200
 
 
-def test_a_part_that_died_is_told(served) -> None:
+def test_a_part_that_died_is_told(served):
     psutil.Process(served.record().part("watcher").pid).kill()
     time.sleep(1)
     done = served.run("start")
@@ -251,7 +250,7 @@ def test_a_part_that_died_is_told(served) -> None:
     assert "watcher ended" in done.stderr
 
 
-def test_stop_leaves_nothing(served) -> None:
+def test_stop_leaves_nothing(served):
     assert len(served.processes()) >= 8
     done = served.run("stop")
     assert done.returncode == 0, done.stderr

@@ -647,8 +647,7 @@ def test_rows_are_numbered_over_the_whole_source(desk, monkeypatch):
     desk.write_table(frame)
     desk.site["source"]["select"] = {"note": "-"}
     refused(
-        desk,
-        refusal_of(("sex", "declared levels only, as no level is declared for other values")),
+        desk, refusal_of(("sex", "declared levels only, as no level is declared for other values"))
     )
     rows = [row["row"] for record in desk.diagnostics for row in record["rows"]]
     assert rows == [3, 25, 58]

@@ -188,9 +188,7 @@ def test_window_and_dataset_caps_are_kept(installation):
     with pytest.raises(BudgetRefused, match="window"):
         made.release_without_engine(site, new_draw=True)
     other = made.write_site(
-        installation,
-        dataset="second",
-        budget={"cohort": "someone-else", "dataset_epsilon": 1.0},
+        installation, dataset="second", budget={"cohort": "someone-else", "dataset_epsilon": 1.0}
     )
     made.release_without_engine(other)
     with pytest.raises(BudgetRefused, match="dataset"):

@@ -124,10 +124,7 @@ def test_measurement_of_no_release_is_not_sampled(tmp_path, monkeypatch):
     for name, value in made.environment_of(tmp_path).items():
         monkeypatch.setenv(name, value)
     gate = Withheld("OUTPUT_GATE", "made up")
-    with (
-        mock.patch.object(publish_steps, "output_gate", side_effect=gate),
-        pytest.raises(Withheld),
-    ):
+    with mock.patch.object(publish_steps, "output_gate", side_effect=gate), pytest.raises(Withheld):
         made.release_without_engine(made.write_site(tmp_path))
     site = Site(settings=load_settings())
     (entry,) = site.ledger.entries()

@@ -155,11 +155,7 @@ def test_files_are_the_same_bytes_where_workers_were_killed(
 
 # The same on two workers, some of them killed, is above.
 @pytest.mark.parametrize(
-    "dask_workers",
-    [
-        2,
-        *(pytest.param(n, marks=pytest.mark.soak) for n in (1, 4)),
-    ],
+    "dask_workers", [2, *(pytest.param(n, marks=pytest.mark.soak) for n in (1, 4))]
 )
 def test_files_are_the_same_bytes_on_dask(run_with, dask_workers):
     local, dask = run_with(dask_workers=0), run_with(dask_workers=dask_workers)

@@ -164,10 +164,7 @@ def test_refused_is_an_ordinary_end(installation, emitted):
     assert end(state)[:2] == ("CANCELLED", "Refused")
     assert state.message.startswith("BUDGET_EXCEEDED: ")
     (event,) = emitted
-    assert (event.name, event.resource_id) == (
-        "release.refused",
-        f"clustmix.release.{release_id}",
-    )
+    assert (event.name, event.resource_id) == ("release.refused", f"clustmix.release.{release_id}")
     assert event.payload == {
         "dataset": "made-up",
         "release_id": release_id,
@@ -365,11 +362,7 @@ def waiting(installation, emitted, people):
     declare(installation, approval="officer")
     release_id, _ = measured()
     state = published(release_id)
-    assert end(state) == (
-        "COMPLETED",
-        "Waiting",
-        f"made-up/{release_id} waits for an officer",
-    )
+    assert end(state) == ("COMPLETED", "Waiting", f"made-up/{release_id} waits for an officer")
     return release_id
 
 

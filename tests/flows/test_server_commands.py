@@ -1,7 +1,6 @@
 """What the commands of the local server say."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -10,7 +9,7 @@ from flows.server import parts as server_parts
 from flows.server.record import Part, ServerRecord
 
 
-def record_of(folder: Path) -> ServerRecord:
+def record_of(folder):
     addresses = {
         "scheduler": "tls://127.0.0.1:5000",
         "pages": "http://127.0.0.1:5001",
@@ -25,12 +24,12 @@ def record_of(folder: Path) -> ServerRecord:
 
 
 @pytest.fixture
-def asked(tmp_path, monkeypatch) -> list[dict[str, object]]:
+def asked(tmp_path, monkeypatch):
     monkeypatch.setenv("CLUSTMIX_HOME", str(tmp_path))
     monkeypatch.setenv("CLUSTMIX_LANDING", "/srv/landing")
-    calls: list[dict[str, object]] = []
+    calls = []
 
-    def start(settings: object, **options: object) -> tuple[ServerRecord, bool]:
+    def start(settings, **options):
         options.pop("log")("waiting for the watcher")
         calls.append(options)
         return record_of(tmp_path), len(calls) == 1
@@ -39,7 +38,7 @@ def asked(tmp_path, monkeypatch) -> list[dict[str, object]]:
     return calls
 
 
-def test_start_says_where_everything_is_and_what_comes_next(asked, tmp_path, capsys) -> None:
+def test_start_says_where_everything_is_and_what_comes_next(asked, tmp_path, capsys):
     assert main(["server", "start", "--port", "4300", "--workers", "3"]) == 0
     assert asked == [{"port": 4300, "n_workers": 3}]
     said = capsys.readouterr()
@@ -62,7 +61,7 @@ def test_start_says_where_everything_is_and_what_comes_next(asked, tmp_path, cap
     assert capsys.readouterr().out.startswith("the server runs already\n")
 
 
-def test_start_answers_a_program(asked, tmp_path, capsys) -> None:
+def test_start_answers_a_program(asked, tmp_path, capsys):
     assert main(["server", "start", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     parts = answer.pop("parts")
@@ -81,7 +80,7 @@ def test_start_answers_a_program(asked, tmp_path, capsys) -> None:
     }
 
 
-def test_stop_names_what_ran(tmp_path, monkeypatch, capsys) -> None:
+def test_stop_names_what_ran(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("CLUSTMIX_HOME", str(tmp_path))
     assert main(["server", "stop"]) == 0
     assert capsys.readouterr().out == "no part of the server was running\n"

@@ -6,7 +6,6 @@ Every generated cell has a canary in it, and no message, note or linked exceptio
 # ruff: noqa: PT017 -- whether a case is refused is up to the case
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -90,11 +89,11 @@ cells = st.one_of(
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("cells")
 
 
-def texts_of(error: BaseException | None) -> str:
+def texts_of(error):
     """Return all that an exception and those it is linked to could show."""
     texts = []
     while error is not None:
@@ -103,7 +102,7 @@ def texts_of(error: BaseException | None) -> str:
     return "\n".join(texts)
 
 
-def refused(error: ClustMixError, rule: str) -> None:
+def refused(error, rule):
     assert isinstance(error, InputError)
     assert rule in str(error)
     assert CANARY not in texts_of(error)
@@ -115,9 +114,7 @@ def refused(error: ClustMixError, rule: str) -> None:
 
 @settings(max_examples=500)
 @given(column=st.sampled_from(COLUMNS), cell=cells)
-def test_refusal_names_the_column_and_the_restricted_file_has_the_cell(
-    folder, column, cell
-) -> None:
+def test_refusal_names_the_column_and_the_restricted_file_has_the_cell(folder, column, cell):
     row = dict(zip(COLUMNS, GOOD_ROW, strict=True)) | {column: cell}
     chunk = encode_chunk(pd.DataFrame([row], dtype=object), SCHEMA)
     if column == "code" and "\0" not in cell:  # every value has a level: a declared rule mends it
@@ -157,7 +154,7 @@ typed = st.one_of(
 
 @settings(max_examples=300)
 @given(row=st.tuples(*[st.one_of(st.just(good), typed) for good in GOOD_ROW]))
-def test_cell_of_any_type_is_encoded_or_a_violation(row) -> None:
+def test_cell_of_any_type_is_encoded_or_a_violation(row):
     """As a database or a Parquet file may give them: no other exception, whatever the type."""
     frame = pd.DataFrame(
         {name: pd.Series([cell], dtype=object) for name, cell in zip(COLUMNS, row, strict=True)}
@@ -172,14 +169,14 @@ def test_cell_of_any_type_is_encoded_or_a_violation(row) -> None:
 
 @settings(max_examples=400)
 @given(typed)
-def test_raw_text_takes_any_value(value) -> None:
+def test_raw_text_takes_any_value(value):
     assert isinstance(raw_text(value), str)
 
 
 # --- files -----------------------------------------------------------------------------------
 
 
-def read(source: CsvSource | ParquetSource, columns: list[str]) -> pd.DataFrame | InputError:
+def read(source, columns):
     try:
         return pd.concat(list(CohortReader(source).chunks(columns)), ignore_index=True)
     except ClustMixError as error:
@@ -201,7 +198,7 @@ pieces = st.one_of(cells, cells.map(lambda cell: '"' + cell.replace('"', '""') +
     junk=st.sampled_from([b"", b"\xff", b"\xc3", b"\0", b"\xed\xa0\x80", b'"']),
     place=st.integers(0, 40),
 )
-def test_any_text_file_is_read_or_refused_without_a_cell(folder, rows, end, junk, place) -> None:
+def test_any_text_file_is_read_or_refused_without_a_cell(folder, rows, end, junk, place):
     body = "\n".join(rows).encode() + end.encode()
     (folder / "t.csv").write_bytes(b"a,b\n" + body[:place] + junk + body[place:])
     read(CsvSource(kind="csv", path=folder / "t.csv"), ["a", "b"])
@@ -209,7 +206,7 @@ def test_any_text_file_is_read_or_refused_without_a_cell(folder, rows, end, junk
 
 @settings(max_examples=300)
 @given(header=st.lists(pieces, min_size=1, max_size=4).map(",".join))
-def test_file_without_a_header_shows_no_cell(folder, header) -> None:
+def test_file_without_a_header_shows_no_cell(folder, header):
     """The first line is then a patient: its cells are no column names."""
     (folder / "h.csv").write_bytes(header.encode() + b"\n1,2\n")
     error = read(CsvSource(kind="csv", path=folder / "h.csv"), ["age"])
@@ -218,7 +215,7 @@ def test_file_without_a_header_shows_no_cell(folder, header) -> None:
 
 @settings(max_examples=150)
 @given(written=st.lists(cells, min_size=1, max_size=4), delimiter=st.sampled_from([",", ";", "\t"]))
-def test_quoted_cells_come_back_as_written(folder, written, delimiter) -> None:
+def test_quoted_cells_come_back_as_written(folder, written, delimiter):
     frame = pd.DataFrame({"a": written, "b": "x"})
     text = frame.to_csv(index=False, sep=delimiter, quoting=1, lineterminator="\n")
     (folder / "q.csv").write_text(text, encoding="utf-8", newline="")
@@ -227,7 +224,7 @@ def test_quoted_cells_come_back_as_written(folder, written, delimiter) -> None:
         assert found["a"].tolist() == written
 
 
-def array_of(cell: str, kind: str) -> pa.Array:
+def array_of(cell, kind):
     content = cell.encode("utf-8", "surrogatepass")
     if kind == "invalid":
         content = b"\xff" + content
@@ -253,7 +250,7 @@ def array_of(cell: str, kind: str) -> pa.Array:
     ),
     cut=st.integers(0, 30),
 )
-def test_any_parquet_file_is_read_or_refused_without_a_cell(folder, cell, kind, cut) -> None:
+def test_any_parquet_file_is_read_or_refused_without_a_cell(folder, cell, kind, cut):
     path = folder / "t.parquet"
     pq.write_table(pa.table({"a": array_of(cell, kind)}), path)
     if cut:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privacy.errors import ClustMixError, ConfigurationError, IntegrityError
+from privacy.errors import ConfigurationError, IntegrityError
 from storage.files.diagnostics import DiagnosticsFile
 from storage.files.refs import ReleaseRef, check_file_name, check_name, new_release_id
 from storage.files.workspace import PrivateWorkspace, store_arrays
@@ -73,7 +73,7 @@ hostile = st.one_of(
 )
 
 
-def said(error: ClustMixError) -> str:
+def said(error):
     """Return the message of a refusal, once it is one short printable line."""
     assert error.message.isprintable()
     assert len(error.message) < 500
@@ -82,7 +82,7 @@ def said(error: ClustMixError) -> str:
 
 @settings(max_examples=1_500)
 @given(hostile)
-def test_name_is_plain_or_refused(name) -> None:
+def test_name_is_plain_or_refused(name):
     plain = (
         name.isascii()
         and len(name) in range(1, 64)
@@ -99,10 +99,10 @@ def test_name_is_plain_or_refused(name) -> None:
 
 @settings(max_examples=500)
 @given(first=hostile, second=hostile)
-def test_accepted_names_never_meet_in_one_folder(first, second) -> None:
+def test_accepted_names_never_meet_in_one_folder(first, second):
     """Not on a file system that folds case, that normalises, or that drops dots and blanks."""
 
-    def folded(name: str) -> str:
+    def folded(name):
         return unicodedata.normalize("NFKC", name).casefold().rstrip(". ")
 
     accepted = [name for name in {first, second} if re.fullmatch(r"[a-z0-9][a-z0-9-]{0,62}", name)]
@@ -116,7 +116,7 @@ def test_accepted_names_never_meet_in_one_folder(first, second) -> None:
 
 @settings(max_examples=1_500)
 @given(hostile)
-def test_file_name_stays_in_its_folder(name) -> None:
+def test_file_name_stays_in_its_folder(name):
     folder = Path("/folder")
     try:
         check_file_name(name)
@@ -133,7 +133,7 @@ def test_file_name_stays_in_its_folder(name) -> None:
 
 @settings(max_examples=700)
 @given(dataset=hostile, release_id=st.one_of(hostile, st.just(RELEASE_ID)))
-def test_release_is_below_its_store(dataset, release_id) -> None:
+def test_release_is_below_its_store(dataset, release_id):
     store = ReleaseStore(Path("/nowhere/store"))
     try:
         path = store.path(ReleaseRef(dataset=dataset, release_id=release_id))
@@ -145,13 +145,13 @@ def test_release_is_below_its_store(dataset, release_id) -> None:
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def root(tmp_path_factory):
     return tmp_path_factory.mktemp("names")
 
 
 @settings(max_examples=100)
 @given(run=hostile)
-def test_workspace_is_made_below_its_root_or_not_at_all(root, run) -> None:
+def test_workspace_is_made_below_its_root_or_not_at_all(root, run):
     before = sorted(root.parent.iterdir())
     try:
         with PrivateWorkspace.create(root / "private", run) as workspace:
@@ -169,7 +169,7 @@ def test_workspace_is_made_below_its_root_or_not_at_all(root, run) -> None:
 
 @settings(max_examples=100)
 @given(name=hostile)
-def test_diagnostics_file_is_in_its_folder(root, name) -> None:
+def test_diagnostics_file_is_in_its_folder(root, name):
     try:
         DiagnosticsFile(root / "private" / name)
     except (ConfigurationError, ValueError) as error:
@@ -180,7 +180,7 @@ def test_diagnostics_file_is_in_its_folder(root, name) -> None:
 
 
 @pytest.mark.parametrize("place", ["store", "dataset", "release"])
-def test_link_in_a_store_is_refused(tmp_path, place) -> None:
+def test_link_in_a_store_is_refused(tmp_path, place):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     path = tmp_path / "store" / "made-up" / RELEASE_ID
@@ -194,7 +194,7 @@ def test_link_in_a_store_is_refused(tmp_path, place) -> None:
     assert list(elsewhere.iterdir()) == []
 
 
-def test_link_in_place_of_a_workspace_is_refused(tmp_path) -> None:
+def test_link_in_place_of_a_workspace_is_refused(tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir(mode=0o700)
     private = tmp_path / "private"
@@ -207,7 +207,7 @@ def test_link_in_place_of_a_workspace_is_refused(tmp_path) -> None:
     assert list(elsewhere.iterdir()) == []
 
 
-def test_planted_link_in_a_workspace_is_not_written_through(tmp_path) -> None:
+def test_planted_link_in_a_workspace_is_not_written_through(tmp_path):
     target = tmp_path / "target"
     target.write_bytes(b"before")
     with PrivateWorkspace.create(tmp_path / "private", "r-1") as workspace:
@@ -219,7 +219,7 @@ def test_planted_link_in_a_workspace_is_not_written_through(tmp_path) -> None:
     assert target.read_bytes() == b"before"
 
 
-def test_made_ids_are_valid_and_unlike(tmp_path) -> None:
+def test_made_ids_are_valid_and_unlike(tmp_path):
     ids = {new_release_id() for _ in range(500)}
     assert len(ids) == 500
     for release_id in ids:

@@ -53,7 +53,7 @@ hostile_text = st.one_of(
 
 
 @pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def database(tmp_path_factory):
     path = tmp_path_factory.mktemp("sql") / "hospital.sqlite"
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE cohort (ward TEXT, age INTEGER)")
@@ -66,24 +66,24 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def digest(path: Path) -> str:
+def digest(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def source_of(path: Path, query: str, **fields: object) -> SqlSource:
+def source_of(path, query, **fields):
     return SqlSource.model_validate(
         {"kind": "sql", "url": f"sqlite:///{path}", "query": query, **fields}
     )
 
 
-def rows_of(source: SqlSource, columns: list[str]) -> list[tuple[object, ...]]:
+def rows_of(source, columns):
     frames = list(CohortReader(source).chunks(columns))
     return [row for frame in frames for row in frame.itertuples(index=False, name=None)]
 
 
 @settings(max_examples=500)
 @given(value=hostile_text)
-def test_parameter_is_a_value_and_nothing_else(database, value) -> None:
+def test_parameter_is_a_value_and_nothing_else(database, value):
     before = digest(database)
     source = source_of(
         database, "SELECT ward, age FROM cohort WHERE ward = :ward", parameters={"ward": value}
@@ -101,7 +101,7 @@ def test_parameter_is_a_value_and_nothing_else(database, value) -> None:
 
 @settings(max_examples=200)
 @given(value=st.one_of(hostile_text, st.integers()), column=st.sampled_from(["ward", "age"]))
-def test_selected_value_is_compared_and_never_part_of_the_query(database, value, column) -> None:
+def test_selected_value_is_compared_and_never_part_of_the_query(database, value, column):
     source = source_of(database, "SELECT ward, age FROM cohort", select={column: value})
     if any("\ud800" <= c <= "\udfff" for c in str(value)):
         return
@@ -115,7 +115,7 @@ def test_selected_value_is_compared_and_never_part_of_the_query(database, value,
 
 @settings(max_examples=300)
 @given(name=hostile_text)
-def test_column_name_is_looked_up_and_never_run(database, name) -> None:
+def test_column_name_is_looked_up_and_never_run(database, name):
     before = digest(database)
     reader = CohortReader(source_of(database, "SELECT ward, age FROM cohort"))
     with pytest.raises(InputError, match="COLUMN_MISSING: column") as caught:
@@ -171,7 +171,7 @@ PIECES = [
 @example(
     pieces=["WITH x AS (", "SELECT", "1 AS", "[a']", ")", "DELETE FROM cohort", "WHERE", "[']"]
 )
-def test_no_query_changes_the_database(database, pieces) -> None:
+def test_no_query_changes_the_database(database, pieces):
     before, folder = digest(database), sorted(os.listdir(database.parent))
     bound = {"ward": "icu"} if ":ward" in pieces else {}
     try:
@@ -181,11 +181,7 @@ def test_no_query_changes_the_database(database, pieces) -> None:
         list(reader.chunks(columns))
     except (ValidationError, InputError, ConfigurationError) as error:
         if isinstance(error, ClustMixError):
-            assert error.code in {
-                "SOURCE_UNREADABLE",
-                "HEADER_DUPLICATE",
-                "HEADER_EMPTY_NAME",
-            }
+            assert error.code in {"SOURCE_UNREADABLE", "HEADER_DUPLICATE", "HEADER_EMPTY_NAME"}
             assert IN_THE_VAULT not in str(error)
     assert digest(database) == before
     assert sorted(os.listdir(database.parent)) == folder
@@ -218,7 +214,7 @@ upper_or_lower = st.booleans().map(lambda upper: str.upper if upper else str.low
         ["SELECT ", "SELECT age, ", "WITH x AS (SELECT 1) SELECT ", "SELECT 1 + "]
     ),
 )
-def test_function_that_reaches_further_is_refused(name, case, quoted, blank, before) -> None:
+def test_function_that_reaches_further_is_refused(name, case, quoted, blank, before):
     function = case(name)
     spelt = f'"{function}"' if quoted else function
     with pytest.raises(
@@ -234,7 +230,7 @@ def test_function_that_reaches_further_is_refused(name, case, quoted, blank, bef
     head=st.sampled_from(["SELECT 1 ", "SELECT 'a' ", 'SELECT "a" ', "SELECT 'it''s' "]),
     tail=st.sampled_from(["", "x", " 'b'", ' "b"', "\n1", " 'b''c' "]),
 )
-def test_mark_outside_of_quotes_is_refused(mark, head, tail) -> None:
+def test_mark_outside_of_quotes_is_refused(mark, head, tail):
     with pytest.raises(ValidationError, match="must be one statement without"):
         source_of(Path("x.sqlite"), f"{head}{mark}{tail} FROM cohort")
 
@@ -245,7 +241,7 @@ def test_mark_outside_of_quotes_is_refused(mark, head, tail) -> None:
     case=upper_or_lower,
     head=st.sampled_from(["SELECT 1 ", "SELECT 'a' ", "WITH x AS (SELECT 1) SELECT 1 "]),
 )
-def test_word_that_writes_is_refused_and_a_quoted_name_is_not(word, case, head) -> None:
+def test_word_that_writes_is_refused_and_a_quoted_name_is_not(word, case, head):
     text = case(word)
     with pytest.raises(ValidationError, match=r"could not be parsed|must only read"):
         source_of(Path("x.sqlite"), f"{head}{text} x")
@@ -254,18 +250,18 @@ def test_word_that_writes_is_refused_and_a_quoted_name_is_not(word, case, head) 
 
 @settings(max_examples=200)
 @given(character=st.characters(categories=["Cc", "Cf", "Zl", "Zp"], exclude_characters="\n\t\r"))
-def test_invisible_character_in_a_query_is_refused(character) -> None:
+def test_invisible_character_in_a_query_is_refused(character):
     with pytest.raises(ValidationError, match="the query must hold printable characters only"):
         source_of(Path("x.sqlite"), f"SELECT 1 AS a{character}b")
 
 
-def test_oracle_quotes_are_refused() -> None:
+def test_oracle_quotes_are_refused():
     with pytest.raises(ValidationError, match="could not be parsed"):
         source_of(Path("x.sqlite"), "SELECT q'[']' FROM a WHERE b = ' OR 1 = 1")
 
 
 @pytest.mark.parametrize("statement", ["DELETE FROM cohort", "ATTACH 'a' AS b", "PRAGMA page_size"])
-def test_sqlite_itself_refuses_what_passes_the_filter(database, monkeypatch, statement) -> None:
+def test_sqlite_itself_refuses_what_passes_the_filter(database, monkeypatch, statement):
     """The second line: the connection would refuse it, were the filter wrong."""
     monkeypatch.setattr("storage.sources.formats._check_database", lambda engine, source: None)
     before = digest(database)
@@ -278,7 +274,7 @@ def test_sqlite_itself_refuses_what_passes_the_filter(database, monkeypatch, sta
 
 # --- addresses -------------------------------------------------------------------------------
 
-adapter: TypeAdapter[Source] = TypeAdapter(Source)
+adapter = TypeAdapter(Source)
 
 
 @settings(max_examples=400)
@@ -290,7 +286,7 @@ adapter: TypeAdapter[Source] = TypeAdapter(Source)
         ),
     )
 )
-def test_address_in_the_environment_never_shows(address) -> None:
+def test_address_in_the_environment_never_shows(address):
     value = address.replace("\0", "").encode("utf-8", "ignore").decode() or " "
     source = SqlSource(kind="sql", url_env="HOSTILE_URL", query="SELECT 1 AS a")
     with pytest.MonkeyPatch.context() as patch:
@@ -305,7 +301,7 @@ def test_address_in_the_environment_never_shows(address) -> None:
     assert caught.value.__cause__ is None
 
 
-def _no_connection(pool: object) -> None:
+def _no_connection(pool):
     raise OSError(CANARY)
 
 
@@ -321,7 +317,7 @@ def _no_connection(pool: object) -> None:
         st.dictionaries(st.just(CANARY), st.just(CANARY)),
     ),
 )
-def test_declaration_is_accepted_or_refused_without_its_value(field, value) -> None:
+def test_declaration_is_accepted_or_refused_without_its_value(field, value):
     given_fields = {"kind": "csv" if field in {"delimiter", "encoding", "path"} else "sql"}
     try:
         adapter.validate_python({**given_fields, field: value})
@@ -332,7 +328,7 @@ def test_declaration_is_accepted_or_refused_without_its_value(field, value) -> N
             assert CANARY not in re.sub(r"'loc': \([^)]*\)", "", shown)
 
 
-def test_frame_of_a_query_is_text_and_numbers(database) -> None:
+def test_frame_of_a_query_is_text_and_numbers(database):
     frame = pd.concat(
         CohortReader(source_of(database, "SELECT ward, age FROM cohort")).chunks(["ward", "age"])
     )

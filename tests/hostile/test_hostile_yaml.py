@@ -4,7 +4,6 @@
 
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,16 +35,16 @@ CODES = {"SITE_UNREADABLE", "SITE_TOO_LARGE", "SITE_INVALID", "SITE_INCOMPLETE",
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def path(tmp_path_factory):
     return tmp_path_factory.mktemp("yaml") / "site.yaml"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def nothing_runs() -> Iterator[None]:
+def nothing_runs():
     """End the run if a file makes the interpreter start, open or import what no reader needs."""
     armed = True
 
-    def watch(event: str, arguments: tuple[object, ...]) -> None:
+    def watch(event, arguments):
         if armed and event in {"os.system", "subprocess.Popen", "os.exec", "os.fork", "eval"}:
             raise AssertionError(event)
 
@@ -54,7 +53,7 @@ def nothing_runs() -> Iterator[None]:
     armed = False
 
 
-def loaded(path: Path, content: bytes | str) -> SiteFile | ConfigurationError:
+def loaded(path, content):
     """Load a file; check that a refusal is what a person can be shown."""
     path.write_bytes(
         content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
@@ -73,7 +72,7 @@ def loaded(path: Path, content: bytes | str) -> SiteFile | ConfigurationError:
     return site
 
 
-def test_the_file_that_is_changed_below_is_good(path) -> None:
+def test_the_file_that_is_changed_below_is_good(path):
     assert isinstance(loaded(path, GOOD), SiteFile)
 
 
@@ -85,7 +84,7 @@ def test_the_file_that_is_changed_below_is_good(path) -> None:
 @example(b"\xff\xfea\0")
 @example(b"\xef\xbb\xbf")
 @example(b"a: \xed\xa0\x80")
-def test_any_bytes(path, content) -> None:
+def test_any_bytes(path, content):
     assert isinstance(loaded(path, content), ConfigurationError)
 
 
@@ -152,7 +151,7 @@ TOKENS = [
 @example('a: !!int ""')
 @example("a: !!bool x")
 @example('"\\ud800": 1')
-def test_any_tokens(path, text) -> None:
+def test_any_tokens(path, text):
     assert isinstance(loaded(path, text), ConfigurationError)
 
 
@@ -162,7 +161,7 @@ def test_any_tokens(path, text) -> None:
     length=st.integers(0, 12),
     inserted=st.one_of(st.sampled_from(TOKENS), st.text(max_size=6)),
 )
-def test_good_file_with_a_wound(path, position, length, inserted) -> None:
+def test_good_file_with_a_wound(path, position, length, inserted):
     loaded(path, GOOD[:position] + inserted + GOOD[position + length :])
 
 
@@ -189,7 +188,7 @@ values = st.recursive(
 )
 
 
-def places(data: object, above: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
+def places(data, above=()):
     found = [above] if above else []
     if isinstance(data, dict):
         return found + [place for key in data for place in places(data[key], (*above, key))]
@@ -198,7 +197,7 @@ def places(data: object, above: tuple[object, ...] = ()) -> list[tuple[object, .
     return found
 
 
-def changed(place: tuple[object, ...], value: object) -> dict[str, object]:
+def changed(place, value):
     data = yaml.safe_load(GOOD)
     inner = data
     for key in place[:-1]:
@@ -209,13 +208,13 @@ def changed(place: tuple[object, ...], value: object) -> dict[str, object]:
 
 @settings(max_examples=200)
 @given(place=st.sampled_from(places(DATA)), value=values)
-def test_any_value_in_any_place(path, place, value) -> None:
+def test_any_value_in_any_place(path, place, value):
     loaded(path, yaml.safe_dump(changed(place, value), allow_unicode=True))
 
 
 @settings(max_examples=100)
 @given(place=st.sampled_from([p[:-1] for p in places(DATA)]), key=scalars, value=scalars)
-def test_unknown_key_is_named_and_refused(path, place, key, value) -> None:
+def test_unknown_key_is_named_and_refused(path, place, key, value):
     inner = data = yaml.safe_load(GOOD)
     for step in place:
         inner = inner[step]
@@ -236,7 +235,7 @@ def test_unknown_key_is_named_and_refused(path, place, key, value) -> None:
     ),
     character=st.characters(categories=["Cc", "Cf", "Zl", "Zp", "Co", "Cn"]),
 )
-def test_released_text_holds_no_invisible_character(path, place, character) -> None:
+def test_released_text_holds_no_invisible_character(path, place, character):
     error = loaded(path, yaml.safe_dump(changed(place, f"a{character}b")))
     assert "expected one line of text with printable characters" in error.message
 
@@ -258,13 +257,13 @@ def test_released_text_holds_no_invisible_character(path, place, character) -> N
         ),
     ),
 )
-def test_released_text_is_no_formula(path, place, formula) -> None:
+def test_released_text_is_no_formula(path, place, formula):
     error = loaded(path, yaml.safe_dump(changed(place, formula)))
     assert "expected text that no spreadsheet runs as a formula" in error.message
 
 
 @pytest.mark.parametrize("level", ["+", "-", "++", "+ve", "-9", "-1.5e3", "<=50K", "a=b", "5-10"])
-def test_levels_of_laboratories_are_fine(path, level) -> None:
+def test_levels_of_laboratories_are_fine(path, level):
     data = changed(("schema", "columns", 0, "levels", 0), level)
     assert isinstance(loaded(path, yaml.safe_dump(data)), SiteFile)
 
@@ -279,7 +278,7 @@ def test_levels_of_laboratories_are_fine(path, level) -> None:
     shape=st.sampled_from(["list", "mapping", "key", "merge"]),
 )
 @example(width=10, depth=12, shape="key")
-def test_aliases_that_grow_are_refused(path, width, depth, shape) -> None:
+def test_aliases_that_grow_are_refused(path, width, depth, shape):
     if shape == "merge":
         lines = [f"k0: &k0 {{{', '.join(f'x{i}: 1' for i in range(width))}}}"]
     elif shape == "key":
@@ -305,7 +304,7 @@ def test_aliases_that_grow_are_refused(path, width, depth, shape) -> None:
 
 @settings(max_examples=30)
 @given(depth=st.integers(1, 300), opening=st.sampled_from(["[", "{a: ", "- "]))
-def test_depth_is_bounded(path, depth, opening) -> None:
+def test_depth_is_bounded(path, depth, opening):
     closing = {"[": "]", "{a: ": "}", "- ": ""}[opening]
     error = loaded(path, f"a:\n  {opening * depth}{closing * depth}")
     assert isinstance(error, ConfigurationError)
@@ -329,28 +328,28 @@ def test_depth_is_bounded(path, depth, opening) -> None:
         (f"a:\n  {'[' * MAX_LEVELS}{']' * MAX_LEVELS}", f"more than {MAX_LEVELS} levels"),
     ],
 )
-def test_what_hides_is_refused_by_its_place(path, text, message) -> None:
+def test_what_hides_is_refused_by_its_place(path, text, message):
     error = loaded(path, text)
     assert error.code == "SITE_UNREADABLE"
     assert message in error.message
 
 
-def test_same_level_in_two_spellings_is_refused(path) -> None:
+def test_same_level_in_two_spellings_is_refused(path):
     text = GOOD.replace('{"no": [n], "yes": [j]}', '{1: [n], "1": [m], 2: [j]}')
     assert "the key '1' is given twice" in loaded(path, text).message
 
 
-def test_merge_keys_are_plain_yaml(path) -> None:
+def test_merge_keys_are_plain_yaml(path):
     text = GOOD.replace("source: {", "source: {<<: {path: other.csv}, ")
     assert loaded(path, text).source.path == Path("cohort.csv")
     assert "the key '<<' is given twice" in loaded(path, "<<: {a: 1}\n<<: {b: 1}").message
 
 
-def test_size_is_bounded(path) -> None:
+def test_size_is_bounded(path):
     assert loaded(path, "#" * (MAX_BYTES + 1)).code == "SITE_TOO_LARGE"
 
 
-def test_long_key_leaves_room_for_the_advice(path) -> None:
+def test_long_key_leaves_room_for_the_advice(path):
     error = loaded(path, f"{GOOD}{'k' * 900}: 1\n")
     assert " [...] " in error.message
     assert error.message.endswith("unknown key")
@@ -358,7 +357,7 @@ def test_long_key_leaves_room_for_the_advice(path) -> None:
 
 @settings(max_examples=100)
 @given(st.text(max_size=12).map(lambda name: name.replace("/", "")))
-def test_any_path(path, name) -> None:
+def test_any_path(path, name):
     """Names of files, not their content."""
     try:
         load_site(path.parent / f"absent-{name}")
@@ -367,7 +366,7 @@ def test_any_path(path, name) -> None:
         assert error.message.isprintable()
 
 
-def test_pipe_is_not_waited_for(tmp_path) -> None:
+def test_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.yaml")
     with pytest.raises(ConfigurationError, match="found a pipe or a device; write it to a file"):
         read_mapping(tmp_path / "pipe.yaml")

@@ -57,9 +57,7 @@ FAILURES = {
 }
 
 
-def run_and_watch(
-    folder: Path, arguments: list[str], *, dask_workers: int, **variables: str
-) -> SimpleNamespace:
+def run_and_watch(folder, arguments, *, dask_workers, **variables):
     """Run a process in an installation of its own; keep its output and all process arguments."""
     if not (folder / "home").exists():
         (folder / "home").mkdir(mode=0o700)
@@ -81,7 +79,7 @@ def run_and_watch(
             stdout=stdout,
             stderr=stderr,
         )
-        seen: set[str] = set()
+        seen = set()
         while process.poll() is None:
             for child in _family(process):
                 try:
@@ -99,14 +97,14 @@ def run_and_watch(
     )
 
 
-def _family(process: psutil.Process) -> list[psutil.Process]:
+def _family(process):
     try:
         return [process, *process.children(recursive=True)]
     except psutil.Error:
         return []
 
 
-def _succeed(folder: Path, site: Path) -> SimpleNamespace:
+def _succeed(folder, site):
     # With a server that keeps what it is told: that of a single command forgets it.
     path = made.write_site(site, method=made.SMALL_CLUSTMIX)
     (folder / "home").mkdir(mode=0o700)
@@ -116,7 +114,7 @@ def _succeed(folder: Path, site: Path) -> SimpleNamespace:
         return run_and_watch(folder, command, dask_workers=2, **named)
 
 
-def _fail(folder: Path, sites: Path) -> SimpleNamespace:
+def _fail(folder, sites):
     cohort = made.made_up_cohort()
     cohort.loc[3, "died"] = made.CANARY_NOTE
     for name, method, rows in (

@@ -31,14 +31,14 @@ class Observed:
     """By port: "tls" where a handshake was answered as such, else "plain"."""
 
 
-def family_of(process: psutil.Process) -> list[psutil.Process]:
+def family_of(process):
     try:
         return [process, *process.children(recursive=True)]
     except psutil.Error:
         return []
 
 
-def open_sockets(process: psutil.Process) -> set[tuple[str, int]]:
+def open_sockets(process):
     """Return addresses at which the process can be reached."""
     try:
         found = process.net_connections(kind="inet")
@@ -51,7 +51,7 @@ def open_sockets(process: psutil.Process) -> set[tuple[str, int]]:
     }
 
 
-def protocol_of(host: str, port: int) -> str:
+def protocol_of(host, port):
     """Begin a TLS handshake without a certificate, as a stranger would."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -73,7 +73,7 @@ N_TLS = 5
 
 
 @pytest.fixture(scope="module")
-def observed(tmp_path_factory: pytest.TempPathFactory) -> Observed:
+def observed(tmp_path_factory):
     folder, site = tmp_path_factory.mktemp("run"), tmp_path_factory.mktemp("site")
     (folder / "home").mkdir(mode=0o700)
     put_database(folder / "home" / "prefect")
@@ -116,7 +116,7 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> Observed:
     return seen
 
 
-def test_the_run_succeeds_and_was_seen_whole(observed) -> None:
+def test_the_run_succeeds_and_was_seen_whole(observed):
     assert observed.exit_code == 0, observed.stderr
     commands = set().union(*observed.addresses.values())
     assert any("command_that_waits_at" in command for command in commands)  # scheduler, nannies
@@ -127,7 +127,7 @@ def test_the_run_succeeds_and_was_seen_whole(observed) -> None:
     assert len(observed.addresses) >= 9
 
 
-def test_every_listener_is_on_loopback(observed) -> None:
+def test_every_listener_is_on_loopback(observed):
     others = {
         address: commands
         for address, commands in observed.addresses.items()
@@ -136,7 +136,7 @@ def test_every_listener_is_on_loopback(observed) -> None:
     assert others == {}
 
 
-def test_what_takes_code_or_sums_speaks_tls(observed) -> None:
+def test_what_takes_code_or_sums_speaks_tls(observed):
     """Without TLS: the orchestrator, which sees no private value, and ports without pages."""
     protocols = list(observed.speaks.values())
     assert protocols.count("tls") >= N_TLS
@@ -144,7 +144,7 @@ def test_what_takes_code_or_sums_speaks_tls(observed) -> None:
     assert protocols.count("plain") <= 4
 
 
-def test_an_open_listener_would_be_seen() -> None:
+def test_an_open_listener_would_be_seen():
     with socket.socket() as listener, socket.socket(type=socket.SOCK_DGRAM) as datagrams:
         listener.bind(("0.0.0.0", 0))  # noqa: S104 -- what the tests above look for
         listener.listen()

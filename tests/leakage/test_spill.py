@@ -9,8 +9,6 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import dask
 import distributed
@@ -28,7 +26,7 @@ pytestmark = pytest.mark.integration
 N_ARRAYS = 12
 
 
-def hold(client: distributed.Client) -> list[distributed.Future]:
+def hold(client):
     """Let the workers make and keep all arrays at once."""
     arrays = [client.submit(private_array, n, pure=False) for n in range(N_ARRAYS)]
     lengths = client.gather([client.submit(len, array, pure=False) for array in arrays])
@@ -36,23 +34,23 @@ def hold(client: distributed.Client) -> list[distributed.Future]:
     return arrays
 
 
-def files_below(folder: Path) -> list[Path]:
+def files_below(folder):
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-def open_to_others(folder: Path) -> list[Path]:
+def open_to_others(folder):
     """Return what others could enter or read, were the folder's parents open."""
     return [path for path in (folder, *folder.rglob("*")) if path.lstat().st_mode & 0o077]
 
 
 @pytest.fixture(autouse=True)
-def umask() -> Iterator[None]:
+def umask():
     before = os.umask(0o022)
     yield
     os.umask(before)
 
 
-def test_usual_worker_spills_what_this_search_finds(tmp_path) -> None:
+def test_usual_worker_spills_what_this_search_finds(tmp_path):
     with (
         # As usual, but for the share of memory at which it would wait for this process to shrink.
         dask.config.set({"distributed.worker.memory.pause": False}),
@@ -73,7 +71,7 @@ def test_usual_worker_spills_what_this_search_finds(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("variables", [{}, {"MEMORY__TARGET": "0.0001", "MEMORY__SPILL": "0.0002"}])
-def test_own_workers_write_no_private_byte(tmp_path, monkeypatch, variables) -> None:
+def test_own_workers_write_no_private_byte(tmp_path, monkeypatch, variables):
     """Whatever the environment asks for, and with less memory than a usual worker would want."""
     for name, value in variables.items():
         monkeypatch.setenv(f"DASK_DISTRIBUTED__WORKER__{name}", value)
@@ -109,7 +107,7 @@ if __name__ == "__main__":
 """
 
 
-def test_scratch_of_a_killed_run_is_wiped_by_the_next_one(tmp_path) -> None:
+def test_scratch_of_a_killed_run_is_wiped_by_the_next_one(tmp_path):
     script = tmp_path / "run.py"
     script.write_text(RUN_AND_WAIT)
     root = tmp_path / "private"
@@ -158,7 +156,7 @@ resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
 """
 
 
-def crash(folder: Path, *arguments: str) -> tuple[str, list[str]]:
+def crash(folder, *arguments):
     """Let a process with a workspace crash; return its child's limits and the cores it left."""
     process = subprocess.run(
         [sys.executable, "-c", ALLOW_CORE_DUMPS + CRASH, *arguments],
@@ -172,7 +170,7 @@ def crash(folder: Path, *arguments: str) -> tuple[str, list[str]]:
     return process.stdout.strip(), [path.name for path in folder.glob("core*")]
 
 
-def test_crash_of_a_process_with_private_rows_leaves_no_core(tmp_path) -> None:
+def test_crash_of_a_process_with_private_rows_leaves_no_core(tmp_path):
     (tmp_path / "private").mkdir(mode=0o700)
     seen, cores = crash(tmp_path)
     # One byte: what the Linux kernel reads as "not even to a crash reporter".
@@ -180,7 +178,7 @@ def test_crash_of_a_process_with_private_rows_leaves_no_core(tmp_path) -> None:
     assert cores == []
 
 
-def test_workers_inherit_the_limit_of_the_run(tmp_path) -> None:
+def test_workers_inherit_the_limit_of_the_run(tmp_path):
     with (
         PrivateWorkspace.create(tmp_path / "private", "r-1") as workspace,
         local_cluster(1, workspace.path("dask")) as client,
@@ -188,7 +186,7 @@ def test_workers_inherit_the_limit_of_the_run(tmp_path) -> None:
         assert set(client.run(core_limits).values()) <= {(1, 1), (0, 0)}
 
 
-def test_a_stricter_limit_is_kept(tmp_path) -> None:
+def test_a_stricter_limit_is_kept(tmp_path):
     command = (
         "import resource as r; from storage.files.workspace import forbid_core_dumps as f; "
         "r.setrlimit(r.RLIMIT_CORE, (0, 0)); f(); print(*r.getrlimit(r.RLIMIT_CORE))"

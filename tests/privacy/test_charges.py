@@ -2,7 +2,6 @@ import math
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -23,14 +22,14 @@ from privacy.parameters import Adjacency
 
 
 @given(rho=st.floats(1e-20, 1e6))
-def test_a_charge_is_rounded_up_by_less_than_a_step(rho: float) -> None:
+def test_a_charge_is_rounded_up_by_less_than_a_step(rho):
     charged = Fraction(charged_rho(rho))
     step = Fraction(1, 10**12)
     assert 0 <= charged - Fraction(rho) < step
     assert charged % step == 0
 
 
-def test_amounts_add_up_without_binary_fractions() -> None:
+def test_amounts_add_up_without_binary_fractions():
     total = charged_rho(0.5) + checked_rho(Decimal("0.1")) + checked_rho(Decimal("0.2"))
     assert total == Decimal("0.8")
     assert f"{checked_rho(Decimal('0.1')):f}" == "0.100000000000"
@@ -39,7 +38,7 @@ def test_amounts_add_up_without_binary_fractions() -> None:
 
 
 @pytest.mark.parametrize("rho", [0.0, -1.0, math.nan, math.inf, 1.1e6])
-def test_an_amount_outside_its_range_is_refused(rho: float) -> None:
+def test_an_amount_outside_its_range_is_refused(rho):
     with pytest.raises(ConfigurationError, match="RHO_INVALID: expected rho as a Decimal above 0"):
         charged_rho(rho)
 
@@ -48,12 +47,12 @@ def test_an_amount_outside_its_range_is_refused(rho: float) -> None:
     "rho",
     [0.5, 1, "0.5", Decimal("NaN"), Decimal("Infinity"), Decimal(0), Decimal("1e-13"), Decimal(-1)],
 )
-def test_what_is_not_a_ledger_amount_is_refused(rho: Decimal) -> None:
+def test_what_is_not_a_ledger_amount_is_refused(rho):
     with pytest.raises(ConfigurationError, match=r"with at most 12 decimals, found .*; round a ch"):
         checked_rho(rho)
 
 
-def test_caps_are_amounts_of_the_ledger() -> None:
+def test_caps_are_amounts_of_the_ledger():
     caps = Caps(lifetime_rho=Decimal(1), window_rho=Decimal("0.5"), window_days=30)
     assert str(caps.lifetime_rho) == "1.000000000000"
     assert (caps.dataset_rho, caps.window_days) == (None, 30)
@@ -69,7 +68,7 @@ def test_caps_are_amounts_of_the_ledger() -> None:
     [(None, 30), (Decimal(1), None), (Decimal(1), 0), (Decimal(1), 36_501), (Decimal(1), 1.0),
      (Decimal(1), True)],
 )  # fmt: skip
-def test_a_window_has_a_cap_and_a_length(rho: Decimal | None, days: Any) -> None:
+def test_a_window_has_a_cap_and_a_length(rho, days):
     with pytest.raises(
         ConfigurationError,
         match="WINDOW_INVALID: expected a window cap together with its length of 1 to 36500 whole",
@@ -80,12 +79,12 @@ def test_a_window_has_a_cap_and_a_length(rho: Decimal | None, days: Any) -> None
 @pytest.mark.parametrize(
     ("parts", "part"), [(1, 0), (1001, 0), (4, 4), (4, -1), (4.0, 1), (4, "1")]
 )
-def test_a_part_is_one_of_its_scheme(parts: Any, part: Any) -> None:
+def test_a_part_is_one_of_its_scheme(parts, part):
     with pytest.raises(ConfigurationError, match="PARTITION_INVALID: expected 2 to 1000 parts and"):
         Partition(scheme="hash", parts=parts, part=part)
 
 
-def test_a_part_says_what_it_is() -> None:
+def test_a_part_says_what_it_is():
     assert str(Partition(scheme="hash", parts=4, part=3)) == "part 3 of 4 of scheme 'hash'"
     with pytest.raises(ConfigurationError, match="LEDGER_TEXT_INVALID: expected scheme as one"):
         Partition(scheme="", parts=4, part=3)
@@ -107,12 +106,12 @@ def test_a_part_says_what_it_is() -> None:
         ({"needs_approval": True}, "REQUESTER_MISSING: expected the key of the requester where an"),
     ],
 )
-def test_a_charge_outside_its_range_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_a_charge_outside_its_range_is_refused(changes, message):
     with pytest.raises(ConfigurationError, match=message):
         charge(1, **changes)
 
 
-def test_a_part_is_charged_under_add_remove_only() -> None:
+def test_a_part_is_charged_under_add_remove_only():
     part = Partition(scheme="hash", parts=2, part=0)
     assert charge(1, partition=part).partition == part
     with pytest.raises(
@@ -122,14 +121,14 @@ def test_a_part_is_charged_under_add_remove_only() -> None:
         charge(1, partition=part, adjacency=Adjacency.REPLACE_ONE)
 
 
-def test_the_fields_of_a_charge_are_those_of_the_ledger() -> None:
+def test_the_fields_of_a_charge_are_those_of_the_ledger():
     assert CHARGE_FIELDS == (
         "cohort", "dataset", "release_id", "request_key", "rho", "epsilon", "delta", "adjacency",
         "unit", "caps", "partition", "owner", "requester", "needs_approval",
     )  # fmt: skip
 
 
-def test_digests_and_key_ids_have_one_form() -> None:
+def test_digests_and_key_ids_have_one_form():
     check_digest("ab" * 32)
     check_key_ids(("0123456789abcdef",))
     with pytest.raises(ConfigurationError, match="DIGEST_INVALID: expected a SHA-256 digest of 64"):

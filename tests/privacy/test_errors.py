@@ -17,9 +17,7 @@ from privacy import errors
         (errors.IntegrityError, 1),
     ],
 )
-def test_an_error_has_a_code_a_message_and_an_exit_code(
-    kind: type[errors.ClustMixError], exit_code: int
-) -> None:
+def test_an_error_has_a_code_a_message_and_an_exit_code(kind, exit_code):
     error = kind("SOME_CODE", "expected this; do that")
     assert (error.code, error.message) == ("SOME_CODE", "expected this; do that")
     assert str(error) == "SOME_CODE: expected this; do that"
@@ -27,7 +25,7 @@ def test_an_error_has_a_code_a_message_and_an_exit_code(
     assert issubclass(kind, errors.ClustMixError)
 
 
-def test_an_error_survives_the_way_between_processes() -> None:
+def test_an_error_survives_the_way_between_processes():
     # copy uses the protocol of pickling, which carries exceptions between processes.
     error = copy.copy(errors.BudgetRefused("BUDGET_EXCEEDED", "no"))
     assert isinstance(error, errors.BudgetRefused)

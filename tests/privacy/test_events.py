@@ -1,7 +1,6 @@
 import dataclasses
 import json
 import math
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +12,6 @@ from privacy.events import (
     MAX_REPETITIONS,
     ComposedEvent,
     DiscreteGaussianEvent,
-    Event,
     ExponentialMechanismEvent,
     GaussianEvent,
     PoissonSampledGaussianEvent,
@@ -23,22 +21,22 @@ from privacy.events import (
 from privacy.parameters import Adjacency, ProtectedUnit
 
 
-def discrete_draw(**changes: Any) -> DiscreteGaussianEvent:
+def discrete_draw(**changes):
     fields = {"statistic": "a", "l2_sensitivity": 1.0, "noise_stddev": 100.0, "n_values": 3}
     return DiscreteGaussianEvent(**{**fields, **changes})
 
 
-def poisson_draw(**changes: Any) -> PoissonSampledGaussianEvent:
+def poisson_draw(**changes):
     fields = {"statistic": "p", "noise_multiplier": 1.0, "sampling_probability": 0.1, "n_values": 2}
     return PoissonSampledGaussianEvent(**{**fields, **changes})
 
 
-def selection_draw(**changes: Any) -> ExponentialMechanismEvent:
+def selection_draw(**changes):
     fields = {"statistic": "s", "epsilon": 0.5, "n_candidates": 12}
     return ExponentialMechanismEvent(**{**fields, **changes})
 
 
-def draws(adjacency: st.SearchStrategy[Adjacency]) -> st.SearchStrategy[Event]:
+def draws(adjacency):
     fields = {
         "statistic": st.text(min_size=1),
         "l2_sensitivity": st.floats(1e-3, 1e9),
@@ -47,9 +45,7 @@ def draws(adjacency: st.SearchStrategy[Adjacency]) -> st.SearchStrategy[Event]:
         "adjacency": adjacency,
     }
     sampled = st.builds(
-        poisson_draw,
-        noise_multiplier=st.floats(0.01, 1e6),
-        sampling_probability=st.floats(1e-9, 1),
+        poisson_draw, noise_multiplier=st.floats(0.01, 1e6), sampling_probability=st.floats(1e-9, 1)
     )
     selected = st.builds(
         selection_draw,
@@ -61,7 +57,7 @@ def draws(adjacency: st.SearchStrategy[Adjacency]) -> st.SearchStrategy[Event]:
     return gaussian | selected | sampled
 
 
-def containers(members: st.SearchStrategy[Event]) -> st.SearchStrategy[Event]:
+def containers(members):
     tuples = st.lists(members, max_size=3).map(tuple)
     repeated = st.builds(RepeatedEvent, event=members, count=st.integers(1, 50))
     return st.builds(ComposedEvent, events=tuples) | repeated
@@ -71,11 +67,11 @@ any_event = st.recursive(draws(st.sampled_from(Adjacency)), containers, max_leav
 
 
 @given(event=any_event)
-def test_an_event_survives_json_exactly(event: Event) -> None:
+def test_an_event_survives_json_exactly(event):
     assert event_from_dict(json.loads(json.dumps(event_to_dict(event)))) == event
 
 
-def test_the_written_form_is_fixed() -> None:
+def test_the_written_form_is_fixed():
     event = ComposedEvent(events=(ComposedEvent(events=(discrete_draw(),)),))
     assert event_to_dict(event) == {
         "kind": "composed",
@@ -98,7 +94,7 @@ def test_the_written_form_is_fixed() -> None:
     }
 
 
-def test_leaves_are_all_draws_in_order() -> None:
+def test_leaves_are_all_draws_in_order():
     a, b, c = (discrete_draw(statistic=name) for name in "abc")
     nested = ComposedEvent(events=(a, ComposedEvent(events=(b, ComposedEvent(events=(c,))))))
     assert leaves(nested) == (a, b, c)
@@ -123,18 +119,18 @@ def test_leaves_are_all_draws_in_order() -> None:
         ({"adjacency": "add_remove"}, "expected an Adjacency, found 'add_remove'"),
     ],
 )
-def test_a_draw_outside_its_range_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_a_draw_outside_its_range_is_refused(changes, message):
     with pytest.raises(ConfigurationError, match=f"EVENT_INVALID: {message}"):
         discrete_draw(**changes)
 
 
-def test_continuous_noise_has_no_grid() -> None:
+def test_continuous_noise_has_no_grid():
     event = GaussianEvent(statistic="a", l2_sensitivity=1.0, noise_stddev=0.5, n_values=1)
     assert event.noise_stddev == 0.5
 
 
 @pytest.mark.parametrize("members", [[], ("a",), None])
-def test_a_container_holds_a_tuple_of_events(members: Any) -> None:
+def test_a_container_holds_a_tuple_of_events(members):
     with pytest.raises(ConfigurationError, match="expected a tuple of events"):
         ComposedEvent(events=members)
 
@@ -153,13 +149,13 @@ def test_a_container_holds_a_tuple_of_events(members: Any) -> None:
         ({"kind": "composed"}, "expected a composed event to have the keys events, kind, found "),
     ],
 )
-def test_an_unknown_kind_key_or_value_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_an_unknown_kind_key_or_value_is_refused(changes, message):
     with pytest.raises(ConfigurationError, match=f"EVENT_INVALID: {message}"):
         event_from_dict({**event_to_dict(discrete_draw()), **changes})
 
 
 @pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(GaussianEvent)])
-def test_a_missing_key_is_refused(name: str) -> None:
+def test_a_missing_key_is_refused(name):
     values = event_to_dict(discrete_draw())
     del values[name]
     with pytest.raises(ConfigurationError, match="event to have the keys"):
@@ -175,7 +171,7 @@ def test_a_missing_key_is_refused(name: str) -> None:
         ({"kind": "composed", "events": [1]}, "expected an event to be an object with a kind"),
     ],
 )
-def test_json_that_is_not_an_event_is_refused(values: Any, message: str) -> None:
+def test_json_that_is_not_an_event_is_refused(values, message):
     with pytest.raises(ConfigurationError, match=message):
         event_from_dict(values)
 
@@ -203,7 +199,7 @@ known = [
 ]
 
 
-def reads_or_refuses(values: Any) -> None:
+def reads_or_refuses(values):
     try:
         event = event_from_dict(values)
     except ConfigurationError:
@@ -213,13 +209,13 @@ def reads_or_refuses(values: Any) -> None:
 
 @settings(max_examples=500)
 @given(values=json_values)
-def test_any_json_is_read_or_refused(values: Any) -> None:
+def test_any_json_is_read_or_refused(values):
     reads_or_refuses(values)
 
 
 @settings(max_examples=600)
 @given(event=st.sampled_from(known), data=st.data())
-def test_any_change_of_one_value_is_read_or_refused(event: Event, data: st.DataObject) -> None:
+def test_any_change_of_one_value_is_read_or_refused(event, data):
     values = event_to_dict(event)
     values[data.draw(st.sampled_from(sorted(values)))] = data.draw(json_values)
     reads_or_refuses(values)
@@ -227,9 +223,7 @@ def test_any_change_of_one_value_is_read_or_refused(event: Event, data: st.DataO
 
 @settings(max_examples=600)
 @given(event=st.sampled_from(known), data=st.data())
-def test_any_change_inside_a_container_is_read_or_refused(
-    event: Event, data: st.DataObject
-) -> None:
+def test_any_change_inside_a_container_is_read_or_refused(event, data):
     inner = event_to_dict(event)
     inner[data.draw(st.sampled_from(sorted(inner)))] = data.draw(json_values)
     reads_or_refuses({"kind": "composed", "events": [event_to_dict(known[0]), inner]})
@@ -237,15 +231,15 @@ def test_any_change_inside_a_container_is_read_or_refused(
 
 
 @pytest.mark.parametrize("event", known, ids=lambda event: type(event).__name__)
-def test_an_integer_without_a_text_is_refused_in_every_place(event: Event) -> None:
+def test_an_integer_without_a_text_is_refused_in_every_place(event):
     for name in (*event_to_dict(event), HUGE):
         with pytest.raises(ConfigurationError, match="EVENT_INVALID"):
             event_from_dict({**event_to_dict(event), name: HUGE})
 
 
 @pytest.mark.parametrize("container", ["composed", "repeated"])
-def test_deep_nesting_is_refused(container: str) -> None:
-    values: Any = event_to_dict(discrete_draw())
+def test_deep_nesting_is_refused(container):
+    values = event_to_dict(discrete_draw())
     for _ in range(100_000):
         values = (
             {"kind": "composed", "events": [values]}
@@ -258,12 +252,12 @@ def test_deep_nesting_is_refused(container: str) -> None:
         values = values["event"] if container == "repeated" else values["events"].pop()
 
 
-def test_a_sensitivity_that_would_overflow_is_refused() -> None:
+def test_a_sensitivity_that_would_overflow_is_refused():
     with pytest.raises(ConfigurationError, match="expected a sensitivity of at most 1e100 times"):
         GaussianEvent(statistic="a", l2_sensitivity=1e60, noise_stddev=1e-60, n_values=1)
 
 
-def test_the_written_form_of_sampled_and_repeated_events_is_fixed() -> None:
+def test_the_written_form_of_sampled_and_repeated_events_is_fixed():
     assert event_to_dict(RepeatedEvent(event=poisson_draw(), count=7)) == {
         "kind": "repeated",
         "event": {
@@ -279,7 +273,7 @@ def test_the_written_form_of_sampled_and_repeated_events_is_fixed() -> None:
     }
 
 
-def test_the_written_form_of_a_selection_is_fixed() -> None:
+def test_the_written_form_of_a_selection_is_fixed():
     assert event_to_dict(selection_draw()) == {
         "kind": "exponential_mechanism",
         "statistic": "s",
@@ -308,12 +302,12 @@ def test_the_written_form_of_a_selection_is_fixed() -> None:
         ({"unit": "row"}, "expected a ProtectedUnit, found 'row'"),
     ],
 )
-def test_a_selection_outside_its_range_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_a_selection_outside_its_range_is_refused(changes, message):
     with pytest.raises(ConfigurationError, match=f"EVENT_INVALID: .*{message}"):
         selection_draw(**changes)
 
 
-def test_the_draws_of_a_repeated_event_are_listed_once() -> None:
+def test_the_draws_of_a_repeated_event_are_listed_once():
     event = RepeatedEvent(event=ComposedEvent(events=(discrete_draw(), poisson_draw())), count=9)
     assert leaves(event) == (discrete_draw(), poisson_draw())
 
@@ -331,7 +325,7 @@ def test_the_draws_of_a_repeated_event_are_listed_once() -> None:
         ({"adjacency": Adjacency.REPLACE_ONE}, "expected add_remove for a Poisson"),
     ],
 )
-def test_a_sampled_draw_outside_its_range_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_a_sampled_draw_outside_its_range_is_refused(changes, message):
     with pytest.raises(ConfigurationError, match=f"EVENT_INVALID: .*{message}"):
         poisson_draw(**changes)
 
@@ -350,15 +344,13 @@ def test_a_sampled_draw_outside_its_range_is_refused(changes: dict[str, Any], me
         ),
     ],
 )
-def test_a_repetition_that_cannot_be_counted_is_refused(
-    event: Any, count: Any, message: str
-) -> None:
+def test_a_repetition_that_cannot_be_counted_is_refused(event, count, message):
     with pytest.raises(ConfigurationError, match=f"EVENT_INVALID: {message}"):
         RepeatedEvent(event=event, count=count)
 
 
-def test_events_about_other_units_do_not_compose() -> None:
-    def draw(unit: ProtectedUnit) -> GaussianEvent:
+def test_events_about_other_units_do_not_compose():
+    def draw(unit):
         return GaussianEvent(
             statistic="s", l2_sensitivity=1.0, noise_stddev=2.0, n_values=1, unit=unit
         )
@@ -373,7 +365,7 @@ def test_events_about_other_units_do_not_compose() -> None:
 
 
 @pytest.mark.parametrize("unit", ["encounter", None, 1, ["patient"]])
-def test_a_unit_is_one_of_two_words(unit: object) -> None:
+def test_a_unit_is_one_of_two_words(unit):
     values = event_to_dict(
         GaussianEvent(statistic="s", l2_sensitivity=1.0, noise_stddev=2.0, n_values=1)
     )

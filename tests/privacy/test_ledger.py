@@ -22,7 +22,7 @@ from privacy.ledger import (
 )
 
 
-def journal_row(sequence: int, entry_id: str, state: str, **changes: object) -> LedgerEntry:
+def journal_row(sequence, entry_id, state, **changes):
     paid = charge(1, release_id=f"release-of-{entry_id}", **changes)
     return LedgerEntry(
         sequence=sequence,
@@ -53,7 +53,7 @@ ALLOWED = {
 
 @pytest.mark.parametrize("current", EntryState)
 @pytest.mark.parametrize("following", EntryState)
-def test_transitions_are_those_of_the_table(current: EntryState, following: EntryState) -> None:
+def test_transitions_are_those_of_the_table(current, following):
     if (current.value, following.value) in ALLOWED:
         check_transition(current, following)
     else:
@@ -61,7 +61,7 @@ def test_transitions_are_those_of_the_table(current: EntryState, following: Entr
             check_transition(current, following)
 
 
-def test_nothing_leads_back_and_only_a_reservation_can_be_void() -> None:
+def test_nothing_leads_back_and_only_a_reservation_can_be_void():
     for state in EntryState:
         reached, todo = set(), set(TRANSITIONS[state])
         while todo:
@@ -76,12 +76,12 @@ def test_nothing_leads_back_and_only_a_reservation_can_be_void() -> None:
         check_transition(EntryState.BURNED, EntryState.SEALED)
 
 
-def test_every_state_but_void_counts() -> None:
+def test_every_state_but_void_counts():
     for state in EntryState:
         assert journal_row(1, "e", state).counts == (state != "void")
 
 
-def test_a_row_holds_its_charge() -> None:
+def test_a_row_holds_its_charge():
     paid = charge(1, requester=REQUESTER, needs_approval=True)
     row = journal_row(1, "e", "reserved", requester=REQUESTER, needs_approval=True)
     assert row.charge == replace(paid, release_id="release-of-e")
@@ -93,7 +93,7 @@ PLAIN = journal_row(1, "e", "sealed")
 OFFICIAL = journal_row(1, "e", "sealed", requester=REQUESTER, needs_approval=True)
 
 
-def test_an_approval_is_signed_by_one_who_did_not_ask() -> None:
+def test_an_approval_is_signed_by_one_who_did_not_ask():
     check_signers(OFFICIAL, EntryState.APPROVED, [OFFICERS[0]])
     with pytest.raises(LedgerError, match="APPROVER_IS_REQUESTER: expected entry e to be approved"):
         check_signers(OFFICIAL, EntryState.APPROVED, [REQUESTER])
@@ -105,14 +105,14 @@ def test_an_approval_is_signed_by_one_who_did_not_ask() -> None:
             check_signers(OFFICIAL, EntryState.APPROVED, signers)
 
 
-def test_an_approval_that_nobody_asks_for_may_be_signed() -> None:
+def test_an_approval_that_nobody_asks_for_may_be_signed():
     check_signers(PLAIN, EntryState.APPROVED, [])
     check_signers(PLAIN, EntryState.APPROVED, [OFFICERS[0]])
     with pytest.raises(LedgerError, match="SIGNERS_REFUSED: expected 0 or 1 signers for approved"):
         check_signers(PLAIN, EntryState.APPROVED, OFFICERS)
 
 
-def test_an_adjustment_is_signed_by_two_people() -> None:
+def test_an_adjustment_is_signed_by_two_people():
     check_signers(None, EntryState.ADJUSTED, OFFICERS)
     for signers, found in (([], 0), (OFFICERS[:1], 1), (OFFICERS[:1] * 2, 1)):
         with pytest.raises(
@@ -123,7 +123,7 @@ def test_an_adjustment_is_signed_by_two_people() -> None:
         check_signers(None, EntryState.ADJUSTED, [*OFFICERS, REQUESTER])
 
 
-def test_other_states_are_signed_by_nobody() -> None:
+def test_other_states_are_signed_by_nobody():
     signed = {state for state in EntryState if _may_be_signed(state)}
     assert signed == {"approved", "withheld", "revoked"}
     with pytest.raises(LedgerError, match="SIGNERS_REFUSED: expected 0 signers for sealed, found "):
@@ -132,7 +132,7 @@ def test_other_states_are_signed_by_nobody() -> None:
         check_signers(PLAIN, EntryState.WITHHELD, ["Ada"])
 
 
-def _may_be_signed(state: EntryState) -> bool:
+def _may_be_signed(state):
     try:
         check_signers(PLAIN, state, OFFICERS[:1])
     except LedgerError:
@@ -150,25 +150,25 @@ def _may_be_signed(state: EntryState) -> bool:
         ("0.7", "1", "0.1", 3),
     ],
 )
-def test_releases_left_are_counted_exactly(spent: str, cap: str, rho: str, left: int) -> None:
+def test_releases_left_are_counted_exactly(spent, cap, rho, left):
     balance = Balance(spent_rho=Decimal(spent), cap_rho=Decimal(cap))
     assert balance.releases_left(Decimal(rho)) == left
 
 
-def test_a_tighter_cap_leaves_less() -> None:
+def test_a_tighter_cap_leaves_less():
     balance = Balance(spent_rho=Decimal(1), cap_rho=Decimal(2), tightest_rho=Decimal("0.5"))
     assert balance.remaining_rho == Decimal("0.5")
     assert replace(balance, tightest_rho=Decimal(3)).remaining_rho == 1
     assert replace(balance, tightest_rho=None).remaining_rho == 1
 
 
-def test_a_balance_without_a_cap_allows_nothing() -> None:
+def test_a_balance_without_a_cap_allows_nothing():
     balance = Balance(spent_rho=Decimal(0), cap_rho=None)
     assert balance.remaining_rho == 0
     assert balance.releases_left(Decimal(1)) == 0
 
 
-def test_the_latest_row_is_the_state_of_an_entry() -> None:
+def test_the_latest_row_is_the_state_of_an_entry():
     rows = [
         journal_row(1, "a", "reserved"),
         journal_row(2, "b", "reserved"),
@@ -178,7 +178,7 @@ def test_the_latest_row_is_the_state_of_an_entry() -> None:
     assert list(latest_entries(rows)) == ["a", "b"]
 
 
-def test_the_hash_depends_on_every_field_and_on_all_before() -> None:
+def test_the_hash_depends_on_every_field_and_on_all_before():
     fields = {"sequence": 1, "rho": "0.1", "note": None}
     base = chain_hash(GENESIS_HASH, fields)
     # Fixed for all time: journals on disk depend on it.
@@ -189,7 +189,7 @@ def test_the_hash_depends_on_every_field_and_on_all_before() -> None:
     assert chain_hash("1" * 64, fields) != base
 
 
-def test_an_entry_cannot_be_changed() -> None:
+def test_an_entry_cannot_be_changed():
     row = journal_row(1, "a", "reserved", caps=Caps(lifetime_rho=MAX_RHO))
     with pytest.raises(AttributeError):
         row.rho = Decimal(0)  # type: ignore[misc]

@@ -1,12 +1,10 @@
 import math
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from scipy.special import ndtr
 from scipy.stats import chi2, ncx2
 
@@ -14,8 +12,6 @@ from privacy.errors import ConfigurationError
 from privacy.events import DiscreteGaussianEvent, ExponentialMechanismEvent
 from privacy.mechanisms import (
     MAX_EXACT_VALUE,
-    NoisyStatistic,
-    SelectedCandidate,
     _selection_scale,
     discrete_gaussian_mechanism,
     exponential_mechanism,
@@ -29,25 +25,23 @@ class CountingNoise:
 
     tainted = True
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.draws = 0
 
-    def discrete_gaussian(
-        self, shape: tuple[int, ...], *, noise_stddev: float
-    ) -> NDArray[np.int64]:
+    def discrete_gaussian(self, shape, *, noise_stddev):
         self.draws += 1
         return np.ones(shape, dtype=np.int64)
 
-    def select_max(self, scores: NDArray[np.int64], *, scale: float) -> int:
+    def select_max(self, scores, *, scale):
         self.draws += 1
         return int(np.argmax(scores))
 
-    def secret_key(self) -> bytes:
+    def secret_key(self):
         raise AssertionError
 
 
-def release(exact: Any, **changes: Any) -> NoisyStatistic:
-    arguments: dict[str, Any] = {
+def release(exact, **changes):
+    arguments = {
         "statistic": "histogram",
         "l2_sensitivity": 16.0,
         "noise_stddev": 100.0,
@@ -57,7 +51,7 @@ def release(exact: Any, **changes: Any) -> NoisyStatistic:
     return discrete_gaussian_mechanism(exact, **{**arguments, **changes})
 
 
-def test_noise_is_added_once_and_the_event_says_so() -> None:
+def test_noise_is_added_once_and_the_event_says_so():
     source = CountingNoise()
     exact = np.arange(6, dtype=np.int64).reshape(2, 3)
     released = release(exact, noise_source=source)
@@ -78,9 +72,7 @@ LARGEST_DISTANCE = float(np.sqrt(np.log(2 / 1e-9) / (2 * DRAWS)))
 
 
 @pytest.mark.parametrize("cores", [1, 2])
-def test_the_mechanism_adds_the_stated_noise_and_no_other(
-    cores: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_mechanism_adds_the_stated_noise_and_no_other(cores, monkeypatch):
     monkeypatch.setattr("privacy.randomness.PARALLEL_ABOVE", 10)
     monkeypatch.setattr("privacy.randomness._available_cores", lambda: cores)
     exact = np.random.default_rng(3).integers(-(10**9), 10**9, (100, DRAWS // 100))
@@ -89,7 +81,7 @@ def test_the_mechanism_adds_the_stated_noise_and_no_other(
     noise = np.sort((released.values - exact).ravel())
     steps = np.arange(1, DRAWS + 1) / DRAWS
 
-    def distance(stddev: float) -> float:
+    def distance(stddev):
         # The values are spread so thinly that a tie moves a step by a few parts in 20,000.
         law = ndtr(noise / stddev)
         return float(max(np.max(np.abs(steps - law)), np.max(np.abs(steps - 1 / DRAWS - law))))
@@ -103,7 +95,7 @@ def test_the_mechanism_adds_the_stated_noise_and_no_other(
         assert abs(found) < 6 / np.sqrt(DRAWS)
 
 
-def test_extreme_values_do_not_overflow() -> None:
+def test_extreme_values_do_not_overflow():
     exact = np.array([MAX_EXACT_VALUE, -MAX_EXACT_VALUE])
     released = release(exact, noise_stddev=2.0**55, noise_source=SeededNoise(0))
     assert np.all(np.sign(released.values) == [1, -1])
@@ -119,13 +111,13 @@ def test_extreme_values_do_not_overflow() -> None:
         [1, 2],
     ],
 )
-def test_what_is_not_an_integer_statistic_is_refused(exact: Any) -> None:
+def test_what_is_not_an_integer_statistic_is_refused(exact):
     with pytest.raises(ConfigurationError, match="STATISTIC_INVALID: expected the exact statistic"):
         release(exact)
 
 
 @pytest.mark.parametrize("value", [2**61 + 1, -(2**61) - 1, np.iinfo(np.int64).min])
-def test_an_overflow_is_refused_without_naming_the_value(value: int) -> None:
+def test_an_overflow_is_refused_without_naming_the_value(value):
     source = CountingNoise()
     with pytest.raises(ConfigurationError, match=r"stay below 2\*\*61 in magnitude; use") as caught:
         release(np.array([0, value], dtype=np.int64), noise_source=source)
@@ -141,9 +133,7 @@ def test_an_overflow_is_refused_without_naming_the_value(value: int) -> None:
         ({"statistic": ""}, "expected the name of a statistic"),
     ],
 )
-def test_an_event_that_is_not_acceptable_is_refused_before_any_draw(
-    changes: dict[str, Any], message: str
-) -> None:
+def test_an_event_that_is_not_acceptable_is_refused_before_any_draw(changes, message):
     source = CountingNoise()
     with pytest.raises(ConfigurationError, match=message):
         release(np.zeros(2, dtype=np.int64), **changes, noise_source=source)
@@ -153,8 +143,8 @@ def test_an_event_that_is_not_acceptable_is_refused_before_any_draw(
 # --- selection ------------------------------------------------------------------------------------
 
 
-def select(scores: Any, **changes: Any) -> SelectedCandidate:
-    arguments: dict[str, Any] = {
+def select(scores, **changes):
+    arguments = {
         "statistic": "worst",
         "score_sensitivity": 3,
         "epsilon": 0.5,
@@ -164,7 +154,7 @@ def select(scores: Any, **changes: Any) -> SelectedCandidate:
     return exponential_mechanism(scores, **{**arguments, **changes})
 
 
-def test_a_candidate_is_selected_once_and_the_event_says_so() -> None:
+def test_a_candidate_is_selected_once_and_the_event_says_so():
     source = CountingNoise()
     found = select(np.array([4, 9, -2]), noise_source=source)
     assert found.index == 1
@@ -182,7 +172,7 @@ SCORES = np.array([5, 0, 9, 3, -4], dtype=np.int64)
 LARGEST_STATISTIC = float(chi2.ppf(1 - 1e-9, df=SCORES.size - 1))
 
 
-def law(epsilon: float, sensitivity: float) -> NDArray[np.float64]:
+def law(epsilon, sensitivity):
     weights = np.exp(epsilon * SCORES / (2 * sensitivity))
     return np.asarray(weights / weights.sum())
 
@@ -190,7 +180,7 @@ def law(epsilon: float, sensitivity: float) -> NDArray[np.float64]:
 STATED = law(1.2, 3)
 
 
-def permute_and_flip() -> NDArray[np.float64]:
+def permute_and_flip():
     """The law of exponential noise of the same scale, by integration."""
     x = np.linspace(0, 60, 60_001)
     scale = 2 * 3 / 1.2
@@ -210,7 +200,7 @@ def permute_and_flip() -> NDArray[np.float64]:
     [law(2.4, 3), law(0.6, 3), np.full(5, 0.2), permute_and_flip()],
     ids=["no factor of two", "twice the factor", "uniform", "exponential noise"],
 )
-def test_the_power_against_wrong_selections_is_what_is_stated(wrong: NDArray[np.float64]) -> None:
+def test_the_power_against_wrong_selections_is_what_is_stated(wrong):
     shift = SELECTIONS * np.sum((wrong - STATED) ** 2 / STATED)
     # The statistic is at least as large as with the smallest of the variances.
     smallest = float(np.min(wrong / STATED))
@@ -219,7 +209,7 @@ def test_the_power_against_wrong_selections_is_what_is_stated(wrong: NDArray[np.
 
 @pytest.mark.parametrize("shift", [0, 2**60])
 @pytest.mark.parametrize("stretch", [1, 2**40])
-def test_candidates_are_selected_with_the_stated_probabilities(shift: int, stretch: int) -> None:
+def test_candidates_are_selected_with_the_stated_probabilities(shift, stretch):
     scores = SCORES * stretch + shift
     source = OperatingSystemNoise()
     counts = np.bincount(
@@ -234,14 +224,14 @@ def test_candidates_are_selected_with_the_stated_probabilities(shift: int, stret
     assert np.sum((counts - expected) ** 2 / expected) <= LARGEST_STATISTIC
 
 
-def test_the_sampler_of_selections_is_right_candidate_by_candidate() -> None:
+def test_the_sampler_of_selections_is_right_candidate_by_candidate():
     source, scale = OperatingSystemNoise(), _selection_scale(3, 1.2)
     drawn = [source.select_max(SCORES, scale=scale) for _ in range(SELECTIONS)]
     counts = np.bincount(drawn, minlength=5)
     assert np.sum((counts - STATED * SELECTIONS) ** 2 / (STATED * SELECTIONS)) <= LARGEST_STATISTIC
 
 
-def test_seeded_selections_follow_the_same_law_and_can_be_repeated() -> None:
+def test_seeded_selections_follow_the_same_law_and_can_be_repeated():
     first, second = SeededNoise(5), SeededNoise(5)
     drawn = [first.select_max(SCORES, scale=5.0) for _ in range(SELECTIONS)]
     assert drawn == [second.select_max(SCORES, scale=5.0) for _ in range(SELECTIONS)]
@@ -250,7 +240,7 @@ def test_seeded_selections_follow_the_same_law_and_can_be_repeated() -> None:
 
 
 @pytest.mark.parametrize("source", [OperatingSystemNoise(), SeededNoise(1)])
-def test_extreme_scores_do_not_overflow(source: Any) -> None:
+def test_extreme_scores_do_not_overflow(source):
     scores = np.array([-MAX_EXACT_VALUE, MAX_EXACT_VALUE, MAX_EXACT_VALUE - 1])
     found = {select(scores, noise_source=source, epsilon=0.5).index for _ in range(40)}
     # The last two differ by 1 at a scale of 12: both are found but for 2**-36.
@@ -259,7 +249,7 @@ def test_extreme_scores_do_not_overflow(source: Any) -> None:
 
 
 @given(sensitivity=st.integers(1, 2**61), epsilon=st.floats(1e-9, 100))
-def test_the_scale_never_makes_epsilon_larger(sensitivity: int, epsilon: float) -> None:
+def test_the_scale_never_makes_epsilon_larger(sensitivity, epsilon):
     scale = _selection_scale(sensitivity, epsilon)
     assert 2 * Fraction(sensitivity) / Fraction(scale) <= Fraction(epsilon)
     less = math.nextafter(scale, 0.0)
@@ -277,7 +267,7 @@ def test_the_scale_never_makes_epsilon_larger(sensitivity: int, epsilon: float) 
         [1, 2],
     ],
 )
-def test_what_are_no_integer_scores_is_refused(scores: Any) -> None:
+def test_what_are_no_integer_scores_is_refused(scores):
     with pytest.raises(
         ConfigurationError,
         match="STATISTIC_INVALID: expected the scores of 'worst' to be an int64 array of one "
@@ -287,7 +277,7 @@ def test_what_are_no_integer_scores_is_refused(scores: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [2**61 + 1, -(2**61) - 1, np.iinfo(np.int64).min])
-def test_scores_that_overflow_are_refused_without_naming_them(value: int) -> None:
+def test_scores_that_overflow_are_refused_without_naming_them(value):
     source = CountingNoise()
     with pytest.raises(
         ConfigurationError, match=r"the scores of 'worst' to stay below 2\*\*61 in magnitude; use a"
@@ -309,9 +299,7 @@ def test_scores_that_overflow_are_refused_without_naming_them(value: int) -> Non
         ({"statistic": ""}, "EVENT_INVALID: expected the name of a statistic"),
     ],
 )
-def test_a_selection_that_is_not_acceptable_is_refused_before_any_draw(
-    changes: dict[str, Any], message: str
-) -> None:
+def test_a_selection_that_is_not_acceptable_is_refused_before_any_draw(changes, message):
     source = CountingNoise()
     with pytest.raises(ConfigurationError, match=message):
         select(np.zeros(2, dtype=np.int64), **changes, noise_source=source)

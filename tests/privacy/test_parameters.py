@@ -7,18 +7,18 @@ from privacy.parameters import PrivacyParameters, PrivacyUnit
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf, math.nan])
-def test_epsilon_outside_its_range_is_refused(epsilon: float) -> None:
+def test_epsilon_outside_its_range_is_refused(epsilon):
     with pytest.raises(ConfigurationError, match="EPSILON_INVALID: expected epsilon to be a fin"):
         PrivacyParameters(epsilon=epsilon, delta=1e-6)
 
 
 @pytest.mark.parametrize("delta", [0.0, -1e-6, 1e-3, 1.0, math.nan])
-def test_delta_outside_its_range_is_refused(delta: float) -> None:
+def test_delta_outside_its_range_is_refused(delta):
     with pytest.raises(ConfigurationError, match="DELTA_INVALID: expected delta above 0 and bel"):
         PrivacyParameters(epsilon=1.0, delta=delta)
 
 
-def test_parameters_in_range_are_kept() -> None:
+def test_parameters_in_range_are_kept():
     parameters = PrivacyParameters(epsilon=1.0, delta=9.99e-4)
     assert (parameters.epsilon, parameters.delta) == (1.0, 9.99e-4)
 
@@ -31,13 +31,11 @@ def test_parameters_in_range_are_kept() -> None:
         (" ", 1, "found an empty name; leave it out"),
     ],
 )
-def test_a_unit_that_cannot_be_enforced_is_refused(
-    column: str | None, max_rows: int, message: str
-) -> None:
+def test_a_unit_that_cannot_be_enforced_is_refused(column, max_rows, message):
     with pytest.raises(ConfigurationError, match=message):
         PrivacyUnit(column=column, max_rows=max_rows)
 
 
-def test_units_that_can_be_enforced() -> None:
+def test_units_that_can_be_enforced():
     assert PrivacyUnit(column=None, max_rows=1).max_rows == 1
     assert PrivacyUnit(column="patient", max_rows=5).column == "patient"

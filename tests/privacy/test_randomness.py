@@ -1,12 +1,10 @@
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import opendp.mod
 import psutil
 import pytest
-from numpy.typing import NDArray
 from scipy.special import ndtr
 from scipy.stats import binom, chi2
 
@@ -27,14 +25,14 @@ DRAWS = 20_000
 FALSE_ALARM = 1e-9
 
 
-def variance_is_plausible(noise: NDArray[np.int64], *, noise_stddev: float) -> bool:
+def variance_is_plausible(noise, *, noise_stddev):
     """Two-sided chi-square test of the variance around the known mean 0."""
     statistic = np.sum((noise / noise_stddev) ** 2)
     low, high = chi2.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], df=noise.size)
     return bool(low <= statistic <= high)
 
 
-def shape_is_plausible(noise: NDArray[np.int64], *, noise_stddev: float) -> bool:
+def shape_is_plausible(noise, *, noise_stddev):
     """Chi-square test of the counts in 20 bins of equal mass (the grid is fine against them)."""
     upper_tail = ndtr(-(noise + 0.5) / noise_stddev) + ndtr(-(noise - 0.5) / noise_stddev)
     counts = np.bincount(np.minimum((upper_tail / 2 * 20).astype(int), 19), minlength=20)
@@ -53,12 +51,12 @@ LARGEST_DISTANCE = float(np.sqrt(np.log(2 / FALSE_ALARM) / (2 * DRAWS)))
 POWER_LOSS = 1e-6
 
 
-def distribution_function(z: NDArray[np.int64], noise_stddev: float) -> NDArray[np.float64]:
+def distribution_function(z, noise_stddev):
     """Discrete Gaussian at integers, by the normal law: off by about 0.01 / noise_stddev**2."""
     return np.asarray(ndtr((z + 0.5) / noise_stddev))
 
 
-def distribution_is_plausible(noise: NDArray[np.int64], *, noise_stddev: float) -> bool:
+def distribution_is_plausible(noise, *, noise_stddev):
     """Two-sided Kolmogorov-Smirnov test with the bound of Massart."""
     values, counts = np.unique(noise, return_counts=True)
     above = np.cumsum(counts) / noise.size
@@ -68,7 +66,7 @@ def distribution_is_plausible(noise: NDArray[np.int64], *, noise_stddev: float) 
 
 
 @pytest.mark.parametrize("factor", [0.7, 1.3])
-def test_the_power_is_what_is_stated(factor: float) -> None:
+def test_the_power_is_what_is_stated(factor):
     # Two normal laws of standard deviations 1 and r differ most at x**2 = 2 log(r) / (1 - 1/r**2).
     x = np.sqrt(2 * np.log(factor) / (1 - factor**-2))
     distance = abs(ndtr(x) - ndtr(x / factor))
@@ -82,9 +80,7 @@ def test_the_power_is_what_is_stated(factor: float) -> None:
 
 
 @pytest.fixture(params=["one process", "three processes"])
-def real_noise(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> OperatingSystemNoise:
+def real_noise(request, monkeypatch):
     """The production source, in this process and in children."""
     if request.param == "three processes":
         monkeypatch.setattr("privacy.randomness.PARALLEL_ABOVE", 10)
@@ -93,9 +89,7 @@ def real_noise(
 
 
 @pytest.mark.parametrize("noise_stddev", [300.25, 2.0**28 / 0.2367])
-def test_the_sampler_draws_the_stated_noise_and_no_other(
-    noise_stddev: float, real_noise: OperatingSystemNoise
-) -> None:
+def test_the_sampler_draws_the_stated_noise_and_no_other(noise_stddev, real_noise):
     noise = real_noise.discrete_gaussian((DRAWS,), noise_stddev=noise_stddev)
     assert noise.dtype == np.int64
     assert distribution_is_plausible(noise, noise_stddev=noise_stddev)
@@ -107,7 +101,7 @@ def test_the_sampler_draws_the_stated_noise_and_no_other(
         assert not shape_is_plausible(noise, noise_stddev=wrong * noise_stddev)
 
 
-def test_every_residue_is_as_likely_as_the_others(real_noise: OperatingSystemNoise) -> None:
+def test_every_residue_is_as_likely_as_the_others(real_noise):
     # All integers, not a coarser grid and not their absolute values: the low bits and the sign are
     # fair coins. Each count has a two-sided binomial test; the bias of these bits, and the
     # probability of 0, are below 1e-6 and far from what 20,000 draws could show.
@@ -121,7 +115,7 @@ def test_every_residue_is_as_likely_as_the_others(real_noise: OperatingSystemNoi
         assert third_low <= np.sum(noise % 3 == residue) <= third_high
 
 
-def test_the_sampler_is_right_integer_by_integer(real_noise: OperatingSystemNoise) -> None:
+def test_the_sampler_is_right_integer_by_integer(real_noise):
     # A coarse grid, where the discrete law is not a rounded normal: sigma = 0.8.
     noise = real_noise.discrete_gaussian((DRAWS,), noise_stddev=0.8)
     support = np.arange(-3, 4)
@@ -132,14 +126,14 @@ def test_the_sampler_is_right_integer_by_integer(real_noise: OperatingSystemNois
     assert statistic <= chi2.ppf(1 - FALSE_ALARM, df=7)
 
 
-def test_the_test_of_the_shape_rejects_a_uniform_of_the_same_variance() -> None:
+def test_the_test_of_the_shape_rejects_a_uniform_of_the_same_variance():
     uniform = np.random.default_rng(0).uniform(-1, 1, DRAWS) * np.sqrt(3) * 300.0
     noise = np.rint(uniform).astype(np.int64)
     assert variance_is_plausible(noise, noise_stddev=300.0)
     assert not shape_is_plausible(noise, noise_stddev=300.0)
 
 
-def test_draws_are_independent_and_never_repeat() -> None:
+def test_draws_are_independent_and_never_repeat():
     source = OperatingSystemNoise()
     first = source.discrete_gaussian((DRAWS,), noise_stddev=1e9)
     second = source.discrete_gaussian((DRAWS,), noise_stddev=1e9)
@@ -149,7 +143,7 @@ def test_draws_are_independent_and_never_repeat() -> None:
     assert abs(np.corrcoef(first[:-1], first[1:])[0, 1]) < 6 / np.sqrt(DRAWS)
 
 
-def test_large_draws_are_made_in_pieces_without_a_seam(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_draws_are_made_in_pieces_without_a_seam(monkeypatch):
     monkeypatch.setattr("privacy.randomness._VALUES_AT_ONCE", 7)
     noise = OperatingSystemNoise().discrete_gaussian((4, 5), noise_stddev=1e12)
     assert noise.shape == (4, 5)
@@ -159,14 +153,14 @@ def test_large_draws_are_made_in_pieces_without_a_seam(monkeypatch: pytest.Monke
 PARTS = 4
 
 
-def parts_of_a_draw(monkeypatch: pytest.MonkeyPatch) -> list[NDArray[np.int64]]:
+def parts_of_a_draw(monkeypatch):
     monkeypatch.setattr("privacy.randomness.PARALLEL_ABOVE", 10)
     monkeypatch.setattr("privacy.randomness._available_cores", lambda: PARTS)
     noise = OperatingSystemNoise().discrete_gaussian((PARTS * 5_000,), noise_stddev=1e15)
     return np.array_split(noise, PARTS)
 
 
-def test_the_streams_of_child_processes_are_independent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_streams_of_child_processes_are_independent(monkeypatch):
     parts = parts_of_a_draw(monkeypatch)
     # Among 20,000 values of standard deviation 1e15 an equal pair has probability below 1e-7; a
     # seed that two children share, at any offset, would repeat thousands.
@@ -178,15 +172,15 @@ def test_the_streams_of_child_processes_are_independent(monkeypatch: pytest.Monk
             assert abs(np.corrcoef(parts[i], parts[j])[0, 1]) < 6 / np.sqrt(5_000)
 
 
-def test_small_draws_start_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
+def test_small_draws_start_no_process(monkeypatch):
+    def refuse(*_, **__):
         raise AssertionError
 
     monkeypatch.setattr("subprocess.Popen", refuse)
     assert OperatingSystemNoise().discrete_gaussian((50,), noise_stddev=60.0).shape == (50,)
 
 
-def test_a_shape_is_filled_completely(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shape_is_filled_completely(monkeypatch):
     # Sizes that do not divide: 7 * 5 values among three children.
     monkeypatch.setattr("privacy.randomness.PARALLEL_ABOVE", 10)
     monkeypatch.setattr("privacy.randomness._available_cores", lambda: 3)
@@ -196,9 +190,7 @@ def test_a_shape_is_filled_completely(monkeypatch: pytest.MonkeyPatch) -> None:
     assert noise.dtype == np.int64
 
 
-def test_the_child_finds_this_package_from_any_directory(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_child_finds_this_package_from_any_directory(monkeypatch, tmp_path):
     # A package of the same name in the current directory must not stand in for this one.
     (tmp_path / "privacy").mkdir()
     (tmp_path / "privacy" / "__init__.py").touch()
@@ -207,7 +199,7 @@ def test_the_child_finds_this_package_from_any_directory(
     assert all(part.size == 5_000 for part in parts_of_a_draw(monkeypatch))
 
 
-def test_arguments_of_the_child_are_public_and_exact() -> None:
+def test_arguments_of_the_child_are_public_and_exact():
     stddev = 2.0**28 / 0.2367
     command = privacy.randomness._noise_command(17, noise_stddev=stddev)
     assert command[:4] == [sys.executable, "-P", "-m", "privacy.noise_process"]
@@ -215,7 +207,7 @@ def test_arguments_of_the_child_are_public_and_exact() -> None:
     assert command[5:] == ["17"]
 
 
-def test_the_child_loads_little() -> None:
+def test_the_child_loads_little():
     code = "import sys, privacy.noise_process; print(*sys.modules)"
     found = subprocess.run(
         [sys.executable, "-P", "-c", code],
@@ -228,7 +220,7 @@ def test_the_child_loads_little() -> None:
     assert not heavy & set(found.stdout.split())
 
 
-def noise_processes() -> list[psutil.Process]:
+def noise_processes():
     """Return the children of this process that draw noise, whatever became of them."""
     children = psutil.Process().children()
     return [child for child in children if "privacy.noise_process" in child.cmdline()]
@@ -246,11 +238,11 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
-def test_a_child_that_fails_is_an_error(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_that_fails_is_an_error(fault, monkeypatch):
     started = []
     real_command = privacy.randomness._noise_command
 
-    def command(count: int, *, noise_stddev: float) -> list[str]:
+    def command(count, *, noise_stddev):
         started.append(count)
         # The second child is broken, the others are the real ones.
         if len(started) == 2:
@@ -269,7 +261,7 @@ def test_a_child_that_fails_is_an_error(fault: str, monkeypatch: pytest.MonkeyPa
     assert noise_processes() == []
 
 
-def test_a_child_that_cannot_be_started_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_that_cannot_be_started_is_an_error(monkeypatch):
     monkeypatch.setattr(
         "privacy.randomness._noise_command", lambda *_, **__: ["/there/is/no/such/program"]
     )
@@ -280,7 +272,7 @@ def test_a_child_that_cannot_be_started_is_an_error(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     "arguments", [[], ["0x1p4"], ["300.0", "x"], ["nan", "5"], ["0x1p8", "5", "6"]]
 )
-def test_a_child_with_wrong_arguments_writes_no_value(arguments: list[str]) -> None:
+def test_a_child_with_wrong_arguments_writes_no_value(arguments):
     done = subprocess.run(
         [sys.executable, "-P", "-m", "privacy.noise_process", *arguments],
         capture_output=True,
@@ -291,14 +283,14 @@ def test_a_child_with_wrong_arguments_writes_no_value(arguments: list[str]) -> N
     assert done.stdout == b""
 
 
-def test_pieces_add_up_to_the_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_add_up_to_the_count(monkeypatch):
     monkeypatch.setattr("privacy.randomness._VALUES_AT_ONCE", 7)
     sizes = [piece.size for piece in exact_discrete_gaussian(20, noise_stddev=60.0)]
     assert sizes == [7, 7, 6]
     assert list(exact_discrete_gaussian(0, noise_stddev=60.0)) == []
 
 
-def test_the_switch_of_the_library_is_left_as_it_was() -> None:
+def test_the_switch_of_the_library_is_left_as_it_was():
     before = set(opendp.mod.GLOBAL_FEATURES)
     OperatingSystemNoise().discrete_gaussian((1,), noise_stddev=50.0)
     OperatingSystemNoise().select_max(np.array([1, 2]), scale=1.0)
@@ -312,7 +304,7 @@ def test_the_switch_of_the_library_is_left_as_it_was() -> None:
             opendp.mod.disable_features("contrib")
 
 
-def test_seeded_noise_is_tainted_and_can_be_repeated() -> None:
+def test_seeded_noise_is_tainted_and_can_be_repeated():
     noise = SeededNoise(7).discrete_gaussian((DRAWS,), noise_stddev=300.0)
     assert np.array_equal(noise, SeededNoise(7).discrete_gaussian((DRAWS,), noise_stddev=300.0))
     assert noise.dtype == np.int64
@@ -321,7 +313,7 @@ def test_seeded_noise_is_tainted_and_can_be_repeated() -> None:
     assert not OperatingSystemNoise().tainted
 
 
-def test_secret_keys_come_from_the_operating_system(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secret_keys_come_from_the_operating_system(monkeypatch):
     keys = {OperatingSystemNoise().secret_key() for _ in range(100)}
     assert len(keys) == 100
     assert {len(key) for key in keys} == {SECRET_KEY_BYTES} == {32}
@@ -332,7 +324,7 @@ def test_secret_keys_come_from_the_operating_system(monkeypatch: pytest.MonkeyPa
     assert OperatingSystemNoise().secret_key() == b"k" * 32
 
 
-def test_seeded_keys_follow_from_the_seed_and_change_no_noise() -> None:
+def test_seeded_keys_follow_from_the_seed_and_change_no_noise():
     first, second = SeededNoise(3), SeededNoise(3)
     keys = [first.secret_key() for _ in range(3)]
     noise = second.discrete_gaussian((4,), noise_stddev=60.0)

@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import combinations_with_replacement, product
 
 import numpy as np
@@ -26,11 +26,11 @@ Table = tuple[Patient, ...]
 Statistic = Callable[[Table], NDArray[np.int64]]
 
 
-def quantise(values: NDArray[np.float64], scale: float) -> NDArray[np.int64]:
+def quantise(values, scale):
     return np.trunc(values * scale).astype(np.int64)
 
 
-def weighted_sum(table: Table, *, scale: float) -> NDArray[np.int64]:
+def weighted_sum(table, *, scale):
     total = np.zeros(2, dtype=np.int64)
     for patient in table:
         for row in patient:
@@ -38,7 +38,7 @@ def weighted_sum(table: Table, *, scale: float) -> NDArray[np.int64]:
     return total
 
 
-def sum_by_cell(table: Table, *, scale: float) -> NDArray[np.int64]:
+def sum_by_cell(table, *, scale):
     """Rows of one patient fall into different cells, by the sign of their first coordinate."""
     total = np.zeros((2, 2), dtype=np.int64)
     for patient in table:
@@ -48,7 +48,7 @@ def sum_by_cell(table: Table, *, scale: float) -> NDArray[np.int64]:
     return total
 
 
-def second_moment(table: Table, *, scale: float) -> NDArray[np.int64]:
+def second_moment(table, *, scale):
     width = len(table[0][0]) if table else 2
     total = np.zeros((width, width), dtype=np.int64)
     for patient in table:
@@ -58,7 +58,7 @@ def second_moment(table: Table, *, scale: float) -> NDArray[np.int64]:
     return total[np.triu_indices(width)]
 
 
-def patients(rows: list[Row], *, max_rows: int) -> list[Patient]:
+def patients(rows, *, max_rows):
     return [
         patient
         for size in range(1, max_rows + 1)
@@ -66,7 +66,7 @@ def patients(rows: list[Row], *, max_rows: int) -> list[Patient]:
     ]
 
 
-def neighbours(candidates: list[Patient]) -> Iterator[tuple[Table, Table]]:
+def neighbours(candidates):
     """All pairs of tables of at most two patients that differ by one patient."""
     for one in candidates:
         yield (one,), ()
@@ -75,7 +75,7 @@ def neighbours(candidates: list[Patient]) -> Iterator[tuple[Table, Table]]:
         yield (one, other), (other,)
 
 
-def largest_change(statistic: Statistic, candidates: list[Patient], *, empty: int) -> float:
+def largest_change(statistic, candidates, *, empty):
     largest = 0.0
     for table, without in neighbours(candidates):
         before = statistic(without) if without else np.int64(empty)
@@ -93,7 +93,7 @@ DISC = [
 
 @pytest.mark.parametrize("statistic", [weighted_sum, sum_by_cell])
 @pytest.mark.parametrize("scale", [4.0, 1024.0])
-def test_weighted_sum_by_brute_force(statistic: Statistic, scale: float) -> None:
+def test_weighted_sum_by_brute_force(statistic, scale):
     largest = largest_change(
         lambda table: statistic(table, scale=scale), patients(DISC[::4], max_rows=3), empty=0
     )
@@ -102,7 +102,7 @@ def test_weighted_sum_by_brute_force(statistic: Statistic, scale: float) -> None
 
 
 @pytest.mark.parametrize("scale", [4.0, 1024.0])
-def test_second_moment_by_brute_force(scale: float) -> None:
+def test_second_moment_by_brute_force(scale):
     largest = largest_change(
         lambda table: second_moment(table, scale=scale), patients(DISC[::4], max_rows=3), empty=0
     )
@@ -122,8 +122,8 @@ def test_second_moment_by_brute_force(scale: float) -> None:
     ids=["sum", "sum by cell", "second moment"],
 )
 def test_replacing_a_patient_moves_at_most_twice_as_much_by_brute_force(
-    statistic: Statistic, bound: Callable[[float], float], least: float, scale: float
-) -> None:
+    statistic, bound, least, scale
+):
     tables = [
         (one,) for one in patients([*DISC[::3], (-1.0, 0.0), (1.0, 0.0), (0.0, 1.0)], max_rows=2)
     ]
@@ -132,7 +132,7 @@ def test_replacing_a_patient_moves_at_most_twice_as_much_by_brute_force(
     assert 0.99 * least * bound(scale) < largest <= 2 * bound(scale)
 
 
-def test_every_sensitivity_of_the_module_has_a_brute_force() -> None:
+def test_every_sensitivity_of_the_module_has_a_brute_force():
     functions = {
         name
         for name, _ in inspect.getmembers(sensitivity, inspect.isfunction)
@@ -157,7 +157,7 @@ CIRCLE = [
 
 
 @pytest.mark.parametrize("rows", [ONE_HOT, TENT, CIRCLE], ids=["one-hot", "tent", "circle"])
-def test_second_moment_of_two_blocks_by_brute_force(rows: list[Row]) -> None:
+def test_second_moment_of_two_blocks_by_brute_force(rows):
     fourth_power_sum = block_fourth_power_sum([ROOT, ROOT])
     assert fourth_power_sum == pytest.approx(0.5)
     largest = largest_change(
@@ -169,7 +169,7 @@ def test_second_moment_of_two_blocks_by_brute_force(rows: list[Row]) -> None:
     assert 0.99 * bound < largest <= bound
 
 
-def test_features_that_do_not_fill_their_blocks_need_less_and_may_prove_it() -> None:
+def test_features_that_do_not_fill_their_blocks_need_less_and_may_prove_it():
     # Blocks (x, 1 - |x|) / sqrt(2) with 0.4 <= |x| <= 0.5: no coordinate carries a block alone.
     rows = [
         (ROOT * x, ROOT * (1 - abs(x)), ROOT * y, ROOT * (1 - abs(y)))
@@ -188,9 +188,7 @@ def test_features_that_do_not_fill_their_blocks_need_less_and_may_prove_it() -> 
         hnp.arrays(np.float64, st.integers(1, 4), elements=st.floats(-1, 1)), min_size=1, max_size=5
     )
 )
-def test_fourth_powers_stay_below_the_bound_of_the_blocks(
-    blocks: list[NDArray[np.float64]],
-) -> None:
+def test_fourth_powers_stay_below_the_bound_of_the_blocks(blocks):
     norm = max(1.0, float(np.linalg.norm(np.concatenate(blocks))))
     blocks = [block / norm for block in blocks]
     bound = block_fourth_power_sum([float(np.linalg.norm(block)) for block in blocks])
@@ -203,14 +201,14 @@ def test_fourth_powers_stay_below_the_bound_of_the_blocks(
     )
 
 
-def test_rounding_to_nearest_would_break_the_bound() -> None:
+def test_rounding_to_nearest_would_break_the_bound():
     # Why truncation: (0.6, 0.8) of norm 1 rounds to (1, 1) of norm sqrt(2) on the unit grid.
     assert np.linalg.norm(np.rint([0.6, 0.8])) > weighted_sum_l2_sensitivity(bound=1.0, scale=1.0)
     assert np.linalg.norm(quantise(np.array([0.6, 0.8]), 1.0)) == 0
 
 
 @pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan, math.inf])
-def test_arguments_outside_their_range_are_refused(wrong: float) -> None:
+def test_arguments_outside_their_range_are_refused(wrong):
     with pytest.raises(ConfigurationError, match="expected bound to be finite and above 0"):
         weighted_sum_l2_sensitivity(bound=wrong, scale=1.0)
     with pytest.raises(ConfigurationError, match="expected scale to be finite and above 0"):
@@ -220,7 +218,7 @@ def test_arguments_outside_their_range_are_refused(wrong: float) -> None:
 
 
 @pytest.mark.parametrize("wrong", [-0.1, 1.1, math.nan])
-def test_a_sum_of_fourth_powers_is_at_most_one(wrong: float) -> None:
+def test_a_sum_of_fourth_powers_is_at_most_one(wrong):
     with pytest.raises(ConfigurationError, match="expected max_fourth_power_sum from 0 to 1"):
         second_moment_l2_sensitivity(scale=1.0, max_fourth_power_sum=wrong)
 
@@ -234,6 +232,6 @@ def test_a_sum_of_fourth_powers_is_at_most_one(wrong: float) -> None:
         ([0.8, 0.7], "expected the squares of the norms to sum to at most 1"),
     ],
 )
-def test_block_norms_outside_their_range_are_refused(norms: list[float], message: str) -> None:
+def test_block_norms_outside_their_range_are_refused(norms, message):
     with pytest.raises(ConfigurationError, match=message):
         block_fourth_power_sum(norms)

@@ -1,7 +1,6 @@
 """Caps against a reference that follows every patient of a cohort one by one."""
 
 import itertools
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -12,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ledger_requests import REQUESTER, charge
 
-from privacy.charges import CHARGE_FIELDS, RHO_STEP, Caps, Charge, Partition
+from privacy.charges import CHARGE_FIELDS, RHO_STEP, Caps, Partition
 from privacy.errors import BudgetRefused, LedgerError
 from privacy.ledger import GENESIS_HASH, EntryState, LedgerEntry
 from privacy.parameters import Adjacency
@@ -21,7 +20,7 @@ from privacy.spending import Books, composed_rho, moment, time_text
 START = datetime(2025, 1, 1, tzinfo=UTC)
 
 
-def row_of(paid: Charge, state: str = "reserved", *, day: float = 0, name: str = "") -> LedgerEntry:
+def row_of(paid, state="reserved", *, day=0, name=""):
     return LedgerEntry(
         sequence=1,
         entry_id=name or paid.release_id,
@@ -36,16 +35,16 @@ def row_of(paid: Charge, state: str = "reserved", *, day: float = 0, name: str =
     )
 
 
-def adjusted(rho: str, *, cohort: str = "adult", name: str = "adjustment") -> LedgerEntry:
+def adjusted(rho, *, cohort="adult", name="adjustment"):
     row = row_of(charge(1, rho=Decimal(rho), cohort=cohort), "adjusted", name=name)
     return replace(row, dataset="", release_id="", caps=Caps(lifetime_rho=Decimal(10**6)))
 
 
-def at(day: float) -> str:
+def at(day):
     return time_text(START + timedelta(days=day))
 
 
-def spent_by_patients(rows: Sequence[LedgerEntry], payer: Partition | None = None) -> Fraction:
+def spent_by_patients(rows, payer=None):
     """Follow one patient of every kind, one for each choice of a part of every partition."""
     schemes = sorted({(r.partition.scheme, r.partition.parts) for r in rows if r.partition})
     if payer is not None and (payer.scheme, payer.parts) not in schemes:
@@ -85,9 +84,7 @@ charges = st.builds(
 
 
 @given(paid=st.lists(charges, max_size=12), payer=partitions)
-def test_the_sum_is_that_of_the_patient_who_pays_most(
-    paid: list[Charge], payer: Partition | None
-) -> None:
+def test_the_sum_is_that_of_the_patient_who_pays_most(paid, payer):
     rows = [row_of(one) for one in paid]
     own, worst = composed_rho(rows, payer)
     assert Fraction(own) == spent_by_patients(rows, payer)
@@ -101,11 +98,8 @@ def test_the_sum_is_that_of_the_patient_who_pays_most(
     window=st.none() | amounts,
 )
 def test_a_charge_is_granted_if_and_only_if_no_patient_passes_a_cap(
-    asked: list[tuple[Charge, float]],
-    lifetime: Decimal,
-    dataset: Decimal | None,
-    window: Decimal | None,
-) -> None:
+    asked, lifetime, dataset, window
+):
     caps = Caps(
         lifetime_rho=lifetime,
         dataset_rho=dataset,
@@ -144,20 +138,20 @@ def test_a_charge_is_granted_if_and_only_if_no_patient_passes_a_cap(
             books.record(new)
 
 
-def granted(books: Books, *wanted: Charge, day: float = 0) -> None:
+def granted(books, *wanted, day=0):
     for one in wanted:
         books.check_policy(one)
         books.check_caps(one, now=at(day))
         books.record(row_of(one, day=day))
 
 
-def refusal(books: Books, wanted: Charge, *, day: float = 0) -> str:
+def refusal(books, wanted, *, day=0):
     with pytest.raises(BudgetRefused) as caught:
         books.check_caps(wanted, now=at(day))
     return str(caught.value)
 
 
-def test_a_cap_is_met_exactly_and_not_passed_by_a_step() -> None:
+def test_a_cap_is_met_exactly_and_not_passed_by_a_step():
     # 0.1 + 0.2 > 0.3 in binary fractions.
     books = Books()
     granted(books, charge(1), charge(2, rho=Decimal("0.2")))
@@ -168,7 +162,7 @@ def test_a_cap_is_met_exactly_and_not_passed_by_a_step() -> None:
     )
 
 
-def test_a_refusal_names_the_cap_that_leaves_least() -> None:
+def test_a_refusal_names_the_cap_that_leaves_least():
     caps = Caps(
         lifetime_rho=Decimal(1),
         dataset_rho=Decimal("0.5"),
@@ -195,7 +189,7 @@ def test_a_refusal_names_the_cap_that_leaves_least() -> None:
     assert "at most rho 0.200000000000, what is left of the lifetime cap 1.000000000000" in text
 
 
-def test_a_window_ends_after_its_days_and_not_before() -> None:
+def test_a_window_ends_after_its_days_and_not_before():
     caps = Caps(lifetime_rho=Decimal(9), window_rho=Decimal("0.1"), window_days=7)
     books = Books()
     granted(books, charge(1, caps=caps))
@@ -203,7 +197,7 @@ def test_a_window_ends_after_its_days_and_not_before() -> None:
     granted(books, charge(2), day=7)
 
 
-def test_every_cap_can_be_lowered_and_never_raised() -> None:
+def test_every_cap_can_be_lowered_and_never_raised():
     high = Caps(
         lifetime_rho=Decimal(5), dataset_rho=Decimal(5), window_rho=Decimal(5), window_days=7
     )
@@ -220,7 +214,7 @@ def test_every_cap_can_be_lowered_and_never_raised() -> None:
         assert expected in refusal(books, charge(3, caps=high, rho=Decimal("0.3")))
 
 
-def test_windows_of_two_lengths_hold_both() -> None:
+def test_windows_of_two_lengths_hold_both():
     week = Caps(lifetime_rho=Decimal(9), window_rho=Decimal("0.2"), window_days=7)
     month = Caps(lifetime_rho=Decimal(9), window_rho=Decimal("0.3"), window_days=30)
     books = Books()
@@ -230,7 +224,7 @@ def test_windows_of_two_lengths_hold_both() -> None:
     assert "of cohort 'adult' in 30 days, found" in refusal(books, charge(4, caps=week), day=9)
 
 
-def test_what_is_void_makes_room_and_what_is_burned_does_not() -> None:
+def test_what_is_void_makes_room_and_what_is_burned_does_not():
     books = Books()
     granted(books, charge(1, rho=Decimal("0.3")))
     books.record(row_of(charge(1), "executing"))
@@ -242,11 +236,11 @@ def test_what_is_void_makes_room_and_what_is_burned_does_not() -> None:
     granted(books, charge(2, rho=Decimal("0.3")))
 
 
-def part(number: int, scheme: str = "hash", parts: int = 4) -> Partition:
+def part(number, scheme="hash", parts=4):
     return Partition(scheme=scheme, parts=parts, part=number)
 
 
-def test_parts_of_one_partition_pay_side_by_side() -> None:
+def test_parts_of_one_partition_pay_side_by_side():
     books = Books()
     granted(books, *(charge(n, rho=Decimal("0.3"), partition=part(n)) for n in range(4)))
     assert refusal(books, charge(9, rho=RHO_STEP, partition=part(2))) == (
@@ -260,7 +254,7 @@ def test_parts_of_one_partition_pay_side_by_side() -> None:
     refusal(books, charge(9, rho=RHO_STEP, partition=part(0, "other")))
 
 
-def test_the_balance_of_a_part_is_what_it_may_spend() -> None:
+def test_the_balance_of_a_part_is_what_it_may_spend():
     books = Books()
     granted(
         books,
@@ -278,7 +272,7 @@ def test_the_balance_of_a_part_is_what_it_may_spend() -> None:
     ]  # fmt: skip
 
 
-def test_above_the_cap_no_part_may_spend() -> None:
+def test_above_the_cap_no_part_may_spend():
     books = Books()
     granted(books, charge(1, rho=Decimal("0.2"), partition=part(0)))
     books.record(adjusted("0.2"))
@@ -288,7 +282,7 @@ def test_above_the_cap_no_part_may_spend() -> None:
     assert (balance.spent_rho, balance.remaining_rho) == (Decimal("0.2"), 0)
 
 
-def test_an_adjustment_counts_under_every_cap_of_its_cohort() -> None:
+def test_an_adjustment_counts_under_every_cap_of_its_cohort():
     caps = Caps(lifetime_rho=Decimal(9), dataset_rho=Decimal("0.2"))
     books = Books([adjusted("0.15")])
     assert "left of the dataset cap" in refusal(books, charge(1, caps=caps))
@@ -308,7 +302,7 @@ def test_an_adjustment_counts_under_every_cap_of_its_cohort() -> None:
     assert (balance.spent_rho, balance.cap_rho, balance.remaining_rho) == (Decimal("0.15"), None, 0)
 
 
-def test_an_approval_that_was_needed_once_is_needed_for_ever() -> None:
+def test_an_approval_that_was_needed_once_is_needed_for_ever():
     books = Books()
     official = charge(1, requester=REQUESTER, needs_approval=True)
     granted(books, official)
@@ -319,7 +313,7 @@ def test_an_approval_that_was_needed_once_is_needed_for_ever() -> None:
     books.check_policy(charge(2, cohort="other"))
 
 
-def test_charges_of_a_cohort_have_the_same_neighbours() -> None:
+def test_charges_of_a_cohort_have_the_same_neighbours():
     books = Books()
     books.record(adjusted("0.1"))
     replaced = charge(1, adjacency=Adjacency.REPLACE_ONE)
@@ -335,13 +329,13 @@ def test_charges_of_a_cohort_have_the_same_neighbours() -> None:
     ["", "2025-01-01", "2025-01-01T00:00:00Z", "2025-01-01T00:00:00.0000Z",
      "2025-13-01T00:00:00.000Z", "2025-01-01T00:00:00.000+01", "1969-12-31T00:00:00.000Z"],
 )  # fmt: skip
-def test_a_time_has_one_form(text: str) -> None:
+def test_a_time_has_one_form(text):
     with pytest.raises(ValueError):  # noqa: PT011 - the caller names the row
         moment(text)
 
 
 @given(st.lists(st.datetimes(datetime(1970, 1, 1), datetime(9000, 1, 1)), max_size=5))
-def test_times_sort_as_text(moments: Iterable[datetime]) -> None:
+def test_times_sort_as_text(moments):
     texts = [time_text(when) for when in moments]
     assert sorted(texts) == [time_text(when) for when in sorted(moments)]
     assert [time_text(moment(text)) for text in texts] == texts

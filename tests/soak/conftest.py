@@ -1,8 +1,6 @@
 """Installations with either ledger, moments drawn at random, and a line that is always seen."""
 
 import os
-from collections.abc import Callable
-from pathlib import Path
 
 import forced_installation as forced
 import numpy as np
@@ -14,10 +12,10 @@ SEED = int(os.environ.get("SOAK_SEED", int.from_bytes(os.urandom(4))))
 
 
 @pytest.fixture
-def say(capsys) -> Callable[[str], None]:
+def say(capsys):
     """Print a line that is not captured."""
 
-    def line(text: str) -> None:
+    def line(text):
         with capsys.disabled():
             print(f"\n  {text}", flush=True)  # noqa: T201 -- the figures are the result
 
@@ -25,18 +23,18 @@ def say(capsys) -> Callable[[str], None]:
 
 
 @pytest.fixture
-def rng(request, say) -> np.random.Generator:
+def rng(request, say):
     """Return the generator of this test; its seed is printed."""
     say(f"{request.node.name}: SOAK_SEED={SEED}")
     return np.random.default_rng([SEED, *request.node.name.encode()])
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def install(request, tmp_path) -> Callable[[str], forced.Installation]:
+def install(request, tmp_path):
     """Return a maker of installations with a ledger in a file, or in a database of its own."""
     server = postgres_server.server() if request.param == "postgres" else None
 
-    def make(name: str, *, draws: Path | None = None) -> forced.Installation:
+    def make(name, *, draws=None):
         url = None if server is None else server.url(server.new_database())
         return forced.Installation(tmp_path / name, ledger_url=url, draws=draws)
 

@@ -4,10 +4,8 @@ import re
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 
 import forced_installation as forced
 import made_up_release as made
@@ -129,7 +127,7 @@ def test_window_holds_where_the_clock_of_the_ledger_is_set_back(install, monkeyp
         monkeypatch.setenv(name, value)
     tables = forced.Tables(tmp_path, budget={"window": {"days": 30, "epsilon": 1.0}})
 
-    def release_at(now: str, number: int) -> None:
+    def release_at(now, number):
         for module in (journal, journal_postgres):
             monkeypatch.setattr(module, "read_clock", lambda _: now)
         made.release_without_engine(tables(number))
@@ -143,7 +141,7 @@ def test_window_holds_where_the_clock_of_the_ledger_is_set_back(install, monkeyp
 
 
 @contextmanager
-def small_disk(folder: Path) -> Iterator[None]:
+def small_disk(folder):
     """Mount a file system of a few megabytes; skip the test where that is not permitted."""
     folder.mkdir(parents=True)
     folder.chmod(0o755 if folder.name == "releases" else 0o700)

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,7 +42,7 @@ class Tally:
     endings: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
 
-    def __add__(self, other: "Tally") -> "Tally":
+    def __add__(self, other):
         return Tally(
             self.kills + other.kills,
             self.states + other.states,
@@ -51,7 +50,7 @@ class Tally:
             self.wrong + other.wrong,
         )
 
-    def __str__(self) -> str:
+    def __str__(self):
         losses = sum(text.startswith("loss") for text in self.wrong)
         halves = sum(text.startswith("half") for text in self.wrong)
         states = ", ".join(f"{state} {n}" for state, n in sorted(self.states.items()))
@@ -62,13 +61,7 @@ class Tally:
         )
 
 
-def kill_and_go_on(
-    installation: forced.Installation,
-    tables: forced.Tables,
-    n_kills: int,
-    moment: Callable[[], forced.Moment],
-    rng: np.random.Generator,
-) -> Tally:
+def kill_and_go_on(installation, tables, n_kills, moment, rng):
     """Kill runs in one installation, each followed by others of the same request."""
     tally, number = Tally(), 0
     while tally.kills < n_kills:
@@ -90,13 +83,7 @@ def kill_and_go_on(
     return tally
 
 
-def finished(
-    installation: forced.Installation,
-    run: forced.Run,
-    killed: list[str],
-    measured: list[str],
-    endings: Counter[str],
-) -> list[str]:
+def finished(installation, run, killed, measured, endings):
     """Return what is wrong after a run of a request whose earlier runs were killed."""
     answer = run.answer()
     who = f"{run.release_id} after {killed}"
@@ -121,7 +108,7 @@ def finished(
     return wrong
 
 
-def all_at_once(jobs: list[Callable[[], Tally]]) -> Tally:
+def all_at_once(jobs):
     """Run series of kills, as many at a time as there are processors."""
     with ThreadPoolExecutor(max(2, (os.cpu_count() or 2))) as pool:
         return sum((future.result() for future in [pool.submit(job) for job in jobs]), Tally())
@@ -136,7 +123,7 @@ def test_killed_at_random_moments(install, rng, say, tmp_path):
         both = list(pool.map(lambda n: forced.Undisturbed.of(whole, calibrate(n)), (1, 2)))
     undisturbed = max(both, key=lambda run: run.seconds)
 
-    def series(number: int) -> Callable[[], Tally]:
+    def series(number):
         own = np.random.default_rng(rng.integers(2**63, size=4))
         installation = install(f"installation-{number}")
         tables = forced.Tables(tmp_path / f"tables-{number}")
@@ -162,7 +149,7 @@ def test_killed_between_several_draws(rng, say, tmp_path):
     # Most of the time is spent on released values: these are the places where something changes.
     places = [p for p in undisturbed.places if "curator" in p or "Seals" in p or "Store.seal" in p]
 
-    def moment() -> forced.Moment:
+    def moment():
         place = str(rng.choice(places))
         nth = int(rng.integers(1, places.count(place) + 1))
         return forced.Moment(place=place, time=nth, seconds=float(rng.uniform(0, 0.02)))
@@ -177,7 +164,7 @@ def test_killed_between_several_draws(rng, say, tmp_path):
     assert not tally.wrong, "\n".join(tally.wrong)
 
 
-def command(installation: forced.Installation, site: Path, name: str) -> subprocess.Popen[str]:
+def command(installation, site, name):
     """Start the command, with engine and workers."""
     inherited = {name: text for name, text in os.environ.items() if not name.startswith("PREFECT")}
     draws = str(installation.draws / f"command-{name}.jsonl")
@@ -244,7 +231,7 @@ def test_killed_command_with_engine_and_workers(rng, say, tmp_path):
     assert not tally.wrong, "\n".join(tally.wrong)
 
 
-def wait_for_workspace(installation: forced.Installation, process: subprocess.Popen[str]) -> float:
+def wait_for_workspace(installation, process):
     """Return the time when the run has made its workspace."""
     root = installation.home / "private"
     while process.poll() is None and not any(path.is_dir() for path in root.glob("r-*")):

@@ -11,17 +11,14 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
-from pathlib import Path
 
 import ledger_backends
 import numpy as np
 import postgres_server
 import pytest
-from ledger_backends import Backend
 from ledger_requests import DIGEST, charge, race, stream
 
 from privacy.errors import IntegrityError
-from storage.ledger.ledger_db import LedgerDatabase
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 
@@ -33,25 +30,25 @@ Report = Callable[[str], None]
 
 
 @pytest.fixture
-def report(request: pytest.FixtureRequest, capfd: pytest.CaptureFixture[str]) -> Report:
-    def say(text: str) -> None:
+def report(request, capfd):
+    def say(text):
         with capfd.disabled():
             sys.stdout.write(f"\n{request.node.name}: {text}\n")
 
     return say
 
 
-def fresh(name: str, folder: Path) -> Backend:
+def fresh(name, folder):
     folder.mkdir()
     return ledger_backends.backend(name, folder)
 
 
-def granted_by(lines: list[str]) -> set[str]:
+def granted_by(lines):
     answers = [json.loads(line) for line in lines if line.endswith("\n")]
     return {answer["release_id"] for answer in answers if answer["granted"]}
 
 
-def lost(ledger: LedgerDatabase, granted: set[str]) -> int:
+def lost(ledger, granted):
     """Return how many grants have no charge; the journal must verify and the sum must be right."""
     ledger.verify()
     charged = {row.release_id for row in ledger.entries()}
@@ -60,14 +57,14 @@ def lost(ledger: LedgerDatabase, granted: set[str]) -> int:
 
 
 @both
-def test_killed_at_200_random_moments(name: str, tmp_path: Path, report: Report) -> None:
+def test_killed_at_200_random_moments(name, tmp_path, report):
     delays = np.random.default_rng(SEED).uniform(0, 0.3, size=(10, 20))
     grants = losses = unanswered = 0
     for block, of_block in enumerate(delays):
         folder = tmp_path / str(block)
         backend, head_file = fresh(name, folder), folder / "releases" / "head"
         ledger = backend.open(head_file=head_file)
-        granted: set[str] = set()
+        granted = set()
         for number, delay in enumerate(of_block):
             first = number * 10**6
             with stream(backend.location, head_file=head_file, first=first) as worker:
@@ -87,7 +84,7 @@ def test_killed_at_200_random_moments(name: str, tmp_path: Path, report: Report)
 
 
 @both
-def test_identical_requests_50_times(name: str, tmp_path: Path, report: Report) -> None:
+def test_identical_requests_50_times(name, tmp_path, report):
     backend = fresh(name, tmp_path / "ledger")
     for turn in range(50):
         jobs = [
@@ -103,7 +100,7 @@ def test_identical_requests_50_times(name: str, tmp_path: Path, report: Report) 
 
 
 @both
-def test_a_cap_for_ten_is_raced_for_25_times(name: str, tmp_path: Path, report: Report) -> None:
+def test_a_cap_for_ten_is_raced_for_25_times(name, tmp_path, report):
     granted = losses = 0
     for turn in range(25):
         backend = fresh(name, tmp_path / str(turn))
@@ -125,7 +122,7 @@ def test_a_cap_for_ten_is_raced_for_25_times(name: str, tmp_path: Path, report: 
 
 
 @both
-def test_one_entry_is_raced_for_50_times(name: str, tmp_path: Path, report: Report) -> None:
+def test_one_entry_is_raced_for_50_times(name, tmp_path, report):
     backend = fresh(name, tmp_path / "ledger")
     ledger = backend.open()
     for turn in range(50):
@@ -144,7 +141,7 @@ def test_one_entry_is_raced_for_50_times(name: str, tmp_path: Path, report: Repo
     report("50 entries, each executed once and ended once by 8 processes, 0 losses")
 
 
-def test_a_server_that_crashes_20_times(tmp_path: Path, report: Report) -> None:
+def test_a_server_that_crashes_20_times(tmp_path, report):
     delays = np.random.default_rng(SEED).uniform(0, 1.0, size=20)
     backend = fresh("postgres", tmp_path / "ledger")
     server = postgres_server.server()
@@ -152,7 +149,7 @@ def test_a_server_that_crashes_20_times(tmp_path: Path, report: Report) -> None:
     workers = [
         stream(backend.location, keep_going=True, first=n * 10**6, cap="900000") for n in range(3)
     ]
-    lines: list[str] = []
+    lines = []
     try:
         for worker in workers:
             assert worker.stdout is not None
@@ -180,7 +177,7 @@ def test_a_server_that_crashes_20_times(tmp_path: Path, report: Report) -> None:
     assert granted
 
 
-def test_a_disk_that_is_full_at_10_sizes(tmp_path: Path, report: Report) -> None:
+def test_a_disk_that_is_full_at_10_sizes(tmp_path, report):
     grants = losses = 0
     # SQLite's shared memory takes 32768 bytes.
     for number, size in enumerate(range(33_000, 53_000, 2_000)):
@@ -200,7 +197,7 @@ def test_a_disk_that_is_full_at_10_sizes(tmp_path: Path, report: Report) -> None
 
 
 @both
-def test_an_old_copy_is_found_at_every_length(name: str, tmp_path: Path, report: Report) -> None:
+def test_an_old_copy_is_found_at_every_length(name, tmp_path, report):
     backend = fresh(name, tmp_path / "ledger")
     ledger = backend.open(head_file=tmp_path / "releases" / "head")
     copies = [backend.rows()]

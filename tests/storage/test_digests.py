@@ -138,10 +138,7 @@ def test_wrong_sums_are_not_a_changed_byte():
 
 
 @given(
-    st.binary(max_size=20),
-    st.integers(0, PRIME - 1),
-    st.integers(0, PRIME - 1),
-    st.integers(0, 30),
+    st.binary(max_size=20), st.integers(0, PRIME - 1), st.integers(0, PRIME - 1), st.integers(0, 30)
 )
 def test_a_made_up_digest_names_no_byte(content, byte_sum, position_sum, size):
     expected = FileDigest(sha256="0" * 64, size=size, byte_sum=byte_sum, position_sum=position_sum)

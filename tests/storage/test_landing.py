@@ -298,8 +298,7 @@ def test_what_was_not_announced_stays(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "place",
-    ["zebra://user:zebra-password@host/x", "filecache::s3://bucket", "s3::memory://x"],
+    "place", ["zebra://user:zebra-password@host/x", "filecache::s3://bucket", "s3::memory://x"]
 )
 def test_a_place_of_another_kind_is_refused(place):
     with pytest.raises(ConfigurationError) as caught:

@@ -2,35 +2,33 @@
 
 from dataclasses import replace
 from decimal import Decimal
-from pathlib import Path
-from typing import Any
 
 import ledger_backends
 import pytest
 from ledger_requests import DIGEST, OFFICERS, REQUESTER, charge
 
 from privacy.errors import BudgetRefused, ConfigurationError, LedgerError
-from privacy.ledger import GENESIS_HASH, Caps, Charge, EntryState, LedgerEntry, Partition
-from storage.ledger.ledger_db import LedgerDatabase, new_entry_id
+from privacy.ledger import GENESIS_HASH, Caps, EntryState, Partition
+from storage.ledger.ledger_db import new_entry_id
 
 
 @pytest.fixture(params=ledger_backends.BOTH)
-def backend(request: pytest.FixtureRequest, tmp_path: Path) -> ledger_backends.Backend:
+def backend(request, tmp_path):
     return ledger_backends.backend(request.param, tmp_path)
 
 
 @pytest.fixture
-def ledger(backend: ledger_backends.Backend) -> LedgerDatabase:
+def ledger(backend):
     return backend.open()
 
 
-def reserve(ledger: LedgerDatabase, number: int, **changes: Any) -> LedgerEntry:
+def reserve(ledger, number, **changes):
     reservation = ledger.reserve(charge(number, **changes))
     assert reservation.created
     return reservation.entry
 
 
-def move(ledger: LedgerDatabase, entry: LedgerEntry, *states: str, **how: Any) -> LedgerEntry:
+def move(ledger, entry, *states, **how):
     for state in map(EntryState, states):
         digest = DIGEST if state is EntryState.SEALED else None
         entry = ledger.transition(
@@ -39,7 +37,7 @@ def move(ledger: LedgerDatabase, entry: LedgerEntry, *states: str, **how: Any) -
     return entry
 
 
-def test_a_reservation_is_charged_at_once(ledger: LedgerDatabase) -> None:
+def test_a_reservation_is_charged_at_once(ledger):
     part = Partition(scheme="hash", parts=3, part=2)
     caps = Caps(
         lifetime_rho=Decimal("0.3"),
@@ -63,7 +61,7 @@ def test_a_reservation_is_charged_at_once(ledger: LedgerDatabase) -> None:
     ledger.verify()
 
 
-def test_an_empty_ledger_answers(ledger: LedgerDatabase) -> None:
+def test_an_empty_ledger_answers(ledger):
     assert ledger.head() == (0, GENESIS_HASH)
     assert ledger.history() == ()
     assert ledger.balance("adult").cap_rho is None
@@ -74,7 +72,7 @@ def test_an_empty_ledger_answers(ledger: LedgerDatabase) -> None:
     ledger.verify()
 
 
-def test_the_edge_of_a_cap_is_exact(ledger: LedgerDatabase) -> None:
+def test_the_edge_of_a_cap_is_exact(ledger):
     # 0.1 + 0.2 > 0.3 in binary fractions.
     reserve(ledger, 1, rho=Decimal("0.1"))
     reserve(ledger, 2, rho=Decimal("0.2"))
@@ -89,7 +87,7 @@ def test_the_edge_of_a_cap_is_exact(ledger: LedgerDatabase) -> None:
     reserve(ledger, 3, cohort="other")
 
 
-def test_caps_of_dataset_and_window_are_kept(ledger: LedgerDatabase) -> None:
+def test_caps_of_dataset_and_window_are_kept(ledger):
     caps = Caps(lifetime_rho=Decimal(1), dataset_rho=Decimal("0.1"))
     reserve(ledger, 1, caps=caps)
     with pytest.raises(BudgetRefused, match=r"left of the dataset cap .* of dataset 'adult-yearly"):
@@ -103,9 +101,7 @@ def test_caps_of_dataset_and_window_are_kept(ledger: LedgerDatabase) -> None:
     ledger.verify()
 
 
-def test_a_window_moves_on_with_the_clock_of_the_database(
-    backend: ledger_backends.Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_window_moves_on_with_the_clock_of_the_database(backend, monkeypatch):
     ledger = backend.open()
     caps = Caps(lifetime_rho=Decimal(1), window_rho=Decimal("0.1"), window_days=7)
     backend.set_clock(monkeypatch, "2025-01-01T00:00:00.000Z")
@@ -120,9 +116,7 @@ def test_a_window_moves_on_with_the_clock_of_the_database(
     ledger.verify()
 
 
-def test_a_clock_that_is_set_back_shortens_no_window(
-    backend: ledger_backends.Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clock_that_is_set_back_shortens_no_window(backend, monkeypatch):
     ledger = backend.open()
     caps = Caps(lifetime_rho=Decimal(1), window_rho=Decimal("0.1"), window_days=7)
     backend.set_clock(monkeypatch, "2025-01-10T00:00:00.000Z")
@@ -144,7 +138,7 @@ def test_a_clock_that_is_set_back_shortens_no_window(
     ledger.verify()
 
 
-def test_parts_pay_side_by_side(ledger: LedgerDatabase) -> None:
+def test_parts_pay_side_by_side(ledger):
     parts = [Partition(scheme="hash", parts=2, part=part) for part in range(2)]
     for number, part in enumerate(parts):
         reserve(ledger, number, rho=Decimal("0.3"), partition=part)
@@ -156,7 +150,7 @@ def test_parts_pay_side_by_side(ledger: LedgerDatabase) -> None:
     ledger.verify()
 
 
-def test_the_same_request_is_charged_once(ledger: LedgerDatabase) -> None:
+def test_the_same_request_is_charged_once(ledger):
     first = charge(1)
     again = replace(first, release_id="r-again")
     entry = ledger.reserve(first).entry
@@ -170,9 +164,7 @@ def test_the_same_request_is_charged_once(ledger: LedgerDatabase) -> None:
 
 
 @pytest.mark.parametrize(("way", "spent"), [(["void"], 1), (["executing", "burned"], 2)])
-def test_a_request_that_left_nothing_is_charged_anew(
-    ledger: LedgerDatabase, way: list[str], spent: int
-) -> None:
+def test_a_request_that_left_nothing_is_charged_anew(ledger, way, spent):
     move(ledger, reserve(ledger, 1), *way)
     second = ledger.reserve(charge(1, release_id="r-again"))
     assert second.created
@@ -180,7 +172,7 @@ def test_a_request_that_left_nothing_is_charged_anew(
     assert ledger.reserve(charge(1, release_id="r-third")).entry == second.entry
 
 
-def test_new_noise_is_paid_again(ledger: LedgerDatabase) -> None:
+def test_new_noise_is_paid_again(ledger):
     reserve(ledger, 1)
     second = ledger.reserve(charge(1, release_id="r-again"), new_draw=True)
     assert second.created
@@ -200,15 +192,13 @@ def test_new_noise_is_paid_again(ledger: LedgerDatabase) -> None:
         {"partition": Partition(scheme="hash", parts=2, part=0)},
     ],
 )
-def test_a_request_key_stands_for_one_charge(
-    ledger: LedgerDatabase, changes: dict[str, Any]
-) -> None:
+def test_a_request_key_stands_for_one_charge(ledger, changes):
     reserve(ledger, 1)
     with pytest.raises(LedgerError, match=r"REQUEST_KEY_USED: expected the charge of entry e-"):
         ledger.reserve(charge(1, release_id="r-again", **changes))
 
 
-def test_a_release_is_charged_once(ledger: LedgerDatabase) -> None:
+def test_a_release_is_charged_once(ledger):
     reserve(ledger, 1)
     for wanted, new_draw in (
         (charge(2, release_id="r-1", cohort="other"), False),
@@ -218,7 +208,7 @@ def test_a_release_is_charged_once(ledger: LedgerDatabase) -> None:
             ledger.reserve(wanted, new_draw=new_draw)
 
 
-def test_an_entry_goes_its_way_and_keeps_its_charge(ledger: LedgerDatabase) -> None:
+def test_an_entry_goes_its_way_and_keeps_its_charge(ledger):
     entry = reserve(ledger, 1)
     last = move(ledger, entry, "executing", "sealed", "approved", "published", "revoked")
     rows = ledger.history()
@@ -239,21 +229,19 @@ def test_an_entry_goes_its_way_and_keeps_its_charge(ledger: LedgerDatabase) -> N
         (["executing", "sealed", "approved", "withheld"], 1),
     ],
 )
-def test_only_a_reservation_can_be_given_back(
-    ledger: LedgerDatabase, way: list[str], spent: int
-) -> None:
+def test_only_a_reservation_can_be_given_back(ledger, way, spent):
     move(ledger, reserve(ledger, 1), *way)
     assert ledger.balance("adult").spent_rho == spent * Decimal("0.1")
     ledger.verify()
 
 
-def test_a_void_entry_makes_room_for_another_release(ledger: LedgerDatabase) -> None:
+def test_a_void_entry_makes_room_for_another_release(ledger):
     move(ledger, reserve(ledger, 1, rho=Decimal("0.3")), "void")
     reserve(ledger, 2, rho=Decimal("0.3"))
     ledger.verify()
 
 
-def test_a_transition_from_another_state_is_refused(ledger: LedgerDatabase) -> None:
+def test_a_transition_from_another_state_is_refused(ledger):
     entry = reserve(ledger, 1)
     move(ledger, entry, "executing")
     with pytest.raises(LedgerError, match=r"STATE_CHANGED: expected entry .* to be reserved, foun"):
@@ -264,9 +252,9 @@ def test_a_transition_from_another_state_is_refused(ledger: LedgerDatabase) -> N
         ledger.transition("e-0", EntryState.VOID, expected_from=EntryState.RESERVED)
 
 
-def test_a_seal_needs_a_digest_and_a_note_is_one_line(ledger: LedgerDatabase) -> None:
+def test_a_seal_needs_a_digest_and_a_note_is_one_line(ledger):
     entry = move(ledger, reserve(ledger, 1), "executing")
-    sealing: dict[str, Any] = {"expected_from": EntryState.EXECUTING}
+    sealing = {"expected_from": EntryState.EXECUTING}
     with pytest.raises(LedgerError, match="DIGEST_MISSING: expected the digest of the result"):
         ledger.transition(entry.entry_id, EntryState.SEALED, **sealing)
     with pytest.raises(ConfigurationError, match="DIGEST_INVALID: expected a SHA-256 digest of 64"):
@@ -277,11 +265,11 @@ def test_a_seal_needs_a_digest_and_a_note_is_one_line(ledger: LedgerDatabase) ->
     assert burned.note == "DRAW_FAILED"
 
 
-def official(number: int) -> Charge:
+def official(number):
     return charge(number, requester=REQUESTER, needs_approval=True)
 
 
-def test_an_approval_is_signed_by_another_person(ledger: LedgerDatabase) -> None:
+def test_an_approval_is_signed_by_another_person(ledger):
     entry = move(ledger, ledger.reserve(official(1)).entry, "executing", "sealed")
     for signers, code in (
         ((), "APPROVAL_MISSING"),
@@ -299,15 +287,15 @@ def test_an_approval_is_signed_by_another_person(ledger: LedgerDatabase) -> None
     ledger.verify()
 
 
-def test_a_rejection_keeps_who_signed_it(ledger: LedgerDatabase) -> None:
+def test_a_rejection_keeps_who_signed_it(ledger):
     entry = move(ledger, ledger.reserve(official(1)).entry, "executing", "sealed")
     rejected = move(ledger, entry, "withheld", signers=OFFICERS[:1], note="too early")
     assert (rejected.signers, rejected.note) == (OFFICERS[:1], "too early")
     assert ledger.balance("adult").spent_rho == Decimal("0.1")
 
 
-def test_two_people_enter_what_was_spent_elsewhere(ledger: LedgerDatabase) -> None:
-    given: dict[str, Any] = {"cohort": "adult", "rho": Decimal("0.2"), "reason": "a pilot of 2019"}
+def test_two_people_enter_what_was_spent_elsewhere(ledger):
+    given = {"cohort": "adult", "rho": Decimal("0.2"), "reason": "a pilot of 2019"}
     entry = ledger.adjust(**given, signers=OFFICERS, entry_id=new_entry_id())
     assert (entry.state, entry.rho, entry.note) == ("adjusted", Decimal("0.2"), "a pilot of 2019")
     assert (entry.signers, entry.release_id, entry.counts) == (OFFICERS, "", True)
@@ -333,10 +321,8 @@ def test_two_people_enter_what_was_spent_elsewhere(ledger: LedgerDatabase) -> No
         ({"cohort": "a\tb"}, ConfigurationError, "expected cohort as one line"),
     ],
 )
-def test_an_adjustment_outside_its_range_is_refused(
-    ledger: LedgerDatabase, changes: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    given: dict[str, Any] = {
+def test_an_adjustment_outside_its_range_is_refused(ledger, changes, error, message):
+    given = {
         "cohort": "adult",
         "rho": Decimal("0.2"),
         "reason": "a pilot",
@@ -348,13 +334,13 @@ def test_an_adjustment_outside_its_range_is_refused(
     assert ledger.history() == ()
 
 
-def test_texts_of_any_script_are_kept(ledger: LedgerDatabase) -> None:
+def test_texts_of_any_script_are_kept(ledger):
     entry = reserve(ledger, 1, cohort="Größe 患者", unit='it\'s "one"; DROP TABLE journal --')
     assert ledger.history() == (entry,)
     ledger.verify()
 
 
-def test_a_ledger_does_not_show_where_it_is(backend: ledger_backends.Backend) -> None:
+def test_a_ledger_does_not_show_where_it_is(backend):
     assert repr(backend.open()) in (
         "LedgerDatabase('ledger.sqlite')",
         "LedgerDatabase('PostgreSQL')",

@@ -1,8 +1,6 @@
 import json
 import os
 import threading
-from pathlib import Path
-from typing import Any
 
 import pytest
 from ledger_requests import charge
@@ -16,16 +14,16 @@ HASH = "ab" * 32
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return tmp_path / "head" / "ledger-head"
 
 
 @pytest.fixture
-def former(tmp_path: Path) -> Path:
+def former(tmp_path):
     return tmp_path / "releases" / ".ledger-head"
 
 
-def test_a_head_is_one_line_of_json(path: Path) -> None:
+def test_a_head_is_one_line_of_json(path):
     head = HeadFile(path)
     assert head.read() is None
     head.write(7, HASH)
@@ -39,7 +37,7 @@ def test_a_head_is_one_line_of_json(path: Path) -> None:
 
 
 @pytest.mark.parametrize("umask", [0, 0o077])
-def test_a_head_can_be_read_by_its_operator_alone(path: Path, umask: int) -> None:
+def test_a_head_can_be_read_by_its_operator_alone(path, umask):
     before = os.umask(umask)
     try:
         HeadFile(path).write(7, HASH)
@@ -52,7 +50,7 @@ def test_a_head_can_be_read_by_its_operator_alone(path: Path, umask: int) -> Non
         HeadFile(path).write(8, HASH)
 
 
-def test_a_head_never_goes_back(path: Path) -> None:
+def test_a_head_never_goes_back(path):
     head = HeadFile(path)
     head.write(7, HASH)
     for sequence in (1, 6, 7):
@@ -62,7 +60,7 @@ def test_a_head_never_goes_back(path: Path) -> None:
     assert head.read() == (8, "cd" * 32)
 
 
-def test_of_heads_written_at_once_the_latest_stays(path: Path) -> None:
+def test_of_heads_written_at_once_the_latest_stays(path):
     threads = [
         threading.Thread(target=HeadFile(path).write, args=(sequence, HASH))
         for sequence in (3, 9, 1, 8, 2, 7, 4, 6, 5)
@@ -92,7 +90,7 @@ def test_of_heads_written_at_once_the_latest_stays(path: Path) -> None:
         json.dumps({"sequence": 7, "hash": HASH}) + " " * 1000,
     ],
 )
-def test_a_file_that_is_no_head_is_refused(path: Path, text: str) -> None:
+def test_a_file_that_is_no_head_is_refused(path, text):
     path.parent.mkdir(mode=0o700)
     path.write_text(text)
     expected = "LEDGER_HEAD_DAMAGED: expected the sequence and the hash of the ledger's last row in"
@@ -104,21 +102,21 @@ def test_a_file_that_is_no_head_is_refused(path: Path, text: str) -> None:
     assert path.read_text() == text
 
 
-def test_a_link_is_not_followed(path: Path, tmp_path: Path) -> None:
+def test_a_link_is_not_followed(path, tmp_path):
     path.parent.mkdir()
     path.symlink_to(tmp_path / "other")
     with pytest.raises(LedgerError, match=r"LEDGER_HEAD_UNAVAILABLE: .* can be read, found: Too m"):
         HeadFile(path).read()
 
 
-def test_every_journal_contains_no_head() -> None:
+def test_every_journal_contains_no_head():
     check_head([], None)
     check_head([], (0, GENESIS_HASH))
     with pytest.raises(IntegrityError, match="LEDGER_ROLLED_BACK: sequence 1"):
         check_head([], (1, HASH))
 
 
-def test_the_head_is_exported_after_every_commit(tmp_path: Path, path: Path) -> None:
+def test_the_head_is_exported_after_every_commit(tmp_path, path):
     ledger = LedgerDatabase(tmp_path / "ledger.sqlite", head_file=path)
     assert not path.exists()
     assert ledger.entries() == ()
@@ -133,7 +131,7 @@ def test_the_head_is_exported_after_every_commit(tmp_path: Path, path: Path) -> 
     assert HeadFile(path).read() == ledger.head()
 
 
-def test_a_damaged_head_stops_the_ledger(tmp_path: Path, path: Path) -> None:
+def test_a_damaged_head_stops_the_ledger(tmp_path, path):
     ledger = LedgerDatabase(tmp_path / "ledger.sqlite", head_file=path)
     ledger.reserve(charge(1))
     path.write_text("{}")
@@ -143,7 +141,7 @@ def test_a_damaged_head_stops_the_ledger(tmp_path: Path, path: Path) -> None:
     assert len(ledger.history()) == 1
 
 
-def test_a_head_that_cannot_be_read_stops_the_ledger_before_it_writes(tmp_path: Path) -> None:
+def test_a_head_that_cannot_be_read_stops_the_ledger_before_it_writes(tmp_path):
     (tmp_path / "file").write_text("")
     ledger = LedgerDatabase(tmp_path / "ledger.sqlite", head_file=tmp_path / "file" / "head")
     with pytest.raises(LedgerError, match="LEDGER_HEAD_UNAVAILABLE: expected a head file of the l"):
@@ -151,7 +149,7 @@ def test_a_head_that_cannot_be_read_stops_the_ledger_before_it_writes(tmp_path: 
     assert ledger.history() == ()
 
 
-def test_a_head_that_cannot_be_written_leaves_the_charge(tmp_path: Path, path: Path) -> None:
+def test_a_head_that_cannot_be_written_leaves_the_charge(tmp_path, path):
     ledger = LedgerDatabase(tmp_path / "ledger.sqlite", head_file=path)
     path.parent.mkdir(mode=0o700)
     lock = path.with_name("ledger-head.lock")
@@ -165,11 +163,11 @@ def test_a_head_that_cannot_be_written_leaves_the_charge(tmp_path: Path, path: P
     assert HeadFile(path).read() == ledger.head()
 
 
-def ledger_of(tmp_path: Path, path: Path, former: Path) -> LedgerDatabase:
+def ledger_of(tmp_path, path, former):
     return LedgerDatabase(tmp_path / "ledger.sqlite", head_file=path, former_head_file=former)
 
 
-def as_an_earlier_version_left_it(tmp_path: Path, former: Path, *, rows: int) -> None:
+def as_an_earlier_version_left_it(tmp_path, former, *, rows):
     """Write rows and their head into the release store, which readers may enter."""
     former.parent.mkdir(mode=0o755, exist_ok=True)
     ledger = LedgerDatabase(tmp_path / "ledger.sqlite")
@@ -181,9 +179,7 @@ def as_an_earlier_version_left_it(tmp_path: Path, former: Path, *, rows: int) ->
 
 
 @pytest.mark.parametrize("use", ["verify", "reserve"])
-def test_a_public_head_is_moved_at_the_first_use(
-    tmp_path: Path, path: Path, former: Path, use: str
-) -> None:
+def test_a_public_head_is_moved_at_the_first_use(tmp_path, path, former, use):
     as_an_earlier_version_left_it(tmp_path, former, rows=2)
     ledger = ledger_of(tmp_path, path, former)
     assert len(ledger.history()) == 2
@@ -197,9 +193,7 @@ def test_a_public_head_is_moved_at_the_first_use(
 
 
 @pytest.mark.parametrize("also_new", [False, True])
-def test_a_ledger_set_back_before_its_head_was_moved_is_found(
-    tmp_path: Path, path: Path, former: Path, *, also_new: bool
-) -> None:
+def test_a_ledger_set_back_before_its_head_was_moved_is_found(tmp_path, path, former, *, also_new):
     as_an_earlier_version_left_it(tmp_path, former, rows=1)
     if also_new:
         ledger_of(tmp_path, path, former).verify()
@@ -220,17 +214,15 @@ class Killed(BaseException):
     """The process ends here."""
 
 
-def test_a_move_that_is_killed_anywhere_keeps_a_head(
-    tmp_path: Path, path: Path, former: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_move_that_is_killed_anywhere_keeps_a_head(tmp_path, path, former, monkeypatch):
     as_an_earlier_version_left_it(tmp_path, former, rows=2)
     head = LedgerDatabase(tmp_path / "ledger.sqlite").head()
     calls = 0
 
-    def dying(name: str, die_at: int) -> Any:
+    def dying(name, die_at):
         real = getattr(os, name)
 
-        def call(*arguments: Any, **options: Any) -> Any:
+        def call(*arguments, **options):
             nonlocal calls
             calls += 1
             if calls == die_at:

@@ -3,26 +3,23 @@
 
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import ledger_backends
 import pytest
-from ledger_backends import Backend, Rows
 from ledger_requests import DIGEST, OFFICERS, REQUESTER, charge
 
 from privacy.errors import IntegrityError
 from privacy.ledger import GENESIS_HASH, Caps, EntryState, chain_hash
 from privacy.parameters import Adjacency
 from storage.ledger.journal_rows import COLUMNS
-from storage.ledger.ledger_db import LedgerDatabase
 
 
 @pytest.fixture(params=ledger_backends.BOTH)
-def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
+def backend(request, tmp_path):
     return ledger_backends.backend(request.param, tmp_path)
 
 
-def fill(ledger: LedgerDatabase, count: int) -> None:
+def fill(ledger, count):
     for number in range(1, count + 1):
         ledger.reserve(charge(number))
 
@@ -55,7 +52,7 @@ ONLY_POSTGRES = [
 ]
 
 
-def test_raw_sql_cannot_change_the_journal(backend: Backend) -> None:
+def test_raw_sql_cannot_change_the_journal(backend):
     ledger = backend.open()
     fill(ledger, 2)
     before = ledger.history()
@@ -72,9 +69,7 @@ def test_raw_sql_cannot_change_the_journal(backend: Backend) -> None:
 @pytest.mark.parametrize(
     "changes", [{"sequence": 4}, {"previous_hash": "0" * 64}, {"sequence": 2}, {"sequence": -1}]
 )
-def test_raw_sql_cannot_append_what_does_not_continue(
-    backend: Backend, changes: dict[str, Any]
-) -> None:
+def test_raw_sql_cannot_append_what_does_not_continue(backend, changes):
     fill(backend.open(), 2)
     row = backend.rows()[-1]
     row |= {"sequence": 3, "previous_hash": row["hash"], "release_id": "r-9"} | changes
@@ -83,7 +78,7 @@ def test_raw_sql_cannot_append_what_does_not_continue(
         backend.execute(f"INSERT INTO {backend.table} VALUES ({values})")
 
 
-def test_a_row_that_is_appended_by_hand_is_found(backend: Backend) -> None:
+def test_a_row_that_is_appended_by_hand_is_found(backend):
     ledger = backend.open()
     fill(ledger, 2)
     row = backend.rows()[-1]
@@ -97,7 +92,7 @@ def test_a_row_that_is_appended_by_hand_is_found(backend: Backend) -> None:
 TEXTS = sorted(set(COLUMNS) - {"sequence"})
 
 
-def test_a_changed_field_is_found_and_named(backend: Backend) -> None:
+def test_a_changed_field_is_found_and_named(backend):
     ledger = backend.open()
     fill(ledger, 3)
     rows = backend.rows()
@@ -134,7 +129,7 @@ def test_a_changed_field_is_found_and_named(backend: Backend) -> None:
         ("recorded_at", "yesterday"),
     ],
 )
-def test_a_row_that_cannot_be_read_is_named(tmp_path: Path, column: str, value: str) -> None:
+def test_a_row_that_cannot_be_read_is_named(tmp_path, column, value):
     # The reading is the same for both databases.
     backend = ledger_backends.SqliteBackend(tmp_path)
     ledger = backend.open()
@@ -145,7 +140,7 @@ def test_a_row_that_cannot_be_read_is_named(tmp_path: Path, column: str, value: 
 
 
 @pytest.mark.parametrize("sequence", [1, 2])
-def test_a_removed_row_is_found_and_named(backend: Backend, sequence: int) -> None:
+def test_a_removed_row_is_found_and_named(backend, sequence):
     ledger = backend.open()
     fill(ledger, 3)
     backend.tamper(f"DELETE FROM {backend.table} WHERE sequence = {sequence}")
@@ -153,7 +148,7 @@ def test_a_removed_row_is_found_and_named(backend: Backend, sequence: int) -> No
         ledger.verify()
 
 
-def reserved(rows: Rows, **changes: Any) -> dict[str, Any]:
+def reserved(rows, **changes):
     """Return a reservation that continues the rows."""
     return {
         **rows[0],
@@ -263,7 +258,7 @@ FORGED = {
 }
 
 
-def adjusted(rows: Rows, **changes: Any) -> dict[str, Any]:
+def adjusted(rows, **changes):
     empty = {name: "" if must else None for name, must in COLUMNS.items()}
     return {
         **empty,
@@ -284,7 +279,7 @@ def adjusted(rows: Rows, **changes: Any) -> dict[str, Any]:
     }
 
 
-def four_rows(backend: Backend) -> LedgerDatabase:
+def four_rows(backend):
     ledger = backend.open()
     entry = ledger.reserve(charge(1)).entry
     for state, digest in ((EntryState.EXECUTING, None), (EntryState.SEALED, DIGEST)):
@@ -294,7 +289,7 @@ def four_rows(backend: Backend) -> LedgerDatabase:
 
 
 @pytest.mark.parametrize("name", FORGED)
-def test_a_forged_chain_must_still_keep_the_rules(tmp_path: Path, name: str) -> None:
+def test_a_forged_chain_must_still_keep_the_rules(tmp_path, name):
     # The rules are the same for both databases.
     backend = ledger_backends.SqliteBackend(tmp_path)
     ledger = four_rows(backend)
@@ -304,7 +299,7 @@ def test_a_forged_chain_must_still_keep_the_rules(tmp_path: Path, name: str) -> 
         ledger.verify()
 
 
-def test_what_is_forged_within_the_rules_is_not_found_without_a_head(backend: Backend) -> None:
+def test_what_is_forged_within_the_rules_is_not_found_without_a_head(backend):
     # The forgeries above are found for what they change and not for how they are made.
     ledger = four_rows(backend)
     backend.rewrite(lambda rows: rows.append(adjusted(rows)))
@@ -314,7 +309,7 @@ def test_what_is_forged_within_the_rules_is_not_found_without_a_head(backend: Ba
     assert len(ledger.history()) == 6
 
 
-def test_an_approval_by_the_requester_is_found(tmp_path: Path) -> None:
+def test_an_approval_by_the_requester_is_found(tmp_path):
     backend = ledger_backends.SqliteBackend(tmp_path)
     ledger = backend.open()
     entry = ledger.reserve(charge(1, requester=REQUESTER, needs_approval=True)).entry
@@ -335,7 +330,7 @@ def test_an_approval_by_the_requester_is_found(tmp_path: Path) -> None:
         ledger.verify()
 
 
-def test_a_rollback_is_found_by_an_exported_head(backend: Backend) -> None:
+def test_a_rollback_is_found_by_an_exported_head(backend):
     ledger = backend.open()
     ledger.verify(expected_head=ledger.head())
     ledger.reserve(charge(1))
@@ -354,7 +349,7 @@ def test_a_rollback_is_found_by_an_exported_head(backend: Backend) -> None:
             ledger.verify(expected_head=head)
 
 
-def test_a_rollback_is_found_by_the_head_file(backend: Backend, tmp_path: Path) -> None:
+def test_a_rollback_is_found_by_the_head_file(backend, tmp_path):
     head_file = tmp_path / "elsewhere" / ".ledger-head"
     ledger = backend.open(head_file=head_file)
     entry = ledger.reserve(charge(1)).entry
@@ -383,9 +378,7 @@ def test_a_rollback_is_found_by_the_head_file(backend: Backend, tmp_path: Path) 
         ledger.reserve(charge(4))
 
 
-def test_an_empty_journal_in_the_place_of_a_longer_one_is_found(
-    backend: Backend, tmp_path: Path
-) -> None:
+def test_an_empty_journal_in_the_place_of_a_longer_one_is_found(backend, tmp_path):
     head_file = tmp_path / "elsewhere" / ".ledger-head"
     backend.open(head_file=head_file).reserve(charge(1))
     if isinstance(backend.location, Path):
@@ -398,7 +391,7 @@ def test_an_empty_journal_in_the_place_of_a_longer_one_is_found(
         ledger.reserve(charge(2))
 
 
-def test_a_history_that_was_written_anew_is_found_by_an_exported_head(backend: Backend) -> None:
+def test_a_history_that_was_written_anew_is_found_by_an_exported_head(backend):
     ledger = backend.open()
     ledger.reserve(charge(1))
     exported = ledger.head()
@@ -408,7 +401,7 @@ def test_a_history_that_was_written_anew_is_found_by_an_exported_head(backend: B
         ledger.verify(expected_head=exported)
 
 
-def test_the_journal_is_json_ready_text(backend: Backend) -> None:
+def test_the_journal_is_json_ready_text(backend):
     # An auditor without this software can compute the chain: plain text, integers and NULL.
     caps = Caps(lifetime_rho=Decimal("0.3"), window_rho=Decimal("0.2"), window_days=30)
     entry = backend.open().reserve(charge(1, caps=caps)).entry
@@ -421,9 +414,7 @@ def test_the_journal_is_json_ready_text(backend: Backend) -> None:
     assert chain_hash(GENESIS_HASH, row) == entry.hash
 
 
-def test_both_databases_write_the_same_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_both_databases_write_the_same_rows(tmp_path, monkeypatch):
     monkeypatch.setattr("storage.ledger.ledger_db.new_entry_id", lambda: "e-1")
     written = []
     for name in ledger_backends.BOTH:

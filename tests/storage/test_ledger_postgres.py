@@ -4,7 +4,6 @@
 import itertools
 import pickle
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 
 import ledger_backends
@@ -24,11 +23,11 @@ _roles = itertools.count(1)
 
 
 @pytest.fixture
-def backend() -> ledger_backends.PostgresBackend:
+def backend():
     return ledger_backends.PostgresBackend()
 
 
-def new_role(backend: ledger_backends.PostgresBackend, *grants: str) -> tuple[str, str]:
+def new_role(backend, *grants):
     """Return the name of a role that may connect, and its address."""
     name = f"role{next(_roles)}"
     password = f"CANARY-of-{name}"
@@ -39,9 +38,7 @@ def new_role(backend: ledger_backends.PostgresBackend, *grants: str) -> tuple[st
     return name, postgres_server.server().url(database, user=name, password=password)
 
 
-def test_a_pipeline_needs_to_select_and_insert_and_nothing_else(
-    backend: ledger_backends.PostgresBackend,
-) -> None:
+def test_a_pipeline_needs_to_select_and_insert_and_nothing_else(backend):
     backend.open()
     _, url = new_role(backend, "USAGE ON SCHEMA clustmix_ledger", f"SELECT, INSERT ON {J}")
     ledger = LedgerDatabase(url)
@@ -67,26 +64,20 @@ def test_a_pipeline_needs_to_select_and_insert_and_nothing_else(
 
 
 @pytest.mark.parametrize("grants", [(), ("USAGE ON SCHEMA clustmix_ledger",)])
-def test_a_role_without_rights_is_refused(
-    backend: ledger_backends.PostgresBackend, grants: tuple[str, ...]
-) -> None:
+def test_a_role_without_rights_is_refused(backend, grants):
     backend.open()
     _, url = new_role(backend, *grants)
     with pytest.raises(LedgerError, match=r"LEDGER_UNAVAILABLE: .* InsufficientPrivilege 42501; s"):
         LedgerDatabase(url).history()
 
 
-def test_a_role_that_may_not_create_the_journal_is_refused(
-    backend: ledger_backends.PostgresBackend,
-) -> None:
+def test_a_role_that_may_not_create_the_journal_is_refused(backend):
     _, url = new_role(backend)
     with pytest.raises(LedgerError, match="found InsufficientPrivilege 42501; see the log of the "):
         LedgerDatabase(url)
 
 
-def test_the_journal_is_created_in_a_schema_that_somebody_made(
-    backend: ledger_backends.PostgresBackend,
-) -> None:
+def test_the_journal_is_created_in_a_schema_that_somebody_made(backend):
     name, url = new_role(backend)
     backend.execute(f"CREATE SCHEMA clustmix_ledger AUTHORIZATION {name}")
     ledger = LedgerDatabase(url)
@@ -130,9 +121,7 @@ REFUSE_NOTHING = (
         f"DROP TABLE {J}",
     ],
 )
-def test_a_journal_that_is_not_as_it_was_created_is_found(
-    backend: ledger_backends.PostgresBackend, statement: str
-) -> None:
+def test_a_journal_that_is_not_as_it_was_created_is_found(backend, statement):
     ledger = backend.open()
     ledger.verify()
     backend.execute(statement)
@@ -142,9 +131,7 @@ def test_a_journal_that_is_not_as_it_was_created_is_found(
     backend.execute("DROP TABLE IF EXISTS heir")
 
 
-def test_a_policy_that_hides_rows_does_not_hide_them_from_the_ledger(
-    backend: ledger_backends.PostgresBackend,
-) -> None:
+def test_a_policy_that_hides_rows_does_not_hide_them_from_the_ledger(backend):
     backend.open().reserve(charge(1))
     _, url = new_role(backend, "USAGE ON SCHEMA clustmix_ledger", f"SELECT, INSERT ON {J}")
     ledger = LedgerDatabase(url)
@@ -153,10 +140,10 @@ def test_a_policy_that_hides_rows_does_not_hide_them_from_the_ledger(
         ledger.history()
 
 
-def test_a_server_that_is_not_durable_is_refused(backend: ledger_backends.PostgresBackend) -> None:
+def test_a_server_that_is_not_durable_is_refused(backend):
     ledger = backend.open()
 
-    def set_fsync(value: str) -> None:
+    def set_fsync(value):
         with psycopg.connect(backend.location, autocommit=True) as connection:
             connection.execute(f"ALTER SYSTEM SET fsync = {value}")
         postgres_server.server().reload()
@@ -170,16 +157,14 @@ def test_a_server_that_is_not_durable_is_refused(backend: ledger_backends.Postgr
     assert ledger.reserve(charge(1)).created
 
 
-def test_commits_wait_for_the_disk_whatever_the_role_says(
-    backend: ledger_backends.PostgresBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commits_wait_for_the_disk_whatever_the_role_says(backend, monkeypatch):
     backend.open()
     name, url = new_role(backend, "USAGE ON SCHEMA clustmix_ledger", f"SELECT, INSERT ON {J}")
     backend.execute(f"ALTER ROLE {name} SET synchronous_commit = off")
     backend.execute(f"ALTER ROLE {name} SET default_transaction_isolation = 'serializable'")
     found = []
 
-    def look(connection: psycopg.Connection[tuple[str, ...]]) -> str:
+    def look(connection):
         for setting in ("synchronous_commit", "transaction_isolation", "search_path"):
             found.extend(connection.execute(f"SHOW {setting}").fetchone() or ())
         return "2025-01-01T00:00:00.000Z"
@@ -189,7 +174,7 @@ def test_commits_wait_for_the_disk_whatever_the_role_says(
     assert found == ["on", "read committed", "pg_catalog"]
 
 
-def test_a_standby_that_only_reads_is_refused() -> None:
+def test_a_standby_that_only_reads_is_refused():
     server = postgres_server.server()
     database = server.new_database()
     LedgerDatabase(server.url(database))
@@ -199,9 +184,7 @@ def test_a_standby_that_only_reads_is_refused() -> None:
         LedgerDatabase(server.url(database))
 
 
-def test_a_writer_that_never_ends_is_not_waited_for_for_ever(
-    backend: ledger_backends.PostgresBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_writer_that_never_ends_is_not_waited_for_for_ever(backend, monkeypatch):
     ledger = backend.open()
     begin = journal_postgres._BEGIN_WRITE
     assert "lock_timeout = '30s'" in begin
@@ -214,13 +197,11 @@ def test_a_writer_that_never_ends_is_not_waited_for_for_ever(
     assert ledger.reserve(charge(1)).created
 
 
-def test_a_commit_whose_answer_is_lost_is_charged_once(
-    backend: ledger_backends.PostgresBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_whose_answer_is_lost_is_charged_once(backend, monkeypatch):
     ledger = backend.open()
     execute = psycopg.Connection.execute
 
-    def lose_the_answer(connection: object, query: str, *arguments: object) -> object:
+    def lose_the_answer(connection, query, *arguments):
         answer = execute(connection, query, *arguments)  # type: ignore[arg-type]
         if query == "COMMIT":
             raise psycopg.OperationalError("server closed the connection unexpectedly")
@@ -243,7 +224,7 @@ def test_a_commit_whose_answer_is_lost_is_charged_once(
 CANARY = "CANARY"
 
 
-def everything_of(error: BaseException | None) -> Iterator[str]:
+def everything_of(error):
     """Yield all that a log could hold of an exception: with its chain and the local variables."""
     while error is not None:
         yield from (str(error), repr(error), repr(error.args), repr(vars(error)))
@@ -277,7 +258,7 @@ def everything_of(error: BaseException | None) -> Iterator[str]:
         ("postgresql://u:CANARY@localhost/d?hostaddr=10.0.0.7", "LEDGER_URL_INVALID"),
     ],
 )
-def test_no_failure_shows_the_password(url: str, code: str) -> None:
+def test_no_failure_shows_the_password(url, code):
     with pytest.raises(ClustMixError) as caught:
         LedgerDatabase(url)
     assert caught.value.code == code
@@ -285,7 +266,7 @@ def test_no_failure_shows_the_password(url: str, code: str) -> None:
     assert not [text for text in everything_of(caught.value) if CANARY in text]
 
 
-def test_a_wrong_password_is_not_shown(backend: ledger_backends.PostgresBackend) -> None:
+def test_a_wrong_password_is_not_shown(backend):
     wrong = backend.location.replace("CANARY", "CANARYwrong")
     with pytest.raises(LedgerError, match=r"LEDGER_UNAVAILABLE: .* found OperationalErr") as caught:
         LedgerDatabase(wrong)
@@ -293,9 +274,7 @@ def test_a_wrong_password_is_not_shown(backend: ledger_backends.PostgresBackend)
     assert CANARY not in postgres_server.server().log()
 
 
-def test_a_failure_inside_a_transaction_does_not_show_the_password(
-    backend: ledger_backends.PostgresBackend,
-) -> None:
+def test_a_failure_inside_a_transaction_does_not_show_the_password(backend):
     ledger = backend.open()
     backend.execute(f"DROP TABLE {J}")
     with pytest.raises(LedgerError, match="found UndefinedTable 42P01; see") as caught:
@@ -320,12 +299,12 @@ def test_a_failure_inside_a_transaction_does_not_show_the_password(
         ),
     ],
 )
-def test_an_address_that_is_refused_says_why(url: str, message: str) -> None:
+def test_an_address_that_is_refused_says_why(url, message):
     with pytest.raises(ConfigurationError, match=f"LEDGER_URL_INVALID: {message}"):
         LedgerDatabase(url)
 
 
-def test_an_address_stays_in_its_process(backend: ledger_backends.PostgresBackend) -> None:
+def test_an_address_stays_in_its_process(backend):
     ledger = backend.open()
     for value in (ledger, SecretUrl(backend.location)):
         assert CANARY not in repr(value)

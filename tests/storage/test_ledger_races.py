@@ -5,12 +5,10 @@ import os
 import signal
 from collections import Counter
 from decimal import Decimal
-from pathlib import Path
 
 import ledger_backends
 import postgres_server
 import pytest
-from ledger_backends import Backend
 from ledger_requests import DIGEST, charge, race, stream
 
 from privacy.errors import LedgerError
@@ -24,11 +22,11 @@ WIDE = Caps(lifetime_rho=Decimal(1000))
 
 
 @pytest.fixture(params=ledger_backends.BOTH)
-def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
+def backend(request, tmp_path):
     return ledger_backends.backend(request.param, tmp_path)
 
 
-def test_of_eight_identical_requests_one_is_charged(backend: Backend) -> None:
+def test_of_eight_identical_requests_one_is_charged(backend):
     # The ledger itself is created in the same race.
     jobs = [
         {"kind": "reserve", "request": 1, "release_id": f"r-{n}", "cap": "1000"} for n in range(8)
@@ -41,7 +39,7 @@ def test_of_eight_identical_requests_one_is_charged(backend: Backend) -> None:
     ledger.verify()
 
 
-def test_of_thirty_two_requests_a_cap_for_ten_grants_ten(backend: Backend) -> None:
+def test_of_thirty_two_requests_a_cap_for_ten_grants_ten(backend):
     jobs = [
         {"kind": "reserve", "request": n, "release_id": f"r-{n}", "cap": "1.0"} for n in range(32)
     ]
@@ -57,7 +55,7 @@ def test_of_thirty_two_requests_a_cap_for_ten_grants_ten(backend: Backend) -> No
     ledger.verify()
 
 
-def test_of_eight_that_take_one_entry_one_executes(backend: Backend) -> None:
+def test_of_eight_that_take_one_entry_one_executes(backend):
     ledger = backend.open()
     entry = ledger.reserve(charge(1)).entry
     job = {"kind": "move", "entry": entry.entry_id, "from": "reserved", "to": "executing"}
@@ -75,7 +73,7 @@ def test_of_eight_that_take_one_entry_one_executes(backend: Backend) -> None:
     ledger.verify()
 
 
-def test_a_killed_process_never_loses_what_it_was_granted(backend: Backend) -> None:
+def test_a_killed_process_never_loses_what_it_was_granted(backend):
     with stream(backend.location) as worker:
         assert worker.stdout is not None
         lines = [worker.stdout.readline() for _ in range(4)]
@@ -97,13 +95,13 @@ def test_a_killed_process_never_loses_what_it_was_granted(backend: Backend) -> N
     ledger.verify()
 
 
-def answers_of(location: Path | str, **how: object) -> list[dict[str, object]]:
+def answers_of(location, **how):
     with stream(location, **how) as worker:
         assert worker.stdout is not None
         return [json.loads(line) for line in worker.stdout]
 
 
-def test_a_full_disk_refuses_and_what_was_granted_is_charged(tmp_path: Path) -> None:
+def test_a_full_disk_refuses_and_what_was_granted_is_charged(tmp_path):
     location, head_file = tmp_path / "ledger.sqlite", tmp_path / "releases" / "head"
     # SQLite's shared memory takes 32768 bytes; the limit is met by the rows, at about the 75th.
     answers = answers_of(location, head_file=head_file, bytes_per_file=40_000, attempts=300)
@@ -119,7 +117,7 @@ def test_a_full_disk_refuses_and_what_was_granted_is_charged(tmp_path: Path) -> 
     ledger.reserve(charge(10**6, caps=WIDE))
 
 
-def test_a_full_disk_under_the_head_leaves_the_charge(tmp_path: Path) -> None:
+def test_a_full_disk_under_the_head_leaves_the_charge(tmp_path):
     # The ledger is on another host; here there is no room for a line.
     backend = ledger_backends.PostgresBackend()
     head_file = tmp_path / "releases" / "head"
@@ -131,7 +129,7 @@ def test_a_full_disk_under_the_head_leaves_the_charge(tmp_path: Path) -> None:
     assert len(backend.open(head_file=head_file).entries()) == 3
 
 
-def test_a_server_that_crashes_forgets_nothing_that_it_granted() -> None:
+def test_a_server_that_crashes_forgets_nothing_that_it_granted():
     backend = ledger_backends.PostgresBackend()
     server = postgres_server.server()
     ledger = backend.open()
@@ -165,15 +163,13 @@ def test_a_server_that_crashes_forgets_nothing_that_it_granted() -> None:
     ledger.verify()
 
 
-def test_a_server_that_crashes_before_the_commit_has_charged_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_server_that_crashes_before_the_commit_has_charged_nothing(monkeypatch):
     backend = ledger_backends.PostgresBackend()
     server = postgres_server.server()
     ledger = backend.open()
     entry = ledger.reserve(charge(1)).entry
 
-    def crash(connection: object) -> str:
+    def crash(connection):
         server.stop("immediate")
         return "2100-01-01T00:00:00.000Z"
 

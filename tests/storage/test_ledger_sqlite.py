@@ -2,7 +2,6 @@
 
 import sqlite3
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from ledger_requests import charge
@@ -15,20 +14,20 @@ TRIGGERS = ("journal_no_update", "journal_no_delete", "journal_continues")
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return tmp_path / "ledger.sqlite"
 
 
-def execute(path: Path, *statements: str) -> None:
+def execute(path, *statements):
     with closing(sqlite3.connect(path)) as connection, connection:
         for statement in statements:
             connection.execute(statement)
 
 
-def test_the_file_is_for_its_owner_alone_and_on_disk_at_commit(path: Path) -> None:
-    modes: dict[str, int] = {}
+def test_the_file_is_for_its_owner_alone_and_on_disk_at_commit(path):
+    modes = {}
 
-    def work(connection: sqlite3.Connection) -> None:
+    def work(connection):
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
         modes.update({file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()})
@@ -39,24 +38,24 @@ def test_the_file_is_for_its_owner_alone_and_on_disk_at_commit(path: Path) -> No
     assert modes == dict.fromkeys(names, 0o600)
 
 
-def test_a_ledger_that_others_can_read_is_refused(path: Path) -> None:
+def test_a_ledger_that_others_can_read_is_refused(path):
     LedgerDatabase(path)
     path.chmod(0o640)
     with pytest.raises(LedgerError, match="LEDGER_PERMISSIONS: expected the ledger to be readable"):
         LedgerDatabase(path)
 
 
-def test_a_missing_directory_is_refused(tmp_path: Path) -> None:
+def test_a_missing_directory_is_refused(tmp_path):
     with pytest.raises(LedgerError, match="expected the directory of the ledger to exist; create"):
         LedgerDatabase(tmp_path / "missing" / "ledger.sqlite")
 
 
-def test_a_file_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_created_is_refused(tmp_path):
     with pytest.raises(LedgerError, match="expected a ledger that can be created, found: File nam"):
         LedgerDatabase(tmp_path / ("x" * 300))
 
 
-def test_a_ledger_that_vanished_is_not_replaced_by_an_empty_one(path: Path) -> None:
+def test_a_ledger_that_vanished_is_not_replaced_by_an_empty_one(path):
     ledger = LedgerDatabase(path)
     ledger.reserve(charge(1))
     path.unlink()
@@ -65,7 +64,7 @@ def test_a_ledger_that_vanished_is_not_replaced_by_an_empty_one(path: Path) -> N
     assert not path.exists()
 
 
-def test_a_file_that_is_not_a_ledger_is_refused(path: Path) -> None:
+def test_a_file_that_is_not_a_ledger_is_refused(path):
     path.write_bytes(b"not a database" * 1000)
     path.chmod(0o600)
     with pytest.raises(LedgerError, match="found: file is not a database; check the file"):
@@ -73,15 +72,11 @@ def test_a_file_that_is_not_a_ledger_is_refused(path: Path) -> None:
 
 
 @pytest.mark.parametrize("trigger", TRIGGERS)
-def test_a_missing_trigger_is_found(path: Path, trigger: str) -> None:
+def test_a_missing_trigger_is_found(path, trigger):
     ledger = LedgerDatabase(path)
     ledger.reserve(charge(1))
     execute(path, f"DROP TRIGGER {trigger}")
-    for action in (
-        ledger.verify,
-        lambda: ledger.reserve(charge(2)),
-        lambda: LedgerDatabase(path),
-    ):
+    for action in (ledger.verify, lambda: ledger.reserve(charge(2)), lambda: LedgerDatabase(path)):
         with pytest.raises(IntegrityError, match="expected the journal table with its triggers an"):
             action()
 
@@ -96,19 +91,19 @@ def test_a_missing_trigger_is_found(path: Path, trigger: str) -> None:
         "DROP TABLE journal",
     ],
 )
-def test_anything_else_in_the_file_is_found(path: Path, statement: str) -> None:
+def test_anything_else_in_the_file_is_found(path, statement):
     ledger = LedgerDatabase(path)
     execute(path, statement)
     with pytest.raises(IntegrityError, match="LEDGER_DAMAGED: sequence 0: expected the journal ta"):
         ledger.verify()
 
 
-def test_a_full_page_budget_refuses_and_grants_nothing(path: Path) -> None:
+def test_a_full_page_budget_refuses_and_grants_nothing(path):
     journal = SqliteJournal(path)
     ledger = LedgerDatabase(path)
     ledger.reserve(charge(1))
 
-    def fill(connection: sqlite3.Connection) -> None:
+    def fill(connection):
         connection.execute("PRAGMA max_page_count = 1")  # SQLite takes the present size at least
         for _ in range(100):
             connection.execute("CREATE TABLE more AS SELECT zeroblob(100000) AS x")

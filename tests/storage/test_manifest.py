@@ -12,10 +12,7 @@ from privacy.errors import ConfigurationError, IntegrityError
 from storage.files.digests import digest_of
 from storage.files.documents import canonical_json
 from storage.files.refs import new_release_id
-from storage.releases.manifest import (
-    Manifest,
-    file_digests,
-)
+from storage.releases.manifest import Manifest, file_digests
 from storage.releases.signatures import APPROVAL_FILE, SIGNATURE_FILE
 
 DIGEST = digest_of(b"abc")

@@ -5,17 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privacy.errors import ConfigurationError
-from storage.files.refs import (
-    ReleaseRef,
-    check_file_name,
-    check_name,
-    new_release_id,
-)
+from storage.files.refs import ReleaseRef, check_file_name, check_name, new_release_id
 
 NAME_CHARACTERS = string.ascii_lowercase + string.digits + "-"
 
 
-def is_name_slowly(text: str) -> bool:
+def is_name_slowly(text):
     """Reference: the rule in words, one character at a time."""
     return (
         1 <= len(text) <= 63

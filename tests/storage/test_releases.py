@@ -20,11 +20,7 @@ from storage.files.refs import ReleaseRef
 from storage.releases import store as releases
 from storage.releases.bundles import verify_bundle
 from storage.releases.manifest import file_digests
-from storage.releases.signatures import (
-    ApprovalStatement,
-    Signature,
-    sign_approval,
-)
+from storage.releases.signatures import ApprovalStatement, Signature, sign_approval
 from storage.releases.store import ReleaseStore
 
 PIPELINE, ANNA, BERT, STRANGER = (key_of(number) for number in range(1, 5))
@@ -271,12 +267,7 @@ def approval_of(manifest, officer=ANNA, **changes):
 def test_an_approved_release_is_published_and_says_by_whom(store):
     manifest = pending()
     path = store.publish(
-        REF,
-        FILES,
-        manifest,
-        signer=PIPELINE,
-        approval=approval_of(manifest),
-        officers=OFFICERS,
+        REF, FILES, manifest, signer=PIPELINE, approval=approval_of(manifest), officers=OFFICERS
     )
     assert entries(path) == [
         "approval.json",

@@ -84,9 +84,7 @@ def numbers_in(store):
 
 def test_what_is_signed():
     rows = [item.model_dump(mode="json") for item in LISTED.revocations]
-    message = canonical_json(
-        {"format_version": 1, "key_id": PIPELINE.key_id, "revocations": rows},
-    )
+    message = canonical_json({"format_version": 1, "key_id": PIPELINE.key_id, "revocations": rows})
     assert LISTED.message == b"clustmix-revoked-v1\0" + message
     assert rows[0] == {
         "dataset": "adult",

@@ -292,10 +292,7 @@ def test_the_pipeline_and_strangers_approve_nothing():
         require_approval(by_pipeline, MANIFEST, signer=PIPELINE.public, officers=OFFICERS)
     with pytest.raises(IntegrityError, match=f"APPROVER_IS_PIPELINE: .* key {PIPELINE.key_id}, wh"):
         require_approval(
-            by_pipeline,
-            MANIFEST,
-            signer=PIPELINE.public,
-            officers=[*OFFICERS, PIPELINE.public],
+            by_pipeline, MANIFEST, signer=PIPELINE.public, officers=[*OFFICERS, PIPELINE.public]
         )
     with pytest.raises(IntegrityError, match=r"SIGNER_UNKNOWN: file approval\.json is signed by "):
         require_approval(

@@ -80,10 +80,7 @@ def test_reading_queries_are_accepted(query):
             "WITH d AS (DELETE FROM stays RETURNING *) SELECT * FROM d",
             "nothing but SELECTs in WITH",
         ),
-        (
-            "WITH u AS (update stays set a = 1) SELECT 1",
-            "nothing but SELECTs in WITH",
-        ),
+        ("WITH u AS (update stays set a = 1) SELECT 1", "nothing but SELECTs in WITH"),
         ("SELECT * FROM stays FOR UPDATE", "found SELECT WITH LOCKS"),
     ],
 )

@@ -7,9 +7,7 @@ import resource
 import signal
 import socket
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 from unittest import mock
 
 import dask
@@ -36,7 +34,7 @@ from tasks.execution.runtime import PipelineError
 pytestmark = pytest.mark.integration
 
 
-def http_status(port: int, path: str) -> int | None:
+def http_status(port, path):
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
         connection.request("GET", path)
@@ -47,7 +45,7 @@ def http_status(port: int, path: str) -> int | None:
         connection.close()
 
 
-def listening() -> set[tuple[str, int]]:
+def listening():
     """Addresses that this process and its children listen on."""
     this = psutil.Process()
     return {
@@ -59,22 +57,19 @@ def listening() -> set[tuple[str, int]]:
 
 
 @pytest.fixture(scope="module")
-def listening_before() -> set[tuple[str, int]]:
+def listening_before():
     # An orchestrator that an earlier test started stays for the whole session.
     return listening()
 
 
 @pytest.fixture(scope="module")
-def cluster(
-    listening_before: set[tuple[str, int]],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[distributed.Client]:
+def cluster(listening_before, tmp_path_factory):
     with local_cluster(2, tmp_path_factory.mktemp("cluster") / "scratch") as client:
         yield client
 
 
-def test_workers_do_not_spill_and_use_one_thread(cluster) -> None:
-    def facts(dask_worker: distributed.Worker) -> tuple[object, ...]:
+def test_workers_do_not_spill_and_use_one_thread(cluster):
+    def facts(dask_worker):
         manager = dask_worker.memory_manager
         limits = (manager.memory_limit, manager.memory_spill_fraction)
         return (*limits, dask_worker.state.nthreads, os.environ["OMP_NUM_THREADS"])
@@ -82,7 +77,7 @@ def test_workers_do_not_spill_and_use_one_thread(cluster) -> None:
     assert set(cluster.run(facts).values()) == {(None, False, 1, "1")}
 
 
-def test_a_stranger_on_this_machine_cannot_use_the_cluster(cluster) -> None:
+def test_a_stranger_on_this_machine_cannot_use_the_cluster(cluster):
     address = cluster.scheduler.address
     assert address.startswith("tls://127.0.0.1:")
     another = distributed.security.Security.temporary().get_connection_args("client")
@@ -92,7 +87,7 @@ def test_a_stranger_on_this_machine_cannot_use_the_cluster(cluster) -> None:
         asyncio.run(distributed.comm.connect(address.replace("tls", "tcp"), timeout=5))
 
 
-def test_cluster_listens_on_loopback_and_tells_nothing_over_http(listening_before, cluster) -> None:
+def test_cluster_listens_on_loopback_and_tells_nothing_over_http(listening_before, cluster):
     opened = listening() - listening_before
     assert {host for host, _ in opened} == {"127.0.0.1"}
     answers = [http_status(port, "/info/main/workers.html") for _, port in opened]
@@ -101,7 +96,7 @@ def test_cluster_listens_on_loopback_and_tells_nothing_over_http(listening_befor
     assert set(answers) == {404, None}
 
 
-def test_a_lost_worker_ends_the_run_without_a_trace_of_the_item(tmp_path, monkeypatch) -> None:
+def test_a_lost_worker_ends_the_run_without_a_trace_of_the_item(tmp_path, monkeypatch):
     """If it is lost with every try; see the tests below for one that is lost once."""
     monkeypatch.setattr(compute, "TRIES", 2)
     with (
@@ -112,7 +107,7 @@ def test_a_lost_worker_ends_the_run_without_a_trace_of_the_item(tmp_path, monkey
     assert caught.value.__context__ is None
 
 
-def test_the_run_ends_where_no_worker_is_left(tmp_path, monkeypatch) -> None:
+def test_the_run_ends_where_no_worker_is_left(tmp_path, monkeypatch):
     monkeypatch.setattr(compute, "WORKER_WAIT_SECONDS", 1.0)
     with in_process() as running, connect(running.scheduler_address) as client:
         executor = DaskExecutor(client, "r-7")
@@ -123,7 +118,7 @@ def test_the_run_ends_where_no_worker_is_left(tmp_path, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("n_workers", [1, 2])
-def test_what_a_killed_worker_was_at_is_computed_again(tmp_path, n_workers) -> None:
+def test_what_a_killed_worker_was_at_is_computed_again(tmp_path, n_workers):
     shards = [tmp_path / f"{number}.npy" for number in range(5)]
     for number, shard in enumerate(shards):
         np.save(shard, np.arange(4) * 10**number)
@@ -153,7 +148,7 @@ def test_what_a_killed_worker_was_at_is_computed_again(tmp_path, n_workers) -> N
     assert (tmp_path / "map").exists()
 
 
-def test_worker_that_dies_while_it_starts_is_started_again(tmp_path) -> None:
+def test_worker_that_dies_while_it_starts_is_started_again(tmp_path):
     others = set(psutil.Process().children(recursive=True))
     with local_cluster(1, tmp_path / "scratch") as client:
         killed = set[psutil.Process]()
@@ -170,7 +165,7 @@ def test_worker_that_dies_while_it_starts_is_started_again(tmp_path) -> None:
 
 
 @contextmanager
-def in_process(**options: Any) -> Iterator[distributed.LocalCluster]:
+def in_process(**options):
     """Run a scheduler and a worker in threads of this process."""
     with distributed.LocalCluster(
         **{
@@ -185,7 +180,7 @@ def in_process(**options: Any) -> Iterator[distributed.LocalCluster]:
         yield running
 
 
-def test_connect_reaches_a_scheduler_on_loopback() -> None:
+def test_connect_reaches_a_scheduler_on_loopback():
     with in_process() as running, connect(running.scheduler_address) as client:
         assert DaskExecutor(client, "r-6").map(square, [5]) == [25]
         limits = client.run(lambda: resource.getrlimit(resource.RLIMIT_CORE))
@@ -193,7 +188,7 @@ def test_connect_reaches_a_scheduler_on_loopback() -> None:
 
 
 @pytest.mark.parametrize(("target", "spill"), [(0.6, False), (False, 0.7)])
-def test_connect_refuses_a_worker_that_may_spill(target, spill) -> None:
+def test_connect_refuses_a_worker_that_may_spill(target, spill):
     name, fraction = ("target", target) if target else ("spill", spill)
     message = f"set distributed.worker.memory.{name} to false .found {fraction}.; start it again"
     memory = "distributed.worker.memory"
@@ -206,7 +201,7 @@ def test_connect_refuses_a_worker_that_may_spill(target, spill) -> None:
         pass
 
 
-def test_connect_refuses_a_scheduler_with_a_jupyter_server() -> None:
+def test_connect_refuses_a_scheduler_with_a_jupyter_server():
     message = "set --jupyter of the scheduler to off .found on.; start it again"
     with (
         in_process() as running,
@@ -217,7 +212,7 @@ def test_connect_refuses_a_scheduler_with_a_jupyter_server() -> None:
         pass
 
 
-def test_connect_refuses_a_cluster_that_does_not_tell_its_settings(monkeypatch) -> None:
+def test_connect_refuses_a_cluster_that_does_not_tell_its_settings(monkeypatch):
     monkeypatch.setattr(cluster_module, "unsafe_worker", lambda dask_worker: 1 // 0)
     message = (
         "CLUSTER_SETTINGS: expected a scheduler and workers that tell their settings, found "
@@ -233,7 +228,7 @@ def test_connect_refuses_a_cluster_that_does_not_tell_its_settings(monkeypatch) 
 
 
 @pytest.mark.parametrize("address", ["tcp://10.0.0.1:8786", "tcp://scheduler:8786", "scheduler"])
-def test_connect_refuses_to_send_sums_in_clear(address) -> None:
+def test_connect_refuses_to_send_sums_in_clear(address):
     with (
         pytest.raises(ConfigurationError, match="INSECURE_SCHEDULER: expected tls://host:port"),
         connect(address),
@@ -241,7 +236,7 @@ def test_connect_refuses_to_send_sums_in_clear(address) -> None:
         pass
 
 
-def test_connect_asks_for_a_certificate() -> None:
+def test_connect_asks_for_a_certificate():
     with (
         pytest.raises(ConfigurationError, match="SCHEDULER_CERTIFICATE: expected a client cert"),
         connect("tls://scheduler:8786"),
@@ -249,7 +244,7 @@ def test_connect_asks_for_a_certificate() -> None:
         pass
 
 
-def test_connect_says_that_nobody_answers() -> None:
+def test_connect_says_that_nobody_answers():
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))  # bound and not listening
         address = f"tcp://127.0.0.1:{reserved.getsockname()[1]}"
@@ -260,7 +255,7 @@ def test_connect_says_that_nobody_answers() -> None:
             pass
 
 
-def test_scratch_directory_open_to_others_is_refused(tmp_path) -> None:
+def test_scratch_directory_open_to_others_is_refused(tmp_path):
     tmp_path.chmod(0o755)
     with pytest.raises(ConfigurationError, match="DIRECTORY_MODE"), local_cluster(1, tmp_path):
         pass

@@ -2,10 +2,8 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
-import distributed
 import numpy as np
 import psutil
 import pytest
@@ -25,16 +23,14 @@ OWN = ("--dashboard-address", "127.0.0.1:0")
 
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def certificates(tmp_path_factory):
     folder = tmp_path_factory.mktemp("certificates") / "set"
     make_certificates(folder)
     return folder
 
 
 @pytest.fixture(scope="module")
-def mixed(
-    certificates: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[distributed.Client]:
+def mixed(certificates, tmp_path_factory):
     """Two workers with a GPU (one per item, two threads each), two for other work, one for none."""
     folder = tmp_path_factory.mktemp("mixed")
     workers = ((*OWN, *GPU), (*OWN, *GPU), (*OWN, *CPU), (*OWN, *CPU), OWN)
@@ -48,39 +44,35 @@ def mixed(
         yield client
 
 
-def process_of(client: distributed.Client, name: str) -> psutil.Process:
+def process_of(client, name):
     processes = client.run(lambda dask_worker: (dask_worker.name, os.getpid())).values()
     return psutil.Process(dict(processes)[name])
 
 
-def where_sums_run(client: distributed.Client) -> list[int]:
+def where_sums_run(client):
     shards = [Path(f"{number}.npy") for number in range(24)]
     counts = DaskExecutor(client, "r-1").sum(worker_number, shards, {})
     assert counts.sum() == len(shards)
     return np.flatnonzero(counts).tolist()
 
 
-def where_items_run(
-    client: distributed.Client, folder: Path, *, gpu: bool, seconds: float = 0.1
-) -> Counter[str]:
+def where_items_run(client, folder, *, gpu, seconds=0.1):
     items = [(seconds, os.fspath(folder))] * 12
     return Counter(DaskExecutor(client, "r-2").map(worker_name, items, gpu=gpu))
 
 
-def test_gpu_items_run_on_gpu_workers_alone_one_at_a_time_each(mixed, tmp_path) -> None:
+def test_gpu_items_run_on_gpu_workers_alone_one_at_a_time_each(mixed, tmp_path):
     # An item that begins while another one runs on the same worker fails; see `worker_name`.
     ran = where_items_run(mixed, tmp_path, gpu=True)
     assert set(ran) == {"worker-0", "worker-1"}
     assert ran.total() == 12
 
 
-def test_sums_and_other_items_run_on_workers_for_them_alone(mixed) -> None:
+def test_sums_and_other_items_run_on_workers_for_them_alone(mixed):
     assert where_sums_run(mixed) == [2, 3]
 
 
-def test_sums_keep_off_gpu_workers_where_no_worker_is_marked_for_them(
-    certificates, tmp_path
-) -> None:
+def test_sums_keep_off_gpu_workers_where_no_worker_is_marked_for_them(certificates, tmp_path):
     workers = tuple(
         (*OWN, *options, "--name", f"worker-{number}")
         for number, options in enumerate((GPU, (), ()))
@@ -99,7 +91,7 @@ def test_sums_keep_off_gpu_workers_where_no_worker_is_marked_for_them(
         assert set(where_items_run(client, tmp_path, gpu=True, seconds=0.01)) == {"worker-0"}
 
 
-def test_sums_run_on_gpu_workers_where_there_are_no_others(certificates, tmp_path) -> None:
+def test_sums_run_on_gpu_workers_where_there_are_no_others(certificates, tmp_path):
     worker = (*OWN, *GPU, "--name", "worker-0")
     with (
         running(tmp_path, certificates=certificates, workers=(worker,)) as address,
@@ -109,7 +101,7 @@ def test_sums_run_on_gpu_workers_where_there_are_no_others(certificates, tmp_pat
         assert where_sums_run(client) == [0]
 
 
-def test_gpu_work_waits_for_a_gpu_worker_that_was_lost(certificates, tmp_path, monkeypatch) -> None:
+def test_gpu_work_waits_for_a_gpu_worker_that_was_lost(certificates, tmp_path, monkeypatch):
     monkeypatch.setattr(compute, "WORKER_WAIT_SECONDS", 30.0)
     workers = ((*OWN, *GPU, "--name", "worker-0"), (*OWN, "--name", "worker-1"))
     with (

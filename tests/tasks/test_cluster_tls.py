@@ -5,8 +5,6 @@ Scheduler and workers are the programs that an operator starts, in processes of 
 
 import asyncio
 import stat
-from collections.abc import Iterator
-from pathlib import Path
 
 import distributed
 import numpy as np
@@ -24,23 +22,21 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def certificates(tmp_path_factory):
     folder = tmp_path_factory.mktemp("certificates") / "set"
     make_certificates(folder)
     return folder
 
 
 @pytest.fixture(scope="module")
-def of_another_authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def of_another_authority(tmp_path_factory):
     folder = tmp_path_factory.mktemp("others") / "set"
     make_certificates(folder)
     return folder
 
 
 @pytest.fixture(scope="module")
-def cluster(
-    certificates: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[str, Path]]:
+def cluster(certificates, tmp_path_factory):
     folder = tmp_path_factory.mktemp("cluster")
     own = ("--dashboard-address", "127.0.0.1:0")
     with running(folder, certificates=certificates, workers=(own, own)) as address:
@@ -50,7 +46,7 @@ def cluster(
 # --- certificates ----------------------------------------------------------------------------
 
 
-def test_keys_are_for_their_owner_and_the_authority_key_is_nowhere(certificates) -> None:
+def test_keys_are_for_their_owner_and_the_authority_key_is_nowhere(certificates):
     folders = {path.name: path for path in certificates.iterdir()}
     assert set(folders) == set(ROLES)
     for folder in (certificates, *folders.values()):
@@ -64,11 +60,11 @@ def test_keys_are_for_their_owner_and_the_authority_key_is_nowhere(certificates)
     assert len(set(keys)) == len(keys) == len(ROLES)
 
 
-def _bytes(path: Path) -> bytes:
+def _bytes(path):
     return path.read_bytes() if path.is_file() else b""
 
 
-def test_certificates_are_short_lived_and_say_their_use(certificates) -> None:
+def test_certificates_are_short_lived_and_say_their_use(certificates):
     uses = {}
     for role in ROLES:
         authority, leaf = (
@@ -89,7 +85,7 @@ def test_certificates_are_short_lived_and_say_their_use(certificates) -> None:
     }
 
 
-def test_existing_folder_is_never_touched(certificates, tmp_path) -> None:
+def test_existing_folder_is_never_touched(certificates, tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for folder in (certificates, tmp_path / "link"):
         with pytest.raises(ConfigurationError, match="CERTIFICATES_EXIST: expected a new folder"):
@@ -98,7 +94,7 @@ def test_existing_folder_is_never_touched(certificates, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("days", [0, -1, MAX_DAYS + 1])
-def test_long_validity_is_refused(tmp_path, days) -> None:
+def test_long_validity_is_refused(tmp_path, days):
     message = f"CERTIFICATE_DAYS: expected certificates valid for 1 to 366 days, found {days};"
     with pytest.raises(ConfigurationError, match=message):
         make_certificates(tmp_path / "set", days=days)
@@ -108,7 +104,7 @@ def test_long_validity_is_refused(tmp_path, days) -> None:
 # --- a cluster -------------------------------------------------------------------------------
 
 
-def test_sums_over_tls(cluster, certificates, tmp_path) -> None:
+def test_sums_over_tls(cluster, certificates, tmp_path):
     address, _ = cluster
     assert address.startswith("tls://127.0.0.1:")
     with using(certificates), connect(address) as client:
@@ -121,7 +117,7 @@ def test_sums_over_tls(cluster, certificates, tmp_path) -> None:
         assert executor.sum(weighted_shard, shards, {"factor": np.int64(2)}).tolist() == [6] * 4
 
 
-def test_certificate_of_another_authority_is_refused(cluster, of_another_authority) -> None:
+def test_certificate_of_another_authority_is_refused(cluster, of_another_authority):
     address, _ = cluster
     with (
         using(of_another_authority),
@@ -135,7 +131,7 @@ def test_certificate_of_another_authority_is_refused(cluster, of_another_authori
         asyncio.run(distributed.comm.connect(address, timeout=3, **security))
 
 
-def test_plaintext_and_no_certificate_are_refused(cluster) -> None:
+def test_plaintext_and_no_certificate_are_refused(cluster):
     address, folder = cluster
     with pytest.raises(ConfigurationError, match="SCHEDULER_CERTIFICATE: expected a client cert"):
         connect(address).__enter__()
@@ -146,7 +142,7 @@ def test_plaintext_and_no_certificate_are_refused(cluster) -> None:
     assert "PRIVATE" not in (folder / "scheduler" / "log").read_text()
 
 
-def test_client_certificate_cannot_pass_for_a_scheduler(certificates, tmp_path) -> None:
+def test_client_certificate_cannot_pass_for_a_scheduler(certificates, tmp_path):
     """Hold a listener with the client's certificate: other members of the cluster refuse it."""
     with using(certificates):
         role = distributed.Security()
@@ -154,8 +150,8 @@ def test_client_certificate_cannot_pass_for_a_scheduler(certificates, tmp_path) 
     with using(certificates, "worker"):
         connection = distributed.Security().get_connection_args("worker")
 
-    async def meet() -> None:
-        async def never(comm: distributed.comm.Comm) -> None:
+    async def meet():
+        async def never(comm):
             raise AssertionError("let in")
 
         async with distributed.comm.listen("tls://127.0.0.1:0", never, **listen) as listener:
@@ -187,7 +183,7 @@ SAFE_MEMORY = {
 
 
 @pytest.mark.parametrize("name", UNSAFE)
-def test_unsafe_cluster_is_refused_by_the_setting(tmp_path, name) -> None:
+def test_unsafe_cluster_is_refused_by_the_setting(tmp_path, name):
     options, message = UNSAFE[name]
     memory = {} if "spills" in name else SAFE_MEMORY
     with (
@@ -206,7 +202,7 @@ def test_unsafe_cluster_is_refused_by_the_setting(tmp_path, name) -> None:
     )
 
 
-def test_cluster_without_a_worker_is_refused(tmp_path) -> None:
+def test_cluster_without_a_worker_is_refused(tmp_path):
     with (
         running(tmp_path, certificates=None, workers=()) as address,
         pytest.raises(ConfigurationError, match="CLUSTER_EMPTY: expected one or more workers"),

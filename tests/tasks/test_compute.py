@@ -1,8 +1,6 @@
 """Sums are exact whatever the executor, and nothing private leaves a failing worker."""
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import distributed
 import numpy as np
@@ -28,20 +26,20 @@ INT64 = np.iinfo(np.int64)
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[distributed.Client]:
+def cluster(tmp_path_factory):
     with local_cluster(2, tmp_path_factory.mktemp("cluster") / "scratch") as client:
         yield client
 
 
 @pytest.fixture(params=["local", "dask"])
-def executor(request: pytest.FixtureRequest) -> LocalExecutor | DaskExecutor:
+def executor(request):
     if request.param == "local":
         return LocalExecutor()
     return DaskExecutor(request.getfixturevalue("cluster"), "r-1")
 
 
 @pytest.fixture
-def shards(tmp_path: Path) -> list[Path]:
+def shards(tmp_path):
     rng = np.random.default_rng(5)
     paths = [tmp_path / f"{number}.npy" for number in range(5)]
     for path in paths:
@@ -49,7 +47,7 @@ def shards(tmp_path: Path) -> list[Path]:
     return paths
 
 
-def test_sum_of_one_array_is_the_sum_over_all_shards(executor, shards) -> None:
+def test_sum_of_one_array_is_the_sum_over_all_shards(executor, shards):
     factor = np.array([1, -2, 3, 0])
     expected = [sum(int(np.load(p)[i]) * int(factor[i]) for p in shards) for i in range(4)]
     total = executor.sum(weighted_shard, shards, {"factor": factor})
@@ -57,25 +55,25 @@ def test_sum_of_one_array_is_the_sum_over_all_shards(executor, shards) -> None:
     assert total.tolist() == expected
 
 
-def test_sum_of_named_arrays_and_an_argument_called_key(executor, shards) -> None:
+def test_sum_of_named_arrays_and_an_argument_called_key(executor, shards):
     total = executor.sum(moments_of_shard, shards, {"key": 3})
     values = [np.load(path).astype(object) for path in shards]
     assert total["first"].tolist() == (3 * sum(values)).tolist()
     assert total["second"].tolist() == sum(np.outer(v, v) for v in values).tolist()
 
 
-def test_map_keeps_the_order(executor) -> None:
+def test_map_keeps_the_order(executor):
     assert executor.map(square, range(9)) == [item * item for item in range(9)]
 
 
-def test_a_failure_keeps_its_class_when_public(executor) -> None:
+def test_a_failure_keeps_its_class_when_public(executor):
     with pytest.raises(InputError) as caught:
         executor.map(refused_item, range(5))
     assert str(caught.value) == "COLUMN_TYPE: column 2 has the wrong type"
     assert caught.value.__context__ is None
 
 
-def test_a_private_failure_leaves_its_type_and_a_restricted_log(executor, shards, tmp_path) -> None:
+def test_a_private_failure_leaves_its_type_and_a_restricted_log(executor, shards, tmp_path):
     with (
         private_log_directory(tmp_path / "private"),
         pytest.raises(PipelineError, match=r"^canary_in_second_shard:ValueError: ") as caught,
@@ -89,14 +87,14 @@ def test_a_private_failure_leaves_its_type_and_a_restricted_log(executor, shards
     assert log.stat().st_mode & 0o777 == 0o600
 
 
-def test_no_shard_is_refused(executor) -> None:
+def test_no_shard_is_refused(executor):
     with pytest.raises(ConfigurationError, match=r"^NO_SHARDS: expected one or more shards"):
         executor.sum(weighted_shard, [], {"factor": 1})
 
 
 @settings(max_examples=200, deadline=None)
 @given(arrays.arrays(np.int64, st.tuples(st.integers(1, 6), st.integers(1, 3))), st.randoms())
-def test_sum_is_exact_or_refused_and_independent_of_the_order(terms, random) -> None:
+def test_sum_is_exact_or_refused_and_independent_of_the_order(terms, random):
     exact = [sum(int(term[i]) for term in terms) for i in range(terms.shape[1])]
     prefixes = np.cumsum(terms.astype(object), axis=0)
     if all(INT64.min <= value <= INT64.max for value in prefixes.ravel()):
@@ -110,7 +108,7 @@ def test_sum_is_exact_or_refused_and_independent_of_the_order(terms, random) -> 
     np.testing.assert_array_equal(sum_exactly(shuffled), expected)
 
 
-def test_sum_does_not_change_its_terms() -> None:
+def test_sum_does_not_change_its_terms():
     first = np.array([1, 2])
     sum_exactly([first, first])
     assert first.tolist() == [1, 2]
@@ -127,12 +125,12 @@ def test_sum_does_not_change_its_terms() -> None:
         ([np.zeros((2, 2), np.int64), np.zeros(2, np.int64)], "the same names and shapes"),
     ],
 )
-def test_terms_of_another_form_are_refused(terms, message) -> None:
+def test_terms_of_another_form_are_refused(terms, message):
     with pytest.raises(IntegrityError, match=f"^SUM_TERM: .*{message}"):
         sum_exactly(terms)
 
 
-def test_keys_are_counted_and_nothing_stays_on_the_cluster(cluster, shards, monkeypatch) -> None:
+def test_keys_are_counted_and_nothing_stays_on_the_cluster(cluster, shards, monkeypatch):
     keys = []
     submit = cluster.submit
 
@@ -152,7 +150,7 @@ def test_keys_are_counted_and_nothing_stays_on_the_cluster(cluster, shards, monk
     assert not cluster.futures
 
 
-def test_gpu_items_ask_for_a_gpu_where_there_is_one(monkeypatch) -> None:
+def test_gpu_items_ask_for_a_gpu_where_there_is_one(monkeypatch):
     with (
         distributed.LocalCluster(
             n_workers=1, processes=False, dashboard_address="127.0.0.1:0", resources={"GPU": 1}
@@ -173,5 +171,5 @@ def test_gpu_items_ask_for_a_gpu_where_there_is_one(monkeypatch) -> None:
         assert asked == [{"GPU": 1}, None]
 
 
-def test_gpu_items_run_where_there_is_no_gpu(cluster) -> None:
+def test_gpu_items_run_where_there_is_no_gpu(cluster):
     assert DaskExecutor(cluster, "r-4").map(square, [3], gpu=True) == [9]

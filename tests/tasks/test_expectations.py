@@ -3,8 +3,6 @@
 import logging
 import os
 import socket
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,7 +19,7 @@ from tasks.ingest.encoding import decode, domain_of, encode_chunk
 CANARY = "MRN-SECRET-7751"
 
 
-def make_schema(**changes: Any) -> TableSchema:
+def make_schema(**changes):
     columns = {
         "age": NumericColumn(kind="integer", name="age", lower=0, upper=100, bins=10),
         "lab": NumericColumn(
@@ -46,7 +44,7 @@ def make_schema(**changes: Any) -> TableSchema:
     return TableSchema(columns=tuple({**columns, **changes}.values()), label=label, ignore=("id",))
 
 
-def make_text(**changes: Any) -> pd.DataFrame:
+def make_text(**changes):
     columns = {
         "age": ["63", "7.0", "140"],
         "lab": ["1.5", "", "?"],
@@ -60,15 +58,15 @@ def make_text(**changes: Any) -> pd.DataFrame:
     return pd.DataFrame({**columns, **changes}, dtype="str")
 
 
-def failed(report: GateReport) -> list[tuple[str, str | None]]:
+def failed(report):
     return [(check.name, check.column) for check in report.failed_checks]
 
 
-def gate(frame: pd.DataFrame, schema: TableSchema | None = None) -> GateReport:
+def gate(frame, schema=None):
     return input_gate(frame, schema or make_schema(), patient_column="patient")
 
 
-def test_text_that_the_encoder_accepts_or_mends_passes() -> None:
+def test_text_that_the_encoder_accepts_or_mends_passes():
     frame = make_text()
     assert encode_chunk(frame, make_schema()).violations == ()
     report = gate(frame)
@@ -78,7 +76,7 @@ def test_text_that_the_encoder_accepts_or_mends_passes() -> None:
     }  # fmt: skip
 
 
-def test_native_types_that_the_encoder_accepts_pass() -> None:
+def test_native_types_that_the_encoder_accepts_pass():
     frame = make_text()
     frame["age"] = np.array([63, 7, 140])
     frame["lab"] = [1.5, np.nan, 3.0]
@@ -107,7 +105,7 @@ def test_native_types_that_the_encoder_accepts_pass() -> None:
         ("patient", "", "patient"),
     ],
 )
-def test_one_bad_cell_of_text_fails_its_check_alone(column: str, value: str, check: str) -> None:
+def test_one_bad_cell_of_text_fails_its_check_alone(column, value, check):
     values = make_text()[column].tolist()
     assert failed(gate(make_text(**{column: [*values[:-1], value]}))) == [(check, column)]
 
@@ -122,13 +120,13 @@ def test_one_bad_cell_of_text_fails_its_check_alone(column: str, value: str, che
         ("patient", ["p", None, "q"], "patient"),
     ],
 )
-def test_one_bad_native_cell_fails_its_check_alone(column: str, values: Any, check: str) -> None:
+def test_one_bad_native_cell_fails_its_check_alone(column, values, check):
     frame = make_text()
     frame[column] = values
     assert failed(gate(frame)) == [(check, column)]
 
 
-def test_the_gate_never_refuses_a_row_that_the_encoder_takes() -> None:
+def test_the_gate_never_refuses_a_row_that_the_encoder_takes():
     texts = ["", " ", "?", "-9", "-1", "3", "3.0", "3.", ".5", "1e1", "+4", "icu", "785", "E9",
              "400", "no", "1", "x", "nan", "1e999", "0x1", "1 2", "٣"]  # fmt: skip
     schema = make_schema()
@@ -155,8 +153,8 @@ def test_the_gate_never_refuses_a_row_that_the_encoder_takes() -> None:
     ),
     st.booleans(),
 )
-def test_any_declared_level_is_accepted(levels: list[str], prefixed: bool) -> None:
-    changes: dict[str, Any] = {"prefixes": {levels[0]: ("zz-",)}} if prefixed else {}
+def test_any_declared_level_is_accepted(levels, prefixed):
+    changes = {"prefixes": {levels[0]: ("zz-",)}} if prefixed else {}
     column = CategoricalColumn(kind="categorical", name="unit", levels=tuple(levels), **changes)
     schema = TableSchema(columns=(column,), label=Label(name="died", levels={"no": (), "yes": ()}))
     frame = pd.DataFrame({"unit": pd.Series(levels, dtype="str")})
@@ -166,7 +164,7 @@ def test_any_declared_level_is_accepted(levels: list[str], prefixed: bool) -> No
     assert failed(input_gate(frame, schema)) == [("level", "unit")]
 
 
-def test_a_numeric_label_is_cut_into_buckets() -> None:
+def test_a_numeric_label_is_cut_into_buckets():
     label = Label(name="days", buckets=Buckets(edges=(3.0,), levels=("short", "long")))
     schema = TableSchema(columns=(make_schema().columns[0],), label=label)
     frame = pd.DataFrame({"age": ["1", "2"], "days": ["2.5", "14"]}, dtype="str")
@@ -175,7 +173,7 @@ def test_a_numeric_label_is_cut_into_buckets() -> None:
     assert failed(input_gate(frame, schema)) == [("label", "days")]
 
 
-def test_columns_are_the_declared_ones_unless_ignored() -> None:
+def test_columns_are_the_declared_ones_unless_ignored():
     assert gate(make_text().drop(columns="id")).passed
     assert failed(gate(make_text(ward=["x", "y", "z"]))) == [("columns", None)]
     report = gate(make_text().drop(columns="age"))
@@ -184,16 +182,14 @@ def test_columns_are_the_declared_ones_unless_ignored() -> None:
     assert failed(gate(twice)) == [("columns", None)]
 
 
-def test_each_chunk_is_judged_by_its_own_rows() -> None:
+def test_each_chunk_is_judged_by_its_own_rows():
     assert gate(make_text()).passed
     assert not gate(make_text(age=["1", "2", CANARY])).passed
     assert gate(make_text()).passed
 
 
 @pytest.mark.parametrize("result_format", ["BASIC", "SUMMARY", "COMPLETE"])
-def test_another_result_format_is_refused(
-    result_format: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_result_format_is_refused(result_format, monkeypatch):
     assert expectation_suites.RESULT_FORMAT == "BOOLEAN_ONLY"
     monkeypatch.setattr(expectation_suites, "RESULT_FORMAT", result_format)
     with pytest.raises(ConfigurationError) as caught:
@@ -204,9 +200,7 @@ def test_another_result_format_is_refused(
     )
 
 
-def test_no_value_leaves_by_report_log_or_terminal(
-    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_no_value_leaves_by_report_log_or_terminal(caplog, capfd):
     frame = make_text(**{name: [CANARY] * 3 for name in make_schema().released_columns})
     mixed = frame.astype(object)
     mixed["age"] = [CANARY, 1, None]
@@ -217,10 +211,8 @@ def test_no_value_leaves_by_report_log_or_terminal(
     assert CANARY not in repr(reports) + caplog.text + out + err
 
 
-def test_great_expectations_makes_no_connection_and_writes_no_file(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    calls: list[object] = []
+def test_great_expectations_makes_no_connection_and_writes_no_file(monkeypatch, tmp_path):
+    calls = []
     monkeypatch.setattr(socket.socket, "connect", lambda self, address: calls.append(address))
     monkeypatch.chdir(tmp_path)
     expectation_suites.batch_definition.cache_clear()
@@ -231,7 +223,7 @@ def test_great_expectations_makes_no_connection_and_writes_no_file(
     assert logging.getLogger("great_expectations").propagate is False
 
 
-def test_merge_fails_a_check_that_failed_in_any_chunk() -> None:
+def test_merge_fails_a_check_that_failed_in_any_chunk():
     good, bad = gate(make_text()), gate(make_text(age=["1", "2", "x"]))
     merged = merge([good, bad, good])
     assert failed(merged) == [("number", "age")]
@@ -239,7 +231,7 @@ def test_merge_fails_a_check_that_failed_in_any_chunk() -> None:
     assert merge([good, good]).passed
 
 
-def test_merge_of_nothing_is_refused() -> None:
+def test_merge_of_nothing_is_refused():
     with pytest.raises(ConfigurationError) as caught:
         merge([])
     assert str(caught.value) == (
@@ -248,7 +240,7 @@ def test_merge_of_nothing_is_refused() -> None:
     assert not GateReport(checks=()).passed
 
 
-def make_release(n_rows: int = 200) -> pd.DataFrame:
+def make_release(n_rows=200):
     rng = np.random.default_rng(3)
     domain = domain_of(make_schema())
     codes = np.stack([rng.integers(0, n, n_rows) for n in domain.n_codes], axis=1)
@@ -256,14 +248,14 @@ def make_release(n_rows: int = 200) -> pd.DataFrame:
     return decode(codes.astype(np.uint16), label.astype(np.uint16), make_schema(), rng=rng)
 
 
-def test_a_decoded_table_passes_the_output_gate() -> None:
+def test_a_decoded_table_passes_the_output_gate():
     report = output_gate(make_release(), make_schema(), 200)
     assert report.failed_checks == ()
     assert {"check": "bounds: age", "passed": True} in report.records()
     assert {"check": "row_count", "passed": True} in report.records()
 
 
-def test_a_label_level_may_be_absent_from_a_release() -> None:
+def test_a_label_level_may_be_absent_from_a_release():
     frame = make_release()
     frame["died"] = "no"
     assert output_gate(frame, make_schema(), 200).passed
@@ -283,9 +275,7 @@ def test_a_label_level_may_be_absent_from_a_release() -> None:
         ("died", "1", ["label"]),
     ],
 )
-def test_the_output_gate_says_which_rule_is_broken(
-    column: str, value: Any, checks: list[str]
-) -> None:
+def test_the_output_gate_says_which_rule_is_broken(column, value, checks):
     frame = make_release()
     frame[column] = frame[column].astype(object)
     frame.loc[0, column] = value
@@ -294,16 +284,15 @@ def test_the_output_gate_says_which_rule_is_broken(
 
 
 @pytest.mark.parametrize(
-    ("value", "check"),
-    [(140, "bounds"), (7.5, "grid"), (np.nan, "not_null"), (np.inf, "bounds")],
+    ("value", "check"), [(140, "bounds"), (7.5, "grid"), (np.nan, "not_null"), (np.inf, "bounds")]
 )
-def test_a_number_among_numbers_breaks_one_rule(value: float, check: str) -> None:
+def test_a_number_among_numbers_breaks_one_rule(value, check):
     frame = make_release().astype({"age": float})
     frame.loc[0, "age"] = value
     assert failed(output_gate(frame, make_schema(), 200)) == [(check, "age")]
 
 
-def test_the_output_gate_checks_rows_and_columns() -> None:
+def test_the_output_gate_checks_rows_and_columns():
     frame = make_release()
     assert failed(output_gate(frame, make_schema(), 199)) == [("row_count", None)]
     assert ("columns", None) in failed(output_gate(frame[frame.columns[::-1]], make_schema(), 200))

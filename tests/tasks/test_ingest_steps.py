@@ -5,14 +5,10 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
-import distributed
 import made_up_release as made
 import numpy as np
-import pandas as pd
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,34 +23,33 @@ from storage.settings import Settings
 from storage.sources import parquet_files
 from storage.sources.cohorts import CohortReader
 from tasks.execution.cluster import local_cluster
-from tasks.execution.compute import DaskExecutor, Executor, LocalExecutor
+from tasks.execution.compute import DaskExecutor, LocalExecutor
 from tasks.execution.shards import load_shard
 from tasks.ingest import pieces as ingest_pieces
 from tasks.steps.ingest_steps import N_STRETCHES, ingest
-from tasks.steps.run import ReleaseJob
 
 pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(autouse=True)
-def small_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_stretches(monkeypatch):
     monkeypatch.setattr(parquet_files, "ROWS_WORTH_A_STRETCH", 400)
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[distributed.Client]:
+def cluster(tmp_path_factory):
     with local_cluster(2, tmp_path_factory.mktemp("cluster") / "scratch") as client:
         yield client
 
 
 @pytest.fixture(params=["local", pytest.param("dask", marks=pytest.mark.integration)])
-def executor(request: pytest.FixtureRequest) -> Executor:
+def executor(request):
     if request.param == "local":
         return LocalExecutor()
     return DaskExecutor(request.getfixturevalue("cluster"), "r-1")
 
 
-def write_parquet(folder: Path, cohort: pd.DataFrame, *, n_files: int, group_rows: int) -> Path:
+def write_parquet(folder, cohort, *, n_files, group_rows):
     """Write the rows, in order, into folders of a hive partition; the key is no column."""
     table = folder / "cohort"
     for number, rows in enumerate(np.array_split(np.arange(len(cohort)), n_files)):
@@ -72,24 +67,24 @@ def write_parquet(folder: Path, cohort: pd.DataFrame, *, n_files: int, group_row
 class Run:
     """Ingests of one site, each in a workspace of its own."""
 
-    def __init__(self, folder: Path, cohort: pd.DataFrame, **changes: object) -> None:
+    def __init__(self, folder, cohort, **changes):
         self.folder, self.number = folder, 0
         self.table = write_parquet(folder, cohort, n_files=4, group_rows=100)
         source = {"kind": "parquet", "path": str(self.table)}
         self.site = made.write_site(folder, **{"source": source, **changes})
 
     @property
-    def job(self) -> ReleaseJob:
+    def job(self):
         return job_of(load_site(self.site), "r-20260101-00000000")
 
     @property
-    def diagnostics(self) -> Path:
+    def diagnostics(self):
         return self.folder / f"private-{self.number}" / "d.jsonl"
 
-    def reader(self) -> CohortReader:
+    def reader(self):
         return CohortReader(self.job.source, settings=Settings(home=self.folder))
 
-    def ingest(self, executor: Executor | None, reader: CohortReader | None = None) -> list[bytes]:
+    def ingest(self, executor, reader=None):
         """Return the shards, and leave nothing else."""
         self.number += 1
         root = self.diagnostics.parent
@@ -103,28 +98,28 @@ class Run:
             self.rows = [load_shard(path) for path in paths]
             return [path.read_bytes() for path in paths]
 
-    def refusal(self, executor: Executor, reader: CohortReader | None = None) -> str:
+    def refusal(self, executor, reader=None):
         with pytest.raises(ClustMixError) as caught:
             self.ingest(executor, reader)
         assert caught.value.__context__ is None
         assert caught.value.__cause__ is None
         return str(caught.value)
 
-    def broken(self) -> list[dict[str, object]]:
+    def broken(self):
         assert self.diagnostics.stat().st_mode & 0o777 == 0o600
         return [json.loads(line) for line in self.diagnostics.read_text().splitlines()]
 
 
-def whole(cohort: pd.DataFrame) -> pd.DataFrame:
+def whole(cohort):
     return cohort.drop(index=1_234)  # the row with the canaries
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
+def run(tmp_path):
     return Run(tmp_path, whole(made.made_up_cohort()))
 
 
-def test_shards_are_the_bytes_of_the_serial_reader(run, executor) -> None:
+def test_shards_are_the_bytes_of_the_serial_reader(run, executor):
     """Which rows of a patient are kept depends on no order, and the shards on no worker."""
     shards = run.ingest(executor)
     codes = np.concatenate([rows.codes for rows in run.rows])
@@ -138,13 +133,13 @@ def test_shards_are_the_bytes_of_the_serial_reader(run, executor) -> None:
 
 
 @pytest.mark.parametrize("n_stretches", [1, 3, 1_000])
-def test_stretches_leave_the_shards_as_they_are(run, monkeypatch, n_stretches) -> None:
+def test_stretches_leave_the_shards_as_they_are(run, monkeypatch, n_stretches):
     expected = run.ingest(None)
     monkeypatch.setattr("tasks.steps.ingest_steps.N_STRETCHES", n_stretches)
     assert run.ingest(None) == expected
 
 
-def test_part_and_selection_by_a_partition_key(run, executor) -> None:
+def test_part_and_selection_by_a_partition_key(run, executor):
     source = {"kind": "parquet", "path": str(run.table), "select": {"month": "02"}}
     split = {"partition": {"scheme": "half", "parts": 2, "part": 1}}
     schema = {"ignore": ["note", "month"]}
@@ -154,7 +149,7 @@ def test_part_and_selection_by_a_partition_key(run, executor) -> None:
     assert run.ingest(executor) == expected
 
 
-def test_broken_rows_have_the_numbers_of_the_whole_source(tmp_path, executor) -> None:
+def test_broken_rows_have_the_numbers_of_the_whole_source(tmp_path, executor):
     cohort = whole(made.made_up_cohort()).reset_index(drop=True)
     rows = [3, 700, 701, 1_500, 1_985]
     cohort.loc[rows, "smoker"] = made.CANARY_CATEGORY
@@ -171,7 +166,7 @@ def test_broken_rows_have_the_numbers_of_the_whole_source(tmp_path, executor) ->
     assert line["rows"] == [{"row": 900, "value": " "}]
 
 
-def test_refusals_are_those_of_the_serial_reader(tmp_path, executor) -> None:
+def test_refusals_are_those_of_the_serial_reader(tmp_path, executor):
     cohort = whole(made.made_up_cohort())
     for number, (changed, text) in enumerate(
         (
@@ -184,7 +179,7 @@ def test_refusals_are_those_of_the_serial_reader(tmp_path, executor) -> None:
         assert Run(folder, changed).refusal(executor).startswith(text)
 
 
-def test_column_and_file_that_cannot_be_read(run, executor) -> None:
+def test_column_and_file_that_cannot_be_read(run, executor):
     reader = run.reader()
     with pytest.raises(InputError, match="COLUMN_MISSING: column 'absent' is declared"):
         reader.stretches(["age", "absent"], 4)
@@ -200,12 +195,12 @@ def test_column_and_file_that_cannot_be_read(run, executor) -> None:
 @pytest.mark.parametrize("when", ["after the key was made", "while it was read"])
 def test_bytes_that_changed_are_refused_though_all_times_are_the_same(
     run, executor, monkeypatch, when
-) -> None:
+):
     reader = run.reader()
     key = reader.content_sha256(map=executor.map)
     assert key == run.reader().content_sha256()
 
-    def change() -> None:
+    def change():
         (file, *_) = sorted(run.table.rglob("*.parquet"))
         status, content = file.stat(), bytearray(file.read_bytes())
         content[content.rindex(b"parquet-cpp")] ^= 1  # the name of the program that wrote it
@@ -227,7 +222,7 @@ def test_bytes_that_changed_are_refused_though_all_times_are_the_same(
     assert run.refusal(executor, reader).startswith("SOURCE_CHANGED: the source changed while it")
 
 
-def test_touched_source_is_refused_before_it_is_read(run) -> None:
+def test_touched_source_is_refused_before_it_is_read(run):
     reader = run.reader()
     reader.content_sha256()
     next(run.table.rglob("*.parquet")).touch()
@@ -235,7 +230,7 @@ def test_touched_source_is_refused_before_it_is_read(run) -> None:
         reader.stretches(["age"], 2)
 
 
-def test_source_is_hashed_twice_and_not_by_this_process(run, cluster, monkeypatch) -> None:
+def test_source_is_hashed_twice_and_not_by_this_process(run, cluster, monkeypatch):
     hashed = []
 
     class Recording(DaskExecutor):
@@ -257,14 +252,14 @@ def test_source_is_hashed_twice_and_not_by_this_process(run, cluster, monkeypatc
     ]  # fmt: skip
 
 
-def test_worker_in_another_directory_reads_a_relative_path(run, cluster, monkeypatch) -> None:
+def test_worker_in_another_directory_reads_a_relative_path(run, cluster, monkeypatch):
     expected = run.ingest(None)
     monkeypatch.chdir(run.folder)
     run.site = made.write_site(run.folder, source={"kind": "parquet", "path": "cohort"})
     assert run.ingest(DaskExecutor(cluster, "r-3")) == expected
 
 
-def test_missing_piece_is_found(run, monkeypatch) -> None:
+def test_missing_piece_is_found(run, monkeypatch):
     bound = ingest_pieces.bound_shard
 
     def lose(item):
@@ -283,7 +278,7 @@ def test_missing_piece_is_found(run, monkeypatch) -> None:
         pytest.param([0.2, 1.5], marks=pytest.mark.soak, id="again"),
     ],
 )
-def test_killed_workers_leave_the_shards_as_they_are(tmp_path, waits) -> None:
+def test_killed_workers_leave_the_shards_as_they_are(tmp_path, waits):
     cohort = whole(made.made_up_cohort()).reset_index(drop=True)
     run = Run(tmp_path, cohort)
     expected = run.ingest(None)
@@ -291,7 +286,7 @@ def test_killed_workers_leave_the_shards_as_they_are(tmp_path, waits) -> None:
     with local_cluster(2, tmp_path / "scratch") as client:
         killed = threading.Event()
 
-        def kill_all() -> None:
+        def kill_all():
             # As soon as pieces are there.
             for wait in waits:
                 while not list(tmp_path.glob("private-*/r-1/piece-*")) and not killed.is_set():

@@ -38,7 +38,7 @@ with server.answering():
 """
 
 
-def test_it_serves_a_run_keeps_nothing_and_ends_with_a_killed_command(tmp_path) -> None:
+def test_it_serves_a_run_keeps_nothing_and_ends_with_a_killed_command(tmp_path):
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT", "CLUSTMIX"))}
     command = psutil.Popen(
         [sys.executable, "-c", COMMAND, str(tmp_path / "home")],
@@ -59,7 +59,7 @@ def test_it_serves_a_run_keeps_nothing_and_ends_with_a_killed_command(tmp_path) 
     assert not list(tmp_path.rglob("*.db*"))
 
 
-def test_a_server_that_does_not_come_is_said_to_be_missing() -> None:
+def test_a_server_that_does_not_come_is_said_to_be_missing():
     started = time.monotonic()
     with pytest.raises(ClustMixError, match="orchestrator:NotReady"):
         OwnServer(free_port()).answering().__enter__()
@@ -67,14 +67,14 @@ def test_a_server_that_does_not_come_is_said_to_be_missing() -> None:
 
 
 @pytest.fixture
-def nothing_named(monkeypatch) -> dict[str, str]:
-    environment: dict[str, str] = {}
+def nothing_named(monkeypatch):
+    environment = {}
     monkeypatch.setattr(os, "environ", environment)
     monkeypatch.delitem(sys.modules, "prefect", raising=False)
     return environment
 
 
-def test_the_server_of_the_installation_is_joined_once_it_is_ready(nothing_named, tmp_path) -> None:
+def test_the_server_of_the_installation_is_joined_once_it_is_ready(nothing_named, tmp_path):
     settings = Settings(home=tmp_path, releases=tmp_path / "releases")
     settings.server_home.mkdir(mode=0o700)
     me = psutil.Process()

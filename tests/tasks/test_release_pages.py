@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-from pathlib import Path
 
 import httpx
 import pytest
@@ -11,7 +10,7 @@ from flows.server.pages import CONTENT_POLICY, OwnContentOnly, release_pages
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Path:
+def store(tmp_path):
     bundle = tmp_path / "releases" / "cohort" / "r-20260131-0a1b2c3d"
     bundle.mkdir(parents=True)
     (bundle / "report.html").write_text("<p>a report</p>")
@@ -25,8 +24,8 @@ def store(tmp_path: Path) -> Path:
     return tmp_path / "releases"
 
 
-def ask(app: object, path: str, *, host: str = "127.0.0.1", method: str = "GET") -> httpx.Response:
-    async def answer() -> httpx.Response:
+def ask(app, path, *, host="127.0.0.1", method="GET"):
+    async def answer():
         transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]
         async with httpx.AsyncClient(transport=transport, base_url=f"http://{host}") as client:
             return await client.request(method, path)
@@ -34,7 +33,7 @@ def ask(app: object, path: str, *, host: str = "127.0.0.1", method: str = "GET")
     return asyncio.run(answer())
 
 
-def test_a_report_is_shown_and_loads_nothing_else(store) -> None:
+def test_a_report_is_shown_and_loads_nothing_else(store):
     answer = ask(release_pages(store), "/cohort/r-20260131-0a1b2c3d/report.html")
     assert (answer.status_code, answer.text) == (200, "<p>a report</p>")
     assert answer.headers["content-type"].startswith("text/html")
@@ -63,25 +62,25 @@ def test_a_report_is_shown_and_loads_nothing_else(store) -> None:
         "/cohort/%00",
     ],
 )
-def test_lists_hidden_files_links_and_other_folders_are_not_there(store, path) -> None:
+def test_lists_hidden_files_links_and_other_folders_are_not_there(store, path):
     answer = ask(release_pages(store), path)
     assert answer.status_code == 404
     assert "CANARY" not in answer.text
 
 
-def test_nothing_can_be_written(store) -> None:
+def test_nothing_can_be_written(store):
     for method in ("PUT", "POST", "DELETE"):
         path = "/cohort/r-20260131-0a1b2c3d/report.html"
         assert ask(release_pages(store), path, method=method).status_code == 405
 
 
-def test_a_strange_name_for_this_machine_is_refused(store) -> None:
+def test_a_strange_name_for_this_machine_is_refused(store):
     path = "/cohort/r-20260131-0a1b2c3d/report.html"
     assert ask(release_pages(store), path, host="attacker.example").status_code == 400
     assert ask(release_pages(store), path, host="localhost:8080").status_code == 200
 
 
-def test_a_store_may_be_made_later(tmp_path) -> None:
+def test_a_store_may_be_made_later(tmp_path):
     app = release_pages(tmp_path / "releases")
     assert ask(app, "/").status_code == 404
     (tmp_path / "releases").mkdir()
@@ -90,7 +89,7 @@ def test_a_store_may_be_made_later(tmp_path) -> None:
     assert ask(app, "/REVOKED.json").status_code == 200
 
 
-def test_the_page_of_the_orchestrator_may_call_its_own_server_alone(store) -> None:
+def test_the_page_of_the_orchestrator_may_call_its_own_server_alone(store):
     answer = ask(OwnContentOnly(release_pages(store)), "/nothing")
     policies = answer.headers.get_list("content-security-policy")
     assert policies[-1] == CONTENT_POLICY

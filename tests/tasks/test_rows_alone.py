@@ -15,7 +15,7 @@ import math
 import sqlite3
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -39,17 +39,10 @@ from privacy.parameters import PrivacyUnit
 from storage.files.diagnostics import DiagnosticsFile
 from storage.schema.table import TableSchema, raw_text
 from storage.sources import cohorts, formats, parquet_files, reading, stretches
-from storage.sources.cohorts import (
-    CohortReader,
-    CsvSource,
-    IdxSource,
-    ParquetSource,
-    Source,
-    SqlSource,
-)
+from storage.sources.cohorts import CohortReader, CsvSource, IdxSource, ParquetSource, SqlSource
 from tasks.ingest import pieces as ingest_pieces
 from tasks.ingest.pieces import IngestRules, ShardItem, bound_shard, spread_stretch
-from tasks.ingest.violations import Rule, Violation
+from tasks.ingest.violations import Rule
 
 Defect = Callable[[pytest.MonkeyPatch], None]
 
@@ -78,7 +71,7 @@ LABELS = ["0", "1", " 1", "?", ""]
 NUMBERS = ["1", "1.0", " 1 ", "0.04", "?", "", "-9223372036854775807", "1e400"]
 DAY, OFFSET = dt.datetime(2020, 1, 1), dt.timezone(dt.timedelta(hours=1))
 
-ARROW: dict[str, tuple[pa.DataType, list[Any]]] = {
+ARROW = {
     "string": (pa.string(), TEXTS),
     "large_string": (pa.large_string(), TEXTS),
     "string_view": (pa.string_view(), TEXTS),
@@ -99,7 +92,7 @@ ARROW: dict[str, tuple[pa.DataType, list[Any]]] = {
     "time64": (pa.time64("us"), [dt.time(1), dt.time(1, 0, 0, 1)]),
     "null": (pa.null(), [None]),
 }
-POSTGRES: dict[str, tuple[str, list[Any]]] = {
+POSTGRES = {
     "text": ("text", [text for text in TEXTS if "\0" not in text]),
     "varchar": ("varchar", ["1", "a", "a "]),
     "bigint": ("bigint", [0, 1, 5, LARGE, LARGE + 1]),
@@ -118,7 +111,7 @@ ANY = [0, 0.0, -0.0, 1, 1.0, 1.1, 5, float(LARGE), LARGE, LARGE + 1, math.inf]
 
 
 # Equal cells with different texts, which are one cell to a hash table.
-TWINS: dict[str, tuple[str, list[Any]]] = {
+TWINS = {
     "sqlite": ("any", [float(LARGE), LARGE]),
     "postgres": ("numeric", [Decimal("1.1"), Decimal("1.10")]),
 }
@@ -139,11 +132,11 @@ class Table:
 
 
 @st.composite
-def tables(draw: Callable[..., Any], kind: str) -> Table:
+def tables(draw, kind):
     """Tables of a kind of source; half of them break no rule, so that their patients are bound."""
     clean = draw(st.booleans())
-    types: dict[str, str] = {}
-    pools: dict[str, st.SearchStrategy[Any]] = {}
+    types = {}
+    pools = {}
     for column in ("key", "x", "c", "d", "y", SELECTED):
         types[column], pool = _pool(draw, kind, column)
         if column == "key" and clean:
@@ -177,7 +170,7 @@ def tables(draw: Callable[..., Any], kind: str) -> Table:
     )
 
 
-def _pool(draw: Callable[..., Any], kind: str, column: str) -> tuple[str, list[Any]]:
+def _pool(draw, kind, column):
     """Return a type that a column may have, and its cells."""
     texts = {"x": NUMBERS, "y": LABELS}.get(column, TEXTS)
     if kind == "csv":
@@ -205,10 +198,10 @@ def _pool(draw: Callable[..., Any], kind: str, column: str) -> tuple[str, list[A
 class Sources:
     """Writes the rows of tables to sources, one at a time, in a folder or a database."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder, self.number = folder, 0
 
-    def source(self, table: Table, rows: list[dict[str, Any]]) -> Source:
+    def source(self, table, rows):
         """Return a source with these rows of a table and no other."""
         self.number += 1
         path = self.folder / f"{self.number % 4}-{table.kind}"
@@ -223,7 +216,7 @@ class Sources:
         kinds = {"n": pa.int64()} | {n: ARROW[t][0] for n, t in table.types.items()}
         path = self.folder / f"{self.number}"
         path.mkdir()
-        folders: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        folders = defaultdict(list)
         for row in rows:
             folders[str(row.get(table.partition, ""))].append(row)
         for value, members in folders.items():
@@ -235,7 +228,7 @@ class Sources:
             pq.write_table(pa.table(arrays), file.with_suffix(".parquet"), row_group_size=2)
         return ParquetSource(kind="parquet", path=path, select=table.select)
 
-    def query(self, table: Table, rows: list[dict[str, Any]], names: list[str]) -> SqlSource:
+    def query(self, table, rows, names):
         """Return a query of a table of its own."""
         name, marks = (
             f"t{self.number}",
@@ -279,15 +272,15 @@ class Outcome:
     kept: list[tuple[Any, ...]] = field(default_factory=list)
 
 
-def outcome(source: Source, table: Table) -> Outcome:
+def outcome(source, table):
     """Read a source to the end; the steps leave what they store in memory."""
     found, stored = Outcome(), {}
     encode = ingest_pieces.encode_chunk
     unit = PrivacyUnit(column="key", max_rows=table.max_rows)
     rules = IngestRules(schema=SCHEMA, unit=unit, partition=None)
-    numbers: dict[int, int] = {}
+    numbers = {}
 
-    def encoded(frame: pd.DataFrame, schema: TableSchema) -> Any:
+    def encoded(frame, schema):
         chunk = encode(frame, schema)
         for place, (row, n) in enumerate(zip(frame.index, frame["n"], strict=True)):
             numbers[row] = int(n)
@@ -295,7 +288,7 @@ def outcome(source: Source, table: Table) -> Outcome:
             found.codes[int(n)] = (codes, int(chunk.label[place]), bool(chunk.valid[place]))
         return chunk
 
-    def add(column: str, rule: str, rows: Iterable[int], _values: object) -> None:
+    def add(column, rule, rows, _values):
         for row in rows:
             found.broken[numbers[row]].add((column, rule))
 
@@ -308,7 +301,7 @@ def outcome(source: Source, table: Table) -> Outcome:
         patch.setattr(ingest_pieces.expectations, "merge", lambda _: None)
         patch.setattr(parquet_files, "ROWS_WORTH_A_STRETCH", 2)
         reader = CohortReader(source)
-        stretches: list[Iterable[pd.DataFrame]] = [reader.chunks(COLUMNS, table.chunk_rows)]
+        stretches = [reader.chunks(COLUMNS, table.chunk_rows)]
         if table.stretched:
             parts = reader.stretches(COLUMNS, 3) or ()
             stretches = [part.frames(table.chunk_rows) for part in parts]
@@ -335,10 +328,10 @@ def outcome(source: Source, table: Table) -> Outcome:
     return found
 
 
-def check(table: Table, sources: Sources) -> None:
+def check(table, sources):
     """Compare each row, and each patient, with what becomes of it alone."""
     among = outcome(sources.source(table, table.rows), table)
-    patients: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    patients = defaultdict(list)
     for row in table.rows:
         n = row["n"]
         alone = outcome(sources.source(table, [row]), table)
@@ -356,7 +349,7 @@ def check(table: Table, sources: Sources) -> None:
             assert kept == outcome(sources.source(table, rows), table).kept, (table, rows)
 
 
-def search(kind: str, sources: Sources, examples: int) -> None:
+def search(kind, sources, examples):
     """Check generated tables of a kind of source."""
 
     @settings(
@@ -368,19 +361,19 @@ def search(kind: str, sources: Sources, examples: int) -> None:
         suppress_health_check=list(HealthCheck),
     )
     @given(table=tables(kind))
-    def run(table: Table) -> None:
+    def run(table):
         check(table, sources)
 
     run()
 
 
 @pytest.fixture
-def sources(tmp_path: Path) -> Sources:
+def sources(tmp_path):
     return Sources(tmp_path)
 
 
 @pytest.fixture
-def postgres(monkeypatch: pytest.MonkeyPatch) -> None:
+def postgres(monkeypatch):
     url = postgres_server.database_url()
     monkeypatch.setenv("ROWS_ALONE", url.replace("postgresql:", "postgresql+psycopg:"))
 
@@ -389,19 +382,19 @@ FILES = ["csv", "parquet", "hive", "sqlite"]
 
 
 @pytest.mark.parametrize("kind", FILES)
-def test_rows_and_patients_are_read_as_if_alone(kind: str, sources: Sources) -> None:
+def test_rows_and_patients_are_read_as_if_alone(kind, sources):
     search(kind, sources, 20)
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize("kind", FILES)
-def test_more_rows_and_patients_are_read_as_if_alone(kind: str, sources: Sources) -> None:
+def test_more_rows_and_patients_are_read_as_if_alone(kind, sources):
     search(kind, sources, 600)
 
 
 @pytest.mark.integration
 @pytest.mark.usefixtures("postgres")
-def test_rows_and_patients_of_postgresql_are_read_as_if_alone(sources: Sources) -> None:
+def test_rows_and_patients_of_postgresql_are_read_as_if_alone(sources):
     search("postgres", sources, 100)
 
 
@@ -422,10 +415,10 @@ STORED = st.sampled_from([pa.uint8(), pa.int64(), pa.float64(), pa.string()])
     types=st.tuples(STORED, STORED),
     chunk_rows=st.integers(1, 4),
 )
-def test_images_are_read_as_if_alone(tmp_path_factory, rows, empty, types, chunk_rows) -> None:
+def test_images_are_read_as_if_alone(tmp_path_factory, rows, empty, types, chunk_rows):
     folder = tmp_path_factory.mktemp("images")
 
-    def idx(rows: list[tuple[Any, ...]]) -> Source:
+    def idx(rows):
         paths = []
         for name, shape in (("images", (len(rows), 1, 2)), ("labels", (len(rows),))):
             cells = [row[:2] if name == "images" else row[2] for row in rows]
@@ -434,14 +427,14 @@ def test_images_are_read_as_if_alone(tmp_path_factory, rows, empty, types, chunk
             paths[-1].write_bytes(head + np.array(cells, np.uint8).tobytes())
         return IdxSource(kind="idx", images=paths[0], labels=paths[1])
 
-    def parquet(rows: list[tuple[Any, ...]]) -> Source:
+    def parquet(rows):
         cells = [pa.array([row[i] for row in rows]).cast(types[i]) for i in (0, 1)]
         labels = pa.array([row[2] for row in rows])
         names = list(IMAGES.released_columns)
         pq.write_table(pa.table([*cells, labels], names), folder / "t.parquet")
         return ParquetSource(kind="parquet", path=folder / "t.parquet")
 
-    def coded(source: Source) -> list[Any]:
+    def coded(source):
         found = []
         for frame in CohortReader(source).chunks(IMAGES.released_columns, chunk_rows):
             chunk = ingest_pieces.encode_chunk(frame, IMAGES)
@@ -460,10 +453,10 @@ def test_images_are_read_as_if_alone(tmp_path_factory, rows, empty, types, chunk
 # --- planted defects ---------------------------------------------------------------------------
 
 
-def merge_equal_cells(patch: pytest.MonkeyPatch) -> None:
+def merge_equal_cells(patch):
     """Let the first of equal cells stand for all of them."""
 
-    def merged(_: str, cells: Sequence[object]) -> pa.Array:
+    def merged(_, cells):
         index, uniques = pd.factorize(pd.Series(cells, dtype=object))
         return pa.array([raw_text(value) for value in uniques]).take(
             pa.array(index, mask=index < 0)
@@ -472,16 +465,16 @@ def merge_equal_cells(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(formats, "sql_text", merged)
 
 
-def convert_by_chunk(patch: pytest.MonkeyPatch, **options: bool) -> None:
+def convert_by_chunk(patch, **options):
     """Let pandas choose a type for the cells of each chunk."""
     for module in (cohorts, stretches):
         patch.setattr(module, "arrow_frame", lambda table: table.to_pandas(**options))
 
 
-def select_by_chunk(patch: pytest.MonkeyPatch) -> None:
+def select_by_chunk(patch):
     """Compare numbers where a chunk of a column holds numbers, and text where it does not."""
 
-    def select(frame: pd.DataFrame, select: Mapping[str, str | int]) -> pd.DataFrame:
+    def select(frame, select):
         for column, value in select.items():
             cells = frame[column]
             keep = cells.notna() & (cells.astype(str) == str(value))
@@ -495,22 +488,22 @@ def select_by_chunk(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(reading, "_select", select)
 
 
-def keep_nul(patch: pytest.MonkeyPatch) -> None:
+def keep_nul(patch):
     """Accept patients whose keys end in NUL characters."""
     unnamed = ingest_pieces.unnamed_patients
 
-    def accept(*arguments: Any) -> tuple[Violation, ...]:
+    def accept(*arguments):
         return tuple(v for v in unnamed(*arguments) if v.rule is not Rule.TEXT)
 
     patch.setattr(ingest_pieces, "unnamed_patients", accept)
 
 
-def planted(defect: Defect, kind: str) -> Table:
+def planted(defect, kind):
     """Return a table that shows a defect."""
     kinds = {"key": "string", "x": "string", "c": "int64", "d": "null", "y": "string"}
     types = dict.fromkeys(kinds, "text") if kind == "postgres" else {**kinds, SELECTED: "int64"}
-    cells: dict[str, list[Any]] = {"key": ["a", "b"]}
-    select: dict[str, str | int] = {}
+    cells = {"key": ["a", "b"]}
+    select = {}
     if defect is merge_equal_cells:
         types |= {"c": TWINS[kind][0], SELECTED: TWINS[kind][0]}
         cells["c"] = TWINS[kind][1]
@@ -523,7 +516,7 @@ def planted(defect: Defect, kind: str) -> Table:
     partition = (
         {select_by_chunk: "c", convert_by_chunk: SELECTED}[defect] if kind == "hive" else None
     )
-    rows: list[dict[str, Any]] = []
+    rows = []
     for n, key in enumerate(cells["key"]):
         empty = "" if kind == "csv" else None
         row = {"n": n} | dict.fromkeys(types, empty) | {"key": key, "y": "1"}
@@ -556,9 +549,7 @@ PLANTED = [
 
 
 @pytest.mark.parametrize(("defect", "kind"), PLANTED)
-def test_planted_defect_is_found(
-    defect: Defect, kind: str, sources: Sources, request: pytest.FixtureRequest
-) -> None:
+def test_planted_defect_is_found(defect, kind, sources, request):
     if kind == "postgres":
         request.getfixturevalue("postgres")
     table = planted(defect, kind)
@@ -575,9 +566,7 @@ def test_planted_defect_is_found(
     [(merge_equal_cells, "sqlite"), (merge_equal_cells, "postgres")]
     + [(select_by_chunk, kind) for kind in ("parquet", "hive")],
 )
-def test_generated_tables_find_a_planted_defect(
-    defect: Defect, kind: str, sources: Sources, request: pytest.FixtureRequest
-) -> None:
+def test_generated_tables_find_a_planted_defect(defect, kind, sources, request):
     if kind == "postgres":
         request.getfixturevalue("postgres")
     with pytest.MonkeyPatch.context() as patch:

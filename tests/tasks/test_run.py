@@ -77,7 +77,7 @@ def test_sites_about_the_same_patients_share_a_budget():
         "mnist": "mnist",
         "physionet2012": "physionet2012",
     }
-    found: dict[str, set[str]] = {}
+    found = {}
     for site in sites:
         source = site.source
         name = source.dataset if source.kind == "sklearn" else source.data

@@ -26,7 +26,7 @@ from tasks.execution.runtime import (
 )
 
 
-def fail_with_canary(row: str) -> None:
+def fail_with_canary(row):
     try:
         raise KeyError(row)
     except KeyError as error:
@@ -34,7 +34,7 @@ def fail_with_canary(row: str) -> None:
         raise ValueError(f"bad value in {row}") from error
 
 
-def refuse_after_canary(row: str) -> None:
+def refuse_after_canary(row):
     try:
         raise KeyError(row)
     except KeyError as error:
@@ -43,16 +43,16 @@ def refuse_after_canary(row: str) -> None:
         raise refusal from error
 
 
-def warn_with_canary(row: str) -> str:
+def warn_with_canary(row):
     warnings.warn(f"not converged at {row}", RuntimeWarning, stacklevel=1)
     return "done"
 
 
-def links_of(error: BaseException) -> list[object]:
+def links_of(error):
     return [error.__context__, error.__cause__, getattr(error, "__notes__", None)]
 
 
-def test_a_private_failure_leaves_step_and_type(tmp_path) -> None:
+def test_a_private_failure_leaves_step_and_type(tmp_path):
     task = guarded_task(name="encode")(fail_with_canary)
     with private_log_directory(tmp_path / "log"), pytest.raises(PipelineError) as caught:
         task.fn(CANARY)
@@ -66,7 +66,7 @@ def test_a_private_failure_leaves_step_and_type(tmp_path) -> None:
     assert f"KeyError: '{CANARY}'" in text
 
 
-def test_a_public_failure_leaves_as_it_is_without_its_history() -> None:
+def test_a_public_failure_leaves_as_it_is_without_its_history():
     with pytest.raises(BudgetRefused) as caught:
         guarded_task()(refuse_after_canary).fn(CANARY)
     assert str(caught.value) == "BUDGET_EXCEEDED: no release like this one is left"
@@ -74,7 +74,7 @@ def test_a_public_failure_leaves_as_it_is_without_its_history() -> None:
     assert links_of(caught.value) == [None, None, None]
 
 
-def test_frames_of_the_failure_are_gone() -> None:
+def test_frames_of_the_failure_are_gone():
     # A traceback keeps the local variables of its frames alive, rows among them.
     with pytest.raises(PipelineError) as caught:
         guarded_task()(fail_with_canary).fn(CANARY)
@@ -87,14 +87,14 @@ def test_frames_of_the_failure_are_gone() -> None:
     assert "fail_with_canary" not in names
 
 
-def test_a_result_passes_unchanged_and_no_log_is_made(tmp_path) -> None:
+def test_a_result_passes_unchanged_and_no_log_is_made(tmp_path):
     result = object()
     with private_log_directory(tmp_path / "log"):
         assert guarded_task()(lambda value: value).fn(result) is result
     assert list((tmp_path / "log").iterdir()) == []
 
 
-def test_a_task_is_never_cached_persisted_or_tried_again() -> None:
+def test_a_task_is_never_cached_persisted_or_tried_again():
     from prefect.cache_policies import NO_CACHE
 
     task = guarded_task(name="noise", tags=("private",))(fail_with_canary)
@@ -102,7 +102,7 @@ def test_a_task_is_never_cached_persisted_or_tried_again() -> None:
     assert (task.log_prints, task.name, task.tags) == (False, "noise", {"private"})
 
 
-def test_warnings_of_a_step_go_to_the_private_log(tmp_path, capfd) -> None:
+def test_warnings_of_a_step_go_to_the_private_log(tmp_path, capfd):
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         with private_log_directory(tmp_path / "log"):
@@ -112,7 +112,7 @@ def test_warnings_of_a_step_go_to_the_private_log(tmp_path, capfd) -> None:
     assert CANARY not in "".join(capfd.readouterr())
 
 
-def test_an_item_returns_its_failure_and_writes_to_the_callers_log(tmp_path) -> None:
+def test_an_item_returns_its_failure_and_writes_to_the_callers_log(tmp_path):
     with private_log_directory(tmp_path / "log"):
         item = guarded_item(fail_with_canary)
     # As on a worker: another context, after a journey through pickle.
@@ -127,12 +127,12 @@ def test_an_item_returns_its_failure_and_writes_to_the_callers_log(tmp_path) -> 
     assert CANARY in (tmp_path / "log" / PRIVATE_LOG_NAME).read_text(encoding="utf-8")
 
 
-def test_private_text_without_a_log_is_dropped(capfd) -> None:
+def test_private_text_without_a_log_is_dropped(capfd):
     private_log("step", CANARY)
     assert "".join(capfd.readouterr()) == ""
 
 
-def test_log_directories_nest_and_must_be_closed_to_others(tmp_path) -> None:
+def test_log_directories_nest_and_must_be_closed_to_others(tmp_path):
     with private_log_directory(tmp_path / "outer"):
         with private_log_directory(tmp_path / "inner"):
             assert current_log_directory() == tmp_path / "inner"
@@ -145,7 +145,7 @@ def test_log_directories_nest_and_must_be_closed_to_others(tmp_path) -> None:
         pass
 
 
-def test_private_log_does_not_follow_a_link(tmp_path) -> None:
+def test_private_log_does_not_follow_a_link(tmp_path):
     with private_log_directory(tmp_path / "log"):
         (tmp_path / "log" / PRIVATE_LOG_NAME).symlink_to(tmp_path / "elsewhere")
         with pytest.raises(OSError, match="symbolic links"):
@@ -154,14 +154,14 @@ def test_private_log_does_not_follow_a_link(tmp_path) -> None:
 
 
 @pytest.fixture
-def without_prefect(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    environment: dict[str, str] = {}
+def without_prefect(monkeypatch):
+    environment = {}
     monkeypatch.setattr(os, "environ", environment)
     monkeypatch.delitem(sys.modules, "prefect", raising=False)
     return environment
 
 
-def test_configuration_is_silent_and_its_home_is_closed(without_prefect, tmp_path) -> None:
+def test_configuration_is_silent_and_its_home_is_closed(without_prefect, tmp_path):
     configure_prefect(Settings(home=tmp_path / "home"))
     assert without_prefect["PREFECT_HOME"] == str(tmp_path / "home" / "prefect")
     assert (tmp_path / "home" / "prefect").stat().st_mode & 0o777 == 0o700
@@ -170,7 +170,7 @@ def test_configuration_is_silent_and_its_home_is_closed(without_prefect, tmp_pat
     assert without_prefect["PREFECT_RESULTS_PERSIST_BY_DEFAULT"] == "false"
 
 
-def test_configuration_leaves_a_named_server_to_its_operators(without_prefect, tmp_path) -> None:
+def test_configuration_leaves_a_named_server_to_its_operators(without_prefect, tmp_path):
     without_prefect["PREFECT_API_URL"] = "http://orchestrator.example:4200/api"
     without_prefect["PREFECT_RESULTS_PERSIST_BY_DEFAULT"] = "true"
     configure_prefect(Settings(home=tmp_path / "home"))
@@ -180,14 +180,14 @@ def test_configuration_leaves_a_named_server_to_its_operators(without_prefect, t
     assert not (tmp_path / "home").exists()
 
 
-def test_configuration_after_prefect_is_refused(tmp_path) -> None:
+def test_configuration_after_prefect_is_refused(tmp_path):
     import prefect  # noqa: F401
 
     with pytest.raises(ConfigurationError, match="PREFECT_ALREADY_IMPORTED: expected Prefect not"):
         configure_prefect(Settings(home=tmp_path / "home"))
 
 
-def test_every_error_class_survives_pickle() -> None:
+def test_every_error_class_survives_pickle():
     for error_class in (PipelineError, *ClustMixError.__subclasses__()):
         error = pickle.loads(pickle.dumps(error_class("CODE", "message")))  # noqa: S301
         assert (type(error), str(error)) == (error_class, "CODE: message")
@@ -245,7 +245,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.integration
-def test_a_secret_in_a_step_and_on_a_worker_reaches_no_record(tmp_path) -> None:
+def test_a_secret_in_a_step_and_on_a_worker_reaches_no_record(tmp_path):
     script = tmp_path / "canary_run.py"
     script.write_text(CANARY_RUN, encoding="utf-8")
     home = tmp_path / "home"

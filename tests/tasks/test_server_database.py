@@ -4,7 +4,6 @@ import os
 import pwd
 import shutil
 import stat
-from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -13,13 +12,7 @@ import psycopg
 import pytest
 
 from flows.server import database as server_database
-from flows.server.database import (
-    DATABASE_NAME,
-    ROLE,
-    Postgres,
-    accepts_passwords,
-    find_postgres,
-)
+from flows.server.database import DATABASE_NAME, ROLE, accepts_passwords, find_postgres
 from flows.server.ports import HOST, free_port, port_of
 from flows.server.processes import (
     is_running,
@@ -29,7 +22,7 @@ from flows.server.processes import (
     stop_processes,
     wait_until_answers,
 )
-from flows.server.record import Part, ServerError
+from flows.server.record import ServerError
 
 pytestmark = pytest.mark.integration
 
@@ -40,11 +33,11 @@ PASSWORD = "CANARY-password"  # noqa: S105 -- of a server that ends with the tes
 class Server:
     """A server as a start of the installation makes it."""
 
-    def __init__(self, postgres: Postgres, folder: Path) -> None:
+    def __init__(self, postgres, folder):
         self.postgres, self.folder, self.mark = postgres, folder, os.urandom(8).hex()
         self.address = f"{HOST}:{free_port()}"
 
-    def start(self, password: str = PASSWORD) -> Part:
+    def start(self, password=PASSWORD):
         self.postgres.prepare(password, partial(run_program, folder=self.folder, mark=self.mark))
         program = self.postgres.program(self.address)
         part = start_part(program, folder=self.folder, mark=self.mark)
@@ -52,10 +45,10 @@ class Server:
         self.postgres.open(self.address, password)
         return part
 
-    def stop(self) -> None:
+    def stop(self):
         stop_processes(self.postgres.processes)
 
-    def connect(self, password: str = PASSWORD) -> psycopg.Connection:
+    def connect(self, password=PASSWORD):
         return psycopg.connect(
             host=HOST,
             port=port_of(self.address),
@@ -67,10 +60,10 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def make(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Server]]:
-    made: list[Server] = []
+def make(tmp_path_factory):
+    made = []
 
-    def server() -> Server:
+    def server():
         home = tmp_path_factory.mktemp("home")
         home.chmod(0o700)
         found = find_postgres(home, f"test-{os.urandom(4).hex()}")
@@ -86,13 +79,13 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Serv
 
 
 @pytest.fixture(scope="module")
-def running(make) -> Server:
+def running(make):
     server = make()
     server.start()
     return server
 
 
-def test_it_listens_on_loopback_and_nobody_enters_without_the_password(running) -> None:
+def test_it_listens_on_loopback_and_nobody_enters_without_the_password(running):
     names = ("listen_addresses", "unix_socket_directories", "password_encryption", "log_statement")
     with running.connect() as connection:
         shown = [connection.execute(f"SHOW {name}").fetchone()[0] for name in names]
@@ -104,7 +97,7 @@ def test_it_listens_on_loopback_and_nobody_enters_without_the_password(running) 
     assert methods == {"scram-sha-256"}
 
 
-def test_the_password_is_in_no_file_and_in_no_command(running) -> None:
+def test_the_password_is_in_no_file_and_in_no_command(running):
     shown = str([process.cmdline() for process in running.postgres.processes()])
     folder = running.postgres.folder
     files = [path for path in (*folder.iterdir(), *running.folder.iterdir()) if path.is_file()]
@@ -112,7 +105,7 @@ def test_the_password_is_in_no_file_and_in_no_command(running) -> None:
     assert PASSWORD not in shown + "".join(path.read_text() for path in files)
 
 
-def test_its_folder_is_private_and_its_user_is_not_root(running) -> None:
+def test_its_folder_is_private_and_its_user_is_not_root(running):
     postgres = running.postgres
     for folder in (postgres.folder, postgres.data):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -123,7 +116,7 @@ def test_its_folder_is_private_and_its_user_is_not_root(running) -> None:
         assert postgres.folder.parent == Path(pwd.getpwnam(postgres.user).pw_dir)
 
 
-def test_it_stops_or_crashes_and_comes_back_with_its_rows(make) -> None:
+def test_it_stops_or_crashes_and_comes_back_with_its_rows(make):
     server = make()
     part = server.start()
     with server.connect() as connection:
@@ -141,13 +134,13 @@ def test_it_stops_or_crashes_and_comes_back_with_its_rows(make) -> None:
         assert connection.execute("SELECT count(*) FROM kept").fetchone() == (0,)
 
 
-def test_who_works_in_its_folder_and_is_not_postgresql_is_left_alone(running) -> None:
+def test_who_works_in_its_folder_and_is_not_postgresql_is_left_alone(running):
     with psutil.Popen(["sleep", "600"], cwd=running.postgres.data) as shell:
         assert shell.pid not in [process.pid for process in running.postgres.processes()]
         shell.kill()
 
 
-def test_a_lost_password_is_named_with_what_to_do(running) -> None:
+def test_a_lost_password_is_named_with_what_to_do(running):
     with pytest.raises(ServerError) as caught:
         running.postgres.open(running.address, "another")
     assert caught.value.code == "SERVER_DATABASE_REFUSED"
@@ -158,7 +151,7 @@ def test_a_lost_password_is_named_with_what_to_do(running) -> None:
     )
 
 
-def test_data_that_cannot_be_made_are_reported_with_the_log(make) -> None:
+def test_data_that_cannot_be_made_are_reported_with_the_log(make):
     server = make()
     with pytest.raises(ServerError) as caught:
         server.postgres.prepare(PASSWORD, lambda program, stdin: False)
@@ -168,7 +161,7 @@ def test_data_that_cannot_be_made_are_reported_with_the_log(make) -> None:
     )
 
 
-def test_the_reason_is_told_where_there_is_none(tmp_path, monkeypatch) -> None:
+def test_the_reason_is_told_where_there_is_none(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     found = find_postgres(tmp_path, "x")
     if not isinstance(found, str):

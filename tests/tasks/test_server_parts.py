@@ -33,13 +33,13 @@ from tasks.execution.runtime import safe_environment
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
+def settings(tmp_path):
     (tmp_path / "home" / "server").mkdir(parents=True, mode=0o700)
     (tmp_path / "home").chmod(0o700)
     return Settings(home=tmp_path / "home", releases=tmp_path / "releases")
 
 
-def part_of(settings: Settings, name: str, address: str = "", *, lives: bool = False) -> Part:
+def part_of(settings, name, address="", *, lives=False):
     """Return a part whose process is this one, or is none."""
     me = psutil.Process()
     pid, created = (me.pid, me.create_time()) if lives else (2**22 + 1, 1.0)
@@ -47,14 +47,14 @@ def part_of(settings: Settings, name: str, address: str = "", *, lives: bool = F
     return Part(name=name, pid=pid, created=created, address=address, log=log, mark=f"gone/{name}")
 
 
-def keep(settings: Settings, *parts: Part, ready: bool = True) -> None:
+def keep(settings, *parts, ready=True):
     write_record(settings.server_home, ServerRecord(mark="gone", parts=parts, ready=ready))
 
 
 # --- environment -------------------------------------------------------------------------------
 
 
-def test_parts_inherit_our_settings_as_absolute_and_nobody_elses(monkeypatch, tmp_path) -> None:
+def test_parts_inherit_our_settings_as_absolute_and_nobody_elses(monkeypatch, tmp_path):
     monkeypatch.setenv("PREFECT_SERVER_API_HOST", "192.0.2.1")
     monkeypatch.setenv("DASK_DISTRIBUTED__DASHBOARD__LINK", "x")
     monkeypatch.setenv("CLUSTMIX_LEDGER_URL", "postgresql://stale")
@@ -81,7 +81,7 @@ def test_parts_inherit_our_settings_as_absolute_and_nobody_elses(monkeypatch, tm
     assert server_environment.inherited_environment(settings)["DASK_CONFIG"] == "/etc/cluster.yaml"
 
 
-def test_the_orchestrator_listens_here_and_asks_for_a_password(tmp_path) -> None:
+def test_the_orchestrator_listens_here_and_asks_for_a_password(tmp_path):
     tmp_path.chmod(0o700)
     find = partial(server_environment.orchestrator_environment, tmp_path, 4321)
     found = find("")
@@ -99,7 +99,7 @@ def test_the_orchestrator_listens_here_and_asks_for_a_password(tmp_path) -> None
     )
 
 
-def test_passwords_are_random_kept_and_private(tmp_path) -> None:
+def test_passwords_are_random_kept_and_private(tmp_path):
     folders = [tmp_path / "a", tmp_path / "b"]
     first, other = map(server_environment.page_password, folders)
     assert first == server_environment.page_password(folders[0])
@@ -112,7 +112,7 @@ def test_passwords_are_random_kept_and_private(tmp_path) -> None:
 # --- ports -------------------------------------------------------------------------------------
 
 
-def test_the_page_takes_its_usual_port_or_a_free_one() -> None:
+def test_the_page_takes_its_usual_port_or_a_free_one():
     with socket.socket() as taken:
         with contextlib.suppress(OSError):
             taken.bind((HOST, DEFAULT_PAGE_PORT))
@@ -123,7 +123,7 @@ def test_the_page_takes_its_usual_port_or_a_free_one() -> None:
     assert page_port(port) == port
 
 
-def test_a_port_that_was_asked_for_is_taken_or_refused() -> None:
+def test_a_port_that_was_asked_for_is_taken_or_refused():
     with socket.create_server((HOST, 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ServerError) as caught:
@@ -137,7 +137,7 @@ def test_a_port_that_was_asked_for_is_taken_or_refused() -> None:
         page_port(70_000)
 
 
-def test_nobody_is_no_answer_and_no_proxy_is_asked(monkeypatch) -> None:
+def test_nobody_is_no_answer_and_no_proxy_is_asked(monkeypatch):
     with socket.create_server((HOST, 0)) as proxy:
         monkeypatch.setenv("HTTP_PROXY", f"http://{HOST}:{proxy.getsockname()[1]}")
         address = f"http://{HOST}:{free_port()}"
@@ -150,13 +150,13 @@ def test_nobody_is_no_answer_and_no_proxy_is_asked(monkeypatch) -> None:
 # --- cluster -----------------------------------------------------------------------------------
 
 
-def test_gpus_get_a_worker_each_where_jax_can_use_them(monkeypatch, tmp_path) -> None:
+def test_gpus_get_a_worker_each_where_jax_can_use_them(monkeypatch, tmp_path):
     program = tmp_path / "nvidia-smi"
     program.write_text("#!/bin/sh\necho GPU-a\necho GPU-b\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.defpath}")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    told: list[str] = []
+    told = []
     monkeypatch.setattr(server_cluster, "_CUDA_PLUGINS", ("json",))
     assert server_cluster.find_gpus(told.append) == ["GPU-a", "GPU-b"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1, ")
@@ -170,7 +170,7 @@ def test_gpus_get_a_worker_each_where_jax_can_use_them(monkeypatch, tmp_path) ->
     assert len(told) == 1
 
 
-def test_workers_offer_what_they_have_and_nothing_else(tmp_path) -> None:
+def test_workers_offer_what_they_have_and_nothing_else(tmp_path):
     tmp_path.chmod(0o700)
     address = "tls://127.0.0.1:8786"
     for _ in range(2):  # certificates are made anew
@@ -195,7 +195,7 @@ def test_workers_offer_what_they_have_and_nothing_else(tmp_path) -> None:
 # --- what is written down ----------------------------------------------------------------------
 
 
-def test_without_a_server_there_is_no_connection(settings, monkeypatch) -> None:
+def test_without_a_server_there_is_no_connection(settings, monkeypatch):
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     assert connection(settings) is None
     keep(settings, part_of(settings, "orchestrator"))
@@ -207,7 +207,7 @@ def test_without_a_server_there_is_no_connection(settings, monkeypatch) -> None:
     assert stop_server(Settings(home=settings.home / "never")) == ()
 
 
-def test_a_running_orchestrator_is_found_by_other_commands(settings, monkeypatch) -> None:
+def test_a_running_orchestrator_is_found_by_other_commands(settings, monkeypatch):
     page, scheduler, pages = "http://127.0.0.1:4321", "tls://127.0.0.1:1", "http://127.0.0.1:2"
     keep(
         settings,
@@ -237,7 +237,7 @@ def test_a_running_orchestrator_is_found_by_other_commands(settings, monkeypatch
         assert os.environ["PREFECT_API_URL"] == "http://elsewhere/api"
 
 
-def test_a_server_without_one_part_is_not_taken_for_whole(settings) -> None:
+def test_a_server_without_one_part_is_not_taken_for_whole(settings):
     keep(settings, part_of(settings, "pages", lives=True), part_of(settings, "watcher"))
     with pytest.raises(ServerError) as caught:
         start_server(settings)
@@ -248,7 +248,7 @@ def test_a_server_without_one_part_is_not_taken_for_whole(settings) -> None:
     )
 
 
-def test_the_record_of_an_earlier_version_is_read(settings) -> None:
+def test_the_record_of_an_earlier_version_is_read(settings):
     scheduler = part_of(settings, "scheduler", "tls://127.0.0.1:1")
     database = part_of(settings, "database").model_copy(update={"mark": "", "created": 0.0})
     record = {
@@ -267,7 +267,7 @@ def test_the_record_of_an_earlier_version_is_read(settings) -> None:
 
 
 @pytest.mark.parametrize("call", [start_server, stop_server, connection])
-def test_a_damaged_record_is_refused(settings, call) -> None:
+def test_a_damaged_record_is_refused(settings, call):
     record = settings.server_home / "parts.json"
     record.write_text("{}")
     with pytest.raises(ServerError) as caught:
@@ -280,7 +280,7 @@ def test_a_damaged_record_is_refused(settings, call) -> None:
     )
 
 
-def test_what_is_kept_is_private_and_replaced_as_a_whole(tmp_path) -> None:
+def test_what_is_kept_is_private_and_replaced_as_a_whole(tmp_path):
     path = tmp_path / "server" / "kept"
     write_kept(path, "first")
     (path.parent / ".kept.new").write_text("of a process that died")
@@ -291,18 +291,18 @@ def test_what_is_kept_is_private_and_replaced_as_a_whole(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("call", [start_server, stop_server])
-def test_an_open_folder_is_refused(settings, call) -> None:
+def test_an_open_folder_is_refused(settings, call):
     settings.server_home.chmod(0o755)
     with pytest.raises(ConfigurationError) as caught:
         call(settings)
     assert caught.value.code == "DIRECTORY_MODE"
 
 
-def test_a_start_that_fails_leaves_nothing(settings, monkeypatch) -> None:
+def test_a_start_that_fails_leaves_nothing(settings, monkeypatch):
     """The pages start; what comes next does not."""
-    marks: list[str] = []
+    marks = []
 
-    def fail(start: server_start.Start) -> None:
+    def fail(start):
         marks.append(start.record.mark)
         assert len(marked(start.record.mark)) == 1
         assert read_record(settings.server_home) == start.record
@@ -310,7 +310,7 @@ def test_a_start_that_fails_leaves_nothing(settings, monkeypatch) -> None:
 
     monkeypatch.setattr(server_start.Start, "_start_database", fail)
     monkeypatch.setattr(server_start.Start, "_start_cluster", lambda self, n_workers: 0)
-    told: list[str] = []
+    told = []
     with pytest.raises(ServerError, match="for this test"):
         start_server(settings, port=free_port(), log=told.append)
     assert told == ["ending what was started"]

@@ -6,9 +6,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 import psutil
 import pytest
@@ -23,7 +21,7 @@ from flows.server.processes import (
     stop_processes,
     wait_until_answers,
 )
-from flows.server.record import Part, ServerError
+from flows.server.record import ServerError
 
 SLEEP = "import time; time.sleep(600)"
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf')"
@@ -36,34 +34,34 @@ for i in range(3):
 """
 
 
-def until(holds: Callable[[], object]) -> None:
+def until(holds):
     end = time.monotonic() + 30
     while not holds():
         assert time.monotonic() < end
         time.sleep(0.02)
 
 
-def program(code: str) -> Program:
+def program(code):
     command = [sys.executable, "-u", "-c", code]
     return Program(name="page", command=command, environment={"PATH": os.defpath})
 
 
 @pytest.fixture
-def started(tmp_path: Path) -> Iterator[Callable[[str], Part]]:
+def started(tmp_path):
     mark = os.urandom(8).hex()
     yield lambda code: start_part(program(code), folder=tmp_path, mark=mark)
     stop_processes(partial(marked, mark), grace_seconds=0)
 
 
-def stop(part: Part, grace_seconds: float = 15) -> None:
+def stop(part, grace_seconds=15):
     stop_processes(partial(marked, part.mark), grace_seconds=grace_seconds)
 
 
-def lives(process: psutil.Process) -> bool:
+def lives(process):
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
-def test_a_part_leads_a_session_and_writes_into_a_private_log(started, tmp_path) -> None:
+def test_a_part_leads_a_session_and_writes_into_a_private_log(started, tmp_path):
     part = started("import os; print(os.getcwd(), 'is here'); " + SLEEP)
     assert is_running(part)
     assert os.getsid(part.pid) == part.pid
@@ -73,7 +71,7 @@ def test_a_part_leads_a_session_and_writes_into_a_private_log(started, tmp_path)
     assert stat.S_IMODE(part.log.stat().st_mode) == 0o600
 
 
-def test_a_log_of_last_time_is_kept_and_a_link_is_not_followed(started, tmp_path) -> None:
+def test_a_log_of_last_time_is_kept_and_a_link_is_not_followed(started, tmp_path):
     (tmp_path / "page.log").write_text("before")
     part = started("print('after'); " + SLEEP)
     assert (tmp_path / "page.log.1").read_text() == "before"
@@ -85,7 +83,7 @@ def test_a_log_of_last_time_is_kept_and_a_link_is_not_followed(started, tmp_path
     assert (tmp_path / "victim").read_text() == "kept"
 
 
-def test_a_program_is_run_to_its_end(tmp_path, monkeypatch) -> None:
+def test_a_program_is_run_to_its_end(tmp_path, monkeypatch):
     run = partial(run_program, folder=tmp_path, mark="m")
     assert run(program("print('done')"))
     assert (tmp_path / "page.log").read_text() == "done\n"
@@ -96,7 +94,7 @@ def test_a_program_is_run_to_its_end(tmp_path, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("is_orphaned", [False, True])
-def test_all_processes_of_a_part_are_ended(started, is_orphaned) -> None:
+def test_all_processes_of_a_part_are_ended(started, is_orphaned):
     part = started(CHILDREN + SLEEP)
     until(lambda: len(part.log.read_text().splitlines()) == 3)
     children = [psutil.Process(int(pid)) for pid in part.log.read_text().split()]
@@ -109,7 +107,7 @@ def test_all_processes_of_a_part_are_ended(started, is_orphaned) -> None:
     until(lambda: not any(map(lives, children)))
 
 
-def test_a_part_that_does_not_hear_is_killed_after_the_grace(started) -> None:
+def test_a_part_that_does_not_hear_is_killed_after_the_grace(started):
     part = started(f"{STUBBORN}; {SLEEP}")
     until(lambda: "deaf" in part.log.read_text())
     begin = time.monotonic()
@@ -118,7 +116,7 @@ def test_a_part_that_does_not_hear_is_killed_after_the_grace(started) -> None:
     assert not is_running(part)
 
 
-def test_others_are_left_alone(started) -> None:
+def test_others_are_left_alone(started):
     part = started(SLEEP)
     stop(part)
     stranger = subprocess.Popen([sys.executable, "-c", SLEEP], start_new_session=True)
@@ -137,14 +135,14 @@ def test_others_are_left_alone(started) -> None:
         stranger.wait()
 
 
-def test_a_clock_that_was_set_does_not_lose_a_part(started) -> None:
+def test_a_clock_that_was_set_does_not_lose_a_part(started):
     part = started("print('is here'); " + SLEEP)
     # A process that is only just becoming its program has no environment that could be read.
     until(lambda: "is here" in part.log.read_text())
     assert is_running(part.model_copy(update={"created": part.created - 3600}))
 
 
-def test_a_part_that_ends_or_stays_silent_is_named_with_its_log(started) -> None:
+def test_a_part_that_ends_or_stays_silent_is_named_with_its_log(started):
     for code, expected in (
         (
             "raise SystemExit(3)",
@@ -162,7 +160,7 @@ def test_a_part_that_ends_or_stays_silent_is_named_with_its_log(started) -> None
         assert str(caught.value) == expected.format(part.log)
 
 
-def test_a_process_that_cannot_be_killed_is_reported(started, monkeypatch) -> None:
+def test_a_process_that_cannot_be_killed_is_reported(started, monkeypatch):
     part = started(SLEEP)
     monkeypatch.setattr("flows.server.processes._KILLED_SECONDS", 0.2)
     monkeypatch.setattr(psutil.Process, "kill", lambda self: None)

@@ -26,7 +26,6 @@ from privacy.errors import ConfigurationError
 from privacy.events import (
     ComposedEvent,
     DiscreteGaussianEvent,
-    Event,
     ExponentialMechanismEvent,
     GaussianEvent,
     PoissonSampledGaussianEvent,
@@ -39,19 +38,19 @@ EXACT = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
 TIGHT = LossDistributionAccountant(adjacency=Adjacency.ADD_REMOVE)
 
 
-def draw(mu: float, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> GaussianEvent:
+def draw(mu, adjacency=Adjacency.ADD_REMOVE):
     return GaussianEvent(
         statistic="g", l2_sensitivity=mu, noise_stddev=1.0, n_values=1, adjacency=adjacency
     )
 
 
-def poisson(probability: float, noise: float) -> PoissonSampledGaussianEvent:
+def poisson(probability, noise):
     return PoissonSampledGaussianEvent(
         statistic="p", noise_multiplier=noise, sampling_probability=probability, n_values=1
     )
 
 
-def series(probability: float, noise: float, count: int) -> Event:
+def series(probability, noise, count):
     return RepeatedEvent(event=poisson(probability, noise), count=count)
 
 
@@ -66,19 +65,19 @@ SERIES_MU = series_mu(sampling_probability=0.01, noise_multiplier=2.0, steps=200
     ("probability", "noise", "steps", "mu"),
     [(0.01, 2.0, 2000, 0.2469), (0.5, 20.0, 500, 0.5614), (0.02, 1.2857, 100, 0.2678)],
 )
-def test_golden_values_of_a_series(probability: float, noise: float, steps: int, mu: float) -> None:
+def test_golden_values_of_a_series(probability, noise, steps, mu):
     found = series_mu(sampling_probability=probability, noise_multiplier=noise, steps=steps)
     assert found == pytest.approx(mu, rel=1e-3)
 
 
-def one_draw_deltas(probability: float, noise: float, epsilon: np.ndarray) -> np.ndarray:
+def one_draw_deltas(probability, noise, epsilon):
     """Exact delta of one draw in both directions; each is taken over a half-line."""
     q, e = probability, np.exp(epsilon)
 
-    def crossing(ratio: np.ndarray) -> np.ndarray:
+    def crossing(ratio):
         return noise**2 * np.log((ratio - 1 + q) / q) + 0.5
 
-    def somebody_above(x: np.ndarray) -> np.ndarray:
+    def somebody_above(x):
         return (1 - q) * ndtr(-x / noise) + q * ndtr((1 - x) / noise)
 
     with np.errstate(all="ignore"):  # where nobody crosses, the crossing is not used
@@ -89,14 +88,12 @@ def one_draw_deltas(probability: float, noise: float, epsilon: np.ndarray) -> np
 
 
 @pytest.mark.parametrize(("probability", "noise"), [(0.01, 0.8), (0.3, 1.5), (0.9, 1.0)])
-def test_one_draw_is_booked_at_the_least_mu_of_its_exact_curve(
-    probability: float, noise: float
-) -> None:
+def test_one_draw_is_booked_at_the_least_mu_of_its_exact_curve(probability, noise):
     epsilon = np.linspace(0, 20, 40_001)
     delta = one_draw_deltas(probability, noise, epsilon)
     above = delta > SLACK_DELTA
 
-    def meets(mu: float) -> bool:
+    def meets(mu):
         allowed = ndtr(-epsilon / mu + mu / 2) - np.exp(epsilon) * ndtr(-epsilon / mu - mu / 2)
         return bool(np.all(delta[above] <= allowed[above]))
 
@@ -109,9 +106,7 @@ def test_one_draw_is_booked_at_the_least_mu_of_its_exact_curve(
 
 
 @pytest.mark.parametrize(("probability", "noise", "steps"), [(0.02, 1.2, 100), (0.3, 5.0, 40)])
-def test_a_booked_curve_lies_above_the_tight_one_and_hardly_more(
-    probability: float, noise: float, steps: int
-) -> None:
+def test_a_booked_curve_lies_above_the_tight_one_and_hardly_more(probability, noise, steps):
     event = series(probability, noise, steps)
     booked, tight = NOTHING.compose(event), TIGHT.compose(event)
     for delta in (SLACK_DELTA, 1e-8, 1e-7, 1e-6, 1e-5, 1e-3):
@@ -126,9 +121,7 @@ def test_a_booked_curve_lies_above_the_tight_one_and_hardly_more(
 
 @settings(max_examples=8)
 @given(probability=st.floats(1e-3, 1), noise=st.floats(0.8, 20))
-def test_no_draw_is_booked_below_the_truth_or_above_everybody(
-    probability: float, noise: float
-) -> None:
+def test_no_draw_is_booked_below_the_truth_or_above_everybody(probability, noise):
     booked = NOTHING.compose(poisson(probability, noise))
     everybody = EXACT.compose(unsampled_draw(poisson(probability, noise)))
     assert booked.mu_squared <= everybody.mu_squared * (1 + 1e-14)
@@ -139,12 +132,9 @@ def test_no_draw_is_booked_below_the_truth_or_above_everybody(
 
 
 @pytest.mark.parametrize(
-    ("probability", "noise", "steps"),
-    [(0.5, 1.0, 10**7), (0.5, 0.01, 10), (0.5, 0.01, 10**5)],
+    ("probability", "noise", "steps"), [(0.5, 1.0, 10**7), (0.5, 0.01, 10), (0.5, 0.01, 10**5)]
 )
-def test_a_series_beyond_the_engine_is_booked_as_if_everybody_were_read(
-    probability: float, noise: float, steps: int
-) -> None:
+def test_a_series_beyond_the_engine_is_booked_as_if_everybody_were_read(probability, noise, steps):
     found = NOTHING.compose(series(probability, noise, steps))
     everybody = EXACT.compose(
         RepeatedEvent(event=unsampled_draw(poisson(probability, noise)), count=steps)
@@ -152,12 +142,12 @@ def test_a_series_beyond_the_engine_is_booked_as_if_everybody_were_read(
     assert found.mu == pytest.approx(everybody.mu, rel=1e-14)
 
 
-def test_a_sample_that_the_slack_covers_is_booked_at_the_least_mu() -> None:
+def test_a_sample_that_the_slack_covers_is_booked_at_the_least_mu():
     least = series_mu(sampling_probability=1e-12, noise_multiplier=1.0, steps=10)
     assert least == LEAST_SERIES_MU
 
 
-def test_noise_that_differs_by_a_rounding_is_booked_at_the_same_amount() -> None:
+def test_noise_that_differs_by_a_rounding_is_booked_at_the_same_amount():
     for noise in (2.0 * (1 + 2.0**-52), 2.0 * (1 + 2.0**-21)):
         assert series_mu(sampling_probability=0.01, noise_multiplier=noise, steps=2000) == SERIES_MU
     more = series_mu(sampling_probability=0.01, noise_multiplier=2.0 * (1 + 2.0**-18), steps=2000)
@@ -166,7 +156,7 @@ def test_noise_that_differs_by_a_rounding_is_booked_at_the_same_amount() -> None
 
 @settings(max_examples=60)
 @given(epsilon=st.floats(0, 60), mu=st.floats(1e-6, 60))
-def test_the_bound_from_below_is_one_and_tight(epsilon: float, mu: float) -> None:
+def test_the_bound_from_below_is_one_and_tight(epsilon, mu):
     with mpmath.workdps(60):
         e, m = mpmath.mpf(epsilon), mpmath.mpf(mu)
         exact = mpmath.ncdf(-e / m + m / 2) - mpmath.exp(e) * mpmath.ncdf(-e / m - m / 2)
@@ -182,7 +172,7 @@ def test_the_bound_from_below_is_one_and_tight(epsilon: float, mu: float) -> Non
 @pytest.mark.parametrize(
     "event", [SERIES, ComposedEvent(events=(ComposedEvent(events=()), SERIES)), poisson(0.1, 3.0)]
 )
-def test_one_series_alone_loses_nothing_to_its_slack(event: Event) -> None:
+def test_one_series_alone_loses_nothing_to_its_slack(event):
     found = NOTHING.compose(event)
     assert found.slack_delta == SLACK_DELTA
     for delta in (SLACK_DELTA, 1e-6):
@@ -191,7 +181,7 @@ def test_one_series_alone_loses_nothing_to_its_slack(event: Event) -> None:
     assert found.delta(epsilon=30.0) == SLACK_DELTA
 
 
-def test_with_other_draws_the_slack_is_added_to_delta() -> None:
+def test_with_other_draws_the_slack_is_added_to_delta():
     found = NOTHING.compose(ComposedEvent(events=(draw(0.3), SERIES)))
     assert found.mu == pytest.approx(math.hypot(0.3, SERIES_MU), rel=1e-12)
     assert found.rho == pytest.approx((0.3**2 + SERIES_MU**2) / 2, rel=1e-12)
@@ -211,7 +201,7 @@ def test_with_other_draws_the_slack_is_added_to_delta() -> None:
         assert (again.n_series, again.slack_adds) == (1, True)
 
 
-def test_every_series_has_its_own_mu_and_slack() -> None:
+def test_every_series_has_its_own_mu_and_slack():
     inside = RepeatedEvent(event=ComposedEvent(events=(poisson(0.01, 2.0), draw(0.01))), count=2000)
     found = NOTHING.compose(ComposedEvent(events=(SERIES, SERIES, inside)))
     assert found.n_series == 3
@@ -220,7 +210,7 @@ def test_every_series_has_its_own_mu_and_slack() -> None:
 
 
 @pytest.mark.parametrize("parts", [(SERIES, SERIES), (SERIES, series(0.2, 4.0, 20), draw(0.2))])
-def test_a_composition_lies_above_the_joint_distribution(parts: tuple[Event, ...]) -> None:
+def test_a_composition_lies_above_the_joint_distribution(parts):
     booked = NOTHING.compose(ComposedEvent(events=parts))
     joint = TIGHT.compose(ComposedEvent(events=parts))
     for epsilon in (0.0, 0.1, 0.5, 1.0, 2.0, 3.0):
@@ -229,7 +219,7 @@ def test_a_composition_lies_above_the_joint_distribution(parts: tuple[Event, ...
         assert joint.epsilon(delta=delta) <= booked.epsilon(delta=delta)
 
 
-def test_the_coins_of_the_proof_lose_what_is_stated() -> None:
+def test_the_coins_of_the_proof_lose_what_is_stated():
     # Two pairs of the comparator, joined exactly: a coin shows the table, or there is a normal law.
     slack, mus, epsilon = 0.05, (0.4, 0.7), 0.3
     x = np.linspace(-9, 9, 1201)
@@ -268,9 +258,7 @@ gaussian_events = st.recursive(
 
 @settings(max_examples=50)
 @given(events=st.lists(gaussian_events, max_size=3), adjacency=st.sampled_from(Adjacency))
-def test_without_samples_it_is_the_exact_accountant_to_the_last_digit(
-    events: list[Event], adjacency: Adjacency
-) -> None:
+def test_without_samples_it_is_the_exact_accountant_to_the_last_digit(events, adjacency):
     found = ApproximateGaussianAccountant(adjacency=adjacency)
     exact = GaussianAccountant(adjacency=adjacency)
     for event in events:
@@ -283,7 +271,7 @@ def test_without_samples_it_is_the_exact_accountant_to_the_last_digit(
 
 
 @pytest.mark.parametrize("adjacency", Adjacency)
-def test_a_sample_of_everybody_has_no_slack(adjacency: Adjacency) -> None:
+def test_a_sample_of_everybody_has_no_slack(adjacency):
     event = series(1.0, 5.0, 7)
     found = ApproximateGaussianAccountant(adjacency=adjacency).compose(event)
     exact = GaussianAccountant(adjacency=adjacency).compose(
@@ -326,9 +314,7 @@ GRID = DiscreteGaussianEvent(
         ),
     ],
 )
-def test_what_has_no_booked_value_is_refused(
-    event: Event, adjacency: Adjacency, message: str
-) -> None:
+def test_what_has_no_booked_value_is_refused(event, adjacency, message):
     with pytest.raises(ConfigurationError, match=message):
         ApproximateGaussianAccountant(adjacency=adjacency).compose(event)
 
@@ -341,7 +327,7 @@ def test_what_has_no_booked_value_is_refused(
         (ComposedEvent(events=(SERIES, SERIES)), 1.5e-9),
     ],
 )
-def test_delta_below_the_slack_is_refused(event: Event, delta: float) -> None:
+def test_delta_below_the_slack_is_refused(event, delta):
     found = NOTHING.compose(event)
     with pytest.raises(
         ConfigurationError,
@@ -352,7 +338,7 @@ def test_delta_below_the_slack_is_refused(event: Event, delta: float) -> None:
 
 
 @pytest.mark.parametrize("event", [SERIES, draw(1.0)])
-def test_arguments_outside_their_range_are_refused(event: Event) -> None:
+def test_arguments_outside_their_range_are_refused(event):
     found = NOTHING.compose(event)
     with pytest.raises(ConfigurationError, match="expected delta from 1e-300 to below 1"):
         found.epsilon(delta=1.0)

@@ -1,5 +1,4 @@
 import math
-from typing import Any
 
 import mpmath
 import numpy as np
@@ -26,26 +25,26 @@ from privacy.events import (
 from privacy.parameters import Adjacency
 
 
-def selection(epsilon: float, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> Any:
+def selection(epsilon, adjacency=Adjacency.ADD_REMOVE):
     return ExponentialMechanismEvent(
         statistic="s", epsilon=epsilon, n_candidates=4, adjacency=adjacency
     )
 
 
-def probabilities(scores: Any, epsilon: float, sensitivity: float) -> np.ndarray:
+def probabilities(scores, epsilon, sensitivity):
     exponents = epsilon * np.asarray(scores, dtype=float) / (2 * sensitivity)
     weights = np.exp(exponents - exponents.max())
     return np.asarray(weights / weights.sum())
 
 
-def hockey_stick(p: np.ndarray, q: np.ndarray, epsilon: float) -> float:
+def hockey_stick(p, q, epsilon):
     return float(np.maximum(p - math.exp(epsilon) * q, 0.0).sum())
 
 
 @pytest.mark.parametrize(
     ("epsilon", "mu"), [(0.1, 0.0626629), (1.0, 0.6238926), (4.0, 2.3579615), (20.0, 7.8279144)]
 )
-def test_golden_values(epsilon: float, mu: float) -> None:
+def test_golden_values(epsilon, mu):
     with mpmath.workdps(40):
         exact = 2 * mpmath.sqrt(2) * mpmath.erfinv(mpmath.tanh(mpmath.mpf(epsilon) / 4))
         assert exact <= selection_mu(epsilon) <= exact * (1 + 1e-11)
@@ -54,7 +53,7 @@ def test_golden_values(epsilon: float, mu: float) -> None:
 
 
 @given(epsilon=st.floats(MIN_SELECTION_EPSILON, MAX_SELECTION_EPSILON))
-def test_mu_is_rounded_up_over_the_whole_range(epsilon: float) -> None:
+def test_mu_is_rounded_up_over_the_whole_range(epsilon):
     with mpmath.workdps(60):
         p = 1 / (1 + mpmath.exp(mpmath.mpf(epsilon) / 2))
         mu = mpmath.mpf(selection_mu(epsilon))
@@ -68,9 +67,7 @@ scores = st.lists(st.tuples(st.integers(-40, 40), st.integers(-7, 7)), min_size=
 
 @settings(max_examples=150)
 @given(pairs=scores, epsilon=st.floats(0.05, 12), at=st.floats(-12, 12))
-def test_no_pair_of_score_vectors_beats_the_stated_mu_and_rho(
-    pairs: list[tuple[int, int]], epsilon: float, at: float
-) -> None:
+def test_no_pair_of_score_vectors_beats_the_stated_mu_and_rho(pairs, epsilon, at):
     # Brute force: the exact probabilities of two neighbouring vectors, sensitivity 7.
     here = probabilities([score for score, _ in pairs], epsilon, 7)
     there = probabilities([score + change for score, change in pairs], epsilon, 7)
@@ -89,7 +86,7 @@ def test_no_pair_of_score_vectors_beats_the_stated_mu_and_rho(
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
-def test_two_candidates_that_exchange_their_scores_attain_mu(epsilon: float) -> None:
+def test_two_candidates_that_exchange_their_scores_attain_mu(epsilon):
     p, q = probabilities([7, 0], epsilon, 7), probabilities([0, 7], epsilon, 7)
     assert hockey_stick(p, q, 0.0) == pytest.approx(
         gaussian_delta(epsilon=0.0, mu=selection_mu(epsilon)), rel=1e-10
@@ -98,17 +95,17 @@ def test_two_candidates_that_exchange_their_scores_attain_mu(epsilon: float) -> 
     assert hockey_stick(p, q, 0.0) > gaussian_delta(epsilon=0.0, mu=less)
 
 
-def test_any_draw_with_losses_of_both_signs_needs_twice_the_range() -> None:
+def test_any_draw_with_losses_of_both_signs_needs_twice_the_range():
     # (epsilon, 0)-DP alone: randomised response with epsilon is worse than any selection.
     p = np.array([math.e, 1.0]) / (1 + math.e)
     assert hockey_stick(p, p[::-1], 0.0) > gaussian_delta(epsilon=0.0, mu=selection_mu(1.0))
     assert hockey_stick(p, p[::-1], 0.0) <= gaussian_delta(epsilon=0.0, mu=selection_mu(2.0))
 
 
-def test_the_window_of_the_proof_is_widest_around_the_middle() -> None:
+def test_the_window_of_the_proof_is_widest_around_the_middle():
     with mpmath.workdps(30):
 
-        def h(x: float) -> Any:
+        def h(x):
             return mpmath.sqrt(2) * mpmath.erfinv(mpmath.tanh(mpmath.mpf(x) / 2))
 
         for width in (0.2, 2.0, 10.0):
@@ -121,13 +118,13 @@ def test_the_window_of_the_proof_is_widest_around_the_middle() -> None:
 
 
 @given(mu=st.floats(1e-8, 12))
-def test_epsilon_of_a_selection_undoes_its_mu(mu: float) -> None:
+def test_epsilon_of_a_selection_undoes_its_mu(mu):
     epsilon = selection_epsilon(mu=mu)
     assert selection_mu(epsilon) <= mu
     assert epsilon == MAX_SELECTION_EPSILON or selection_mu(epsilon * (1 + 1e-10)) > mu * (1 - 1e-9)
 
 
-def test_epsilon_of_a_selection_has_an_upper_end() -> None:
+def test_epsilon_of_a_selection_has_an_upper_end():
     assert selection_epsilon(mu=100.0) == MAX_SELECTION_EPSILON
 
 
@@ -144,7 +141,7 @@ def test_epsilon_of_a_selection_has_an_upper_end() -> None:
         ),
     ],
 )
-def test_mu_without_an_epsilon_is_refused(mu: float, message: str) -> None:
+def test_mu_without_an_epsilon_is_refused(mu, message):
     with pytest.raises(ConfigurationError, match=message):
         selection_epsilon(mu=mu)
 
@@ -152,7 +149,7 @@ def test_mu_without_an_epsilon_is_refused(mu: float, message: str) -> None:
 # --- accountants ----------------------------------------------------------------------------------
 
 
-def test_every_accountant_adds_selections_up() -> None:
+def test_every_accountant_adds_selections_up():
     event = RepeatedEvent(event=selection(0.5), count=12)
     gaussian = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE).compose(event)
     assert gaussian.mu == pytest.approx(math.sqrt(12) * selection_mu(0.5), rel=1e-12)
@@ -172,7 +169,7 @@ def test_every_accountant_adds_selections_up() -> None:
             assert exact <= accountant.delta(epsilon=epsilon)
 
 
-def test_composition_agrees_with_privacy_loss_distributions() -> None:
+def test_composition_agrees_with_privacy_loss_distributions():
     # dp-accounting knows the pair that attains mu as randomised response with half the epsilon.
     epsilon, count = 1.0, 30
     noise = 2 / (1 + math.exp(epsilon / 2))
@@ -187,7 +184,7 @@ def test_composition_agrees_with_privacy_loss_distributions() -> None:
 
 
 @pytest.mark.parametrize("kind", [GaussianAccountant, RenyiAccountant])
-def test_replacement_costs_four_times_and_is_no_answer_for_add_or_remove(kind: Any) -> None:
+def test_replacement_costs_four_times_and_is_no_answer_for_add_or_remove(kind):
     event = ComposedEvent(events=(selection(0.5),))
     once = kind(adjacency=Adjacency.ADD_REMOVE).compose(event)
     replaced = kind(adjacency=Adjacency.REPLACE_ONE).compose(event)
@@ -202,7 +199,7 @@ def test_replacement_costs_four_times_and_is_no_answer_for_add_or_remove(kind: A
     assert once.epsilon(delta=1e-6) < replaced.epsilon(delta=1e-6)
 
 
-def test_selections_and_gaussian_draws_compose() -> None:
+def test_selections_and_gaussian_draws_compose():
     gaussian = GaussianEvent(statistic="g", l2_sensitivity=0.3, noise_stddev=1.0, n_values=1)
     event = ComposedEvent(events=(selection(0.5), gaussian))
     total = accountant_for(event, adjacency=Adjacency.ADD_REMOVE)

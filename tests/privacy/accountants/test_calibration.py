@@ -1,17 +1,13 @@
 import math
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
 
 import mpmath
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privacy.accountants.approximate_gaussian import (
-    SLACK_DELTA,
-    ApproximateGaussianAccountant,
-)
+from privacy.accountants.approximate_gaussian import SLACK_DELTA, ApproximateGaussianAccountant
 from privacy.accountants.calibration import (
     booked_noise_multiplier,
     discrete_noise_stddev,
@@ -24,7 +20,6 @@ from privacy.errors import ConfigurationError
 from privacy.events import (
     ComposedEvent,
     DiscreteGaussianEvent,
-    Event,
     GaussianEvent,
     PoissonSampledGaussianEvent,
     RepeatedEvent,
@@ -43,20 +38,20 @@ from privacy.parameters import Adjacency
         (1.0, 1e-5, 0.2681, 0.03593),
     ],
 )
-def test_golden_values(epsilon: float, delta: float, mu: float, rho: float) -> None:
+def test_golden_values(epsilon, delta, mu, rho):
     assert gdp_mu(epsilon=epsilon, delta=delta) == pytest.approx(mu, abs=5e-5)
     assert float(gdp_rho(epsilon=epsilon, delta=delta)) == pytest.approx(rho, abs=5e-6)
 
 
 @given(epsilon=st.floats(0.05, 20), delta=st.floats(1e-12, 9e-4))
-def test_mu_meets_the_target_and_hardly_more_would(epsilon: float, delta: float) -> None:
+def test_mu_meets_the_target_and_hardly_more_would(epsilon, delta):
     mu = gdp_mu(epsilon=epsilon, delta=delta)
     assert gaussian_delta(epsilon=epsilon, mu=mu) <= delta
     assert gaussian_delta(epsilon=epsilon, mu=mu * (1 + 1e-6)) > delta
 
 
 @given(epsilon=st.floats(0.05, 20), delta=st.floats(1e-12, 9e-4))
-def test_the_charge_of_a_release_is_the_budget_of_its_target(epsilon: float, delta: float) -> None:
+def test_the_charge_of_a_release_is_the_budget_of_its_target(epsilon, delta):
     # A lifetime epsilon equal to the epsilon of one release pays for exactly one release.
     rho, mu = gdp_rho(epsilon=epsilon, delta=delta), gdp_mu(epsilon=epsilon, delta=delta)
     assert rho % RHO_STEP == 0
@@ -64,7 +59,7 @@ def test_the_charge_of_a_release_is_the_budget_of_its_target(epsilon: float, del
     assert charged_rho(mu**2 / 2 * (1 - 1e-15)) == rho
 
 
-def test_mu_agrees_with_the_equation_solved_by_mpmath() -> None:
+def test_mu_agrees_with_the_equation_solved_by_mpmath():
     with mpmath.workdps(40):
         root = mpmath.findroot(
             lambda mu: (
@@ -77,21 +72,21 @@ def test_mu_agrees_with_the_equation_solved_by_mpmath() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan])
-def test_a_target_outside_its_range_is_refused(epsilon: float) -> None:
+def test_a_target_outside_its_range_is_refused(epsilon):
     with pytest.raises(ConfigurationError, match="EPSILON_INVALID: expected epsilon to be"):
         gdp_mu(epsilon=epsilon, delta=1e-6)
 
 
-def test_a_target_below_one_step_of_the_ledger_is_refused() -> None:
+def test_a_target_below_one_step_of_the_ledger_is_refused():
     with pytest.raises(ConfigurationError, match="expected epsilon and delta that allow a rho of"):
         gdp_rho(epsilon=1e-7, delta=1e-9)
 
 
 @given(l2_sensitivity=st.floats(1.0, 2.0**30), mu=st.floats(1e-4, 3))
-def test_noise_is_the_least_that_the_accountant_accepts(l2_sensitivity: float, mu: float) -> None:
+def test_noise_is_the_least_that_the_accountant_accepts(l2_sensitivity, mu):
     noise_stddev = discrete_noise_stddev(l2_sensitivity=l2_sensitivity, mu=mu)
 
-    def spent(stddev: float) -> float:
+    def spent(stddev):
         event = DiscreteGaussianEvent(
             statistic="a", l2_sensitivity=l2_sensitivity, noise_stddev=stddev, n_values=1
         )
@@ -102,11 +97,11 @@ def test_noise_is_the_least_that_the_accountant_accepts(l2_sensitivity: float, m
         assert spent(noise_stddev * (1 - 1e-12)) > mu
 
 
-def test_noise_never_falls_below_the_least_for_the_grid() -> None:
+def test_noise_never_falls_below_the_least_for_the_grid():
     assert discrete_noise_stddev(l2_sensitivity=1.0, mu=1.0) == 50.0
 
 
-def test_a_calibrated_release_reports_no_more_than_its_target() -> None:
+def test_a_calibrated_release_reports_no_more_than_its_target():
     noise_stddev = discrete_noise_stddev(l2_sensitivity=2.0**24, mu=gdp_mu(epsilon=1.0, delta=1e-6))
     event = DiscreteGaussianEvent(
         statistic="a", l2_sensitivity=2.0**24, noise_stddev=noise_stddev, n_values=1000
@@ -128,14 +123,12 @@ def test_a_calibrated_release_reports_no_more_than_its_target() -> None:
         (2.0**50, 1e-6, r"expected noise_stddev from 50\.0 to .* grid units"),
     ],
 )
-def test_arguments_outside_their_range_are_refused(
-    l2_sensitivity: float, mu: float, message: str
-) -> None:
+def test_arguments_outside_their_range_are_refused(l2_sensitivity, mu, message):
     with pytest.raises(ConfigurationError, match=message):
         discrete_noise_stddev(l2_sensitivity=l2_sensitivity, mu=mu)
 
 
-def schedule(probability: float, noise_multiplier: float, steps: int) -> Event:
+def schedule(probability, noise_multiplier, steps):
     step = PoissonSampledGaussianEvent(
         statistic="gradient",
         noise_multiplier=noise_multiplier,
@@ -145,7 +138,7 @@ def schedule(probability: float, noise_multiplier: float, steps: int) -> Event:
     return RepeatedEvent(event=step, count=steps)
 
 
-def booked(probability: float, noise_multiplier: float, steps: int) -> float:
+def booked(probability, noise_multiplier, steps):
     accountant = ApproximateGaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
     return accountant.compose(schedule(probability, noise_multiplier, steps)).mu
 
@@ -160,8 +153,8 @@ def booked(probability: float, noise_multiplier: float, steps: int) -> float:
     ],
 )
 def test_a_series_is_booked_at_its_budget_and_less_noise_would_not_do(
-    probability: float, steps: int, mu: float, noise_multiplier: float
-) -> None:
+    probability, steps, mu, noise_multiplier
+):
     found = booked_noise_multiplier(sampling_probability=probability, steps=steps, mu=mu)
     assert found == pytest.approx(noise_multiplier, rel=2e-3)
     assert booked(probability, found, steps) <= mu
@@ -171,13 +164,13 @@ def test_a_series_is_booked_at_its_budget_and_less_noise_would_not_do(
 
 
 @pytest.mark.parametrize("mu", [0.05, 0.4])
-def test_little_more_noise_than_the_tight_value_is_booked(mu: float) -> None:
+def test_little_more_noise_than_the_tight_value_is_booked(mu):
     # The price of a ledger that adds up: some percent of the noise where many samples are drawn.
     target = gaussian_epsilon(delta=1e-5, mu=mu)
-    series: dict[str, Any] = {"sampling_probability": 0.05, "steps": 1000}
+    series = {"sampling_probability": 0.05, "steps": 1000}
     found = booked_noise_multiplier(**series, mu=mu)
 
-    def tight(noise_multiplier: float) -> float:
+    def tight(noise_multiplier):
         event = schedule(0.05, noise_multiplier, 1000)
         return (
             LossDistributionAccountant(adjacency=Adjacency.ADD_REMOVE)
@@ -189,7 +182,7 @@ def test_little_more_noise_than_the_tight_value_is_booked(mu: float) -> None:
 
 
 @pytest.mark.parametrize("mu", [0.01, 0.3, 400.0])
-def test_a_series_of_everybody_has_the_plain_gaussian_noise(mu: float) -> None:
+def test_a_series_of_everybody_has_the_plain_gaussian_noise(mu):
     found = booked_noise_multiplier(sampling_probability=1.0, steps=7, mu=mu)
     exact = max(math.sqrt(7) / mu, 0.01)
     assert exact <= found <= exact * (1 + 1e-12)
@@ -199,11 +192,11 @@ def test_a_series_of_everybody_has_the_plain_gaussian_noise(mu: float) -> None:
     assert spent.slack_delta == 0
 
 
-def test_a_budget_beyond_any_need_takes_the_least_noise() -> None:
+def test_a_budget_beyond_any_need_takes_the_least_noise():
     assert booked_noise_multiplier(sampling_probability=0.5, steps=1, mu=1e3) == 0.01
 
 
-def test_two_series_and_a_statistic_fit_the_budget_that_was_split_among_them() -> None:
+def test_two_series_and_a_statistic_fit_the_budget_that_was_split_among_them():
     mu = gdp_mu(epsilon=1.0, delta=1e-6) * (1 - 1e-4)
     part = mu / math.sqrt(3) * (1 - 1e-12)
     noise = booked_noise_multiplier(sampling_probability=0.05, steps=50, mu=part)
@@ -245,7 +238,7 @@ def test_two_series_and_a_statistic_fit_the_budget_that_was_split_among_them() -
         ({"mu": 1e-7}, "CALIBRATION_UNREACHABLE: .*: epsilon is too small for the schedule"),
     ],
 )
-def test_a_series_that_cannot_be_booked_is_refused(changes: dict[str, Any], message: str) -> None:
-    arguments: dict[str, Any] = {"sampling_probability": 0.1, "steps": 10, "mu": 0.1}
+def test_a_series_that_cannot_be_booked_is_refused(changes, message):
+    arguments = {"sampling_probability": 0.1, "steps": 10, "mu": 0.1}
     with pytest.raises(ConfigurationError, match=message):
         booked_noise_multiplier(**{**arguments, **changes})

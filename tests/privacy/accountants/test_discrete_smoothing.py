@@ -15,14 +15,14 @@ TAIL_MASS = 1e-100
 """More than the mass beyond 22 standard deviations, where the laws are cut off."""
 
 
-def discrete_gaussian_law(sigma: float, reach: int) -> list[mpmath.mpf]:
+def discrete_gaussian_law(sigma, reach):
     """Probabilities of -reach..reach under the discrete Gaussian."""
     weights = [mpmath.exp(-(mpmath.mpf(z) ** 2) / (2 * sigma**2)) for z in range(-reach, reach + 1)]
     total = mpmath.fsum(weights)
     return [weight / total for weight in weights]
 
 
-def hockey_stick(law: list[mpmath.mpf], shift: int, epsilon: float) -> mpmath.mpf:
+def hockey_stick(law, shift, epsilon):
     """Divergence of the law shifted by `shift` from the law, over the integers of both."""
     padding = [mpmath.mpf(0)] * shift
     factor = mpmath.exp(epsilon)
@@ -32,13 +32,13 @@ def hockey_stick(law: list[mpmath.mpf], shift: int, epsilon: float) -> mpmath.mp
     )
 
 
-def grid_mu(distance: float, sigma: float) -> float:
+def grid_mu(distance, sigma):
     return distance / np.sqrt(sigma**2 - SMOOTHING_STDDEV**2)
 
 
 @pytest.mark.parametrize("sigma", [8, 13.7, 30, 60])
 @pytest.mark.parametrize("shift", [1, 5, 17])
-def test_one_coordinate_is_gaussian_differentially_private(sigma: float, shift: int) -> None:
+def test_one_coordinate_is_gaussian_differentially_private(sigma, shift):
     with mpmath.workdps(DIGITS):
         law = discrete_gaussian_law(sigma, reach=int(22 * sigma))
         mu = grid_mu(shift, sigma)
@@ -52,7 +52,7 @@ def test_one_coordinate_is_gaussian_differentially_private(sigma: float, shift: 
 
 
 @pytest.mark.parametrize("sigma", [8, 20])
-def test_the_bound_converges_to_the_truth_on_a_fine_grid(sigma: int) -> None:
+def test_the_bound_converges_to_the_truth_on_a_fine_grid(sigma):
     # With S / sigma fixed, the excess of mu is (1 - 16 / sigma**2) ** -0.5 and vanishes.
     with mpmath.workdps(DIGITS):
         exact = hockey_stick(discrete_gaussian_law(sigma, 22 * sigma), sigma // 2, 0.5)
@@ -62,9 +62,7 @@ def test_the_bound_converges_to_the_truth_on_a_fine_grid(sigma: int) -> None:
 
 @pytest.mark.parametrize("sigma", [8.0, 12.5])
 @pytest.mark.parametrize("shift", [(3, 4), (1, 1), (0, 5), (6, 2)])
-def test_two_coordinates_are_gaussian_differentially_private(
-    sigma: float, shift: tuple[int, int]
-) -> None:
+def test_two_coordinates_are_gaussian_differentially_private(sigma, shift):
     # Brute force over the product law, in double precision: the sums are good to 1e-12.
     reach = int(14 * sigma)
     line = np.exp(-(np.arange(-reach, reach + 1) ** 2) / (2 * sigma**2))
@@ -79,7 +77,7 @@ def test_two_coordinates_are_gaussian_differentially_private(
 
 
 @pytest.mark.parametrize("sigma", [8, 15])
-def test_two_adaptive_draws_compose_without_loss(sigma: int) -> None:
+def test_two_adaptive_draws_compose_without_loss(sigma):
     # The second statistic depends on the first output: it moves by 2 or by 4 grid points. The cost
     # is that of the fixed budget for the dearer branch.
     reach = 14 * sigma
@@ -97,13 +95,13 @@ def test_two_adaptive_draws_compose_without_loss(sigma: int) -> None:
         assert exact <= gaussian_delta(epsilon=epsilon, mu=grid_mu(5.0, sigma)) + 1e-12
 
 
-def smoothing_gap(width: mpmath.mpf) -> mpmath.mpf:
+def smoothing_gap(width):
     q = mpmath.exp(-2 * mpmath.pi**2 * width**2)
     return 2 * q / (1 - q)
 
 
 @pytest.mark.parametrize("width", [0.4, 0.5, 0.7])
-def test_the_two_step_law_stays_within_the_stated_factor(width: float) -> None:
+def test_the_two_step_law_stays_within_the_stated_factor(width):
     # Small widths, where the factor is large enough to be seen.
     sigma, reach = 2.0, 10
     with mpmath.workdps(30):
@@ -112,7 +110,7 @@ def test_the_two_step_law_stays_within_the_stated_factor(width: float) -> None:
         step = mpmath.mpf(1) / 16
         grid = [k * step for k in range(-16 * 30, 16 * 30 + 1)]
 
-        def normaliser(x: mpmath.mpf) -> mpmath.mpf:
+        def normaliser(x):
             near = int(mpmath.nint(x))
             return mpmath.fsum(
                 mpmath.exp(-((k - x) ** 2) / (2 * width**2)) for k in range(near - 12, near + 13)
@@ -135,7 +133,7 @@ def test_the_two_step_law_stays_within_the_stated_factor(width: float) -> None:
         assert largest > gap**2 / 8
 
 
-def test_at_the_width_in_use_the_factor_is_below_one_rounding_of_epsilon() -> None:
+def test_at_the_width_in_use_the_factor_is_below_one_rounding_of_epsilon():
     with mpmath.workdps(200):
         gap = smoothing_gap(mpmath.mpf(SMOOTHING_STDDEV))
         assert gap < mpmath.mpf("1e-136")

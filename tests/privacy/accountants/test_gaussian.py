@@ -1,6 +1,5 @@
 import math
 import sys
-from typing import Any
 
 import mpmath
 import numpy as np
@@ -28,7 +27,7 @@ from privacy.events import (
 from privacy.parameters import Adjacency
 
 
-def delta_by_mpmath(epsilon: float, mu: float) -> mpmath.mpf:
+def delta_by_mpmath(epsilon, mu):
     """Corollary 2.13 as it is printed, with 80 digits."""
     with mpmath.workdps(80):
         e, m = mpmath.mpf(epsilon), mpmath.mpf(mu)
@@ -36,7 +35,7 @@ def delta_by_mpmath(epsilon: float, mu: float) -> mpmath.mpf:
         return first - mpmath.exp(e) * mpmath.erfc((e / m + m / 2) / mpmath.sqrt(2)) / 2
 
 
-def gaussian_draw(mu: float, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> GaussianEvent:
+def gaussian_draw(mu, adjacency=Adjacency.ADD_REMOVE):
     return GaussianEvent(
         statistic="a", l2_sensitivity=mu, noise_stddev=1.0, n_values=1, adjacency=adjacency
     )
@@ -47,7 +46,7 @@ REPLACE_ONE = GaussianAccountant(adjacency=Adjacency.REPLACE_ONE)
 
 
 @given(epsilon=st.floats(0, 30), mu=st.floats(0.01, 20))
-def test_delta_is_the_exact_value_rounded_up(epsilon: float, mu: float) -> None:
+def test_delta_is_the_exact_value_rounded_up(epsilon, mu):
     exact = delta_by_mpmath(epsilon, mu)
     computed = gaussian_delta(epsilon=epsilon, mu=mu)
     if exact < sys.float_info.min:
@@ -60,26 +59,24 @@ def test_delta_is_the_exact_value_rounded_up(epsilon: float, mu: float) -> None:
     ("epsilon", "mu"),
     [(0.0, 1e-9), (1.0, 0.03), (37.0, 1.0), (600.0, 20.0), (1e4, 120.0), (50.0, 60.0), (0.0, 80.0)],
 )
-def test_delta_holds_where_the_printed_formula_breaks_in_double_precision(
-    epsilon: float, mu: float
-) -> None:
+def test_delta_holds_where_the_printed_formula_breaks_in_double_precision(epsilon, mu):
     exact = delta_by_mpmath(epsilon, mu)
     assert exact <= gaussian_delta(epsilon=epsilon, mu=mu) <= min(1.0, exact * (1 + 1e-4) + 1e-300)
 
 
 @pytest.mark.parametrize(("epsilon", "mu"), [(1.0, 1e-5), (1e6, 1.0), (1.0, 1e-308)])
-def test_delta_is_never_zero_for_a_positive_mu(epsilon: float, mu: float) -> None:
+def test_delta_is_never_zero_for_a_positive_mu(epsilon, mu):
     assert gaussian_delta(epsilon=epsilon, mu=mu) == sys.float_info.min
 
 
-def test_delta_is_a_probability_for_any_mu() -> None:
+def test_delta_is_a_probability_for_any_mu():
     assert gaussian_delta(epsilon=1.0, mu=0.0) == 0.0
     for exponent in range(0, 300, 7):
         assert 0.3 < gaussian_delta(epsilon=0.0, mu=10.0**exponent) <= 1.0
 
 
 @given(delta=st.floats(1e-12, 1e-2), mu=st.floats(0.05, 5))
-def test_epsilon_is_the_least_one_rounded_up(delta: float, mu: float) -> None:
+def test_epsilon_is_the_least_one_rounded_up(delta, mu):
     epsilon = gaussian_epsilon(delta=delta, mu=mu)
     assert delta_by_mpmath(epsilon, mu) <= delta
     if epsilon > 0:
@@ -88,7 +85,7 @@ def test_epsilon_is_the_least_one_rounded_up(delta: float, mu: float) -> None:
 
 @pytest.mark.parametrize("mu", [0.05, 0.2367, 0.6477, 2.0])
 @pytest.mark.parametrize("delta", [1e-6, 1e-5])
-def test_epsilon_agrees_with_privacy_loss_distributions(mu: float, delta: float) -> None:
+def test_epsilon_agrees_with_privacy_loss_distributions(mu, delta):
     independent = PLDAccountant(value_discretization_interval=1e-4)
     independent.compose(dp_event.GaussianDpEvent(noise_multiplier=1 / mu))
     assert gaussian_epsilon(delta=delta, mu=mu) == pytest.approx(
@@ -96,22 +93,20 @@ def test_epsilon_agrees_with_privacy_loss_distributions(mu: float, delta: float)
     )
 
 
-def zcdp_epsilon(delta: float, rho: float) -> float:
+def zcdp_epsilon(delta, rho):
     """Canonne, Kamath and Steinke 2020, Proposition 12, at 400 orders: a second opinion."""
     a = 1 + np.logspace(-4, 6, 400)
     return float((rho * a + np.log1p(-1 / a) - np.log(delta * a) / (a - 1)).min())
 
 
 @given(delta=st.floats(1e-12, 0.5), rho=st.floats(1e-6, 100))
-def test_epsilon_is_below_that_of_concentrated_differential_privacy(
-    delta: float, rho: float
-) -> None:
+def test_epsilon_is_below_that_of_concentrated_differential_privacy(delta, rho):
     bound = zcdp_epsilon(delta, rho)
     found = gaussian_epsilon(delta=delta, mu=math.sqrt(2 * rho))
     assert found <= max(bound, 0) + 1e-9
 
 
-def test_golden_value_of_the_moments_accountant() -> None:
+def test_golden_value_of_the_moments_accountant():
     # sigma = 2, delta = 1e-5. The corrected moments lemma with the first published conversion,
     # rho + 2 sqrt(rho log(1/delta)), gives 2.52; its printed form, half the moments, 1.76.
     rho = ADD_REMOVE.compose(gaussian_draw(0.5)).rho
@@ -121,7 +116,7 @@ def test_golden_value_of_the_moments_accountant() -> None:
     assert gaussian_epsilon(delta=1e-5, mu=0.5) <= zcdp_epsilon(1e-5, rho) <= basic
 
 
-def test_composition_agrees_with_privacy_loss_distributions() -> None:
+def test_composition_agrees_with_privacy_loss_distributions():
     independent = PLDAccountant(value_discretization_interval=1e-4)
     accountant = ADD_REMOVE
     for mu in (0.1, 0.3, 0.25):
@@ -140,27 +135,25 @@ def test_composition_agrees_with_privacy_loss_distributions() -> None:
         (1, 0.2367, 52, 9.10),
     ],
 )
-def test_golden_values_of_repeated_releases(
-    epsilon: float, mu: float, releases: int, composed: float
-) -> None:
+def test_golden_values_of_repeated_releases(epsilon, mu, releases, composed):
     accountant = ADD_REMOVE.compose(ComposedEvent(events=(gaussian_draw(mu),) * releases))
     assert accountant.epsilon(delta=1e-6) == pytest.approx(composed, abs=6e-3)
     assert ADD_REMOVE.compose(gaussian_draw(mu)).epsilon(delta=1e-6) == pytest.approx(epsilon, 2e-4)
 
 
-def test_golden_value_of_replacement() -> None:
+def test_golden_value_of_replacement():
     accountant = REPLACE_ONE.compose(gaussian_draw(0.2367))
     assert accountant.mu == pytest.approx(2 * 0.2367, rel=1e-12)
     assert accountant.epsilon(delta=1e-6) == pytest.approx(2.12, abs=5e-3)
 
 
 @pytest.mark.parametrize(("rows", "row_epsilon", "group_epsilon"), [(5, 1.0, 5.9), (10, 1.0, 13.5)])
-def test_golden_values_of_groups(rows: int, row_epsilon: float, group_epsilon: float) -> None:
+def test_golden_values_of_groups(rows, row_epsilon, group_epsilon):
     assert gaussian_epsilon(delta=1e-6, mu=0.2367) == pytest.approx(row_epsilon, rel=2e-4)
     assert gaussian_epsilon(delta=1e-6, mu=rows * 0.2367) == pytest.approx(group_epsilon, abs=0.06)
 
 
-def test_a_single_draw_of_known_cost() -> None:
+def test_a_single_draw_of_known_cost():
     event = GaussianEvent(statistic="a", l2_sensitivity=1.0, noise_stddev=4.0, n_values=1)
     exact = 1.0607018623282922
     assert ADD_REMOVE.compose(event).epsilon(delta=1e-6) == pytest.approx(exact, rel=1e-12)
@@ -170,13 +163,13 @@ def test_a_single_draw_of_known_cost() -> None:
 
 
 @given(mu=st.floats(0.01, 2), count=st.integers(1, 10**9))
-def test_repetition_multiplies_the_square(mu: float, count: int) -> None:
+def test_repetition_multiplies_the_square(mu, count):
     repeated = ADD_REMOVE.compose(RepeatedEvent(event=gaussian_draw(mu), count=count))
     exact = mpmath.mpf(mu) ** 2 * count
     assert exact <= repeated.mu_squared <= exact * (1 + 1e-13)
 
 
-def test_a_sampled_draw_is_refused() -> None:
+def test_a_sampled_draw_is_refused():
     event = PoissonSampledGaussianEvent(
         statistic="gradient", noise_multiplier=1.0, sampling_probability=0.1, n_values=1
     )
@@ -189,9 +182,7 @@ def test_a_sampled_draw_is_refused() -> None:
 
 
 @given(sensitivity=st.floats(1.0, 2.0**30), noise_stddev=st.floats(50.0, 2.0**40))
-def test_the_multiplier_of_discrete_noise_is_rounded_down(
-    sensitivity: float, noise_stddev: float
-) -> None:
+def test_the_multiplier_of_discrete_noise_is_rounded_down(sensitivity, noise_stddev):
     found = discrete_noise_multiplier(l2_sensitivity=sensitivity, noise_stddev=noise_stddev)
     with mpmath.workdps(50):
         exact = mpmath.sqrt(mpmath.mpf(noise_stddev) ** 2 - 16) / mpmath.mpf(sensitivity)
@@ -199,7 +190,7 @@ def test_the_multiplier_of_discrete_noise_is_rounded_down(
 
 
 @given(mus=st.lists(st.floats(0.01, 3), max_size=8))
-def test_squares_add_up_and_are_never_rounded_down(mus: list[float]) -> None:
+def test_squares_add_up_and_are_never_rounded_down(mus):
     one_by_one = ADD_REMOVE
     for mu in mus:
         one_by_one = one_by_one.compose(gaussian_draw(mu))
@@ -211,7 +202,7 @@ def test_squares_add_up_and_are_never_rounded_down(mus: list[float]) -> None:
         assert accountant.rho == accountant.mu_squared / 2
 
 
-def test_an_accountant_is_not_changed_by_composition() -> None:
+def test_an_accountant_is_not_changed_by_composition():
     assert ADD_REMOVE.compose(gaussian_draw(1.0)) is not ADD_REMOVE
     assert ADD_REMOVE.mu == 0.0
     assert ADD_REMOVE.epsilon(delta=1e-6) == 0.0
@@ -219,14 +210,14 @@ def test_an_accountant_is_not_changed_by_composition() -> None:
     assert ADD_REMOVE.compose(gaussian_draw(1.0)).delta(epsilon=1.0) == pytest.approx(0.12693674)
 
 
-def test_a_sensitivity_for_replacement_is_taken_as_it_is() -> None:
+def test_a_sensitivity_for_replacement_is_taken_as_it_is():
     event = gaussian_draw(0.5, Adjacency.REPLACE_ONE)
     assert REPLACE_ONE.compose(event).mu == pytest.approx(0.5, rel=1e-12)
     with pytest.raises(ConfigurationError, match="ADJACENCY_MISMATCH: expected the sensitivity of"):
         ADD_REMOVE.compose(event)
 
 
-def test_discrete_noise_costs_the_smoothing_and_no_more() -> None:
+def test_discrete_noise_costs_the_smoothing_and_no_more():
     event = DiscreteGaussianEvent(statistic="a", l2_sensitivity=30.0, noise_stddev=50.0, n_values=1)
     exact = mpmath.mpf(900) / (2500 - 16)
     assert exact <= event_mu_squared(event) <= exact * (1 + 1e-14)
@@ -246,8 +237,6 @@ def test_discrete_noise_costs_the_smoothing_and_no_more() -> None:
         (gaussian_epsilon, {"delta": 1e-6, "mu": math.inf}, "expected mu to be finite"),
     ],
 )
-def test_arguments_outside_their_range_are_refused(
-    call: Any, arguments: dict[str, float], message: str
-) -> None:
+def test_arguments_outside_their_range_are_refused(call, arguments, message):
     with pytest.raises(ConfigurationError, match=f"ACCOUNTANT_ARGUMENT_INVALID: {message}"):
         call(**arguments)

@@ -17,34 +17,28 @@ from privacy.accountants.loss_distribution import (
 )
 from privacy.accountants.renyi import RenyiAccountant
 from privacy.errors import ConfigurationError
-from privacy.events import (
-    ComposedEvent,
-    Event,
-    GaussianEvent,
-    PoissonSampledGaussianEvent,
-    RepeatedEvent,
-)
+from privacy.events import ComposedEvent, GaussianEvent, PoissonSampledGaussianEvent, RepeatedEvent
 from privacy.parameters import Adjacency
 
 ADD_REMOVE = LossDistributionAccountant(adjacency=Adjacency.ADD_REMOVE)
 REPLACE_ONE = LossDistributionAccountant(adjacency=Adjacency.REPLACE_ONE)
 
 
-def draw(mu: float) -> GaussianEvent:
+def draw(mu):
     return GaussianEvent(statistic="g", l2_sensitivity=mu, noise_stddev=1.0, n_values=1)
 
 
-def poisson(probability: float, noise: float) -> PoissonSampledGaussianEvent:
+def poisson(probability, noise):
     return PoissonSampledGaussianEvent(
         statistic="p", noise_multiplier=noise, sampling_probability=probability, n_values=1
     )
 
 
-def repeated(probability: float, noise: float, count: int) -> Event:
+def repeated(probability, noise, count):
     return RepeatedEvent(event=poisson(probability, noise), count=count)
 
 
-def one_step_delta(probability: float, noise: float, epsilon: float) -> mpmath.mpf:
+def one_step_delta(probability, noise, epsilon):
     """Hockey-stick divergence of one sampled draw, the worse direction, with 40 digits.
 
     The density ratio grows with the output, so each divergence is taken over a half-line.
@@ -52,13 +46,13 @@ def one_step_delta(probability: float, noise: float, epsilon: float) -> mpmath.m
     with mpmath.workdps(40):
         q, s, e = mpmath.mpf(probability), mpmath.mpf(noise), mpmath.exp(epsilon)
 
-        def crossing(ratio: mpmath.mpf) -> mpmath.mpf:
+        def crossing(ratio):
             return s**2 * mpmath.log((ratio - 1 + q) / q) + mpmath.mpf(1) / 2
 
-        def nobody(x: mpmath.mpf) -> mpmath.mpf:
+        def nobody(x):
             return mpmath.ncdf(x / s)
 
-        def somebody(x: mpmath.mpf) -> mpmath.mpf:
+        def somebody(x):
             return (1 - q) * nobody(x) + q * mpmath.ncdf((x - 1) / s)
 
         above = crossing(e)
@@ -69,7 +63,7 @@ def one_step_delta(probability: float, noise: float, epsilon: float) -> mpmath.m
         return max(removed, nobody(below) - e * somebody(below))
 
 
-def test_the_reference_agrees_with_integration() -> None:
+def test_the_reference_agrees_with_integration():
     x = np.linspace(-12, 13, 2_000_001)
     nobody = norm.pdf(x, 0.0, 0.8)
     somebody = 0.8 * nobody + 0.2 * norm.pdf(x, 1.0, 0.8)
@@ -87,9 +81,7 @@ DECISIVE = ((0.01, 0.8, 0.3), (0.2, 0.8, 1.0), (0.2, 3.0, 0.01), (0.9, 0.8, 0.3)
         for case in product((0.01, 0.2, 0.9), (0.8, 3.0), (0.01, 0.3, 1.0))
     ],
 )
-def test_one_step_is_the_exact_value_rounded_up(
-    probability: float, noise: float, epsilon: float
-) -> None:
+def test_one_step_is_the_exact_value_rounded_up(probability, noise, epsilon):
     exact = one_step_delta(probability, noise, epsilon)
     found = ADD_REMOVE.compose(poisson(probability, noise)).delta(epsilon=epsilon)
     assert exact <= found
@@ -104,9 +96,7 @@ def test_one_step_is_the_exact_value_rounded_up(
         pytest.param(0.02, 0.7, 60, 0.7, marks=pytest.mark.integration),
     ],
 )
-def test_composition_agrees_with_simulation(
-    probability: float, noise: float, count: int, epsilon: float
-) -> None:
+def test_composition_agrees_with_simulation(probability, noise, count, epsilon):
     # delta = E[(1 - exp(epsilon - L))+] over losses L of the first law of the pair. 200,000
     # composed draws with a fixed seed; six standard errors two-sided. Noise that is 0.9 times as
     # large has another delta by more than that, so the test can fail.
@@ -132,14 +122,14 @@ def test_composition_agrees_with_simulation(
 @pytest.mark.parametrize(
     ("group", "low", "high"), [(1_000, 7.16, 7.22), (2_500, 2.49, 2.545), (6_000, 0.0, 8.96)]
 )
-def test_golden_values_of_class_averages(group: int, low: float, high: float) -> None:
+def test_golden_values_of_class_averages(group, low, high):
     # 5,000 averages of 16 records of a class, noise multiplier 1.001, delta = 1e-5: published as
     # epsilon = 1 whatever the class; known brackets by an independent computation.
     found = ADD_REMOVE.compose(repeated(16 / group, 1.001, 5_000)).epsilon(delta=1e-5)
     assert low <= found <= high
 
 
-def test_gaussian_draws_alone_are_exact_for_both_adjacencies() -> None:
+def test_gaussian_draws_alone_are_exact_for_both_adjacencies():
     event = ComposedEvent(events=(RepeatedEvent(event=draw(0.125), count=2), draw(0.03125 * 4)))
     for accountant in (ADD_REMOVE, REPLACE_ONE):
         exact = GaussianAccountant(adjacency=accountant.adjacency).compose(event)
@@ -156,13 +146,13 @@ def test_gaussian_draws_alone_are_exact_for_both_adjacencies() -> None:
 
 @pytest.mark.parametrize("delta", [1e-10, 1e-8, 1e-6, 1e-3])
 @pytest.mark.parametrize("count", [1, 100, 10_000])
-def test_a_sample_of_everybody_is_never_below_the_exact_value(delta: float, count: int) -> None:
+def test_a_sample_of_everybody_is_never_below_the_exact_value(delta, count):
     found = ADD_REMOVE.compose(repeated(1.0, math.sqrt(count), count)).epsilon(delta=delta)
     exact = gaussian_epsilon(delta=delta, mu=1.0)
     assert exact <= found <= exact * (1 + 1e-9)
 
 
-def test_the_margin_covers_the_rounding_of_the_engine() -> None:
+def test_the_margin_covers_the_rounding_of_the_engine():
     # A known Gaussian, composed by the engine from 1,000 draws. Its pessimism ends at the rounding
     # of its transform, whose sign is the processor's: below the exact delta by a tenth of the
     # margin at most, so that with the margin no epsilon is too low.
@@ -185,9 +175,7 @@ QUESTIONS = given(
 
 @settings(max_examples=4)
 @QUESTIONS
-def test_the_value_lies_between_its_neighbours(
-    probability: float, noise: float, count: int, delta: float
-) -> None:
+def test_the_value_lies_between_its_neighbours(probability, noise, count, delta):
     event = repeated(probability, noise, count)
     found = ADD_REMOVE.compose(event)
     epsilon = found.epsilon(delta=delta)
@@ -212,9 +200,7 @@ def test_the_value_lies_between_its_neighbours(
 @pytest.mark.integration
 @settings(max_examples=10)
 @QUESTIONS
-def test_more_values_lie_between_their_neighbours(
-    probability: float, noise: float, count: int, delta: float
-) -> None:
+def test_more_values_lie_between_their_neighbours(probability, noise, count, delta):
     test_the_value_lies_between_its_neighbours.hypothesis.inner_test(  # type: ignore[attr-defined]
         probability, noise, count, delta
     )
@@ -224,7 +210,7 @@ def test_more_values_lie_between_their_neighbours(
     ("probability", "noise", "count"),
     [(1e-9, 1.0, 1), (1e-90, 1.0, 5), (0.3, 1e6, 10**6), (1e-5, 0.01, 1000), (0.9, 2.0, 10**5)],
 )
-def test_extreme_schedules_have_an_answer(probability: float, noise: float, count: int) -> None:
+def test_extreme_schedules_have_an_answer(probability, noise, count):
     accountant = ADD_REMOVE.compose(repeated(probability, noise, count))
     epsilon = accountant.epsilon(delta=1e-6)
     assert 0 <= epsilon <= gaussian_epsilon(delta=1e-6, mu=math.sqrt(count) / noise) * (1 + 1e-9)
@@ -232,7 +218,7 @@ def test_extreme_schedules_have_an_answer(probability: float, noise: float, coun
     assert 0 <= accountant.delta(epsilon=0.5) <= bound * (1 + 1e-9)
 
 
-def test_order_grouping_and_immutability_do_not_matter() -> None:
+def test_order_grouping_and_immutability_do_not_matter():
     a, b, c = poisson(0.1, 1.0), draw(0.3), poisson(0.05, 2.0)
     one = ADD_REMOVE.compose(a).compose(b).compose(c).compose(a)
     other = ADD_REMOVE.compose(ComposedEvent(events=(c, RepeatedEvent(event=a, count=2), b)))
@@ -241,7 +227,7 @@ def test_order_grouping_and_immutability_do_not_matter() -> None:
     assert one.epsilon(delta=1e-6) > ADD_REMOVE.compose(a).compose(b).epsilon(delta=1e-6)
 
 
-def test_what_has_no_distribution_is_refused() -> None:
+def test_what_has_no_distribution_is_refused():
     with pytest.raises(ConfigurationError, match="ACCOUNTANT_UNSUITABLE: expected the question ab"):
         REPLACE_ONE.compose(poisson(0.1, 1.0))
     with pytest.raises(ConfigurationError, match="expected at most 1000000 sampled steps, found"):
@@ -257,8 +243,6 @@ def test_what_has_no_distribution_is_refused() -> None:
         ("delta", {"epsilon": math.inf}, "expected epsilon to be finite and >= 0"),
     ],
 )
-def test_arguments_outside_their_range_are_refused(
-    method: str, arguments: dict[str, float], message: str
-) -> None:
+def test_arguments_outside_their_range_are_refused(method, arguments, message):
     with pytest.raises(ConfigurationError, match=f"ACCOUNTANT_ARGUMENT_INVALID: {message}"):
         getattr(ADD_REMOVE, method)(**arguments)

@@ -7,10 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from privacy.accountants.approximate_gaussian import (
-    ApproximateGaussianAccountant,
-    series_mu,
-)
+from privacy.accountants.approximate_gaussian import ApproximateGaussianAccountant, series_mu
 from privacy.accountants.gaussian import GaussianAccountant, gaussian_delta, unsampled_draw
 from privacy.accountants.loss_distribution import LossDistributionAccountant
 from privacy.accountants.renyi import RenyiAccountant
@@ -18,7 +15,6 @@ from privacy.accountants.selection import accountant_for
 from privacy.events import (
     ComposedEvent,
     DiscreteGaussianEvent,
-    Event,
     GaussianEvent,
     PoissonSampledGaussianEvent,
     RepeatedEvent,
@@ -42,9 +38,7 @@ POISSON = PoissonSampledGaussianEvent(
         (RepeatedEvent(event=POISSON, count=10**7), Adjacency.ADD_REMOVE, RenyiAccountant),
     ],
 )
-def test_the_tightest_accountant_is_taken(
-    event: Event, adjacency: Adjacency, kind: type[object]
-) -> None:
+def test_the_tightest_accountant_is_taken(event, adjacency, kind):
     found = accountant_for(event, adjacency=adjacency)
     assert type(found) is kind
     assert found.adjacency is adjacency
@@ -52,7 +46,7 @@ def test_the_tightest_accountant_is_taken(
     assert found.epsilon(delta=1e-6) >= 0
 
 
-def test_a_ledger_books_poisson_samples_with_the_gain_of_sampling() -> None:
+def test_a_ledger_books_poisson_samples_with_the_gain_of_sampling():
     event = ComposedEvent(events=(GAUSSIAN, RepeatedEvent(event=POISSON, count=8)))
     exact = Decimal(100) / Decimal(10_000 - 16) / 2
     mu = series_mu(sampling_probability=0.1, noise_multiplier=2.0, steps=8)
@@ -63,13 +57,9 @@ def test_a_ledger_books_poisson_samples_with_the_gain_of_sampling() -> None:
     assert rho - exact < Decimal("0.125")
 
 
-def test_the_draw_from_everybody_is_about_the_same_unit() -> None:
+def test_the_draw_from_everybody_is_about_the_same_unit():
     everybody = GaussianEvent(
-        statistic="p",
-        l2_sensitivity=1.0,
-        noise_stddev=2.0,
-        n_values=1,
-        unit=ProtectedUnit.ROW,
+        statistic="p", l2_sensitivity=1.0, noise_stddev=2.0, n_values=1, unit=ProtectedUnit.ROW
     )
     assert unsampled_draw(replace(POISSON, unit=ProtectedUnit.ROW)) == everybody
 
@@ -81,14 +71,12 @@ def test_the_draw_from_everybody_is_about_the_same_unit() -> None:
     epsilon=st.floats(0, 4),
     others=st.lists(st.floats(-1, 1), min_size=1, max_size=4),
 )
-def test_a_sample_never_tells_more_than_everybody(
-    probability: float, noise: float, epsilon: float, others: list[float]
-) -> None:
+def test_a_sample_never_tells_more_than_everybody(probability, noise, epsilon, others):
     # Brute force: the other patients are sampled too; both directions, by summation on a grid.
     x = np.linspace(-6 - 9 * noise, 6 + 9 * noise, 20_001)
     width = x[1] - x[0]
 
-    def output(values: list[float]) -> np.ndarray:
+    def output(values):
         total = np.zeros_like(x)
         for chosen in range(2 ** len(values)):
             inside = [bool(chosen >> i & 1) for i in range(len(values))]
@@ -107,9 +95,7 @@ def test_a_sample_never_tells_more_than_everybody(
 @pytest.mark.parametrize(
     ("probability", "noise", "count"), [(0.1, 2.0, 30), (0.01, 1.0, 100), (1.0, 5.0, 4)]
 )
-def test_the_printed_epsilon_is_never_above_the_booked_one(
-    probability: float, noise: float, count: int
-) -> None:
+def test_the_printed_epsilon_is_never_above_the_booked_one(probability, noise, count):
     step = PoissonSampledGaussianEvent(
         statistic="p", noise_multiplier=noise, sampling_probability=probability, n_values=1
     )

@@ -2,13 +2,7 @@ import numpy as np
 import pytest
 
 from privacy.randomness import OperatingSystemNoise, SeededNoise
-from tasks.audit.canaries import (
-    CanaryReferee,
-    canary_domain,
-    canary_patients,
-    guess,
-    play_one_run,
-)
+from tasks.audit.canaries import CanaryReferee, canary_domain, canary_patients, guess, play_one_run
 from tasks.audit.game import (
     Draw,
     Referee,

@@ -45,13 +45,7 @@ def test_false_alarms_of_this_file_are_bounded():
     [pytest.param(*one, marks=() if one in QUICK else pytest.mark.integration) for one in AUDITS],
 )
 def test_nothing_above_the_claim_of_a_proven_method(name, epsilon, runs):
-    found = audit(
-        subject_of(name),
-        epsilon=epsilon,
-        delta=1e-6,
-        runs=runs,
-        confidence=CONFIDENCE,
-    )
+    found = audit(subject_of(name), epsilon=epsilon, delta=1e-6, runs=runs, confidence=CONFIDENCE)
     assert found.verdict == WITHIN, found.to_dict()
     assert len(found.pairs) == 6
     assert (found.one_run is None) == (subject_of(name).canary_codes is None)

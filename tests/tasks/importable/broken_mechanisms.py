@@ -6,11 +6,7 @@ from functools import lru_cache
 from itertools import count
 
 import numpy as np
-from dp_accounting import (
-    GaussianDpEvent,
-    PoissonSampledDpEvent,
-    SelfComposedDpEvent,
-)
+from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
 from dp_accounting.pld import PLDAccountant
 from scipy.special import logsumexp
 
@@ -25,10 +21,7 @@ from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.synthesizer import Stage
 from tasks.papers.clustmix.algorithm import ClustMixAlgorithm
 from tasks.papers.clustmix.config import AlgorithmConfig
-from tasks.papers.clustmix.constrained_gmm import (
-    cluster_means,
-    constrained_k_means,
-)
+from tasks.papers.clustmix.constrained_gmm import cluster_means, constrained_k_means
 from tasks.papers.clustmix.noise import minimum_cluster_size, noise_sigma
 
 PAIRS = {pair.name: pair for pair in neighbour_pairs(AUDIT_DOMAIN)}
@@ -305,10 +298,7 @@ BROKEN = (
         adjacency=Adjacency.REPLACE_ONE,
     ),
     Mechanism(
-        name="paper: noise follows size",
-        claim=PAPER_CLAIM,
-        runs=20_000,
-        play=play_variance_leak,
+        name="paper: noise follows size", claim=PAPER_CLAIM, runs=20_000, play=play_variance_leak
     ),
 )
 

@@ -178,12 +178,7 @@ class Installation:
             target=run_and_say,
             args=(
                 self.environment,
-                {
-                    "site_file": str(site),
-                    "dataset": DATASET,
-                    "release_id": release_id,
-                    **request,
-                },
+                {"site_file": str(site), "dataset": DATASET, "release_id": release_id, **request},
                 str(self.draws / f"{release_id}.jsonl"),
                 said,
                 disturbance,

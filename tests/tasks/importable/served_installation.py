@@ -320,10 +320,7 @@ class ServedInstallation:
     @property
     def client_environment(self) -> dict[str, str]:
         """Return the variables with which a command reaches the orchestrator."""
-        return {
-            "PREFECT_API_URL": f"{self.address}/api",
-            "PREFECT_API_AUTH_STRING": self.password,
-        }
+        return {"PREFECT_API_URL": f"{self.address}/api", "PREFECT_API_AUTH_STRING": self.password}
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """Call the API of the orchestrator, as its page does."""
@@ -525,9 +522,7 @@ class ServedInstallation:
 
     def _forced(self) -> forced.Installation:
         return forced.Installation(
-            self.folder,
-            ledger_url=self.environment.get("CLUSTMIX_LEDGER_URL"),
-            draws=self.draws,
+            self.folder, ledger_url=self.environment.get("CLUSTMIX_LEDGER_URL"), draws=self.draws
         )
 
     def leftovers(self) -> list[str]:
@@ -546,10 +541,7 @@ class ServedInstallation:
             self.home / "pending": waiting,
             self.home / "measurements": kept,
             self.landing: {path.name for path in self.landing.glob("*.refused")},
-            self.releases: {
-                ".lock",
-                *(entry.dataset for entry in entries.values()),
-            },
+            self.releases: {".lock", *(entry.dataset for entry in entries.values())},
         }
         found = [
             str(path.relative_to(self.folder))

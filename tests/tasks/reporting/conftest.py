@@ -1,8 +1,6 @@
 """A made-up release: a schema, synthetic rows drawn from nothing, and a manifest."""
 
-from collections.abc import Callable
 from datetime import date
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +13,7 @@ from storage.schema.table import CategoricalColumn, Label, NumericColumn, TableS
 
 
 @pytest.fixture
-def schema() -> TableSchema:
+def schema():
     return TableSchema(
         columns=(
             NumericColumn(kind="integer", name="age", lower=0, upper=100, bins=10),
@@ -38,7 +36,7 @@ def schema() -> TableSchema:
 
 
 @pytest.fixture
-def rows() -> pd.DataFrame:
+def rows():
     rng = np.random.default_rng(5)
     n = 400
     creatinine = np.round(rng.gamma(2.0, 0.8, n).clip(0, 12), 2)
@@ -57,8 +55,8 @@ def rows() -> pd.DataFrame:
 
 
 @pytest.fixture
-def make_manifest() -> Callable[..., Manifest]:
-    def make(**changes: Any) -> Manifest:
+def make_manifest():
+    def make(**changes):
         events = ComposedEvent(
             events=(
                 DiscreteGaussianEvent(
@@ -75,7 +73,7 @@ def make_manifest() -> Callable[..., Manifest]:
                 ),
             )
         )
-        values: dict[str, Any] = {
+        values = {
             "dataset": "readmission",
             "release_id": "r-20261121-0a1b2c3d",
             "created_on": date(2026, 11, 21),

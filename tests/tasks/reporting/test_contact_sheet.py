@@ -3,15 +3,12 @@
 import base64
 import io
 import re
-from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
 import pytest
 from matplotlib import image as matplotlib_image
-from numpy.typing import NDArray
 
-from storage.releases.manifest import Manifest
 from storage.schema.table import TableSchema
 from tasks.reporting import contact_sheet as sheets
 from tasks.reporting.contact_sheet import contact_sheet
@@ -22,7 +19,7 @@ NAMES = ("circle", "square", "never seen")
 
 
 @pytest.fixture
-def schema() -> TableSchema:
+def schema():
     return TableSchema.model_validate(
         {
             "image": {"height": 5, "width": 4},
@@ -32,19 +29,19 @@ def schema() -> TableSchema:
 
 
 @pytest.fixture
-def rows(schema: TableSchema) -> pd.DataFrame:
+def rows(schema):
     rng = np.random.default_rng(2)
     pixels = rng.integers(0, 256, (50, 20)).astype(np.uint8)
     frame = pd.DataFrame(pixels, columns=list(schema.column_names))
     return frame.assign(shape=pd.Series([NAMES[i % 2] for i in range(50)], dtype="str"))
 
 
-def pixels_of(png: bytes) -> NDArray[np.uint8]:
+def pixels_of(png):
     values = matplotlib_image.imread(io.BytesIO(png), format="png")
     return np.rint(np.asarray(values)[..., 0] * 255).astype(np.uint8)
 
 
-def test_rows_of_the_sheet_are_classes(schema: TableSchema, rows: pd.DataFrame) -> None:
+def test_rows_of_the_sheet_are_classes(schema, rows):
     drawn = pixels_of(contact_sheet(rows, schema))
     factor = -(-sheets._SIDE // 5)
     height, width = 5 * factor + sheets._GAP, 4 * factor + sheets._GAP
@@ -67,7 +64,7 @@ def test_rows_of_the_sheet_are_classes(schema: TableSchema, rows: pd.DataFrame) 
                 assert np.array_equal(found.ravel(), images[place - 1])
 
 
-def test_the_bytes_depend_on_the_rows_alone(schema: TableSchema, rows: pd.DataFrame) -> None:
+def test_the_bytes_depend_on_the_rows_alone(schema, rows):
     png = contact_sheet(rows, schema)
     assert png == contact_sheet(rows.copy(), schema)
     assert png != contact_sheet(rows.iloc[::-1], schema)
@@ -76,7 +73,7 @@ def test_the_bytes_depend_on_the_rows_alone(schema: TableSchema, rows: pd.DataFr
     assert b"matplotlib" not in png
 
 
-def test_strange_names_are_drawn(rows: pd.DataFrame) -> None:
+def test_strange_names_are_drawn(rows):
     schema = TableSchema.model_validate(
         {
             "image": {"height": 5, "width": 4},
@@ -86,16 +83,14 @@ def test_strange_names_are_drawn(rows: pd.DataFrame) -> None:
     assert contact_sheet(rows.assign(shape="$x^2$"), schema).startswith(b"\x89PNG")
 
 
-def test_a_table_without_images_has_none(rows: pd.DataFrame) -> None:
+def test_a_table_without_images_has_none(rows):
     label = {"name": "shape", "levels": {name: [] for name in NAMES}}
     items = TableSchema.model_validate({"items": ["a"], "label": label})
     with pytest.raises(ValueError, match="expected a schema with an image, found one without"):
         contact_sheet(rows, items)
 
 
-def test_the_page_shows_the_sheet(
-    make_manifest: Callable[..., Manifest], schema: TableSchema, rows: pd.DataFrame
-) -> None:
+def test_the_page_shows_the_sheet(make_manifest, schema, rows):
     text = render_report(make_manifest(), rows, schema)
     (content,) = re.findall(r'<img src="data:image/png;base64,([^"]*)" alt="[^"]+">', text)
     assert base64.b64decode(content) == contact_sheet(rows, schema)
@@ -109,9 +104,7 @@ def test_the_page_shows_the_sheet(
     assert base64.b64decode(content) != contact_sheet(rows, schema)
 
 
-def test_the_card_has_one_row_for_all_pixels(
-    make_manifest: Callable[..., Manifest], schema: TableSchema
-) -> None:
+def test_the_card_has_one_row_for_all_pixels(make_manifest, schema):
     card = render_data_card(make_manifest(), schema)
     assert "pixels of images, 5 x 4: row, then column | 0 to 255 in 256 gray levels | never" in card
     assert len(card) < 10_000

@@ -31,17 +31,17 @@ MakeManifest = Callable[..., Manifest]
         (3e12, "3e12"),
     ],
 )
-def test_numbers_are_rounded_up(value: float, text: str) -> None:
+def test_numbers_are_rounded_up(value, text):
     assert rounded_up(value) == text
 
 
 @given(st.floats(min_value=1e-300, max_value=1e300))
-def test_a_rounded_number_is_not_smaller_and_close(value: float) -> None:
+def test_a_rounded_number_is_not_smaller_and_close(value):
     written = Decimal(rounded_up(value))
     assert Decimal(repr(value)) <= written <= Decimal(repr(value)) * Decimal("1.001")
 
 
-def test_the_statement_has_all_public_facts(make_manifest: MakeManifest) -> None:
+def test_the_statement_has_all_public_facts(make_manifest):
     statement = Claim(make_manifest()).statement
     assert statement == (
         "Adding or removing all records of one patient changes the probability of any outcome of "
@@ -57,9 +57,7 @@ def test_the_statement_has_all_public_facts(make_manifest: MakeManifest) -> None
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(mu=st.floats(min_value=0.001, max_value=10))
-def test_the_reading_as_a_test_bounds_the_likelihood_ratio_test(
-    make_manifest: MakeManifest, mu: float
-) -> None:
+def test_the_reading_as_a_test_bounds_the_likelihood_ratio_test(make_manifest, mu):
     # The best test of N(0, 1) against N(mu, 1), written out: reject above the 95 % quantile.
     claim = Claim(make_manifest(mu=mu))
     threshold = NormalDist().inv_cdf(0.95)
@@ -70,7 +68,7 @@ def test_the_reading_as_a_test_bounds_the_likelihood_ratio_test(
     )
 
 
-def test_replace_one_speaks_of_a_replacement(make_manifest: MakeManifest) -> None:
+def test_replace_one_speaks_of_a_replacement(make_manifest):
     claim = Claim(make_manifest(adjacency="replace_one", max_rows_per_patient=1))
     statement = claim.statement
     assert statement.startswith(
@@ -80,7 +78,7 @@ def test_replace_one_speaks_of_a_replacement(make_manifest: MakeManifest) -> Non
     assert "one record per patient has any influence" in statement
 
 
-def test_a_published_analysis_claims_and_proves_nothing(make_manifest: MakeManifest) -> None:
+def test_a_published_analysis_claims_and_proves_nothing(make_manifest):
     claim = Claim(make_manifest(analysis="published"))
     statement = claim.statement
     assert statement.startswith("WARNING: epsilon claimed by the paper, not proven")
@@ -90,19 +88,19 @@ def test_a_published_analysis_claims_and_proves_nothing(make_manifest: MakeManif
     assert not claim.proven
 
 
-def test_seeded_noise_guarantees_nothing(make_manifest: MakeManifest) -> None:
+def test_seeded_noise_guarantees_nothing(make_manifest):
     claim = Claim(make_manifest(tainted=True))
     assert claim.statement.startswith("WARNING: Made with seeded noise, for tests only")
     assert claim.as_a_test is None
     assert claim.headline == "No guarantee: this table was made for tests."
 
 
-def test_both_warnings_are_given(make_manifest: MakeManifest) -> None:
+def test_both_warnings_are_given(make_manifest):
     claim = Claim(make_manifest(tainted=True, analysis="published"))
     assert claim.statement.count("WARNING: ") == 2
 
 
-def test_a_huge_epsilon_has_no_factor(make_manifest: MakeManifest) -> None:
+def test_a_huge_epsilon_has_no_factor(make_manifest):
     claim = Claim(make_manifest(epsilon=1000.0))
     assert "at most a factor of unlimited" not in claim.definition
     assert "no bound on the factor" in claim.definition

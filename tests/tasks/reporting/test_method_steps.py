@@ -6,11 +6,7 @@ import pytest
 
 from privacy.accountants.calibration import gdp_rho
 from privacy.event_records import event_to_dict
-from privacy.events import (
-    ExponentialMechanismEvent,
-    PoissonSampledGaussianEvent,
-    RepeatedEvent,
-)
+from privacy.events import ExponentialMechanismEvent, PoissonSampledGaussianEvent, RepeatedEvent
 from privacy.parameters import Analysis
 from tasks.reporting import facts
 from tasks.reporting.method_steps import steps

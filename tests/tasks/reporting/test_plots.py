@@ -8,22 +8,22 @@ import pandas as pd
 import pytest
 
 from storage.schema.table import CategoricalColumn, Label, NumericColumn, TableSchema
-from tasks.reporting.plots import MAX_BARS, MAX_LEVELS, Plot, column_plots, highlighted_level
+from tasks.reporting.plots import MAX_BARS, MAX_LEVELS, column_plots, highlighted_level
 
 
-def plots_of(frame: pd.DataFrame, schema: TableSchema) -> dict[str, Plot]:
+def plots_of(frame, schema):
     return {plot.name: plot for plot in column_plots(frame, schema)}
 
 
-def titles(plot: Plot) -> list[str]:
+def titles(plot):
     return [bar.title for bar in plot.drawn]
 
 
-def test_every_released_column_is_drawn(schema: TableSchema, rows: pd.DataFrame) -> None:
+def test_every_released_column_is_drawn(schema, rows):
     assert tuple(plots_of(rows, schema)) == schema.released_columns
 
 
-def test_shares_are_those_of_the_rows(schema: TableSchema, rows: pd.DataFrame) -> None:
+def test_shares_are_those_of_the_rows(schema, rows):
     plots = plots_of(rows, schema)
     share = 100 * (rows["admission"] == "urgent").mean()
     inside = 100 * (rows.loc[rows["readmitted"] == "yes", "admission"] == "urgent").mean()
@@ -38,16 +38,14 @@ def test_shares_are_those_of_the_rows(schema: TableSchema, rows: pd.DataFrame) -
 
 
 @pytest.mark.parametrize("column", ["age", "creatinine", "visits"])
-def test_the_bars_of_a_histogram_add_up(
-    column: str, schema: TableSchema, rows: pd.DataFrame
-) -> None:
+def test_the_bars_of_a_histogram_add_up(column, schema, rows):
     shown = titles(plots_of(rows, schema)[column])
     shares = [float(re.search(r": ([\d.]+) %", title)[1]) for title in shown]
     assert sum(shares) == pytest.approx(100, abs=0.06 * len(shares))
     assert shown[-1].startswith("missing: ") is (column != "age")
 
 
-def test_integer_bars_hold_whole_numbers_inside_the_bounds() -> None:
+def test_integer_bars_hold_whole_numbers_inside_the_bounds():
     for lower, upper in [(0, 6), (1, 14), (0, 100), (-5, 300), (0, 1)]:
         column = NumericColumn(kind="integer", name="n", lower=lower, upper=upper, bins=2)
         schema = TableSchema(columns=(column,), label=Label(name="y", levels={"no": (), "yes": ()}))
@@ -61,7 +59,7 @@ def test_integer_bars_hold_whole_numbers_inside_the_bounds() -> None:
             assert after[0] == before[-1] + 1
 
 
-def test_many_levels_are_summed_up() -> None:
+def test_many_levels_are_summed_up():
     levels = tuple(f"level {i}" for i in range(50))
     column = CategoricalColumn(kind="categorical", name="c", levels=levels)
     schema = TableSchema(columns=(column,), label=Label(name="y", levels={"no": (), "yes": ()}))
@@ -71,18 +69,18 @@ def test_many_levels_are_summed_up() -> None:
     assert shown[-1] == "41 others: 82.0 % of all rows, 84.0 % of the highlighted ones"
 
 
-def test_a_label_without_a_positive_level_highlights_the_last() -> None:
+def test_a_label_without_a_positive_level_highlights_the_last():
     assert highlighted_level(Label(name="y", levels={"a": (), "b": ()})) == "b"
     assert highlighted_level(Label(name="y", levels={"a": (), "b": ()}, positive="a")) == "a"
 
 
-def test_a_table_without_highlighted_rows_is_drawn(schema: TableSchema, rows: pd.DataFrame) -> None:
+def test_a_table_without_highlighted_rows_is_drawn(schema, rows):
     rows["readmitted"] = "no"
     shares = [bar.reach for plot in column_plots(rows, schema) for bar in plot.drawn]
     assert np.isfinite(shares).all()
 
 
-def test_a_text_code_among_numbers_counts_as_missing() -> None:
+def test_a_text_code_among_numbers_counts_as_missing():
     column = NumericColumn(kind="integer", name="n", lower=0, upper=5, bins=2, missing=("?",))
     schema = TableSchema(columns=(column,), label=Label(name="y", levels={"no": (), "yes": ()}))
     frame = pd.DataFrame({"n": ["1", "?", "3", "?"], "y": "yes"})

@@ -11,22 +11,22 @@ from tasks.reporting.rendering import _environment, markdown, render, visible
 
 
 class Reader(HTMLParser):
-    def __init__(self, page: str) -> None:
+    def __init__(self, page):
         super().__init__(convert_charrefs=True)
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.tags = []
         self.text = ""
         self.feed(page)
         self.close()
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         self.text += data
 
 
 @given(st.text())
-def test_text_comes_back_as_text(text: str) -> None:
+def test_text_comes_back_as_text(text):
     template = _environment("html").from_string('<p title="{{ text }}">{{ text }}</p>')
     read = Reader(template.render(text=text))
     assert read.tags == [("p", {"title": visible(text)})]
@@ -34,7 +34,7 @@ def test_text_comes_back_as_text(text: str) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["html", "md"])
-def test_a_name_that_nobody_gives_is_an_error(suffix: str) -> None:
+def test_a_name_that_nobody_gives_is_an_error(suffix):
     with pytest.raises(UndefinedError):
         _environment(suffix).from_string("{{ absent }}").render()
     with pytest.raises(UndefinedError):
@@ -42,7 +42,7 @@ def test_a_name_that_nobody_gives_is_an_error(suffix: str) -> None:
 
 
 @pytest.mark.parametrize("sign", ["\u202e", "\u2028", "\u200b", "\n", "\x00", "\ufeff"])
-def test_invisible_characters_are_written_out(sign: str) -> None:
+def test_invisible_characters_are_written_out(sign):
     assert visible(f"a{sign}b") == f"a\\u{ord(sign):04x}b"
 
 
@@ -62,13 +62,13 @@ def test_invisible_characters_are_written_out(sign: str) -> None:
         ("1.5, x-y", "1.5, x-y"),
     ],
 )
-def test_markdown_is_escaped(text: str, escaped: str) -> None:
+def test_markdown_is_escaped(text, escaped):
     assert markdown(text) == escaped
     assert _environment("md").from_string("{{ text }}").render(text=text) == escaped
 
 
 @given(st.text())
-def test_markdown_has_no_bare_sign_that_starts_structure(text: str) -> None:
+def test_markdown_has_no_bare_sign_that_starts_structure(text):
     plain = markdown(text)
     assert "<" not in plain
     assert "\n" not in plain

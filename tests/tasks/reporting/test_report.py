@@ -25,37 +25,35 @@ VOID = {"meta", "br", "hr", "link", "img", "input"}
 class Page(HTMLParser):
     """Checks nesting and collects tags, attributes and text."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text):
         super().__init__(convert_charrefs=True)
-        self.open: list[str] = []
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str | None]] = []
+        self.open = []
+        self.tags = []
+        self.attributes = []
         self.text = ""
         self.feed(text)
         self.close()
         assert self.open == []
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
         self.attributes += attrs
         if tag not in VOID:
             self.open.append(tag)
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_startendtag(self, tag, attrs):
         self.tags.append(tag)
         self.attributes += attrs
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag):
         assert self.open.pop() == tag
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         if "style" not in self.open:
             self.text += data
 
 
-def test_the_page_says_everything(
-    make_manifest: MakeManifest, rows: pd.DataFrame, schema: TableSchema
-) -> None:
+def test_the_page_says_everything(make_manifest, rows, schema):
     page = Page(render_report(make_manifest(), rows, schema, title="A title"))
     for text in (
         "A title",
@@ -83,15 +81,13 @@ def test_the_page_says_everything(
     assert render_report(make_manifest(), rows, schema, title="A title") == again
 
 
-def test_what_an_officer_copies_is_not_escaped(make_manifest: MakeManifest) -> None:
+def test_what_an_officer_copies_is_not_escaped(make_manifest):
     text = waiting_page(make_manifest(), "/srv/a_folder")
     assert "`report.html` in `/srv/a_folder`" in text
     assert "\nclustmix approve r-20261121-0a1b2c3d --key officer.key" in text
 
 
-def test_the_page_makes_no_request_and_runs_no_script(
-    make_manifest: MakeManifest, rows: pd.DataFrame, schema: TableSchema
-) -> None:
+def test_the_page_makes_no_request_and_runs_no_script(make_manifest, rows, schema):
     text = render_report(make_manifest(), rows, schema)
     page = Page(text)
     loading = {"script", "link", "img", "iframe", "object", "embed", "form", "base", "audio"}
@@ -107,9 +103,7 @@ def test_the_page_makes_no_request_and_runs_no_script(
     assert anchors <= targets
 
 
-def test_light_dark_phone_and_paper_are_provided_for(
-    make_manifest: MakeManifest, rows: pd.DataFrame, schema: TableSchema
-) -> None:
+def test_light_dark_phone_and_paper_are_provided_for(make_manifest, rows, schema):
     text = render_report(make_manifest(), rows, schema)
     for query in ("prefers-color-scheme: dark", "max-width: 30rem", "@media print"):
         assert query in text
@@ -119,16 +113,11 @@ def test_light_dark_phone_and_paper_are_provided_for(
 
 
 @pytest.mark.parametrize(
-    ("changes", "marker"),
-    [({"analysis": "published"}, PUBLISHED), ({"tainted": True}, TAINTED)],
+    ("changes", "marker"), [({"analysis": "published"}, PUBLISHED), ({"tainted": True}, TAINTED)]
 )
 def test_a_table_without_a_proven_guarantee_is_marked_at_the_top(
-    changes: dict[str, object],
-    marker: str,
-    make_manifest: MakeManifest,
-    rows: pd.DataFrame,
-    schema: TableSchema,
-) -> None:
+    changes, marker, make_manifest, rows, schema
+):
     text = render_report(make_manifest(**changes), rows, schema)
     page = Page(text)
     assert 'class="alarm"' in text
@@ -143,9 +132,7 @@ def test_a_table_without_a_proven_guarantee_is_marked_at_the_top(
     assert "It protects against" not in card
 
 
-def test_a_proven_release_has_no_marker(
-    make_manifest: MakeManifest, rows: pd.DataFrame, schema: TableSchema
-) -> None:
+def test_a_proven_release_has_no_marker(make_manifest, rows, schema):
     for text in (
         render_report(make_manifest(), rows, schema),
         render_data_card(make_manifest(), schema),
@@ -155,9 +142,7 @@ def test_a_proven_release_has_no_marker(
         assert "ot for release" not in text
 
 
-def test_failed_checks_are_named(
-    make_manifest: MakeManifest, rows: pd.DataFrame, schema: TableSchema
-) -> None:
+def test_failed_checks_are_named(make_manifest, rows, schema):
     gate = (
         GateRecord(check="bounds: age", passed=False),
         GateRecord(check="bounds: visits", passed=True),
@@ -171,9 +156,7 @@ def test_failed_checks_are_named(
     assert "No check was recorded." in page.text
 
 
-def test_a_resample_says_where_its_rows_come_from(
-    make_manifest: MakeManifest, rows: pd.DataFrame, schema: TableSchema
-) -> None:
+def test_a_resample_says_where_its_rows_come_from(make_manifest, rows, schema):
     paid = "r-20261101-0a1b2c3d"
     plain = make_manifest()
     again = make_manifest(resampled_from=paid, conditions={"ward": "icu"})
@@ -187,16 +170,14 @@ def test_a_resample_says_where_its_rows_come_from(
         assert "All rows were chosen to have ward = icu" in text
 
 
-def test_an_unknown_method_gets_the_general_description(
-    make_manifest: MakeManifest, rows: pd.DataFrame, schema: TableSchema
-) -> None:
+def test_an_unknown_method_gets_the_general_description(make_manifest, rows, schema):
     method = MethodRecord(name="another", settings={})
     page = Page(render_report(make_manifest(method=method), rows, schema))
     assert "Measure and synthesise" in page.text
     assert "Settings of the method" not in page.text
 
 
-def test_the_card_follows_the_pyramid(make_manifest: MakeManifest, schema: TableSchema) -> None:
+def test_the_card_follows_the_pyramid(make_manifest, schema):
     card = render_data_card(make_manifest(), schema)
     titles = re.findall(r"^## (.*)$", card, flags=re.MULTILINE)
     assert titles == [
@@ -243,9 +224,7 @@ names = titles.filter(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.lists(names, min_size=5, max_size=5, unique_by=str.strip), titles)
-def test_hostile_names_and_levels_never_break_out(
-    make_manifest: MakeManifest, texts: list[str], title: str
-) -> None:
+def test_hostile_names_and_levels_never_break_out(make_manifest, texts, title):
     numeric, categorical, label, first, second = texts
     first, second = first.strip() or "first", second.strip() or "second"
     schema = TableSchema(
@@ -292,7 +271,7 @@ def test_hostile_names_and_levels_never_break_out(
     assert "<" not in card
 
 
-def test_a_wide_table_stays_small_and_folds(make_manifest: MakeManifest) -> None:
+def test_a_wide_table_stays_small_and_folds(make_manifest):
     rng = np.random.default_rng(7)
     n_columns, n_rows = 230, 500
     columns = tuple(

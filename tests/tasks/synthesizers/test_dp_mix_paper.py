@@ -7,12 +7,7 @@ from privacy.errors import ConfigurationError
 from privacy.parameters import PrivacyParameters
 from tasks.measurement.vectors import VectorMap
 from tasks.papers import dp_mix as printed
-from tasks.papers.dp_mix import (
-    ORDERS,
-    PaperDPMix,
-    printed_epsilon,
-    printed_noise_multiplier,
-)
+from tasks.papers.dp_mix import ORDERS, PaperDPMix, printed_epsilon, printed_noise_multiplier
 from tasks.synthesizers.dp_mix.config import DPMixConfig, PaperSettings
 
 PARAMETERS = PrivacyParameters(epsilon=10.0, delta=1e-5)

@@ -10,12 +10,7 @@ from tasks.measurement.plan import PlannedStatistic
 from tasks.synthesizers.clustmix.config import ClustMixConfig
 from tasks.synthesizers.clustmix.synthesizer import ClustMix
 from tasks.synthesizers.naive_bayes import NaiveBayes, NaiveBayesConfig
-from tasks.synthesizers.registry import (
-    METHODS,
-    build,
-    build_paper,
-    method_entry,
-)
+from tasks.synthesizers.registry import METHODS, build, build_paper, method_entry
 from tasks.synthesizers.settings import MethodConfig
 
 CONFIG = TypeAdapter(MethodConfig)
@@ -79,9 +74,7 @@ def test_every_paper_form_makes_valid_records(kind, small):
     n = 120
     codes = np.stack([rng.integers(0, width, n) for width in small.domain.n_codes], axis=1)
     labels = rng.integers(0, small.domain.n_labels, n)
-    published = {
-        "dpgm": {"epochs": 1, "sampling_probability": 0.2, "clustering_rounds": 2},
-    }
+    published = {"dpgm": {"epochs": 1, "sampling_probability": 0.2, "clustering_rounds": 2}}
     config = CONFIG.validate_python(
         {**settings_of(kind).model_dump(), "published": published[kind]}
         if kind in published

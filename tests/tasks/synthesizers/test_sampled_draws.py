@@ -134,11 +134,7 @@ def test_draws_are_sealed_one_by_one_under_their_numbers(plan, compute):
     curator.release("first", label_counts)
     curator.release_sample("series", sampled_counts, 4)
     curator.release_sample("series", sampled_counts, 2)
-    assert sealed == [
-        ("first", "first"),
-        ("series_000000", "series"),
-        ("series_000004", "series"),
-    ]
+    assert sealed == [("first", "first"), ("series_000000", "series"), ("series_000004", "series")]
 
 
 def test_noise_of_a_series_is_the_planned_one(plan, small):
@@ -175,8 +171,7 @@ def test_one_patient_changes_a_draw_by_at_most_one_unit(small, patients, extra, 
 
 def test_choice_takes_the_candidate_that_is_far_off():
     plan = plan_measurement(
-        [SelectionRequest(name="worst", n_candidates=2, score_sensitivity=SCALE, share=1.0)],
-        mu=1.0,
+        [SelectionRequest(name="worst", n_candidates=2, score_sensitivity=SCALE, share=1.0)], mu=1.0
     )
     event = plan.selection("worst").event
     assert isinstance(event, ExponentialMechanismEvent)

@@ -93,10 +93,7 @@ def test_noise_is_the_least_that_theorem_1_allows():
 def test_refuses_an_epsilon_that_no_noise_reaches():
     with pytest.raises(ConfigurationError, match="CALIBRATION_UNREACHABLE") as refused:
         theorem_1_noise(
-            PrivacyParameters(epsilon=1e-4, delta=1e-6),
-            **MNIST,
-            l2_clip_norm=1.0,
-            label_share=0.25,
+            PrivacyParameters(epsilon=1e-4, delta=1e-6), **MNIST, l2_clip_norm=1.0, label_share=0.25
         )
     assert "choose a larger epsilon or fewer mixtures_per_class" in str(refused.value)
 

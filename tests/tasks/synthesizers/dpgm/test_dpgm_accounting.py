@@ -10,12 +10,7 @@ from scipy.integrate import quad
 from privacy.errors import ConfigurationError
 from tasks.papers import printed_noise
 from tasks.papers.dpgm import accounting
-from tasks.papers.dpgm.accounting import (
-    NoiseSettings,
-    paper_epsilon,
-    paper_sigma_g,
-    steps_of,
-)
+from tasks.papers.dpgm.accounting import NoiseSettings, paper_epsilon, paper_sigma_g, steps_of
 
 # Settings of Fig. 4. The paper gives q, the epochs, T_K, sigma_C and delta; sigma_K and sigma_G are
 # read off Fig. 2 and are the round numbers that give its epsilon of 1.74.

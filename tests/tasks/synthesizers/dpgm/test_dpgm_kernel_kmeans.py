@@ -34,10 +34,7 @@ FORMS = [
 
 def embedding_of(small, form, *, with_label=True, n_features=8):
     return build_embedding(
-        VectorMap(small.domain, with_label=with_label),
-        n_features=n_features,
-        public_seed=5,
-        **form,
+        VectorMap(small.domain, with_label=with_label), n_features=n_features, public_seed=5, **form
     )
 
 

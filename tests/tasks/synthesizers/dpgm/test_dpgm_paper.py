@@ -12,11 +12,7 @@ from tasks.papers.dpgm import accounting
 from tasks.papers.dpgm import dp_sgd as paper_sgd
 from tasks.papers.dpgm.accounting import paper_epsilon
 from tasks.papers.dpgm.dp_sgd import Cluster, noisy_mean, private_norm, train
-from tasks.papers.dpgm.kernel_kmeans import (
-    clip_rows,
-    fourier_features,
-    private_kernel_kmeans,
-)
+from tasks.papers.dpgm.kernel_kmeans import clip_rows, fourier_features, private_kernel_kmeans
 from tasks.papers.dpgm.synthesizer import PaperDpgm
 from tasks.synthesizers.dpgm.config import DpgmConfig, PaperSettings
 from tasks.synthesizers.dpgm.record_gradients import BatchGradients

@@ -1,7 +1,6 @@
 """Restricted Boltzmann machine against its definition, by enumeration where that is possible."""
 
 import itertools
-from typing import Any
 
 import jax
 import numpy as np
@@ -181,6 +180,6 @@ def test_wrong_chains_and_settings_are_named():
     "name", ["n_chains", "gibbs_steps", "burn_in_sweeps", "sweeps_between_rows"]
 )
 def test_counts_below_one_are_named(name):
-    settings: dict[str, Any] = {name: 0}
+    settings = {name: 0}
     with pytest.raises(ValueError, match=f"expected 1 or more {name}, found 0"):
         Rbm(blocks=PIXELS, **settings)

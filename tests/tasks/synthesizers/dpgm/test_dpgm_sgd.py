@@ -13,12 +13,7 @@ from tasks.measurement.descent import Descent
 from tasks.measurement.sampling import PoissonCoins
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.vectors import VectorMap
-from tasks.synthesizers.dpgm.dp_sgd import (
-    NormHistogram,
-    TrainingStep,
-    gradient_sums,
-    split_draw,
-)
+from tasks.synthesizers.dpgm.dp_sgd import NormHistogram, TrainingStep, gradient_sums, split_draw
 from tasks.synthesizers.dpgm.record_gradients import ClippedSum
 from tasks.synthesizers.kmeans.embedding import build_embedding
 from tasks.synthesizers.kmeans.kernel_kmeans import Clustering, to_centres

@@ -29,9 +29,7 @@ BIG_MU = 50.0
 
 def curator_of(method, shards, *, mu=BIG_MU, seed=1):
     return Curator(
-        plan=method.plan(mu=mu),
-        compute=InProcessCompute(shards),
-        noise_source=SeededNoise(seed),
+        plan=method.plan(mu=mu), compute=InProcessCompute(shards), noise_source=SeededNoise(seed)
     )
 
 

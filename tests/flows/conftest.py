@@ -1,6 +1,11 @@
 """The orchestrator's logging is set up before a test captures the standard streams."""
 
+import os
+
+import desks
 import pytest
+
+from tasks.execution import runtime
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -14,3 +19,23 @@ def logging_of_prefect():
     from prefect.logging.configuration import setup_logging
 
     setup_logging()
+
+
+@pytest.fixture
+def desk(tmp_path, capsys, monkeypatch):
+    """A desk whose releases lie in the folder `releases` beside its site file."""
+    desks.set_environment(monkeypatch, tmp_path / "releases")
+    monkeypatch.chdir(tmp_path)
+    umask = os.umask(0o022)
+    yield desks.Desk(tmp_path, capsys)
+    os.umask(umask)
+
+
+@pytest.fixture
+def before_the_flow(monkeypatch):
+    """Let nothing past the point where the orchestrator would be started."""
+
+    def started(settings):
+        raise AssertionError("the orchestrator was started")
+
+    monkeypatch.setattr(runtime, "configure_prefect", started)

@@ -1,16 +1,9 @@
-"""Each wrong input gives one line, the right exit code and the right charge.
-
-The releases run in this process, against the orchestrator of the test session, in the home that
-`tests/conftest.py` made for it; every test has a dataset of its own in the shared ledger.
-"""
+"""Each wrong input gives one line, the right exit code and the right charge."""
 
 import copy
-import itertools
 import json
 import os
-import re
 import sqlite3
-import stat
 from operator import itemgetter
 from pathlib import Path
 
@@ -19,34 +12,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
+from desks import CANARY, HOME
 
-from flows.cli import main
-from flows.site.request import job_of
-from flows.site.site_file import load_site
-from storage.files.diagnostics import DiagnosticsFile
-from storage.files.workspace import PrivateWorkspace
 from storage.ledger.ledger_db import LedgerDatabase
-from storage.settings import Settings
 from storage.sources.cohorts import CohortReader
-from tasks.execution import runtime
-from tasks.execution.shards import load_shard
 from tasks.ingest import pieces as ingest_pieces
-from tasks.steps.ingest_steps import ingest
-
-HOME = Path(os.environ["PREFECT_HOME"]).parent
-CANARY = "zq7143"
-NUMBERS = itertools.count()
 
 SITE = {
-    "dataset": "wards",
-    "title": "Wards",
-    "source": {"kind": "csv", "path": "cohort.csv"},
     "privacy_unit": {"column": "patient", "max_rows_per_patient": 2},
-    "privacy": {"epsilon": 1.0, "delta": 1.0e-6},
-    "budget": {"lifetime_epsilon": 5.0},
-    "method": {"kind": "naive_bayes"},
-    "rows": 40,
     "schema": {
         "columns": [
             {"name": "age", "kind": "integer", "lower": 0, "upper": 110, "bins": 11},
@@ -82,89 +55,16 @@ def cohort():
     )
 
 
-class Desk:
-    """A folder with a table and a site file, and a way to run the command on them."""
-
-    def __init__(self, folder, capsys):
-        self.folder = folder
-        self._capsys = capsys
-        self.site = copy.deepcopy(SITE)
-        self.site["dataset"] = f"wards-{next(NUMBERS)}"
-        self.table = folder / "cohort.csv"
-        self.path = folder / "site.yaml"
-        self.site["source"]["path"] = str(self.table)
-        self.write_table(cohort())
-        self.errors = ""
-        self.output = ""
-
-    def write_table(self, frame, **options):
-        frame.to_csv(self.table, index=False, **options)
-
-    def cells(self, column, **values):
-        """Write the table with these cells changed, ``row_3="x"`` for row 3."""
-        frame = cohort()
-        for row, value in values.items():
-            frame.loc[int(row.removeprefix("row_")), column] = value
-        self.write_table(frame)
-
-    def release(self, *options):
-        if isinstance(self.site, dict):
-            self.path.write_text(yaml.safe_dump(self.site))
-        self._capsys.readouterr()
-        code = main(["release", str(self.path), *options])
-        self.output, self.errors = self._capsys.readouterr()
-        assert "Traceback" not in self.errors + self.output
-        assert CANARY not in self.errors + self.output
-        return code
-
-    @property
-    def line(self):
-        """The one line of a failure, with the name of the diagnostics file made constant."""
-        (line,) = (text for text in self.errors.splitlines() if text.startswith("clustmix: "))
-        assert self.errors.endswith(line + "\n")
-        return re.sub(r"r-\d{8}-[0-9a-f]{8}", "ID", line.removeprefix("clustmix: "))
-
-    @property
-    def states(self):
-        """States of the entries of the dataset, in order."""
-        if not (HOME / "ledger.sqlite").exists():
-            return []
-        ledger = LedgerDatabase(HOME / "ledger.sqlite")
-        return [str(entry.state.value) for entry in ledger.entries(self.site["dataset"])]
-
-    @property
-    def diagnostics(self):
-        """The records of the diagnostics file that the line points to."""
-        (name,) = re.findall(r"r-\d{8}-[0-9a-f]{8}\.jsonl", self.errors)
-        path = HOME / "diagnostics" / name
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-        return [json.loads(record) for record in path.read_text().splitlines()]
-
-
 @pytest.fixture
-def desk(tmp_path, capsys, monkeypatch):
-    for name in [name for name in os.environ if name.startswith("CLUSTMIX_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("CLUSTMIX_HOME", str(HOME))
-    monkeypatch.setenv("CLUSTMIX_RELEASES", str(tmp_path / "releases"))
-    monkeypatch.setenv("CLUSTMIX_DASK_WORKERS", "0")
-    monkeypatch.setenv("CLUSTMIX_OFFLINE", "true")
-    monkeypatch.chdir(tmp_path)
-    umask = os.umask(0o022)
-    yield Desk(tmp_path, capsys)
-    os.umask(umask)
-
-
-@pytest.fixture
-def before_the_flow(desk, monkeypatch):
-    """Let nothing past the point where the orchestrator would be started."""
-
-    def started(settings):
-        raise AssertionError("the orchestrator was started")
-
-    monkeypatch.setattr(runtime, "configure_prefect", started)
+def desk(desk):
+    desk.table = desk.folder / "cohort.csv"
+    desk.site |= copy.deepcopy(SITE) | {"source": {"kind": "csv", "path": str(desk.table)}}
+    write(desk, cohort())
     return desk
+
+
+def write(desk, frame, **options):
+    frame.to_csv(desk.table, index=False, **options)
 
 
 def refused(desk, line, *, code=2, options=()):
@@ -173,129 +73,6 @@ def refused(desk, line, *, code=2, options=()):
 
 
 # ---- the source, before a row is read: no orchestrator, no entry -----------------------------
-
-
-def test_missing_file(before_the_flow):
-    desk = before_the_flow
-    desk.table.unlink()
-    refused(
-        desk,
-        f"SOURCE_MISSING: expected a file or folder at {desk.table}; correct the path in the site "
-        "file",
-    )
-    assert desk.states == []
-
-
-def test_a_folder_is_no_csv_file(before_the_flow):
-    desk = before_the_flow
-    desk.table.unlink()
-    desk.table.mkdir()
-    refused(desk, f"SOURCE_MISSING: expected a file at {desk.table}, found a folder")
-
-
-def test_wrong_delimiter(before_the_flow):
-    desk = before_the_flow
-    desk.write_table(cohort(), sep=";")
-    refused(
-        desk,
-        "CSV_DELIMITER: the header is one column with delimiter ',' and contains ';'; set "
-        "'delimiter' in the site file to the one the file uses",
-    )
-    assert desk.states == []
-
-
-@pytest.mark.parametrize("column", ["age", "died", "patient", "note"])
-def test_missing_column(before_the_flow, column):
-    desk = before_the_flow
-    desk.write_table(cohort().drop(columns=column))
-    refused(
-        desk,
-        f"HEADER_MISMATCH: expected the declared columns, found none named {column}; check the "
-        "delimiter and the names in the schema",
-    )
-    assert desk.states == []
-
-
-def test_extra_column(before_the_flow):
-    desk = before_the_flow
-    desk.write_table(cohort().assign(height=CANARY))
-    refused(
-        desk,
-        "HEADER_MISMATCH: expected declared columns only, found height; declare them in the schema "
-        "or list them under ignore",
-    )
-
-
-def test_duplicate_column(before_the_flow):
-    desk = before_the_flow
-    frame = cohort()
-    frame.insert(3, CANARY, 1)
-    frame.insert(4, CANARY + "x", 1)
-    desk.write_table(frame.rename(columns={CANARY + "x": CANARY}))
-    refused(
-        desk,
-        "HEADER_DUPLICATE: every column needs a name of its own; columns 4 and 5 of the header "
-        "have the same: rename one of them",
-    )
-
-
-def test_column_without_a_name(before_the_flow):
-    desk = before_the_flow
-    desk.write_table(cohort().rename(columns={"note": ""}))
-    refused(
-        desk,
-        "HEADER_EMPTY_NAME: every column needs a name; column 7 of the header has none: add it",
-    )
-
-
-def test_a_table_without_header_line_shows_no_cell(before_the_flow):
-    desk = before_the_flow
-    frame = cohort()
-    frame.loc[0, "patient"] = CANARY
-    desk.write_table(frame, header=False)
-    refused(
-        desk,
-        "HEADER_MISMATCH: expected the declared columns, found none named age, died, lactate, "
-        "note, patient, sex, unit; check the delimiter and the names in the schema",
-    )
-
-
-def test_zero_bytes(before_the_flow):
-    desk = before_the_flow
-    desk.table.write_bytes(b"")
-    refused(
-        desk,
-        "CSV_HEADER: the first line must hold the column names; it is empty or longer than a "
-        "million characters",
-    )
-    assert desk.states == []
-
-
-@pytest.mark.parametrize("content", [CANARY.encode(), b"", b"PAR1" + b"\0" * 40 + b"PAR1"])
-def test_a_parquet_file_that_is_none(before_the_flow, content):
-    desk = before_the_flow
-    desk.site["source"] = {"kind": "parquet", "path": str(desk.folder / "a.parquet")}
-    (desk.folder / "a.parquet").write_bytes(content)
-    refused(
-        desk,
-        "SOURCE_UNREADABLE: every file must be Parquet with the same columns and types; write it "
-        "again",
-    )
-    assert desk.states == []
-
-
-def test_an_empty_parquet_folder(before_the_flow):
-    desk = before_the_flow
-    folder = desk.folder / "parts"
-    folder.mkdir()
-    desk.site["source"] = {"kind": "parquet", "path": str(folder)}
-    refused(desk, f"SOURCE_MISSING: expected files '*.parquet' in folder {folder}")
-
-
-UNREADABLE_QUERY = (
-    "SOURCE_UNREADABLE: the query could not be run or its result not be read; try the query, the "
-    "address and the driver with the database's own client"
-)
 
 
 def database(desk, *, table="cohort", url_env=None):
@@ -312,54 +89,148 @@ def database(desk, *, table="cohort", url_env=None):
     }
 
 
-def test_a_query_for_a_table_that_is_absent(before_the_flow):
-    database(before_the_flow, table=CANARY)
-    refused(before_the_flow, UNREADABLE_QUERY)
-    assert before_the_flow.states == []
+def parquet(desk, content):
+    path = desk.folder / "a.parquet"
+    path.mkdir() if content is None else path.write_bytes(content)
+    desk.site["source"] = {"kind": "parquet", "path": str(path)}
 
 
-def test_a_query_about_several_patients_at_once(before_the_flow):
-    database(before_the_flow)
-    before_the_flow.site["source"]["query"] = (
-        "SELECT c.*, COUNT(*) OVER () AS n FROM cohort c WHERE note = :note"
-    )
-    assert before_the_flow.release() == 2
-    assert before_the_flow.line.startswith(
-        "SITE_INVALID: site.yaml: source.query: expected a query that acts on one patient at a "
-        "time, found a window over several patients; "
-    )
-    assert before_the_flow.states == []
+def a_folder(desk):
+    desk.table.unlink()
+    desk.table.mkdir()
 
 
-def test_a_database_that_is_absent(before_the_flow):
-    desk = before_the_flow
+def equal_names(desk):
+    frame = cohort()
+    frame.insert(3, CANARY, 1)
+    frame.insert(4, CANARY + "x", 1)
+    write(desk, frame.rename(columns={CANARY + "x": CANARY}))
+
+
+def no_header_line(desk):
+    frame = cohort()
+    frame.loc[0, "patient"] = CANARY
+    write(desk, frame, header=False)
+
+
+def absent_database(desk):
     database(desk)
     desk.site["source"]["url"] = f"sqlite:///{desk.folder}/{CANARY}"
-    refused(
-        desk,
+
+
+def window_over_patients(desk):
+    database(desk)
+    desk.site["source"]["query"] = "SELECT c.*, COUNT(*) OVER () AS n FROM cohort c"
+    del desk.site["source"]["parameters"]
+
+
+def none_named(names):
+    return (
+        f"HEADER_MISMATCH: expected the declared columns, found none named {names}; check the "
+        "delimiter and the names in the schema"
+    )
+
+
+NOT_PARQUET = (
+    "SOURCE_UNREADABLE: every file must be Parquet with the same columns and types; write it again"
+)
+SOURCES = {
+    "missing file": (
+        lambda desk: desk.table.unlink(),
+        "SOURCE_MISSING: expected a file or folder at {folder}/cohort.csv; correct the path in "
+        "the site file",
+    ),
+    "folder": (a_folder, "SOURCE_MISSING: expected a file at {folder}/cohort.csv, found a folder"),
+    "wrong delimiter": (
+        lambda desk: write(desk, cohort(), sep=";"),
+        "CSV_DELIMITER: the header is one column with delimiter ',' and contains ';'; set "
+        "'delimiter' in the site file to the one the file uses",
+    ),
+    **{
+        f"no {name}": (
+            lambda desk, name=name: write(desk, cohort().drop(columns=name)),
+            none_named(name),
+        )
+        for name in ("age", "died", "patient", "note")
+    },
+    "extra column": (
+        lambda desk: write(desk, cohort().assign(height=CANARY)),
+        "HEADER_MISMATCH: expected declared columns only, found height; declare them in the "
+        "schema or list them under ignore",
+    ),
+    "equal names": (
+        equal_names,
+        "HEADER_DUPLICATE: every column needs a name of its own; columns 4 and 5 of the header "
+        "have the same: rename one of them",
+    ),
+    "no name": (
+        lambda desk: write(desk, cohort().rename(columns={"note": ""})),
+        "HEADER_EMPTY_NAME: every column needs a name; column 7 of the header has none: add it",
+    ),
+    "no header line": (
+        no_header_line,
+        none_named("age, died, lactate, note, patient, sex, unit"),
+    ),
+    "zero bytes": (
+        lambda desk: desk.table.write_bytes(b""),
+        "CSV_HEADER: the first line must hold the column names; it is empty or longer than a "
+        "million characters",
+    ),
+    "text as parquet": (lambda desk: parquet(desk, CANARY.encode()), NOT_PARQUET),
+    "empty parquet": (lambda desk: parquet(desk, b""), NOT_PARQUET),
+    "damaged parquet": (lambda desk: parquet(desk, b"PAR1" + b"\0" * 40 + b"PAR1"), NOT_PARQUET),
+    "empty folder": (
+        lambda desk: parquet(desk, None),
+        "SOURCE_MISSING: expected files '*.parquet' in folder {folder}/a.parquet",
+    ),
+    "absent table": (
+        lambda desk: database(desk, table=CANARY),
+        "SOURCE_UNREADABLE: the query could not be run or its result not be read; try the query, "
+        "the address and the driver with the database's own client",
+    ),
+    "absent database": (
+        absent_database,
         "SOURCE_MISSING: expected a SQLite file at the address of the source; correct the site "
         "file or the environment variable",
-    )
+    ),
+    "several patients": (
+        window_over_patients,
+        "SITE_INVALID: site.yaml: source.query: expected a query that acts on one patient at a "
+        "time, found a window over several patients; ",
+    ),
+    "no address": (
+        lambda desk: database(desk, url_env="COHORT_URL"),
+        "DATABASE_URL: environment variable COHORT_URL is not set; set it to the SQLAlchemy URL "
+        "of the database",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_source_that_cannot_be_used(desk, before_the_flow, name):
+    spoil, line = SOURCES[name]
+    spoil(desk)
+    assert desk.release() == 2
+    line = line.format(folder=desk.folder)
+    assert desk.line.startswith(line) if line.endswith("; ") else desk.line == line
+    assert desk.states == []
 
 
 @pytest.mark.parametrize("url", [f"{CANARY}://user:pass@host/x", CANARY, "sqlite:///"])
-def test_a_url_that_is_none(before_the_flow, monkeypatch, url):
-    database(before_the_flow, url_env="COHORT_URL")
+def test_a_url_that_is_none(desk, before_the_flow, monkeypatch, url):
+    database(desk, url_env="COHORT_URL")
     monkeypatch.setenv("COHORT_URL", url)
-    assert before_the_flow.release() == 2
-    assert before_the_flow.line.startswith(("SOURCE_UNREADABLE: ", "SOURCE_MISSING: "))
-
-
-def test_a_url_that_is_not_set(before_the_flow):
-    database(before_the_flow, url_env="COHORT_URL")
-    refused(
-        before_the_flow,
-        "DATABASE_URL: environment variable COHORT_URL is not set; set it to the SQLAlchemy URL of "
-        "the database",
-    )
+    assert desk.release() == 2
+    assert desk.line.startswith(("SOURCE_UNREADABLE: ", "SOURCE_MISSING: "))
 
 
 # ---- the site file: no orchestrator, no entry ------------------------------------------------
+
+
+METHODS = (
+    "'clustmix', 'dp_cda', 'dpgm', 'naive_bayes', 'dp_kmeans', 'dp_merf', 'dp_mix', "
+    "'local_perturbation', 'mwem', 'random_projection'"
+)
 
 
 @pytest.mark.parametrize(
@@ -379,13 +250,7 @@ def test_a_url_that_is_not_set(before_the_flow):
         ("rows", 0, "expected a number greater than or equal to 1"),
         ("rows", "many", "expected a valid integer"),
         ("rows", None, "expected this key, found none"),
-        (
-            "method",
-            {"kind": "magic"},
-            "expected 'kind' to be one of 'clustmix', 'dp_cda', 'dpgm', 'naive_bayes', "
-            "'dp_kmeans', 'dp_merf', 'dp_mix', 'local_perturbation', 'mwem', "
-            "'random_projection', found 'magic'",
-        ),
+        ("method", {"kind": "magic"}, f"expected 'kind' to be one of {METHODS}, found 'magic'"),
         ("method", {"slices": 2}, "expected the key 'kind', found none"),
         (
             "method",
@@ -403,8 +268,7 @@ def test_a_url_that_is_not_set(before_the_flow):
         ("schema.columns", [], "expected a list with at least 1 item, not 0"),
     ],
 )
-def test_a_site_file_that_declares_something_wrong(before_the_flow, where, value, message):
-    desk = before_the_flow
+def test_a_site_file_that_declares_something_wrong(desk, before_the_flow, where, value, message):
     target = desk.site
     *above, last = where.split(".")
     for key in above:
@@ -413,43 +277,28 @@ def test_a_site_file_that_declares_something_wrong(before_the_flow, where, value
         del target[last]
     else:
         target[last] = value
-    path = where + message.partition(":")[0] if message.startswith(".") else where
-    text = message.partition(": ")[2] if message.startswith(".") else message
-    refused(desk, f"SITE_INVALID: site.yaml: {path}: {text}")
+    below = message if message.startswith(".") else f": {message}"
+    refused(desk, f"SITE_INVALID: site.yaml: {where}{below}")
     assert desk.states == []
 
 
-@pytest.mark.parametrize(
-    ("content", "line"),
-    [
-        (
-            "a: [",
-            "SITE_UNREADABLE: site.yaml: expected plain YAML, found an error at line 1, column 5: "
-            "expected the node content, but found '<stream end>'",
-        ),
-        ("", "SITE_UNREADABLE: site.yaml: expected a mapping of keys; see clustmix init"),
-        ("- a\n- b\n", "SITE_UNREADABLE: site.yaml: expected a mapping of keys; see clustmix init"),
-        (
-            "rows: 1\ntitle: x\nrows: 2\n",
-            "SITE_UNREADABLE: site.yaml: expected plain YAML, found an error at line 3, column 1: "
-            "the key 'rows' is given twice",
-        ),
-    ],
-)
-def test_a_site_file_that_is_no_mapping(before_the_flow, content, line):
-    desk = before_the_flow
-    desk.site = None
-    desk.path.write_text(content)
-    refused(desk, line)
-
-
-def test_a_site_file_that_is_a_folder_or_absent(before_the_flow):
-    desk = before_the_flow
+def test_a_site_file_that_is_none(desk, before_the_flow):
     desk.site = None
     refused(
         desk,
         f"SITE_MISSING: expected a site file at {desk.path}; check the path, or run clustmix init",
     )
+    for content, line in (
+        ("", "expected a mapping of keys; see clustmix init"),
+        (
+            "rows: 1\ntitle: x\nrows: 2\n",
+            "expected plain YAML, found an error at line 3, column 1: the key 'rows' is given "
+            "twice",
+        ),
+    ):
+        desk.path.write_text(content)
+        refused(desk, f"SITE_UNREADABLE: site.yaml: {line}")
+    desk.path.unlink()
     desk.path.mkdir()
     refused(
         desk,
@@ -457,8 +306,7 @@ def test_a_site_file_that_is_a_folder_or_absent(before_the_flow):
     )
 
 
-def test_the_published_analysis_is_not_released(before_the_flow):
-    desk = before_the_flow
+def test_the_published_analysis_is_not_released(desk, before_the_flow):
     desk.site |= {"analysis": "published", "public_benchmark_data": True}
     refused(
         desk,
@@ -471,36 +319,24 @@ def test_the_published_analysis_is_not_released(before_the_flow):
 # ---- the folders -----------------------------------------------------------------------------
 
 
-def test_a_home_that_is_open_to_others(before_the_flow, monkeypatch):
-    desk = before_the_flow
+@pytest.mark.parametrize("mode", [0o755, 0o500])
+def test_a_home_that_is_open_to_others_or_closed_to_its_owner(
+    desk, before_the_flow, monkeypatch, mode
+):
     home = desk.folder / "home"
     home.mkdir()
-    home.chmod(0o755)
+    home.chmod(mode)
     monkeypatch.setenv("CLUSTMIX_HOME", str(home))
     refused(
         desk,
-        f"DIRECTORY_MODE: directory {home} holds private data and must have mode 0700, found 0755; "
-        f"run: chmod 700 {home}",
+        f"DIRECTORY_MODE: directory {home} holds private data and must have mode 0700, found "
+        f"{mode:04o}; run: chmod 700 {home}",
     )
     assert list(home.iterdir()) == []
-
-
-def test_a_home_that_is_closed_to_its_owner(before_the_flow, monkeypatch):
-    desk = before_the_flow
-    home = desk.folder / "home"
-    home.mkdir()
-    home.chmod(0o500)
-    monkeypatch.setenv("CLUSTMIX_HOME", str(home))
-    refused(
-        desk,
-        f"DIRECTORY_MODE: directory {home} holds private data and must have mode 0700, found 0500; "
-        f"run: chmod 700 {home}",
-    )
     home.chmod(0o700)
 
 
-def test_a_home_on_a_read_only_file_system(before_the_flow, monkeypatch):
-    desk = before_the_flow
+def test_a_home_on_a_read_only_file_system(desk, before_the_flow, monkeypatch):
     home = desk.folder / "home"
     home.mkdir(mode=0o700)
     monkeypatch.setenv("CLUSTMIX_HOME", str(home))
@@ -512,30 +348,39 @@ def test_a_home_on_a_read_only_file_system(before_the_flow, monkeypatch):
     )
 
 
-def test_a_home_that_cannot_be_made(before_the_flow, monkeypatch):
-    desk = before_the_flow
-    home = desk.table / "home"
-    monkeypatch.setenv("CLUSTMIX_HOME", str(home))
-    refused(
-        desk,
-        f"DIRECTORY_UNUSABLE: expected to make the private directory {home}, found: Not a "
-        "directory; choose another place (CLUSTMIX_HOME) or mend its permissions",
-    )
-
-
-def test_a_home_that_is_a_file(before_the_flow, monkeypatch):
-    desk = before_the_flow
-    monkeypatch.setenv("CLUSTMIX_HOME", str(desk.table))
-    refused(
-        desk,
-        f"NOT_A_DIRECTORY: expected a directory at {desk.table}, found a file or a symbolic link; "
-        "remove it or choose another place",
-    )
+@pytest.mark.parametrize(
+    ("variable", "below", "line"),
+    [
+        (
+            "CLUSTMIX_HOME",
+            "home",
+            "DIRECTORY_UNUSABLE: expected to make the private directory {place}, found: Not a "
+            "directory; choose another place (CLUSTMIX_HOME) or mend its permissions",
+        ),
+        (
+            "CLUSTMIX_HOME",
+            "",
+            "NOT_A_DIRECTORY: expected a directory at {place}, found a file or a symbolic link; "
+            "remove it or choose another place",
+        ),
+        (
+            "CLUSTMIX_RELEASES",
+            "releases",
+            "RELEASES_UNUSABLE: expected to write releases below {place.parent}, found that this "
+            "is not permitted; mend its permissions or set CLUSTMIX_RELEASES to another folder",
+        ),
+    ],
+)
+def test_a_folder_that_is_a_file_or_below_one(
+    desk, before_the_flow, monkeypatch, variable, below, line
+):
+    place = desk.table / below
+    monkeypatch.setenv(variable, str(place))
+    refused(desk, line.format(place=place))
 
 
 @pytest.mark.parametrize("below", [False, True])
-def test_a_release_folder_that_is_a_file(before_the_flow, below):
-    desk = before_the_flow
+def test_a_release_folder_that_is_a_file(desk, before_the_flow, below):
     folder = desk.folder / "releases"
     if below:
         folder.mkdir()
@@ -549,20 +394,10 @@ def test_a_release_folder_that_is_a_file(before_the_flow, below):
     assert desk.states == []
 
 
-def test_a_release_folder_that_cannot_be_made(before_the_flow, monkeypatch):
-    desk = before_the_flow
-    monkeypatch.setenv("CLUSTMIX_RELEASES", str(desk.table / "releases"))
-    refused(
-        desk,
-        f"RELEASES_UNUSABLE: expected to write releases below {desk.table}, found that this is not "
-        "permitted; mend its permissions or set CLUSTMIX_RELEASES to another folder",
-    )
-
-
-def test_a_setting_that_is_wrong(before_the_flow, monkeypatch):
+def test_a_setting_that_is_wrong(desk, before_the_flow, monkeypatch):
     monkeypatch.setenv("CLUSTMIX_DASK_WORKERS", CANARY)
     refused(
-        before_the_flow,
+        desk,
         "INVALID_SETTING: environment variable CLUSTMIX_DASK_WORKERS: Input should be a valid "
         "integer, unable to parse string as an integer; correct or unset it",
     )
@@ -580,6 +415,7 @@ def refusal_of(*broken):
 
 
 NUMBERS_ONLY = "numbers and the declared missing codes only"
+LEVELS_ONLY = "declared levels only, as no level is declared for other values"
 
 
 @pytest.mark.parametrize(
@@ -589,7 +425,7 @@ NUMBERS_ONLY = "numbers and the declared missing codes only"
             ("age", CANARY, NUMBERS_ONLY),
             ("died", CANARY, "declared label values only"),
             ("lactate", "-inf", "finite numbers only"),
-            ("sex", CANARY, "declared levels only, as no level is declared for other values"),
+            ("sex", CANARY, LEVELS_ONLY),
         ],
         [("age", "NaN", NUMBERS_ONLY)],
         [("age", "40.5", "whole numbers only"), ("patient", " ", "a value in every cell")],
@@ -600,7 +436,7 @@ def test_values_that_break_a_rule(desk, broken):
     frame = cohort()
     for column, value, _ in broken:
         frame.loc[[3, 41], column] = value
-    desk.write_table(frame)
+    write(desk, frame)
     refused(desk, refusal_of(*((column, rule) for column, _, rule in broken)))
     # Rows were read: the charge is not given back.
     assert desk.states == ["burned"]
@@ -612,22 +448,14 @@ def test_values_that_break_a_rule(desk, broken):
 
 
 def test_numbers_that_are_not_finite_in_parquet(desk):
-    frame = cohort()
-    frame["age"] = frame["age"].astype(float)
-    frame["lactate"] = frame["lactate"].astype(float)
-    frame["died"] = frame["died"].astype(int)
+    frame = cohort().astype({"age": float, "lactate": float, "died": int})
     frame.loc[2, "age"] = np.nan
     frame.loc[5, "lactate"] = np.inf
     path = desk.folder / "cohort.parquet"
     pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), path)
     desk.site["source"] = {"kind": "parquet", "path": str(path)}
-    refused(
-        desk,
-        "INPUT_REFUSED: column age: expected a value in every cell; column lactate: expected "
-        "finite numbers only; correct the source or the schema; the rows are in ID.jsonl "
-        "(restricted; folder diagnostics of CLUSTMIX_HOME)",
-        options=["--json"],
-    )
+    line = refusal_of(("age", "a value in every cell"), ("lactate", "finite numbers only"))
+    refused(desk, line, options=["--json"])
     assert [record["rows"] for record in desk.diagnostics] == [
         [{"row": 2, "value": "nan"}],
         [{"row": 5, "value": "inf"}],
@@ -644,53 +472,35 @@ def test_rows_are_numbered_over_the_whole_source(desk, monkeypatch):
     frame = cohort()
     frame.loc[[0, 1, 22], "note"] = "x"
     frame.loc[[3, 25, 58], "sex"] = CANARY
-    desk.write_table(frame)
+    write(desk, frame)
     desk.site["source"]["select"] = {"note": "-"}
-    refused(
-        desk, refusal_of(("sex", "declared levels only, as no level is declared for other values"))
-    )
+    refused(desk, refusal_of(("sex", LEVELS_ONLY)))
     rows = [row["row"] for record in desk.diagnostics for row in record["rows"]]
     assert rows == [3, 25, 58]
 
 
-@pytest.mark.parametrize("chunk_rows", [7, 60])
-def test_chunks_leave_shards_and_weights_as_they_are(desk, monkeypatch, chunk_rows):
-    desk.path.write_text(yaml.safe_dump(desk.site))
-    job = job_of(load_site(desk.path), "r-20260101-00000000")
-    chunks = CohortReader.chunks
-    monkeypatch.setattr(CohortReader, "chunks", lambda self, names: chunks(self, names, chunk_rows))
-    with PrivateWorkspace.create(desk.folder / "private", job.ref.release_id) as workspace:
-        reader = CohortReader(job.source, settings=Settings(home=desk.folder))
-        diagnostics = DiagnosticsFile(desk.folder / "private" / "d.jsonl")
-        rows = [load_shard(path) for path in ingest(job, reader, workspace, diagnostics)]
-    codes = np.concatenate([shard.codes for shard in rows])
-    weight = np.concatenate([shard.weight for shard in rows])
-    # Twenty of the forty patients have two rows.
-    assert len(codes) == 60
-    assert weight.sum() == 40.0
-    expected = np.clip(cohort()["age"].astype(int) // 10, 0, 10)
-    assert sorted(codes[:, 0].tolist()) == sorted(expected.tolist())
-
-
-def test_a_header_without_rows(desk):
-    desk.write_table(cohort().iloc[:0])
-    refused(desk, "EMPTY_TABLE: expected rows in the source, found an empty table")
-    assert desk.states == ["burned"]
-
-
-def test_a_table_without_labels(desk):
+@pytest.mark.parametrize(
+    ("spoil", "line"),
+    [
+        (
+            lambda frame: frame.iloc[:0],
+            "EMPTY_TABLE: expected rows in the source, found an empty table",
+        ),
+        (
+            lambda frame: frame.assign(died=""),
+            "EMPTY_TABLE: column died: expected rows with a label, found none",
+        ),
+        (
+            lambda frame: frame.assign(died=1),
+            "ONE_LABEL_LEVEL: column died: expected two or more label levels in the source, found "
+            "one; a classifier cannot be trained on it",
+        ),
+    ],
+)
+def test_a_table_without_rows_labels_or_a_second_level(desk, spoil, line):
     desk.site["schema"]["label"]["nullable"] = True
-    desk.write_table(cohort().assign(died=""))
-    refused(desk, "EMPTY_TABLE: column died: expected rows with a label, found none")
-
-
-def test_one_label_level(desk):
-    desk.write_table(cohort().assign(died=1))
-    refused(
-        desk,
-        "ONE_LABEL_LEVEL: column died: expected two or more label levels in the source, found one; "
-        "a classifier cannot be trained on it",
-    )
+    write(desk, spoil(cohort()))
+    refused(desk, line)
     assert desk.states == ["burned"]
 
 
@@ -727,10 +537,8 @@ def test_a_file_that_changes_while_it_is_read(desk, monkeypatch):
 def released(desk):
     assert desk.release("--json") == 0, desk.errors
     assert desk.states == ["published"]
-    answer = json.loads(desk.output)
-    bundle = Path(answer["bundle"])
-    assert bundle.parent == desk.folder / "releases" / desk.site["dataset"]
-    table = pd.read_csv(bundle / "synthetic.csv")
+    assert Path(json.loads(desk.output)["bundle"]) == desk.bundle
+    table = pd.read_csv(desk.bundle / "synthetic.csv")
     assert len(table) == desk.site["rows"]
     return table
 
@@ -740,7 +548,7 @@ def test_unknown_categories_and_values_out_of_bounds_are_mended(desk):
     frame.loc[:9, "unit"] = CANARY
     frame.loc[10:19, "age"] = 7143
     frame.loc[20:29, "lactate"] = -7143.5
-    desk.write_table(frame)
+    write(desk, frame)
     table = released(desk)
     assert set(table["unit"]) <= {"icu", "ward", "others"}
     assert table["age"].between(0, 110).all()
@@ -769,16 +577,15 @@ def test_more_than_the_remaining_budget(desk):
     ledger = LedgerDatabase(HOME / "ledger.sqlite")
     (entry,) = ledger.entries(desk.site["dataset"])
     balance = ledger.balance(desk.site["dataset"])
-    line = (
-        f"BUDGET_EXCEEDED: expected at most rho {balance.remaining_rho:f}, what is left of the "
+    message = (
+        f"expected at most rho {balance.remaining_rho:f}, what is left of the "
         f"lifetime cap {balance.cap_rho:f} of cohort '{desk.site['dataset']}', found a request "
         f"for {entry.rho:f}; 0 releases like this one are left"
     )
-    refused(desk, line, code=3, options=["--new-draw"])
+    refused(desk, f"BUDGET_EXCEEDED: {message}", code=3, options=["--new-draw", "--json"])
     assert desk.states == ["published"]
-    refused(desk, line, code=3, options=["--new-draw", "--json"])
     assert json.loads(desk.output) == {
         "error": "BUDGET_EXCEEDED",
-        "message": line.removeprefix("BUDGET_EXCEEDED: "),
+        "message": message,
         "exit_code": 3,
     }

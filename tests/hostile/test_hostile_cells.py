@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from privacy.errors import ClustMixError, InputError
 from storage.files.diagnostics import DiagnosticsFile
-from storage.schema.table import TableSchema, raw_text
+from storage.schema.table import TableSchema
 from storage.sources.cohorts import CohortReader, CsvSource, ParquetSource
 from tasks.ingest.encoding import encode_chunk
 from tasks.ingest.violations import refuse_violations
@@ -52,35 +52,12 @@ COLUMNS = SCHEMA.released_columns
 GOOD_ROW = ("5", "1.5", "icu", "I50", "n")
 
 BEGINNINGS = [
-    *("=cmd|' /C calc'!A0", "+1+", "-1+", "@SUM(1)", "\t=", '"', '""', "'", ",", ";", "\n", "\r\n"),
-    *(
-        "\0",
-        "\ufeff",
-        "\u202e",
-        "\u2066",
-        "\x1b[2J",
-        "<script>",
-        "${jndi:ldap://x}",
-        "{{7*7}}",
-        "%s",
-    ),
-    *(
-        "NaN",
-        "inf",
-        "-inf",
-        "1e999",
-        "0x1F",
-        "1_000",
-        "\u0661",
-        "\uff19",
-        "null",
-        "None",
-        "",
-        "I",
-        "\x85",
-    ),
-    *("9" * 400, "a" * 70_000, "\\", "\\N", "..", "../../etc/passwd", "1;DROP TABLE x", "\ud7ff"),
-]
+    "=cmd|' /C calc'!A0", "+1+", "-1+", "@SUM(1)", "\t=", '"', '""', "'", ",", ";", "\n", "\r\n",
+    "\0", "\ufeff", "\u202e", "\u2066", "\x1b[2J", "<script>", "${jndi:ldap://x}", "{{7*7}}",
+    "%s", "NaN", "inf", "-inf", "1e999", "0x1F", "1_000", "\u0661", "\uff19", "null", "None", "",
+    "I", "\x85", "9" * 400, "a" * 70_000, "\\", "\\N", "..", "../../etc/passwd", "1;DROP TABLE x",
+    "\ud7ff",
+]  # fmt: skip
 cells = st.one_of(
     st.sampled_from(BEGINNINGS).map(lambda beginning: beginning + CANARY),
     st.text(max_size=12).map(lambda text: text + CANARY),
@@ -165,12 +142,6 @@ def test_cell_of_any_type_is_encoded_or_a_violation(row):
         if not chunk.violations:
             assert chunk.codes[0, place] < column.n_codes
     assert CANARY not in repr(chunk.violations)
-
-
-@settings(max_examples=400)
-@given(typed)
-def test_raw_text_takes_any_value(value):
-    assert isinstance(raw_text(value), str)
 
 
 # --- files -----------------------------------------------------------------------------------

@@ -29,22 +29,10 @@ CANARY = "zebra-canary-0815"
 WARDS = ["icu", "O'Brien", 'a"b', ":ward", "%s", "x; DROP TABLE cohort", "--", "é\N{SNOWMAN}", ""]
 
 INJECTIONS = [
-    "' OR '1'='1",
-    "'; DROP TABLE cohort; --",
-    "icu' UNION SELECT secret, secret FROM vault --",
-    '" OR ""="',
-    "icu\0' OR 1=1",
-    ":ward",
-    ":other",
-    "{ward}",
-    "%(ward)s",
-    "?",
-    "$1",
-    "\\' OR 1=1 --",
-    "icu/**/OR/**/1",
-    "(SELECT secret FROM vault)",
-    "x'697563'",
-]
+    "' OR '1'='1", "'; DROP TABLE cohort; --", "icu' UNION SELECT secret, secret FROM vault --",
+    '" OR ""="', "icu\0' OR 1=1", ":ward", ":other", "{ward}", "%(ward)s", "?", "$1",
+    "\\' OR 1=1 --", "icu/**/OR/**/1", "(SELECT secret FROM vault)", "x'697563'",
+]  # fmt: skip
 hostile_text = st.one_of(
     st.sampled_from(INJECTIONS),
     st.text(max_size=30),
@@ -128,41 +116,14 @@ def test_column_name_is_looked_up_and_never_run(database, name):
 # --- queries ---------------------------------------------------------------------------------
 
 PIECES = [
-    *(
-        "SELECT",
-        "WITH x AS (",
-        "ward",
-        "age",
-        "FROM cohort",
-        "FROM vault",
-        "WHERE",
-        "1=1",
-        ")",
-        "(",
-    ),
-    *("UNION", "INSERT INTO cohort VALUES ('x', 1)", "DELETE FROM cohort", "DROP TABLE vault", ";"),
-    *("UPDATE cohort SET age = 1", "ATTACH 'other.sqlite' AS o", "DETACH o", "VACUUM", "COPY t TO"),
-    *("PRAGMA query_only = OFF", "PRAGMA writable_schema=1", "--", "/*", "*/", "'", '"', "`", "["),
-    *(
-        "]",
-        "[a']",
-        "CREATE TABLE t (a)",
-        "load_extension('x')",
-        "pg_read_file('/etc/passwd')",
-        "$$",
-    ),
-    *(":ward", "\\", "\0", "q'[", "]'", "BEGIN", "COMMIT", "REPLACE INTO cohort VALUES ('x', 1)"),
-    *(
-        "pragma_table_info('vault')",
-        '"pg_read_file"(1)',
-        "*",
-        ",",
-        "\n",
-        "E'a'",
-        "'a''b'",
-        '"a""b"',
-    ),
-]
+    "SELECT", "WITH x AS (", "ward", "age", "FROM cohort", "FROM vault", "WHERE", "1=1", ")", "(",
+    "UNION", "INSERT INTO cohort VALUES ('x', 1)", "DELETE FROM cohort", "DROP TABLE vault", ";",
+    "UPDATE cohort SET age = 1", "ATTACH 'other.sqlite' AS o", "DETACH o", "VACUUM", "COPY t TO",
+    "PRAGMA query_only = OFF", "PRAGMA writable_schema=1", "--", "/*", "*/", "'", '"', "`", "[",
+    "]", "[a']", "CREATE TABLE t (a)", "load_extension('x')", "pg_read_file('/etc/passwd')", "$$",
+    ":ward", "\\", "\0", "q'[", "]'", "BEGIN", "COMMIT", "REPLACE INTO cohort VALUES ('x', 1)",
+    "pragma_table_info('vault')", '"pg_read_file"(1)', "*", ",", "\n", "E'a'", "'a''b'", '"a""b"',
+]  # fmt: skip
 
 
 @settings(max_examples=1_200)
@@ -190,17 +151,12 @@ def test_no_query_changes_the_database(database, pieces):
 # What may begin another statement, hide text from a reader, or reach beyond the tables.
 REACHING = [
     *(
-        "pg_read_file",
-        "pg_ls_dir",
-        "lo_import",
-        "lo_export",
-        "dblink",
-        "load_extension",
+        "pg_read_file", "pg_ls_dir", "lo_import", "lo_export", "dblink", "load_extension",
         "readfile",
     ),
     *("load_file", "openrowset", "query_to_xml", "set_config", "setval", "pg_sleep", "xp_cmdshell"),
     *("read_csv", "writefile", "pg_terminate_backend", "utl_http", "sleep", "pragma_user_version"),
-]
+]  # fmt: skip
 upper_or_lower = st.booleans().map(lambda upper: str.upper if upper else str.lower)
 
 

@@ -56,8 +56,3 @@ def test_malformed_name_and_open_folder_are_refused(tmp_path):
     (tmp_path / "open").chmod(0o755)
     with pytest.raises(ConfigurationError, match="DIRECTORY_MODE"):
         DiagnosticsFile(tmp_path / "open" / "d.jsonl")
-
-
-def test_row_numbers_and_values_must_match(tmp_path):
-    with pytest.raises(ValueError, match="zip"):
-        DiagnosticsFile(tmp_path / "p" / "d.jsonl").add("age", "IN_RANGE", [0, 1], ["x"])

@@ -12,7 +12,7 @@ from privacy.errors import ConfigurationError, IntegrityError
 from storage.files.digests import digest_of
 from storage.files.documents import canonical_json
 from storage.files.refs import new_release_id
-from storage.releases.manifest import Manifest, file_digests
+from storage.releases.manifest import Manifest
 from storage.releases.signatures import APPROVAL_FILE, SIGNATURE_FILE
 
 DIGEST = digest_of(b"abc")
@@ -63,10 +63,6 @@ def test_manifest_of_a_resample_survives_its_file():
         **{**FIELDS, "conditions": {"sex": "female"}, "resampled_from": new_release_id()}
     )
     assert Manifest.from_bytes(manifest.to_bytes()) == manifest
-
-
-def test_requester_is_not_asked_for_where_no_approval_is_needed():
-    assert Manifest(**{**FIELDS, "needs_approval": False, "requester": None}).requester is None
 
 
 @pytest.mark.parametrize(
@@ -160,10 +156,3 @@ def test_hostile_content_is_refused_or_is_a_manifest(content):
         refused = error
     assert refused.code == "MANIFEST_INVALID"
     assert str(refused).isprintable()
-
-
-def test_file_digests(tmp_path):
-    (tmp_path / "x").write_bytes(b"abc")
-    assert DIGEST.sha256 == SHA
-    files = {"a.csv": b"abc", "b.csv": tmp_path / "x"}
-    assert file_digests(files) == {"a.csv": DIGEST, "b.csv": DIGEST}

@@ -193,11 +193,6 @@ def test_listed_bundles_are_refused_with_date_and_reason():
             LISTED.require_not_revoked(bundle)
 
 
-def test_a_resample_falls_with_its_origin_though_it_is_not_listed():
-    with pytest.raises(IntegrityError, match="RELEASE_REVOKED: release r-20250131-00000002, whic"):
-        LISTED.require_not_revoked(bundle_of(9, resampled_from="r-20250131-00000002"))
-
-
 # --- the file
 
 
@@ -228,28 +223,6 @@ def test_everybody_may_read_the_list(store, umask):
     finally:
         os.umask(before)
     assert stat.S_IMODE((store.root / REVOKED_FILE).stat().st_mode) == 0o644
-
-
-def test_a_list_that_does_not_verify_is_not_written_over(store):
-    add(store, 1)
-    path = store.root / REVOKED_FILE
-    path.write_bytes(path.read_bytes()[:-1])
-    before = path.read_bytes()
-    with pytest.raises(IntegrityError, match="REVOKED_INVALID"):
-        add(store, 2)
-    path.write_bytes(RevocationList.signed(STRANGER, revocations=(revocation(1),)).to_bytes())
-    with pytest.raises(IntegrityError, match="SIGNER_UNKNOWN"):
-        add(store, 2)
-    path.write_bytes(before)
-    assert path.read_bytes() == before
-
-
-def test_a_new_key_signs_the_whole_list(store):
-    add(store, 1)
-    new = key_of(7)
-    add(store, 2, signer=new, trusted=[new.public, PIPELINE.public])
-    listed = read_revocations(store.root / REVOKED_FILE, trusted=[new.public])
-    assert [item.release_id[-1] for item in listed.revocations] == ["1", "2"]
 
 
 def _add_some(root, first):

@@ -6,7 +6,7 @@ import pytest
 
 from privacy.errors import ConfigurationError
 from storage.files.private import ensure_private_directory
-from storage.settings import Settings, load_settings
+from storage.settings import load_settings
 
 
 @pytest.fixture(autouse=True)
@@ -47,11 +47,6 @@ def test_wrong_value_is_named_and_not_repeated(monkeypatch):
     assert "CLUSTMIX_DASK_WORKERS" in str(caught.value)
     assert "secret" not in str(caught.value)
     assert caught.value.__context__ is None
-
-
-def test_settings_cannot_be_changed():
-    with pytest.raises(ValueError, match="frozen"):
-        Settings().dask_workers = 3
 
 
 def test_private_directory_and_its_parents_are_closed(tmp_path):

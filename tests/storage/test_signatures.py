@@ -226,11 +226,6 @@ def test_hostile_content_is_refused_or_is_a_document(content):
 # --- approval
 
 
-def test_an_approval_of_this_release_is_accepted():
-    officer = require_approval(APPROVAL, MANIFEST, signer=PIPELINE.public, officers=OFFICERS)
-    assert officer == ANNA.public
-
-
 def test_a_statement_is_made_from_the_manifest():
     made = ApprovalStatement.of(MANIFEST, decision="approve", reason=STATEMENT.reason)
     assert abs((made.decided_on - datetime.now(UTC).date()).days) <= 1

@@ -70,14 +70,6 @@ def test_arrays_come_back_bit_for_bit(root):
             assert read[key].tobytes() == array.tobytes()
 
 
-def test_writing_again_replaces_and_leaves_nothing_staged(root):
-    with PrivateWorkspace.create(root, "run-1") as workspace:
-        store_arrays(workspace.path("a.npz"), x=np.zeros(2))
-        store_arrays(workspace.path("a.npz"), x=np.ones(3))
-        assert load_arrays(workspace.path("a.npz"))["x"].tolist() == [1.0, 1.0, 1.0]
-        assert sorted(os.listdir(root / "run-1")) == [".alive", "a.npz"]
-
-
 def test_objects_are_neither_written_nor_read(root):
     class Bomb:
         def __reduce__(self):
@@ -214,8 +206,3 @@ def test_a_planted_link_is_not_followed(root, tmp_path):
     (root / "link").symlink_to(outside)
     assert purge_abandoned(root) == ()
     assert outside.exists()
-
-
-def test_repr_has_no_path(root):
-    with PrivateWorkspace.create(root, "run-1") as workspace:
-        assert repr(workspace) == "PrivateWorkspace(run_id='run-1')"

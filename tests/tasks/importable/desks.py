@@ -1,0 +1,99 @@
+"""A desk: a folder with a source and a site file, and `clustmix release` run on them.
+
+The releases run in this process, against the orchestrator of the test session, in the home that
+`tests/conftest.py` made for it; every desk has a dataset of its own in the shared ledger.
+"""
+
+import itertools
+import json
+import os
+import re
+import stat
+from pathlib import Path
+
+import yaml
+
+from flows.cli import main
+from storage.ledger.ledger_db import LedgerDatabase
+
+HOME = Path(os.environ["PREFECT_HOME"]).parent
+CANARY = "zq7143"
+"""A cell of a source, or a word of an address: never printed."""
+_NUMBERS = itertools.count()
+
+
+def environment_of(releases):
+    """Variables of a release at a desk; all others of ours are to be unset."""
+    return {
+        "CLUSTMIX_HOME": str(HOME),
+        "CLUSTMIX_RELEASES": str(releases),
+        "CLUSTMIX_DASK_WORKERS": "0",
+        "CLUSTMIX_OFFLINE": "true",
+    }
+
+
+def set_environment(monkeypatch, releases):
+    """Set the variables of a release at a desk and unset all others of ours."""
+    for name in [name for name in os.environ if name.startswith("CLUSTMIX_")]:
+        monkeypatch.delenv(name)
+    for name, value in environment_of(releases).items():
+        monkeypatch.setenv(name, value)
+
+
+class Desk:
+    """A folder, the site file in it as a mapping, and what the last release printed."""
+
+    def __init__(self, folder, capsys):
+        self.folder = folder
+        self.path = folder / "site.yaml"
+        self.site = {
+            "dataset": f"desk-{next(_NUMBERS)}",
+            "title": "Wards",
+            "privacy": {"epsilon": 1.0, "delta": 1.0e-6},
+            "budget": {"lifetime_epsilon": 5.0},
+            "method": {"kind": "naive_bayes"},
+            "rows": 40,
+        }
+        self.errors = self.output = ""
+        self._capsys = capsys
+
+    def release(self, *options):
+        """Write the site file, run the command and return its exit code."""
+        if isinstance(self.site, dict):
+            self.path.write_text(yaml.safe_dump(self.site))
+        self._capsys.readouterr()
+        code = main(["release", str(self.path), *options])
+        self.output, self.errors = self._capsys.readouterr()
+        assert "Traceback" not in self.errors + self.output
+        assert CANARY not in self.errors + self.output
+        return code
+
+    @property
+    def line(self):
+        """The one line of a failure, with the name of the diagnostics file made constant."""
+        (line,) = (text for text in self.errors.splitlines() if text.startswith("clustmix: "))
+        assert self.errors.endswith(line + "\n")
+        return re.sub(r"r-\d{8}-[0-9a-f]{8}", "ID", line.removeprefix("clustmix: "))
+
+    @property
+    def states(self):
+        """States of the entries of the dataset, in order."""
+        if not (HOME / "ledger.sqlite").exists():
+            return []
+        ledger = LedgerDatabase(HOME / "ledger.sqlite")
+        return [str(entry.state.value) for entry in ledger.entries(self.site["dataset"])]
+
+    @property
+    def bundle(self):
+        """The folder of the one release."""
+        (path,) = (self.folder / "releases" / self.site["dataset"]).glob("r-*")
+        return path
+
+    @property
+    def diagnostics(self):
+        """The records of the diagnostics file that the line points to."""
+        (name,) = re.findall(r"r-\d{8}-[0-9a-f]{8}\.jsonl", self.errors)
+        path = HOME / "diagnostics" / name
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+        return [json.loads(record) for record in path.read_text().splitlines()]

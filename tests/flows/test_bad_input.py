@@ -167,10 +167,7 @@ SOURCES = {
         lambda desk: write(desk, cohort().rename(columns={"note": ""})),
         "HEADER_EMPTY_NAME: every column needs a name; column 7 of the header has none: add it",
     ),
-    "no header line": (
-        no_header_line,
-        none_named("age, died, lactate, note, patient, sex, unit"),
-    ),
+    "no header line": (no_header_line, none_named("age, died, lactate, note, patient, sex, unit")),
     "zero bytes": (
         lambda desk: desk.table.write_bytes(b""),
         "CSV_HEADER: the first line must hold the column names; it is empty or longer than a "

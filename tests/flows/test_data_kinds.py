@@ -121,10 +121,7 @@ def test_a_class_that_is_not_declared(desk):
 def test_images_of_another_size(desk, before_the_flow):
     desk.pixels = desk.pixels[:, :, :3].copy()
     write_images(desk)
-    refused(
-        desk,
-        "HEADER_MISMATCH: expected the declared columns, found none named pixel_00_03",
-    )
+    refused(desk, "HEADER_MISMATCH: expected the declared columns, found none named pixel_00_03")
 
 
 def test_a_truncated_file(desk):

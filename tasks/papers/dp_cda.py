@@ -63,15 +63,8 @@ def theorem_1_epsilon(
 ) -> float:
     """Epsilon that Theorem 1 claims, with the bound of its source (flaws A2 and A4).
 
-    Parameters
-    ----------
-    noise_multiplier
-        ``(2 c**2 / sigma_x**2 + 1 / sigma_y**2) ** -0.5 * l / sqrt(2)``: the noise over the
-        sensitivity of a mixture and its label together.
-    order, n_records, n_outputs
-        l, N and T of the theorem.
-    delta
-        The delta that is claimed.
+    The noise multiplier, ``(2 c**2 / sigma_x**2 + 1 / sigma_y**2) ** -0.5 * l / sqrt(2)``, is the
+    noise over the sensitivity of a mixture and its label together; the numbers are l, N and T.
     """
     draw = sampled_bound(
         noise_multiplier, sample_size=order, population_size=n_records, orders=ORDERS
@@ -113,22 +106,10 @@ def theorem_1_noise(
 ) -> MixingNoise:
     """Least noise for which Theorem 1 claims the parameters.
 
-    Parameters
-    ----------
-    parameters
-        Epsilon and delta as claimed.
-    order, n_records, n_outputs
-        l, N and T of the theorem.
-    l2_clip_norm
-        Largest norm c of a record.
-    label_share
-        Part of ``1 / noise_multiplier**2`` that the labels have; with the sensitivities ``2c/l``
-        and ``sqrt(2)/l`` it fixes the ratio of the two noises.
-
-    Raises
-    ------
-    ConfigurationError
-        If no noise is enough for the number of mixtures.
+    The numbers are l, N, T and c of the theorem. `label_share` is the part of
+    ``1 / noise_multiplier**2`` that the labels have; with the sensitivities ``2c/l`` and
+    ``sqrt(2)/l`` it fixes the ratio of the two noises. It is a ConfigurationError if no noise is
+    enough for the number of mixtures.
     """
     noise_multiplier = _noise_multiplier(parameters, order, n_records, n_outputs)
     return MixingNoise(
@@ -174,17 +155,10 @@ def noisy_mixtures(
 ) -> tuple[NDArray[np.floating], NDArray[np.int64]]:
     """Take steps 9 to 15 for one class.
 
-    Parameters
-    ----------
-    item
-        The records of the class; the number K of classes; the noise, or None for none (the
-        column epsilon = infinity of Table 2); the source of all random choices.
-
-    Returns
-    -------
-    mixtures : float array of shape (T_k, D), in the precision of the records
-    labels : int64 array of shape (T_k,)
-        After the label noise: not all of them the class that was mixed.
+    An item is the records of the class; the number K of classes; the noise, or None for none (the
+    column epsilon = infinity of Table 2); the source of all random choices. The mixtures have shape
+    (T_k, D), in the precision of the records, the labels, (T_k,), their noise: not all of them are
+    the class that was mixed.
     """
     pool, n_labels, noise, rng = item
     mixtures = mix_class(pool, rng)
@@ -217,14 +191,7 @@ def mix_classes(
 class PaperDpCda:
     """DP-CDA as printed, bound to a public domain.
 
-    Parameters
-    ----------
-    domain
-        Public shape of the encoded table.
-    config
-        Settings; ``order_of_mixture``, ``mixtures_per_class`` and ``published`` are read.
-    parameters
-        Epsilon and delta as the paper claims them.
+    Of the settings ``order_of_mixture``, ``mixtures_per_class`` and ``published`` are read.
     """
 
     domain: EncodingDomain
@@ -240,12 +207,8 @@ class PaperDpCda:
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
         """Make ``mixtures_per_class`` records of each class; see `PaperForm.synthesize`.
 
-        Raises
-        ------
-        InputError
-            If a class has fewer records than the order of mixture.
-        ConfigurationError
-            If no noise is enough for the number of mixtures.
+        It is an InputError if a class has fewer records than the order of mixture, and a
+        ConfigurationError if no noise is enough for the number of mixtures.
 
         Privacy
         -------

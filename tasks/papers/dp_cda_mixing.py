@@ -18,23 +18,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassPool:
-    """The records of one class, and how many of them are mixed.
-
-    Parameters
-    ----------
-    records : float array of shape (n, D)
-    label
-        Index of the class.
-    order
-        Order of mixture l: how many records one mean is made of, at most n.
-    n_mixtures
-        Number of means.
-
-    Raises
-    ------
-    ValueError
-        If a mean would need more records than there are.
-    """
+    """The records (n, D) of one class, and how many means of l of them, at most n, are made."""
 
     records: NDArray[np.floating]
     label: int
@@ -57,15 +41,8 @@ def distinct_indices(
     Floyd's algorithm (Bentley and Floyd, CACM 1987), all samples side by side: no shuffling of the
     whole class for a few records of it.
 
-    Returns
-    -------
-    int64 array of shape (n_samples, order), values below n_records
-        The records of a sample are in no order that means anything.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than `order` records.
+    The result is of shape (n_samples, order), with values below n_records, one or more of each
+    sample (ValueError); the records of a sample are in no order that means anything.
     """
     if not 1 <= order <= n_records:
         raise ValueError(f"expected from 1 to {n_records} different records, found {order}")
@@ -103,21 +80,8 @@ def class_pools(
 ) -> list[ClassPool]:
     """Part the records of a table by their class, in the order of the labels.
 
-    Parameters
-    ----------
-    records : float array of shape (n, D)
-    labels : integer array of shape (n,), values below `n_labels`
-    n_labels
-        Number K of classes.
-    order
-        Order of mixture l, at most the records of the smallest class.
-    mixtures_per_class
-        Number T_k of means of each class.
-
-    Raises
-    ------
-    ValueError
-        If a class has fewer records than the order of mixture.
+    Each class has as many records, of shape (n, D), as the order of mixture l (ValueError), and
+    `mixtures_per_class` means T_k.
     """
     return [
         ClassPool(

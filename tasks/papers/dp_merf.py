@@ -65,10 +65,7 @@ class PaperDpMerf:
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
         """Make as many records as there are real ones, less those held aside; see `PaperForm`.
 
-        Raises
-        ------
-        InputError
-            If no record is left to learn from (``TOO_FEW_ROWS``).
+        If no record is left to learn from it is an InputError (``TOO_FEW_ROWS``).
 
         Privacy
         -------
@@ -123,12 +120,7 @@ class PaperDpMerf:
         return sampled, drawn
 
     def features(self, aside: NDArray[np.uint16]) -> EmbeddingFeatures:
-        """Features whose length scale is the median distance of the records held aside.
-
-        Parameters
-        ----------
-        aside : uint16 array of shape (k, d)
-        """
+        """Features whose length scale is the median distance of the records (k, d) held aside."""
         vector_map = VectorMap(self.domain)
         is_number = np.concatenate(
             [np.full(block.stop - block.start, block.kind == "unit") for block in vector_map.blocks]
@@ -154,12 +146,7 @@ class PaperDpMerf:
 
 
 def median_distance(vectors: NDArray[np.float64]) -> float:
-    """Median distance of the rows; their mean distance where it is 0, and 1 where that is.
-
-    Parameters
-    ----------
-    vectors : float64 array of shape (k, D), k of 2 or more
-    """
+    """Median distance of the rows (k, D), k >= 2; their mean distance where it is 0, else 1."""
     distances = pdist(vectors)
     return float(np.median(distances) or distances.mean() or 1.0)
 

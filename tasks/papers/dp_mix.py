@@ -53,14 +53,8 @@ def printed_epsilon(
 ) -> float:
     """Return the epsilon of T mixtures as the paper computes it.
 
-    Parameters
-    ----------
-    noise_multiplier
-        z, where one mixture of given records has ``epsilon(alpha) = alpha / (2 z**2)``.
-    order_of_mixture, n_records, n_mixtures
-        l, N and T.
-    delta
-        Between 0 and 1.
+    With the noise multiplier z one mixture of given records has ``epsilon(alpha) = alpha / (2
+    z**2)``; the numbers are l, N and T.
     """
     unsampled = np.asarray(ORDERS, dtype=np.float64) / (2.0 * noise_multiplier**2)
     sampled = sampled_bound(
@@ -79,10 +73,7 @@ def printed_noise_multiplier(
 ) -> float:
     """Return the least noise multiplier that `printed_epsilon` accepts.
 
-    Raises
-    ------
-    ConfigurationError
-        If none does (``CALIBRATION_UNREACHABLE``).
+    It is a ConfigurationError (``CALIBRATION_UNREACHABLE``) if it accepts none.
     """
 
     def meets(noise_multiplier: float) -> bool:
@@ -114,16 +105,8 @@ class PaperDPMix:
     def noise_stddevs(self, n_records: int) -> tuple[float, float]:
         """Return the standard deviations of the noise of a feature and of a label.
 
-        Parameters
-        ----------
-        n_records
-            N, at least the order of mixture.
-
-        Raises
-        ------
-        ConfigurationError
-            If the order of mixture is larger (``ORDER_OF_MIXTURE_INVALID``), or no noise meets
-            epsilon (``CALIBRATION_UNREACHABLE``).
+        It is a ConfigurationError if the order of mixture is above the number of records N
+        (``ORDER_OF_MIXTURE_INVALID``), or no noise meets epsilon (``CALIBRATION_UNREACHABLE``).
         """
         order = self.config.order_of_mixture
         if order > n_records:
@@ -151,18 +134,7 @@ class PaperDPMix:
     ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
         """Yield the noisy mixtures before they are made valid records, some at a time.
 
-        Parameters
-        ----------
-        codes : uint16 array of shape (n, d)
-        labels : uint16 array of shape (n,)
-        rng
-            Source of samples and noise.
-
-        Yields
-        ------
-        vectors : float64 array of shape (m, D)
-        labels : float64 array of shape (m, C)
-            Noisy mean of the one-hot labels.
+        Each part has vectors (m, D) and noisy means of the one-hot labels (m, C).
         """
         order, n_records = self.config.order_of_mixture, len(labels)
         feature_stddev, label_stddev = self.noise_stddevs(n_records)
@@ -192,11 +164,6 @@ class PaperDPMix:
         """Make ``n_mixtures`` records in one pass over the table; see `PaperForm.synthesize`.
 
         A mixture becomes the nearest valid record, with the label of the largest noisy share.
-
-        Raises
-        ------
-        ConfigurationError
-            As `noise_stddevs`.
 
         Privacy
         -------

@@ -48,10 +48,7 @@ class PaperMwem:
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
         """Make as many records as there are real ones; see `PaperForm.synthesize`.
 
-        Raises
-        ------
-        ValueError
-            If there are no rows, or a code is outside the domain.
+        There is a row or more, and no code outside the domain (ValueError).
 
         Privacy
         -------

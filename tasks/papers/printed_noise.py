@@ -23,14 +23,8 @@ def sampled_bound(
     Theorem 27 of Wang, Balle and Kasiviswanathan (AISTATS 2019) for tables of a public size in
     which one record is replaced, as dp-accounting computes it.
 
-    Parameters
-    ----------
-    noise_multiplier
-        Noise over sensitivity of a draw from given records.
-    sample_size, population_size
-        Records of a sample and of the table.
-    orders
-        Orders alpha, above 1.
+    The multiplier is the noise over the sensitivity of a draw from given records, and the orders
+    alpha are above 1.
     """
     from dp_accounting import dp_event
     from dp_accounting.privacy_accountant import NeighboringRelation
@@ -60,19 +54,9 @@ def claimed_epsilon(
 def least_noise(is_enough: Callable[[float], bool], *, otherwise: str, start: float = 1.0) -> float:
     """Return the least noise that is enough, by bisection: the upper end.
 
-    Parameters
-    ----------
-    is_enough
-        Whether an analysis claims what is wanted of a noise; true of every larger one as well.
-    otherwise
-        What is expected, found and to do where no noise is enough.
-    start
-        First noise that is tried, above 0.
-
-    Raises
-    ------
-    ConfigurationError
-        If none is (``CALIBRATION_UNREACHABLE``).
+    `is_enough` says whether an analysis claims what is wanted of a noise; it is true of every
+    larger one as well. The search starts above 0; where no noise is enough, `otherwise` says what
+    is expected, found and to do (ConfigurationError ``CALIBRATION_UNREACHABLE``).
     """
     high = start
     while not is_enough(high):

@@ -36,18 +36,10 @@ class MethodEntry:
 
     Parameters
     ----------
-    kind
-        Name in a site file.
-    class_name
-        Name of its class in `clustmix`.
-    title
-        Name for people.
+    kind, class_name, title
+        Name in a site file, of its class in `clustmix`, and for people.
     guarantee
         The most that the method can claim: ``proven`` if it has a form with a proof.
-    source
-        Where the method comes from.
-    data_kinds
-        What it is meant for.
     settings
         Module and class of its settings, a pydantic model with the field ``kind``.
     histograms
@@ -216,12 +208,9 @@ def method_entry(kind: str) -> MethodEntry:
 
 
 def build(config: Any, domain: EncodingDomain) -> Synthesizer:
-    """Bind the proven form of a method to a public domain.
+    """Bind the proven form of a method to a public domain, which its settings have to fit.
 
-    Raises
-    ------
-    ConfigurationError
-        If the method has no proven form, or its settings do not fit the domain.
+    A method without a proven form is a ConfigurationError.
     """
     entry = method_entry(config.kind)
     if entry.proven is None:
@@ -242,21 +231,8 @@ def build_paper(
 ) -> PaperForm:
     """Bind the paper form of a method to a public domain and a claimed epsilon.
 
-    Parameters
-    ----------
-    config
-        Settings of a method with a paper form.
-    domain
-        Public shape of the encoded table.
-    parameters
-        Epsilon and delta as the paper claims them.
-    clock
-        Monotonic clock in seconds, for methods that give up a search when it takes long.
-
-    Raises
-    ------
-    ConfigurationError
-        If the settings do not fit the domain or the claimed epsilon.
+    `clock`, monotonic and in seconds, is for methods that give up a search when it takes long. It
+    is a ConfigurationError if the settings do not fit the domain or the claimed epsilon.
     """
     entry = method_entry(config.kind)
     if entry.paper is None:

@@ -40,13 +40,8 @@ ItemMap: TypeAlias = Callable[[Callable[[Any], Any], list[Any]], Iterable[Any]]
 class ClustMixAlgorithm:
     """ClustMix as printed.
 
-    Parameters
-    ----------
-    config
-        Parameters of the algorithm.
-    clock
-        Monotonic clock in seconds (``time.monotonic``, say), read by the workers. Without one, the
-        iteration limits alone bound the work.
+    The clock, monotonic and in seconds, is read by the workers. Without one, the iteration limits
+    alone bound the work.
     """
 
     config: AlgorithmConfig
@@ -78,11 +73,6 @@ class ClustMixAlgorithm:
         labels : (r,)
             In the order of slices, then classes. r is zero where no class of any slice has enough
             rows for one cluster.
-
-        Raises
-        ------
-        ValueError
-            If the arrays do not match, are empty, or a feature is outside [0, 1].
 
         Privacy
         -------

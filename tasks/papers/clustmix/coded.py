@@ -20,18 +20,9 @@ from tasks.synthesizers.clustmix.config import ClustMixConfig
 
 @dataclass(frozen=True, slots=True)
 class PaperClustMix:
-    """ClustMix as printed, bound to a public domain.
+    """ClustMix as printed, bound to a public domain and a claimed epsilon.
 
-    Parameters
-    ----------
-    domain
-        Public shape of the encoded table.
-    config
-        Settings; those of ``published`` are read.
-    parameters
-        Epsilon and delta as the paper claims them.
-    clock
-        Monotonic clock in seconds, or None.
+    Of the settings those of ``published`` are read; the clock is monotonic, in seconds.
     """
 
     domain: EncodingDomain
@@ -46,12 +37,7 @@ class PaperClustMix:
         rng: np.random.Generator,
         executor_map: Mapper = map,
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
-        """Make one synthetic record of each cluster.
-
-        Raises
-        ------
-        InputError
-            If no class has enough rows for a cluster.
+        """Make one synthetic record of each cluster; without any it is an InputError.
 
         Privacy
         -------

@@ -37,18 +37,8 @@ def assign_with_minimum_size(cost: NDArray[np.float64], min_size: int) -> NDArra
     A min-cost flow: a unit from each row through one cluster, of which `min_size` units stay in
     every cluster and the rest meet behind them.
 
-    Parameters
-    ----------
-    cost : (n, k)
-        Finite cost of each row in each cluster.
-    min_size
-        At least 0.
-
-    Returns
-    -------
-    integer array of shape (n,), or None
-        Cluster of each row; None when there is no solution: ``n < k * min_size``, or a cost that is
-        not finite.
+    The cost (n, k) is that of each row in each cluster, and the result is the cluster of each row,
+    (n,). It is None when there is no solution: ``n < k * min_size``, or a cost that is not finite.
     """
     n_rows, n_clusters = cost.shape
     if n_rows < n_clusters * min_size or not np.all(np.isfinite(cost)):
@@ -87,13 +77,11 @@ def constrained_gmm(
     rows : (n, D)
         Rows of one class in one slice, in [0, 1].
     n_clusters, min_size
-        ``n_clusters * min_size`` must not exceed n.
+        ``n_clusters * min_size`` must not exceed n (ValueError).
     max_iterations
         Expectation-maximisation steps of each start.
     n_starts
         Number of k-means++ starts, of which the most likely result is kept.
-    rng
-        Source of the starts.
     out_of_time
         True once the time for this call is used up; constrained k-means (a fixed number of
         iterations) is then used unless a start has already ended.
@@ -102,11 +90,6 @@ def constrained_gmm(
     -------
     integer array of shape (n,)
         Cluster of each row, every cluster at least `min_size` large.
-
-    Raises
-    ------
-    ValueError
-        If the rows cannot fill the clusters.
     """
     if n_clusters < 1 or min_size < 1 or n_clusters * min_size > len(rows):
         raise ValueError("expected enough rows to fill every cluster to its minimum size")

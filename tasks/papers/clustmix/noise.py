@@ -45,20 +45,9 @@ def noise_sigma(
 ) -> float | None:
     """Noise of one cluster mean: the sigma that minimises ``|delta - Eq. 8|`` (line 16).
 
-    Parameters
-    ----------
-    epsilon, delta
-        Claimed parameters.
-    cluster_size
-        Rows in the mean. It is a private number, and the noise follows it (flaw C7).
-    n_classes, n_features
-        C and D.
-
-    Returns
-    -------
-    float or None
-        Standard deviation per coordinate, in units of features scaled to [0, 1]; None when no
-        solution is found, in which case the point is discarded (flaw C8).
+    The rows in the mean are a private number, and the noise follows it (flaw C7). C classes and D
+    features enter. The noise is per coordinate, in units of features scaled to [0, 1]; None when no
+    solution is found, in which case the point is discarded (flaw C8).
     """
     if cluster_size < 1:
         return None
@@ -76,10 +65,7 @@ def minimum_cluster_size(
     The real l that minimises ``|delta - Eq. 8|`` at ``sigma_max`` is rounded up, so that
     `noise_sigma` is at most `sigma_max` for every cluster that is at least this large.
 
-    Returns
-    -------
-    int or None
-        l_min, at least 1; None when no solution is found.
+    It is at least 1; None when no solution is found.
     """
     if not sigma_max > 0.0:
         return None

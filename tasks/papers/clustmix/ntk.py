@@ -31,14 +31,7 @@ def tangent_kernel(
     parameterisation: pre-activations are ``weight_std / sqrt(width) * W h + bias_std * b`` with
     standard normal W and b.
 
-    Parameters
-    ----------
-    x, y
-        Points.
-    depth
-        Number of hidden layers, at least 0 (0 is the linear kernel).
-    weight_std, bias_std
-        Standard deviations of the weights, above 0, and of the biases, at least 0.
+    `depth` may be 0, the linear kernel.
     """
     weight_variance, bias_variance = weight_std**2, bias_std**2
     n_inputs = x.shape[1]

@@ -55,14 +55,7 @@ class DataScaling:
 
 
 def fit_scaling(kind: ScalingKind, features: NDArray[np.float64]) -> DataScaling:
-    """Fit a scaling to the rows.
-
-    Parameters
-    ----------
-    kind
-        Min-max scaling, or normal scores of the quantiles followed by min-max scaling.
-    features : (n, D)
-        At least one row.
+    """Fit a scaling to the rows (n, D), one or more.
 
     Privacy
     -------

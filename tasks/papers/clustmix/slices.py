@@ -20,27 +20,10 @@ def random_slices(
 ) -> list[NDArray[np.intp]]:
     """Cut the rows into regions of at most `max_rows` rows where the features allow it.
 
-    Parameters
-    ----------
-    features : (n, D)
-        Scaled rows.
-    max_rows
-        A region with more rows is cut further, as long as a feature is left.
-    n_cutoffs
-        Number of data points drawn (with replacement, uniformly among the rows of the region)
-        whose values cut the region. Equal values give fewer regions.
-    rng
-        Source of the order of the features and of the cut-offs.
-
-    Returns
-    -------
-    list of integer arrays
-        Row numbers of each region, ascending; every row is in exactly one region.
-
-    Raises
-    ------
-    ValueError
-        If `max_rows` or `n_cutoffs` is below 1.
+    A region with more rows is cut further, as long as a feature is left, by the values of
+    `n_cutoffs` data points, drawn with replacement and uniformly among the rows of the region.
+    Equal values give fewer regions. Each region is given by its row numbers, ascending; every row
+    is in exactly one. Both numbers are at least 1 (ValueError).
     """
     if max_rows < 1 or n_cutoffs < 1:
         raise ValueError("expected max_rows and n_cutoffs of 1 or more")

@@ -171,12 +171,8 @@ def anonymize(item: AnonymizeItem) -> NDArray[np.float64]:
     """Recompute memberships and release noisy means (lines 13 to 19, Eq. 7).
 
     Each adapted centroid takes as many of its nearest rows of the same class and slice as its
-    cluster had; those sets may overlap (flaw C5). Points without a noise solution are left out.
-
-    Returns
-    -------
-    array of shape (at most k, D)
-        Scaled units, not clipped.
+    cluster had; those sets may overlap (flaw C5). Points without a noise solution are left out. The
+    result is of shape (at most k, D), in scaled units, not clipped.
     """
     rows, config = item.region.rows, item.region.config
     points = []

@@ -30,19 +30,9 @@ _GRID_POINTS = 8_001
 class NoiseSettings:
     """What epsilon depends on.
 
-    Parameters
-    ----------
-    sigma_c, sigma_k, sigma_g
-        Noise scales of the norm histograms, of k-means and of the gradients. The noise is
-        ``sqrt(2)`` times as much in units of one record.
-    clustering_rounds
-        Iterations of k-means, T_K.
-    sampling_probability
-        Batch size over number of records, q.
-    n_steps
-        Iterations of gradient descent, T_S.
-    delta
-        Public constant.
+    The noise scales are those of the norm histograms, of k-means and of the gradients; the noise is
+    ``sqrt(2)`` times as much in units of one record. There are T_K rounds of k-means and T_S steps
+    of gradient descent; q is the batch size over the number of records.
     """
 
     sigma_c: float
@@ -80,17 +70,8 @@ def paper_epsilon(settings: NoiseSettings) -> float:
 def paper_sigma_g(settings: NoiseSettings, *, epsilon: float) -> float:
     """Noise scale of the gradients for which Theorem 4, as printed, gives `epsilon`.
 
-    Parameters
-    ----------
-    settings
-        Everything else; its ``sigma_g`` is not read.
-    epsilon
-        Claimed epsilon.
-
-    Raises
-    ------
-    ConfigurationError
-        If k-means and the norm histograms alone take more.
+    Its ``sigma_g`` is not read. It is a ConfigurationError if k-means and the norm histograms alone
+    take more.
     """
     return least_noise(
         lambda sigma_g: paper_epsilon(replace(settings, sigma_g=sigma_g)) <= epsilon,

@@ -36,14 +36,7 @@ def private_norm(
 ) -> float:
     """Algorithm 3: upper end of the bin with the largest noisy count.
 
-    Parameters
-    ----------
-    norms : float64 array of shape (n,)
-        Norms of the batch; those above `max_norm` are in no bin.
-    sigma_c, max_norm, n_bins
-        Noise scale, C_max and w.
-    rng
-        Source of the noise.
+    Norms, of shape (n,), above `max_norm` are in no bin; the settings are C_max and w.
     """
     upper = np.arange(1, n_bins + 1) * max_norm / n_bins
     # Bin j holds (C_{j-1}, C_j], so that a norm of zero is in none.
@@ -58,22 +51,16 @@ class Cluster:
 
     Parameters
     ----------
-    network
-        The cluster's network.
     vectors : float64 array of shape (n, D)
         Private records of the cluster.
     n_steps
         How often Algorithm 1 picked the cluster.
     batch_size
         Expected batch size L.
-    sigma_c, sigma_g
-        Noise scales.
     optimiser, learning_rate
         "momentum", with momentum 0, is line 7 as printed; the paper uses Adam for the VAE.
-    rng
-        Source of samples and noise of this cluster.
-    seed
-        Seed of the first parameters and chains.
+    rng, seed
+        Source of samples and noise of this cluster, and seed of its first parameters and chains.
     """
 
     network: GenerativeNetwork

@@ -26,16 +26,8 @@ def fourier_features(
 ) -> NDArray[np.float64]:
     """Features of Eq. 3, ``sqrt(2 / d) cos(<w_i, x> + b_i)``, shape (n, d).
 
-    Parameters
-    ----------
-    vectors : float64 array of shape (n, D)
-    n_features
-        Number d of features.
-    gamma
-        Width of the kernel: the frequencies are normal with standard deviation ``2 gamma``
-        (footnote 4).
-    rng
-        Source of frequencies and offsets.
+    Vectors have shape (n, D). `gamma` is the width of the kernel: the frequencies are normal with
+    standard deviation ``2 gamma`` (footnote 4).
     """
     frequencies = rng.normal(0.0, 2.0 * gamma, (vectors.shape[1], n_features))
     offsets = rng.uniform(0.0, 2.0 * math.pi, n_features)
@@ -66,14 +58,10 @@ def private_kernel_kmeans(
 
     Parameters
     ----------
-    points : float64 array of shape (n, d)
-        Features of the private records.
-    first_centres : float64 array of shape (k, d)
-        The paper takes public records.
+    points, first_centres : float64 arrays of shape (n, d) and (k, d)
+        Features of the private records; the paper takes public records as centres.
     n_rounds, sigma_k
         T and the noise scale.
-    rng
-        Source of the noise.
     simultaneous
         Assign all records once per iteration; False is as typeset.
     l2_clip_norm

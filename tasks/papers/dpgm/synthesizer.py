@@ -37,21 +37,10 @@ if TYPE_CHECKING:  # jax takes seconds to load, and checking the settings does n
 
 @dataclass(frozen=True, slots=True)
 class PaperDpgm:
-    """DPGM as printed.
+    """DPGM as printed, bound to a public domain and a claimed epsilon.
 
-    Parameters
-    ----------
-    domain
-        Public shape of the encoded table.
-    config
-        Settings; ``config.published`` has those of the printed algorithms.
-    parameters
-        Epsilon and delta that the paper would claim.
-
-    Raises
-    ------
-    ConfigurationError
-        If the noise scales give a larger epsilon by the paper's own accounting.
+    ``config.published`` has the settings of the printed algorithms. It is a ConfigurationError if
+    the noise scales give a larger epsilon by the paper's own accounting.
     """
 
     domain: EncodingDomain
@@ -73,10 +62,7 @@ class PaperDpgm:
     def noise_settings(self) -> NoiseSettings:
         """Return noise scales and iterations; sigma_g by the claimed epsilon where it is left out.
 
-        Raises
-        ------
-        ConfigurationError
-            If no sigma_g gives the claimed epsilon.
+        It is a ConfigurationError if no sigma_g gives it.
         """
         printed = self.config.published
         settings = NoiseSettings(

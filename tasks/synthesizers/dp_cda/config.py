@@ -89,11 +89,8 @@ class DpCdaConfig(BaseModel):
     def sizes(self, n_labels: int) -> tuple[float, ...]:
         """Return the declared number of patients of each of `n_labels` classes.
 
-        Raises
-        ------
-        ConfigurationError
-            If there are not as many sizes as classes, or a class is smaller than the order of
-            mixture, so that the sampling rate would be above 1.
+        It is a ConfigurationError if there are not as many sizes as classes, or a class is smaller
+        than the order of mixture, so that the sampling rate would be above 1.
         """
         if self.class_sizes is None:
             size = self.declared_patients / n_labels

@@ -28,15 +28,8 @@ _ROWS_AT_ONCE = 2_048
 class RecordMap:
     """Map coded records to vectors of bounded norm, by public constants alone.
 
-    Parameters
-    ----------
-    vectors
-        Map to coordinates in [0, 1].
-    centre, scale
-        A coordinate x becomes ``(x - centre) / scale``: in place of the private z-score of the
-        paper.
-    l2_clip_norm
-        Largest Euclidean norm c of a record; a longer one is scaled down to it.
+    A coordinate x in [0, 1] becomes ``(x - centre) / scale``, in place of the private z-score of
+    the paper; a record longer than `l2_clip_norm`, c, is scaled down to it.
     """
 
     vectors: VectorMap

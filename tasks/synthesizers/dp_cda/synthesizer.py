@@ -59,11 +59,8 @@ _MIN_COUNT = 1.0
 class DpCda:
     """DP-CDA bound to a public domain and public settings.
 
-    Raises
-    ------
-    ConfigurationError
-        If the declared class sizes do not fit the labels or the order of mixture, or the mixtures
-        together would have more than `MAX_VALUES` numbers.
+    It is a ConfigurationError if the declared class sizes do not fit the labels or the order of
+    mixture, or the mixtures together would have more than `MAX_VALUES` numbers.
 
     Privacy
     -------

@@ -22,15 +22,6 @@ def embedding_sums(
 ) -> NDArray[np.int64]:
     """Weighted sums of the features of the records of each label.
 
-    Parameters
-    ----------
-    rows
-        Encoded private rows of one shard.
-    features
-        Public features of a record.
-    n_labels
-        Number C of labels.
-
     Returns
     -------
     int64 array of shape (C, n_features), in units of ``1 / SUM_SCALE``

@@ -66,16 +66,12 @@ class EmbeddingFeatures:
     vector_map
         Public map from codes to vectors, without the label.
     frequencies : float64 array of shape (m / 2, D)
-        Frequencies, in whole multiples of ``1 / FREQUENCY_SCALE``.
+        In whole multiples of ``1 / FREQUENCY_SCALE``; too large ones, whose phases would be
+        rounded, are a ConfigurationError (``LENGTH_SCALE_TOO_SMALL``).
     fourier_scale
         Factor of a cosine or sine.
     linear_scales : float64 array of shape (D,), or None
         Factors of the coordinates of the vector; None for features without a linear part.
-
-    Raises
-    ------
-    ConfigurationError
-        If the frequencies are so large that a phase would be rounded (``LENGTH_SCALE_TOO_SMALL``).
 
     Privacy
     -------
@@ -122,16 +118,9 @@ class EmbeddingFeatures:
         return 2 * len(self.frequencies) + linear
 
     def phi(self, codes: NDArray[np.uint16]) -> NDArray[np.float64]:
-        """Features of encoded records.
+        """Features of encoded records (n, d), of shape (n, n_features).
 
-        Parameters
-        ----------
-        codes : uint16 array of shape (n, d)
-
-        Returns
-        -------
-        float64 array of shape (n, n_features)
-            Cosines, sines, and the linear part where there is one.
+        They are cosines, sines, and the linear part where there is one.
         """
         vectors = self.vector_map.vectors(codes)
         whole = np.rint(vectors * VECTOR_SCALE)
@@ -148,14 +137,9 @@ class EmbeddingFeatures:
 
 
 def draw_frequencies(n: int, width: int, *, length_scale: float) -> NDArray[np.float64]:
-    """Draw frequencies of a Gaussian kernel from the public seed, on their grid.
+    """Draw frequencies (n, width) of a Gaussian kernel from the public seed, on their grid.
 
-    Parameters
-    ----------
-    n, width
-        Shape of the result.
-    length_scale
-        Of the kernel ``exp(-|x - y|^2 / (2 length_scale^2))``, in units of the vectors.
+    The kernel is ``exp(-|x - y|^2 / (2 length_scale^2))``, in units of the vectors.
     """
     normal = np.random.default_rng(PUBLIC_SEED).standard_normal((n, width))
     return np.rint(normal / length_scale * FREQUENCY_SCALE) / FREQUENCY_SCALE

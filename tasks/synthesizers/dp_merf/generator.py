@@ -23,13 +23,9 @@ _ROWS_AT_ONCE = 4_096
 class Generator:
     """Fully connected ReLU network; a function of public seeds and released statistics.
 
-    Parameters
-    ----------
-    weights
-        For each layer a float32 array of shape (inputs, outputs). The inputs of the first are the
-        code and the one-hot label, the outputs of the last the logits of the vector's coordinates.
-    biases
-        For each layer a float32 array of shape (outputs,).
+    Each layer has float32 weights (inputs, outputs) and biases (outputs,). The inputs of the first
+    are the code and the one-hot label, the outputs of the last the logits of the vector's
+    coordinates.
     """
 
     weights: tuple[NDArray[np.float32], ...]
@@ -91,22 +87,7 @@ class Generator:
         code_dimensions: int,
         rng: np.random.Generator,
     ) -> NDArray[np.uint16]:
-        """Draw the codes of one record for each label.
-
-        Parameters
-        ----------
-        vector_map
-            The map that the generator was trained with.
-        label : uint16 array of shape (n,)
-        code_dimensions
-            Length of the random code.
-        rng
-            Source of post-processing randomness.
-
-        Returns
-        -------
-        uint16 array of shape (n, d)
-        """
+        """Draw the codes (n, d) of one record for each label (n,), by the map of the training."""
         parts = [np.zeros((0, vector_map.domain.n_columns), dtype=np.uint16)]
         for start in range(0, len(label), _ROWS_AT_ONCE):
             part = label[start : start + _ROWS_AT_ONCE]
@@ -118,20 +99,7 @@ class Generator:
 def draw_blocks(
     logits: NDArray[np.float64], blocks: tuple[Block, ...], rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Turn logits to vectors: numbers as they are, zeros and ones and levels drawn.
-
-    Parameters
-    ----------
-    logits : float64 array of shape (n, D)
-    blocks
-        Blocks of the D coordinates, in order.
-    rng
-        Source of post-processing randomness.
-
-    Returns
-    -------
-    float64 array of shape (n, D), values in [0, 1]
-    """
+    """Turn logits (n, D) to vectors in [0, 1]: numbers stay, zeros, ones and levels are drawn."""
     # The logistic function without overflow.
     vectors = 0.5 * (1.0 + np.tanh(0.5 * logits))
     for block in blocks:

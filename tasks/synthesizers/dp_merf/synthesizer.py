@@ -129,22 +129,11 @@ class DpMerf:
 def label_weights(
     sizes: NDArray[np.float64], *, n_features: int, noise_stddev: float
 ) -> NDArray[np.float64]:
-    """Weights of the labels in the loss: equal, less where noise is stronger than any signal.
+    """Weights in (0, 1] of the labels in the loss: less where noise is stronger than any signal.
 
-    Parameters
-    ----------
-    sizes : float64 array of shape (C,)
-        Noisy class counts, at least 1.
-    n_features
-        Number of released values of each label.
-    noise_stddev
-        Their noise, in patients.
-
-    Returns
-    -------
-    float64 array of shape (C,), values in (0, 1]
-        ``1 / (1 + r)`` with r the expected squared norm of the noise of the mean embedding; the
-        mean embedding itself has norm at most 1.
+    A weight is ``1 / (1 + r)`` with r the expected squared norm of the noise of the mean embedding
+    of `n_features` values, which has norm at most 1 itself; class counts (C,) are at least 1, and
+    the noise is in patients.
     """
     weights: NDArray[np.float64] = 1.0 / (1.0 + n_features * (noise_stddev / sizes) ** 2)
     return weights

@@ -42,20 +42,9 @@ third order in its frequency, is small where there are many."""
 class TrainingItem:
     """One stage of the training: what a worker needs, all of it public.
 
-    Parameters
-    ----------
-    generator
-        Where the stage starts.
-    features
-        Public features of a record.
-    targets : float64 array of shape (C, n_features)
-        Released mean embedding of each label.
-    label_weights : float64 array of shape (C,)
-        Weight of each label in the loss.
-    code_dimensions, batch_size, steps, learning_rate
-        As in `DpMerfConfig`; the batch is of all labels together.
-    public_seed
-        Seed of the latent codes of this stage.
+    `targets`, of shape (C, n_features), are the released mean embeddings of the labels, and
+    `label_weights`, (C,), their weights in the loss. The other settings are as in `DpMerfConfig`;
+    the batch is of all labels together, and the seed that of the latent codes of this stage.
     """
 
     generator: Generator
@@ -72,10 +61,7 @@ class TrainingItem:
 def train(item: TrainingItem) -> Generator:
     """Take the Adam steps of one stage.
 
-    Raises
-    ------
-    ConfigurationError
-        If a weight is no longer finite (``GENERATOR_DIVERGED``).
+    A weight that is no longer finite is a ConfigurationError (``GENERATOR_DIVERGED``).
     """
     features, generator = item.features, item.generator
     n_labels = len(item.targets)
@@ -113,19 +99,8 @@ def expected_features(
 ) -> Array:
     """Take the expectation of the features of the records drawn from each row of logits.
 
-    Parameters
-    ----------
-    logits : array of shape (n, D)
-    frequencies : array of shape (m / 2, D)
-    linear_scales : array of shape (D,), or None
-    blocks
-        Blocks of the D coordinates, in order.
-    fourier_scale
-        As in `EmbeddingFeatures`.
-
-    Returns
-    -------
-    array of shape (n, n_features)
+    Logits and coordinates in blocks have shape (n, D), frequencies (m / 2, D), and the scales of
+    `EmbeddingFeatures` (D,); the result is of shape (n, n_features).
     """
     n_binary = sum(block.kind == "binary" for block in blocks)
     numbers = _coordinates(blocks, "unit")

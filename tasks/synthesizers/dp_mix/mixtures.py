@@ -21,15 +21,6 @@ def mixture_sums(
 ) -> NDArray[np.int64]:
     """Weighted sums of the vectors of the records in each sample.
 
-    Parameters
-    ----------
-    rows
-        Encoded private rows of one shard.
-    coins
-        Who is in which sample.
-    vectors
-        Public map of a record and its label to a vector.
-
     Returns
     -------
     int64 array of shape (n_draws, vectors.width), in units of ``1 / SUM_SCALE``

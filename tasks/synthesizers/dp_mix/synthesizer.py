@@ -46,13 +46,9 @@ _VALUES_AT_ONCE = 2**22
 
 @dataclass(frozen=True, slots=True)
 class DPMix:
-    """DPMix bound to a public domain.
+    """DPMix bound to a public domain, with no more records in a mixture than declared patients.
 
-    Raises
-    ------
-    ConfigurationError
-        If a mixture has more records than there are declared patients
-        (``ORDER_OF_MIXTURE_INVALID``).
+    Otherwise it is a ConfigurationError (``ORDER_OF_MIXTURE_INVALID``).
 
     Privacy
     -------

@@ -36,15 +36,6 @@ def cluster_means(rows: EncodedRows, *, clustering: Clustering, vector_map: Vect
     A vector enters as its distance from the middle of the domain: a black and white image is then
     at most half as long, and the noise on its mean half as large.
 
-    Parameters
-    ----------
-    rows
-        Encoded private rows of one shard.
-    clustering
-        Released centres.
-    vector_map
-        Public map to vectors of D coordinates.
-
     Returns
     -------
     int64 array of shape (k + 1, 1 + D), in units of ``1 / SUM_SCALE``
@@ -90,21 +81,8 @@ def sizes_and_means(
     (positive-part James-Stein), for each column by itself, numbers and yes-or-no columns together;
     then the means are moved so that they average to the mean of all records.
 
-    Parameters
-    ----------
-    noisy : float64 array of shape (k + 1, 1 + D)
-        What `cluster_means` released, in units of patients.
-    vector_map
-        Its map.
-    noise_stddev
-        Standard deviation of its noise.
-
-    Returns
-    -------
-    sizes : float64 array of shape (k,)
-        May be negative.
-    means : float64 array of shape (k, D)
-        Values in [0, 1]; those of a one-hot block sum to one.
+    `noisy`, of shape (k + 1, 1 + D), is what `cluster_means` released, in units of patients. Sizes
+    may be negative; means are in [0, 1], and those of a one-hot block sum to one.
     """
     share, (middle, radius) = count_share(vector_map.width), _middle_and_radius(vector_map)
     own, every = noisy[:-1] / math.sqrt(1.0 - TOTAL_SHARE), noisy[-1] / math.sqrt(TOTAL_SHARE)

@@ -42,14 +42,8 @@ _CLEAR = 3.0
 class NormHistogram:
     """Public rule that chooses the clipping norm from a noisy histogram of gradient norms.
 
-    Parameters
-    ----------
-    max_norm
-        Upper end of the last bin, C_max.
-    n_bins
-        Number w of bins of equal width; 0: the norm stays what it is.
-    share
-        Part of the squared sensitivity of a draw that the histogram has; 0 without bins.
+    It has `n_bins` (w) bins of equal width, the last one up to `max_norm` (C_max), and `share` of
+    the squared sensitivity of a draw. Without bins, and then without a share, the norm stays.
     """
 
     max_norm: float
@@ -83,23 +77,9 @@ class NormHistogram:
 class TrainingStep:
     """Everything public that a step needs: released values and settings.
 
-    Parameters
-    ----------
-    clustering
-        Released centres.
-    vector_map
-        Map from codes to the vectors that the networks see.
-    networks
-        One network per cluster, of P parameters each.
-    parameters : float64 array of shape (k, P)
-    chains : float32 array of shape (k, n_chains, D)
-        State of the persistent chains; n_chains may be 0.
-    histogram
-        How the next clipping norm is found.
-    l2_clip_norm
-        Norm to which a gradient is clipped in this step.
-    seed
-        Public seed of the step.
+    `parameters` of the k networks have shape (k, P), the persistent `chains` (k, n_chains, D),
+    where n_chains may be 0. Gradients are clipped to `l2_clip_norm`, and `histogram` finds the next
+    one. The seed of the step is public.
     """
 
     clustering: Clustering
@@ -125,14 +105,7 @@ class TrainingStep:
 def gradient_sums(rows: EncodedRows, *, coins: PoissonCoins, step: TrainingStep) -> Any:
     """Histogram of gradient norms and clipped gradients of all networks, over sampled patients.
 
-    Parameters
-    ----------
-    rows
-        Encoded private rows of one shard.
-    coins
-        Who is in the sample of each draw.
-    step
-        Public state of the training; the same for all draws.
+    The step, the public state of the training, is the same for all draws of the coins.
 
     Returns
     -------

@@ -33,12 +33,8 @@ from tasks.synthesizers.dpgm.visible_units import VisibleUnits
 class Programs(NamedTuple):
     """Compiled programs for the gradients of one step: all that they need but the records.
 
-    Attributes
-    ----------
-    clipped_sum
-        As `tasks.synthesizers.dpgm.record_gradients.sum_of_clipped` without its first argument.
-    norms, weighted_sum
-        As the arguments of `tasks.synthesizers.dpgm.record_gradients.in_one_batch`.
+    Arguments and results are those of `tasks.synthesizers.dpgm.record_gradients.sum_of_clipped` and
+    of the functions that `in_one_batch` of the same module takes.
     """
 
     clipped_sum: Callable[..., tuple[Array, Array]]
@@ -61,12 +57,7 @@ class GenerativeNetwork(ABC):
         Released mean of the records: they enter as their distance from it, and the biases of the
         visible units start there. Its noise does no harm.
     hidden_units
-        Number H of hidden units of a layer, at least 1.
-
-    Raises
-    ------
-    ValueError
-        If a setting is outside its range.
+        Number H of hidden units of a layer, at least 1 (ValueError).
     """
 
     blocks: tuple[Block, ...]
@@ -182,22 +173,9 @@ class GenerativeNetwork(ABC):
         Record i adds ``trunc(weight_i * min(1, l2_clip_norm / |g_i|) * g_i * scale)``, computed in
         float64 from the float32 gradient; one whose gradient is not finite adds nothing.
 
-        Parameters
-        ----------
-        parameters : (P,)
-            Released parameters.
-        vectors : (n, D), values in [0, 1]
-            Private records.
-        weights : (n,)
-            Weights of the records, in [0, 1].
-        l2_clip_norm
-            Clipping norm, above 0.
-        scale
-            Grid points per unit, at least 1.
-        step_seed
-            Public seed of this step, from 0 to 2**32 - 1.
-        state : (n_chains, D)
-            What `first_chains` or `chains` returned.
+        The private vectors have shape (n, D) and values in [0, 1], their weights (n,) and values in
+        [0, 1], the parameters (P,) and the state of the chains (n_chains, D). The clipping norm is
+        above 0, `scale` 1 or more grid points per unit, and the seed of the step public.
 
         Privacy
         -------

@@ -47,10 +47,9 @@ class Rbm(GenerativeNetwork):
         Standard deviation of the first weights, above 0.
     n_chains
         Number of persistent chains, at least 1. They are public, so many cost time alone.
-    gibbs_steps
-        Sweeps of the chains per step of training, at least 1.
-    burn_in_sweeps, sweeps_between_rows
-        Sweeps before the first record is drawn and between two records of one chain, at least 1.
+    gibbs_steps, burn_in_sweeps, sweeps_between_rows
+        Sweeps of the chains per step of training, before the first record is drawn, and between two
+        records of one chain, at least 1.
     """
 
     weight_stddev: float = 0.01

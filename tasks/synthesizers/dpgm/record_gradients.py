@@ -27,15 +27,9 @@ _ROUNDING_MARGIN = 1.0 - 2.0**-29
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClippedSum:
-    """Sum of clipped gradients, and the norms they had.
+    """Sum of clipped gradients (P,), in grid points, and the norms (n,) they had. Both are private.
 
-    Parameters
-    ----------
-    total : int64 array of shape (P,)
-        Sum over the records, in grid points. Private.
-    norms : float64 array of shape (n,)
-        Euclidean norm of each record's gradient before clipping, infinite where the gradient is
-        not finite. Private.
+    The norm of a gradient that is not finite is infinite.
     """
 
     total: NDArray[np.int64]
@@ -44,15 +38,9 @@ class ClippedSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchGradients:
-    """Gradients of the records of a batch, by their norms and their weighted sums alone.
+    """Gradients of the records of a batch, by their norms (n,) and their weighted sums alone.
 
-    Parameters
-    ----------
-    norms : float64 array of shape (n,)
-        Euclidean norm of each record's gradient.
-    weighted_sum
-        Maps factors of shape (n,) to the sum of the gradients times their factors, a float64 array
-        of shape (P,).
+    `weighted_sum` maps factors of shape (n,) to the sum (P,) of the gradients times their factors.
     """
 
     norms: NDArray[np.float64]
@@ -75,21 +63,9 @@ def sum_of_clipped(
     `ROWS_AT_ONCE` rows, because XLA may compile a block of another size differently, and the number
     of rounds is not known to the compiler: it is one program for any number of records.
 
-    Parameters
-    ----------
-    gradient
-        Maps one record of shape (D,) to a tree of float32 arrays with P values in all.
-    vectors, weights : (rows, D), (rows,)
-    n_rows
-        Number of rows that count.
-    l2_clip_norm, scale
-        As `GenerativeNetwork.clipped_sum`.
-
-    Returns
-    -------
-    total : float64 array of shape (P,)
-        Whole numbers.
-    norms : float64 array of shape (rows,)
+    `gradient` maps one record of shape (D,) to a tree of float32 arrays with P values in all. Only
+    `n_rows` rows count. Returns the total, whole numbers of shape (P,), and the norms (rows,); norm
+    and scale are as in `GenerativeNetwork.clipped_sum`.
     """
 
     def add(number: Array, carried: tuple[Any, Array]) -> tuple[Any, Array]:
@@ -121,24 +97,8 @@ def in_blocks(
 ) -> NDArray[np.float32]:
     """Run a compiled function of `ROWS_AT_ONCE` records over any number of them.
 
-    Parameters
-    ----------
-    compute
-        Maps (ROWS_AT_ONCE, D) to (ROWS_AT_ONCE, n_outputs).
-    vectors : (n, D)
-    width
-        D.
-    n_outputs
-        Width of the result.
-
-    Returns
-    -------
-    float32 array of shape (n, n_outputs)
-
-    Raises
-    ------
-    ValueError
-        If the vectors are not of shape (n, D).
+    It maps (ROWS_AT_ONCE, D) to (ROWS_AT_ONCE, n_outputs). The vectors have shape (n, D), which is
+    checked (ValueError), and the result is of shape (n, n_outputs).
     """
     result = np.empty((len(vectors), n_outputs), dtype=np.float32)
     for rows, padded in _padded_blocks(vectors, width=width):
@@ -156,22 +116,10 @@ def sum_in_blocks(
     l2_clip_norm: float,
     scale: int,
 ) -> ClippedSum:
-    """Run a compiled `sum_of_clipped` over any number of records.
+    """Run a compiled `sum_of_clipped`, without its first argument, over any number of records.
 
-    Parameters
-    ----------
-    compute
-        `sum_of_clipped` without its first argument.
-    vectors, weights : (n, D), (n,)
-    width, n_parameters
-        D and P.
-    l2_clip_norm, scale
-        As `GenerativeNetwork.clipped_sum`.
-
-    Raises
-    ------
-    ValueError
-        If an argument has another shape or is outside its range.
+    The rest is as in `GenerativeNetwork.clipped_sum`; an argument that has another shape or is
+    outside its range is a ValueError.
     """
     if weights.shape != (len(vectors),) or not ((weights >= 0.0) & (weights <= 1.0)).all():
         raise ValueError("expected one weight in [0, 1] for each record, found others")
@@ -201,22 +149,10 @@ def in_one_batch(
     *,
     width: int,
 ) -> BatchGradients:
-    """Run two compiled functions over a batch that is padded to whole blocks.
+    """Run two compiled functions over a batch (n, D) that is padded to whole blocks.
 
-    Parameters
-    ----------
-    norms
-        Maps (rows, D) to the norms of the gradients, (rows,).
-    weighted_sum
-        Maps (rows, D) and factors (rows,) to a sum of gradients, (P,).
-    vectors : (n, D)
-    width
-        D.
-
-    Raises
-    ------
-    ValueError
-        If the vectors are not of shape (n, D).
+    `norms` maps (rows, D) to the norms of the gradients, (rows,), `weighted_sum` those and factors
+    (rows,) to a sum of gradients, (P,).
     """
     n_rows = len(vectors)
     _expect_width(vectors, width=width)

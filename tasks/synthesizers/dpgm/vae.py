@@ -37,13 +37,7 @@ _FITTING_STEPS = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Vae(GenerativeNetwork):
-    """Variational autoencoder with Bernoulli and categorical outputs.
-
-    Parameters
-    ----------
-    latent_dimensions
-        Number L of latent dimensions, at least 1.
-    """
+    """Variational autoencoder with Bernoulli and categorical outputs, and L latent dimensions."""
 
     latent_dimensions: int = 2
 

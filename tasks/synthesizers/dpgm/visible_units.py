@@ -27,15 +27,8 @@ class VisibleUnits:
     "binary" and "unit" coordinates are Bernoulli, a number in [0, 1] being taken as the
     probability of a 1; a "one_hot" block is one categorical unit (softmax).
 
-    Parameters
-    ----------
-    blocks
-        Blocks of `tasks.measurement.vectors.VectorMap`, which cover the coordinates in order.
-
-    Raises
-    ------
-    ValueError
-        If there is no block, a block is empty or does not start where the last one stopped.
+    The blocks are those of `tasks.measurement.vectors.VectorMap`, which cover the coordinates in
+    order (ValueError).
     """
 
     blocks: tuple[Block, ...]
@@ -103,14 +96,8 @@ class VisibleUnits:
     def correction(self, scores: Array, expected: Array) -> Array:
         """Change of the biases (D,) that takes units from an expected vector to wanted scores.
 
-        Exact where the scores are the biases alone; a step in the right direction elsewhere.
-
-        Parameters
-        ----------
-        scores : (D,)
-            What `scores_of` a wanted mean returned.
-        expected : (D,), values in [0, 1]
-            Mean of the model under its present biases.
+        Exact where the scores are the biases alone; a step in the right direction elsewhere. Scores
+        (D,) are those `scores_of` a wanted mean, `expected` (D,) is the mean of the model now.
         """
         inner = jnp.clip(expected, _LEAST_EXPECTED, 1.0 - _LEAST_EXPECTED)
         return scores - jnp.where(self._one_hot, jnp.log(inner), jnp.log(inner) - jnp.log1p(-inner))
@@ -131,14 +118,8 @@ class VisibleUnits:
     ) -> NDArray[np.float64]:
         """Draw zeros and ones whose mean is `expected`, block by block.
 
-        Parameters
-        ----------
-        rng
-            Source of the draws.
-        expected : (n, D)
-            Values in [0, 1]; a "one_hot" block is drawn in proportion to them.
-        keep_numbers
-            Leave "unit" coordinates as they are.
+        A "one_hot" block is drawn in proportion to `expected`, which has shape (n, D) and values in
+        [0, 1]; "unit" coordinates may be left as they are.
         """
         coins = rng.random(expected.shape)
         drawn = (coins < expected).astype(np.float64)

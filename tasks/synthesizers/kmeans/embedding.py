@@ -42,9 +42,7 @@ class Embedding:
         Public map from codes to vectors of D coordinates in [0, 1].
     frequencies : float64 array of shape (D, n_pairs), or None
         Fourier features ``sqrt(1 / n_pairs) [cos(x w), sin(x w)]``, of norm exactly one. None:
-        plain vectors.
-    max_l2_norm
-        Plain vectors are clipped to this norm and divided by it; not used with frequencies.
+        plain vectors, which are clipped to `max_l2_norm` and divided by it.
     """
 
     vector_map: VectorMap
@@ -59,17 +57,10 @@ class Embedding:
         return 2 * int(self.frequencies.shape[1])
 
     def points(self, codes: NDArray[np.uint16], label: NDArray[np.uint16]) -> NDArray[np.float64]:
-        """Points of records, in grid points of ``1 / POINT_SCALE``.
+        """Points of records (n, d), in grid points of ``1 / POINT_SCALE``.
 
-        Parameters
-        ----------
-        codes : uint16 array of shape (n, d)
-        label : uint16 array of shape (n,)
-            Not used where the vectors are without labels.
-
-        Returns
-        -------
-        float64 array of shape (n, m) of integers, every row of norm at most ``POINT_SCALE``
+        The result is of shape (n, m), integers, every row of norm at most ``POINT_SCALE``. Labels
+        are not used where the vectors are without.
         """
         vectors = self.vector_map.vectors(codes, label if self.vector_map.with_label else None)
         return self.points_of_vectors(vectors)
@@ -104,8 +95,6 @@ def build_embedding(
 
     Parameters
     ----------
-    vector_map
-        Map from codes to vectors.
     features
         "plain" vectors, or "fourier" features of the kernel ``exp(-|x - y|**2 / (2 l**2))``.
     n_features
@@ -114,8 +103,6 @@ def build_embedding(
         The l of the kernel, above 0; None: `public_length_scale`.
     l2_clip_norm
         Norm to which plain vectors are clipped, above 0; None: the largest norm of a vector.
-    public_seed
-        Seed of the frequencies: published, and nothing to do with noise.
     """
     norm = vector_map.max_l2_norm if l2_clip_norm is None else l2_clip_norm
     if not norm > 0.0 or (length_scale is not None and not length_scale > 0.0):

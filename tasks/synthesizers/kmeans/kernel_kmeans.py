@@ -39,8 +39,6 @@ class Clustering:
 
     Parameters
     ----------
-    embedding
-        Map from records to points.
     centres : float64 array of shape (k, m)
         In grid points of ``1 / POINT_SCALE``, integers, every row of norm at most ``POINT_SCALE``.
     alive : bool array of shape (k,)
@@ -77,17 +75,7 @@ class Clustering:
 
 
 def start_clustering(embedding: Embedding, *, n_clusters: int, public_seed: int) -> Clustering:
-    """First centres, from a public distribution: no record is read.
-
-    Parameters
-    ----------
-    embedding
-        Map from records to points.
-    n_clusters
-        Number k of clusters, 1 or more.
-    public_seed
-        Seed of the draw, public.
-    """
+    """First centres, from a public distribution and a public seed: no record is read."""
     rng = np.random.default_rng(public_seed)
     middle = np.zeros(embedding.width)
     if embedding.frequencies is None:
@@ -102,13 +90,6 @@ def start_clustering(embedding: Embedding, *, n_clusters: int, public_seed: int)
 
 def cluster_sums(rows: EncodedRows, *, clustering: Clustering) -> Any:
     """Weighted counts and sums of the points of each cluster, one assignment of all records.
-
-    Parameters
-    ----------
-    rows
-        Encoded private rows of one shard.
-    clustering
-        Released or public centres.
 
     Returns
     -------
@@ -172,21 +153,8 @@ def move_centres(
     explain (positive-part James-Stein). A cluster that is too small to have a mean is placed
     anew, in a public direction from the mean of all records.
 
-    Parameters
-    ----------
-    clustering
-        Centres that `cluster_sums` was computed with.
-    noisy : float64 array of shape (k, 1 + m)
-        What was released, in units of patients.
-    noise_stddev
-        Standard deviation of its noise.
-    public_seed
-        Seed of the directions.
-
-    Returns
-    -------
-    Clustering
-        With all clusters alive.
+    `noisy`, of shape (k, 1 + m) and in units of patients, is what was released with these centres.
+    All clusters are alive afterwards; the seed is that of the directions.
     """
     share, width = clustering.count_share, clustering.embedding.width
     counts, sums = noisy[:, 0] / math.sqrt(share), noisy[:, 1:] / math.sqrt(1.0 - share)

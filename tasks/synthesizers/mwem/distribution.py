@@ -23,15 +23,8 @@ from tasks.synthesizers.mwem.workload import Workload
 class FactoredDistribution:
     """Independent components, each a table of probabilities over its columns.
 
-    Parameters
-    ----------
-    marginals
-        Probabilities of each column; the columns start independent of each other.
-
-    Raises
-    ------
-    ValueError
-        If a marginal is not a vector of probabilities.
+    The columns start independent of each other, by their marginals: vectors of probabilities
+    (ValueError).
     """
 
     def __init__(self, marginals: Sequence[NDArray[np.float64]]) -> None:
@@ -107,19 +100,7 @@ class FactoredDistribution:
         return np.asarray(self._tables[number].sum(axis=others))
 
     def sample(self, n_rows: int, rng: np.random.Generator) -> NDArray[np.uint16]:
-        """Draw records, a component at a time.
-
-        Parameters
-        ----------
-        n_rows
-            Number of records.
-        rng
-            Source of post-processing randomness; never of privacy noise.
-
-        Returns
-        -------
-        uint16 array of shape (n_rows, number of columns)
-        """
+        """Draw records, a component at a time, of shape (n_rows, number of columns)."""
         records = np.empty((n_rows, len(self.n_codes)), dtype=np.uint16)
         for number, members in self._members.items():
             table = self._tables[number]

@@ -233,18 +233,7 @@ def sample_iterates(
 
     The mean of products is no product: a record is drawn from one of them, at random.
 
-    Parameters
-    ----------
-    distributions
-        Distribution after each round.
-    n_rounds
-        Number of distributions, at least 1.
-    output
-        ``"last"`` or ``"average"``.
-    n_rows
-        Number of records.
-    rng
-        Source of post-processing randomness.
+    There is a distribution after each of one round or more.
     """
     if output == "average":
         sizes = rng.multinomial(n_rows, np.full(n_rounds, 1.0 / n_rounds))

@@ -49,19 +49,7 @@ def _log_odds(share: float) -> float:
 def update(
     distribution: FactoredDistribution, history: Sequence[Measurement], *, passes: int, tilt: Tilt
 ) -> None:
-    """Apply all measurements so far, in order and several times; changes the distribution.
-
-    Parameters
-    ----------
-    distribution
-        Distribution after the round before.
-    history
-        Measurements of all rounds, that of this round last.
-    passes
-        How often all of them are applied.
-    tilt
-        Size of an update.
-    """
+    """Apply all measurements so far, in order and so many times; changes the distribution."""
     for _ in range(passes):
         for measurement in history:
             present = distribution.probability(measurement.columns, measurement.codes)
@@ -72,17 +60,7 @@ def update(
 def iterates(
     start: FactoredDistribution, history: Sequence[Measurement], *, passes: int, tilt: Tilt
 ) -> Iterator[FactoredDistribution]:
-    """Yield the distribution after each round of a history; the next round changes it in place.
-
-    Parameters
-    ----------
-    start
-        Distribution before the first round; changed.
-    history
-        Measurement of each round, in order.
-    passes, tilt
-        As in `update`.
-    """
+    """Yield the distribution after each round of a history; the next round changes it in place."""
     for n_known in range(1, len(history) + 1):
         update(start, history[:n_known], passes=passes, tilt=tilt)
         yield start

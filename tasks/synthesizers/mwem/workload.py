@@ -26,13 +26,8 @@ class Workload:
 
     Column ``d`` is the label. A query on one column names it twice.
 
-    Parameters
-    ----------
-    n_codes
-        Number of codes of each of the ``d + 1`` columns, the label last.
-    columns : int64 array of shape (n_queries, 2)
-    codes : int64 array of shape (n_queries, 2)
-        Codes that a record must have in these columns.
+    `n_codes` are those of each of the ``d + 1`` columns, the label last; `columns` and the codes
+    that a record must have there have shape (n_queries, 2).
     """
 
     n_codes: tuple[int, ...]
@@ -57,26 +52,7 @@ def draw_workload(
     of the places go to random ones. The places that are left go to random two-way queries of the
     same codes, a share of them with the label; where one sort runs out, to the other.
 
-    Parameters
-    ----------
-    domain
-        Public shape of the encoded table.
-    max_queries
-        Largest number of queries.
-    label_share
-        Share of the two-way queries that ask for the label, in [0, 1].
-    public_seed
-        Seed of the choice.
-
-    Returns
-    -------
-    Workload
-        Of one query or more.
-
-    Raises
-    ------
-    ValueError
-        If no column has a second code.
+    There is one query or more; if no column has a second code, it is a ValueError.
     """
     n_codes = (*domain.n_codes, domain.n_labels)
     atoms = np.array([(j, code) for j, n in enumerate(n_codes) for code in range(1, n)])
@@ -171,12 +147,7 @@ def query_answer(
 ) -> NDArray[np.int64]:
     """Weighted number of records that match one query.
 
-    Parameters
-    ----------
-    rows
-        Encoded private rows of one shard.
-    columns, codes
-        Columns of the query, ``d`` for the label, and the codes asked for.
+    The columns of the query are numbered, ``d`` for the label.
 
     Returns
     -------
@@ -197,13 +168,6 @@ def query_answer(
 
 def one_way_histograms(rows: EncodedRows, *, n_codes: tuple[int, ...]) -> NDArray[np.int64]:
     """Weighted one-hot sums of all columns and the label, side by side.
-
-    Parameters
-    ----------
-    rows
-        Encoded private rows of one shard.
-    n_codes
-        Number of codes of each column, the label last.
 
     Returns
     -------

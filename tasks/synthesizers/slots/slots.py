@@ -35,15 +35,6 @@ def slots_of(
 def slot_sums(rows: EncodedRows, *, vectors: LabelledVectors, n_slots: int) -> NDArray[np.int64]:
     """Weighted sums of the vectors of the records in each slot.
 
-    Parameters
-    ----------
-    rows
-        Encoded private rows of one shard.
-    vectors
-        Public map of a record and its label to a vector.
-    n_slots
-        Public number of slots.
-
     Returns
     -------
     int64 array of shape (n_slots, vectors.width), in units of ``1 / SUM_SCALE``

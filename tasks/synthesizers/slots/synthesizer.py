@@ -35,10 +35,8 @@ SLOTS = "slots"
 class NoisySlots:
     """Local perturbation or random projection, by its settings, bound to a public domain.
 
-    Raises
-    ------
-    ConfigurationError
-        If a projection has more dimensions than coordinates (``PROJECTION_INVALID``).
+    A projection to more dimensions than coordinates is a ConfigurationError
+    (``PROJECTION_INVALID``).
 
     Privacy
     -------

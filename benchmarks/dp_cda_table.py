@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
+from benchmarks.best_order import best_order
 from benchmarks.results import IN_PROCESS, Requirement, ResultRow, figure, table
-from tasks.papers.dp_cda_best_order import best_order
 
 DATASETS = ("mnist", "fashion_mnist")
 ORDERS = (1, 2, 4, 8, 16, 64)

@@ -56,7 +56,7 @@ So the amounts that a plan gives to its statistics add up to the amount of the p
 
 **Not for replacement.** A replacement is a removal and an addition, and what leaks in the first of
 two steps is multiplied by ``e**eps`` in the second: the slack of a group has no fixed bound.
-`privacy.accountants.selection` gives the value for replacement.
+`privacy.accountants.renyi` has the value for replacement.
 """
 
 import math
@@ -250,7 +250,7 @@ class ApproximateGaussianAccountant:
                 "ACCOUNTANT_UNSUITABLE",
                 f"expected the question about add_remove for the samples of {draw.statistic!r}, "
                 "found replace_one, for which their slack has no fixed bound; use "
-                "privacy.accountants.selection",
+                "privacy.accountants.renyi",
             )
         booked = series_mu(
             sampling_probability=draw.sampling_probability,

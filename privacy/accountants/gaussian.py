@@ -311,7 +311,7 @@ class GaussianAccountant:
         raise ConfigurationError(
             "ACCOUNTANT_UNSUITABLE",
             "expected draws from all patients, found a sample of them for "
-            f"{draw.statistic!r}; use privacy.accountants.selection",
+            f"{draw.statistic!r}; use privacy.accountants.renyi",
         )
 
     @property

@@ -6,10 +6,11 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from privacy.accountants.approximate_gaussian import ApproximateGaussianAccountant
-from privacy.accountants.selection import accountant_for
+from privacy.accountants.gaussian import GaussianAccountant
+from privacy.accountants.renyi import RenyiAccountant
 from privacy.errors import ClustMixError, IntegrityError, Withheld
 from privacy.event_records import event_from_dict
-from privacy.events import ComposedEvent, Event, leaves
+from privacy.events import ComposedEvent, Event, UnsampledDraw, leaves
 from privacy.parameters import Adjacency, ProtectedUnit
 from storage.releases.manifest import MANIFEST_FILE, Manifest
 
@@ -41,7 +42,10 @@ def totals_of(events: Sequence[Event], *, adjacency: Adjacency, delta: float) ->
     """Add up the events of a release; ConfigurationError if they do not allow the question."""
     composed = ComposedEvent(events=tuple(events))
     accountant = ApproximateGaussianAccountant(adjacency=adjacency).compose(composed)
-    replaced = accountant_for(composed, adjacency=Adjacency.REPLACE_ONE)
+    # Exact where every draw reads all patients; of samples, only Renyi bounds hold for replacement.
+    exact = all(isinstance(leaf, UnsampledDraw) for leaf in leaves(composed))
+    kind = GaussianAccountant if exact else RenyiAccountant
+    replaced = kind(adjacency=Adjacency.REPLACE_ONE).compose(composed)
     return Totals(
         accountant="approximate_gaussian" if accountant.slack_delta > 0 else "gaussian",
         mu=accountant.mu,

@@ -19,9 +19,8 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution
 from scipy.stats import beta
 
-from privacy.accountants.loss_distribution import LossDistributionAccountant
 from privacy.events import PoissonSampledGaussianEvent, RepeatedEvent
-from privacy.parameters import Adjacency
+from tests.privacy.accountants.tight_accountant import TightAccountant
 
 N, N_CLASSES, N_SYNTHETIC, MIXED, CLIP, DELTA = 50_000, 2, 10_000, 16, 1.0, 1e-5
 PER_CLASS = N_SYNTHETIC // N_CLASSES
@@ -196,7 +195,7 @@ def proven_epsilon(noise, *, rate=MIXED / 1_000):
     )
     # Of one class: a record is in one of them.
     event = RepeatedEvent(event=step, count=PER_CLASS)
-    accountant = LossDistributionAccountant(adjacency=Adjacency.ADD_REMOVE).compose(event)
+    accountant = TightAccountant().compose(event)
     return accountant.epsilon(delta=DELTA)
 
 

@@ -19,10 +19,10 @@ from dp_accounting.pld import privacy_loss_distribution
 from scipy.special import gammaln, log_ndtr, logsumexp
 from scipy.stats import beta
 
-from privacy.accountants.loss_distribution import LossDistributionAccountant
 from privacy.accountants.renyi import RenyiAccountant
 from privacy.events import PoissonSampledGaussianEvent, RepeatedEvent
 from privacy.parameters import Adjacency
+from tests.privacy.accountants.tight_accountant import TightAccountant
 
 N, BATCH, EPOCHS = 60_000, 102, 20
 RATE = BATCH / N
@@ -232,7 +232,7 @@ def proven_event(noise):
 
 
 def proven_epsilon(noise):
-    accountant = LossDistributionAccountant(adjacency=Adjacency.ADD_REMOVE)
+    accountant = TightAccountant()
     return accountant.compose(proven_event(noise)).epsilon(delta=DELTA)
 
 

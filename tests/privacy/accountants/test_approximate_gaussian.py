@@ -21,7 +21,6 @@ from privacy.accountants.gaussian import (
     gaussian_epsilon,
     unsampled_draw,
 )
-from privacy.accountants.loss_distribution import LossDistributionAccountant
 from privacy.errors import ConfigurationError
 from privacy.events import (
     ComposedEvent,
@@ -32,10 +31,11 @@ from privacy.events import (
     RepeatedEvent,
 )
 from privacy.parameters import Adjacency
+from tests.privacy.accountants.tight_accountant import TightAccountant
 
 NOTHING = ApproximateGaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
 EXACT = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
-TIGHT = LossDistributionAccountant(adjacency=Adjacency.ADD_REMOVE)
+TIGHT = TightAccountant()
 
 
 def draw(mu, adjacency=Adjacency.ADD_REMOVE):

@@ -10,9 +10,7 @@ from scipy.stats import binom
 
 from privacy.accountants.bounded_range import selection_epsilon, selection_mu, selection_rho
 from privacy.accountants.gaussian import GaussianAccountant, event_mu_squared, gaussian_delta
-from privacy.accountants.loss_distribution import LossDistributionAccountant
 from privacy.accountants.renyi import RenyiAccountant
-from privacy.accountants.selection import accountant_for
 from privacy.errors import ConfigurationError
 from privacy.events import (
     MAX_SELECTION_EPSILON,
@@ -23,6 +21,7 @@ from privacy.events import (
     RepeatedEvent,
 )
 from privacy.parameters import Adjacency
+from tests.privacy.accountants.tight_accountant import TightAccountant
 
 
 def selection(epsilon, adjacency=Adjacency.ADD_REMOVE):
@@ -155,9 +154,8 @@ def test_every_accountant_adds_selections_up():
     assert gaussian.mu == pytest.approx(math.sqrt(12) * selection_mu(0.5), rel=1e-12)
     renyi = RenyiAccountant(adjacency=Adjacency.ADD_REMOVE).compose(event)
     assert renyi.bounds[0] == pytest.approx(2 * 12 * selection_rho(0.5), rel=1e-11)
-    tight = LossDistributionAccountant(adjacency=Adjacency.ADD_REMOVE).compose(event)
+    tight = TightAccountant().compose(event)
     assert tight.epsilon(delta=1e-6) == pytest.approx(gaussian.epsilon(delta=1e-6), rel=1e-12)
-    assert accountant_for(event, adjacency=Adjacency.ADD_REMOVE) == gaussian
     assert event_mu_squared(selection(0.5)) == pytest.approx(selection_mu(0.5) ** 2, rel=1e-14)
     # The exact delta of the worst twelve choices of two candidates, all exchanged.
     p = 1 / (1 + math.exp(-0.25))
@@ -202,6 +200,5 @@ def test_replacement_costs_four_times_and_is_no_answer_for_add_or_remove(kind):
 def test_selections_and_gaussian_draws_compose():
     gaussian = GaussianEvent(statistic="g", l2_sensitivity=0.3, noise_stddev=1.0, n_values=1)
     event = ComposedEvent(events=(selection(0.5), gaussian))
-    total = accountant_for(event, adjacency=Adjacency.ADD_REMOVE)
-    assert isinstance(total, GaussianAccountant)
+    total = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE).compose(event)
     assert total.mu == pytest.approx(math.hypot(0.3, selection_mu(0.5)), rel=1e-12)

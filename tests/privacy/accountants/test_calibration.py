@@ -15,7 +15,6 @@ from privacy.accountants.calibration import (
     gdp_rho,
 )
 from privacy.accountants.gaussian import GaussianAccountant, gaussian_delta, gaussian_epsilon
-from privacy.accountants.loss_distribution import LossDistributionAccountant
 from privacy.errors import ConfigurationError
 from privacy.events import (
     ComposedEvent,
@@ -26,6 +25,7 @@ from privacy.events import (
 )
 from privacy.ledger import RHO_STEP, charged_rho
 from privacy.parameters import Adjacency
+from tests.privacy.accountants.tight_accountant import TightAccountant
 
 
 @pytest.mark.parametrize(
@@ -172,11 +172,7 @@ def test_little_more_noise_than_the_tight_value_is_booked(mu):
 
     def tight(noise_multiplier):
         event = schedule(0.05, noise_multiplier, 1000)
-        return (
-            LossDistributionAccountant(adjacency=Adjacency.ADD_REMOVE)
-            .compose(event)
-            .epsilon(delta=1e-5)
-        )
+        return TightAccountant().compose(event).epsilon(delta=1e-5)
 
     assert tight(found * (1 + 2e-3)) <= target < tight(found / 1.02)
 

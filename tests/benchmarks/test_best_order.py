@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from tasks.papers.dp_cda_best_order import OrderCurve, best_order
+from benchmarks.best_order import OrderCurve, best_order
 
 
 def test_finds_the_peak_and_scores_every_order_once():

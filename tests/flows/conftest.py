@@ -1,11 +1,15 @@
-"""The orchestrator's logging is set up before a test captures the standard streams."""
+"""Installations, fresh or after one release, and what a release at a desk needs."""
 
 import os
+import shutil
 
 import desks
+import made_up_release as made
 import pytest
 
+from storage.settings import load_settings
 from tasks.execution import runtime
+from tasks.steps.run import Site
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -19,6 +23,39 @@ def logging_of_prefect():
     from prefect.logging.configuration import setup_logging
 
     setup_logging()
+
+
+@pytest.fixture
+def installation(tmp_path, monkeypatch):
+    """A folder with an installation in which nothing has happened yet."""
+    made.install(monkeypatch, tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="session")
+def released_once(tmp_path_factory):
+    """The folder of an installation after the release of its `site.yaml`; never changed."""
+    folder = tmp_path_factory.mktemp("released")
+    with pytest.MonkeyPatch.context() as patch:
+        made.install(patch, folder)
+        made.release_without_engine(made.write_site(folder))
+    return folder
+
+
+@pytest.fixture
+def after_a_release(released_once, tmp_path, monkeypatch):
+    """A copy of that installation, to be changed."""
+    shutil.copytree(released_once, tmp_path, dirs_exist_ok=True)
+    made.install(monkeypatch, tmp_path)
+    made.write_site(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def released(after_a_release):
+    """The ledger's entry of its release."""
+    [entry] = Site(settings=load_settings()).ledger.entries()
+    return entry
 
 
 @pytest.fixture

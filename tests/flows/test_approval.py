@@ -21,13 +21,6 @@ from tasks.steps.run import Site
 
 
 @pytest.fixture
-def installation(tmp_path, monkeypatch):
-    for name, value in made.environment_of(tmp_path).items():
-        monkeypatch.setenv(name, value)
-    return tmp_path
-
-
-@pytest.fixture
 def site(installation):
     return Site(settings=load_settings())
 
@@ -68,7 +61,7 @@ def test_release_waits_and_the_officer_sees_it(waiting, site):
     assert Path(waiting.bundle).stat().st_mode & 0o777 == 0o700
 
 
-def test_approved_release_is_published_as_it_was_seen(waiting, site, officer):
+def test_approved_release_is_published_as_it_was_seen(waiting, site, officer, installation):
     seen = {path.name: path.read_bytes() for path in Path(waiting.bundle).iterdir()}
     outcome = approve(site, waiting.release_id, key=officer, reason="within the protocol")
     assert outcome.state == "published"
@@ -87,14 +80,17 @@ def test_approved_release_is_published_as_it_was_seen(waiting, site, officer):
     ]
     assert (rows[3].signers, rows[3].note) == ((officer.key_id,), "within the protocol")
     assert list(site.settings.pending.iterdir()) == []
-
-
-def test_reader_needs_the_public_keys_alone(waiting, site, officer, installation):
-    outcome = approve(site, waiting.release_id, key=officer, reason="agreed")
+    # A reader needs the public keys alone.
     keys = [site.settings.key_folder / "pipeline.pub", installation / "officer" / "officer.pub"]
     verify_bundle(Path(outcome.bundle), trusted=read_public_keys(keys))
     with pytest.raises(IntegrityError):
         verify_bundle(Path(outcome.bundle), trusted=read_public_keys(keys[:1]))
+    # A resample carries the approval of its measurement.
+    again = verify_bundle(
+        Path(resample(site, waiting.release_id, rows=50).bundle), trusted=site.keys.trusted()
+    )
+    assert again.approved_by == officer.key_id
+    assert again.manifest.resampled_from == waiting.release_id
 
 
 def test_requester_cannot_approve(installation, site, requester, officer, waiting):
@@ -198,14 +194,6 @@ def test_publication_that_failed_after_the_signature_goes_on(
     assert (outcome.state, outcome.release_id) == ("published", waiting.release_id)
     verified = verify_bundle(Path(outcome.bundle), trusted=site.keys.trusted())
     assert verified.approved_by == officer.key_id
-
-
-def test_resample_carries_the_approval_of_its_measurement(waiting, site, officer):
-    approve(site, waiting.release_id, key=officer, reason="agreed")
-    outcome = resample(site, waiting.release_id, rows=50)
-    verified = verify_bundle(Path(outcome.bundle), trusted=site.keys.trusted())
-    assert verified.approved_by == officer.key_id
-    assert verified.manifest.resampled_from == waiting.release_id
 
 
 def test_command_line(installation, site, capsys, monkeypatch):

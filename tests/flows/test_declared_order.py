@@ -32,15 +32,8 @@ SHARE_OF_DEATHS = made.N_POSITIVE / made.N_ROWS
 
 
 @pytest.fixture
-def installation(tmp_path, monkeypatch):
-    for name, value in made.environment_of(tmp_path).items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def site_file(installation):
+def site_file(installation, monkeypatch):
+    monkeypatch.chdir(installation)
     return made.write_site(installation, schema=SCHEMA, rows=4_000)
 
 
@@ -111,15 +104,21 @@ def key(installation):
     return SigningKey.create(installation / "person.key")
 
 
-def test_the_declared_order_is_published_from_the_sealed_measurement(site_file):
+def test_the_declared_order_is_published_from_the_sealed_measurement(site_file, installation, key):
     outcome = made.release_without_engine(site_file)
     assert abs(share_of_deaths(outcome.bundle) - SHARE_OF_DEATHS) < 0.06
     assert made.release_without_engine(site_file).release_id == outcome.release_id
+    with pytest.raises(IntegrityError, match="ORDER_KNOWN"):
+        publish_in_order(site(), outcome.release_id, load_site(site_file), key=key)
     entry = site().ledger.entries()[0]
     measurement = measurement_of(site(), entry)
     assert measurement.vocabulary.label.codes == ("survived", "died")
     job = job_of_measurement(measurement, outcome.release_id)
     assert job.table_schema.label.level_names == ("survived", "died")
+    # Two orders of the levels are two requests.
+    label = {**SCHEMA["label"], "levels": LEVELS[::-1]}
+    other = made.write_site(installation, schema={**SCHEMA, "label": label}, rows=4_000)
+    assert made.release_without_engine(other).release_id != outcome.release_id
 
 
 def test_a_schema_that_differs_from_the_vocabulary_is_refused_by_name():
@@ -176,36 +175,14 @@ def shuffles_mean_nothing(first, site_file, installation, rng):
     assert read.model_dump_json() == job.table_schema.model_dump_json()
 
 
-def test_two_orders_of_label_levels_are_two_requests(site_file, installation):
-    first = made.release_without_engine(site_file)
-    label = {**SCHEMA["label"], "levels": LEVELS[::-1]}
-    other = made.write_site(installation, schema={**SCHEMA, "label": label}, rows=4_000)
-    assert made.release_without_engine(other).release_id != first.release_id
-
-
-def test_the_measurement_of_an_earlier_program_is_not_published_without_an_order(earlier, capsys):
-    with pytest.raises(IntegrityError, match=r"ORDER_UNKNOWN: .*--site"):
-        resample(site(), earlier.release_id)
-
-
-def test_it_is_published_in_the_order_of_a_site_file_at_no_charge(
+def test_the_measurement_of_an_earlier_program_is_published_in_the_order_of_a_site_file(
     earlier, site_file, key, installation, capsys
 ):
     before = site().ledger.entries()
-    assert (
-        main(
-            [
-                "publish",
-                earlier.release_id,
-                "--site",
-                str(site_file),
-                "--key",
-                str(installation / "person.key"),
-                "--json",
-            ]
-        )
-        == 0
-    )
+    with pytest.raises(IntegrityError, match=r"ORDER_UNKNOWN: .*--site"):
+        resample(site(), earlier.release_id)
+    declared = ["--site", str(site_file), "--key", str(installation / "person.key")]
+    assert main(["publish", earlier.release_id, *declared, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["charged_rho"] == "0"
     assert abs(share_of_deaths(answer["bundle"]) - SHARE_OF_DEATHS) < 0.06
@@ -213,10 +190,11 @@ def test_it_is_published_in_the_order_of_a_site_file_at_no_charge(
     assert manifest["order_declared_by"] == key.key_id
     assert manifest["resampled_from"] == earlier.release_id
     assert site().ledger.entries() == before
-    # From now on the measurement is sampled like any other.
-    assert (
-        abs(share_of_deaths(resample(site(), earlier.release_id).bundle) - SHARE_OF_DEATHS) < 0.06
-    )
+    # The same request is answered, and the measurement is sampled like any other.
+    again = made.release_without_engine(site_file)
+    assert (again.release_id, again.charged_rho) == (answer["release_id"], "0")
+    sampled = resample(site(), earlier.release_id)
+    assert abs(share_of_deaths(sampled.bundle) - SHARE_OF_DEATHS) < 0.06
 
 
 def test_a_sealed_one_is_published_under_its_own_id(site_file, key):
@@ -257,12 +235,6 @@ def test_the_same_table_is_not_charged_again_without_saying_so(earlier, site_fil
     assert made.release_without_engine(site_file).release_id == drawn.release_id
 
 
-def test_once_the_order_is_declared_the_same_request_is_answered(earlier, site_file, key):
-    good = publish_in_order(site(), earlier.release_id, load_site(site_file), key=key)
-    again = made.release_without_engine(site_file)
-    assert (again.release_id, again.charged_rho) == (good.release_id, "0")
-
-
 def test_only_an_officer_says_that_a_release_was_revoked_for_its_order(
     earlier, site_file, key, installation
 ):
@@ -295,25 +267,12 @@ def test_bundles_of_an_earlier_program_are_called_suspect(
     officers = load_settings().key_folder / "officers"
     officers.mkdir(mode=0o700, exist_ok=True)
     (officers / "person.pub").write_bytes((installation / "person.pub").read_bytes())
-    revoke = [
-        "revoke",
-        earlier.release_id,
-        "--key",
-        str(installation / "person.key"),
-        "--reason",
-        "labels",
-    ]
-    assert main(revoke) == 0
+    person = str(installation / "person.key")
+    assert main(["revoke", earlier.release_id, "--key", person, "--reason", "labels"]) == 0
     # What was published in the declared order stands.
     assert main(["verify", str(installation / good.bundle)]) == 0
     assert main(["verify", bundle_of]) == 1
     assert main(["doctor"]) == 0
-
-
-def test_one_that_states_its_order_takes_no_other(site_file, key):
-    outcome = made.release_without_engine(site_file)
-    with pytest.raises(IntegrityError, match="ORDER_KNOWN"):
-        publish_in_order(site(), outcome.release_id, load_site(site_file), key=key)
 
 
 def test_a_fault_between_measurement_and_file_is_withheld_and_costs_nothing_more(

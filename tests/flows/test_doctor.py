@@ -4,7 +4,6 @@ import os
 import stat
 
 import ledger_requests
-import made_up_release as made
 import postgres_server
 import pytest
 
@@ -69,10 +68,8 @@ def test_a_new_installation_is_well_and_stays_as_it_is(settings, tmp_path):
 
 
 @pytest.fixture
-def released(settings, tmp_path, monkeypatch):
+def released(after_a_release, settings, tmp_path):
     """An installation after its first release, with two officers."""
-    monkeypatch.setenv("CLUSTMIX_DASK_WORKERS", "0")
-    made.release_without_engine(made.write_site(tmp_path))
     officers = settings.key_folder / "officers"
     officers.mkdir(mode=0o700)
     for name in ("ben", "ada"):

@@ -3,7 +3,6 @@
 import json
 import os
 import sqlite3
-from decimal import Decimal
 from unittest import mock
 
 import made_up_release as made
@@ -18,13 +17,6 @@ from storage.ledger.ledger_db import LedgerDatabase
 from storage.settings import load_settings
 from tasks.steps import ledger_steps, publish_steps, request_key
 from tasks.steps.run import Site
-
-
-@pytest.fixture
-def installation(tmp_path, monkeypatch):
-    for name, value in made.environment_of(tmp_path).items():
-        monkeypatch.setenv(name, value)
-    return tmp_path
 
 
 def ledger_of(installation):
@@ -45,17 +37,17 @@ def test_the_same_table_is_measured_once(installation):
     assert len(ledger_of(installation).entries()) == 1
 
 
-def test_a_touched_moved_and_uploaded_again_file_costs_nothing(installation):
-    site = made.write_site(installation)
-    first = made.release_without_engine(site)
-    os.utime(installation / "cohort.csv", (1, 1))
-    assert made.release_without_engine(site).release_id == first.release_id
-    other = installation / "other"
+def test_a_touched_moved_and_uploaded_again_file_costs_nothing(after_a_release, released):
+    os.utime(after_a_release / "cohort.csv", (1, 1))
+    assert (
+        made.release_without_engine(after_a_release / "site.yaml").release_id == released.release_id
+    )
+    other = after_a_release / "other"
     other.mkdir()
     moved = made.write_site(other)
-    (installation / "cohort.csv").unlink()
-    assert made.release_without_engine(moved).release_id == first.release_id
-    assert len(ledger_of(installation).entries()) == 1
+    (after_a_release / "cohort.csv").unlink()
+    assert made.release_without_engine(moved).release_id == released.release_id
+    assert len(ledger_of(after_a_release).entries()) == 1
 
 
 @pytest.mark.parametrize(
@@ -69,48 +61,45 @@ def test_a_touched_moved_and_uploaded_again_file_costs_nothing(installation):
     ],
     ids=["one row less", "epsilon", "unit", "method", "selection"],
 )
-def test_what_shapes_the_measurement_is_a_new_charge(installation, change):
-    first = made.release_without_engine(made.write_site(installation))
-    second = made.release_without_engine(made.write_site(installation, **change))
-    assert second.release_id != first.release_id
+def test_what_shapes_the_measurement_is_a_new_charge(after_a_release, released, change):
+    second = made.release_without_engine(made.write_site(after_a_release, **change))
+    assert second.release_id != released.release_id
     assert not second.reused
-    assert len(ledger_of(installation).entries()) == 2
+    assert len(ledger_of(after_a_release).entries()) == 2
 
 
-def test_other_code_is_a_new_charge(installation, monkeypatch):
-    site = made.write_site(installation)
-    first = made.release_without_engine(site)
+def test_other_code_is_a_new_charge(after_a_release, released, monkeypatch):
     monkeypatch.setattr(request_key, "code_sha256", lambda: "0" * 64)
-    assert made.release_without_engine(site).release_id != first.release_id
+    assert (
+        made.release_without_engine(after_a_release / "site.yaml").release_id != released.release_id
+    )
 
 
-def test_other_numbers_of_rows_and_titles_cost_nothing(installation):
-    first = made.release_without_engine(made.write_site(installation))
+def test_other_numbers_of_rows_and_titles_cost_nothing(after_a_release, released):
     more = made.release_without_engine(
-        made.write_site(installation, rows=450, title="Another title", lifetime_epsilon=40.0)
+        made.write_site(after_a_release, rows=450, title="Another title", lifetime_epsilon=40.0)
     )
     assert more.reused
-    assert more.release_id != first.release_id
+    assert more.release_id != released.release_id
     assert len(pd.read_parquet(f"{more.bundle}/synthetic.parquet")) == 450
-    manifest = json.loads((installation / more.bundle / "manifest.json").read_text())
-    assert manifest["resampled_from"] == first.release_id
-    again = made.release_without_engine(made.write_site(installation, rows=450))
+    manifest = json.loads((after_a_release / more.bundle / "manifest.json").read_text())
+    assert manifest["resampled_from"] == released.release_id
+    again = made.release_without_engine(made.write_site(after_a_release, rows=450))
     assert again.release_id == more.release_id
     # The release that paid is the answer, whatever was sampled from it and whatever their ids are.
     for _ in range(5):
-        resample(Site(settings=load_settings()), first.release_id)
-    usual = made.release_without_engine(made.write_site(installation))
-    assert usual.release_id == first.release_id
-    assert len(ledger_of(installation).entries()) == 1
+        resample(Site(settings=load_settings()), released.release_id)
+    usual = made.release_without_engine(made.write_site(after_a_release))
+    assert usual.release_id == released.release_id
+    assert len(ledger_of(after_a_release).entries()) == 1
 
 
-def test_new_noise_has_to_be_asked_for_and_is_paid_again(installation):
-    site = made.write_site(installation)
-    first = made.release_without_engine(site)
+def test_new_noise_has_to_be_asked_for_and_is_paid_again(after_a_release, released):
+    site = after_a_release / "site.yaml"
     second = made.release_without_engine(site, new_draw=True)
-    assert second.release_id != first.release_id
-    assert ledger_of(installation).balance("made-up").spent_rho == 2 * Decimal(first.charged_rho)
-    draws = [path.read_bytes() for path in installation.glob("home/measurements/*/sealed-*.npz")]
+    assert second.release_id != released.release_id
+    assert ledger_of(after_a_release).balance("made-up").spent_rho == 2 * released.rho
+    draws = [path.read_bytes() for path in after_a_release.glob("home/measurements/*/sealed-*.npz")]
     assert len(set(draws)) == 2
     # From then on, the request means the newer one.
     assert made.release_without_engine(site).release_id == second.release_id

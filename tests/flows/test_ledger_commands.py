@@ -19,11 +19,8 @@ from tasks.steps.run import Site
 
 
 @pytest.fixture
-def installation(tmp_path, monkeypatch):
-    for name, value in made.environment_of(tmp_path).items():
-        monkeypatch.setenv(name, value)
-    made.release_without_engine(made.write_site(tmp_path))
-    return tmp_path
+def installation(after_a_release):
+    return after_a_release
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import re
 from datetime import UTC, datetime, timedelta
 
-import made_up_release as made
 import pytest
 from made_up_entries import enter, move
 
@@ -18,9 +17,7 @@ NOTHING = Memory()
 
 
 @pytest.fixture
-def site(tmp_path, monkeypatch):
-    for name, value in made.environment_of(tmp_path).items():
-        monkeypatch.setenv(name, value)
+def site(installation):
     return Site(settings=load_settings())
 
 

@@ -17,13 +17,6 @@ from tasks.ingest import pieces as ingest_pieces
 from tasks.ingest.contributions import part_of_patients
 
 
-@pytest.fixture
-def installation(tmp_path, monkeypatch):
-    for name, value in made.environment_of(tmp_path).items():
-        monkeypatch.setenv(name, value)
-    return tmp_path
-
-
 def part(number, parts=2, scheme="by-hash"):
     return {"partition": {"scheme": scheme, "parts": parts, "part": number}}
 

@@ -29,14 +29,6 @@ from tasks.reporting.guarantee import Claim
 from tasks.steps import ingest_steps
 
 
-@pytest.fixture
-def installation(tmp_path, monkeypatch):
-    """Return the folder of an installation of its own; the orchestrator is the session's."""
-    for name, value in made.environment_of(tmp_path).items():
-        monkeypatch.setenv(name, value)
-    return tmp_path
-
-
 def stored_by_orchestrator():
     return sorted(Path(os.environ["PREFECT_HOME"], "storage").glob("**/*"))
 

@@ -21,16 +21,8 @@ from tasks.steps.run import Site
 
 
 @pytest.fixture
-def released(tmp_path, monkeypatch):
-    for name, value in made.environment_of(tmp_path).items():
-        monkeypatch.setenv(name, value)
-    outcome = made.release_without_engine(made.write_site(tmp_path))
-    (tmp_path / "cohort.csv").unlink()  # none of this reads the table
-    return outcome
-
-
-@pytest.fixture
-def site(released):
+def site(after_a_release):
+    (after_a_release / "cohort.csv").unlink()  # none of this reads the table
     return Site(settings=load_settings())
 
 
@@ -39,7 +31,8 @@ def rows_of(outcome):
 
 
 def manifest_of(site, outcome):
-    return verify_bundle(Path(outcome.bundle), trusted=site.keys.trusted()).manifest
+    path = site.releases.path(site.releases.find(outcome.release_id))
+    return verify_bundle(path, trusted=site.keys.trusted()).manifest
 
 
 def test_more_rows_cost_nothing_and_draw_nothing(released, site):
@@ -120,12 +113,10 @@ def test_only_what_paid_and_was_published_is_sampled_again(released, site):
         resample(site, again.release_id)
 
 
-def test_measurement_of_no_release_is_not_sampled(tmp_path, monkeypatch):
-    for name, value in made.environment_of(tmp_path).items():
-        monkeypatch.setenv(name, value)
+def test_measurement_of_no_release_is_not_sampled(installation):
     gate = Withheld("OUTPUT_GATE", "made up")
     with mock.patch.object(publish_steps, "output_gate", side_effect=gate), pytest.raises(Withheld):
-        made.release_without_engine(made.write_site(tmp_path))
+        made.release_without_engine(made.write_site(installation))
     site = Site(settings=load_settings())
     (entry,) = site.ledger.entries()
     with pytest.raises(Withheld) as caught:

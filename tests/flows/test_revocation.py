@@ -23,28 +23,16 @@ from storage.settings import load_settings
 from tasks.steps.run import Site
 
 
-@pytest.fixture(scope="module")
-def released_once(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("released")
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in made.environment_of(folder).items():
-            patch.setenv(name, value)
-        made.release_without_engine(made.write_site(folder))
-        officers = load_settings().key_folder / "officers"
-        officers.mkdir(mode=0o700)
-        (folder / "officer").mkdir(mode=0o700)
-        SigningKey.create(folder / "officer" / "ada.key").public.write(officers / "ada.pub")
-    return folder
-
-
 @pytest.fixture
-def installation(released_once, tmp_path, monkeypatch):
-    """A copy of an installation with one release and one officer."""
-    copy = shutil.copytree(released_once, tmp_path / "hospital")
-    for name, value in made.environment_of(copy).items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.chdir(copy)
-    return copy
+def installation(after_a_release, monkeypatch):
+    """An installation after one release, with one officer."""
+    monkeypatch.chdir(after_a_release)
+    officers = load_settings().key_folder / "officers"
+    officers.mkdir(mode=0o700)
+    (after_a_release / "officer").mkdir(mode=0o700)
+    key = SigningKey.create(after_a_release / "officer" / "ada.key")
+    key.public.write(officers / "ada.pub")
+    return after_a_release
 
 
 @pytest.fixture
@@ -58,9 +46,8 @@ def officer(installation):
 
 
 @pytest.fixture
-def entry(site):
-    [entry] = site.ledger.entries()
-    return entry
+def entry(released):
+    return released
 
 
 def bundle_of(site, release_id):

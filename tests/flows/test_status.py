@@ -24,10 +24,8 @@ from tasks.steps.run import Site
 
 
 @pytest.fixture
-def site(tmp_path, monkeypatch):
+def site(installation, tmp_path, monkeypatch):
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
-    for name, value in made.environment_of(tmp_path).items():
-        monkeypatch.setenv(name, value)
     monkeypatch.setenv("CLUSTMIX_SITES", str(tmp_path / "sites"))
     monkeypatch.setenv("TZ", "UTC")
     return Site(settings=load_settings())

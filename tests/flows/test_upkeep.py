@@ -30,9 +30,7 @@ NOW = datetime(2026, 11, 21, 17, 0, tzinfo=UTC)
 
 
 @pytest.fixture
-def site(tmp_path, monkeypatch):
-    for name, value in made.environment_of(tmp_path).items():
-        monkeypatch.setenv(name, value)
+def site(installation):
     return Site(settings=load_settings())
 
 

@@ -142,6 +142,12 @@ def environment_of(folder: Path, *, dask_workers: int = 0) -> dict[str, str]:
     }
 
 
+def install(monkeypatch: Any, folder: Path, *, dask_workers: int = 0) -> None:
+    """Let the programs of a test work in an installation of its own below a folder."""
+    for name, value in environment_of(folder, dask_workers=dask_workers).items():
+        monkeypatch.setenv(name, value)
+
+
 def _body(task: Any) -> Callable[..., Any]:
     body: Callable[..., Any] = task.fn
     return body

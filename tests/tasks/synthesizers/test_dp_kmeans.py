@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
 from privacy.randomness import SeededNoise
 from tasks.measurement.curator import Curator, InProcessCompute
@@ -47,30 +46,6 @@ def test_the_plan_is_the_rounds_and_the_histograms(small, features):
 
 
 @pytest.mark.parametrize("features", FEATURES)
-def test_a_release_draws_what_was_planned_and_samples_valid_records(small, features):
-    method = DpKMeans(small.domain, config_of(features))
-    curator = curator_of(method, [small.rows(small.patients(100, 1))])
-    released = measure(method, curator, mu=BIG_MU)
-    assert curator.event == method.plan(mu=BIG_MU).event
-    assert all(np.isfinite(value).all() for value in released.values())
-    codes, labels = method.sample(released, n_rows=500, rng=np.random.default_rng(0))
-    assert (codes.shape, codes.dtype, labels.dtype) == ((500, 3), np.uint16, np.uint16)
-    assert (codes < np.array(small.domain.n_codes)).all()
-    assert (labels < 2).all()
-
-
-@pytest.mark.parametrize("features", FEATURES)
-def test_shards_and_their_order_do_not_matter(small, in_shards, features):
-    method = DpKMeans(small.domain, config_of(features))
-    rows = small.rows(small.patients(50, 5))
-    order = np.random.default_rng(0).permutation(len(rows))
-    whole = measure(method, curator_of(method, [rows]), mu=BIG_MU)
-    shards = in_shards(rows, order, [3, 40, 40])
-    parts = measure(method, curator_of(method, shards), mu=BIG_MU)
-    assert all((whole[name] == parts[name]).all() for name in whole)
-
-
-@pytest.mark.parametrize("features", FEATURES)
 def test_clusters_keep_columns_together_that_go_together(small, features):
     """Within a label two kinds of records: product densities of the label alone mix them."""
     rng = np.random.default_rng(3)
@@ -83,13 +58,6 @@ def test_clusters_keep_columns_together_that_go_together(small, features):
     assert (of_first[:, 0] == of_first[:, 2]).mean() > 0.95
     assert 0.4 < (of_first[:, 0] == 0).mean() < 0.6
     assert abs(labels.mean() - rows.label.mean()) < 0.03
-
-
-def test_an_empty_table_gives_records_of_the_domain(small):
-    method = DpKMeans(small.domain, config_of("fourier"))
-    released = measure(method, curator_of(method, [small.rows([])], mu=1.0), mu=1.0)
-    codes, _ = method.sample(released, n_rows=50, rng=np.random.default_rng(0))
-    assert (codes < np.array(small.domain.n_codes)).all()
 
 
 def test_a_patient_in_two_clusters_moves_the_histograms_by_at_most_one(small):
@@ -107,21 +75,3 @@ def test_a_patient_in_two_clusters_moves_the_histograms_by_at_most_one(small):
     assert len(set(cells.assign(rows.codes, rows.label))) > 1
     exact = cell_histograms(rows, cells=cells, offsets=small.domain.one_hot_offsets)
     assert np.linalg.norm(exact.astype(float)) <= SUM_SCALE
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "message"),
-    [
-        ("clusters", 0, "greater than or equal to 1"),
-        ("rounds", 0, "greater than or equal to 1"),
-        ("features", "polynomial", "'plain' or 'fourier'"),
-        ("n_features", 3, "multiple of 2"),
-        ("length_scale", 0.0, "greater than 0"),
-        ("l2_clip_norm", -1.0, "greater than 0"),
-        ("clustering_share", 1.0, "less than 1"),
-        ("k", 3, "Extra inputs are not permitted"),
-    ],
-)
-def test_settings_outside_their_range_are_refused(field, value, message):
-    with pytest.raises(ValidationError, match=message):
-        DpKMeansConfig(**{field: value})

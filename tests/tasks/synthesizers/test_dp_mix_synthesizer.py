@@ -2,39 +2,17 @@ import math
 
 import numpy as np
 import pytest
+from measuring import NoNoise, released_of
 
 from privacy.errors import ConfigurationError
 from privacy.parameters import Guarantee
 from privacy.randomness import SeededNoise
-from tasks.measurement.curator import Curator, InProcessCompute
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.labels import matched_labels
 from tasks.measurement.statistics import SUM_SCALE
-from tasks.measurement.synthesizer import measure
 from tasks.synthesizers.dp_mix import synthesizer
 from tasks.synthesizers.dp_mix.config import DPMixConfig
 from tasks.synthesizers.dp_mix.synthesizer import MIXTURES, NOISE, DPMix
-
-
-class CoinsWithoutNoise:
-    """Samples from a seed, and no noise."""
-
-    tainted = True
-
-    def __init__(self, seed):
-        self._coins = SeededNoise(seed)
-
-    def discrete_gaussian(self, shape, *, noise_stddev):
-        return np.zeros(shape, dtype=np.int64)
-
-    def secret_key(self):
-        return self._coins.secret_key()
-
-
-def released_of(method, rows, noise_source, mu=3.0):
-    compute = InProcessCompute([rows])
-    curator = Curator(plan=method.plan(mu=mu), compute=compute, noise_source=noise_source)
-    return measure(method, curator, mu=mu), curator
 
 
 def sums_of(released):
@@ -64,8 +42,7 @@ def test_plan_is_one_series_at_the_public_rate(small):
 def test_sums_have_the_moments_of_poisson_samples(small):
     rows = small.rows(small.patients(100, 0))
     method = dp_mix(small)
-    released, curator = released_of(method, rows, CoinsWithoutNoise(1))
-    assert curator.event == method.plan(mu=3.0).event
+    released = released_of(method, rows, NoNoise(1), mu=3.0)
     sums = sums_of(released)
     vectors = method._vectors().vectors(rows.codes, rows.label) * rows.weight[:, None]
     per_patient = np.zeros((100, 6))
@@ -79,7 +56,7 @@ def test_sums_have_the_moments_of_poisson_samples(small):
 
 def test_noise_has_the_planned_size_and_every_draw_its_own(small):
     method = dp_mix(small)
-    released, _ = released_of(method, small.rows([]), SeededNoise(0))
+    released = released_of(method, small.rows([]), SeededNoise(0), mu=3.0)
     sums = sums_of(released)
     planned = method.plan(mu=3.0)[MIXTURES]
     # 2,400 values: the standard deviation is known to 1.4 percent; five of these either way.
@@ -92,29 +69,17 @@ def test_stages_draw_the_series_piece_by_piece(small, monkeypatch):
     rows = small.rows(small.patients(40, 0))
     method = dp_mix(small, n_mixtures=7)
     assert [stage.name for stage in method.stages(mu=1.0)] == ["mixtures-1-of-1"]
-    whole, _ = released_of(method, rows, CoinsWithoutNoise(3))
+    whole = released_of(method, rows, NoNoise(3), mu=3.0)
     monkeypatch.setattr(synthesizer, "_VALUES_AT_ONCE", 3 * 6)
     names = [stage.name for stage in method.stages(mu=1.0)]
     assert names == ["mixtures-1-of-3", "mixtures-2-of-3", "mixtures-3-of-3"]
-    pieces, curator = released_of(method, rows, CoinsWithoutNoise(3))
+    pieces = released_of(method, rows, NoNoise(3), mu=3.0)
     assert {name: len(value) for name, value in pieces.items() if name != NOISE} == {
         "mixtures_000001": 3,
         "mixtures_000002": 3,
         "mixtures_000003": 1,
     }
     np.testing.assert_array_equal(sums_of(pieces), sums_of(whole))
-    assert curator.event == method.plan(mu=3.0).event
-
-
-@pytest.mark.parametrize("one_hot_levels", [0, 32])
-def test_samples_are_valid_records(small, one_hot_levels):
-    method = dp_mix(small, n_mixtures=30, one_hot_levels=one_hot_levels)
-    released, _ = released_of(method, small.rows(small.patients(100, 0)), SeededNoise(1), mu=0.2)
-    for n_rows in (10, 30, 75):
-        codes, labels = method.sample(released, n_rows=n_rows, rng=np.random.default_rng(0))
-        assert (codes.shape, codes.dtype, labels.shape) == ((n_rows, 3), np.uint16, (n_rows,))
-        assert (codes < [4, 2, 3]).all()
-        assert (labels < 2).all()
 
 
 def test_numbers_are_those_of_the_mixtures_and_every_mixture_is_used():
@@ -144,7 +109,7 @@ def test_columns_of_a_sample_depend_on_the_label_as_in_the_table(small):
     method = dp_mix(
         small, declared_patients=1_200, order_of_mixture=8, n_mixtures=500, one_hot_levels=32
     )
-    released, _ = released_of(method, small.rows(patients), SeededNoise(0), mu=8.0)
+    released = released_of(method, small.rows(patients), SeededNoise(0), mu=8.0)
     codes, labels = method.sample(released, n_rows=4_000, rng=np.random.default_rng(0))
     assert labels.mean() == pytest.approx(0.5, abs=0.05)
     assert (codes[:, 1] == labels).mean() > 0.75
@@ -157,7 +122,7 @@ def test_a_wrong_number_of_declared_patients_does_not_shrink_the_records(small, 
     # Everybody has the largest bin of lab: divided by too much it would be the middle one.
     patients = [(0, [((0, 0, 2), 0)])] * 1_600
     method = dp_mix(small, declared_patients=declared, order_of_mixture=200, n_mixtures=50)
-    released, _ = released_of(method, small.rows(patients), CoinsWithoutNoise(0))
+    released = released_of(method, small.rows(patients), NoNoise(0), mu=3.0)
     codes, labels = method.sample(released, n_rows=50, rng=np.random.default_rng(0))
     assert (codes[:, 2] == 2).mean() > 0.9
     assert (labels == 0).all()
@@ -166,7 +131,7 @@ def test_a_wrong_number_of_declared_patients_does_not_shrink_the_records(small, 
 def test_rare_labels_survive_the_mixing(small):
     patients = [(0, [((3, 1, 0), int(number < 16))]) for number in range(160)]
     method = dp_mix(small, declared_patients=160)
-    released, _ = released_of(method, small.rows(patients), SeededNoise(0), mu=8.0)
+    released = released_of(method, small.rows(patients), SeededNoise(0), mu=8.0)
     _, labels = method.sample(released, n_rows=400, rng=np.random.default_rng(0))
     assert labels.mean() == pytest.approx(0.1, abs=0.03)
 
@@ -184,7 +149,7 @@ def test_more_records_in_a_mixture_than_patients_is_refused_before_any_plan(smal
 def test_everybody_in_every_mixture_is_allowed(small):
     rows = small.rows(small.patients(5, 0))
     method = dp_mix(small, order_of_mixture=100, n_mixtures=3)
-    released, _ = released_of(method, rows, CoinsWithoutNoise(0))
+    released = released_of(method, rows, NoNoise(0), mu=3.0)
     sums = sums_of(released)
     assert (sums == sums[0]).all()
     vectors = method._vectors().vectors(rows.codes, rows.label)

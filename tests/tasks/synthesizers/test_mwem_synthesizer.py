@@ -1,12 +1,11 @@
 import numpy as np
 import pytest
-from pydantic import ValidationError
+from measuring import NoNoise, curator_of
 
 from benchmarks.marginal_distance import marginal_distance
 from privacy.accountants.gaussian import GaussianAccountant
 from privacy.parameters import Adjacency, PrivacyParameters
-from privacy.randomness import OperatingSystemNoise, SeededNoise
-from tasks.measurement.curator import Curator, InProcessCompute
+from privacy.randomness import OperatingSystemNoise
 from tasks.measurement.plan import PlannedSelection
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.synthesizer import measure
@@ -15,16 +14,6 @@ from tasks.synthesizers.mwem.config import MwemConfig
 from tasks.synthesizers.mwem.synthesizer import Mwem
 
 HUGE_MU = 1e4
-
-
-class NoNoise:
-    tainted = True
-
-    def discrete_gaussian(self, shape, *, noise_stddev):
-        return np.zeros(shape, dtype=np.int64)
-
-    def select_max(self, scores, *, scale):
-        return int(np.argmax(scores))
 
 
 def dependent_patients(n, seed):
@@ -39,11 +28,7 @@ def dependent_patients(n, seed):
 
 def released_of(small, patients, noise_source, mu=HUGE_MU, **settings):
     method = Mwem(small.domain, MwemConfig(**settings))
-    curator = Curator(
-        plan=method.plan(mu=mu),
-        compute=InProcessCompute([small.rows(patients)]),
-        noise_source=noise_source,
-    )
+    curator = curator_of(method, [small.rows(patients)], noise_source, mu=mu)
     return method, curator, measure(method, curator, mu=mu)
 
 
@@ -147,11 +132,7 @@ def test_rounds_are_grouped_into_stages_that_go_on_from_the_released_history(sma
     assert (len(stages), stages[-1].name) == (11, "rounds-10-of-10")
     short = Mwem(small.domain, MwemConfig(rounds=2)).stages(mu=HUGE_MU)
     assert [stage.name for stage in short] == ["count", "rounds-01-of-02", "rounds-02-of-02"]
-    curator = Curator(
-        plan=method.plan(mu=HUGE_MU),
-        compute=InProcessCompute([small.rows(patients)]),
-        noise_source=NoNoise(),
-    )
+    curator = curator_of(method, [small.rows(patients)], mu=HUGE_MU)
     start = stages[0].run(curator, {})
     with pytest.raises(ValueError, match="expected the rounds before 4, found 0"):
         stages[2].run(curator, start)
@@ -168,18 +149,6 @@ def test_the_size_limit_of_a_component_keeps_columns_apart(small):
         assert bool(pairs) is joined
         # Four codes with two are too many cells; three with two and two with two are not.
         assert pairs <= {(1, 2), (2, 3), (1, 3)}
-
-
-def test_more_noise_than_signal_still_gives_valid_records(small):
-    for start in ("uniform", "histograms"):
-        method, _, released = released_of(
-            small, small.patients(1, 0), SeededNoise(0), mu=0.01, rounds=4, start=start
-        )
-        codes, labels = method.sample(released, n_rows=500, rng=np.random.default_rng(0))
-        assert codes.shape == (500, 3)
-        assert (codes < np.array(small.domain.n_codes)).all()
-        assert (labels < 2).all()
-        assert (codes.dtype, labels.dtype) == (np.uint16, np.uint16)
 
 
 def test_the_mean_of_the_distributions_is_sampled_round_by_round(small):
@@ -222,22 +191,3 @@ def test_the_paper_form_keeps_the_number_of_rows_and_learns(small):
     assert found[1] < found[0] / 2
     with pytest.raises(ValueError, match="expected one row or more, found none"):
         method.synthesize(rows.codes[:0], rows.label[:0], np.random.default_rng(0))
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ({"rounds": 0}, "greater than or equal to 1"),
-        ({"rounds": 501}, "less than or equal to 500"),
-        ({"label_share": 1.1}, "less than or equal to 1"),
-        ({"max_queries": 4001}, "less than or equal to 4000"),
-        ({"max_component_cells": 2**20 + 1}, "less than or equal to 1048576"),
-        ({"output": "best"}, "'average' or 'last'"),
-        ({"start": "data"}, "'uniform' or 'histograms'"),
-        ({"shares": {"selections": 0.0}}, "greater than 0"),
-        ({"epsilon": 1.0}, "Extra inputs are not permitted"),
-    ],
-)
-def test_settings_outside_their_range_are_refused(setting, message):
-    with pytest.raises(ValidationError, match=message):
-        MwemConfig(**setting)

@@ -35,31 +35,3 @@ def test_sizes_for_other_labels_are_refused():
     with pytest.raises(ConfigurationError, match="CLASS_SIZES_INVALID") as refused:
         DpCdaConfig(class_sizes=(500, 180)).sizes(3)
     assert "for each of the 3 labels, found 2; give them in the order" in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"order_of_mixture": 0},
-        {"mixtures_per_class": 1},
-        {"declared_patients": 0},
-        {"l2_clip_norm": 0.0},
-        {"l2_clip_norm": float("nan")},
-        {"scale": 0.0},
-        {"one_hot_levels": -1},
-        {"count_share": 1.0},
-        {"sampling": "systematic"},
-        {"class_sizes": (100, 0)},
-        {"published": {"label_share": 1.0}},
-        {"sigma_y": 1.0},
-    ],
-)
-def test_settings_outside_their_ranges_are_refused(wrong):
-    with pytest.raises(ValidationError):
-        DpCdaConfig(**wrong)
-
-
-def test_every_setting_says_what_it_is():
-    for model in (DpCdaConfig, type(DpCdaConfig().published)):
-        for name, setting in model.model_fields.items():
-            assert name in {"kind", "published"} or setting.description, name

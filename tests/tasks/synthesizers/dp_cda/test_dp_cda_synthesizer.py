@@ -2,30 +2,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from measuring import NoNoise, released_of
 
 from privacy.errors import ConfigurationError
 from privacy.events import DiscreteGaussianEvent, RepeatedEvent
 from privacy.parameters import Guarantee
 from privacy.randomness import SeededNoise
 from tasks.measurement.counts import class_counts
-from tasks.measurement.curator import Curator, InProcessCompute
 from tasks.measurement.sampling import PoissonCoins
-from tasks.measurement.synthesizer import measure
 from tasks.synthesizers.dp_cda import synthesizer
 from tasks.synthesizers.dp_cda.config import DpCdaConfig
 from tasks.synthesizers.dp_cda.sums import RecordMap, groups_of, sampled_sums
 from tasks.synthesizers.dp_cda.synthesizer import COUNTS, SUMS, DpCda
-
-
-class NoNoise:
-    tainted = True
-
-    def discrete_gaussian(self, shape, *, noise_stddev):
-        return np.zeros(shape, dtype=np.int64)
-
-    def secret_key(self):
-        return b"s" * 32
-
 
 GROUPS = DpCdaConfig(declared_patients=40, order_of_mixture=5, sampling="groups", one_hot_levels=0)
 POISSON = DpCdaConfig(
@@ -37,15 +25,6 @@ POISSON = DpCdaConfig(
     l2_clip_norm=1.0,
 )
 BINS = GROUPS.model_copy(update={"one_hot_levels": 32})
-
-
-def released_of(method, rows, noise_source=None, mu=5.0):
-    curator = Curator(
-        plan=method.plan(mu=mu),
-        compute=InProcessCompute([rows]),
-        noise_source=NoNoise() if noise_source is None else noise_source,
-    )
-    return curator, measure(method, curator, mu=mu)
 
 
 def test_plan_of_groups_is_two_gaussians(small):
@@ -87,7 +66,7 @@ def test_unequal_classes_are_sampled_at_the_rate_of_the_smallest(small):
 
 def test_group_means_equal_a_hand_calculation_without_noise(small):
     method, rows = DpCda(small.domain, GROUPS), small.rows(small.patients(40, 1))
-    curator, released = released_of(method, rows)
+    released = released_of(method, rows, mu=5.0)
     group = groups_of(rows, n_groups=4)
     vectors = method.record_map.vectors.vectors(rows.codes)
     for label in range(2):
@@ -98,7 +77,6 @@ def test_group_means_equal_a_hand_calculation_without_noise(small):
             np.testing.assert_allclose(
                 released["mixtures"][number, label], total / (size / 4), atol=1e-5
             )
-    assert curator.event == method.plan(mu=5.0).event
 
 
 def test_sampled_means_equal_a_hand_calculation_without_noise(small, monkeypatch):
@@ -107,22 +85,23 @@ def test_sampled_means_equal_a_hand_calculation_without_noise(small, monkeypatch
     assert [stage.name for stage in method.stages(mu=5.0)] == [
         "class-counts", "mix-01-of-03", "mix-02-of-03", "mix-03-of-03"
     ]  # fmt: skip
-    curator, released = released_of(method, rows)
-    coins = PoissonCoins(key=b"s" * 32, probability=0.25, first_draw=0, n_draws=7, shard="shard 0")
+    released = released_of(method, rows, mu=5.0)
+    coins = PoissonCoins(
+        key=NoNoise().secret_key(), probability=0.25, first_draw=0, n_draws=7, shard="shard 0"
+    )
     sums = sampled_sums(rows, coins=coins, record_map=method.record_map, n_labels=2)
     counts = class_counts(rows, n_labels=2)
     np.testing.assert_allclose(released["mixtures"], sums / (0.25 * counts[:, None]), atol=1e-5)
-    assert curator.event == method.plan(mu=5.0).event
 
 
 @pytest.mark.parametrize("config", [GROUPS, POISSON])
 def test_what_is_known_of_the_mixtures_is_released_with_them(small, config):
     method = DpCda(small.domain, config)
-    curator, released = released_of(method, small.rows(small.patients(40, 4)), mu=0.7)
+    released = released_of(method, small.rows(small.patients(40, 4)), mu=0.7)
     expected = method.sampling_probability * released["class_counts"]
     np.testing.assert_allclose(released["mixture_orders"], expected)
     noise = released["mixture_noise_stddevs"] * expected
-    np.testing.assert_allclose(noise, curator.plan[SUMS].unit_noise_stddev)
+    np.testing.assert_allclose(noise, method.plan(mu=0.7)[SUMS].unit_noise_stddev)
 
 
 @pytest.mark.parametrize("sampling", ["groups", "poisson"])
@@ -140,25 +119,14 @@ def test_columns_of_a_sample_depend_on_each_other_as_in_the_table(small, samplin
         scale=scale,
     )
     method = DpCda(small.domain, config)
-    _, released = released_of(method, small.rows(patients), SeededNoise(0), mu=20.0)
-    codes, _ = method.sample(released, n_rows=4_000, rng=np.random.default_rng(0))
+    released = released_of(method, small.rows(patients), SeededNoise(0), mu=20.0)
+    codes, labels = method.sample(released, n_rows=4_000, rng=np.random.default_rng(0))
+    assert labels.mean() == pytest.approx(released["label_frequencies"][1], abs=0.04)
     assert codes[:, 1].mean() == pytest.approx(0.5, abs=0.03)
     # From the shares of eight records, not spread, it would be (1 + 1 / 8) / 2.
     assert (codes[:, 2] == 2 * codes[:, 1]).mean() > 0.7
     ages = np.bincount(codes[:, 0], minlength=4) / 4_000
     np.testing.assert_allclose(ages, [1 / 3, 1 / 3, 1 / 3, 0], atol=0.03)
-
-
-@pytest.mark.parametrize("config", [GROUPS, POISSON, BINS])
-def test_samples_are_valid_records_of_the_released_classes(small, config):
-    method = DpCda(small.domain, config)
-    _, released = released_of(method, small.rows(small.patients(40, 3)), SeededNoise(0), mu=0.1)
-    codes, labels = method.sample(released, n_rows=500, rng=np.random.default_rng(0))
-    assert codes.dtype == labels.dtype == np.uint16
-    assert codes.shape == (500, 3)
-    assert (codes < small.domain.n_codes).all()
-    found = np.bincount(labels, minlength=2) / 500
-    np.testing.assert_allclose(found, released["label_frequencies"], atol=0.12)
 
 
 def mixtures_of(means, frequencies=(0.5, 0.5)):
@@ -196,15 +164,6 @@ def test_a_mixture_comes_again_only_after_all_others(small):
     )
     counts = np.bincount(codes[:, 0], minlength=4)
     assert sorted(counts) == [2, 2, 3, 3]
-
-
-def test_a_class_without_records_is_released_as_any_other(small):
-    rows = small.rows([(0, [((1, 0, 1), 0)]), (1, [((2, 1, 2), 0)])])
-    method = DpCda(small.domain, GROUPS)
-    _, released = released_of(method, rows)
-    assert np.isfinite(released["mixtures"]).all()
-    codes, _ = method.sample(released, n_rows=20, rng=np.random.default_rng(0))
-    assert (codes < small.domain.n_codes).all()
 
 
 @settings(max_examples=15, deadline=None)

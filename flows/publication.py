@@ -21,7 +21,6 @@ from privacy.ledger import EntryState, LedgerEntry
 from storage.files.refs import ReleaseRef, new_release_id
 from storage.files.workspace import PrivateWorkspace
 from storage.releases.bundles import verify_bundle
-from storage.releases.catalogue import manifests_in
 from storage.releases.manifest import Manifest
 from storage.releases.measurements import Measurement
 from storage.releases.revocations import list_beside, read_revocations
@@ -29,6 +28,7 @@ from storage.releases.signatures import (
     APPROVAL_FILE,
     Approval,
 )
+from storage.releases.store import manifests_in
 from storage.sources.declared import KEPT
 from tasks.ingest.conditions import check_conditions
 from tasks.reporting.guarantee import Claim

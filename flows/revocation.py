@@ -15,10 +15,10 @@ from privacy.errors import LedgerError
 from privacy.ledger import EntryState, LedgerEntry
 from storage.files.refs import ReleaseRef
 from storage.keys.keys import SigningKey
-from storage.releases.catalogue import manifests_in
 from storage.releases.manifest import Manifest
 from storage.releases.revocations import REVOKED_FILE, Revocation, list_revocations
 from storage.releases.signatures import require_reason
+from storage.releases.store import manifests_in
 from tasks.steps import ledger_steps
 from tasks.steps.run import Site
 

@@ -32,7 +32,7 @@ from privacy.parameters import PrivacyUnit
 from storage.releases.measurements import MeasurementStore
 from storage.schema.table import TableSchema
 from storage.settings import Settings
-from tasks.audit.findings import Claim
+from tasks.audit.findings import Claim, check_confidence
 from tasks.audit.planted import PlantedTable
 from tasks.audit.replay import check_replayable, replay
 from tasks.audit.whole_release import (
@@ -98,7 +98,7 @@ def audit_whole_release(
             "AUDIT_CANARIES_INVALID",
             f"expected {MIN_CANARIES:,} to {MAX_CANARIES:,} canaries, found {canaries:,}",
         )
-    _check_confidence(confidence)
+    check_confidence(confidence)
     rng = np.random.default_rng()
     with tempfile.TemporaryDirectory(prefix="clustmix-audit-") as name:
         folder = Path(name)
@@ -229,11 +229,3 @@ def _release(command: Sequence[str], site: Path, settings: Settings) -> dict[str
         )
     answer: dict[str, Any] = json.loads(ran.stdout)
     return answer
-
-
-def _check_confidence(confidence: float) -> None:
-    if not 0.9 <= confidence < 1.0:
-        raise ConfigurationError(
-            "AUDIT_CONFIDENCE_INVALID",
-            f"expected a confidence from 0.9 to below 1, found {confidence!r}",
-        )

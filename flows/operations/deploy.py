@@ -25,6 +25,7 @@ from flows.operations.deployment_file import (
     read_automations,
     read_deployments,
 )
+from flows.operations.schedules import our_deployments
 from flows.site.plain_yaml import refusal
 from storage.settings import Settings
 from tasks.execution.runtime import safe_environment
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from prefect.client.orchestration import SyncPrefectClient
-    from prefect.client.schemas.responses import DeploymentResponse
     from prefect.events.schemas.automations import Automation, AutomationCore
     from prefect.flows import Flow
 
@@ -93,7 +93,7 @@ def deploy(settings: Settings, file: Path) -> Deployed:
     with orchestrator(timeout_seconds=ANSWER_SECONDS, retries=RETRIES) as client:
         for name, pool in declared.work_pools.items():
             _put_work_pool(client, name, pool)
-        paused = [deployment.id for deployment in _our_deployments(client) if deployment.paused]
+        paused = [deployment.id for deployment in our_deployments(client) if deployment.paused]
         _put_deployments(file)
         for deployment_id in paused:
             client.pause_deployment(deployment_id)
@@ -210,7 +210,7 @@ def _put_deployments(file: Path) -> None:
 
 def _remove_deployments(client: SyncPrefectClient, names: tuple[str, ...]) -> list[str]:
     removed = []
-    for deployment in _our_deployments(client):
+    for deployment in our_deployments(client):
         name = f"{client.read_flow(deployment.flow_id).name}/{deployment.name}"
         if name not in names:
             # The server would leave them, and each event would try to start what is gone.
@@ -264,7 +264,7 @@ def _remove_automations(client: SyncPrefectClient, kept: list[str]) -> list[str]
 
     Prefect's command replaces the starters of what it registers, so these are left alone.
     """
-    deployments = {deployment.id for deployment in _our_deployments(client)}
+    deployments = {deployment.id for deployment in our_deployments(client)}
     removed = []
     for automation in _our_automations(client):
         starts = {getattr(action, "deployment_id", None) for action in automation.actions} - {None}
@@ -279,16 +279,6 @@ def _our_automations(client: SyncPrefectClient) -> list[Automation]:
     while page := client.read_automations(limit=_PAGE, offset=len(found)):
         found += page
     return [automation for automation in found if automation.name.startswith(PREFIX)]
-
-
-def _our_deployments(client: SyncPrefectClient) -> list[DeploymentResponse]:
-    from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterTags
-
-    ours = DeploymentFilter(tags=DeploymentFilterTags(all_=[TAG]))
-    found: list[DeploymentResponse] = []
-    while page := client.read_deployments(deployment_filter=ours, limit=_PAGE, offset=len(found)):
-        found += page
-    return found
 
 
 def _as_prefect(section: AutomationSection, blocks: dict[str, UUID]) -> AutomationCore:

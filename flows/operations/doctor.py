@@ -18,9 +18,8 @@ from storage.keys.key_store import KeyStore
 from storage.keys.keys import SigningKey
 from storage.ledger.head import HeadFile
 from storage.ledger.ledger_db import LedgerDatabase
-from storage.releases.catalogue import manifests_in
 from storage.releases.revocations import REVOKED_FILE, read_revocations
-from storage.releases.store import ReleaseStore
+from storage.releases.store import ReleaseStore, manifests_in
 from storage.settings import Settings
 from storage.sources import datasets
 from storage.sources.image_datasets import IMAGE_DATASETS, find_images

@@ -14,13 +14,13 @@ from types import MappingProxyType
 from typing import Annotated, Literal
 from uuid import NAMESPACE_URL, UUID, uuid5
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from flows.events import PublicEvent
+from flows.server.kept_file import read_kept, write_kept
 from privacy.errors import IntegrityError
 from privacy.ledger import GENESIS_HASH, EntryState, LedgerEntry, latest_entries
 from privacy.spending import moment
-from storage.files.private import ensure_private_directory, replace_durably
 from storage.ledger.head import check_head
 
 FIRST_LOOK_BACK = timedelta(days=1)
@@ -85,22 +85,16 @@ class MemoryFile:
 
     def read(self) -> Memory | None:
         """Return the memory; None before the first, IntegrityError for anything else."""
-        try:
-            return Memory.model_validate_json(self._path.read_bytes())
-        except FileNotFoundError:
-            return None
-        except ValidationError:
-            pass
-        raise IntegrityError(
+        damaged = IntegrityError(
             "WATCHER_MEMORY_DAMAGED",
             f"expected the memory of the watcher in {self._path.name}, found something else; "
             "remove the file, and what happened since yesterday is told again",
         )
+        return read_kept(self._path, Memory, damaged=damaged)
 
     def write(self, memory: Memory) -> None:
         """Replace the memory; on disk when the call returns."""
-        ensure_private_directory(self._path.parent)
-        replace_durably(self._path, memory.model_dump_json(indent=2).encode() + b"\n")
+        write_kept(self._path, memory)
 
 
 def notices(rows: tuple[LedgerEntry, ...], memory: Memory, *, owner: str) -> list[PublicEvent]:

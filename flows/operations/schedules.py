@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from flows.operations.deployment_file import TAG
+
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import DeploymentSchedule
     from prefect.client.schemas.responses import DeploymentResponse
-
-TAG = "clustmix"
-"""Tag of our deployments; others of the same server are none of our business."""
 
 GRACE = timedelta(minutes=15)
 """How long after its time a run may start."""
@@ -34,6 +33,7 @@ _WINDOWS = (
 """How far back an occurrence is looked for; frequent schedules are found in the first ones."""
 
 _TOLERANCE = timedelta(milliseconds=500)
+_PAGE = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,10 @@ def our_deployments(client: SyncPrefectClient) -> list[DeploymentResponse]:
     from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterTags
 
     ours = DeploymentFilter(tags=DeploymentFilterTags(all_=[TAG]))
-    return list(client.read_deployments(deployment_filter=ours))
+    found: list[DeploymentResponse] = []
+    while page := client.read_deployments(deployment_filter=ours, limit=_PAGE, offset=len(found)):
+        found += page
+    return found
 
 
 def last_occurrence(schedule: Any, *, before: datetime) -> datetime | None:

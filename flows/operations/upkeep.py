@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 from flows.events import PublicEvent
 from flows.operations.arrivals import arrived
 from flows.operations.budgets import DatasetBudget
+from flows.operations.deployment_file import TAG
 from flows.operations.notices import Memory, Repetition, about, event_id
-from flows.operations.schedules import TAG, review_schedules
+from flows.operations.schedules import review_schedules
 from privacy.ledger import EntryState, LedgerEntry, latest_entries
 from storage.arrivals.store import ArrivalStore
 from storage.files.workspace import live_run_ids

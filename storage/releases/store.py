@@ -205,6 +205,20 @@ class ReleaseStore:
             yield
 
 
+def manifests_in(store: ReleaseStore) -> Iterator[Manifest]:
+    """Yield the manifest of each bundle in a store, by dataset and release.
+
+    Nothing is verified: verify a bundle before relying on it. What has no readable manifest is
+    passed over, as no reader accepts it.
+    """
+    for path in sorted(store.root.glob(f"[!.]*/[!.]*/{MANIFEST_FILE}")):
+        try:
+            manifest = Manifest.read(path)
+        except IntegrityError:
+            continue
+        yield manifest
+
+
 def _refuse_symlink(path: Path) -> None:
     if path.is_symlink():
         raise IntegrityError(

@@ -18,6 +18,7 @@ from scipy.special import betaincinv
 
 from privacy.accountants.calibration import gdp_mu
 from privacy.accountants.gaussian import gaussian_epsilon
+from privacy.errors import ConfigurationError
 from privacy.parameters import Adjacency
 from tasks.audit.bounds import (
     ErrorCounts,
@@ -171,6 +172,15 @@ class AuditResult:
             "verdict": self.verdict,
             "note": LOWER_BOUND,
         }
+
+
+def check_confidence(confidence: float) -> None:
+    """Refuse a confidence that is not from 0.9 to below 1 (ConfigurationError)."""
+    if not 0.9 <= confidence < 1.0:
+        raise ConfigurationError(
+            "AUDIT_CONFIDENCE_INVALID",
+            f"expected a confidence from 0.9 to below 1, found {confidence!r}",
+        )
 
 
 def part_confidence(confidence: float, *, parts: int) -> float:

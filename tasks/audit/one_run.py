@@ -10,6 +10,7 @@ Mahloujifar, Melis and Chaudhuri, "Auditing f-differential privacy in one run", 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,14 +86,17 @@ def one_run_epsilon_lower_bound(counts: GuessCounts, *, delta: float, confidence
     def refuted(epsilon: float) -> bool:
         return one_run_p_value(counts, epsilon=epsilon, delta=delta) < level
 
+    return _largest_refuted(refuted, steps=_BISECTIONS, limit=math.inf)
+
+
+def _largest_refuted(refuted: Callable[[float], bool], *, steps: int, limit: float) -> float:
+    """Refuted end of a bisection, 0 if 0 is not refuted; it is looked for up to a limit."""
     if not refuted(0.0):
         return 0.0
     low, high = 0.0, 1.0
-    while refuted(high):
+    while high < limit and refuted(high):
         low, high = high, 2.0 * high
-        if not math.isfinite(high):
-            return low
-    for _ in range(_BISECTIONS):
+    for _ in range(steps if math.isfinite(high) else 0):
         middle = (low + high) / 2.0
         low, high = (middle, high) if refuted(middle) else (low, middle)
     return low
@@ -132,16 +136,11 @@ def one_run_mu_lower_bound(counts: GuessCounts, *, confidence: float) -> float:
     at most ``1 - confidence``.
     """
     level = 1.0 - confidence
-    if not refutes_gaussian_dp(counts, mu=0.0, level=level):
-        return 0.0
-    low, high = 0.0, 1.0
-    while high < _LARGEST_MU and refutes_gaussian_dp(counts, mu=high, level=level):
-        low, high = high, 2.0 * high
-    for _ in range(_MU_STEPS):
-        middle = (low + high) / 2.0
-        refuted = refutes_gaussian_dp(counts, mu=middle, level=level)
-        low, high = (middle, high) if refuted else (low, middle)
-    return low
+    return _largest_refuted(
+        lambda mu: refutes_gaussian_dp(counts, mu=mu, level=level),
+        steps=_MU_STEPS,
+        limit=_LARGEST_MU,
+    )
 
 
 def independent_mu_lower_bound(counts: GuessCounts, *, confidence: float) -> float:

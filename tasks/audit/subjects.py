@@ -17,6 +17,7 @@ from tasks.audit.findings import (
     AuditResult,
     Claim,
     PairFinding,
+    check_confidence,
     judge_guesses,
     judge_pair,
     part_confidence,
@@ -195,11 +196,7 @@ def audit(
         raise ConfigurationError(
             "AUDIT_RUNS_INVALID", f"expected {MIN_RUNS} or more runs of each table, found {runs}"
         )
-    if not 0.9 <= confidence < 1.0:
-        raise ConfigurationError(
-            "AUDIT_CONFIDENCE_INVALID",
-            f"expected a confidence from 0.9 to below 1, found {confidence!r}",
-        )
+    check_confidence(confidence)
     claim = Claim.of_budget(epsilon=epsilon, delta=delta)
     mu = claim.mu or 0.0
     pairs = neighbour_pairs(AUDIT_DOMAIN)

@@ -6,6 +6,9 @@ leave the others alone.
 
 from __future__ import annotations
 
+from itertools import pairwise
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -123,3 +126,18 @@ def draw_codes(
     else:
         codes = (cumulative <= uniform[:, None]).sum(axis=1)
     return np.asarray(np.minimum(codes, marginals.shape[-1] - 1), dtype=np.uint16)
+
+
+def draw_columns(
+    marginals: NDArray[np.float64],
+    offsets: NDArray[np.int64],
+    row: NDArray[np.integer[Any]],
+    rng: np.random.Generator,
+) -> NDArray[np.uint16]:
+    """Draw records (n, d), column by column, from the row of marginals (k, width) of each."""
+    codes = np.empty((len(row), len(offsets) - 1), dtype=np.uint16)
+    for index in np.unique(row):
+        member = np.flatnonzero(row == index)
+        for column, (start, stop) in enumerate(pairwise(offsets)):
+            codes[member, column] = draw_codes(marginals[index, start:stop], len(member), rng)
+    return codes

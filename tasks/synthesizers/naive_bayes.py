@@ -17,7 +17,7 @@ from privacy.parameters import Guarantee
 from tasks.measurement.cells import Cells
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
-from tasks.measurement.marginals import draw_codes, sizes_of, to_marginals
+from tasks.measurement.marginals import draw_codes, draw_columns, sizes_of, to_marginals
 from tasks.measurement.plan import MeasurementPlan, plan_measurement, sum_request
 from tasks.measurement.statistics import cell_histograms
 from tasks.measurement.synthesizer import Released, Stage
@@ -54,16 +54,9 @@ class NaiveBayes:
         self, released: Released, *, n_rows: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
         """Sample records column by column, given the label; see `Synthesizer.sample`."""
-        offsets = self.domain.one_hot_offsets
         labels = draw_codes(released["label_frequencies"], n_rows, rng)
-        codes = np.empty((n_rows, self.domain.n_columns), dtype=np.uint16)
-        for label in range(self.domain.n_labels):
-            member = np.flatnonzero(labels == label)
-            for column in range(self.domain.n_columns):
-                block = slice(offsets[column], offsets[column + 1])
-                marginal = released["marginals"][label, block]
-                codes[member, column] = draw_codes(marginal, len(member), rng)
-        return codes, labels
+        offsets = self.domain.one_hot_offsets
+        return draw_columns(released["marginals"], offsets, labels, rng), labels
 
     def _histograms(self, curator: Curator, released: Released) -> Released:
         """Draw the histograms; drop cells below one noise standard deviation."""

@@ -17,7 +17,6 @@ from pydantic import ValidationError
 from privacy.errors import ConfigurationError, IntegrityError
 from storage.files.documents import canonical_json
 from storage.releases.bundles import VerifiedBundle
-from storage.releases.catalogue import manifests_in
 from storage.releases.revocations import (
     REVOKED_FILE,
     Revocation,
@@ -26,7 +25,7 @@ from storage.releases.revocations import (
     list_revocations,
     read_revocations,
 )
-from storage.releases.store import ReleaseStore
+from storage.releases.store import ReleaseStore, manifests_in
 
 PIPELINE, ANNA, STRANGER = (key_of(number) for number in range(1, 4))
 TRUSTED = [PIPELINE.public]

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from tasks.measurement.settings import MethodSettings
 from tasks.papers.clustmix.scaling import ScalingKind
 
 
-class AlgorithmConfig(BaseModel):
+class AlgorithmConfig(MethodSettings):
     """Parameters of Algorithm 2.
 
     The paper takes ``delta = 1/N`` (flaw C12), and picks sigma_max by accuracy on the private rows
     (flaw C9).
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     epsilon: float = Field(gt=0, description="Claimed by the paper; not proven.")
     delta: float = Field(gt=0, lt=1, description="Claimed by the paper; not proven.")

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from privacy.errors import ConfigurationError
+from tasks.measurement.settings import MethodSettings
 
 MAX_ORDER = 100_000
 
 
-class PaperSettings(BaseModel):
+class PaperSettings(MethodSettings):
     """What Algorithm 1 leaves open; read by ``analysis: published`` only."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     l2_clip_norm: float = Field(
         default=10.0, gt=0, description="Largest norm c of a record after the z-score."
@@ -27,14 +26,12 @@ class PaperSettings(BaseModel):
     )
 
 
-class DpCdaConfig(BaseModel):
+class DpCdaConfig(MethodSettings):
     """Settings of DP-CDA. All are public: none may be chosen by looking at the private table.
 
     Declared sizes need not be exact: they fix the sampling rate and the number of groups, and a
     wrong one costs utility, never privacy.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     kind: Literal["dp_cda"] = "dp_cda"
     order_of_mixture: int = Field(

@@ -4,40 +4,36 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from tasks.measurement.settings import MethodSettings
 
 PUBLIC_SEED = 20_210_413
 """Seed of every public random choice (frequencies, first weights, latent codes): printable."""
 
 
-class BudgetShares(BaseModel):
+class BudgetShares(MethodSettings):
     """How ``mu**2`` is split over the two draws; only the ratio counts."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     embedding: float = Field(default=0.98, gt=0, description="Mean embedding of each label.")
     class_counts: float = Field(default=0.02, gt=0, description="Number of patients of each label.")
 
 
-class PaperSettings(BaseModel):
+class PaperSettings(MethodSettings):
     """Parameters of the authors' algorithm; read by ``analysis: published`` only."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     held_aside: int = Field(
         default=100, ge=2, le=10_000, description="Private rows that set the length scale."
     )
 
 
-class DpMerfConfig(BaseModel):
+class DpMerfConfig(MethodSettings):
     """Settings of DP-MERF. All are public: none may be chosen by looking at the private table.
 
     The defaults were chosen on public data alone, on one split of Adult and on MNIST at epsilon 1:
     length scales from 0.4 to 1.2, linear shares from 0.2 to 0.8, 5 to 30 code dimensions and 1000
     to 4000 features move the AUC on Adult, or the accuracy on MNIST, by a hundredth or two.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     kind: Literal["dp_merf"] = "dp_merf"
     features: Literal["auto", "one_hot", "ordinal"] = Field(

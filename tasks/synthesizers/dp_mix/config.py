@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from tasks.measurement.settings import MethodSettings
 
 
-class PaperSettings(BaseModel):
+class PaperSettings(MethodSettings):
     """Parameters of the published algorithm; read by ``analysis: published`` only."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     label_noise_ratio: float = Field(
         default=0.3, gt=0, le=1000, description="Noise of a label over noise of a feature."
     )
 
 
-class DPMixConfig(BaseModel):
+class DPMixConfig(MethodSettings):
     """Settings of DPMix. All are public: none may be chosen by looking at the private table."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     kind: Literal["dp_mix"] = "dp_mix"
     order_of_mixture: int = Field(

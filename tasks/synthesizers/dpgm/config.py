@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from tasks.measurement.settings import MethodSettings
 
 PUBLIC_SEED = 20_190_627
 """Seed of every public random choice (frequencies, first centres and weights, chains)."""
@@ -15,20 +17,16 @@ _LEARNING_RATES = {"adam": 0.04, "momentum": 0.8}
 """Rates for sixteen steps that everybody is in."""
 
 
-class BudgetShares(BaseModel):
+class BudgetShares(MethodSettings):
     """How ``mu**2`` is split over the stages; only the ratios count."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     clustering: float = Field(default=0.12, gt=0, description="Noisy rounds that place centres.")
     means: float = Field(default=0.30, gt=0, description="Sizes and means of the clusters.")
     training: float = Field(default=0.58, gt=0, description="Noisy gradients of all steps.")
 
 
-class PaperSettings(BaseModel):
+class PaperSettings(MethodSettings):
     """Parameters of Algorithms 1 to 4 as printed; read by ``analysis: published`` only."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     sigma_c: float = Field(default=4.0, gt=0, description="Noise scale of the norm histograms.")
     sigma_k: float = Field(default=40.0, gt=0, description="Noise scale of k-means.")
@@ -47,10 +45,8 @@ class PaperSettings(BaseModel):
     learning_rate: float = Field(default=0.01, gt=0, description="Step of gradient descent.")
 
 
-class DpgmConfig(BaseModel):
+class DpgmConfig(MethodSettings):
     """Settings of DPGM. All are public: none may be chosen by looking at the private table."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     kind: Literal["dpgm"] = "dpgm"
     clusters: int = Field(default=10, ge=1, le=200, description="Clusters, one network each.")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from tasks.measurement.settings import MethodSettings
 
 FeatureKind = Literal["plain", "fourier"]
 """What k-means measures distances of."""
 
 
-class DpKMeansConfig(BaseModel):
+class DpKMeansConfig(MethodSettings):
     """Settings of private k-means. All are public."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     kind: Literal["dp_kmeans"] = "dp_kmeans"
     clusters: int = Field(default=10, ge=1, le=1000, description="Number of clusters.")

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from privacy.parameters import Guarantee
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
-from tasks.measurement.marginals import draw_codes
+from tasks.measurement.marginals import draw_codes, draw_columns
 from tasks.measurement.plan import (
     MeasurementPlan,
     StatisticRequest,
@@ -128,16 +128,9 @@ class DpKMeans:
         self, released: Released, *, n_rows: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
         """Sample records from the released mixture; see `Synthesizer.sample`."""
-        offsets = self.domain.one_hot_offsets
         component = draw_codes(released["mixture_weights"], n_rows, rng)
-        codes = np.empty((n_rows, self.domain.n_columns), dtype=np.uint16)
-        for index in np.unique(component):
-            member = np.flatnonzero(component == index)
-            for column in range(self.domain.n_columns):
-                marginal = released["mixture_marginals"][
-                    index, offsets[column] : offsets[column + 1]
-                ]
-                codes[member, column] = draw_codes(marginal, len(member), rng)
+        offsets = self.domain.one_hot_offsets
+        codes = draw_columns(released["mixture_marginals"], offsets, component, rng)
         # Components are in the order of labels, then clusters.
         return codes, (component // self.config.clusters).astype(np.uint16)
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from tasks.measurement.settings import MethodSettings
 
 PUBLIC_SEED = 20_120_312
 """Seed of the random part of the workload: it may be printed."""
 
 
-class MwemShares(BaseModel):
+class MwemShares(MethodSettings):
     """How ``mu**2`` is split over the draws; only the ratios count."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     count: float = Field(default=0.02, gt=0, description="Noisy number of patients.")
     histograms: float = Field(
@@ -23,10 +23,8 @@ class MwemShares(BaseModel):
     measurements: float = Field(default=0.18, gt=0, description="Answers of queries, all rounds.")
 
 
-class MwemConfig(BaseModel):
+class MwemConfig(MethodSettings):
     """Settings of MWEM. All are public: none may be chosen by looking at the private table."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     kind: Literal["mwem"] = "mwem"
     rounds: int = Field(default=30, ge=1, le=500, description="Queries chosen and measured (T).")

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from tasks.measurement.settings import MethodSettings
 
 
-class LocalPerturbationPaperSettings(BaseModel):
+class LocalPerturbationPaperSettings(MethodSettings):
     """Parameters of the published algorithm; read by ``analysis: published`` only."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     label_noise_ratio: float = Field(
         default=0.3, gt=0, le=1000, description="Noise of a label over noise of a feature."
     )
 
 
-class LocalPerturbationConfig(BaseModel):
+class LocalPerturbationConfig(MethodSettings):
     """Settings of local perturbation. All are public."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     kind: Literal["local_perturbation"] = "local_perturbation"
     n_slots: int = Field(
@@ -44,10 +42,8 @@ class RandomProjectionPaperSettings(LocalPerturbationPaperSettings):
     """Parameters of the published algorithm; read by ``analysis: published`` only."""
 
 
-class RandomProjectionConfig(BaseModel):
+class RandomProjectionConfig(MethodSettings):
     """Settings of random projection. All are public."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     kind: Literal["random_projection"] = "random_projection"
     n_projected: int = Field(

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
-CODE := flows tasks privacy storage
+CODE := clustmix flows tasks privacy storage
 
 .PHONY: help install release server server-stop test integration audit soak e2e lint types bench house lock clean
 .DEFAULT_GOAL := help

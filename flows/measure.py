@@ -31,10 +31,11 @@ from tasks.execution.compute import DaskExecutor, Executor, LocalExecutor
 from tasks.execution.runtime import guarded_task
 from tasks.measurement.curator import Curator
 from tasks.measurement.plan import MeasurementPlan
+from tasks.measurement.randomness import randomness_of_run
 from tasks.measurement.synthesizer import Stage
 from tasks.measurement.synthesizer import measure as measure_stages
 from tasks.steps import ingest_steps, ledger_steps, measure_steps
-from tasks.steps.run import ReleaseJob, Site, randomness_of_run, stage
+from tasks.steps.run import ReleaseJob, Site, stage
 
 HELD_BYTES = 2**25
 """Up to this size of its files one process reads a table sooner than workers have started."""

@@ -31,9 +31,10 @@ from storage.releases.signatures import (
 from storage.releases.store import manifests_in
 from storage.sources.declared import KEPT
 from tasks.ingest.conditions import check_conditions
+from tasks.measurement.randomness import randomness_of_run
 from tasks.reporting.guarantee import Claim
 from tasks.steps import ledger_steps, publish_steps
-from tasks.steps.run import ReleaseJob, Site, randomness_of_run
+from tasks.steps.run import ReleaseJob, Site
 
 _AFTER_SEAL = (EntryState.SEALED, EntryState.APPROVED)
 _PUBLISHED_ONCE = (EntryState.PUBLISHED, EntryState.REVOKED)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from decimal import ROUND_CEILING, Decimal
 
 from privacy.errors import ConfigurationError
-from privacy.parameters import Adjacency, PrivacyParameters
+from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
 
 RHO_DECIMALS = 12
 RHO_STEP = Decimal(1).scaleb(-RHO_DECIMALS)
@@ -118,6 +118,16 @@ class Partition:
     def __str__(self) -> str:
         """Return the part in words."""
         return f"part {self.part} of {self.parts} of scheme {self.scheme!r}"
+
+
+def unit_in_words(unit: PrivacyUnit, partition: Partition | None = None) -> str:
+    """Return what one neighbour adds or removes, for the ledger and for what a release says."""
+    if unit.column is None:
+        return "one row, which is one patient"
+    words = f"one patient, named by column {unit.column}"
+    if partition is None:
+        return words
+    return f"{words}, in part {partition.part} of {partition.parts} of the split {partition.scheme}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

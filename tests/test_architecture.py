@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("flows", "tasks", "privacy", "storage", "benchmarks")
+PACKAGES = ("clustmix", "flows", "tasks", "privacy", "storage", "benchmarks")
 PICKLES = r"\.to_pickle\b|\.read_pickle\b|\b__import__\(|\ballow_pickle\s*=(?!\s*False\b)"
 
 

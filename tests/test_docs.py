@@ -285,7 +285,7 @@ def test_every_code_of_an_error_is_one_of_the_program():
     named = set(re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`", OPERATE + LEDGER)) - states - variables
     source = "".join(
         path.read_text(encoding="utf-8")
-        for package in ("flows", "privacy", "storage", "tasks")
+        for package in ("clustmix", "flows", "privacy", "storage", "tasks")
         for path in (ROOT / package).rglob("*.py")
     )
     # Those of Prefect and of clients of S3 are variables of theirs.

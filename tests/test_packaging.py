@@ -28,7 +28,7 @@ def locked_versions():
     return {requirement_name(name): version for name, version in entries}
 
 
-@pytest.mark.parametrize("package", ["flows", "tasks", "privacy", "storage"])
+@pytest.mark.parametrize("package", ["clustmix", "flows", "tasks", "privacy", "storage"])
 def test_each_package_is_the_one_of_this_distribution(package):
     # The names are generic: another distribution that brings one of them would shadow ours.
     assert importlib.metadata.packages_distributions()[package] == ["clustmix"]

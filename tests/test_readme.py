@@ -551,11 +551,18 @@ def test_verify_refuses_what_is_no_bundle(tmp_path, capsys):
     assert "BUNDLE_MISSING" in capsys.readouterr().err
 
 
+def test_first_python_block_is_five_lines_and_one_import():
+    lines = [line for line in blocks(README, "python")[0].splitlines() if line]
+    assert len(lines) == 5
+    assert [line for line in lines if "import" in line] == ["from clustmix import ClustMix, Schema"]
+
+
 @pytest.mark.parametrize("block", python_blocks())
 def test_every_python_block_runs(block, landing):
     arguments = ["landing/admissions.csv", "admissions", "landing.key"] * ("argv" in block)
+    given = "import pandas\nframe = pandas.read_csv('cohort.csv')\n" * ("fit(frame)" in block)
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", block, *arguments],
+        [sys.executable, "-W", "error", "-c", given + block, *arguments],
         capture_output=True,
         text=True,
         check=False,

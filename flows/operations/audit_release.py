@@ -21,7 +21,6 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from flows.site.plain_yaml import read_mapping
 from flows.site.request import job_of
 from flows.site.site_file import load_site
 from privacy.accountants.gaussian import gaussian_epsilon
@@ -30,6 +29,7 @@ from privacy.event_records import event_from_dict
 from privacy.events import DiscreteGaussianEvent
 from privacy.parameters import PrivacyUnit
 from storage.releases.measurements import MeasurementStore
+from storage.schema.plain_yaml import read_mapping
 from storage.schema.table import TableSchema
 from storage.settings import Settings
 from tasks.audit.findings import Claim, check_confidence

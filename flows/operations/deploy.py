@@ -26,7 +26,7 @@ from flows.operations.deployment_file import (
     read_deployments,
 )
 from flows.operations.schedules import our_deployments
-from flows.site.plain_yaml import refusal
+from storage.schema.plain_yaml import refusal
 from storage.settings import Settings
 from tasks.execution.runtime import safe_environment
 

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from flows.site.plain_yaml import read_mapping, refusal
 from privacy.errors import ConfigurationError
+from storage.schema.plain_yaml import read_mapping, refusal
 
 TAG = "clustmix"
 """Marks deployments of this program on a server that others use too."""

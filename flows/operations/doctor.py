@@ -24,7 +24,7 @@ from storage.settings import Settings
 from storage.sources import datasets
 from storage.sources.image_datasets import IMAGE_DATASETS, find_images
 
-PACKAGES = ("flows", "privacy", "storage", "tasks")
+PACKAGES = ("clustmix", "flows", "privacy", "storage", "tasks")
 _TABLES = ("adult", "diabetes130", "physionet2012")
 _NONE_YET = "none yet; the first release makes it"
 _SAMPLE_STDDEV = 1_000.0

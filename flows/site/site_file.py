@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -20,9 +19,9 @@ from pydantic import (
     model_validator,
 )
 
-from flows.site.plain_yaml import read_mapping, refusal
 from privacy.parameters import Adjacency, Analysis, PrivacyParameters, PrivacyUnit
 from storage.files.refs import check_name
+from storage.schema.plain_yaml import key_path, one_line, read_mapping, refusal
 from storage.schema.table import PrintableText, TableSchema
 from storage.sources.declared import KEPT, Source, SqlSource
 from tasks.synthesizers.settings import MethodConfig
@@ -315,13 +314,13 @@ def load_site(path: Path) -> SiteFile:
     for key in _placeholders(data, ()):
         raise refusal(
             "SITE_INCOMPLETE",
-            f"{path.name}: {_key_path(key, data)}: expected a value instead of {PLACEHOLDER}; "
+            f"{path.name}: {key_path(key, data)}: expected a value instead of {PLACEHOLDER}; "
             "take it from a codebook or a clinical range, never from the records",
         )
     try:
         return SiteFile.model_validate(data, by_name=False, by_alias=True)
     except ValidationError as error:
-        problem = _one_line(error, data)
+        problem = one_line(error, data)
     raise refusal("SITE_INVALID", f"{path.name}: {problem}")
 
 
@@ -334,50 +333,3 @@ def _placeholders(value: Any, above: tuple[str | int, ...]) -> Iterator[tuple[st
             yield from _placeholders(inner, (*above, index))
     elif value == PLACEHOLDER:
         yield above
-
-
-def _one_line(error: ValidationError, data: dict[Any, Any]) -> str:
-    details = error.errors(include_url=False, include_input=False)
-    first = details[0]
-    known = {"missing": "expected this key, found none", "extra_forbidden": "unknown key"}
-    message = known.get(first["type"]) or _in_our_words(first["msg"], first.get("ctx", {}))
-    where = _key_path(first["loc"], data, last_may_be_absent=first["type"] in known)
-    more = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
-    return " ".join(f"{where}: {message}{more}".removeprefix(": ").split())
-
-
-def _in_our_words(message: str, context: dict[str, Any]) -> str:
-    """Say what was expected, of a file that a person wrote, rather than of a model."""
-    if "expected_tags" in context:
-        found = f", found {context['tag']!r}"
-        return f"expected {context['discriminator']} to be one of {context['expected_tags']}{found}"
-    if "discriminator" in context:
-        return f"expected the key {context['discriminator']}, found none"
-    message = message.removeprefix("Value error, ").replace(" after validation", "")
-    for theirs, ours in (
-        ("Input should be ", "expected "),
-        ("String should have ", "expected text with "),
-        ("Tuple should have ", "expected a list with "),
-        ("expected (greater|less) ", r"expected a number \1 "),
-        ("a valid dictionary( or .*)?", "a mapping of keys"),
-        ("a valid (tuple|list)", "a list"),
-    ):
-        message = re.sub(theirs, ours, message)
-    return message
-
-
-def _key_path(loc: tuple[str | int, ...], data: object, *, last_may_be_absent: bool = False) -> str:
-    """Write a location as keys of the file; what pydantic adds for unions is left out."""
-    path = ""
-    for position, key in enumerate(loc):
-        is_last = position == len(loc) - 1
-        if isinstance(data, dict) and key in data:
-            data = data[key]
-            path += f".{key}" if path else str(key)
-        elif isinstance(data, list) and isinstance(key, int) and key < len(data):
-            data = data[key]
-            name = data.get("name") if isinstance(data, dict) else None
-            path += f"[{key}]" + (f" ({name})" if isinstance(name, str) else "")
-        elif is_last and last_may_be_absent:
-            path += f".{key}" if path else str(key)
-    return path

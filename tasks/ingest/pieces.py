@@ -34,6 +34,7 @@ from tasks.ingest.patient_rows import (
     unnamed_patients,
 )
 from tasks.ingest.violations import Rule
+from tasks.measurement.sampling import shard_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +218,7 @@ def remove_pieces(workspace: Path) -> None:
 
 def shard_path(workspace: Path, shard: int) -> Path:
     """Return the file of a shard."""
-    return workspace / f"shard-{shard:04d}.npz"
+    return workspace / shard_name(shard)
 
 
 def diagnostics_of(workspace: Path, number: int) -> Path:

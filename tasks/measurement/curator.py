@@ -26,7 +26,7 @@ from privacy.parameters import Adjacency
 from privacy.randomness import NoiseSource
 from tasks.measurement.encoded import EncodedRows
 from tasks.measurement.plan import MeasurementPlan, PlannedStatistic
-from tasks.measurement.sampling import COINS, PoissonCoins, arguments_of_shard
+from tasks.measurement.sampling import COINS, PoissonCoins, arguments_of_shard, shard_name
 
 Contribution = Callable[..., NDArray[np.int64]]
 """A function of ``tasks.measurement.statistics``: rows of a shard and public arrays to int64."""
@@ -51,7 +51,7 @@ class InProcessCompute:
     def sum(self, contribution: Contribution, public: dict[str, Any]) -> NDArray[np.int64]:
         """Exact sum of ``contribution(rows, **public)`` over all shards."""
         parts = [
-            contribution(rows, **arguments_of_shard(public, f"shard {number}"))
+            contribution(rows, **arguments_of_shard(public, shard_name(number)))
             for number, rows in enumerate(self._shards)
         ]
         # No dtype: it would hide a contribution that forgot to go to the grid.

@@ -91,6 +91,11 @@ class PoissonCoins:
             yield np.frombuffer(stream, dtype=">u8") < np.uint64(threshold)
 
 
+def shard_name(number: int) -> str:
+    """Return the name of a shard, of its file too: the coins of a patient depend on it."""
+    return f"shard-{number:04d}.npz"
+
+
 def arguments_of_shard(public: dict[str, Any], shard: str) -> dict[str, Any]:
     """Return the arguments of a contribution for one shard: coins, if any, are bound to it.
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from statistics import NormalDist
+from typing import Protocol
 
 from privacy.parameters import Adjacency, Analysis
-from storage.releases.manifest import Manifest
 
 FALSE_ALARMS = 5
 """False alarms for 100 absent patients of the test that the statement describes."""
@@ -48,11 +48,35 @@ DOES_NOT_PROTECT = (
 )
 
 
+class ClaimedNumbers(Protocol):
+    """What a guarantee states in numbers: a manifest does, and so does a fitted model."""
+
+    # ruff: noqa: D102 - see `storage.releases.manifest.Manifest`
+    @property
+    def analysis(self) -> str: ...
+    @property
+    def tainted(self) -> bool: ...
+    @property
+    def mu(self) -> float: ...
+    @property
+    def epsilon(self) -> float: ...
+    @property
+    def delta(self) -> float: ...
+    @property
+    def replace_one_epsilon(self) -> float: ...
+    @property
+    def adjacency(self) -> str: ...
+    @property
+    def privacy_unit(self) -> str: ...
+    @property
+    def max_rows_per_patient(self) -> int: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """What a manifest claims, in words."""
 
-    manifest: Manifest
+    manifest: ClaimedNumbers
 
     @property
     def proven(self) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 
+from privacy.charges import unit_in_words
 from privacy.event_records import event_to_dict
 from privacy.events import Event
 from privacy.parameters import Analysis
@@ -26,7 +27,6 @@ from tasks.reporting.contact_sheet import CONTACT_SHEET_FILE, contact_sheet
 from tasks.reporting.data_card import DATA_CARD_FILE, render_data_card
 from tasks.reporting.guarantee import Claim
 from tasks.reporting.report import REPORT_FILE, render_report
-from tasks.steps.ledger_steps import unit_in_words
 from tasks.steps.request_key import code_sha256
 from tasks.steps.run import ReleaseJob
 
@@ -100,7 +100,7 @@ def build_manifest(
         **asdict(totals),
         "delta": delta,
         "adjacency": job.adjacency.value,
-        "privacy_unit": unit_in_words(job),
+        "privacy_unit": unit_in_words(job.unit, job.partition),
         "max_rows_per_patient": job.unit.max_rows,
         "ledger_entry": provenance.ledger_entry,
         "measurement_sha256": provenance.measurement_sha256,

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from privacy.charges import unit_in_words
 from privacy.errors import ClustMixError, IntegrityError, LedgerError, Withheld
 from privacy.ledger import Balance, Charge, EntryState, LedgerEntry
 from storage.files.folders import remove_staging, staged
@@ -168,7 +169,7 @@ def reserve(job: ReleaseJob, site: Site, key: str, *, new_draw: bool = False) ->
             epsilon=job.parameters.epsilon,
             delta=job.parameters.delta,
             adjacency=job.adjacency,
-            unit=unit_in_words(job),
+            unit=unit_in_words(job.unit, job.partition),
             caps=job.caps,
             partition=job.partition,
             owner=site.owner,
@@ -208,16 +209,6 @@ def _is_own_and_dead(site: Site, entry: LedgerEntry, live: Collection[str]) -> b
 def _runs(entry: LedgerEntry, live: Collection[str]) -> bool:
     """Whether a run is at work on an entry; another installation's can be told by state alone."""
     return entry.state in _BEFORE_SEAL or (entry.state in _AFTER_SEAL and entry.release_id in live)
-
-
-def unit_in_words(job: ReleaseJob) -> str:
-    """Return what one neighbour adds or removes, for the ledger and the manifest."""
-    if job.unit.column is None:
-        return "one row, which is one patient"
-    unit, part = f"one patient, named by column {job.unit.column}", job.partition
-    if part is None:
-        return unit
-    return f"{unit}, in part {part.part} of {part.parts} of the split {part.scheme}"
 
 
 def begin(site: Site, entry: LedgerEntry) -> None:

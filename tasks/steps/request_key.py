@@ -15,7 +15,7 @@ from typing import Any
 from storage.files.documents import canonical_json
 
 _ROOT = Path(__file__).resolve().parents[2]
-_PACKAGES = ("flows", "privacy", "storage", "tasks")
+_PACKAGES = ("clustmix", "flows", "privacy", "storage", "tasks")
 
 
 def request_key(

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from privacy.accountants.calibration import release_mu, release_rho
 from privacy.ledger import Caps, Partition
 from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
-from privacy.randomness import NoiseSource, OperatingSystemNoise
 from storage.files.private import ensure_private_directory
 from storage.files.refs import ReleaseRef
 from storage.installation import installation_id
@@ -139,37 +135,6 @@ def measurement_settings(site: Mapping[str, Any], *, cohort: str) -> dict[str, A
     places = ("path", "data", "images", "labels")
     source = {k: v for k, v in site["source"].items() if k not in places}
     return {key: site[key] for key in kept} | {"cohort": cohort, "source": source}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Randomness:
-    """Noise of mechanisms, and randomness of post-processing. Never the same generator."""
-
-    noise_source: NoiseSource = field(default_factory=OperatingSystemNoise)
-    sampling: np.random.Generator = field(
-        default_factory=lambda: np.random.default_rng(list(os.urandom(32)))
-    )
-
-
-_fixed_randomness: ContextVar[Randomness | None] = ContextVar("fixed_randomness", default=None)
-
-
-@contextmanager
-def fixed_randomness(randomness: Randomness) -> Iterator[None]:
-    """Use this randomness in the runs of the block. For tests: a tainted source blocks publishing.
-
-    There is no setting, file or variable that does the same.
-    """
-    token = _fixed_randomness.set(randomness)
-    try:
-        yield
-    finally:
-        _fixed_randomness.reset(token)
-
-
-def randomness_of_run() -> Randomness:
-    """Return fresh operating-system randomness, or that of `fixed_randomness`."""
-    return _fixed_randomness.get() or Randomness()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

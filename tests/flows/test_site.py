@@ -6,10 +6,10 @@ import pandas as pd
 import pytest
 import yaml
 
-from flows.site.plain_yaml import MAX_BYTES
 from flows.site.site_file import PLACEHOLDER, SiteFile, load_site
 from privacy.errors import ConfigurationError, InputError
 from privacy.parameters import Adjacency, Analysis, PrivacyParameters, PrivacyUnit
+from storage.schema.plain_yaml import MAX_BYTES
 from storage.schema.table import CategoricalColumn, NumericColumn, TableSchema
 from storage.settings import Settings
 from storage.sources.cohorts import CohortReader

@@ -11,9 +11,9 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from flows.site.plain_yaml import MAX_BYTES, MAX_LEVELS, MAX_LINE, MAX_NODES, read_mapping
 from flows.site.site_file import SiteFile, load_site
 from privacy.errors import ConfigurationError
+from storage.schema.plain_yaml import MAX_BYTES, MAX_LEVELS, MAX_LINE, MAX_NODES, read_mapping
 
 GOOD = """\
 dataset: made-up

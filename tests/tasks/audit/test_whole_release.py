@@ -185,7 +185,7 @@ def test_only_the_audit_command_can_compute_the_noise():
     root = Path(__file__).resolve().parents[3]
     modules = [
         p
-        for folder in ("flows", "tasks", "storage", "privacy")
+        for folder in ("clustmix", "flows", "tasks", "storage", "privacy")
         for p in (root / folder).rglob("*.py")
     ]
     replaying = {p.name for p in modules if "audit.replay" in p.read_text(encoding="utf-8")}

@@ -9,7 +9,7 @@ from privacy.events import DiscreteGaussianEvent, RepeatedEvent
 from privacy.parameters import Guarantee
 from privacy.randomness import SeededNoise
 from tasks.measurement.counts import class_counts
-from tasks.measurement.sampling import PoissonCoins
+from tasks.measurement.sampling import PoissonCoins, shard_name
 from tasks.synthesizers.dp_cda import synthesizer
 from tasks.synthesizers.dp_cda.config import DpCdaConfig
 from tasks.synthesizers.dp_cda.sums import RecordMap, groups_of, sampled_sums
@@ -87,7 +87,7 @@ def test_sampled_means_equal_a_hand_calculation_without_noise(small, monkeypatch
     ]  # fmt: skip
     released = released_of(method, rows, mu=5.0)
     coins = PoissonCoins(
-        key=NoNoise().secret_key(), probability=0.25, first_draw=0, n_draws=7, shard="shard 0"
+        key=NoNoise().secret_key(), probability=0.25, first_draw=0, n_draws=7, shard=shard_name(0)
     )
     sums = sampled_sums(rows, coins=coins, record_map=method.record_map, n_labels=2)
     counts = class_counts(rows, n_labels=2)

@@ -6,10 +6,12 @@ are given twice are refused, and nothing in a file runs, grows or hides.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import ValidationError
 
 from privacy.errors import ConfigurationError
 from storage.schema.table import raw_text
@@ -64,6 +66,54 @@ def refusal(code: str, text: str) -> ConfigurationError:
     if len(line) > MAX_LINE:
         line = f"{line[: MAX_LINE // 2]} [...] {line[-MAX_LINE // 3 :]}"
     return ConfigurationError(code, line)
+
+
+def one_line(error: ValidationError, data: dict[Any, Any]) -> str:
+    """Say what is wrong with a mapping that a model has refused: the key, then the first fault."""
+    details = error.errors(include_url=False, include_input=False)
+    first = details[0]
+    known = {"missing": "expected this key, found none", "extra_forbidden": "unknown key"}
+    message = known.get(first["type"]) or _in_our_words(first["msg"], first.get("ctx", {}))
+    where = key_path(first["loc"], data, last_may_be_absent=first["type"] in known)
+    more = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
+    return " ".join(f"{where}: {message}{more}".removeprefix(": ").split())
+
+
+def _in_our_words(message: str, context: dict[str, Any]) -> str:
+    """Say what was expected, of a file that a person wrote, rather than of a model."""
+    if "expected_tags" in context:
+        found = f", found {context['tag']!r}"
+        return f"expected {context['discriminator']} to be one of {context['expected_tags']}{found}"
+    if "discriminator" in context:
+        return f"expected the key {context['discriminator']}, found none"
+    message = message.removeprefix("Value error, ").replace(" after validation", "")
+    for theirs, ours in (
+        ("Input should be ", "expected "),
+        ("String should have ", "expected text with "),
+        ("Tuple should have ", "expected a list with "),
+        ("expected (greater|less) ", r"expected a number \1 "),
+        ("a valid dictionary( or .*)?", "a mapping of keys"),
+        ("a valid (tuple|list)", "a list"),
+    ):
+        message = re.sub(theirs, ours, message)
+    return message
+
+
+def key_path(loc: tuple[str | int, ...], data: object, *, last_may_be_absent: bool = False) -> str:
+    """Write a location as keys of the file; what pydantic adds for unions is left out."""
+    path = ""
+    for position, key in enumerate(loc):
+        is_last = position == len(loc) - 1
+        if isinstance(data, dict) and key in data:
+            data = data[key]
+            path += f".{key}" if path else str(key)
+        elif isinstance(data, list) and isinstance(key, int) and key < len(data):
+            data = data[key]
+            name = data.get("name") if isinstance(data, dict) else None
+            path += f"[{key}]" + (f" ({name})" if isinstance(name, str) else "")
+        elif is_last and last_may_be_absent:
+            path += f".{key}" if path else str(key)
+    return path
 
 
 def _read(path: Path) -> str:

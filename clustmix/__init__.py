@@ -1,0 +1,52 @@
+"""ClustMix for a notebook: a table in memory goes in, synthetic rows with a guarantee come out.
+
+>>> import clustmix
+>>> clustmix.ClustMix.__name__
+'ClustMix'
+
+Every registered method has a class here, with the methods of `clustmix.synthesizer.Synthesizer`.
+It plans, measures and samples by the functions that the flow of a hospital runs. A class is made
+when it is first named, so that this import is quick and loads no orchestrator.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from clustmix.schema import CategoricalColumn, ImageColumns, Label, NumericColumn, Schema
+from clustmix.synthesizer import NotFittedError, Synthesizer, class_of
+from tasks.synthesizers.registry import METHODS
+
+if TYPE_CHECKING:
+    from clustmix.guarantee import Guarantee, Plan
+
+_LATE = {"Guarantee": "clustmix.guarantee", "Plan": "clustmix.guarantee"}
+
+__all__ = [  # noqa: PLE0604 - names, of the methods too
+    "CategoricalColumn",
+    "Guarantee",
+    "ImageColumns",
+    "Label",
+    "NotFittedError",
+    "NumericColumn",
+    "Plan",
+    "Schema",
+    "Synthesizer",
+    *(entry.class_name for entry in METHODS),
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Make the class of a method, or load what takes a moment to load."""
+    for entry in METHODS:
+        if entry.class_name == name:
+            return class_of(entry)
+    if name in _LATE:
+        from importlib import import_module
+
+        return getattr(import_module(_LATE[name]), name)
+    raise AttributeError(f"module 'clustmix' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

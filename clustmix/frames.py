@@ -1,0 +1,69 @@
+"""A table in memory, of whatever library, as the rows that a source of the pipeline gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from privacy.errors import ConfigurationError
+from storage.schema.table import TableSchema
+from storage.sources.cells import arrow_frame, arrow_is_read, type_refused
+from storage.sources.reading import check_names
+
+
+def declared_rows(frame: Any, schema: TableSchema, patient_column: str | None) -> pd.DataFrame:
+    """Return the declared columns of a table as text and numbers, by their types alone.
+
+    Parameters
+    ----------
+    frame
+        A pandas DataFrame, or a table that speaks the Arrow PyCapsule interface (polars, pyarrow,
+        DuckDB) or the dataframe interchange protocol.
+    schema
+        The declared table.
+    patient_column
+        Column that names the patient, or None.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is no table.
+    InputError
+        If its columns are not the declared ones, or one has a type that is not read.
+    """
+    also = () if patient_column is None else (patient_column,)
+    needed = [*schema.released_columns, *also]
+    if isinstance(frame, pd.DataFrame):
+        _check_header([str(name) for name in frame.columns], schema, also)
+        return frame[needed].reset_index(drop=True)
+    table = _arrow_table(frame)
+    _check_header(table.column_names, schema, also)
+    table = table.select(needed)
+    for place, (name, column) in enumerate(zip(needed, table.columns, strict=True)):
+        if not arrow_is_read(column.type):
+            raise type_refused(name, str(column.type))
+        if pa.types.is_dictionary(column.type):
+            table = table.set_column(place, name, column.cast(column.type.value_type))
+    return arrow_frame(table)
+
+
+def _check_header(names: Sequence[str], schema: TableSchema, also: Sequence[str]) -> None:
+    check_names(names)
+    schema.check_header(names, also=also)
+
+
+def _arrow_table(frame: Any) -> pa.Table:
+    if hasattr(frame, "__arrow_c_stream__"):
+        return pa.table(frame)
+    if hasattr(frame, "__dataframe__"):
+        from pyarrow.interchange import from_dataframe
+
+        return from_dataframe(frame)
+    raise ConfigurationError(
+        "FRAME_TYPE",
+        "expected a pandas DataFrame, or a table that speaks the Arrow PyCapsule interface or the "
+        f"dataframe interchange protocol, found {type(frame).__name__}",
+    )

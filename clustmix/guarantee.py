@@ -1,0 +1,235 @@
+"""What a measurement may tell about a patient: in a sentence, in numbers, and before it is made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from privacy.charges import unit_in_words
+from privacy.events import ComposedEvent, Event
+from privacy.parameters import Adjacency, Analysis, PrivacyUnit
+from storage.releases.claims import totals_of
+from tasks.measurement.plan import MeasurementPlan, PlannedStatistic
+from tasks.reporting.guarantee import Claim, rounded_up
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NOT_CHARGED = (
+    "Nothing was charged: no ledger counts this against what these patients may still be asked."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Charged:
+    """What a ledger has booked.
+
+    Parameters
+    ----------
+    cohort
+        The patients who paid.
+    entry
+        Id of the entry.
+    rho
+        Amount, a decimal number as text.
+    """
+
+    cohort: str
+    entry: str
+    rho: str
+
+    def __str__(self) -> str:
+        return f"Charged to cohort {self.cohort}: rho {self.rho}, entry {self.entry} of its ledger."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guarantee:
+    """A differential-privacy guarantee, computed from the events that it is about.
+
+    Parameters
+    ----------
+    events
+        Uses of mechanisms: planned, or as they really happened.
+    epsilon, delta
+        The bound on the privacy loss, and the probability with which it may fail.
+    replace_one_epsilon
+        The bound where one patient is replaced by another, at the same delta.
+    mu, rho
+        Total of Gaussian differential privacy; ``rho = mu**2 / 2`` is what a ledger counts.
+    adjacency
+        Which two tables count as neighbours.
+    unit
+        Whom it protects.
+    charged
+        What a ledger has booked, or None.
+    tainted
+        Whether the noise can be drawn again; nothing is guaranteed then.
+
+    Examples
+    --------
+    >>> from clustmix import NaiveBayes, Schema
+    >>> schema = Schema(items=("tea",), label={"name": "y", "levels": {"no": (), "yes": ()}})
+    >>> guarantee = NaiveBayes(schema, epsilon=1.0, delta=1e-6).plan().guarantee
+    >>> guarantee
+    Guarantee(epsilon=1, delta=1e-6, adjacency='add_remove', unit='one row, which is one patient')
+    >>> guarantee.at(delta=1e-9).epsilon > guarantee.epsilon
+    True
+    """
+
+    events: tuple[Event, ...]
+    epsilon: float
+    delta: float
+    replace_one_epsilon: float
+    mu: float
+    rho: float
+    adjacency: Adjacency
+    unit: PrivacyUnit
+    charged: Charged | None = None
+    tainted: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        events: Sequence[Event],
+        *,
+        delta: float,
+        adjacency: Adjacency,
+        unit: PrivacyUnit,
+        charged: Charged | None = None,
+        tainted: bool = False,
+    ) -> Guarantee:
+        """Add up events; see `storage.releases.claims.totals_of`."""
+        totals = totals_of(events, adjacency=adjacency, delta=delta)
+        return cls(
+            events=tuple(events),
+            epsilon=totals.epsilon,
+            delta=delta,
+            replace_one_epsilon=totals.replace_one_epsilon,
+            mu=totals.mu,
+            rho=totals.rho,
+            adjacency=adjacency,
+            unit=unit,
+            charged=charged,
+            tainted=tainted,
+        )
+
+    def at(self, *, delta: float) -> Guarantee:
+        """Return what the same events guarantee at another delta."""
+        return Guarantee.of(
+            self.events,
+            delta=delta,
+            adjacency=self.adjacency,
+            unit=self.unit,
+            charged=self.charged,
+            tainted=self.tainted,
+        )
+
+    @property
+    def event(self) -> ComposedEvent:
+        """The composition of all events."""
+        return ComposedEvent(events=self.events)
+
+    @property
+    def analysis(self) -> str:
+        """``proven``: no other form of a method has a class here."""
+        return Analysis.PROVEN.value
+
+    @property
+    def privacy_unit(self) -> str:
+        """What one neighbour adds or removes, in words."""
+        return unit_in_words(self.unit)
+
+    @property
+    def max_rows_per_patient(self) -> int:
+        """Rows of one patient that can influence what is released."""
+        return self.unit.max_rows
+
+    @property
+    def statement(self) -> str:
+        """The guarantee in plain words, and whether a ledger counts it."""
+        return f"{Claim(self).statement} {NOT_CHARGED if self.charged is None else self.charged}"
+
+    def __str__(self) -> str:
+        return self.statement
+
+    def __repr__(self) -> str:
+        marks = ", tainted=True" * self.tainted
+        if self.charged is not None:
+            marks += f", charged={self.charged.entry!r}"
+        return (
+            f"Guarantee(epsilon={rounded_up(self.epsilon)}, delta={rounded_up(self.delta)}, "
+            f"adjacency={self.adjacency.value!r}, unit={self.privacy_unit!r}{marks})"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Plan:
+    """What will be measured and with which noise, set before a row is read.
+
+    Parameters
+    ----------
+    measurement
+        Every planned look at the rows.
+    guarantee
+        What they add up to.
+
+    Examples
+    --------
+    >>> from clustmix import NaiveBayes, Schema
+    >>> schema = Schema(items=("tea",), label={"name": "y", "levels": {"no": (), "yes": ()}})
+    >>> print(NaiveBayes(schema, epsilon=1.0, delta=1e-6).plan())
+    statistic                      values  draws     noise  share
+    feature_by_label_histograms         4      1     4.225   100%
+    """
+
+    measurement: MeasurementPlan
+    guarantee: Guarantee
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row for each planned draw, series of draws or choice.
+
+        Returns
+        -------
+        DataFrame
+            ``statistic``; ``values``, numbers in a draw, or candidates of a choice; ``draws``;
+            ``sampling_probability`` of a patient; ``noise``, standard deviation in units of the
+            statistic, NaN for a choice; ``share`` of ``mu**2``.
+        """
+        import pandas as pd
+
+        return pd.DataFrame(self._rows())
+
+    def _rows(self) -> list[dict[str, str | float]]:
+        total = sum(planned.mu**2 for planned in self.measurement.statistics)
+        rows: list[dict[str, str | float]] = []
+        for planned in self.measurement.statistics:
+            if isinstance(planned, PlannedStatistic):
+                n_values, draws = math.prod(planned.shape), planned.n_draws
+                noise, probability = planned.unit_noise_stddev, planned.sampling_probability
+            else:
+                n_values, draws = planned.n_candidates, 1
+                noise, probability = float("nan"), 1.0
+            rows.append(
+                {
+                    "statistic": planned.name,
+                    "values": n_values,
+                    "draws": draws,
+                    "sampling_probability": probability,
+                    "noise": noise,
+                    "share": planned.mu**2 / total,
+                }
+            )
+        return rows
+
+    def __str__(self) -> str:
+        lines = [f"{'statistic':<30} {'values':>6} {'draws':>6} {'noise':>9} {'share':>6}"]
+        for row in self._rows():
+            lines.append(
+                f"{row['statistic']:<30} {row['values']:>6} {row['draws']:>6} "
+                f"{row['noise']:>9.4g} {row['share']:>6.0%}"
+            )
+        return "\n".join(lines)
+
+    __repr__ = __str__

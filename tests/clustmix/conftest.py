@@ -1,0 +1,48 @@
+"""A small table and its schema, for the tests of the front door."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from clustmix import Schema
+from privacy.randomness import SeededNoise
+from tasks.measurement.randomness import Randomness
+
+SCHEMA = Schema(
+    columns=[
+        {"name": "age", "kind": "integer", "lower": 0, "upper": 99, "bins": 5},
+        {"name": "ward", "kind": "categorical", "levels": ["A", "B", "C"], "missing": ["?"]},
+    ],
+    label={"name": "died", "levels": [{"name": "no", "values": ["0"]},
+                                      {"name": "yes", "values": ["1"]}]},
+)  # fmt: skip
+
+
+@pytest.fixture
+def schema():
+    return SCHEMA
+
+
+@pytest.fixture
+def frame():
+    """2,000 stays of 1,000 patients; the older die more often."""
+    rng = np.random.default_rng(7)
+    age = rng.integers(0, 100, 2000)
+    return pd.DataFrame(
+        {
+            "patient": [f"p{number}" for number in np.arange(2000) // 2],
+            "age": age,
+            "ward": rng.choice(["A", "B", "C", "?"], 2000),
+            "died": (rng.random(2000) < age / 120).astype(int),
+        }
+    )
+
+
+@pytest.fixture
+def seeded():
+    """Randomness that can be drawn again; what is made with it is marked."""
+
+    def made(seed=1):
+        return Randomness(noise_source=SeededNoise(seed), sampling=np.random.default_rng(seed))
+
+    return made

@@ -42,14 +42,9 @@ class Caps:
     dataset_rho : Decimal, optional
         Cap of the dataset for ever; None names no such cap.
     window_rho : Decimal, optional
-        Cap of the cohort in any `window_days` days that follow each other.
-    window_days : int, optional
-        Length of the window in days, 1 to 36500; given if and only if `window_rho` is.
+        Cap of the cohort in any `window_days` days that follow each other, 1 to 36500.
 
-    Raises
-    ------
-    ConfigurationError
-        If an amount is not one of the ledger, or the window is not complete.
+    It is a ConfigurationError if an amount is not one of the ledger, or the window not complete.
     """
 
     lifetime_rho: Decimal
@@ -81,19 +76,8 @@ class Partition:
     A patient belongs to the part that a keyed hash of the patient's own id names, so one patient
     adds to the sums of one part alone.
 
-    Parameters
-    ----------
-    scheme : str
-        Name of the rule that divides the patients.
-    parts : int
-        Number of parts, 2 to 1000.
-    part : int
-        This part, from 0.
-
-    Raises
-    ------
-    ConfigurationError
-        If there is no such part.
+    The scheme is the name of the rule that divides the patients into 2 to 1000 parts, and the parts
+    count from 0 (ConfigurationError).
     """
 
     scheme: str
@@ -147,12 +131,8 @@ class Charge:
         for the same measurement.
     rho : Decimal
         Amount, see `charged_rho` and `privacy.accountants.calibration.gdp_rho`.
-    epsilon, delta : float
-        Guarantee of this release alone, for the record.
-    adjacency : Adjacency
-        Neighbours of the guarantee.
-    unit : str
-        Privacy unit in words, for the record.
+    epsilon, delta, unit
+        Guarantee of this release alone and its privacy unit in words, for the record.
     caps : Caps
         Caps of the site; smaller ones that are recorded hold.
     partition : Partition, optional
@@ -164,12 +144,9 @@ class Charge:
     needs_approval : bool
         Whether another person must sign before publication.
 
-    Raises
-    ------
-    ConfigurationError
-        If a value is outside its range, an approval is needed of a request without a requester,
-        or a part is charged under another adjacency than add/remove: a patient who is exchanged
-        for one of another part changes both parts.
+    It is a ConfigurationError if a value is outside its range, an approval is needed of a request
+    without a requester, or a part is charged under another adjacency than add/remove: a patient who
+    is exchanged for one of another part changes both parts.
     """
 
     cohort: str
@@ -224,17 +201,8 @@ CHARGE_FIELDS = tuple(field.name for field in fields(Charge))
 def charged_rho(rho: float) -> Decimal:
     """Return the amount that is charged for `rho`: rounded up to a whole number of steps.
 
-    The cap for a lifetime epsilon is `privacy.accountants.calibration.gdp_rho`, rounded down.
-
-    Parameters
-    ----------
-    rho : float
-        For example `privacy.accountants.gaussian.GaussianAccountant.rho`.
-
-    Raises
-    ------
-    ConfigurationError
-        If it is not above 0 and at most `MAX_RHO`.
+    The cap for a lifetime epsilon is `privacy.accountants.calibration.gdp_rho`, rounded down. `rho`
+    is above 0 and at most `MAX_RHO` (ConfigurationError).
     """
     # Decimal(float) is exact; the limit keeps quantize within the precision of the context.
     value = Decimal(rho)
@@ -244,17 +212,9 @@ def charged_rho(rho: float) -> Decimal:
 
 
 def checked_rho(rho: Decimal) -> Decimal:
-    """Return `rho` with exactly twelve decimals.
+    """Return an amount of the ledger with exactly twelve decimals.
 
-    Parameters
-    ----------
-    rho : Decimal
-        An amount of the ledger.
-
-    Raises
-    ------
-    ConfigurationError
-        If it is not a Decimal, not above 0, above `MAX_RHO` or not a whole number of steps.
+    It is a Decimal above 0, at most `MAX_RHO` and a whole number of steps (ConfigurationError).
     """
     if (
         not isinstance(rho, Decimal)
@@ -275,13 +235,7 @@ def _invalid_rho(rho: object) -> ConfigurationError:
 
 
 def check_text(name: str, text: str) -> None:
-    """Refuse a text that is not one line of 1 to 200 printable characters.
-
-    Raises
-    ------
-    ConfigurationError
-        Naming the field.
-    """
+    """Refuse a text that is not one line of 1 to 200 printable characters; names the field."""
     if not (isinstance(text, str) and 0 < len(text) <= 200 and text.isprintable()):
         raise ConfigurationError(
             "LEDGER_TEXT_INVALID",
@@ -290,13 +244,7 @@ def check_text(name: str, text: str) -> None:
 
 
 def check_digest(digest: str) -> None:
-    """Refuse what is not a SHA-256 digest in hexadecimal.
-
-    Raises
-    ------
-    ConfigurationError
-        If it has another form.
-    """
+    """Refuse what is not a SHA-256 digest in hexadecimal (ConfigurationError)."""
     if not _DIGEST.fullmatch(digest):
         raise ConfigurationError(
             "DIGEST_INVALID", "expected a SHA-256 digest of 64 lower-case hexadecimal digits"
@@ -304,13 +252,7 @@ def check_digest(digest: str) -> None:
 
 
 def check_key_ids(key_ids: Iterable[str]) -> None:
-    """Refuse what is not the id of a key.
-
-    Raises
-    ------
-    ConfigurationError
-        If one has another form than 16 lower-case hexadecimal digits.
-    """
+    """Refuse what is not the id of a key, 16 lower-case hexadecimal digits (ConfigurationError)."""
     if not all(isinstance(key_id, str) and _KEY_ID.fullmatch(key_id) for key_id in key_ids):
         raise ConfigurationError(
             "KEY_ID_INVALID", "expected the id of a key, 16 lower-case hexadecimal digits"

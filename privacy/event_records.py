@@ -37,16 +37,7 @@ _WORDS: Mapping[str, type[StrEnum]] = {"adjacency": Adjacency, "unit": Protected
 def event_to_dict(event: Event) -> dict[str, Any]:
     """Return an event as JSON-ready values, with its kind.
 
-    Parameters
-    ----------
-    event : Event
-        Any event.
-
-    Returns
-    -------
-    dict
-        ``kind`` and the fields of the event. Containers hold a list under ``events``, a repeated
-        event holds one under ``event``.
+    Containers hold a list under ``events``, a repeated event holds one under ``event``.
     """
     kind = next(name for name, known in _KINDS.items() if type(event) is known)
     return {"kind": kind, **{f.name: _to_json(getattr(event, f.name)) for f in fields(event)}}
@@ -61,18 +52,10 @@ def _to_json(value: Any) -> Any:
 
 
 def event_from_dict(values: object) -> Event:
-    """Return the event that `event_to_dict` wrote.
+    """Return the event that `event_to_dict` wrote, from parsed JSON.
 
-    Parameters
-    ----------
-    values : object
-        Parsed JSON.
-
-    Raises
-    ------
-    ConfigurationError
-        If the kind is unknown, a key is unknown or missing, a value is not acceptable, or events
-        are nested too deep. Nothing else is raised, whatever the file holds.
+    It is a ConfigurationError if the kind is unknown, a key is unknown or missing, a value is not
+    acceptable, or events are nested too deep. Nothing else is raised, whatever the file holds.
     """
     return _from_json(values, _MAX_DEPTH)
 

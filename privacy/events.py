@@ -87,15 +87,10 @@ class GaussianEvent:
         Standard deviation of the noise of each coordinate, in the unit of `l2_sensitivity`.
     n_values : int
         Number of coordinates, at least 1.
-    adjacency : Adjacency
-        The neighbours for which the sensitivity was proven.
-    unit : ProtectedUnit
-        What neighbours differ in.
+    adjacency, unit
+        The neighbours for which the sensitivity was proven, and what they differ in.
 
-    Raises
-    ------
-    ConfigurationError
-        If a field is outside its range or of another type.
+    A field outside its range or of another type is a ConfigurationError.
     """
 
     statistic: str
@@ -124,14 +119,9 @@ class GaussianEvent:
 class DiscreteGaussianEvent(GaussianEvent):
     """One draw of the discrete Gaussian on the integers, added to each coordinate.
 
-    Same fields as `GaussianEvent`, in integer grid units. ``noise_stddev`` is the parameter
-    sigma of the weights ``exp(-z**2 / (2 sigma**2))``.
-
-    Raises
-    ------
-    ConfigurationError
-        As `GaussianEvent`, and if ``noise_stddev`` is below `MIN_DISCRETE_NOISE_STDDEV` or above
-        `MAX_NOISE_STDDEV`.
+    Same fields as `GaussianEvent`, in integer grid units. ``noise_stddev`` is the parameter sigma
+    of the weights ``exp(-z**2 / (2 sigma**2))``, from `MIN_DISCRETE_NOISE_STDDEV` to
+    `MAX_NOISE_STDDEV`.
     """
 
     def __post_init__(self) -> None:
@@ -154,23 +144,8 @@ class ExponentialMechanismEvent:
     (epsilon, 0)-DP and of range epsilon, see `privacy.accountants.bounded_range`; for a draw of
     which only the first is known there is no event.
 
-    Parameters
-    ----------
-    statistic : str
-        Public name of the selection.
-    epsilon : float
-        In nats, from `MIN_SELECTION_EPSILON` to `MAX_SELECTION_EPSILON`.
-    n_candidates : int
-        Number of candidates, at least 1.
-    adjacency : Adjacency
-        The neighbours for which the sensitivity of the scores was proven.
-    unit : ProtectedUnit
-        What neighbours differ in.
-
-    Raises
-    ------
-    ConfigurationError
-        If a field is outside its range or of another type.
+    Epsilon is in nats, from `MIN_SELECTION_EPSILON` to `MAX_SELECTION_EPSILON`; the other fields
+    and errors are those of `GaussianEvent`.
     """
 
     statistic: str
@@ -201,26 +176,17 @@ class PoissonSampledGaussianEvent:
 
     Parameters
     ----------
-    statistic : str
-        Public name of the statistic.
     noise_multiplier : float
         Standard deviation of the noise over the Euclidean sensitivity for add or remove, from
         `MIN_NOISE_MULTIPLIER` to `MAX_NOISE_MULTIPLIER`. For noise on the integers see
         `privacy.accountants.gaussian.discrete_noise_multiplier`.
     sampling_probability : float
         Public, above 0 and at most 1; the coins may not show more often than this.
-    n_values : int
-        Number of coordinates, at least 1.
     adjacency : Adjacency
         `ADD_REMOVE` only: what is known of sampled draws is proven for it, and accountants
         derive the value for replacement.
-    unit : ProtectedUnit
-        What neighbours differ in.
 
-    Raises
-    ------
-    ConfigurationError
-        If a field is outside its range or of another type.
+    The other fields and errors are those of `GaussianEvent`.
     """
 
     statistic: str
@@ -253,10 +219,7 @@ class PoissonSampledGaussianEvent:
 class ComposedEvent:
     """Events on the same patients, one after the other, each free to depend on earlier outputs.
 
-    Parameters
-    ----------
-    events : tuple of Event
-        The events; an empty tuple stands for no access to the data.
+    An empty tuple stands for no access to the data.
     """
 
     events: tuple["Event", ...]
@@ -278,12 +241,8 @@ class ComposedEvent:
 class RepeatedEvent:
     """The same event a fixed number of times, one after the other, on the same patients.
 
-    Parameters
-    ----------
-    event : Event
-        What is repeated, with fresh noise and a fresh sample each time.
-    count : int
-        How often, at least 1; with nested repetitions at most `MAX_REPETITIONS` in all.
+    Noise and sample are fresh each time. With nested repetitions there are at most
+    `MAX_REPETITIONS` in all.
     """
 
     event: "Event"
@@ -314,20 +273,8 @@ Event = Draw | ComposedEvent | RepeatedEvent
 def counted_draws(event: Event, times: int = 1) -> Iterator[tuple[Draw, int]]:
     """Yield the draws of an event in order, whatever composition holds them.
 
-    Parameters
-    ----------
-    event : Event
-        Any event.
-    times : int
-        How often it happens.
-
-    Yields
-    ------
-    draw : Draw
-        Gaussian, discrete Gaussian and sampled events and selections; one that is repeated is
-        listed once.
-    count : int
-        How often it happens.
+    They are Gaussian, discrete Gaussian and sampled events and selections, each with how often it
+    happens; one that is repeated is listed once.
     """
     if isinstance(event, RepeatedEvent):
         yield from counted_draws(event.event, times * event.count)

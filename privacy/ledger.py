@@ -140,12 +140,9 @@ class LedgerEntry:
     sequence : int
         Position in the journal, from 1 without a gap.
     entry_id : str
-        Identifier of the entry; all its rows have it.
+        Identifier of the entry; all its rows have it, and repeat its `Charge`.
     state : EntryState
         State from this row on.
-    cohort, dataset, release_id, request_key, rho, epsilon, delta, adjacency, unit, caps, \
-    partition, owner, requester, needs_approval
-        The `Charge`, repeated in every row of the entry.
     digest : str or None
         SHA-256 of the sealed result, in hexadecimal, from SEALED on.
     note : str or None
@@ -189,13 +186,7 @@ class LedgerEntry:
 
     @property
     def charge(self) -> Charge:
-        """The charge; an adjustment has none.
-
-        Raises
-        ------
-        ConfigurationError
-            If the row does not hold a charge that keeps the rules.
-        """
+        """The charge, which keeps the rules (ConfigurationError); an adjustment has none."""
         return Charge(**{name: getattr(self, name) for name in CHARGE_FIELDS})
 
 
@@ -233,13 +224,7 @@ class Balance:
 
 
 def check_transition(current: EntryState, following: EntryState) -> None:
-    """Refuse a transition that the rules do not have.
-
-    Raises
-    ------
-    LedgerError
-        If `following` may not follow `current`.
-    """
+    """Refuse a transition that the rules do not have (LedgerError)."""
     if following not in TRANSITIONS[current]:
         allowed = ", ".join(sorted(TRANSITIONS[current])) or "no further state"
         raise LedgerError(
@@ -251,22 +236,10 @@ def check_transition(current: EntryState, following: EntryState) -> None:
 def check_signers(entry: LedgerEntry | None, to_state: EntryState, signers: Sequence[str]) -> None:
     """Refuse a state that was not signed for by the people whom it needs.
 
-    Parameters
-    ----------
-    entry : LedgerEntry or None
-        The entry that moves; None for an adjustment, which begins one.
-    to_state : EntryState
-        The next state.
-    signers : sequence of str
-        Key ids of those who signed.
-
-    Raises
-    ------
-    LedgerError
-        If an approval that is needed has not exactly one signer or is signed by the requester, an
-        adjustment is not signed by two people, or a state is signed for that takes no signature.
-    ConfigurationError
-        If a key id has another form.
+    The entry is the one that moves; None for an adjustment, which begins one. Signers are given by
+    their key ids (ConfigurationError for another form). It is a LedgerError if an approval that is
+    needed has not exactly one signer or is signed by the requester, an adjustment is not signed by
+    two people, or a state is signed for that takes no signature.
     """
     check_key_ids(signers)
     if to_state is EntryState.ADJUSTED and (len(signers) != 2 or len(set(signers)) != 2):
@@ -297,13 +270,7 @@ def check_signers(entry: LedgerEntry | None, to_state: EntryState, signers: Sequ
 
 
 def latest_entries(rows: Iterable[LedgerEntry]) -> dict[str, LedgerEntry]:
-    """Return the latest row of each entry, by entry id, in the order of reservation.
-
-    Parameters
-    ----------
-    rows : iterable of LedgerEntry
-        In the order of the journal.
-    """
+    """Return the latest row of each entry, by entry id, in the order of reservation."""
     latest: dict[str, LedgerEntry] = {}
     for row in rows:
         latest[row.entry_id] = row
@@ -313,17 +280,7 @@ def latest_entries(rows: Iterable[LedgerEntry]) -> dict[str, LedgerEntry]:
 def entry_paid_for(charge: Charge, rows: Iterable[LedgerEntry]) -> LedgerEntry | None:
     """Return the latest entry that paid for the same request and can be used again, or None.
 
-    Parameters
-    ----------
-    charge : Charge
-        What is asked for.
-    rows : iterable of LedgerEntry
-        In the order of the journal.
-
-    Raises
-    ------
-    LedgerError
-        If another charge has the same request key.
+    It is a LedgerError if another charge has the same request key. The rows are the whole journal.
     """
     entries = [
         entry
@@ -345,17 +302,8 @@ def entry_paid_for(charge: Charge, rows: Iterable[LedgerEntry]) -> LedgerEntry |
 def chain_hash(previous_hash: str, columns: Mapping[str, Any]) -> str:
     """Return the hash of a journal row: SHA-256 over canonical JSON of all before it.
 
-    Parameters
-    ----------
-    previous_hash : str
-        Hash of the row before, or `GENESIS_HASH`.
-    columns : mapping
-        The columns of the row except the two hashes, as text, numbers or None.
-
-    Returns
-    -------
-    str
-        64 hexadecimal digits.
+    The columns are those of the row except the two hashes, as text, numbers or None; the hash of
+    the row before may be `GENESIS_HASH`.
     """
     text = json.dumps(
         [previous_hash, dict(columns)], sort_keys=True, separators=(",", ":"), allow_nan=False

@@ -19,15 +19,7 @@ MAX_EXACT_VALUE = 2**61
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoisyStatistic:
-    """A released statistic with the event of its draw.
-
-    Parameters
-    ----------
-    values : int64 array
-        Exact statistic plus noise, in grid units; read-only.
-    event : DiscreteGaussianEvent
-        What the draw costs.
-    """
+    """A released statistic, read-only and in grid units, with the event of its draw."""
 
     values: NDArray[np.int64]
     event: DiscreteGaussianEvent
@@ -113,15 +105,7 @@ def discrete_gaussian_mechanism(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectedCandidate:
-    """A privately selected candidate with the event of its draw.
-
-    Parameters
-    ----------
-    index : int
-        Which of the public candidates; nothing of its score.
-    event : ExponentialMechanismEvent
-        What the draw costs.
-    """
+    """A privately selected candidate, by its index alone, with the event of its draw."""
 
     index: int
     event: ExponentialMechanismEvent

@@ -13,12 +13,8 @@ MAX_DELTA = 1e-3
 class Adjacency(StrEnum):
     """Which two tables are neighbours.
 
-    Attributes
-    ----------
-    ADD_REMOVE
-        One has all rows of one patient more than the other.
-    REPLACE_ONE
-        One patient's rows are exchanged for those of another patient.
+    With ADD_REMOVE one has all rows of one patient more than the other; with REPLACE_ONE one
+    patient's rows are exchanged for those of another patient.
     """
 
     ADD_REMOVE = "add_remove"
@@ -28,12 +24,8 @@ class Adjacency(StrEnum):
 class ProtectedUnit(StrEnum):
     """What one neighbour adds, removes or replaces.
 
-    Attributes
-    ----------
-    PATIENT
-        One patient with all their rows; the unit of every release.
-    ROW
-        One row. An epsilon per row says little about a patient with many, so no release has it.
+    It is one PATIENT with all their rows in every release. An epsilon per ROW says little about a
+    patient with many, so no release has it.
     """
 
     PATIENT = "patient"
@@ -51,13 +43,7 @@ class Analysis(StrEnum):
 
 
 class Guarantee(StrEnum):
-    """What a method may claim about its output.
-
-    Attributes
-    ----------
-    PROVEN
-        Differential privacy with a proof that covers every access to the data.
-    """
+    """What a method may claim: a proof of privacy that covers every access to the data."""
 
     PROVEN = "proven"
 
@@ -104,18 +90,8 @@ class PrivacyParameters:
 class PrivacyUnit:
     """Whom the guarantee protects: one patient, with all rows of that patient that are used.
 
-    Parameters
-    ----------
-    column : str or None
-        Name of the column that identifies the patient; None declares that every patient has
-        one row.
-    max_rows : int
-        Number of rows of one patient that are used at most, at least 1; 1 if `column` is None.
-
-    Raises
-    ------
-    ConfigurationError
-        If `max_rows` is below 1, or above 1 without a column, or the column has an empty name.
+    The column identifies the patient; None declares that every patient has one row. At most
+    `max_rows` rows of a patient are used, at least 1, and 1 without a column (ConfigurationError).
     """
 
     column: str | None

@@ -75,23 +75,10 @@ class OperatingSystemNoise:
     ) -> NDArray[np.int64]:
         """Draw an int64 array of independent values.
 
-        Parameters
-        ----------
-        shape : tuple of int
-            Shape of the result.
-        noise_stddev : float
-            Parameter sigma of the discrete Gaussian, in grid units; taken as the exact rational
-            that the float is.
-
-        Returns
-        -------
-        int64 array of the given shape
-
-        Raises
-        ------
-        ClustMixError
-            If a child process fails or writes another number of values (``NOISE_PROCESS_FAILED``).
-            Nothing is tried again: what was drawn is thrown away.
+        ``noise_stddev`` is the parameter sigma of the discrete Gaussian, in grid units; taken as
+        the exact rational that the float is. It is a ClustMixError if a child process fails or
+        writes another number of values (``NOISE_PROCESS_FAILED``). Nothing is tried again: what was
+        drawn is thrown away.
         """
         noise = np.empty(int(np.prod(shape, dtype=np.int64)), dtype="<i8")
         processes = _available_cores()
@@ -105,35 +92,20 @@ class OperatingSystemNoise:
         return noise.astype(np.int64, copy=False).reshape(shape)
 
     def select_max(self, scores: NDArray[np.int64], *, scale: float) -> int:
-        """Draw an index: the largest of the scores with Gumbel noise, exactly.
+        """Draw an index: the largest of the private scores (n,) with Gumbel noise, exactly.
 
-        Parameters
-        ----------
-        scores : int64 array of shape (n,)
-            Private scores, n at least 1.
-        scale : float
-            Of the noise, above 0; taken as the exact rational that the float is.
-
-        Returns
-        -------
-        int
-            Index ``j`` with probability proportional to ``exp(scores[j] / scale)``. OpenDP's
-            sampler refines bounds of the noise, in arithmetic of any precision, until they are
-            apart: it compares the real numbers, and no rounding enters. Some 5 microseconds per
-            score.
+        Index ``j`` has probability proportional to ``exp(scores[j] / scale)``, with the scale taken
+        as the exact rational that the float is. OpenDP's sampler refines bounds of the noise, in
+        arithmetic of any precision, until they are apart: it compares the real numbers, and no
+        rounding enters. Some 5 microseconds per score.
         """
         return int(_exact_selection(scale)([int(score) for score in scores]))
 
     def secret_key(self) -> bytes:
-        """Draw a new key from the operating system.
+        """Draw a new key from the operating system, another one at every call.
 
         Sampling coins that are expanded from it are as secret as the key: it stays in memory, and
         goes into no log, no file and no manifest.
-
-        Returns
-        -------
-        bytes
-            `SECRET_KEY_BYTES` uniform bytes, another key at every call.
         """
         return os.urandom(SECRET_KEY_BYTES)
 
@@ -141,17 +113,8 @@ class OperatingSystemNoise:
 def exact_discrete_gaussian(count: int, *, noise_stddev: float) -> Iterator[NDArray[np.int64]]:
     """Draw `count` independent values in this process, in pieces that bound the memory.
 
-    Parameters
-    ----------
-    count : int
-        At least 0.
-    noise_stddev : float
-        As in `OperatingSystemNoise.discrete_gaussian`.
-
-    Yields
-    ------
-    int64 array
-        Pieces of at most 65,536 values.
+    The parameter is that of `OperatingSystemNoise.discrete_gaussian`, a piece at most 65,536
+    values.
     """
     mechanism = _exact_gaussian(noise_stddev)
     for start in range(0, count, _VALUES_AT_ONCE):
@@ -274,10 +237,7 @@ def _unreviewed_parts() -> Iterator[None]:
 class SeededNoise:
     """Reproducible draws for tests: a rounded normal, a Gumbel maximum. What they touch is tainted.
 
-    Parameters
-    ----------
-    seed : int
-        Seed of a numpy generator. Anybody who knows or guesses it can subtract the noise.
+    Anybody who knows or guesses the seed, of a numpy generator, can subtract the noise.
     """
 
     tainted = True

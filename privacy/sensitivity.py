@@ -43,7 +43,7 @@ def weighted_sum_l2_sensitivity(*, bound: float, scale: float) -> float:
     Parameters
     ----------
     bound : float
-        Largest Euclidean norm of the vector of one row, above 0.
+        Largest Euclidean norm of the vector of one row, above 0 (ConfigurationError).
     scale : float
         Grid points per unit, above 0.
 
@@ -51,11 +51,6 @@ def weighted_sum_l2_sensitivity(*, bound: float, scale: float) -> float:
     -------
     float
         In grid units, with `FLOAT_MARGIN`. It is attained by a patient with one row.
-
-    Raises
-    ------
-    ConfigurationError
-        If an argument is not finite and above 0.
 
     Privacy
     -------
@@ -85,7 +80,7 @@ def second_moment_l2_sensitivity(*, scale: float, max_fourth_power_sum: float = 
     Parameters
     ----------
     scale : float
-        Grid points per unit of ``phi``, above 0.
+        Grid points per unit of ``phi``, above 0 (ConfigurationError).
     max_fourth_power_sum : float
         Proven upper bound of ``sum_i phi_i**4`` over all records that the encoding allows, in
         [0, 1].
@@ -94,11 +89,6 @@ def second_moment_l2_sensitivity(*, scale: float, max_fourth_power_sum: float = 
     -------
     float
         In units of ``1 / scale**2``, with `FLOAT_MARGIN`.
-
-    Raises
-    ------
-    ConfigurationError
-        If an argument is outside its range.
 
     Privacy
     -------
@@ -120,21 +110,9 @@ def block_fourth_power_sum(block_l2_norms: Sequence[float]) -> float:
     one-hot codes attain it, cosine and sine pairs and blocks such as ``(x, 1 - |x|)`` stay below
     or touch it where one coordinate carries the block.
 
-    Parameters
-    ----------
-    block_l2_norms : sequence of float
-        Largest norm ``b_k`` of each block, at least 0; their squares sum to at most 1, so that the
-        whole vector has norm at most 1.
-
-    Returns
-    -------
-    float
-        ``sum_k b_k**4``, in [0, 1], rounded up.
-
-    Raises
-    ------
-    ConfigurationError
-        If there is no block, a norm is negative or not finite, or the squares sum to more than 1.
+    Of one block or more ``b_k`` is the largest norm, at least 0; their squares sum to at most 1, so
+    that the whole vector has norm at most 1 (ConfigurationError). The result, ``sum_k b_k**4``, is
+    in [0, 1], rounded up.
     """
     norms = [float(norm) for norm in block_l2_norms]
     _require(

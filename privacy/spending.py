@@ -26,13 +26,7 @@ TIME_FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
 def moment(recorded_at: str) -> datetime:
-    """Return the moment that a time of the journal names, in UTC.
-
-    Raises
-    ------
-    ValueError
-        If it has another form.
-    """
+    """Return the moment that a time of the journal names, in UTC; ValueError for another form."""
     parsed = datetime.strptime(recorded_at, TIME_FORMAT).replace(tzinfo=UTC)
     if time_text(parsed) != recorded_at or parsed.year < 1970:
         raise ValueError(recorded_at)
@@ -48,18 +42,8 @@ def time_text(when: datetime) -> str:
 class Limit:
     """One cap and what it leaves to a payer.
 
-    Parameters
-    ----------
-    name : str
-        ``lifetime``, ``dataset`` or ``window``.
-    scope : str
-        What the cap is of, in words.
-    cap_rho : Decimal
-        The cap.
-    spent_rho : Decimal
-        What the payer, a cohort or a part of it, has spent under the cap.
-    left_rho : Decimal
-        What the payer may still spend, at least zero.
+    `name` is ``lifetime``, ``dataset`` or ``window``, `scope` says what the cap is of, in words.
+    The payer is a cohort or a part of it, and may still spend what is left, at least zero.
     """
 
     name: str
@@ -70,13 +54,7 @@ class Limit:
 
 
 class Books:
-    """What is spent, built up row by row from the journal.
-
-    Parameters
-    ----------
-    rows : iterable of LedgerEntry, optional
-        Rows in the order of the journal.
-    """
+    """What is spent, built up row by row from the journal, in its order."""
 
     def __init__(self, rows: Iterable[LedgerEntry] = ()) -> None:
         # By cohort and entry: the first row of each entry that counts, which has its amount.
@@ -107,11 +85,8 @@ class Books:
     def check_policy(self, charge: Charge) -> None:
         """Refuse a charge that drops an approval or changes the neighbours of a cohort.
 
-        Raises
-        ------
-        LedgerError
-            If an earlier entry of the cohort needed an approval and this one does not, or the
-            cohort was charged under the other adjacency: the sum would bound neither.
+        It is a LedgerError if an earlier entry of the cohort needed an approval and this one does
+        not, or the cohort was charged under the other adjacency: the sum would bound neither.
         """
         if charge.cohort in self._approval and not charge.needs_approval:
             raise LedgerError(
@@ -127,19 +102,10 @@ class Books:
             )
 
     def check_caps(self, charge: Charge, *, now: str) -> None:
-        """Refuse a charge that does not fit under every cap.
+        """Refuse a charge that does not fit under every cap (BudgetRefused names the tightest).
 
-        Parameters
-        ----------
-        charge : Charge
-            What is asked for; its caps hold where they are smaller than the recorded ones.
-        now : str
-            Time of the request.
-
-        Raises
-        ------
-        BudgetRefused
-            Naming the cap that leaves least.
+        Its caps hold where they are smaller than the recorded ones; `now` is the time of the
+        request.
         """
         limits = self.limits(
             charge.cohort, charge.dataset, charge.partition, caps=charge.caps, now=now
@@ -167,18 +133,8 @@ class Books:
     ) -> Balance:
         """Return what a cohort, or a part of it, has spent and what every cap leaves.
 
-        Parameters
-        ----------
-        cohort : str
-            Name of the cohort.
-        dataset : str or None
-            Take the cap of this dataset into account.
-        partition : Partition or None
-            Balance of this part; None for a release of the whole cohort.
-        caps : Caps or None
-            Caps that would hold with the next entry.
-        now : str
-            Time at which windows end.
+        The cap of the dataset is taken into account, if one is named, and `caps` that would hold
+        with the next entry. Windows end `now`.
         """
         limits = self.limits(cohort, dataset, partition, caps=caps, now=now)
         lifetime = next((limit for limit in limits if limit.name == "lifetime"), None)
@@ -256,12 +212,8 @@ def composed_rho(
 ) -> tuple[Decimal, Decimal]:
     """Return the sum under parallel composition, for one part and for the worst one.
 
-    Parameters
-    ----------
-    rows : collection of LedgerEntry
-        Charges of one cohort that count.
-    partition : Partition, optional
-        The part that asks; None asks for the whole cohort, whose sum is that of the worst part.
+    The rows are charges of one cohort that count; without a partition the whole cohort asks, whose
+    sum is that of the worst part.
 
     Returns
     -------

@@ -196,20 +196,12 @@ class ApproximateGaussianAccountant:
     def compose(self, event: Event) -> "ApproximateGaussianAccountant":
         """Return the accountant after one more event on the same patients.
 
-        Parameters
-        ----------
-        event : Event
-            May have been chosen in view of earlier outputs, as long as a total of ``mu**2`` and a
-            number of series are fixed in advance and every event that is executed is composed.
-            Sampling probability, noise multiplier and length of a series are fixed before its
-            first draw.
-
-        Raises
-        ------
-        ConfigurationError
-            With code ``ACCOUNTANT_UNSUITABLE`` if a draw is made from a sample and the question is
-            about replacement, or an event has more than `MAX_SERIES` series. With code
-            ``ADJACENCY_MISMATCH`` as `GaussianAccountant`.
+        The event may have been chosen in view of earlier outputs, as long as a total of ``mu**2``
+        and a number of series are fixed in advance and every event that is executed is composed.
+        Sampling probability, noise multiplier and length of a series are fixed before its first
+        draw. The ConfigurationError is ``ACCOUNTANT_UNSUITABLE`` if a draw is made from a sample
+        and the question is about replacement, or an event has more than `MAX_SERIES` series, and
+        ``ADJACENCY_MISMATCH`` as of `GaussianAccountant`.
         """
         draws = list(counted_draws(event))
         n_sampled = sum(isinstance(draw, PoissonSampledGaussianEvent) for draw, _ in draws)
@@ -277,20 +269,9 @@ class ApproximateGaussianAccountant:
     def epsilon(self, *, delta: float) -> float:
         """Return epsilon at `delta`, rounded up.
 
-        Parameters
-        ----------
-        delta : float
-            From `slack_delta` to below 1; above it where several events are composed.
-
-        Returns
-        -------
-        float
-            That of mu-GDP at `delta` by (a), or at ``(delta - slack) / (1 - slack)`` by (b).
-
-        Raises
-        ------
-        ConfigurationError
-            If `delta` is outside its range.
+        It is that of mu-GDP at `delta` by (a), or at ``(delta - slack) / (1 - slack)`` by (b).
+        Delta is from `slack_delta` to below 1, above it where several events are composed
+        (ConfigurationError).
         """
         slack = self.slack_delta * (1 + _ULP) if self.slack_adds else self.slack_delta
         if delta < slack or (self.slack_adds and delta == slack):
@@ -304,18 +285,7 @@ class ApproximateGaussianAccountant:
         return gaussian_epsilon(delta=delta, mu=self.mu)
 
     def delta(self, *, epsilon: float) -> float:
-        """Return delta at `epsilon`, rounded up; see `epsilon`.
-
-        Parameters
-        ----------
-        epsilon : float
-            At least 0, in nats.
-
-        Raises
-        ------
-        ConfigurationError
-            If `epsilon` is negative, infinite or not a number.
-        """
+        """Return delta at `epsilon`, at least 0 and in nats, rounded up; see `epsilon`."""
         delta = gaussian_delta(epsilon=epsilon, mu=self.mu)
         if not self.slack_adds:
             return max(delta, self.slack_delta)

@@ -62,15 +62,7 @@ _ULP = 2.0**-40
 def selection_mu(epsilon: float) -> float:
     """Parameter of Gaussian differential privacy of one selection, rounded up.
 
-    Parameters
-    ----------
-    epsilon : float
-        Of the exponential mechanism, above 0.
-
-    Returns
-    -------
-    float
-        ``-2 Phi^-1(1 / (1 + exp(epsilon/2)))``; about ``0.627 epsilon`` for a small epsilon.
+    It is ``-2 Phi^-1(1 / (1 + exp(epsilon/2)))``; about ``0.627 epsilon`` for a small epsilon > 0.
     """
     if epsilon < 4:
         # 1 - 2 / (1 + exp(epsilon/2)) = tanh(epsilon/4): no cancellation near 0.
@@ -81,39 +73,16 @@ def selection_mu(epsilon: float) -> float:
 
 
 def selection_rho(epsilon: float) -> float:
-    """Parameter of zero-concentrated differential privacy of one selection, rounded up.
-
-    Parameters
-    ----------
-    epsilon : float
-        Of the exponential mechanism, above 0.
-
-    Returns
-    -------
-    float
-        ``epsilon**2 / 8``.
-    """
+    """Zero-concentrated DP of one selection, ``epsilon**2 / 8``, rounded up."""
     return epsilon * epsilon / 8 * (1 + _ULP)
 
 
 def selection_epsilon(*, mu: float) -> float:
     """Largest epsilon of one selection that is mu-GDP, rounded down.
 
-    Parameters
-    ----------
-    mu : float
-        Budget of the selection, above 0.
-
-    Returns
-    -------
-    float
-        At most `privacy.events.MAX_SELECTION_EPSILON`; `selection_mu` of it is at most `mu`.
-
-    Raises
-    ------
-    ConfigurationError
-        If `mu` is not finite and above 0 (``CALIBRATION_ARGUMENT_INVALID``), or allows less than
-        `privacy.events.MIN_SELECTION_EPSILON` (``CALIBRATION_UNREACHABLE``).
+    It is at most `privacy.events.MAX_SELECTION_EPSILON`. It is a ConfigurationError if `mu` is not
+    finite and above 0 (``CALIBRATION_ARGUMENT_INVALID``), or allows less than
+    `privacy.events.MIN_SELECTION_EPSILON` (``CALIBRATION_UNREACHABLE``).
     """
     if not (math.isfinite(mu) and mu > 0):
         raise ConfigurationError(

@@ -37,20 +37,8 @@ _ROOM = 1 - 2.0**-18
 def gdp_rho(*, epsilon: float, delta: float) -> Decimal:
     """Largest ``rho = mu**2 / 2`` for which mu-GDP implies (epsilon, delta)-DP, rounded down.
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        Target, in the ranges of `privacy.parameters.PrivacyParameters`.
-
-    Returns
-    -------
-    Decimal
-        A positive multiple of `privacy.ledger.RHO_STEP`.
-
-    Raises
-    ------
-    ConfigurationError
-        If the target is outside its range, or so small that it allows less than one step.
+    It is a positive multiple of `privacy.ledger.RHO_STEP`; a target that is outside the range of
+    `privacy.parameters.PrivacyParameters`, or allows less than one step, is a ConfigurationError.
     """
     PrivacyParameters(epsilon=epsilon, delta=delta)
     low, high = 0.0, 1.0
@@ -76,20 +64,7 @@ def gdp_rho(*, epsilon: float, delta: float) -> Decimal:
 def gdp_mu(*, epsilon: float, delta: float) -> float:
     """Largest ``mu`` for which mu-GDP implies (epsilon, delta)-DP, rounded down.
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        Target, in the ranges of `privacy.parameters.PrivacyParameters`.
-
-    Returns
-    -------
-    float
-        ``mu**2 / 2`` is at most `gdp_rho`, and by less than one part in 1e15.
-
-    Raises
-    ------
-    ConfigurationError
-        As `gdp_rho`.
+    ``mu**2 / 2`` is at most `gdp_rho`, and by less than one part in 1e15; errors are the same.
     """
     bound = 2 * Fraction(gdp_rho(epsilon=epsilon, delta=delta))
     mu = math.sqrt(bound)
@@ -102,17 +77,7 @@ def release_rho(parameters: PrivacyParameters, *, adjacency: Adjacency) -> Decim
     """Amount that a release of this guarantee is charged, in rho under add or remove.
 
     Replacing a patient is removing one and adding one, so a replace-one target is charged a
-    quarter: its ``mu`` is half.
-
-    Parameters
-    ----------
-    parameters, adjacency
-        The guarantee.
-
-    Returns
-    -------
-    Decimal
-        A multiple of `privacy.ledger.RHO_STEP`.
+    quarter: its ``mu`` is half. The amount is a multiple of `privacy.ledger.RHO_STEP`.
     """
     rho = gdp_rho(epsilon=parameters.epsilon, delta=parameters.delta)
     if adjacency is Adjacency.ADD_REMOVE:
@@ -135,24 +100,10 @@ def release_mu(parameters: PrivacyParameters, *, adjacency: Adjacency) -> float:
 def discrete_noise_stddev(*, l2_sensitivity: float, mu: float) -> float:
     """Least standard deviation of discrete Gaussian noise that is mu-GDP, rounded up.
 
-    Parameters
-    ----------
-    l2_sensitivity : float
-        Euclidean sensitivity of the integer statistic, in grid units, above 0.
-    mu : float
-        Budget of this statistic, above 0.
-
-    Returns
-    -------
-    float
-        In grid units, at least `privacy.events.MIN_DISCRETE_NOISE_STDDEV`. The accountant finds
-        at most ``mu`` for it.
-
-    Raises
-    ------
-    ConfigurationError
-        If an argument is not finite and above 0, or no event has these values, for example
-        because the noise does not fit in 64 bits.
+    The sensitivity is Euclidean, in grid units, and so is the result, which is at least
+    `privacy.events.MIN_DISCRETE_NOISE_STDDEV`. The accountant finds at most ``mu`` for it. It is a
+    ConfigurationError if an argument is not finite and above 0, or no event has these values, for
+    example because the noise does not fit in 64 bits.
     """
     for name, value in (("l2_sensitivity", l2_sensitivity), ("mu", mu)):
         if not (math.isfinite(value) and value > 0):
@@ -178,14 +129,8 @@ def discrete_noise_stddev(*, l2_sensitivity: float, mu: float) -> float:
 def booked_noise_multiplier(*, sampling_probability: float, steps: int, mu: float) -> float:
     """Noise multiplier with which a series of Poisson samples is booked at `mu`, rounded up.
 
-    Parameters
-    ----------
-    sampling_probability : float
-        Public probability with which a patient is in a sample, above 0 and at most 1.
-    steps : int
-        Public number of samples of the series, at least 1.
-    mu : float
-        Budget of the series, above 0.
+    Patients are in each of `steps` samples with this probability, above 0 and at most 1; all three
+    numbers are public.
 
     Returns
     -------
@@ -260,12 +205,7 @@ def _log_ratio(found: float, wanted: float) -> float:
 def _least_multiplier(excess: Callable[[float], float], *, start: float) -> float | None:
     """Return the least multiplier with an excess of at most 0, to `_MULTIPLIER_PRECISION`.
 
-    Parameters
-    ----------
-    excess : callable
-        Logarithm of what is spent over the target; falls with the multiplier.
-    start : float
-        A guess.
+    The excess is the logarithm of what is spent over the target; it falls with the multiplier.
     """
     high, above = start, excess(start)
     low, below = high, above

@@ -56,13 +56,7 @@ _ULP = 2.0**-50
 
 
 def require(condition: bool, expected: str, found: float) -> None:
-    """Refuse an argument of an accountant that is outside its range.
-
-    Raises
-    ------
-    ConfigurationError
-        If the condition does not hold.
-    """
+    """Refuse an argument of an accountant that is outside its range (ConfigurationError)."""
     if not condition:
         raise ConfigurationError(
             "ACCOUNTANT_ARGUMENT_INVALID", f"expected {expected}, found {found!r}"
@@ -81,23 +75,9 @@ def gaussian_delta(*, epsilon: float, mu: float) -> float:
     normal law at ``a``, ``exp(epsilon) Phi(-b) = phi(a) Phi(-b) / phi(b)``, and with scaled
     complementary error functions, so that nothing overflows and little cancels.
 
-    Parameters
-    ----------
-    epsilon : float
-        At least 0, in nats.
-    mu : float
-        Parameter of Gaussian differential privacy, at least 0.
-
-    Returns
-    -------
-    float
-        At least the exact value, and more by no more than a small multiple of the rounding error;
-        0 only if `mu` is 0.
-
-    Raises
-    ------
-    ConfigurationError
-        If an argument is negative, infinite or not a number.
+    Epsilon is in nats; both numbers are finite and at least 0 (ConfigurationError). The result is
+    at least the exact value, and more by no more than a small multiple of the rounding error; 0
+    only if `mu` is 0.
     """
     require(math.isfinite(epsilon) and epsilon >= 0, "epsilon to be finite and >= 0", epsilon)
     _require_mu(mu)
@@ -128,22 +108,8 @@ def _mills_ratio(x: float) -> float:
 def gaussian_epsilon(*, delta: float, mu: float) -> float:
     """Smallest epsilon for which a mu-GDP mechanism is (epsilon, delta)-DP, rounded up.
 
-    Parameters
-    ----------
-    delta : float
-        From `MIN_DELTA` to below 1.
-    mu : float
-        Parameter of Gaussian differential privacy, at least 0.
-
-    Returns
-    -------
-    float
-        Found by bisection; `gaussian_delta` at the result is at most `delta`.
-
-    Raises
-    ------
-    ConfigurationError
-        If an argument is outside its range.
+    Found by bisection; `gaussian_delta` at the result is at most `delta`, which is from `MIN_DELTA`
+    to below 1 (ConfigurationError).
     """
     require(MIN_DELTA <= delta < 1, f"delta from {MIN_DELTA} to below 1", delta)
     _require_mu(mu)
@@ -165,16 +131,8 @@ def gaussian_epsilon(*, delta: float, mu: float) -> float:
 def event_mu_squared(event: UnsampledDraw) -> float:
     """Square of the GDP parameter of one draw, for the adjacency of the event, rounded up.
 
-    Parameters
-    ----------
-    event : GaussianEvent, DiscreteGaussianEvent or ExponentialMechanismEvent
-        One draw.
-
-    Returns
-    -------
-    float
-        ``S**2 / sigma**2``, or ``S**2 / (sigma**2 - SMOOTHING_STDDEV**2)`` for discrete noise;
-        for a selection the square of `privacy.accountants.bounded_range.selection_mu`.
+    It is ``S**2 / sigma**2``, or ``S**2 / (sigma**2 - SMOOTHING_STDDEV**2)`` for discrete noise;
+    for a selection the square of `privacy.accountants.bounded_range.selection_mu`.
     """
     if isinstance(event, ExponentialMechanismEvent):
         return selection_mu(event.epsilon) ** 2 * (1 + _ULP)
@@ -191,22 +149,8 @@ def discrete_noise_multiplier(*, l2_sensitivity: float, noise_stddev: float) -> 
     the patients too: a sampled draw with noise on the integers is post-processing of the sampled
     draw with continuous noise of this multiplier.
 
-    Parameters
-    ----------
-    l2_sensitivity : float
-        In grid units, as in `privacy.events.DiscreteGaussianEvent`.
-    noise_stddev : float
-        In grid units, as in `privacy.events.DiscreteGaussianEvent`.
-
-    Returns
-    -------
-    float
-        ``sqrt(sigma**2 - SMOOTHING_STDDEV**2) / S``.
-
-    Raises
-    ------
-    ConfigurationError
-        If no event has these values.
+    It is ``sqrt(sigma**2 - SMOOTHING_STDDEV**2) / S``, of values in grid units that an event may
+    have (ConfigurationError).
     """
     event = DiscreteGaussianEvent(
         statistic="noise multiplier",
@@ -220,23 +164,9 @@ def discrete_noise_multiplier(*, l2_sensitivity: float, noise_stddev: float) -> 
 def adjacency_factor(draw: Draw, *, asked: Adjacency) -> float:
     """Factor of ``mu**2`` from the adjacency of a sensitivity to the one that is asked about.
 
-    Parameters
-    ----------
-    draw : Draw
-        What was drawn, with the adjacency that its sensitivity was proven for.
-    asked : Adjacency
-        That of the guarantee.
-
-    Returns
-    -------
-    float
-        1 if they are equal; 4 from add or remove to replacement, which is a removal followed by an
-        addition and doubles ``mu`` (group privacy, Dong, Roth and Su 2022, Theorem 2.14).
-
-    Raises
-    ------
-    ConfigurationError
-        From replacement to add or remove: the one does not follow from the other.
+    It is 1 if they are equal, and 4 from add or remove to replacement, which is a removal followed
+    by an addition and doubles ``mu`` (group privacy, Dong, Roth and Su 2022, Theorem 2.14). From
+    replacement to add or remove the one does not follow from the other (ConfigurationError).
     """
     if draw.adjacency is asked:
         return 1.0
@@ -287,18 +217,9 @@ class GaussianAccountant:
     def compose(self, event: Event) -> "GaussianAccountant":
         """Return the accountant after one more event on the same patients.
 
-        Parameters
-        ----------
-        event : Event
-            May have been chosen in view of earlier outputs, as long as a total is fixed in
-            advance and every event that is executed is composed.
-
-        Raises
-        ------
-        ConfigurationError
-            If the sensitivity of an event was proven for replacement only and the question is
-            about add or remove; the one does not follow from the other. If a draw is made from a
-            sample of the patients.
+        The event may have been chosen in view of earlier outputs, as long as a total is fixed in
+        advance and every event that is executed is composed. A draw from a sample of the patients
+        is a ConfigurationError, as is an adjacency that `adjacency_factor` refuses.
         """
         cost = math.fsum(times * self._cost(draw) for draw, times in counted_draws(event)) * (
             1 + _ULP

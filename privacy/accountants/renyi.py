@@ -106,16 +106,8 @@ class RenyiAccountant:
     def compose(self, event: Event) -> "RenyiAccountant":
         """Return the accountant after one more event on the same patients.
 
-        Parameters
-        ----------
-        event : Event
-            Its parameters are fixed in advance; for parameters that depend on earlier outputs,
-            the rules of the ledger apply.
-
-        Raises
-        ------
-        ConfigurationError
-            If an adjacency does not allow it.
+        Its parameters are fixed in advance; for parameters that depend on earlier outputs, the
+        rules of the ledger apply. An adjacency that does not allow it is a ConfigurationError.
         """
         costs = [times * self._cost(draw) for draw, times in counted_draws(event)]
         total = np.sum([np.asarray(self.bounds), *costs], axis=0)
@@ -140,15 +132,7 @@ class RenyiAccountant:
         The least over the orders of the conversion of Canonne, Kamath and Steinke ("The discrete
         Gaussian for differential privacy", NeurIPS 2020, Proposition 12).
 
-        Parameters
-        ----------
-        delta : float
-            From `privacy.accountants.gaussian.MIN_DELTA` to below 1.
-
-        Raises
-        ------
-        ConfigurationError
-            If `delta` is outside its range.
+        Delta is from `privacy.accountants.gaussian.MIN_DELTA` to below 1 (ConfigurationError).
         """
         require(MIN_DELTA <= delta < 1, f"delta from {MIN_DELTA} to below 1", delta)
         if not any(self.bounds):
@@ -160,18 +144,7 @@ class RenyiAccountant:
         return epsilon + 1e-12 * max(1.0, epsilon) if epsilon > 0 else 0.0
 
     def delta(self, *, epsilon: float) -> float:
-        """Return delta at `epsilon`, rounded up; see `epsilon`.
-
-        Parameters
-        ----------
-        epsilon : float
-            At least 0, in nats.
-
-        Raises
-        ------
-        ConfigurationError
-            If `epsilon` is negative, infinite or not a number.
-        """
+        """Return delta at `epsilon`, at least 0 and in nats, rounded up; see `epsilon`."""
         require(math.isfinite(epsilon) and epsilon >= 0, "epsilon to be finite and >= 0", epsilon)
         if not any(self.bounds):
             return 0.0

@@ -49,16 +49,7 @@ class Cells:
         return int(self.centres.shape[1] * self.centres.shape[2])
 
     def slices(self, codes: NDArray[np.uint16]) -> NDArray[np.int64]:
-        """Slice of each record: the number of cut-offs at or below its projection.
-
-        Parameters
-        ----------
-        codes : uint16 array of shape (n, d)
-
-        Returns
-        -------
-        int64 array of shape (n,)
-        """
+        """Slice (n,) of each record (n, d): the number of cut-offs at or below its projection."""
         projection = np.zeros(len(codes))
         # Column by column: how one call would round the sum of a row depends on the other rows.
         for column, start in enumerate(self.offsets[:-1]):
@@ -67,19 +58,10 @@ class Cells:
         return np.asarray(np.searchsorted(self.cut_offs, projection, side="right"))
 
     def assign(self, codes: NDArray[np.uint16], label: NDArray[np.uint16]) -> NDArray[np.int64]:
-        """Cell of each record within its label: ``slice * n_clusters + cluster``.
+        """Cell (n,) of each record (n, d) within its label: ``slice * n_clusters + cluster``.
 
         The cluster is the one whose isotropic Gaussian around the centre is most likely; all
         share one variance, so it is the nearest centre that is alive. Ties go to the lower index.
-
-        Parameters
-        ----------
-        codes : uint16 array of shape (n, d)
-        label : uint16 array of shape (n,)
-
-        Returns
-        -------
-        int64 array of shape (n,)
         """
         n_clusters = self.centres.shape[2]
         slices = self.slices(codes)

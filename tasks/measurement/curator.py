@@ -78,11 +78,10 @@ class Curator:
         must make the draw durable, or raise. The name of a draw of a series ends in its number.
     announce
         Called with the same name before the noise is added.
-    drawn
-        Draws that an earlier part of the same measurement has made and used, by statistic.
-    sealed
-        Sealed values of draws that it has made after those, by the name of the draw. They are
-        given out again when they are asked for; nothing is drawn a second time.
+    drawn, sealed
+        How many draws of each statistic an earlier part of the same measurement has made and used,
+        and the sealed values of those after them, by the name of the draw, which are given out
+        again when they are asked for; nothing is drawn a second time.
 
     Privacy
     -------
@@ -136,25 +135,8 @@ class Curator:
     def release(self, name: str, contribution: Contribution, **public: Any) -> NDArray[np.float64]:
         """Draw the planned statistic ``name`` and return it in its own units.
 
-        Parameters
-        ----------
-        name
-            Name of a planned statistic that has not been drawn.
-        contribution
-            Exact statistic of one shard.
-        **public
-            Public or released arguments of ``contribution``.
-
-        Returns
-        -------
-        float64 array of the planned shape
-
-        Raises
-        ------
-        ValueError
-            If the statistic was drawn before, or its shape is not the planned one.
-        KeyError
-            If it was not planned.
+        It has the planned shape and is drawn once (ValueError; KeyError if it was not planned). The
+        arguments of the contribution, the exact statistic of one shard, are public or released.
         """
         planned = self.plan[name]
         if planned.is_series:
@@ -170,28 +152,10 @@ class Curator:
     ) -> NDArray[np.float64]:
         """Draw the next draws of the planned series ``name`` and return them in its own units.
 
-        Parameters
-        ----------
-        name
-            Name of a planned series.
-        contribution
-            Exact sums of one shard over the samples that its argument ``coins`` names
-            (`tasks.measurement.sampling.PoissonCoins`), stacked.
-        n_draws
-            How many draws.
-        **public
-            Public or released arguments of ``contribution``.
-
-        Returns
-        -------
-        float64 array of shape (n_draws, *planned shape)
-
-        Raises
-        ------
-        ValueError
-            If the series has fewer draws left, or the shape is not the planned one.
-        KeyError
-            If it was not planned.
+        The contribution has exact sums of one shard over the samples that its argument ``coins``
+        names (`tasks.measurement.sampling.PoissonCoins`), stacked, and other arguments that are
+        public or released. The result is of shape (n_draws, *planned shape). It is a ValueError if
+        the series has fewer draws left, and a KeyError if it was not planned.
 
         Privacy
         -------
@@ -221,28 +185,9 @@ class Curator:
     ) -> int:
         """Choose the candidate whose exact sum is far from a public value, at random.
 
-        Parameters
-        ----------
-        name
-            Name of a planned choice that has not been made.
-        contribution
-            Exact sums of one shard, int64 of shape (n_candidates,).
-        centre : int64 array of shape (n_candidates,)
-            Public value of each candidate, in grid points; a score is the distance from it.
-        **public
-            Public or released arguments of ``contribution``.
-
-        Returns
-        -------
-        int
-            Index of the candidate.
-
-        Raises
-        ------
-        ValueError
-            If the choice was made before, or a shape is not the planned one.
-        KeyError
-            If it was not planned.
+        A score is the distance of the exact sum of a candidate from its `centre`, both of shape
+        (n_candidates,), in grid points; other arguments of the contribution are public or released.
+        Returns the index. A choice is made once (ValueError; KeyError if it was not planned).
 
         Privacy
         -------

@@ -22,16 +22,8 @@ _SECOND_DECAY, _FLOOR = 0.999, 1e-8
 class Descent:
     """Where a descent is, and what it needs for its next step.
 
-    Parameters
-    ----------
-    kind
-        "adam", or "momentum" (heavy ball).
-    learning_rate, momentum
-        Public settings; the momentum is also Adam's first decay rate.
-    parameters, first, second : float64 arrays of one shape
-        Parameters, and means of gradients and of squared gradients (of Adam alone).
-    n_steps
-        Steps taken.
+    The kind is "adam", or "momentum" (heavy ball); the momentum is also Adam's first decay rate.
+    Parameters, and means of gradients and, of Adam alone, of squared gradients, have one shape.
     """
 
     kind: Literal["adam", "momentum"]

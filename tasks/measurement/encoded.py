@@ -26,10 +26,9 @@ class EncodingDomain:
     n_codes
         For each column, the number of its codes: public bins or declared levels, plus one for
         the missing code where the column has one. The missing code is always the last.
-    has_missing
-        For each column, whether the last code means "missing".
-    numeric
-        For each column, whether it is numeric: its codes are then ordered bins.
+    has_missing, numeric
+        For each column, whether the last code means "missing", and whether its codes are ordered
+        bins of numbers.
     label_levels
         Names of the declared label levels.
     """

@@ -84,16 +84,7 @@ class FeatureMap:
         return np.cumsum([0] + [table.shape[1] for table in self.tables])
 
     def raw(self, codes: NDArray[np.uint16]) -> NDArray[np.float64]:
-        """Raw features of encoded records.
-
-        Parameters
-        ----------
-        codes : uint16 array of shape (n, d)
-
-        Returns
-        -------
-        float64 array of shape (n, n_raw), every row of norm at most 1
-        """
+        """Raw features of encoded records (n, d), of shape (n, n_raw) and norm at most 1."""
         offsets = self.raw_offsets
         features = np.empty((len(codes), self.n_raw))
         for column, table in enumerate(self.tables):
@@ -110,16 +101,10 @@ class FeatureMap:
         return features
 
     def raw_of_marginals(self, marginals: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Mean raw features of records drawn column by column from ``marginals``.
+        """Mean raw features of records drawn column by column from marginals.
 
-        Parameters
-        ----------
-        marginals : float64 array of shape (..., one_hot_width)
-            One probability vector per column, side by side.
-
-        Returns
-        -------
-        float64 array of shape (..., n_raw)
+        These, (..., one_hot_width), have one probability vector per column, side by side; the
+        result is of shape (..., n_raw).
         """
         start, blocks = 0, []
         for table in self.tables:
@@ -140,8 +125,6 @@ def build_feature_map(
 
     Parameters
     ----------
-    domain
-        Public shape of the encoded table.
     n_random
         Number of random hidden features, even, 2 or more.
     skip_weight

@@ -29,15 +29,11 @@ class LabelledVectors:
 
     Parameters
     ----------
-    domain
-        Public shape of the encoded table.
     l2_clip_norm
         Bound of the record part; None for the norm that no record of the domain exceeds (without
         a projection) or exceeds on average (with one).
     label_share
         Part of ``l2_bound**2`` that the label has, between 0 and 1.
-    projection
-        Public projection of the record part, if any.
     """
 
     domain: EncodingDomain
@@ -101,17 +97,7 @@ class LabelledVectors:
         return grid
 
     def decode(self, sums: NDArray[np.float64]) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
-        """Return the nearest valid record and a label of each noisy sum; post-processing.
-
-        Parameters
-        ----------
-        sums : float64 array of shape (m, width)
-
-        Returns
-        -------
-        codes : uint16 array of shape (m, d)
-        labels : uint16 array of shape (m,)
-        """
+        """Nearest valid record (m, d) and label (m,) of each noisy sum (m, width): free."""
         label_part, patients = self.label_counts(sums), self.patients(sums)
         codes = [
             self._nearest_codes(sums[start : start + _ROWS_AT_ONCE, : self.record_width] / patients)

@@ -17,14 +17,8 @@ def matched_labels(scores: NDArray[np.float64]) -> NDArray[np.uint16]:
     label is chosen as often as its share of the sum of all scores. They are found label by label
     (coordinate ascent on the dual of the transport problem between rows and labels).
 
-    Parameters
-    ----------
-    scores : float64 array of shape (m, C)
-        Noisy number, or share, of the records of each label in each mixture.
-
-    Returns
-    -------
-    uint16 array of shape (m,)
+    Scores, of shape (m, C), are the noisy number, or share, of the records of each label in each
+    mixture.
 
     Privacy
     -------

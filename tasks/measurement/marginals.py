@@ -40,16 +40,8 @@ def to_marginals(
     Without the threshold, clipping negative noise at zero would give every rare code a share.
     A column in which nothing is left is uniform.
 
-    Parameters
-    ----------
-    histograms : float64 array of shape (..., one_hot_width)
-    offsets : int64 array of shape (d + 1,)
-    noise_stddev
-        Standard deviation of the noise of one entry.
-
-    Returns
-    -------
-    float64 array of the same shape; every block is non-negative and sums to one
+    Histograms have shape (..., one_hot_width) and offsets (d + 1,); the noise is that of one entry.
+    Every block of the result is non-negative and sums to one.
     """
     return _normalise(np.where(histograms < noise_stddev, 0.0, histograms), offsets)
 
@@ -67,18 +59,8 @@ def shrink_toward(
     the target that the noise does not explain. A histogram that is all noise becomes the target,
     so a finer division of the table does no harm.
 
-    Parameters
-    ----------
-    histograms : float64 array of shape (..., one_hot_width)
-        Noisy counts.
-    target : float64 array, broadcast to ``histograms``
-        Probabilities of the same columns in a larger group.
-    offsets, noise_stddev
-        As in `to_marginals`.
-
-    Returns
-    -------
-    float64 array of the same shape; every block is non-negative and sums to one
+    Histograms are noisy counts, the target the probabilities of the same columns in a larger group,
+    broadcast to them; the rest is as in `to_marginals`.
     """
     sizes = np.maximum(sizes_of(histograms, offsets), 0.0)[..., None]
     expected = sizes * target
@@ -107,17 +89,8 @@ def draw_codes(
 ) -> NDArray[np.uint16]:
     """Draw ``n`` codes from one column's probabilities, by inversion.
 
-    Parameters
-    ----------
-    marginals : float64 array of shape (w,), or (n, w) for a distribution of each row
-    n
-        Number of draws.
-    rng
-        Source of post-processing randomness; never of privacy noise.
-
-    Returns
-    -------
-    uint16 array of shape (n,)
+    Probabilities have shape (w,), or (n, w) for a distribution of each row; `rng` is the source of
+    post-processing randomness, never of privacy noise.
     """
     cumulative = np.cumsum(marginals, axis=-1)
     uniform = rng.random(n) * cumulative[..., -1]

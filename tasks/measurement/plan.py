@@ -98,16 +98,8 @@ def sum_request(
 class SelectionRequest:
     """A choice that a method wants to make: the public candidate with the largest error.
 
-    Parameters
-    ----------
-    name
-        Public name of the choice.
-    n_candidates
-        Number of public candidates.
-    score_sensitivity
-        Largest change of one candidate's score under add or remove of one patient, in grid points.
-    share
-        As in `StatisticRequest`.
+    A score is that of one candidate and changes by at most so many grid points under add or remove
+    of one patient; the share is that of `StatisticRequest`.
     """
 
     name: str
@@ -224,17 +216,9 @@ class MeasurementPlan:
 def plan_measurement(requests: Sequence[Request], *, mu: float) -> MeasurementPlan:
     """Split ``mu`` over what is requested and calibrate each noise scale.
 
-    Parameters
-    ----------
-    requests : sequence of StatisticRequest or SelectionRequest
-        In the order of drawing; names are unique, shares positive.
-    mu
-        Total Gaussian-DP budget of the measurement.
-
-    Raises
-    ------
-    ConfigurationError
-        If the noise of a series that meets its part is outside the range of the accountants.
+    Requests are in the order of drawing; names are unique, shares positive. It is a
+    ConfigurationError if the noise of a series that meets its part is outside the range of the
+    accountants.
 
     Privacy
     -------

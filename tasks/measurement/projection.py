@@ -21,11 +21,7 @@ class Projection:
 
     It keeps squared lengths on average. All of it is public.
 
-    Parameters
-    ----------
-    matrix : float64 array of shape (k, D)
-    centre : float64 array of shape (D,)
-        Middle of the domain: the back-projection starts from it.
+    The matrix has shape (k, D); the back-projection starts from the middle (D,) of the domain.
     """
 
     matrix: NDArray[np.float64]
@@ -55,17 +51,8 @@ class Projection:
 def random_projection(domain: EncodingDomain, *, n_projected: int) -> Projection:
     """Draw the projection of a domain from the public seed.
 
-    Parameters
-    ----------
-    domain
-        Public shape of the encoded table.
-    n_projected
-        Number k of dimensions, from 1 to the width of a record's vector.
-
-    Raises
-    ------
-    ConfigurationError
-        If there are more dimensions than coordinates (``PROJECTION_INVALID``).
+    It is a ConfigurationError (``PROJECTION_INVALID``) if there are more dimensions k than
+    coordinates of a record's vector.
     """
     vector_map = VectorMap(domain)
     width = vector_map.width

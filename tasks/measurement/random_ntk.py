@@ -80,11 +80,6 @@ class RandomNtkFeatures:
         public_seed
             Seed of the feature map. It is published with the release and must have nothing to do
             with the noise of a mechanism.
-
-        Raises
-        ------
-        ValueError
-            If a parameter is outside its range.
         """
         if n_inputs < 1:
             raise ValueError(f"expected n_inputs of 1 or more, found {n_inputs}")
@@ -121,15 +116,8 @@ class RandomNtkFeatures:
     def from_products(self, x: Any, drive: Any, directed: Any) -> Any:
         """Features of records whose products with the gates and the directions are at hand.
 
-        Parameters
-        ----------
-        x : (n, d)
-        drive, directed : (n, n_random / 2)
-            ``x @ gates.T`` and ``x @ directions.T``; the norm of x does not matter.
-
-        Returns
-        -------
-        array of shape (n, n_features)
+        The products of x (n, d) are ``x @ gates.T`` and ``x @ directions.T``; its norm does not
+        matter. The result is of shape (n, n_features).
         """
         xp = _array_module(x)
         unit = _unit_rows(x, xp)
@@ -140,17 +128,7 @@ class RandomNtkFeatures:
         )
 
     def pullback(self, x: NDArray[np.float64], slope: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the gradient by the records of a function with gradient `slope` by the features.
-
-        Parameters
-        ----------
-        x : (n, d)
-        slope : (n, n_features)
-
-        Returns
-        -------
-        array of shape (n, d)
-        """
+        """Gradient (n, d) by the records of a function with gradient `slope` by their features."""
         unit = _unit_rows(x, np)
         drive, directed = unit @ self.gates.T, unit @ self.directions.T
         hidden = np.concatenate([np.maximum(drive, 0.0), np.where(drive > 0.0, directed, 0.0)], 1)

@@ -39,10 +39,8 @@ class PoissonCoins:
         Probability with which a patient is in the sample of a draw, above 0 and at most 1.
     first_draw
         Number of the first draw within the series.
-    n_draws
-        Number of draws.
     shard
-        Name of the shard; see `arguments_of_shard`.
+        Name of the shard, another for each of a table; see `arguments_of_shard`.
 
     Privacy
     -------
@@ -97,15 +95,7 @@ def shard_name(number: int) -> str:
 
 
 def arguments_of_shard(public: dict[str, Any], shard: str) -> dict[str, Any]:
-    """Return the arguments of a contribution for one shard: coins, if any, are bound to it.
-
-    Parameters
-    ----------
-    public
-        Arguments of a contribution, the same for all shards.
-    shard
-        Name of the shard; all shards of a table have different ones.
-    """
+    """Return the arguments of a contribution for one shard: coins, if any, are bound to it."""
     coins = public.get(COINS)
     if not isinstance(coins, PoissonCoins):
         return public

@@ -49,14 +49,8 @@ def _grid(values: NDArray[np.float64]) -> NDArray[np.float64]:
 def cell_histograms(rows: EncodedRows, *, cells: Cells, offsets: NDArray[np.int64]) -> Any:
     """Weighted one-hot sums of the records of each (label, cell).
 
-    Parameters
-    ----------
-    rows
-        Encoded private rows of one shard.
-    cells
-        Public cells; the cell of a record depends on that record alone.
-    offsets : int64 array of shape (d + 1,)
-        Start of each column's block in a one-hot row.
+    The cell of a record depends on that record alone; offsets are the starts, (d + 1,), of each
+    column's block in a one-hot row.
 
     Returns
     -------
@@ -116,12 +110,7 @@ def second_moments(rows: EncodedRows, *, feature_map: FeatureMap, validation_fol
 def feature_label_sums(rows: EncodedRows, *, feature_map: FeatureMap, **public: int) -> Any:
     """Weighted sums of the features of each label, training and validation patients.
 
-    Parameters
-    ----------
-    rows, feature_map
-        As in `second_moments`.
-    **public
-        ``validation_fold`` and ``n_labels``.
+    Beside the rows and the feature map the arguments are ``validation_fold`` and ``n_labels``.
 
     Returns
     -------
@@ -157,14 +146,7 @@ def residual_moments(
     The residual of a record is its one-hot label minus the model's probabilities; the sum is the
     gradient of the multinomial log-likelihood of the private rows at the released model.
 
-    Parameters
-    ----------
-    rows, feature_map
-        As in `second_moments`.
-    weights : float64 array of shape (m, n_labels)
-        Released weights of the label model.
-    log_prior : float64 array of shape (n_labels,)
-        Released intercepts of the label model.
+    The label model has weights of shape (m, n_labels) and a log prior of shape (n_labels,).
 
     Returns
     -------

@@ -31,16 +31,10 @@ Released = Mapping[str, NDArray[Any]]
 class Stage:
     """One step of a measurement.
 
-    Parameters
-    ----------
-    name
-        The name that the orchestrator shows.
-    run
-        Takes the curator and everything released so far; returns what it adds.
-    checkpoint
-        Whether what is released up to its end is kept, so that a run that is stopped goes on from
-        there. A method that trains for long says so of its stages; it must come to the same
-        result from the same draws.
+    `run` takes the curator and everything released so far and returns what it adds. With a
+    checkpoint what is released up to its end is kept, so that a run that is stopped goes on from
+    there. A method that trains for long says so of its stages; it must come to the same result
+    from the same draws.
     """
 
     name: str
@@ -66,19 +60,7 @@ class Synthesizer(Protocol):
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
         """Sample records from a finished measurement.
 
-        Parameters
-        ----------
-        released
-            Everything that the stages released.
-        n_rows
-            Number of records, public.
-        rng
-            Source of post-processing randomness.
-
-        Returns
-        -------
-        codes : uint16 array of shape (n_rows, d)
-        labels : uint16 array of shape (n_rows,)
+        Codes have shape (n_rows, d), labels (n_rows,); their number is public.
 
         Privacy
         -------
@@ -105,19 +87,8 @@ class PaperForm(Protocol):
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
         """Make synthetic records of real ones.
 
-        Parameters
-        ----------
-        codes : uint16 array of shape (n, d)
-        labels : uint16 array of shape (n,)
-        rng
-            Source of every random choice, the noise included.
-        executor_map
-            Runs the items of a method that has some.
-
-        Returns
-        -------
-        codes : uint16 array of shape (m, d)
-        labels : uint16 array of shape (m,)
+        Both have codes of shape (n, d) and labels of shape (n,). Every random choice, the noise
+        included, comes from `rng`; `executor_map` runs the items of a method that has some.
         """
 
 
@@ -126,17 +97,7 @@ def checked_plan(
 ) -> MeasurementPlan:
     """Plan a measurement of this guarantee, and hold what was planned against it.
 
-    Parameters
-    ----------
-    synthesizer
-        Method, bound to a domain.
-    parameters, adjacency
-        The guarantee that is asked for.
-
-    Raises
-    ------
-    ConfigurationError
-        If the settings of the method do not fit the budget or the guarantee.
+    It is a ConfigurationError if the settings of the method do not fit the budget or the guarantee.
     """
     plan = synthesizer.plan(mu=release_mu(parameters, adjacency=adjacency))
     stated = ApproximateGaussianAccountant(adjacency=adjacency).compose(plan.event)
@@ -176,19 +137,12 @@ def measure(
 
     Parameters
     ----------
-    synthesizer, curator, mu
-        The method, its door to the rows, and its budget.
     run
         Runs one stage; an orchestrator shows each as a task of its own.
     finished
         Called with a stage, its number from 1 and everything released so far, when it has ended.
     n_finished, released
         How far an earlier run of the same measurement came: stages, and what they have released.
-
-    Returns
-    -------
-    dict of str to array
-        Everything that was released.
 
     Raises
     ------
@@ -206,13 +160,7 @@ def measure(
 
 
 def check_draws(plan: MeasurementPlan, curator: Curator) -> None:
-    """Hold all draws of a finished measurement against its plan.
-
-    Raises
-    ------
-    IntegrityError
-        If a planned statistic was not drawn, or another one was.
-    """
+    """Refuse draws of a finished measurement that are not those planned (IntegrityError)."""
     if curator.event != plan.event:
         raise IntegrityError(
             "PLAN_BROKEN",

@@ -68,17 +68,8 @@ def spread(mixtures: Mixtures, coordinates: NDArray[np.intp]) -> NDArray[np.floa
     A sample of secret coins has no fixed size, which moves a sum along the mean record: nothing is
     kept in that direction.
 
-    Parameters
-    ----------
-    mixtures
-        Released mixtures.
-    coordinates : integer array of shape (m,)
-        Coordinates that are spread; none: the means are returned as they are.
-
-    Returns
-    -------
-    float array of shape (T, D)
-        The average of each coordinate is that of the means.
+    Without coordinates the means (T, D) are returned as they are; the average of each coordinate is
+    always that of the means.
     """
     if len(coordinates) == 0:
         return mixtures.means
@@ -109,12 +100,7 @@ def spiked_variances(eigenvalues: NDArray[np.float64], *, aspect: float) -> NDAr
     In units of the variance of the noise. An eigenvalue that noise alone can have becomes zero; a
     larger one loses what the noise adds to it, and what its direction is wrong by.
 
-    Parameters
-    ----------
-    eigenvalues : float64 array
-        Of the covariance of n samples of D numbers with noise of variance one.
-    aspect
-        D over n.
+    The covariance is of n samples of D numbers with noise of variance one, and `aspect` D over n.
 
     References
     ----------
@@ -134,16 +120,8 @@ def spiked_variances(eigenvalues: NDArray[np.float64], *, aspect: float) -> NDAr
 def matched_shares(scores: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64]:
     """Shares in proportion to scores, weighted so that their average over the rows is a target.
 
-    Parameters
-    ----------
-    scores : float64 array of shape (T, w)
-        Negative ones count as zero; a row without a positive one gets the target.
-    target : float64 array of shape (w,)
-        Shares of the levels in all rows together.
-
-    Returns
-    -------
-    float64 array of shape (T, w), non-negative, every row sums to one
+    Of scores (T, w) negative ones count as zero; a row without a positive one gets the target, the
+    shares (w,) of the levels in all rows together. Every row of the result sums to one.
     """
     positive = np.where(target > 0.0, np.maximum(scores, 0.0), 0.0)
     weights = np.ones(len(target))
@@ -166,24 +144,9 @@ def draw_records(
 ) -> NDArray[np.uint16]:
     """Draw one record from each chosen mixture.
 
-    Parameters
-    ----------
-    mixtures
-        Released mixtures.
-    scores : float array of shape (T, D)
-        Their means after `spread`.
-    vectors
-        Map of records to the first coordinates.
-    chosen : integer array of shape (n,), values below T
-        Mixture of each record.
-    rng
-        Source of post-processing randomness.
-
-    Returns
-    -------
-    uint16 array of shape (n, d)
-        Numbers are the nearest code, other columns are drawn; levels whose average over the
-        mixtures is below its noise are left out.
+    `scores`, of shape (T, D), are the means of the mixtures after `spread`, and `chosen`, (n,), is
+    the mixture of each record. Of the codes (n, d) numbers are the nearest code, other columns are
+    drawn; levels whose average over the mixtures is below its noise are left out.
     """
     used, place = np.unique(chosen, return_inverse=True)
     nearest = [

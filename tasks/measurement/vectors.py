@@ -25,12 +25,8 @@ _MISSING_SCORE = 0.5
 class Block:
     """Neighbouring coordinates that stand for one column, or for one part of it.
 
-    Parameters
-    ----------
-    start, stop
-        Half-open range of coordinates.
-    kind
-        "unit": one number in [0, 1]; "binary": one 0 or 1; "one_hot": one 1 among zeros.
+    The range is half-open; "unit" is one number in [0, 1], "binary" one 0 or 1, and "one_hot" one 1
+    among zeros.
     """
 
     start: int
@@ -40,15 +36,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class VectorMap:
-    """Map codes, and labels where wanted, to vectors with coordinates in [0, 1], and back.
-
-    Parameters
-    ----------
-    domain
-        Public shape of the encoded table.
-    with_label
-        Whether the label is a part of the vector, at its end.
-    """
+    """Map codes, and labels at the end where wanted, to vectors in [0, 1], and back."""
 
     domain: EncodingDomain
     with_label: bool = False
@@ -83,18 +71,7 @@ class VectorMap:
     def vectors(
         self, codes: NDArray[np.uint16], label: NDArray[np.uint16] | None = None
     ) -> NDArray[np.float64]:
-        """Vectors of records.
-
-        Parameters
-        ----------
-        codes : uint16 array of shape (n, d)
-        label : uint16 array of shape (n,)
-            Given if and only if the map is one with labels.
-
-        Returns
-        -------
-        float64 array of shape (n, D), values in [0, 1]
-        """
+        """Vectors (n, D), values in [0, 1], of records (n, d), with labels if the map has them."""
         if (label is not None) is not self.with_label:
             raise ValueError("expected labels if and only if the map is one with labels")
         columns = list(codes.T) if label is None else [*codes.T, label]
@@ -110,20 +87,8 @@ class VectorMap:
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16] | None]:
         """Nearest valid record of each vector, column by column in the Euclidean norm.
 
-        Parameters
-        ----------
-        vectors : float array of shape (n, D)
-            Any finite numbers.
-
-        Returns
-        -------
-        codes : uint16 array of shape (n, d)
-        label : uint16 array of shape (n,), or None where the map is one without labels
-
-        Raises
-        ------
-        ValueError
-            If a number is not finite.
+        Vectors, of shape (n, D), are of any finite numbers (ValueError), codes of shape (n, d), and
+        there are no labels where the map is one without.
         """
         if not np.isfinite(vectors).all():
             raise ValueError("expected finite numbers, found another")

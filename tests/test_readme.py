@@ -265,6 +265,7 @@ def test_other_rows_of_a_release(folder, documented):
 def test_approval_and_verification_as_documented(folder, documented):
     assert documented("clustmix keygen ada.key")[0] == 0
     assert (folder / "ada.key").stat().st_mode & 0o777 == 0o600
+    assert cli.main(["keygen", "ada.key"]) == 2
     SigningKey.create(folder / "engineer.key")
     make_officers("ada")
     made.write_site(folder, dataset="admissions", approval="officer").rename("admissions.yaml")
@@ -275,6 +276,7 @@ def test_approval_and_verification_as_documented(folder, documented):
     waiting = site().ledger.entries()[-1].release_id
     code, shown, _ = documented(release)
     assert f"clustmix approve {waiting} --key FILE --reason TEXT" in shown
+    assert cli.main(["approve", waiting, "--key", "engineer.key", "--reason", "mine"]) == 2
     approve = 'clustmix approve r-20260131-0a1b2c3d --key ada.key --reason "within the protocol"'
     assert documented(approve, release=waiting)[0] == 0
     assert states() == ["published", "published"]

@@ -240,16 +240,6 @@ def test_command_of_the_runbook_exists(line):
         assert words[0] in ("install", "openssl")
 
 
-def test_links_of_the_runbook_lead_somewhere():
-    for link in re.findall(r"\]\(([^)#]*)(#[^)]*)?\)", RUNBOOK):
-        path, anchor = link
-        target = (DEPLOYMENTS / path) if path else DEPLOYMENTS / "README.md"
-        assert target.exists(), link
-        if anchor:
-            headings = re.findall(r"^#+ (.+)$", target.read_text(encoding="utf-8"), flags=re.M)
-            assert anchor[1:] in {h.lower().replace(" ", "-") for h in headings}, link
-
-
 def test_runbook_says_what_to_do_at_each_end():
     for word in ("REFUSED", "WITHHELD", "BURNED", "Waiting", "Failed", "Crashed"):
         assert f"**{word}" in RUNBOOK

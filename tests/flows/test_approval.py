@@ -1,7 +1,5 @@
 """Releases that a second person has to sign: nobody decides about their own request."""
 
-import json
-import re
 from pathlib import Path
 from unittest import mock
 
@@ -9,7 +7,6 @@ import made_up_release as made
 import pytest
 
 from flows.approval import approve, reject
-from flows.cli import main
 from flows.publication import resample
 from privacy.errors import ClustMixError, ConfigurationError, IntegrityError, LedgerError
 from storage.keys.key_store import read_public_keys
@@ -194,39 +191,3 @@ def test_publication_that_failed_after_the_signature_goes_on(
     assert (outcome.state, outcome.release_id) == ("published", waiting.release_id)
     verified = verify_bundle(Path(outcome.bundle), trusted=site.keys.trusted())
     assert verified.approved_by == officer.key_id
-
-
-def test_command_line(installation, site, capsys, monkeypatch):
-    monkeypatch.chdir(installation)
-    for name in ("engineer", "officer"):
-        (installation / name).mkdir(mode=0o700)
-        assert main(["keygen", f"{name}/{name}.key"]) == 0
-        assert re.search(r"key id [0-9a-f]{16}", capsys.readouterr().out)
-    assert main(["keygen", "officer/officer.key"]) == 2
-    capsys.readouterr()
-    site.keys.pipeline()
-    (site.settings.key_folder / "officers").mkdir(mode=0o700, exist_ok=True)
-    (site.settings.key_folder / "officers" / "officer.pub").write_bytes(
-        (installation / "officer" / "officer.pub").read_bytes()
-    )
-    path = made.write_site(installation, approval="officer")
-    requester = SigningKey.read(installation / "engineer" / "engineer.key").key_id
-    released = made.release_without_engine(path, requester=requester)
-    arguments = [released.release_id, "--reason", "agreed", "--key"]
-    assert main(["approve", *arguments, "engineer/engineer.key"]) == 2
-    assert "APPROVER_IS_REQUESTER" in capsys.readouterr().err
-    assert main(["approve", *arguments, "officer/officer.key", "--json"]) == 0
-    answer = json.loads(capsys.readouterr().out)
-    assert answer["state"] == "published"
-    keys = [
-        "--key",
-        str(site.settings.key_folder / "pipeline.pub"),
-        "--officer",
-        "officer/officer.pub",
-    ]
-    assert main(["verify", answer["bundle"], *keys]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    assert f"by the officer with key {SigningKey.read(Path('officer/officer.key')).key_id}" in shown
-    assert main(["verify", answer["bundle"], *keys[:2], "--officer", "engineer/engineer.pub"]) == 1
-    assert main(["reject", *arguments, "officer/officer.key"]) == 1
-    assert "NOTHING_TO_DECIDE" in capsys.readouterr().err

@@ -17,7 +17,6 @@ import pytest
 import yaml
 from command_line import leaves, parse
 from desks import HOME
-from prefect_database import put_database
 
 from flows.cli import main
 from flows.cli.app import EXAMPLES
@@ -508,13 +507,6 @@ def test_init_of_what_has_no_header(environment, tmp_path, capsys):
     assert run(capsys, "init", tmp_path / "none.csv")[2].startswith("clustmix: SOURCE_MISSING: ")
 
 
-def test_a_filled_in_template_keeps_its_comments_readable(environment, tmp_path, capsys):
-    source = written_table(tmp_path, "parquet")
-    _, text, _ = run(capsys, "init", source)
-    assert max(len(line) for line in text.splitlines() if str(source) not in line) <= 100
-    assert text.count(PLACEHOLDER) > 10
-
-
 # ---- as a process ----------------------------------------------------------------------------
 
 
@@ -564,21 +556,6 @@ def test_help_is_answered_at_once(tmp_path):
         "sys.stderr.write(f'{code} {sorted(slow)}')"
     )
     assert process("release", "--help", folder=tmp_path, code=probe).stderr == "0 []"
-
-
-@pytest.mark.integration
-def test_a_release_in_a_process_of_its_own(tmp_path):
-    source = tmp_path / "cohort.csv"
-    table().to_csv(source, index=False)
-    site = tmp_path / "site.yaml"
-    site.write_text(yaml.safe_dump(site_of(source, "heart")))
-    (tmp_path / "home").mkdir(mode=0o700)
-    put_database(tmp_path / "home" / "prefect")
-    done = process("release", site, "--json", folder=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    answer = json.loads(done.stdout)
-    assert answer["dataset"] == "heart"
-    assert process("verify", answer["bundle"], folder=tmp_path).returncode == 0
 
 
 def test_a_reader_that_stops_reading(tmp_path):

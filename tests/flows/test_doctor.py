@@ -260,22 +260,6 @@ def test_an_open_home_is_found(settings, capsys):
     assert stat.S_IMODE(settings.home.stat().st_mode) == 0o750
 
 
-def test_a_home_that_is_a_file_is_found(settings):
-    settings.home.touch()
-    assert found(settings, "private folder").text == (
-        f"expected a directory at {settings.home}, found a file or a symbolic link; remove it or "
-        "choose another place"
-    )
-
-
-def test_a_release_folder_that_is_a_file_is_found(settings):
-    settings.releases.touch()
-    assert found(settings, "releases").text == (
-        f"expected a folder for releases at {settings.releases}, found a file; move it away or set "
-        "CLUSTMIX_RELEASES to another folder"
-    )
-
-
 def test_a_folder_that_may_not_be_entered_is_found(settings, monkeypatch):
     def refuse(path):
         raise PermissionError(13, "Permission denied", str(path))

@@ -119,20 +119,6 @@ def test_two_tables_with_the_same_content_have_keys_of_their_own():
     assert len(key) == 64
 
 
-def test_a_release_that_failed_after_its_seal_goes_on_from_there(installation):
-    site = made.write_site(installation)
-    with (
-        mock.patch.object(publish_steps, "sample_rows", side_effect=RuntimeError),
-        pytest.raises(ClustMixError, match="publish:RuntimeError"),
-    ):
-        made.release_without_engine(site)
-    (entry,) = ledger_of(installation).entries()
-    assert entry.state == "sealed"
-    outcome = made.release_without_engine(site)
-    assert (outcome.release_id, outcome.reused) == (entry.release_id, True)
-    assert [e.state.value for e in ledger_of(installation).entries()] == ["published"]
-
-
 def test_rows_that_the_gate_stops_are_sampled_again_from_the_same_measurement(installation):
     site = made.write_site(installation)
     failed = Withheld("OUTPUT_GATE", "the synthetic rows break these rules: made up")

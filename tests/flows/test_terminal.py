@@ -7,11 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from flows.cli import ledger, main, release, terminal
+from flows.cli import ledger, main, terminal
 from flows.cli.progress import Progress
 from flows.cli.publication import show_outcome
-from flows.operations import doctor
-from flows.operations.doctor import Finding
 from flows.stages import STAGES
 from privacy.charges import Caps, Partition
 from privacy.errors import BudgetRefused
@@ -124,10 +122,6 @@ def test_a_terminal_has_colour_unless_it_is_not_wanted(monkeypatch):
     assert shown.out.getvalue().count("31m") == 1
 
 
-def test_every_kind_of_neighbours_is_said_in_words():
-    assert release._ADJACENCY_TEXTS.keys() == set(Adjacency)
-
-
 # ---- answers ---------------------------------------------------------------------------------
 
 
@@ -225,24 +219,3 @@ def test_the_ledger_for_a_program_keeps_exact_amounts(entered, capsys):
     assert row["caps"]["lifetime_rho"] == "2.000891340150"
     assert row["partition"] == {"scheme": "by-hash", "parts": 4, "part": 1}
     assert row["signers"] == ["0123456789abcdef"]
-
-
-def test_findings_stand_in_columns(monkeypatch, capsys):
-    found = [Finding("ledger", True, "verified"), Finding("data: physionet2012", False, "not here")]
-    monkeypatch.setattr(doctor, "examine", lambda settings: found)
-    assert main(["doctor"]) == 1
-    assert capsys.readouterr().out.splitlines() == [
-        "  ok   ledger               verified",
-        "  FAIL data: physionet2012  not here",
-    ]
-
-
-def test_a_failure_for_a_program_is_one_object(capsys):
-    terminal.failure(BudgetRefused("BUDGET_EXCEEDED", "no budget"), as_json=True)
-    output, errors = capsys.readouterr()
-    assert json.loads(output) == {
-        "error": "BUDGET_EXCEEDED",
-        "message": "no budget",
-        "exit_code": 3,
-    }
-    assert errors == "clustmix: BUDGET_EXCEEDED: no budget\n"

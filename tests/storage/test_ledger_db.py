@@ -235,12 +235,6 @@ def test_only_a_reservation_can_be_given_back(ledger, way, spent):
     ledger.verify()
 
 
-def test_a_void_entry_makes_room_for_another_release(ledger):
-    move(ledger, reserve(ledger, 1, rho=Decimal("0.3")), "void")
-    reserve(ledger, 2, rho=Decimal("0.3"))
-    ledger.verify()
-
-
 def test_a_transition_from_another_state_is_refused(ledger):
     entry = reserve(ledger, 1)
     move(ledger, entry, "executing")

@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import yaml
+from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
 from flows.site.site_file import SiteFile, load_site
+from storage.schema.table import Label
 from storage.sources.cohorts import CohortReader
 from storage.sources.datasets import find
 from storage.sources.declared import CsvSource, IdxSource, ParquetSource
@@ -91,10 +93,7 @@ def read_table(site: SiteFile) -> pd.DataFrame:
 def split(frame: pd.DataFrame, site: SiteFile, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Hold out a quarter of the patients, or of the rows of each label where none is named."""
     if site.unit.column is None:
-        label = frame[site.table_schema.label.name].astype(str)
-        buckets = site.table_schema.label.buckets
-        if buckets is not None:
-            label = np.searchsorted(buckets.edges, pd.to_numeric(label), side="right")
+        label = _strata(frame[site.table_schema.label.name].astype(str), site.table_schema.label)
         train, test = train_test_split(
             np.arange(len(frame)), test_size=TEST_SHARE, random_state=seed, stratify=label
         )
@@ -103,6 +102,16 @@ def split(frame: pd.DataFrame, site: SiteFile, seed: int) -> tuple[pd.DataFrame,
     keys = np.random.default_rng(seed).permutation(patients.unique())
     held_out = patients.isin(keys[: int(TEST_SHARE * len(keys))])
     return frame[~held_out], frame[held_out]
+
+
+def _strata(raw: pd.Series, label: Label) -> NDArray[Any]:
+    """Return the label level of each raw value, by its bucket or by the first of its raw values."""
+    if label.buckets is not None:
+        # NaN, where there is no label, sorts last: a stratum of its own.
+        edges = (*label.buckets.edges, np.inf)
+        return np.searchsorted(edges, pd.to_numeric(raw, errors="coerce"), side="right")
+    firsts = {value: values[0] for values in (label.levels or {}).values() for value in values}
+    return raw.map(lambda text: firsts.get(text, text)).to_numpy()
 
 
 def has_split(name: str) -> bool:

@@ -1,6 +1,5 @@
 """Public datasets for examples and benchmarks: found by name, checked by SHA-256."""
 
-import csv
 import hashlib
 import http.client
 import io
@@ -9,122 +8,19 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-
-import pandas as pd
 
 from privacy.errors import InputError
 from storage.files.private import ensure_private_directory
 from storage.settings import Settings, load_settings
+from storage.sources.catalogue import DATASETS, PublicDataset
 from storage.sources.diabetes_items import items_parquet, items_sha256
 
 MAX_DOWNLOAD_BYTES = 200_000_000
 DOWNLOAD_TIMEOUT_SECONDS = 60.0
 _SHARED_DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublicDataset:
-    """A dataset that anybody may read.
-
-    Attributes
-    ----------
-    relative_path : str
-        Path under the data folder.
-    sha256 : str
-        SHA-256 of the file at that path.
-    url : str or None
-        Address of the publisher's zip archive; None if there is none of which the file can be made.
-    members : mapping of str to str
-        SHA-256 of each needed archive member by its file name.
-    build : callable
-        From the verified members to the bytes of the file, not compressed.
-    """
-
-    name: str
-    relative_path: str
-    sha256: str
-    publisher: str
-    url: str | None = None
-    members: Mapping[str, str] = field(default_factory=dict)
-    build: Callable[[Mapping[str, bytes]], bytes] | None = None
-
-    @property
-    def file_name(self) -> str:
-        """Name of the file that `build` makes."""
-        return Path(self.relative_path).name.removesuffix(".gz")
-
-
-_ADULT_COLUMNS = (
-    "age workclass fnlwgt education education-num marital-status occupation relationship race sex "
-    "capital-gain capital-loss hours-per-week native-country income split"
-).split()
-
-
-def _build_adult(members: Mapping[str, bytes]) -> bytes:
-    """Join the two parts: header and `split` added, blanks and the test labels' dot removed."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_ADULT_COLUMNS)
-    for member, split in (("adult.data", "train"), ("adult.test", "test")):
-        for line in members[member].decode("ascii").splitlines():
-            if line and not line.startswith("|"):
-                cells = [cell.strip() for cell in line.split(",")]
-                cells[-1] = cells[-1].removesuffix(".")
-                writer.writerow([*cells, split])
-    return text.getvalue().encode("ascii")
-
-
-def _build_diabetes130(members: Mapping[str, bytes]) -> bytes:
-    """Convert to Parquet; the missing code '?' and the category 'None' stay text."""
-    frame = pd.read_csv(
-        io.BytesIO(members["diabetic_data.csv"]), keep_default_na=False, low_memory=False
-    )
-    target = io.BytesIO()
-    frame.to_parquet(target, index=False)
-    return target.getvalue()
-
-
-DATASETS: Mapping[str, PublicDataset] = {
-    dataset.name: dataset
-    for dataset in (
-        PublicDataset(
-            name="adult",
-            relative_path="adult.csv.gz",
-            sha256="9653a39fc84ab1a35bd443daad61a6c7294ef9eac5b7b14601e36937915e3836",
-            publisher="UCI Machine Learning Repository, dataset 2 (Becker and Kohavi, 1996)",
-            url="https://archive.ics.uci.edu/static/public/2/adult.zip",
-            members={
-                "adult.data": "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
-                "adult.test": "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
-            },
-            build=_build_adult,
-        ),
-        PublicDataset(
-            name="diabetes130",
-            relative_path="diabetes130/diabetic_data.parquet",
-            sha256="0135da936664f4ce71c6924aadc37d80d4366fa74570659e5787b668d988ccf3",
-            publisher="UCI Machine Learning Repository, dataset 296 (Strack et al., 2014)",
-            url="https://archive.ics.uci.edu/static/public/296/"
-            "diabetes+130-us+hospitals+for+years+1999-2008.zip",
-            members={
-                "diabetic_data.csv": (
-                    "0689e7ec031237dc63031b938805c48377748761a3b26acab621567afa24df97"
-                ),
-            },
-            build=_build_diabetes130,
-        ),
-        PublicDataset(
-            name="physionet2012",
-            relative_path="physionet2012/icu_stays_wide.parquet",
-            sha256="6ccbed33b634f8193f842163636838cd7ec43569d8e993cf314f7f2cc95b6553",
-            publisher="PhysioNet/CinC Challenge 2012, one row per stay (Silva et al., 2012)",
-        ),
-    )
-}
 
 
 ITEMS = "diabetes130_items"
@@ -138,8 +34,9 @@ def find(name: str, *, settings: Settings | None = None) -> Path:
     """Return the file of a public dataset.
 
     The places are tried in this order: the folder of ``CLUSTMIX_DATA_DIR``; the folder
-    ``shared/data`` beside the repository; an earlier download; the publisher. `ITEMS` is made of
-    its origin and kept among the downloads.
+    ``shared/data`` beside the repository; an earlier download; the publisher. A table that is
+    published in several files is made of them in one of these folders, and `ITEMS` of its origin;
+    both are kept among the downloads.
 
     Returns
     -------
@@ -165,16 +62,22 @@ def find(name: str, *, settings: Settings | None = None) -> Path:
     for folder in data_folders(settings):
         path = folder / dataset.relative_path
         if path.is_file():
-            _check_file(path, dataset)
+            _check_file(path, dataset.relative_path, dataset.sha256)
             return path
     target = settings.downloads / dataset.name / dataset.file_name
-    if target.is_file():
+    if dataset.url is None and dataset.build is not None:
+        if target.is_file() and _sha256(target) == dataset.sha256:
+            return target
+        members = _members_beside(dataset, data_folders(settings))
+        if members is not None:
+            return _joined(dataset, members, target)
+    elif target.is_file():
         return target
     if dataset.url is not None and dataset.build is not None and not settings.offline:
         return keep(dataset.build(_fetch(dataset, dataset.url)), target)
     raise InputError(
         "DATA_UNAVAILABLE",
-        f"dataset {name} is not on this machine; put {dataset.relative_path} of "
+        f"dataset {name} is not on this machine; put {_wanted(dataset)} of "
         f"'{dataset.publisher}' into a folder and set CLUSTMIX_DATA_DIR to that folder"
         + ("" if dataset.url is None else ", or unset CLUSTMIX_OFFLINE"),
     )
@@ -220,6 +123,37 @@ def _find_items(settings: Settings) -> Path:
     return keep(content, target)
 
 
+def _wanted(dataset: PublicDataset) -> str:
+    """Name the files that a person can put into a data folder."""
+    if dataset.url is not None or dataset.build is None:
+        return dataset.relative_path
+    folder = Path(dataset.relative_path).parent
+    return ", ".join(str(folder / name) for name in dataset.members)
+
+
+def _members_beside(dataset: PublicDataset, folders: Sequence[Path]) -> dict[str, bytes] | None:
+    """Read the published files of a dataset from the first folder that has them all."""
+    for folder in folders:
+        place = (folder / dataset.relative_path).parent
+        if all((place / name).is_file() for name in dataset.members):
+            for name, expected in dataset.members.items():
+                _check_file(place / name, name, expected)
+            return {name: (place / name).read_bytes() for name in dataset.members}
+    return None
+
+
+def _joined(dataset: PublicDataset, members: Mapping[str, bytes], target: Path) -> Path:
+    """Make one table of published files, compare it with what is expected, and keep it."""
+    content = b"" if dataset.build is None else dataset.build(members)
+    if hashlib.sha256(content).hexdigest() != dataset.sha256:
+        raise InputError(
+            "DATA_CHANGED",
+            f"dataset {dataset.name} made of its published files is not the expected table; use "
+            "the library versions of the lock file",
+        )
+    return keep(content, target)
+
+
 def keep(content: bytes, target: Path) -> Path:
     """Write a file that appears complete or not at all, and return its place."""
     ensure_private_directory(target.parent)
@@ -232,15 +166,19 @@ def keep(content: bytes, target: Path) -> Path:
     return target
 
 
-def _check_file(path: Path, dataset: PublicDataset) -> None:
-    with path.open("rb") as handle:
-        found = hashlib.file_digest(handle, "sha256").hexdigest()
-    if found != dataset.sha256:
+def _check_file(path: Path, name: str, expected: str) -> None:
+    found = _sha256(path)
+    if found != expected:
         raise InputError(
             "DATA_CHANGED",
-            f"file {dataset.relative_path} has SHA-256 {found}, expected {dataset.sha256}; "
+            f"file {name} has SHA-256 {found}, expected {expected}; "
             "replace it by the published copy",
         )
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def get(url: str) -> bytes | None:

@@ -100,7 +100,7 @@ def test_changed_copy_is_refused(settings, tmp_path, monkeypatch):
 
 
 def test_unknown_and_unavailable_names(settings):
-    with pytest.raises(InputError, match="DATA_UNKNOWN: expected one of adult, diabetes130, diab"):
+    with pytest.raises(InputError, match="DATA_UNKNOWN: expected one of adult, arrhythmia, bank"):
         find("../adult", settings=settings)
     with pytest.raises(InputError, match=r"DATA_UNAVAILABLE: .*CLUSTMIX_DATA_DIR.*OFFLINE"):
         find("adult", settings=settings)
@@ -196,3 +196,35 @@ def test_shared_copies_have_the_registered_digest(name, tmp_path):
         pytest.skip(f"no copy of {name} beside the repository")
     settings = Settings(home=tmp_path, data_dir=SHARED, offline=True)
     assert find(name, settings=settings) == SHARED / DATASETS[name].relative_path
+
+
+def test_table_of_several_files_is_made_of_them_and_kept(settings, tmp_path, monkeypatch):
+    folder, parts = tmp_path / "data" / "joined", {"a": b"x\n1\n", "b": b"2\n"}
+    joined = PublicDataset(
+        name="joined", relative_path="joined/whole.csv", publisher="nobody",
+        sha256=hashlib.sha256(b"x\n1\n2\n").hexdigest(),
+        build=lambda found: b"".join(found.values()),
+        members={name: hashlib.sha256(content).hexdigest() for name, content in parts.items()},
+    )  # fmt: skip
+    monkeypatch.setitem(datasets.DATASETS, "joined", joined)
+    with pytest.raises(InputError, match=r"DATA_UNAVAILABLE: .*put joined/a, joined/b of"):
+        find("joined", settings=settings)
+    folder.mkdir(parents=True)
+    for name, content in parts.items():
+        (folder / name).write_bytes(content)
+    path = find("joined", settings=settings)
+    assert path == settings.downloads / "joined" / "whole.csv"
+    path.write_bytes(b"made by an older rule")
+    assert find("joined", settings=settings).read_bytes() == b"x\n1\n2\n"
+    path.unlink()
+    (folder / "b").write_bytes(b"3\n")
+    with pytest.raises(InputError, match="DATA_CHANGED: file b has SHA-256"):
+        find("joined", settings=settings)
+
+
+@pytest.mark.parametrize(("name", "rows"), [("heart_disease_uci", 920), ("nafld", 17_549)])
+def test_joined_tables_are_the_registered_ones(name, rows, settings):
+    if not all((SHARED / name / part).is_file() for part in DATASETS[name].members):
+        pytest.skip(f"no copy of {name} beside the repository")
+    made = find(name, settings=settings.model_copy(update={"data_dir": SHARED}))
+    assert len(pd.read_csv(made)) == rows

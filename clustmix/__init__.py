@@ -18,11 +18,18 @@ from clustmix.synthesizer import NotFittedError, Synthesizer, class_of
 from tasks.synthesizers.registry import METHODS
 
 if TYPE_CHECKING:
+    from clustmix.bundles import Bundle, verify
     from clustmix.guarantee import Guarantee, Plan
 
-_LATE = {"Guarantee": "clustmix.guarantee", "Plan": "clustmix.guarantee"}
+_LATE = {
+    "Bundle": "clustmix.bundles",
+    "Guarantee": "clustmix.guarantee",
+    "Plan": "clustmix.guarantee",
+    "verify": "clustmix.bundles",
+}
 
 __all__ = [  # noqa: PLE0604 - names, of the methods too
+    "Bundle",
     "CategoricalColumn",
     "Guarantee",
     "ImageColumns",
@@ -32,6 +39,7 @@ __all__ = [  # noqa: PLE0604 - names, of the methods too
     "Plan",
     "Schema",
     "Synthesizer",
+    "verify",
     *(entry.class_name for entry in METHODS),
 ]
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from privacy.charges import unit_in_words
 from privacy.events import ComposedEvent, Event
-from privacy.parameters import Adjacency, Analysis, PrivacyUnit
+from privacy.parameters import Adjacency, Analysis
+from storage.files.documents import Record, Text
 from storage.releases.claims import totals_of
 from tasks.measurement.plan import MeasurementPlan, PlannedStatistic
 from tasks.reporting.guarantee import Claim, rounded_up
@@ -22,26 +22,23 @@ NOT_CHARGED = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Charged:
-    """What a ledger has booked.
+class Charged(Record):
+    """The entry of a ledger that has paid.
 
-    Parameters
+    Attributes
     ----------
-    cohort
-        The patients who paid.
-    entry
+    entry : str
         Id of the entry.
-    rho
-        Amount, a decimal number as text.
+    cohort : str or None
+        The patients who paid, where it is known.
     """
 
-    cohort: str
-    entry: str
-    rho: str
+    entry: Text
+    cohort: Text | None = None
 
     def __str__(self) -> str:
-        return f"Charged to cohort {self.cohort}: rho {self.rho}, entry {self.entry} of its ledger."
+        whose = "" if self.cohort is None else f"to cohort {self.cohort} "
+        return f"Charged {whose}as entry {self.entry} of its ledger."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,10 +57,10 @@ class Guarantee:
         Total of Gaussian differential privacy; ``rho = mu**2 / 2`` is what a ledger counts.
     adjacency
         Which two tables count as neighbours.
-    unit
-        Whom it protects.
+    privacy_unit, max_rows_per_patient
+        Whom it protects, in words, and how many rows of one patient have any influence.
     charged
-        What a ledger has booked, or None.
+        The entry of a ledger that has paid, or None.
     tainted
         Whether the noise can be drawn again; nothing is guaranteed then.
 
@@ -85,7 +82,8 @@ class Guarantee:
     mu: float
     rho: float
     adjacency: Adjacency
-    unit: PrivacyUnit
+    privacy_unit: str
+    max_rows_per_patient: int
     charged: Charged | None = None
     tainted: bool = False
 
@@ -96,7 +94,8 @@ class Guarantee:
         *,
         delta: float,
         adjacency: Adjacency,
-        unit: PrivacyUnit,
+        privacy_unit: str,
+        max_rows_per_patient: int,
         charged: Charged | None = None,
         tainted: bool = False,
     ) -> Guarantee:
@@ -110,20 +109,33 @@ class Guarantee:
             mu=totals.mu,
             rho=totals.rho,
             adjacency=adjacency,
-            unit=unit,
+            privacy_unit=privacy_unit,
+            max_rows_per_patient=max_rows_per_patient,
             charged=charged,
             tainted=tainted,
         )
 
     def at(self, *, delta: float) -> Guarantee:
         """Return what the same events guarantee at another delta."""
+        return self._of(self.events, delta=delta, charged=self.charged, tainted=self.tainted)
+
+    def drawn(
+        self, events: Sequence[Event], *, charged: Charged | None, tainted: bool
+    ) -> Guarantee:
+        """Return the guarantee of events that really happened, where this one was planned."""
+        return self._of(events, delta=self.delta, charged=charged, tainted=tainted)
+
+    def _of(
+        self, events: Sequence[Event], *, delta: float, charged: Charged | None, tainted: bool
+    ) -> Guarantee:
         return Guarantee.of(
-            self.events,
+            events,
             delta=delta,
             adjacency=self.adjacency,
-            unit=self.unit,
-            charged=self.charged,
-            tainted=self.tainted,
+            privacy_unit=self.privacy_unit,
+            max_rows_per_patient=self.max_rows_per_patient,
+            charged=charged,
+            tainted=tainted,
         )
 
     @property
@@ -135,16 +147,6 @@ class Guarantee:
     def analysis(self) -> str:
         """``proven``: no other form of a method has a class here."""
         return Analysis.PROVEN.value
-
-    @property
-    def privacy_unit(self) -> str:
-        """What one neighbour adds or removes, in words."""
-        return unit_in_words(self.unit)
-
-    @property
-    def max_rows_per_patient(self) -> int:
-        """Rows of one patient that can influence what is released."""
-        return self.unit.max_rows
 
     @property
     def statement(self) -> str:

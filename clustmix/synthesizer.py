@@ -11,22 +11,27 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import BaseModel, ValidationError
 
+from clustmix.schema import Schema
+from privacy.charges import unit_in_words
 from privacy.errors import ClustMixError, ConfigurationError
+from privacy.event_records import event_to_dict
 from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
 from storage.schema.columns import raw_text
 from storage.schema.plain_yaml import one_line, refusal
 from storage.schema.table import TableSchema
-from tasks.synthesizers.registry import MethodEntry, build
+from tasks.synthesizers.registry import MethodEntry, build, method_entry
 
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
     from clustmix.guarantee import Guarantee, Plan
+    from storage.ledger.ledger_db import LedgerDatabase
     from tasks.measurement import synthesizer
 
 _NO_SETTING = ("kind", "published")
@@ -151,11 +156,22 @@ class Synthesizer:
         return Plan(
             measurement=plan,
             guarantee=Guarantee.of(
-                plan.event.events, delta=self.delta, adjacency=adjacency, unit=self._unit()
+                plan.event.events,
+                delta=self.delta,
+                adjacency=adjacency,
+                privacy_unit=unit_in_words(self._unit()),
+                max_rows_per_patient=self.max_rows_per_patient,
             ),
         )
 
-    def fit(self, frame: Any) -> Self:
+    def fit(
+        self,
+        frame: Any,
+        *,
+        ledger: LedgerDatabase | Path | str | None = None,
+        cohort: str | None = None,
+        lifetime_epsilon: float | None = None,
+    ) -> Self:
         """Measure a table once, under differential privacy.
 
         Parameters
@@ -163,21 +179,35 @@ class Synthesizer:
         frame
             A pandas DataFrame, or a table that speaks the Arrow PyCapsule interface (polars,
             pyarrow) or the dataframe interchange protocol. Its columns are the declared ones.
+        ledger
+            Ledger that is charged before a row is read: a file of SQLite, made where there is
+            none, or the ``postgresql://`` address of one. None charges nothing, and everything
+            that is made says so.
+        cohort
+            The patients who pay; given if and only if a ledger is.
+        lifetime_epsilon
+            Cap of the cohort over all time, at this delta; needed for its first charge. The
+            smallest cap that the ledger was ever given holds.
 
         Raises
         ------
         ConfigurationError
             If a setting is out of its range, or the model has measured before.
         InputError
-            If the table does not keep what the schema declares. Names columns and rules.
+            If the table does not keep what the schema declares. Names columns and rules. What was
+            charged stays charged, as rows were read.
+        BudgetRefused
+            If the charge does not fit under a cap.
 
         Privacy
         -------
         Noise is drawn once, with randomness of the operating system, on exact integer sums; the
-        draws are those of `plan`, or nothing is released. Nothing is charged.
+        draws are those of `plan`, or nothing is released. What is lost before `save` is lost: to
+        draw it again is a second charge.
         """
+        from clustmix import saved
+        from clustmix.charging import charging
         from clustmix.frames import declared_rows
-        from clustmix.guarantee import Guarantee
         from tasks.ingest.patient_rows import encoded_shards
         from tasks.measurement.curator import Curator, InProcessCompute
         from tasks.measurement.randomness import randomness_of_run
@@ -186,22 +216,30 @@ class Synthesizer:
         self._require_unspent()
         plan, bound, unit = self.plan(), self._bound(), self._unit()
         rows = declared_rows(frame, self.schema, self.patient_column)
-        shards = encoded_shards(rows, self.schema, unit)
-        curator = Curator(
-            plan=plan.measurement,
-            compute=InProcessCompute(shards),
-            noise_source=randomness_of_run().noise_source,
-        )
-        self._spent = True
-        released = measure(bound, curator, mu=plan.measurement.mu)
-        self.released_: dict[str, NDArray[Any]] = released
-        self.guarantee_: Guarantee = Guarantee.of(
-            curator.event.events,
-            delta=self.delta,
-            adjacency=plan.guarantee.adjacency,
+        parameters, adjacency = self._target()
+        with charging(
+            ledger,
+            cohort=cohort,
+            lifetime_epsilon=lifetime_epsilon,
+            parameters=parameters,
+            adjacency=adjacency,
             unit=unit,
-            tainted=curator.tainted,
-        )
+        ) as payment:
+            self._spent = payment.charged is not None
+            curator = Curator(
+                plan=plan.measurement,
+                compute=InProcessCompute(encoded_shards(rows, self.schema, unit)),
+                noise_source=randomness_of_run().noise_source,
+            )
+            self._spent = True
+            released = measure(bound, curator, mu=plan.measurement.mu)
+            guarantee = plan.guarantee.drawn(
+                curator.event.events, charged=payment.charged, tainted=curator.tainted
+            )
+            self._file = saved.written(self._as_saved(guarantee), released)
+            payment.seal(self._file)
+        self.released_: dict[str, NDArray[Any]] = released
+        self.guarantee_: Guarantee = guarantee
         return self
 
     def sample(self, n: int, *, where: Mapping[str, object] | None = None) -> pd.DataFrame:
@@ -242,6 +280,70 @@ class Synthesizer:
         frame.attrs["guarantee"] = self.guarantee_.statement
         return frame
 
+    def save(self, path: str | Path) -> None:
+        """Write the measurement to a new file, from which `load` samples at no cost.
+
+        The file holds what the noise has made public, and says what it guarantees and whether it
+        was charged. Its SHA-256 is the digest in the ledger.
+
+        Raises
+        ------
+        NotFittedError
+            If the model has measured nothing yet.
+        ConfigurationError
+            If there is a file of this name: a measurement is never replaced.
+        """
+        self._require_fitted()
+        try:
+            with Path(path).open("xb") as file:
+                file.write(self._file)
+        except FileExistsError:
+            pass
+        else:
+            return
+        raise ConfigurationError(
+            "FILE_EXISTS", f"expected no file at {path}, found one; name another"
+        )
+
+    @classmethod
+    def load(cls, path: str | Path) -> Synthesizer:
+        """Read a file that `save` has written, and return the fitted model.
+
+        Raises
+        ------
+        IntegrityError
+            If the file is missing, damaged, or not what it says.
+        ConfigurationError
+            If it is of another method than this class; `clustmix.Synthesizer` loads any.
+        """
+        from clustmix import saved
+
+        content, record, released = saved.read(Path(path))
+        entry = method_entry(record.method.name)
+        made = class_of(entry)
+        if not issubclass(made, cls):
+            raise ConfigurationError(
+                "OTHER_METHOD",
+                f"expected a model of {cls.__name__}, found one of {entry.class_name}; load it as "
+                "that",
+            )
+        model = made(
+            Schema.model_validate(record.table_schema),
+            epsilon=record.epsilon,
+            delta=record.delta,
+            adjacency=record.adjacency,
+            patient_column=record.patient_column,
+            max_rows_per_patient=record.max_rows_per_patient,
+            **{name: getattr(record.settings, name) for name in _defaults(entry.config)},
+        )
+        model._spent = True
+        model._file = content
+        model.released_ = released
+        model.guarantee_ = model.plan().guarantee.drawn(
+            record.drawn, charged=record.charged, tainted=record.tainted
+        )
+        return model
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "released_")
 
@@ -259,7 +361,8 @@ class Synthesizer:
         text = f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in shown.items())})"
         if not self.__sklearn_is_fitted__():
             return f"{text}, not fitted"
-        return f"{text}, fitted; nothing was charged"
+        charged = self.guarantee_.charged
+        return f"{text}, fitted; {'nothing was charged' if charged is None else charged}"
 
     def _target(self) -> tuple[PrivacyParameters, Adjacency]:
         parameters = PrivacyParameters(epsilon=self.epsilon, delta=self.delta)
@@ -291,13 +394,36 @@ class Synthesizer:
                 f"expected a clustmix.Schema, found {type(self.schema).__name__}; "
                 "Schema.from_yaml reads one",
             )
+        return build(self._settings(), domain_of(self.schema))
+
+    def _settings(self) -> BaseModel:
+        """Return the settings of the method, checked."""
         config = self._entry.config
         settings = {name: getattr(self, name) for name in _defaults(config)}
         try:
-            return build(config.model_validate(settings), domain_of(self.schema))
+            return config.model_validate(settings)
         except ValidationError as error:
             problem = one_line(error, settings)
         raise refusal("SETTING_INVALID", f"{type(self).__name__}: {problem}")
+
+    def _as_saved(self, guarantee: Guarantee) -> dict[str, Any]:
+        """Return what a file says of this model."""
+        return {
+            "notice": guarantee.statement,
+            "method": {
+                "name": self._entry.kind,
+                "settings": self._settings().model_dump(mode="json", exclude={"kind"}),
+            },
+            "table_schema": self.schema.model_dump(mode="json"),
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "adjacency": guarantee.adjacency,
+            "patient_column": self.patient_column,
+            "max_rows_per_patient": self.max_rows_per_patient,
+            "events": tuple(event_to_dict(event) for event in guarantee.events),
+            "charged": guarantee.charged,
+            "tainted": guarantee.tainted,
+        }
 
     def _require_fitted(self) -> None:
         if not self.__sklearn_is_fitted__():
@@ -311,7 +437,7 @@ class Synthesizer:
         if self.__dict__.get("_spent", False):
             raise ConfigurationError(
                 "FITTED",
-                "expected a model that has drawn no noise, found one that has; a second fit is a "
+                "expected a model that has measured nothing, found one that has; a second fit is a "
                 "second charge to the same patients, so make a new model where that is meant "
                 "(sklearn.base.clone)",
             )

@@ -1,0 +1,107 @@
+"""A bundle that somebody has published: checked offline, then read."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clustmix.guarantee import Charged, Guarantee
+from privacy.event_records import event_from_dict
+from privacy.parameters import Adjacency
+from storage.files.private import read_bounded
+from storage.keys.key_store import read_public_keys
+from storage.releases.bundles import VerifiedBundle, verify_bundle
+from storage.releases.revocations import list_beside, read_revocations
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_MAX_TABLE_BYTES = 2**33
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bundle:
+    """A published release whose files and numbers agree with its signed manifest.
+
+    Parameters
+    ----------
+    verified
+        The manifest, and who signed what.
+    revocations_checked
+        Whether a list of revoked releases was at hand.
+
+    Examples
+    --------
+    >>> import clustmix
+    >>> clustmix.verify("no-such-folder", keys=[])
+    Traceback (most recent call last):
+    privacy.errors.ConfigurationError: NO_PUBLIC_KEY: expected the public key of the publisher, ...
+    """
+
+    verified: VerifiedBundle
+    revocations_checked: bool
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What the release guarantees, computed anew from its events."""
+        manifest = self.verified.manifest
+        return Guarantee.of(
+            tuple(event_from_dict(event) for event in manifest.events),
+            delta=manifest.delta,
+            adjacency=Adjacency(manifest.adjacency),
+            privacy_unit=manifest.privacy_unit,
+            max_rows_per_patient=manifest.max_rows_per_patient,
+            charged=Charged(entry=manifest.ledger_entry),
+            tainted=manifest.tainted,
+        )
+
+    def rows(self) -> pd.DataFrame:
+        """Return the synthetic rows."""
+        import pandas as pd
+
+        content = read_bounded(self.verified.path / "synthetic.parquet", _MAX_TABLE_BYTES)
+        return pd.read_parquet(io.BytesIO(content))
+
+
+def verify(
+    bundle: str | Path,
+    *,
+    keys: Sequence[str | Path],
+    officers: Sequence[str | Path] | None = None,
+    revoked: str | Path | None = None,
+) -> Bundle:
+    """Check a published bundle with nothing but the bundle and public keys, as the command does.
+
+    Parameters
+    ----------
+    bundle
+        Folder of the bundle.
+    keys
+        Public keys, or folders of them, of the pipeline that publishes.
+    officers
+        Those of the officers who may approve; those of the pipeline if left out.
+    revoked
+        List of revoked releases; the one beside the bundle's store if left out, where there is one.
+
+    Raises
+    ------
+    ConfigurationError
+        If a key is missing or cannot be read.
+    IntegrityError
+        If anything does not agree, or the release was taken back; see
+        `storage.releases.bundles.verify_bundle`.
+    """
+    path = Path(bundle)
+    trusted = read_public_keys(map(Path, keys))
+    verified = verify_bundle(
+        path,
+        trusted=trusted,
+        officers=None if officers is None else read_public_keys(map(Path, officers)),
+    )
+    place = list_beside(path) if revoked is None else Path(revoked)
+    if place is not None:
+        read_revocations(place, trusted=trusted).require_not_revoked(verified)
+    return Bundle(verified=verified, revocations_checked=place is not None)

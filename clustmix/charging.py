@@ -1,0 +1,155 @@
+"""What a measurement in a notebook is charged, in the ledger that releases charge too."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from clustmix.guarantee import Charged
+from privacy.accountants.calibration import release_rho
+from privacy.charges import Caps, Charge, unit_in_words
+from privacy.errors import ClustMixError, ConfigurationError
+from privacy.ledger import EntryState
+from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
+from storage.files.refs import new_release_id
+from storage.ledger.ledger_db import LedgerDatabase
+
+OWNER = "notebook"
+"""Who runs an entry that is charged here: no installation closes it."""
+
+
+@dataclass(slots=True)
+class Payment:
+    """A charge that was made, or none.
+
+    Parameters
+    ----------
+    ledger
+        The ledger, or None.
+    charged
+        The entry that has paid, or None.
+    """
+
+    ledger: LedgerDatabase | None = None
+    charged: Charged | None = None
+    sealed: bool = False
+
+    def seal(self, content: bytes) -> None:
+        """Say in the ledger that the measurement is whole, with its digest."""
+        if self.ledger is not None and self.charged is not None:
+            self.ledger.transition(
+                self.charged.entry,
+                EntryState.SEALED,
+                expected_from=EntryState.EXECUTING,
+                digest=hashlib.sha256(content).hexdigest(),
+            )
+        self.sealed = True
+
+
+@contextmanager
+def charging(
+    ledger: LedgerDatabase | Path | str | None,
+    *,
+    cohort: str | None,
+    lifetime_epsilon: float | None,
+    parameters: PrivacyParameters,
+    adjacency: Adjacency,
+    unit: PrivacyUnit,
+) -> Iterator[Payment]:
+    """Charge before the block reads a row; what the block does not seal is burned.
+
+    Parameters
+    ----------
+    ledger
+        Ledger, its file or its address; None charges nothing.
+    cohort, lifetime_epsilon
+        Who pays, and the cap over all time.
+    parameters, adjacency, unit
+        The guarantee that is paid for.
+
+    Raises
+    ------
+    ConfigurationError
+        If only one of ledger and cohort is given, or a first charge comes without a cap.
+    BudgetRefused
+        If the charge does not fit under a cap; nothing is recorded.
+    LedgerError
+        If the ledger cannot be used, or the cohort needs the approval of an officer, which a
+        notebook cannot ask for.
+    """
+    if ledger is None:
+        if cohort is not None or lifetime_epsilon is not None:
+            raise ConfigurationError(
+                "LEDGER_MISSING",
+                "expected a ledger where a cohort or its cap is named, found none; give "
+                "ledger=..., or leave them out, and nothing is charged",
+            )
+        yield Payment()
+        return
+    if cohort is None:
+        raise ConfigurationError(
+            "COHORT_MISSING", "expected cohort=..., the name of the patients who pay, found none"
+        )
+    books = opened(ledger)
+    charge = Charge(
+        cohort=cohort,
+        dataset=cohort,
+        release_id=new_release_id(),
+        # A table in memory is not recognised: every measurement of it is new.
+        request_key=os.urandom(32).hex(),
+        rho=release_rho(parameters, adjacency=adjacency),
+        epsilon=parameters.epsilon,
+        delta=parameters.delta,
+        adjacency=adjacency,
+        unit=unit_in_words(unit),
+        caps=_caps(books, cohort, lifetime_epsilon, parameters, adjacency),
+        partition=None,
+        owner=OWNER,
+        requester=None,
+        needs_approval=False,
+    )
+    entry = books.reserve(charge, new_draw=True).entry.entry_id
+    # From here on a row may be read, and the charge stands.
+    books.transition(entry, EntryState.EXECUTING, expected_from=EntryState.RESERVED)
+    payment = Payment(books, Charged(entry=entry, cohort=cohort))
+    try:
+        yield payment
+    finally:
+        if not payment.sealed:
+            with suppress(ClustMixError):
+                books.transition(
+                    entry, EntryState.BURNED, expected_from=EntryState.EXECUTING, note="ABANDONED"
+                )
+
+
+def opened(ledger: LedgerDatabase | Path | str) -> LedgerDatabase:
+    """Open a ledger: of a file, or of an address that begins with ``postgresql://``."""
+    if isinstance(ledger, LedgerDatabase):
+        return ledger
+    if isinstance(ledger, str) and ledger.startswith("postgresql://"):
+        return LedgerDatabase(ledger)
+    return LedgerDatabase(Path(ledger))
+
+
+def _caps(
+    books: LedgerDatabase,
+    cohort: str,
+    lifetime_epsilon: float | None,
+    parameters: PrivacyParameters,
+    adjacency: Adjacency,
+) -> Caps:
+    if lifetime_epsilon is not None:
+        lifetime = PrivacyParameters(epsilon=lifetime_epsilon, delta=parameters.delta)
+        return Caps(lifetime_rho=release_rho(lifetime, adjacency=adjacency))
+    recorded = books.balance(cohort).cap_rho
+    if recorded is None:
+        raise ConfigurationError(
+            "CAP_MISSING",
+            f"expected lifetime_epsilon=..., as the ledger has no cap of cohort {cohort!r} yet; "
+            "it is what all releases together may cost these patients",
+        )
+    return Caps(lifetime_rho=recorded)

@@ -1,0 +1,168 @@
+"""A measurement as a file: what the noise has made public, and what it guarantees.
+
+An uncompressed zip file of ``model.json``, in canonical JSON, and ``released.npz``. Nothing in it
+runs when it is read, and it holds no row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+from numpy.typing import NDArray
+from pydantic import BaseModel, JsonValue, model_validator
+
+from clustmix.guarantee import Charged
+from privacy.errors import IntegrityError
+from privacy.event_records import event_from_dict
+from privacy.events import Event
+from privacy.parameters import Adjacency
+from storage.files.digests import Sha256
+from storage.files.documents import Document, Text
+from storage.releases.manifest import MethodRecord
+from storage.releases.measurements import RELEASED_FILE, arrays_of_bytes, arrays_to_bytes
+from storage.schema.table import TableSchema
+from storage.schema.vocabulary import Vocabulary
+from tasks.steps.request_key import code_sha256
+from tasks.synthesizers.registry import METHODS, method_entry
+
+
+class ModelRecord(Document):
+    """What a file says of its measurement.
+
+    Attributes
+    ----------
+    notice : str
+        The guarantee in plain words, and whether a ledger counts it.
+    method : MethodRecord
+        Method and settings.
+    table_schema : dict
+        The declared table.
+    epsilon, delta : float
+        The guarantee that was asked for, under `adjacency`.
+    adjacency : str
+        ``add_remove`` or ``replace_one``.
+    patient_column : str or None
+        Column that names the patient.
+    max_rows_per_patient : int
+        Rows of one patient that were used.
+    events : tuple of dict
+        Draws as they happened, in the form of `privacy.event_records.event_to_dict`.
+    charged : Charged or None
+        The entry that has paid.
+    tainted : bool
+        Whether the noise can be drawn again.
+    vocabulary : Vocabulary
+        What each code of the arrays stands for.
+    code_version, code_sha256 : str
+        Version and digest of the program.
+    released : str
+        SHA-256 of the arrays.
+    """
+
+    FILE: ClassVar[str] = "model.json"
+    MAX_BYTES: ClassVar[int] = 16_000_000
+    CODE: ClassVar[str] = "MODEL_INVALID"
+    REMEDY: ClassVar[str] = "use another copy of the model"
+
+    format_version: Literal[1] = 1
+    notice: Text
+    method: MethodRecord
+    table_schema: dict[str, JsonValue]
+    epsilon: float
+    delta: float
+    adjacency: Adjacency
+    patient_column: str | None
+    max_rows_per_patient: int
+    events: tuple[dict[str, JsonValue], ...]
+    charged: Charged | None
+    tainted: bool
+    vocabulary: Vocabulary
+    code_version: Text
+    code_sha256: Sha256
+    released: Sha256
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.method.name not in {entry.kind for entry in METHODS}:
+            raise ValueError("expected a registered method")
+        try:
+            self.vocabulary.require(TableSchema.model_validate(self.table_schema))
+            _ = self.settings, self.drawn  # which raise where they cannot be read
+        except IntegrityError as error:
+            raise ValueError(error.message) from None
+        return self
+
+    @property
+    def settings(self) -> BaseModel:
+        """The settings of the method."""
+        return method_entry(self.method.name).config.model_validate(self.method.settings)
+
+    @property
+    def drawn(self) -> tuple[Event, ...]:
+        """The events."""
+        return tuple(event_from_dict(event) for event in self.events)
+
+
+def written(facts: Mapping[str, Any], released: Mapping[str, NDArray[Any]]) -> bytes:
+    """Return the file of a measurement; the same measurement gives the same bytes.
+
+    Parameters
+    ----------
+    facts
+        Fields of `ModelRecord` but those that are made here.
+    released
+        Everything that was released.
+    """
+    arrays = arrays_to_bytes(released)
+    record = ModelRecord(
+        **facts,
+        vocabulary=Vocabulary.of(TableSchema.model_validate(facts["table_schema"])),
+        code_version=version("clustmix"),
+        code_sha256=code_sha256(),
+        released=hashlib.sha256(arrays).hexdigest(),
+    )
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in ((ModelRecord.FILE, record.to_bytes()), (RELEASED_FILE, arrays)):
+            # Of a fixed date.
+            archive.writestr(zipfile.ZipInfo(name), content)
+    return buffer.getvalue()
+
+
+def read(path: Path) -> tuple[bytes, ModelRecord, dict[str, NDArray[Any]]]:
+    """Read a file that `written` made: its bytes, its record and its arrays.
+
+    Raises
+    ------
+    IntegrityError
+        If the file is missing, damaged, or not what it says.
+    """
+    try:
+        content = path.read_bytes()
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            if archive.namelist() != [ModelRecord.FILE, RELEASED_FILE]:
+                raise _damaged(path)
+            text, arrays = (archive.read(name) for name in archive.namelist())
+    except (OSError, zipfile.BadZipFile, NotImplementedError, EOFError, ValueError):
+        raise _damaged(path) from None
+    record = ModelRecord.from_bytes(text)
+    if hashlib.sha256(arrays).hexdigest() != record.released:
+        raise _damaged(path)
+    try:
+        return content, record, arrays_of_bytes(arrays)
+    except ValueError:
+        raise _damaged(path) from None
+
+
+def _damaged(path: Path) -> IntegrityError:
+    return IntegrityError(
+        "MODEL_INVALID",
+        f"expected a model that save has written at {path}, found none or a damaged one; use "
+        "another copy",
+    )

@@ -1,0 +1,52 @@
+"""Somebody's bundle, checked and read with public keys alone."""
+
+import shutil
+
+import made_up_release as made
+import pandas as pd
+import pytest
+
+import clustmix
+from privacy.errors import ConfigurationError, IntegrityError
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """A bundle and the key that it is signed with, away from the installation."""
+    folder = tmp_path_factory.mktemp("installation")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in made.environment_of(folder).items():
+            patch.setenv(name, value)
+        outcome = made.release_without_engine(made.write_site(folder))
+    reader = tmp_path_factory.mktemp("reader")
+    shutil.copytree(outcome.bundle, reader / "bundle")
+    [key] = (folder / "home").rglob("pipeline.pub")
+    shutil.copy(key, reader / "pipeline.pub")
+    return reader
+
+
+def test_a_bundle_is_checked_and_read(published):
+    bundle = clustmix.verify(published / "bundle", keys=[str(published / "pipeline.pub")])
+    manifest = bundle.verified.manifest
+    assert bundle.guarantee.epsilon == pytest.approx(manifest.epsilon)
+    assert str(bundle.guarantee).startswith(manifest.guarantee)
+    assert bundle.guarantee.charged.entry == manifest.ledger_entry
+    assert not bundle.revocations_checked
+    written = pd.read_csv(published / "bundle" / "synthetic.csv")
+    assert len(bundle.rows()) == len(written) == manifest.rows
+    assert list(bundle.rows().columns) == list(written.columns)
+
+
+def test_a_bundle_that_was_changed_or_has_no_key_is_refused(published, tmp_path):
+    copy = shutil.copytree(published / "bundle", tmp_path / "bundle")
+    content = bytearray((copy / "synthetic.csv").read_bytes())
+    content[100] ^= 1
+    (copy / "synthetic.csv").write_bytes(content)
+    with pytest.raises(IntegrityError, match=r"FILE_CHANGED: .*byte 100"):
+        clustmix.verify(copy, keys=[published / "pipeline.pub"])
+    with pytest.raises(ConfigurationError, match="NO_PUBLIC_KEY"):
+        clustmix.verify(published / "bundle", keys=[])
+    with pytest.raises(IntegrityError):
+        clustmix.verify(
+            published / "bundle", keys=[published / "pipeline.pub"], revoked=tmp_path / "none"
+        )

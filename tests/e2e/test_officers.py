@@ -68,17 +68,6 @@ def test_whoever_may_not_decide_is_refused(usual, waiting, person):
     assert "APPROVER_IS_REQUESTER" in signed.stderr
 
 
-def test_a_decision_about_another_release_is_refused(usual, waiting, contents):
-    decision = decision_of(usual, waiting, "officer")
-    usual.change_source(DECIDED, next(contents))
-    usual.wait_for_run(usual.request("measure", "on-demand", dataset=DECIDED))
-    usual.wait_until_quiet()
-    other = usual.latest_run("publish", "on-seal").name.split("/")[1]
-    assert other != waiting
-    assert carry_out(usual, other, decision).state == "FAILED"
-    assert usual.entries()[other].state is EntryState.SEALED
-
-
 def test_an_officer_approves_through_the_form(usual, waiting, screenshots):
     signed = sign(usual, waiting, "officer").stdout.strip()
     deployment = usual.deployment("publish", "on-demand")
@@ -105,17 +94,4 @@ def test_an_officer_approves_through_the_form(usual, waiting, screenshots):
     assert SigningKey.read(usual.people / "officer.key").key_id in usual.verify(waiting)
     # A decision is carried out once.
     assert carry_out(usual, waiting, signed).state == "FAILED"
-    assert usual.damages() == []
-
-
-def test_an_officer_rejects(usual, waiting, told):
-    approval = decision_of(usual, waiting, "officer")
-    decision = decision_of(usual, waiting, "officer", decision="reject")
-    ended = carry_out(usual, waiting, decision)
-    assert ended.state_name == "Withheld", ended
-    assert usual.entries()[waiting].state is EntryState.WITHHELD
-    told.wait_for(lambda body: "release.withheld" in body and waiting in body)
-    # It is withheld for good.
-    assert carry_out(usual, waiting, approval).state == "FAILED"
-    assert usual.entries()[waiting].state is EntryState.WITHHELD
     assert usual.damages() == []

@@ -8,15 +8,13 @@ import os
 import signal
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable
 from decimal import Decimal
 
 import ledger_backends
 import numpy as np
 import postgres_server
 import pytest
-from ledger_requests import DIGEST, charge, race, stream
+from ledger_requests import charge, stream
 
 from privacy.errors import IntegrityError
 
@@ -25,8 +23,6 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 both = pytest.mark.parametrize("name", ledger_backends.BOTH)
 SEED = 20250101
 TENTH = Decimal("0.1")
-
-Report = Callable[[str], None]
 
 
 @pytest.fixture
@@ -81,64 +77,6 @@ def test_killed_at_200_random_moments(name, tmp_path, report):
     report(f"200 kills, {grants} grants, {unanswered} charged without an answer, {losses} losses")
     assert losses == 0
     assert unanswered <= 200
-
-
-@both
-def test_identical_requests_50_times(name, tmp_path, report):
-    backend = fresh(name, tmp_path / "ledger")
-    for turn in range(50):
-        jobs = [
-            {"kind": "reserve", "request": turn, "release_id": f"r-{turn}-{n}", "cap": "1000"}
-            for n in range(8)
-        ]
-        outcomes = Counter(outcome["outcome"] for outcome in race(backend.location, jobs))
-        assert outcomes == {"created": 1, "repeated": 7}
-    ledger = backend.open()
-    ledger.verify()
-    assert len(ledger.history()) == 50
-    report("50 times 8 identical requests, 50 charges, 0 losses")
-
-
-@both
-def test_a_cap_for_ten_is_raced_for_25_times(name, tmp_path, report):
-    granted = losses = 0
-    for turn in range(25):
-        backend = fresh(name, tmp_path / str(turn))
-        jobs = [
-            {"kind": "reserve", "request": n, "release_id": f"r-{n}", "cap": "1.0"}
-            for n in range(32)
-        ]
-        outcomes = race(backend.location, jobs)
-        counts = Counter(outcome["outcome"] for outcome in outcomes)
-        assert counts == {"created": 10, "BUDGET_EXCEEDED": 22}
-        entries = {outcome["entry"] for outcome in outcomes if outcome["outcome"] == "created"}
-        ledger = backend.open()
-        ledger.verify()
-        losses += len(entries - {row.entry_id for row in ledger.entries()})
-        assert ledger.balance("adult").spent_rho == 1
-        granted += len(entries)
-    report(f"25 times 32 requests against a cap for 10: {granted} grants, {losses} losses")
-    assert (granted, losses) == (250, 0)
-
-
-@both
-def test_one_entry_is_raced_for_50_times(name, tmp_path, report):
-    backend = fresh(name, tmp_path / "ledger")
-    ledger = backend.open()
-    for turn in range(50):
-        entry = ledger.reserve(charge(turn, rho=Decimal("0.001"))).entry
-        take = {"kind": "move", "entry": entry.entry_id, "from": "reserved", "to": "executing"}
-        outcomes = Counter(outcome["outcome"] for outcome in race(backend.location, [take] * 8))
-        assert outcomes == {"executing": 1, "STATE_CHANGED": 7}
-        ends = [
-            {**take, "from": "executing", "to": to, "digest": digest}
-            for to, digest in (("sealed", DIGEST), ("burned", None))
-        ]
-        outcomes = Counter(outcome["outcome"] for outcome in race(backend.location, ends * 4))
-        assert (outcomes["sealed"] + outcomes["burned"], outcomes["STATE_CHANGED"]) == (1, 7)
-    ledger.verify()
-    assert len(ledger.history()) == 150
-    report("50 entries, each executed once and ended once by 8 processes, 0 losses")
 
 
 def test_a_server_that_crashes_20_times(tmp_path, report):

@@ -15,9 +15,6 @@ from privacy.errors import LedgerError
 from privacy.ledger import Caps, EntryState
 from storage.ledger.ledger_db import LedgerDatabase
 
-pytestmark = pytest.mark.integration
-
-
 WIDE = Caps(lifetime_rho=Decimal(1000))
 
 
@@ -26,53 +23,70 @@ def backend(request, tmp_path):
     return ledger_backends.backend(request.param, tmp_path)
 
 
-def test_of_eight_identical_requests_one_is_charged(backend):
-    # The ledger itself is created in the same race.
-    jobs = [
-        {"kind": "reserve", "request": 1, "release_id": f"r-{n}", "cap": "1000"} for n in range(8)
-    ]
-    outcomes = race(backend.location, jobs)
-    assert Counter(outcome["outcome"] for outcome in outcomes) == {"created": 1, "repeated": 7}
-    assert len({outcome["entry"] for outcome in outcomes}) == 1
+def in_turns(often):
+    """Once for `make integration`, and often for `make soak`."""
+    many = pytest.param(often, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])
+    return pytest.mark.parametrize("turns", [pytest.param(1, marks=pytest.mark.integration), many])
+
+
+@in_turns(50)
+def test_of_eight_identical_requests_one_is_charged(backend, turns):
+    # The ledger itself is created in the first race.
+    for turn in range(turns):
+        jobs = [
+            {"kind": "reserve", "request": turn, "release_id": f"r-{turn}-{n}", "cap": "1000"}
+            for n in range(8)
+        ]
+        outcomes = race(backend.location, jobs)
+        assert Counter(outcome["outcome"] for outcome in outcomes) == {"created": 1, "repeated": 7}
+        assert len({outcome["entry"] for outcome in outcomes}) == 1
     ledger = backend.open()
-    assert len(ledger.history()) == 1
+    assert len(ledger.history()) == turns
     ledger.verify()
 
 
-def test_of_thirty_two_requests_a_cap_for_ten_grants_ten(backend):
+@in_turns(25)
+@pytest.mark.parametrize("name", ledger_backends.BOTH)
+def test_of_thirty_two_requests_a_cap_for_ten_grants_ten(name, tmp_path, turns):
     jobs = [
         {"kind": "reserve", "request": n, "release_id": f"r-{n}", "cap": "1.0"} for n in range(32)
     ]
-    outcomes = race(backend.location, jobs)
-    assert Counter(outcome["outcome"] for outcome in outcomes) == {
-        "created": 10,
-        "BUDGET_EXCEEDED": 22,
-    }
+    for turn in range(turns):
+        (tmp_path / str(turn)).mkdir()
+        backend = ledger_backends.backend(name, tmp_path / str(turn))
+        outcomes = race(backend.location, jobs)
+        assert Counter(outcome["outcome"] for outcome in outcomes) == {
+            "created": 10,
+            "BUDGET_EXCEEDED": 22,
+        }
+        ledger = backend.open()
+        granted = {outcome["entry"] for outcome in outcomes if outcome["outcome"] == "created"}
+        assert {row.entry_id for row in ledger.entries()} == granted
+        assert ledger.balance("adult").spent_rho == Decimal(1)
+        ledger.verify()
+
+
+@in_turns(50)
+def test_of_eight_that_take_one_entry_one_executes(backend, turns):
     ledger = backend.open()
-    granted = {outcome["entry"] for outcome in outcomes if outcome["outcome"] == "created"}
-    assert {row.entry_id for row in ledger.entries()} == granted
-    assert ledger.balance("adult").spent_rho == Decimal(1)
+    for turn in range(turns):
+        entry = ledger.reserve(charge(turn, rho=Decimal("0.001"))).entry
+        job = {"kind": "move", "entry": entry.entry_id, "from": "reserved", "to": "executing"}
+        outcomes = Counter(outcome["outcome"] for outcome in race(backend.location, [job] * 8))
+        assert outcomes == {"executing": 1, "STATE_CHANGED": 7}
+        # Sealing and burning are raced for as well: exactly one of them is true.
+        jobs = [
+            {**job, "from": "executing", "to": to, "digest": digest}
+            for to, digest in (("sealed", DIGEST), ("burned", None))
+        ]
+        outcomes = Counter(outcome["outcome"] for outcome in race(backend.location, jobs * 4))
+        assert sum(outcomes[to] for to in ("sealed", "burned")) == 1
+        assert outcomes["STATE_CHANGED"] == 7
+    assert len(ledger.history()) == 3 * turns
     ledger.verify()
 
 
-def test_of_eight_that_take_one_entry_one_executes(backend):
-    ledger = backend.open()
-    entry = ledger.reserve(charge(1)).entry
-    job = {"kind": "move", "entry": entry.entry_id, "from": "reserved", "to": "executing"}
-    outcomes = Counter(outcome["outcome"] for outcome in race(backend.location, [job] * 8))
-    assert outcomes == {"executing": 1, "STATE_CHANGED": 7}
-    # Sealing and burning are raced for as well: exactly one of them is true.
-    jobs = [
-        {"kind": "move", "entry": entry.entry_id, "from": "executing", "to": to, "digest": digest}
-        for to, digest in (("sealed", DIGEST), ("burned", None))
-    ]
-    outcomes = Counter(outcome["outcome"] for outcome in race(backend.location, jobs * 4))
-    assert sum(outcomes[to] for to in ("sealed", "burned")) == 1
-    assert outcomes["STATE_CHANGED"] == 7
-    assert len(ledger.history()) == 3
-    ledger.verify()
-
-
+@pytest.mark.integration
 def test_a_killed_process_never_loses_what_it_was_granted(backend):
     with stream(backend.location) as worker:
         assert worker.stdout is not None
@@ -101,6 +115,7 @@ def answers_of(location, **how):
         return [json.loads(line) for line in worker.stdout]
 
 
+@pytest.mark.integration
 def test_a_full_disk_refuses_and_what_was_granted_is_charged(tmp_path):
     location, head_file = tmp_path / "ledger.sqlite", tmp_path / "releases" / "head"
     # SQLite's shared memory takes 32768 bytes; the limit is met by the rows, at about the 75th.
@@ -117,6 +132,7 @@ def test_a_full_disk_refuses_and_what_was_granted_is_charged(tmp_path):
     ledger.reserve(charge(10**6, caps=WIDE))
 
 
+@pytest.mark.integration
 def test_a_full_disk_under_the_head_leaves_the_charge(tmp_path):
     # The ledger is on another host; here there is no room for a line.
     backend = ledger_backends.PostgresBackend()
@@ -129,6 +145,7 @@ def test_a_full_disk_under_the_head_leaves_the_charge(tmp_path):
     assert len(backend.open(head_file=head_file).entries()) == 3
 
 
+@pytest.mark.integration
 def test_a_server_that_crashes_forgets_nothing_that_it_granted():
     backend = ledger_backends.PostgresBackend()
     server = postgres_server.server()
@@ -163,6 +180,7 @@ def test_a_server_that_crashes_forgets_nothing_that_it_granted():
     ledger.verify()
 
 
+@pytest.mark.integration
 def test_a_server_that_crashes_before_the_commit_has_charged_nothing(monkeypatch):
     backend = ledger_backends.PostgresBackend()
     server = postgres_server.server()

@@ -12,16 +12,14 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 import psutil
 import pytest
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import connect
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
@@ -78,14 +76,14 @@ class Browser:
         Errors of the page's scripts.
     """
 
-    def __init__(self, connection: ClientConnection) -> None:
+    def __init__(self, connection):
         self._connection, self._last_id = connection, 0
-        self.asked: list[str] = []
-        self.complaints: list[str] = []
+        self.asked = []
+        self.complaints = []
         for domain in ("Page", "Network", "Runtime"):
             self.call(f"{domain}.enable")
 
-    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+    def call(self, method, **parameters):
         """Call a method of the DevTools protocol and return its result."""
         self._last_id += 1
         self._connection.send(
@@ -97,10 +95,10 @@ class Browser:
                 break
             self._hear(message.get("method"), message.get("params", {}))
         assert "error" not in message, f"{method}: {message}"
-        result: dict[str, Any] = message["result"]
+        result = message["result"]
         return result
 
-    def _hear(self, event: str, parameters: dict[str, Any]) -> None:
+    def _hear(self, event, parameters):
         if event == "Network.requestWillBeSent":
             self.asked.append(parameters["request"]["url"])
         elif event == "Network.webSocketCreated":
@@ -108,11 +106,11 @@ class Browser:
         elif event == "Runtime.exceptionThrown":
             self.complaints.append(json.dumps(parameters["exceptionDetails"]))
 
-    def hosts(self) -> set[str]:
+    def hosts(self):
         """Return the hosts that the page has asked for anything."""
         return {host for url in self.asked if (host := urlsplit(url).hostname)}
 
-    def evaluate(self, expression: str) -> Any:
+    def evaluate(self, expression):
         """Return the value of a JavaScript expression."""
         answer = self.call(
             "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
@@ -120,13 +118,13 @@ class Browser:
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
-    def open(self, url: str) -> None:
+    def open(self, url):
         """Go to an address and wait until its document is there."""
         answer = self.call("Page.navigate", url=url)
         assert "errorText" not in answer, f"{url}: {answer['errorText']}"
         self._until(lambda: self.evaluate("document.readyState") == "complete", f"{url} loaded")
 
-    def text(self) -> str:
+    def text(self):
         """Return the text that is visible now, and what the fields hold."""
         return str(
             self.evaluate(
@@ -135,11 +133,11 @@ class Browser:
             )
         )
 
-    def address(self) -> str:
+    def address(self):
         """Return the address of the page."""
         return str(self.evaluate("location.href"))
 
-    def wait_for(self, *texts: str, timeout_seconds: float = TEXT_SECONDS) -> str:
+    def wait_for(self, *texts, timeout_seconds=TEXT_SECONDS):
         """Wait until all texts are visible; return everything that is then."""
         self._until(
             lambda: all(text in self.text() for text in texts),
@@ -148,7 +146,7 @@ class Browser:
         )
         return self.text()
 
-    def click(self, text: str, selector: str = "a, button, li, label") -> None:
+    def click(self, text, selector="a, button, li, label"):
         """Press the mouse button on the element that shows a text."""
         expression = f"({FIND})({json.dumps(text)}, {json.dumps(selector)})"
         self._until(lambda: self.evaluate(expression) is not None, f"{text!r} to click on")
@@ -156,7 +154,7 @@ class Browser:
         for event in ("mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=event, x=x, y=y, button="left", clickCount=1)
 
-    def fill(self, selector: str, text: str) -> None:
+    def fill(self, selector, text):
         """Write a text into the first field that a selector finds, in place of what is there."""
         field = f"document.querySelector({json.dumps(selector)})"
         self._until(lambda: self.evaluate(f"!!{field}"), f"field {selector}")
@@ -164,19 +162,19 @@ class Browser:
         self.call("Input.insertText", text=text)
         time.sleep(TAKEN_SECONDS)
 
-    def fill_parameter(self, title: str, text: str) -> None:
+    def fill_parameter(self, title, text):
         """Write a text into the field of a parameter, in Prefect's form."""
         expression = f"({PROPERTY})({json.dumps(title)})"
         self._until(lambda: self.evaluate(expression), f"parameter {title!r}")
         self.fill("[data-wanted]", text)
 
-    def screenshot(self, path: Path) -> Path:
+    def screenshot(self, path):
         """Write what is visible into a PNG file."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
         return path
 
-    def log_in(self, address: str, auth_string: str) -> None:
+    def log_in(self, address, auth_string):
         """Enter the password of Prefect's page, as its form asks for it."""
         self.open(f"{address}/login")
         self.fill("input[type=password]", auth_string)
@@ -190,7 +188,7 @@ class Browser:
             "logged in",
         )
 
-    def _until(self, holds: Any, what: str, *, timeout_seconds: float = TEXT_SECONDS) -> None:
+    def _until(self, holds, what, *, timeout_seconds=TEXT_SECONDS):
         end = time.monotonic() + timeout_seconds
         while True:
             # A page that is being replaced answers nothing.
@@ -205,7 +203,7 @@ class Browser:
             time.sleep(0.2)
 
 
-def reason_to_skip() -> str | None:
+def reason_to_skip():
     """Return why there is no browser here, or None."""
     if not any(map(shutil.which, NAMES)):
         return f"no browser here: expected one of {', '.join(NAMES)} on the PATH"
@@ -213,7 +211,7 @@ def reason_to_skip() -> str | None:
 
 
 @contextmanager
-def start() -> Iterator[Browser]:
+def start():
     """Start a browser with an empty page; end it with all its processes."""
     if reason := reason_to_skip():
         pytest.skip(reason)
@@ -257,7 +255,7 @@ def start() -> Iterator[Browser]:
         shutil.rmtree(profile, ignore_errors=True)
 
 
-def _page(process: psutil.Popen, profile: Path) -> str:
+def _page(process, profile):
     """Return the address at which a new page can be driven, once the browser is up."""
     active, end = profile / "DevToolsActivePort", time.monotonic() + START_SECONDS
     while not active.exists() or len(active.read_text().splitlines()) < 2:
@@ -271,7 +269,7 @@ def _page(process: psutil.Popen, profile: Path) -> str:
         return str(json.load(answer)["webSocketDebuggerUrl"])
 
 
-def _end(process: psutil.Popen) -> None:
+def _end(process):
     family = [process]
     with suppress(psutil.Error):
         family += process.children(recursive=True)

@@ -1,14 +1,11 @@
 """The commands of ``clustmix`` as they are declared, and their words without what they do."""
 
-from collections.abc import Iterator
-from typing import Any
-
 from typer.main import get_command
 
 from flows.cli.app import app
 
 
-def leaves(command: Any = None, above: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(command=None, above=""):
     """Names and commands, those below ``ledger`` and ``server`` with these words."""
     command = get_command(app) if command is None else command
     below = getattr(command, "commands", None)
@@ -18,7 +15,7 @@ def leaves(command: Any = None, above: str = "") -> Iterator[tuple[str, Any]]:
         yield from leaves(one, f"{above} {name}")
 
 
-def parse(words: list[str]) -> None:
+def parse(words):
     """Read the words after ``clustmix``, which raises what is wrong with them, and do nothing."""
     command = get_command(app)
     for _, leaf in leaves(command):

@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -15,16 +14,14 @@ import yaml
 
 
 @contextmanager
-def using(certificates: Path, role: str = "client") -> Iterator[None]:
+def using(certificates, role="client"):
     """Read the Dask settings of a role in this process, as DASK_CONFIG does in a new one."""
     read = yaml.safe_load((certificates / role / "dask.yaml").read_text())
     with dask.config.set(dask.config.merge(dask.config.global_config, read)):
         yield
 
 
-def program(
-    folder: Path, *arguments: str, settings: Path | None = None, **variables: str
-) -> subprocess.Popen[bytes]:
+def program(folder, *arguments, settings=None, **variables):
     """Start a Dask program as an operator does."""
     folder.mkdir(mode=0o700, exist_ok=True)
     environment = {k: v for k, v in os.environ.items() if not k.startswith("DASK_")} | variables
@@ -42,7 +39,7 @@ def program(
         )
 
 
-def address_in(folder: Path) -> str:
+def address_in(folder):
     """Wait for the address that a scheduler writes to its log."""
     for _ in range(600):
         found = re.search(r"Scheduler at:\s+(\S+)", (folder / "log").read_text())
@@ -54,22 +51,22 @@ def address_in(folder: Path) -> str:
 
 @contextmanager
 def running(
-    folder: Path,
+    folder,
     *,
-    certificates: Path | None,
-    scheduler: tuple[str, ...] = ("--dashboard-address", "127.0.0.1:0"),
-    workers: tuple[tuple[str, ...], ...] = (("--dashboard-address", "127.0.0.1:0"),),
-    **variables: str,
-) -> Iterator[str]:
+    certificates,
+    scheduler=("--dashboard-address", "127.0.0.1:0"),
+    workers=(("--dashboard-address", "127.0.0.1:0"),),
+    **variables,
+):
     """Run a scheduler and workers; yield the scheduler's address."""
 
-    def settings(role: str) -> Path | None:
+    def settings(role):
         return None if certificates is None else certificates / role / "dask.yaml"
 
     common = ("--host", "127.0.0.1", "--port", "0", "--no-show")
     with ExitStack() as stack:
 
-        def start(name: str, *arguments: str, role: str) -> None:
+        def start(name, *arguments, role):
             process = program(folder / name, *arguments, settings=settings(role), **variables)
             stack.callback(process.wait, 60)
             stack.callback(process.terminate)

@@ -8,19 +8,14 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from decimal import Decimal
-from multiprocessing.connection import Connection
-from pathlib import Path
-from typing import Any
 
 import made_up_release as made
-import numpy as np
-import pandas as pd
-from forced_release import BEGIN, Disturbance, DyingShard, run_and_say
+from forced_release import BEGIN, run_and_say
 
 from privacy.accountants.gaussian import GaussianAccountant
 from privacy.errors import ClustMixError
 from privacy.event_records import event_from_dict
-from privacy.ledger import EntryState, LedgerEntry
+from privacy.ledger import EntryState
 from privacy.parameters import Adjacency
 from storage.files.refs import new_release_id
 from storage.installation import installation_id
@@ -48,7 +43,7 @@ DATASET = "made-up"
 
 
 @functools.cache
-def processes() -> Any:
+def processes():
     """Return a source of processes that start with everything imported and nothing begun."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
@@ -72,7 +67,7 @@ class Undisturbed:
     seconds: float
 
     @classmethod
-    def of(cls, installation: "Installation", site: Path) -> "Undisturbed":
+    def of(cls, installation, site):
         """Run it."""
         run = installation.start(site)
         assert run.reach(Moment(place=BEGIN, time=1, seconds=0.0))
@@ -81,7 +76,7 @@ class Undisturbed:
         assert answer["state"] == "published", answer
         return cls(places=run.places, seconds=time.monotonic() - started)
 
-    def moment(self, rng: np.random.Generator) -> Moment:
+    def moment(self, rng):
         """Draw a moment: half of them from the whole run, half just after a place."""
         if rng.random() < 0.5:
             return Moment(place=BEGIN, time=1, seconds=float(rng.uniform(0, self.seconds)))
@@ -96,13 +91,13 @@ class Undisturbed:
 class Run:
     """A release in a process of its own."""
 
-    def __init__(self, process: Any, pipe: Connection, release_id: str) -> None:
+    def __init__(self, process, pipe, release_id):
         self.process, self.release_id = process, release_id
-        self.places: list[str] = []
+        self.places = []
         self._pipe = pipe
-        self._answer: dict[str, Any] | None = None
+        self._answer = None
 
-    def _hear(self) -> bool:
+    def _hear(self):
         try:
             said = self._pipe.recv()
         except (EOFError, ConnectionResetError):
@@ -113,7 +108,7 @@ class Run:
             self.places.append(said)
         return True
 
-    def reach(self, moment: Moment) -> bool:
+    def reach(self, moment):
         """Wait for a moment; return False if the run ended before."""
         while self.places.count(moment.place) < moment.time:
             if not self._hear():
@@ -121,17 +116,17 @@ class Run:
         time.sleep(moment.seconds)
         return True
 
-    def kill(self, moment: Moment) -> bool:
+    def kill(self, moment):
         """Kill the process at a moment; return False if it ended before."""
         return self.reach(moment) and self.end()
 
-    def end(self) -> bool:
+    def end(self):
         """Kill the process now; return False if it ended before."""
         self.process.kill()
         self.answer()
         return bool(self.process.exitcode == -signal.SIGKILL)
 
-    def answer(self) -> dict[str, Any]:
+    def answer(self):
         """Wait for the end; return the outcome, ``code`` and ``message``, or nothing."""
         if self._pipe.closed:
             return self._answer or {}
@@ -146,14 +141,7 @@ class Run:
 class Installation:
     """An installation with the runs that were started in it, and what has to hold of it."""
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        ledger_url: str | None = None,
-        dask_workers: int = 0,
-        draws: Path | None = None,
-    ) -> None:
+    def __init__(self, folder, *, ledger_url=None, dask_workers=0, draws=None):
         folder.mkdir(parents=True, exist_ok=True)
         self.home, self.releases = folder / "home", folder / "releases"
         self.draws = draws or folder / "draws"
@@ -163,14 +151,7 @@ class Installation:
         if ledger_url is not None:
             self.environment["CLUSTMIX_LEDGER_URL"] = ledger_url
 
-    def start(
-        self,
-        site: Path,
-        *,
-        disturbance: Disturbance | None = None,
-        shard: DyingShard | None = None,
-        **request: Any,
-    ) -> Run:
+    def start(self, site, *, disturbance=None, shard=None, **request):
         """Start a release of a site file."""
         release_id = new_release_id()
         heard, said = processes().Pipe(duplex=False)
@@ -190,28 +171,28 @@ class Installation:
         return Run(process, heard, release_id)
 
     @property
-    def ledger(self) -> LedgerDatabase:
+    def ledger(self):
         """The ledger, which is created if it is not there."""
         path = self.home / "ledger.sqlite"
         head_file = self.home.with_name("home-head") / "ledger-head"
         return LedgerDatabase(self._ledger_url or path, head_file=head_file)
 
-    def entries(self) -> dict[str, LedgerEntry]:
+    def entries(self):
         """Return the latest rows by release; makes no ledger."""
         if self._ledger_url is None and not (self.home / "ledger.sqlite").exists():
             return {}
         return {entry.release_id: entry for entry in self.ledger.entries()}
 
-    def state(self, release_id: str) -> str:
+    def state(self, release_id):
         """Return the state of a release's entry, or none."""
         entry = self.entries().get(release_id)
         return "none" if entry is None else entry.state.value
 
-    def is_measured(self, release_id: str) -> bool:
+    def is_measured(self, release_id):
         """Return whether the measurement of a release is whole."""
         return MeasurementStore(self.home / "measurements").digest(release_id) is not None
 
-    def drawn(self) -> dict[str, Counter[str]]:
+    def drawn(self):
         """Return how often each statistic was drawn, by run."""
         return {
             path.stem: Counter(
@@ -220,7 +201,7 @@ class Installation:
             for path in sorted(self.draws.iterdir())
         }
 
-    def losses(self) -> list[str]:
+    def losses(self):
         """Return what was drawn and is not paid for."""
         # In this order: what is drawn in the meantime is charged by then.
         drawn = {path.stem: _rho_of(path) for path in sorted(self.draws.iterdir())}
@@ -238,7 +219,7 @@ class Installation:
             found += [f"{run}: {name} drawn {n} times" for name, n in counts.items() if n > 1]
         return found
 
-    def half_bundles(self) -> list[str]:
+    def half_bundles(self):
         """Return what lies in the store and is not a whole bundle that was paid for."""
         entries, found = {e.entry_id: e for e in self.entries().values()}, []
         for folder in sorted(self.releases.glob("[!.]*/*")):
@@ -255,7 +236,7 @@ class Installation:
                 found.append(f"{folder.name}: entry {entry}")
         return found
 
-    def damages(self) -> list[str]:
+    def damages(self):
         """Return everything that may never be, also while nobody has cleaned up."""
         found = [f"loss: {text}" for text in self.losses()]
         found += [f"half bundle: {text}" for text in self.half_bundles()]
@@ -266,7 +247,7 @@ class Installation:
                 found.append(f"ledger: {error}")
         return found
 
-    def leftovers(self) -> list[str]:
+    def leftovers(self):
         """Return what the next run should have cleaned up, and open entries."""
         allowed = {
             self.home / "private": {".lock"},
@@ -296,7 +277,7 @@ class Installation:
         return found
 
 
-def _rho_of(draws: Path) -> Decimal:
+def _rho_of(draws):
     accountant = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
     for line in draws.read_text().splitlines():
         accountant = accountant.compose(event_from_dict(json.loads(line)))
@@ -306,15 +287,15 @@ def _rho_of(draws: Path) -> Decimal:
 class Tables:
     """Site files about one cohort, each about another content."""
 
-    def __init__(self, folder: Path, **site: Any) -> None:
+    def __init__(self, folder, **site):
         self._folder, self._site = folder, site
         self._cohort = made.made_up_cohort().drop(index=1_234)  # without the broken row
 
-    def __call__(self, number: int) -> Path:
+    def __call__(self, number):
         """Write the table of this number and return its site file."""
         folder = self._folder / f"table-{number}"
         folder.mkdir(parents=True)
-        cohort: pd.DataFrame = self._cohort.copy()
+        cohort = self._cohort.copy()
         cohort.iloc[0, cohort.columns.get_loc("age")] = 18 + number % 77
         cohort.iloc[1, cohort.columns.get_loc("age")] = 18 + number // 77
         return made.write_site(folder, dataset=DATASET, cohort=cohort, **self._site)

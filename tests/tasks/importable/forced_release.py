@@ -9,12 +9,10 @@ import os
 import resource
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import made_up_release as made
@@ -32,7 +30,7 @@ Disturbance = Callable[[str, int], None]
 """Called in the process with each place that it comes to, and for the how many-th time."""
 
 
-def _places() -> list[tuple[Any, str]]:
+def _places():
     """Where a run changes something that outlives it."""
     from storage.files import workspace
     from storage.ledger import head as ledger_head
@@ -61,16 +59,16 @@ def _places() -> list[tuple[Any, str]]:
 
 
 @contextmanager
-def announcing(say: Callable[[str], None]) -> Iterator[None]:
+def announcing(say):
     """Say where stages begin, and what is done to disk and ledger, before and after."""
     from tasks.steps.run import listen_to_stages
 
-    def announced(owner: Any, name: str) -> Callable[..., Any]:
+    def announced(owner, name):
         function = getattr(owner, name)
         place = f"{owner.__name__.rpartition('.')[2]}.{name}"
 
         @functools.wraps(function)
-        def run(*args: Any, **kwargs: Any) -> Any:
+        def run(*args, **kwargs):
             say(f"before {place}")
             result = function(*args, **kwargs)
             say(f"after {place}")
@@ -95,7 +93,7 @@ class FullDisk:
     time: int = 1
     folder: str | None = None
 
-    def __call__(self, place: str, time: int) -> None:
+    def __call__(self, place, time):
         """Fill the disk if the place is the one."""
         if (place, time) != (self.place, self.time):
             return
@@ -117,7 +115,7 @@ class Death:
     place: str
     time: int = 1
 
-    def __call__(self, place: str, time: int) -> None:
+    def __call__(self, place, time):
         """Die if the place is the one."""
         if (place, time) == (self.place, self.time):
             made.die()
@@ -130,7 +128,7 @@ class Pause:
     place: str
     time: int = 1
 
-    def __call__(self, place: str, time: int) -> None:
+    def __call__(self, place, time):
         """Stop if the place is the one."""
         if (place, time) == (self.place, self.time):
             os.kill(os.getpid(), signal.SIGSTOP)
@@ -143,7 +141,7 @@ class DyingShard:
     statistic: str
     died: str
 
-    def __call__(self, path: Path, *, contribution: Any, public: Any) -> Any:
+    def __call__(self, path, *, contribution, public):
         """Die, or return the contribution."""
         from tasks.execution.shards import contribution_of_shard
 
@@ -160,7 +158,7 @@ class DyingEverywhere:
 
     folder: str
 
-    def __call__(self, path: Path, *, contribution: Any, public: Any) -> Any:
+    def __call__(self, path, *, contribution, public):
         """Die, or return the contribution."""
         name = contribution.__name__
         dying = DyingShard(name, os.path.join(self.folder, name))
@@ -173,7 +171,7 @@ class DyingAdaptation:
 
     folder: str
 
-    def __call__(self, candidate: Any) -> Any:
+    def __call__(self, candidate):
         """Die, or adapt."""
         from tasks.synthesizers.clustmix import adaptation
 
@@ -183,23 +181,16 @@ class DyingAdaptation:
         return adaptation.adapt(candidate)
 
 
-def run_and_say(
-    environment: dict[str, str],
-    request: dict[str, Any],
-    draws: str,
-    pipe: Connection,
-    disturbance: Disturbance | None,
-    shard: DyingShard | None,
-) -> None:
+def run_and_say(environment, request, draws, pipe, disturbance, shard):
     """Body of a process: release, and say where it is and how it ends."""
     from flows.site.request import SiteRequest
     from tasks.execution.runtime import Failed, guarded_call
     from tasks.steps import measure_steps
 
     os.environ.update(environment)
-    times: Counter[str] = Counter()
+    times = Counter()
 
-    def say(place: str) -> None:
+    def say(place):
         times[place] += 1
         if disturbance is not None:
             disturbance(place, times[place])
@@ -221,9 +212,7 @@ def run_and_say(
         pipe.send(outcome.model_dump())
 
 
-def approve_and_die(
-    environment: dict[str, str], release_id: str, key_file: str, death: Death
-) -> None:
+def approve_and_die(environment, release_id, key_file, death):
     """Body of a process: the decision of an officer, which does not come to its end."""
     from flows.approval import approve
     from storage.keys.keys import SigningKey
@@ -240,7 +229,7 @@ def approve_and_die(
         )
 
 
-def command_that_records(site_file: str, draws: str) -> None:
+def command_that_records(site_file, draws):
     """Body of a subprocess: the command itself, with engine and workers."""
     from flows.cli import main
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import made_up_release as made
-from served_installation import ServedInstallation
 
 from flows.server.database import find_postgres
 from privacy.accountants.calibration import gdp_rho
@@ -13,7 +12,7 @@ WARD, POOR, DECIDED, MIXED = "ward", "poor", "decided", "mixed"
 several draws, between which workers compute."""
 
 
-def prepare(installation: ServedInstallation) -> None:
+def prepare(installation):
     """Write site files and keys, before the server is started."""
     installation.add_site(WARD)
     installation.add_site(POOR, lifetime_epsilon=1.0)
@@ -26,7 +25,7 @@ def prepare(installation: ServedInstallation) -> None:
     installation.environment["CLUSTMIX_REQUESTER"] = requester.key_id
 
 
-def cap_for(n_releases: int) -> float:
+def cap_for(n_releases):
     """Return the smallest lifetime epsilon that pays for so many releases of epsilon 1."""
     cap, charge = 1.0, gdp_rho(epsilon=1.0, delta=1e-5)
     while gdp_rho(epsilon=cap, delta=1e-5) < n_releases * charge:
@@ -34,12 +33,12 @@ def cap_for(n_releases: int) -> float:
     return cap
 
 
-def no_postgres() -> str | None:
+def no_postgres():
     """Return why a server has no PostgreSQL here, or None."""
     found = find_postgres(Path(), "")
     return found if isinstance(found, str) else None
 
 
-def usual_database() -> str:
+def usual_database():
     """Return the database that a start of the server chooses here."""
     return "sqlite" if no_postgres() else "postgres"

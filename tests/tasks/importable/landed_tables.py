@@ -9,10 +9,8 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import yaml
 from made_up_release import NAIVE_BAYES, SCHEMA
@@ -28,7 +26,7 @@ class Installation:
     Dataset ``wards`` expects CSV files, ``parts`` Parquet; ``quiet`` expects nothing.
     """
 
-    def __init__(self, folder: Path, landing: str | None = None) -> None:
+    def __init__(self, folder, landing=None):
         self.landing = folder / "landing"
         (folder / "sites").mkdir(parents=True)
         (folder / "releases").mkdir()
@@ -45,15 +43,13 @@ class Installation:
             self.landing.mkdir(mode=0o700)
 
     @property
-    def secret(self) -> bytes:
+    def secret(self):
         """The key that the feeder was given."""
         from storage.keys.key_store import KeyStore
 
         return KeyStore(self.settings.key_folder).landing_secret()
 
-    def deliver(
-        self, name: str = "wards.csv", content: bytes = ROWS, dataset: str = "wards", **changes: Any
-    ) -> Path:
+    def deliver(self, name="wards.csv", content=ROWS, dataset="wards", **changes):
         """Put a file and its ready file into the landing folder; return the ready file."""
         (self.landing / name).write_bytes(content)
         announced = announce({name: content}, dataset, self.secret, **changes)
@@ -61,9 +57,7 @@ class Installation:
         path.write_bytes(announced)
         return path
 
-    def deliver_folder(
-        self, name: str, files: dict[str, bytes], dataset: str = "parts", **changes: Any
-    ) -> Path:
+    def deliver_folder(self, name, files, dataset="parts", **changes):
         """Put a folder of files and its ready file into the landing folder."""
         for inner, content in files.items():
             (self.landing / name / inner).parent.mkdir(parents=True, exist_ok=True)
@@ -73,17 +67,17 @@ class Installation:
         path.write_bytes(announce(named, dataset, self.secret, **changes))
         return path
 
-    def refusals(self) -> list[dict[str, str]]:
+    def refusals(self):
         """Return what is in the log of refusals."""
         log = self.settings.arrivals / "refused.log"
         return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
-    def kept(self) -> list[Path]:
+    def kept(self):
         """Return the folders of arrivals, half-written ones too."""
         return sorted(path for path in self.settings.arrivals.iterdir() if path.is_dir())
 
 
-def write_site(folder: Path, dataset: str, kind: str, **more: Any) -> None:
+def write_site(folder, dataset, kind, **more):
     """Write a small site file."""
     site = {
         "dataset": dataset,
@@ -100,17 +94,9 @@ def write_site(folder: Path, dataset: str, kind: str, **more: Any) -> None:
     (folder / f"{dataset}.yaml").write_text(yaml.safe_dump(site))
 
 
-def announce(
-    files: dict[str, bytes],
-    dataset: str,
-    secret: bytes,
-    *,
-    age: timedelta = timedelta(),
-    mac: str | None = None,
-    **changes: Any,
-) -> bytes:
+def announce(files, dataset, secret, *, age=timedelta(), mac=None, **changes):
     """Write a ready file by hand, independently of the code under test."""
-    body: dict[str, Any] = {
+    body = {
         "format_version": 1,
         "dataset": dataset,
         "files": {
@@ -131,7 +117,7 @@ def announce(
 STEPS = ("fsync", "rename", "unlink", "rmdir", "mkdir", "COMMIT")
 
 
-def stop_at(step: int, stop: Callable[[], None]) -> Callable[[], int]:
+def stop_at(step, stop):
     """Call `stop` before the step of this number; return what counts the steps.
 
     A step is a call that changes the disk, or a commit.
@@ -140,8 +126,8 @@ def stop_at(step: int, stop: Callable[[], None]) -> Callable[[], int]:
 
     count = 0
 
-    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **options: Any) -> Any:
+    def counted(function):
+        def call(*arguments, **options):
             nonlocal count
             if count == step:
                 count += 1
@@ -152,7 +138,7 @@ def stop_at(step: int, stop: Callable[[], None]) -> Callable[[], int]:
         return call
 
     class Connection(sqlite3.Connection):
-        def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
+        def execute(self, sql, *arguments):
             run = super().execute
             return (counted(run) if sql == "COMMIT" else run)(sql, *arguments)
 
@@ -163,7 +149,7 @@ def stop_at(step: int, stop: Callable[[], None]) -> Callable[[], int]:
     return lambda: count
 
 
-def stopped_scan(settings: Settings, step: int, how: str) -> int:
+def stopped_scan(settings, step, how):
     """Scan in a child that stops at a step; return its exit status, 0 if it never came to it."""
     from flows.operations.arrivals import scan
 
@@ -178,11 +164,11 @@ def stopped_scan(settings: Settings, step: int, how: str) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def _disk_full() -> None:
+def _disk_full():
     raise OSError(28, "No space left on device")
 
 
-def main(folder: Path) -> None:
+def main(folder):
     """Stop a scan of two tables and a forgery at every step, then look once more."""
     from flows.operations.arrivals import scan
     from storage.arrivals.store import ArrivalStore

@@ -1,14 +1,12 @@
 """A ledger in each database, with what a test does behind its back."""
 
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import postgres_server
 import psycopg
-import pytest
 
 from privacy.ledger import GENESIS_HASH, chain_hash
 from storage.ledger import journal, journal_postgres
@@ -27,23 +25,23 @@ class Backend:
     refused: type[Exception]
     clock: tuple[Any, str]
 
-    def open(self, *, head_file: Path | None = None) -> LedgerDatabase:
+    def open(self, *, head_file=None):
         """Open the ledger, which creates it."""
         return LedgerDatabase(self.location, head_file=head_file)
 
-    def execute(self, statement: str) -> list[dict[str, Any]]:
+    def execute(self, statement):
         """Run SQL as the owner of the table."""
         raise NotImplementedError
 
-    def tamper(self, *statements: str) -> None:
+    def tamper(self, *statements):
         """Run SQL with the triggers off, which are put back afterwards."""
         raise NotImplementedError
 
-    def rows(self) -> Rows:
+    def rows(self):
         """Return the rows as they are stored."""
         return self.execute(f"SELECT * FROM {self.table} ORDER BY sequence")  # noqa: S608
 
-    def replace(self, rows: Rows) -> None:
+    def replace(self, rows):
         """Put other rows in the place of all rows: an old copy is restored."""
         inserts = []
         for row in rows:
@@ -51,7 +49,7 @@ class Backend:
             inserts.append(f"INSERT INTO {self.table} VALUES ({', '.join(values)})")  # noqa: S608
         self.tamper(f"DELETE FROM {self.table}", *inserts)  # noqa: S608
 
-    def rewrite(self, change: Callable[[Rows], None]) -> None:
+    def rewrite(self, change):
         """Change rows and compute every hash anew, as somebody who knows the format would."""
         rows = self.rows()
         change(rows)
@@ -62,7 +60,7 @@ class Backend:
             previous_hash = row["hash"]
         self.replace(rows)
 
-    def set_clock(self, monkeypatch: pytest.MonkeyPatch, now: str) -> None:
+    def set_clock(self, monkeypatch, now):
         """Let the database say another time."""
         monkeypatch.setattr(*self.clock, lambda _: now)
 
@@ -74,16 +72,16 @@ class SqliteBackend(Backend):
     refused = sqlite3.IntegrityError
     clock = (journal, "read_clock")
 
-    def __init__(self, folder: Path) -> None:
-        self.location: Path = folder / "ledger.sqlite"
+    def __init__(self, folder):
+        self.location = folder / "ledger.sqlite"
 
-    def execute(self, statement: str) -> list[dict[str, Any]]:
+    def execute(self, statement):
         """Run SQL on the file."""
         with closing(sqlite3.connect(self.location)) as connection, connection:
             connection.row_factory = sqlite3.Row
             return [dict(row) for row in connection.execute(statement)]
 
-    def tamper(self, *statements: str) -> None:
+    def tamper(self, *statements):
         """Run SQL without the triggers."""
         triggers = self.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'")
         with closing(sqlite3.connect(self.location)) as connection, connection:
@@ -100,16 +98,16 @@ class PostgresBackend(Backend):
     refused = psycopg.errors.RestrictViolation
     clock = (journal_postgres, "read_clock")
 
-    def __init__(self) -> None:
-        self.location: str = postgres_server.database_url()
+    def __init__(self):
+        self.location = postgres_server.database_url()
 
-    def execute(self, statement: str) -> list[dict[str, Any]]:
+    def execute(self, statement):
         """Run SQL as the owner of the database."""
         with psycopg.connect(self.location, row_factory=psycopg.rows.dict_row) as connection:
             cursor = connection.execute(statement)
             return cursor.fetchall() if cursor.description else []
 
-    def tamper(self, *statements: str) -> None:
+    def tamper(self, *statements):
         """Run SQL without the triggers."""
         with psycopg.connect(self.location) as connection:
             connection.execute(f"ALTER TABLE {self.table} DISABLE TRIGGER USER")
@@ -119,6 +117,6 @@ class PostgresBackend(Backend):
                 connection.execute(f"ALTER TABLE {self.table} ENABLE ALWAYS TRIGGER {trigger}")
 
 
-def backend(name: str, folder: Path) -> Backend:
+def backend(name, folder):
     """Return a backend by name; skip the test where its database is absent."""
     return SqliteBackend(folder) if name == "sqlite" else PostgresBackend()

@@ -12,10 +12,8 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parents[3]
 if __name__ == "__main__":
@@ -31,9 +29,9 @@ OFFICERS = ("0" * 15 + "1", "0" * 15 + "2")
 REQUESTER = "0" * 15 + "9"
 
 
-def charge(number: int, **changes: Any) -> Charge:
+def charge(number, **changes):
     """Return a charge of rho 0.1 under a cap of 0.3; every number is another request."""
-    arguments: dict[str, Any] = {
+    arguments = {
         "cohort": "adult",
         "dataset": "adult-yearly",
         "release_id": f"r-{number}",
@@ -52,12 +50,12 @@ def charge(number: int, **changes: Any) -> Charge:
     return Charge(**{**arguments, **changes})
 
 
-def location(text: str) -> Path | str:
+def location(text):
     """Return what `LedgerDatabase` takes for a path or an address in text."""
     return text if "://" in text else Path(text)
 
 
-def race(ledger: Path | str, jobs: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def race(ledger, jobs):
     """Run every job in a process of its own, all at once, and return their outcomes in order."""
     request = {"mode": "race", "ledger": str(ledger), "jobs": list(jobs)}
     done = subprocess.run(
@@ -74,16 +72,16 @@ def race(ledger: Path | str, jobs: Iterable[Mapping[str, Any]]) -> list[dict[str
 
 
 def stream(
-    ledger: Path | str,
+    ledger,
     *,
-    grants: int = 10**6,
-    attempts: int = 10**6,
-    first: int = 0,
-    cap: str = "1000",
-    head_file: Path | None = None,
-    bytes_per_file: int | None = None,
-    keep_going: bool = False,
-) -> subprocess.Popen[str]:
+    grants=10**6,
+    attempts=10**6,
+    first=0,
+    cap="1000",
+    head_file=None,
+    bytes_per_file=None,
+    keep_going=False,
+):
     """Start a process that reserves and prints one line for each answer.
 
     It ends after so many grants or attempts, or at the first refusal unless it is to keep going.
@@ -109,7 +107,7 @@ def stream(
     return process
 
 
-def _do(ledger: LedgerDatabase, job: Mapping[str, Any]) -> dict[str, Any]:
+def _do(ledger, job):
     try:
         if job["kind"] == "reserve":
             wanted = charge(
@@ -131,7 +129,7 @@ def _do(ledger: LedgerDatabase, job: Mapping[str, Any]) -> dict[str, Any]:
         return {"outcome": error.code, "entry": None}
 
 
-def _race(request: Mapping[str, Any]) -> None:
+def _race(request):
     if "://" in request["ledger"]:
         importlib.import_module("storage.ledger.journal_postgres")  # once, not in every child
     gate, opener = os.pipe()
@@ -151,7 +149,7 @@ def _race(request: Mapping[str, Any]) -> None:
         sys.exit(1)
 
 
-def _stream(request: Mapping[str, Any]) -> None:
+def _stream(request):
     head_file = request["head_file"] and Path(request["head_file"])
     ledger = LedgerDatabase(location(request["ledger"]), head_file=head_file)
     if request["bytes_per_file"] is not None:
@@ -159,7 +157,7 @@ def _stream(request: Mapping[str, Any]) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     granted = 0
     for number in range(request["first"], request["first"] + request["attempts"]):
-        answer: dict[str, Any] = {"release_id": f"r-{number}"}
+        answer = {"release_id": f"r-{number}"}
         try:
             wanted = charge(number, caps=Caps(lifetime_rho=Decimal(request["cap"])))
             answer["granted"] = ledger.reserve(wanted).created

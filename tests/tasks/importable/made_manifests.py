@@ -1,13 +1,12 @@
 """Keys of people, and manifests of releases that nobody made."""
 
 from datetime import date
-from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from privacy.accountants.gaussian import GaussianAccountant
 from privacy.event_records import event_to_dict
-from privacy.events import ComposedEvent, DiscreteGaussianEvent, Event
+from privacy.events import ComposedEvent, DiscreteGaussianEvent
 from privacy.parameters import Adjacency
 from storage.files.digests import digest_of
 from storage.keys.keys import SigningKey
@@ -21,12 +20,12 @@ SHA = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 """SHA-256 of ``abc``."""
 
 
-def key_of(number: int) -> SigningKey:
+def key_of(number):
     """Return the key that belongs to a number."""
     return SigningKey(private=Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32))
 
 
-def fields_of(made_of: tuple[Event, ...] = EVENTS, **changes: Any) -> dict[str, Any]:
+def fields_of(made_of=EVENTS, **changes):
     """Return the fields of a manifest that says what its events give."""
     event = ComposedEvent(events=made_of)
     total = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE).compose(event)
@@ -62,6 +61,6 @@ def fields_of(made_of: tuple[Event, ...] = EVENTS, **changes: Any) -> dict[str, 
     return {**fields, **changes}
 
 
-def manifest_of(made_of: tuple[Event, ...] = EVENTS, **changes: Any) -> Manifest:
+def manifest_of(made_of=EVENTS, **changes):
     """Return a manifest with some fields of its own."""
     return Manifest(**fields_of(made_of, **changes))

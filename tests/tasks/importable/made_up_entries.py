@@ -2,12 +2,10 @@
 
 import hashlib
 from decimal import Decimal
-from typing import Any
 
-from privacy.ledger import TRANSITIONS, Caps, Charge, EntryState, LedgerEntry
+from privacy.ledger import TRANSITIONS, Caps, Charge, EntryState
 from privacy.parameters import Adjacency
 from storage.files.refs import new_release_id
-from tasks.steps.run import Site
 
 REQUESTER, OFFICER = "a" * 16, "b" * 16
 
@@ -24,7 +22,7 @@ _PATHS = {
 }
 
 
-def enter(site: Site, state: EntryState, *, note: str | None = None, **changes: Any) -> LedgerEntry:
+def enter(site, state, *, note=None, **changes):
     """Charge a release and move its entry to a state; a note belongs to the last row."""
     release_id = changes.pop("release_id", new_release_id())
     needs_approval = changes.pop("needs_approval", False)
@@ -54,7 +52,7 @@ def enter(site: Site, state: EntryState, *, note: str | None = None, **changes: 
     return entry
 
 
-def move(site: Site, entry: LedgerEntry, state: EntryState, **details: Any) -> LedgerEntry:
+def move(site, entry, state, **details):
     """Move an entry one state on."""
     assert state in TRANSITIONS[entry.state]
     if state in (EntryState.SEALED, EntryState.PUBLISHED):

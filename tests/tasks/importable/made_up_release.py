@@ -10,11 +10,9 @@ import sqlite3
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -74,7 +72,7 @@ SCHEMA = {
 }
 
 
-def made_up_cohort() -> pd.DataFrame:
+def made_up_cohort():
     """Return rows of fewer patients, related to the label; one row holds all canaries."""
     rng = np.random.default_rng(20)
     died = np.zeros(N_ROWS, dtype=bool)
@@ -98,14 +96,8 @@ def made_up_cohort() -> pd.DataFrame:
 
 
 def write_site(
-    folder: Path,
-    *,
-    dataset: str = "made-up",
-    method: Mapping[str, Any] = NAIVE_BAYES,
-    lifetime_epsilon: float = 50.0,
-    cohort: pd.DataFrame | None = None,
-    **changes: Any,
-) -> Path:
+    folder, *, dataset="made-up", method=NAIVE_BAYES, lifetime_epsilon=50.0, cohort=None, **changes
+):
     """Write the cohort and its site file into a folder; return the site file.
 
     ``changes`` are further keys of the site file; a section is merged with the usual one.
@@ -131,7 +123,7 @@ def write_site(
     return path
 
 
-def environment_of(folder: Path, *, dask_workers: int = 0) -> dict[str, str]:
+def environment_of(folder, *, dask_workers=0):
     """Return the variables of an installation of its own below a folder."""
     (folder / "tmp").mkdir(exist_ok=True)
     return {
@@ -142,19 +134,19 @@ def environment_of(folder: Path, *, dask_workers: int = 0) -> dict[str, str]:
     }
 
 
-def install(monkeypatch: Any, folder: Path, *, dask_workers: int = 0) -> None:
+def install(monkeypatch, folder, *, dask_workers=0):
     """Let the programs of a test work in an installation of its own below a folder."""
     for name, value in environment_of(folder, dask_workers=dask_workers).items():
         monkeypatch.setenv(name, value)
 
 
-def _body(task: Any) -> Callable[..., Any]:
-    body: Callable[..., Any] = task.fn
+def _body(task):
+    body = task.fn
     return body
 
 
 @contextmanager
-def without_engine() -> Iterator[None]:
+def without_engine():
     """Run the steps of the release flow as they are, guarded but without task runs."""
     from prefect import Task
 
@@ -178,14 +170,14 @@ def without_engine() -> Iterator[None]:
         yield
 
 
-def body_of_release(asked: Any) -> Any:
+def body_of_release(asked):
     """Run the body of the release flow, as the flow does, without an engine."""
     from flows import release, serving
 
     return serving.with_private_log("release", asked, release._release)
 
 
-def release_without_engine(site_file: Path, **request: Any) -> Any:
+def release_without_engine(site_file, **request):
     """Run the body of the release flow and return its outcome, or raise as `run_release` does."""
     from flows.site.request import SiteRequest
     from flows.site.site_file import load_site
@@ -202,25 +194,25 @@ def release_without_engine(site_file: Path, **request: Any) -> Any:
 # --- killing ---------------------------------------------------------------------------------
 
 
-def die(*_: Any, **__: Any) -> None:
+def die(*_, **__):
     """End this process as the kernel would: no handler, no clean-up."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def then_die(function: Callable[..., Any]) -> Callable[..., Any]:
+def then_die(function):
     """Return the function, followed by the end of this process."""
 
-    def run(*args: Any, **kwargs: Any) -> None:
+    def run(*args, **kwargs):
         function(*args, **kwargs)
         die()
 
     return run
 
 
-def then_die_at(ending: str, seal: Callable[..., Any]) -> Callable[..., Any]:
+def then_die_at(ending, seal):
     """Return the function that seals a draw, followed by the end at one name."""
 
-    def run(seals: Any, name: str, statistic: Any) -> None:
+    def run(seals, name, statistic):
         seal(seals, name, statistic)
         if name.endswith(ending):
             die()
@@ -228,24 +220,24 @@ def then_die_at(ending: str, seal: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def renaming(into_the_store: Callable[..., Any]) -> Callable[..., Any]:
+def renaming(into_the_store):
     """Return `os.rename`, with another function for the rename that publishes a bundle."""
     rename = os.rename
 
-    def run(source: Any, target: Any) -> None:
+    def run(source, target):
         publishes = Path(target).parent.parent.name == "releases"
         (into_the_store if publishes else rename)(source, target)
 
     return run
 
 
-def record_draws(path: Path) -> Any:
+def record_draws(path):
     """Patch the mechanism: every draw is on disk before anybody sees it."""
     from privacy.event_records import event_to_dict
     from privacy.mechanisms import discrete_gaussian_mechanism
     from tasks.measurement import curator
 
-    def draw(*args: Any, **kwargs: Any) -> Any:
+    def draw(*args, **kwargs):
         noisy = discrete_gaussian_mechanism(*args, **kwargs)
         with path.open("a") as handle:
             handle.write(json.dumps(event_to_dict(noisy.event)) + "\n")
@@ -256,7 +248,7 @@ def record_draws(path: Path) -> Any:
     return mock.patch.object(curator, "discrete_gaussian_mechanism", draw)
 
 
-def killer_at(point: str) -> Any:
+def killer_at(point):
     """Return a context manager in which a run dies at a stage or at a point between stages."""
     from storage.releases import store as releases
     from storage.releases.measurements import MeasurementStore
@@ -292,9 +284,7 @@ def killer_at(point: str) -> Any:
     return listen_to_stages(lambda name, seconds: die() if (name, seconds) == (point, None) else 0)
 
 
-def release_and_die(
-    environment: dict[str, str], site_file: str, release_id: str, point: str, draws: str
-) -> None:
+def release_and_die(environment, site_file, release_id, point, draws):
     """Body of a forked process: release without an engine and die at a point."""
     os.environ.update(environment)
     with record_draws(Path(draws)), without_engine(), killer_at(point):
@@ -305,13 +295,11 @@ def release_and_die(
         body_of_release(SiteRequest(site_file=site_file, dataset=dataset, release_id=release_id))
 
 
-def release_and_pause(
-    environment: dict[str, str], site_file: str, release_id: str, point: str
-) -> None:
+def release_and_pause(environment, site_file, release_id, point):
     """Body of a forked process: release without an engine, stopped at a stage until continued."""
     from tasks.steps.run import listen_to_stages
 
-    def pause(name: str, seconds: float | None) -> None:
+    def pause(name, seconds):
         if (name, seconds) == (point, None):
             os.kill(os.getpid(), signal.SIGSTOP)
 
@@ -320,7 +308,7 @@ def release_and_pause(
         release_without_engine(Path(site_file), release_id=release_id)
 
 
-def revoke_and_die(environment: dict[str, str], release_id: str, key_file: str, place: str) -> None:
+def revoke_and_die(environment, release_id, key_file, place):
     """Body of a process: revoke a release and die where the list or the ledger is written."""
     from flows.revocation import revoke
     from storage.keys.keys import SigningKey
@@ -329,20 +317,20 @@ def revoke_and_die(environment: dict[str, str], release_id: str, key_file: str, 
     from tasks.steps.run import Site
 
     os.environ.update(environment)
-    target: Any = LedgerDatabase if place == "transition" else os
+    target = LedgerDatabase if place == "transition" else os
     key = SigningKey.read(Path(key_file))
     with mock.patch.object(target, place, die):
         revoke(Site(settings=load_settings()), release_id, key=key, reason="wrong table")
 
 
-def command_that_dies_at(method_stage: str, site_file: str) -> None:
+def command_that_dies_at(method_stage, site_file):
     """Body of a subprocess: the command itself, with engine and workers, dies at a stage."""
     from flows.cli import main
     from tasks.steps import measure_steps
 
     entered = measure_steps.stage
 
-    def stage(name: str) -> Any:
+    def stage(name):
         # The listener is the command's own, so the process ends where it would be called.
         return die() if name == method_stage else entered(name)
 
@@ -350,14 +338,14 @@ def command_that_dies_at(method_stage: str, site_file: str) -> None:
         main(["release", site_file])
 
 
-def command_that_waits_at(method_stage: str, site_file: str, until: str) -> None:
+def command_that_waits_at(method_stage, site_file, until):
     """Body of a subprocess: the command itself, which waits at a stage until a file appears."""
     from flows.cli import main
     from tasks.steps import measure_steps
 
     entered = measure_steps.stage
 
-    def stage(name: str) -> Any:
+    def stage(name):
         give_up = time.monotonic() + 60
         while name == method_stage and not os.path.exists(until) and time.monotonic() < give_up:
             time.sleep(0.05)
@@ -370,7 +358,7 @@ def command_that_waits_at(method_stage: str, site_file: str, until: str) -> None
 # --- breaking --------------------------------------------------------------------------------
 
 
-def raise_private(what: str) -> None:
+def raise_private(what):
     """Raise what a library would: values in the text, and in the exception it came from."""
     frame = f"{CANARY_RAISED} {CANARY_PATIENT} {CANARY_NUMBER}"
     try:
@@ -386,7 +374,7 @@ class FailingShard:
 
     statistic: str
 
-    def __call__(self, path: Path, *, contribution: Any, public: Any) -> Any:
+    def __call__(self, path, *, contribution, public):
         from tasks.execution.shards import contribution_of_shard, load_shard
 
         if contribution.__name__ == self.statistic:
@@ -394,16 +382,14 @@ class FailingShard:
         return contribution_of_shard(path, contribution=contribution, public=public)
 
 
-def failing_adapt(candidate: Any) -> None:
+def failing_adapt(candidate):
     raise_private(f"adapt {candidate}")
 
 
 # --- searching -------------------------------------------------------------------------------
 
 
-def found_in_tree(
-    root: Path, needles: Iterable[bytes], *, skip: tuple[Path, ...] = ()
-) -> list[str]:
+def found_in_tree(root, needles, *, skip=()):
     """Return ``file: needle`` for each file below a folder that holds a needle.
 
     Parquet files are read as well, as their bytes are compressed.
@@ -419,7 +405,7 @@ def found_in_tree(
     return found
 
 
-def database_cells(path: Path) -> Iterator[tuple[str, str]]:
+def database_cells(path):
     """Yield table and text of every cell of a SQLite database."""
     with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as connection:
         tables = [
@@ -433,7 +419,7 @@ def database_cells(path: Path) -> Iterator[tuple[str, str]]:
     connection.close()
 
 
-def chain_of(error: BaseException | None) -> str:
+def chain_of(error):
     """Return all texts of an exception, its notes and everything it is linked to."""
     texts = []
     while error is not None:
@@ -446,7 +432,7 @@ def chain_of(error: BaseException | None) -> str:
 # --- a process that fails in every way -------------------------------------------------------
 
 
-def fail_in_every_stage(folder: str, report: str) -> None:
+def fail_in_every_stage(folder, report):
     """Body of a subprocess: run the flow once per failure; write what each one said.
 
     Stages fail inside their body, where the listener is called.
@@ -467,30 +453,30 @@ def fail_in_every_stage(folder: str, report: str) -> None:
 
     naive, clustmix = Path(folder) / "naive" / "site.yaml", Path(folder) / "clustmix" / "site.yaml"
 
-    def at(stage: str) -> Any:
+    def at(stage):
         return listen_to_stages(
             lambda name, seconds: raise_private(name) if (name, seconds) == (stage, None) else None
         )
 
-    def at_end(stage: str) -> Any:
+    def at_end(stage):
         return listen_to_stages(
             lambda name, seconds: raise_private(name) if name == stage and seconds else None
         )
 
-    def interrupted(name: str, seconds: float | None) -> None:
+    def interrupted(name, seconds):
         if name == "histograms":
             try:
                 raise_private(name)
             except ValueError:
                 raise KeyboardInterrupt(CANARY_RAISED) from None
 
-    def broken(target: Any, name: str) -> Any:
-        def fail(*_: Any, **__: Any) -> None:
+    def broken(target, name):
+        def fail(*_, **__):
             raise_private(name)
 
         return mock.patch.object(target, name, fail)
 
-    failures: list[tuple[str, Path, Any]] = [
+    failures = [
         *((name, naive, at(name)) for name in STAGES_OF_NAIVE_BAYES),
         *((name, clustmix, at(name)) for name in STAGES_OF_CLUSTMIX),
         ("end of publish", naive, at_end("publish")),
@@ -499,7 +485,7 @@ def fail_in_every_stage(folder: str, report: str) -> None:
         ("interrupt", naive, listen_to_stages(interrupted)),
         ("bad input", Path(folder) / "bad" / "site.yaml", nullcontext()),
     ]
-    on_workers: list[tuple[str, Path, Any]] = [
+    on_workers = [
         *(
             (
                 name,
@@ -512,7 +498,7 @@ def fail_in_every_stage(folder: str, report: str) -> None:
     ]
     with Path(report).open("w") as handle:
 
-        def run_all(cases: list[tuple[str, Path, Any]]) -> None:
+        def run_all(cases):
             for name, site, patch in cases:
                 handle.write(json.dumps(_failure(name, site, patch)) + "\n")
 
@@ -559,7 +545,7 @@ STAGES_OF_CLUSTMIX = ("partition", "constrained-gmm", "kip", "noise-calibration"
 CONTRIBUTIONS = ("cell_histograms", "second_moments", "feature_label_sums", "residual_moments")
 
 
-def _failure(name: str, site_file: Path, patch: Any) -> dict[str, Any]:
+def _failure(name, site_file, patch):
     from flows.release import run_release
     from flows.site.request import SiteRequest
     from flows.site.site_file import load_site
@@ -571,7 +557,7 @@ def _failure(name: str, site_file: Path, patch: Any) -> dict[str, Any]:
     request = SiteRequest(
         site_file=str(site_file), dataset=load_site(site_file).dataset, new_draw=True
     )
-    caught: BaseException | None = None
+    caught = None
     try:
         with patch:
             run_release(request)

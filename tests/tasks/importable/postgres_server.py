@@ -28,7 +28,7 @@ _numbers = itertools.count(1)
 class PostgresServer:
     """A server on a Unix socket in a folder of its own, durable like one in production."""
 
-    def __init__(self, binaries: Path) -> None:
+    def __init__(self, binaries):
         self._binaries = binaries
         # Short and open to the server's user: a socket path may have 107 characters.
         self._folder = Path(tempfile.mkdtemp(prefix="pg-"))
@@ -53,10 +53,10 @@ class PostgresServer:
         self.start()
 
     @property
-    def _data(self) -> str:
+    def _data(self):
         return str(self._folder / "data")
 
-    def _run(self, program: str, *arguments: str) -> None:
+    def _run(self, program, *arguments):
         with tempfile.TemporaryFile() as output:
             # Not a pipe: the server would keep it open.
             done = subprocess.run(
@@ -72,15 +72,15 @@ class PostgresServer:
                 output.seek(0)
                 raise RuntimeError(f"{program}: {output.read().decode(errors='replace')}")
 
-    def start(self) -> None:
+    def start(self):
         """Start the server and wait until it answers, after a crash until it has recovered."""
         self._run("pg_ctl", "start", "-w", "-D", self._data, "-l", str(self._folder / "log"))
 
-    def stop(self, mode: str = "fast") -> None:
+    def stop(self, mode="fast"):
         """Stop the server; ``immediate`` is a crash."""
         self._run("pg_ctl", "stop", "-w", "-D", self._data, "-m", mode)
 
-    def reload(self) -> None:
+    def reload(self):
         """Let new settings take effect, and wait until they have."""
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
             before = connection.execute("SELECT pg_conf_load_time()").fetchone()
@@ -88,7 +88,7 @@ class PostgresServer:
             while connection.execute("SELECT pg_conf_load_time()").fetchone() == before:
                 time.sleep(0.01)
 
-    def close(self) -> None:
+    def close(self):
         """Stop the server and delete it."""
         try:
             self.stop("immediate")
@@ -96,16 +96,16 @@ class PostgresServer:
             pass  # a test has left it stopped
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def log(self) -> str:
+    def log(self):
         """Return what the server has logged."""
         return (self._folder / "log").read_text(encoding="utf-8", errors="replace")
 
-    def url(self, database: str, *, user: str = OWNER, password: str = PASSWORD) -> str:
+    def url(self, database, *, user=OWNER, password=PASSWORD):
         """Return the address of a database."""
         where = urlencode({"host": str(self._folder)})
         return f"postgresql://{user}:{quote(password, safe='')}@/{database}?{where}"
 
-    def new_database(self) -> str:
+    def new_database(self):
         """Create an empty database and return its name."""
         name = f"ledger{next(_numbers)}"
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
@@ -113,7 +113,7 @@ class PostgresServer:
         return name
 
 
-def _binaries() -> Path | None:
+def _binaries():
     found = shutil.which("initdb")
     folders = [Path(found).resolve().parent] if found else []
     folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
@@ -123,7 +123,7 @@ def _binaries() -> Path | None:
     return None
 
 
-def _reason_to_skip() -> str | None:
+def _reason_to_skip():
     if _binaries() is None:
         return "no PostgreSQL server here: expected initdb and pg_ctl on the PATH"
     if os.geteuid() == 0:
@@ -137,7 +137,7 @@ def _reason_to_skip() -> str | None:
 
 
 @functools.cache
-def _started() -> PostgresServer:
+def _started():
     binaries = _binaries()
     assert binaries is not None
     server = PostgresServer(binaries)
@@ -145,7 +145,7 @@ def _started() -> PostgresServer:
     return server
 
 
-def server() -> PostgresServer:
+def server():
     """Return the server of this session, started; skip the test where there is none."""
     reason = _reason_to_skip()
     if reason is not None:
@@ -154,11 +154,11 @@ def server() -> PostgresServer:
 
 
 @functools.cache
-def _shared_database() -> str:
+def _shared_database():
     return server().new_database()
 
 
-def database_url() -> str:
+def database_url():
     """Return the address of a fresh database; skip the test where there is no server.
 
     It is the same database each time, emptied: to create one takes a third of a second.

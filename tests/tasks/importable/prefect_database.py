@@ -18,14 +18,14 @@ VARIABLE = "TESTS_PREFECT_DATABASES"
 """Folder that the processes of one run share; `tests/conftest.py` sets it."""
 
 
-def put_database(prefect_home: Path) -> None:
+def put_database(prefect_home):
     """Put an empty database into the home of a Prefect server that is to be started."""
     database = make()
     prefect_home.mkdir(mode=0o700, parents=True, exist_ok=True)
     shutil.copy(database, prefect_home / "prefect.db")
 
 
-def make() -> Path:
+def make():
     """Make the empty database of this run, once; wait where another process is at it."""
     kept = Path(os.environ[VARIABLE])
     with (kept / "lock").open("w") as lock:
@@ -35,7 +35,7 @@ def make() -> Path:
     return kept / "prefect.db"
 
 
-def _migrate(kept: Path) -> None:
+def _migrate(kept):
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT", "CLUSTMIX"))}
     with tempfile.TemporaryDirectory(dir=kept) as home:
         subprocess.run(

@@ -12,12 +12,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
 from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 DRAWS = "E2E_DRAWS"
 """Variable with the folder of the draws: ``<release>.jsonl``, a line for each."""
@@ -35,7 +31,7 @@ HELD = "held"
 """Folder beside it, with a file for each release that waits."""
 
 
-def variables(folder: Path) -> dict[str, str]:
+def variables(folder):
     """Return the variables that let every Python process record what it draws below a folder."""
     place, draws = folder / "patches", folder / "draws"
     for made in (place, draws):
@@ -45,17 +41,17 @@ def variables(folder: Path) -> dict[str, str]:
     return {DRAWS: str(draws), "PYTHONPATH": os.pathsep.join(filter(None, places))}
 
 
-def install() -> None:
+def install():
     """Patch the modules in question when they are imported."""
     if DRAWS in os.environ:
         sys.meta_path.insert(0, _Finder())
 
 
 class _Finder(MetaPathFinder):
-    def __init__(self) -> None:
+    def __init__(self):
         self._busy = False
 
-    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+    def find_spec(self, name, path, target=None):
         patch = _PATCHES.get(name)
         if patch is None or self._busy:
             return None
@@ -68,7 +64,7 @@ class _Finder(MetaPathFinder):
         assert spec.loader is not None
         execute = spec.loader.exec_module
 
-        def execute_and_patch(module: ModuleType) -> None:
+        def execute_and_patch(module):
             execute(module)
             patch(module)
 
@@ -76,13 +72,13 @@ class _Finder(MetaPathFinder):
         return spec
 
 
-def _record_draws(curator: Any) -> None:
+def _record_draws(curator):
     from privacy.event_records import event_to_dict
     from tasks.execution.runtime import current_log_directory
 
     mechanism, folder = curator.discrete_gaussian_mechanism, Path(os.environ[DRAWS])
 
-    def draw(*arguments: Any, **options: Any) -> Any:
+    def draw(*arguments, **options):
         noisy = mechanism(*arguments, **options)
         log = current_log_directory()
         name = f"process-{os.getpid()}" if log is None else log.name  # a run logs as its release
@@ -96,7 +92,7 @@ def _record_draws(curator: Any) -> None:
     curator.discrete_gaussian_mechanism = draw
 
 
-def _wait(folder: Path, name: str) -> None:
+def _wait(folder, name):
     hold = folder / HOLD
     if hold.exists():
         (folder / HELD).mkdir(exist_ok=True)
@@ -105,17 +101,17 @@ def _wait(folder: Path, name: str) -> None:
             time.sleep(0.05)
 
 
-def _hide_postgres(server_database: Any) -> None:
+def _hide_postgres(server_database):
     if NO_POSTGRES in os.environ:
         server_database.find_postgres = lambda *_: "PostgreSQL is hidden"
 
 
-def _hurry(arrivals: Any) -> None:
+def _hurry(arrivals):
     """Let what is tried again after minutes and hours be tried after seconds and minutes."""
     arrivals._RETRY_AFTER = tuple(delay / HURRY for delay in arrivals._RETRY_AFTER)
 
 
-_PATCHES: dict[str, Callable[[Any], None]] = {
+_PATCHES = {
     "storage.arrivals.store": _hurry,
     "tasks.measurement.curator": _record_draws,
     "flows.server.database": _hide_postgres,

@@ -4,14 +4,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 from s3fs import S3FileSystem
 
 
 @contextmanager
-def s3_server() -> Iterator[dict[str, str]]:
+def s3_server():
     """Start moto's server; give the environment in which a client finds it."""
     with closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
@@ -38,7 +37,7 @@ def s3_server() -> Iterator[dict[str, str]]:
         server.wait()
 
 
-def _wait_for(port: int, server: subprocess.Popen[bytes]) -> None:
+def _wait_for(port, server):
     deadline = time.monotonic() + 60
     while server.poll() is None and time.monotonic() < deadline:
         try:

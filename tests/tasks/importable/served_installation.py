@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +22,11 @@ import forced_installation as forced
 import httpx
 import made_up_release as made
 import numpy as np
-import pandas as pd
 import process_patches
 import psutil
 import yaml
 
-from privacy.ledger import EntryState, LedgerEntry
+from privacy.ledger import EntryState
 from storage.arrivals.ready_files import build_ready_file, write_ready_file
 from storage.arrivals.store import ArrivalStore
 from storage.keys.key_store import KeyStore
@@ -52,17 +50,15 @@ POLL_SECONDS = 1.0
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "CRASHED")
 
 
-def free_port() -> int:
+def free_port():
     """Return a port of the loopback interface that nobody listens at."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
+        port = listener.getsockname()[1]
         return port
 
 
-def wait_until(
-    holds: Callable[[], Any], what: Callable[[], object], *, seconds: float = RUN_SECONDS
-) -> Any:
+def wait_until(holds, what, *, seconds=RUN_SECONDS):
     """Wait until something holds and return it; otherwise say what is there instead."""
     end = time.monotonic() + seconds
     while True:
@@ -93,7 +89,7 @@ class FlowRun:
 class ServedInstallation:
     """An installation below a folder; `running` starts it and ends it."""
 
-    def __init__(self, folder: Path, **settings: str) -> None:
+    def __init__(self, folder, **settings):
         self.folder = folder
         self.home, self.releases = folder / "home", folder / "releases"
         self.landing, self.sites = folder / "landing", folder / "sites"
@@ -104,8 +100,8 @@ class ServedInstallation:
         for place in (self.home, self.landing):
             place.mkdir(mode=0o700)
         self.port = free_port()
-        self._token: dict[str, str] = {}
-        self._names: dict[str | None, str] = {}
+        self._token = {}
+        self._names = {}
         own = {
             **made.environment_of(folder),
             "CLUSTMIX_LANDING": str(self.landing),
@@ -123,7 +119,7 @@ class ServedInstallation:
 
     # --- what a site has --------------------------------------------------------------------
 
-    def add_site(self, dataset: str, *, content: int = 0, **changes: Any) -> Path:
+    def add_site(self, dataset, *, content=0, **changes):
         """Write the site file of a dataset with its table; return the site file."""
         folder = self.tables / dataset
         folder.mkdir(exist_ok=True)
@@ -135,7 +131,7 @@ class ServedInstallation:
         )
         return written.rename(self.sites / f"{dataset}.yaml")
 
-    def add_person(self, name: str, *, is_officer: bool) -> SigningKey:
+    def add_person(self, name, *, is_officer):
         """Make a person's key; return it."""
         place = self.people / f"{name}.key"
         place.parent.mkdir(mode=0o700, exist_ok=True)
@@ -147,14 +143,14 @@ class ServedInstallation:
             key.public.write(officers / f"{name}.pub")
         return key
 
-    def change_source(self, dataset: str, content: int) -> None:
+    def change_source(self, dataset, content):
         """Put another table in the place of the one that a site file names."""
         path = self.tables / dataset / "cohort.csv"
         staged = path.with_name(".next.csv")
         made_up_table(content).to_csv(staged, index=False)
         staged.replace(path)
 
-    def arrive(self, dataset: str, content: int, *, name: str | None = None) -> Path:
+    def arrive(self, dataset, content, *, name=None):
         """Put a table into the landing folder and announce it, as a feeder does."""
         table = self.landing / f"{name or f'{dataset}-{content}'}.csv"
         staged = table.with_name(f"{table.name}.part")
@@ -163,12 +159,12 @@ class ServedInstallation:
         self.announce(table, dataset)
         return table
 
-    def announce(self, table: Path, dataset: str) -> None:
+    def announce(self, table, dataset):
         """Write the ready file of a table, in this process: the command takes seconds."""
         secret = KeyStore(self.home / "keys").landing_secret()
         write_ready_file(table, build_ready_file(table, dataset=dataset, secret=secret))
 
-    def write_deployments(self, **crons: str) -> Path:
+    def write_deployments(self, **crons):
         """Write the usual deployments, with a schedule for datasets alone; return the file."""
         usual = yaml.safe_load((DEPLOYMENTS / "prefect.yaml").read_text())
         scheduled, *rest = usual["deployments"]
@@ -187,13 +183,13 @@ class ServedInstallation:
         return path
 
     @contextmanager
-    def holding(self) -> Iterator[Callable[[str], Path]]:
+    def holding(self):
         """Let every run wait after each draw; the function waits until a release does."""
         hold = self.folder / process_patches.HOLD
         hold.touch()
         held = self.folder / process_patches.HELD
 
-        def wait(release_id: str) -> Path:
+        def wait(release_id):
             path = held / release_id
             wait_until(path.exists, lambda: (release_id, self.flow_runs()[:5]))
             return path
@@ -205,15 +201,13 @@ class ServedInstallation:
 
     # --- commands ---------------------------------------------------------------------------
 
-    def command(self, *arguments: str, seconds: float = START_SECONDS, served: bool = False) -> str:
+    def command(self, *arguments, seconds=START_SECONDS, served=False):
         """Run a command of this installation and return what it printed."""
         done = self.try_command(*arguments, seconds=seconds, served=served)
         assert done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
         return done.stdout
 
-    def try_command(
-        self, *arguments: str, seconds: float = START_SECONDS, served: bool = False
-    ) -> subprocess.CompletedProcess[str]:
+    def try_command(self, *arguments, seconds=START_SECONDS, served=False):
         """Run a command of this installation, however it ends; served: it calls the server."""
         called = self.client_environment if served else {}
         # Not pipes: a process that stays would keep them open.
@@ -235,27 +229,27 @@ class ServedInstallation:
 
     # --- processes --------------------------------------------------------------------------
 
-    def start(self, *options: str) -> str:
+    def start(self, *options):
         """Start the server; return what it printed."""
         return self.command("server", "start", "--port", str(self.port), *options)
 
-    def deploy(self, **crons: str) -> None:
+    def deploy(self, **crons):
         """Let the orchestrator hold the usual deployments, with schedules for datasets alone."""
         self.command("deploy", str(self.write_deployments(**crons)), served=True)
 
-    def verify(self, release_id: str) -> str:
+    def verify(self, release_id):
         """Verify the bundle of a release; return what the command printed."""
         bundle = self.releases / self.entries()[release_id].dataset / release_id
         return self.command("verify", str(bundle))
 
-    def stop(self) -> str:
+    def stop(self):
         """Stop the server; return what it printed."""
         return self.command("server", "stop")
 
-    def wait_until_answers(self) -> None:
+    def wait_until_answers(self):
         """Wait until the orchestrator does."""
 
-        def answers() -> bool:
+        def answers():
             with suppress(httpx.HTTPError, AssertionError):
                 self.ask("GET", "/health")
                 return True
@@ -263,7 +257,7 @@ class ServedInstallation:
 
         wait_until(answers, lambda: "no answer", seconds=START_SECONDS)
 
-    def processes(self, *words: str) -> list[psutil.Process]:
+    def processes(self, *words):
         """Return the processes of this installation whose command has all words."""
         found = {process.pid: process for process in psutil.process_iter() if self._owns(process)}
         for process in list(found.values()):
@@ -271,7 +265,7 @@ class ServedInstallation:
                 found |= {child.pid: child for child in process.children(recursive=True)}
         return [p for p in found.values() if _is_alive(p) and _has(p, words)]
 
-    def _owns(self, process: psutil.Process) -> bool:
+    def _owns(self, process):
         if process.pid == os.getpid():
             return False
         with suppress(psutil.Error):
@@ -283,7 +277,7 @@ class ServedInstallation:
             )
         return False
 
-    def _database_folders(self) -> list[Path]:
+    def _database_folders(self):
         """Return where data of the server's database are that lie outside of the home."""
         installation = self.home / "installation"
         if os.geteuid() != 0 or not installation.exists():
@@ -295,7 +289,7 @@ class ServedInstallation:
         folder = home / f"clustmix-{installation.read_text().strip()}"
         return [folder / "data"] if folder.exists() else []
 
-    def end_everything(self) -> None:
+    def end_everything(self):
         """Kill what is left and delete what lies outside of the folder."""
         left = self.processes()
         for process in left:
@@ -308,21 +302,21 @@ class ServedInstallation:
     # --- the orchestrator -------------------------------------------------------------------
 
     @property
-    def address(self) -> str:
+    def address(self):
         """Where the page is."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
-    def password(self) -> str:
+    def password(self):
         """What the page asks for."""
         return (self.home / "server" / "page-password").read_text().strip()
 
     @property
-    def client_environment(self) -> dict[str, str]:
+    def client_environment(self):
         """Return the variables with which a command reaches the orchestrator."""
         return {"PREFECT_API_URL": f"{self.address}/api", "PREFECT_API_AUTH_STRING": self.password}
 
-    def ask(self, method: str, path: str, body: Any = None) -> Any:
+    def ask(self, method, path, body=None):
         """Call the API of the orchestrator, as its page does."""
         name, _, word = self.password.partition(":")
         with httpx.Client(
@@ -340,16 +334,16 @@ class ServedInstallation:
         assert answer.is_success, f"{path}: {answer.status_code} {answer.text}"
         return answer.json() if answer.content else None
 
-    def all_of(self, what: str, **query: Any) -> list[dict[str, Any]]:
+    def all_of(self, what, **query):
         """Return all objects of a kind that a filter finds."""
-        found: list[dict[str, Any]] = []
+        found = []
         while page := self.ask(
             "POST", f"/{what}/filter", {**query, "limit": 200, "offset": len(found)}
         ):
             found += page
         return found
 
-    def flow_runs(self) -> list[FlowRun]:
+    def flow_runs(self):
         """Return all runs, those to come included."""
         runs = self.all_of("flow_runs")
         if not {run["deployment_id"] for run in runs} <= set(self._names):
@@ -373,19 +367,19 @@ class ServedInstallation:
             for run in runs
         ]
 
-    def run(self, run_id: str) -> FlowRun:
+    def run(self, run_id):
         """Return a run."""
         return next(run for run in self.flow_runs() if run.id == run_id)
 
-    def runs_of(self, name: str) -> list[FlowRun]:
+    def runs_of(self, name):
         """Return the runs of a name."""
         return [run for run in self.flow_runs() if run.name == name]
 
-    def runs_of_deployment(self, name: str) -> list[FlowRun]:
+    def runs_of_deployment(self, name):
         """Return the runs of a deployment, those to come included."""
         return [run for run in self.flow_runs() if run.deployment == name]
 
-    def latest_run(self, flow: str, deployment: str) -> FlowRun:
+    def latest_run(self, flow, deployment):
         """Return the run of a deployment that has begun last."""
         runs = [
             run
@@ -394,41 +388,41 @@ class ServedInstallation:
         ]
         return max(runs, key=lambda run: run.started)
 
-    def wait_for_new_run(self, known: set[str]) -> FlowRun:
+    def wait_for_new_run(self, known):
         """Wait until there is a run of none of the known ids; return it."""
-        found: list[FlowRun] = wait_until(
+        found = wait_until(
             lambda: [run for run in self.flow_runs() if run.id not in known], self.flow_runs
         )
         return found[0]
 
-    def artifact_page(self, key: str) -> str:
+    def artifact_page(self, key):
         """Return the address of the latest artifact of a key."""
         of_key = self.all_of("artifacts", artifacts={"key": {"any_": [key]}}, sort="CREATED_DESC")
         return f"{self.address}/artifacts/artifact/{of_key[0]['id']}"
 
-    def deployment(self, flow: str, name: str) -> dict[str, Any]:
+    def deployment(self, flow, name):
         """Return a deployment."""
-        found: dict[str, Any] = self.ask("GET", f"/deployments/name/{flow}/{name}")
+        found = self.ask("GET", f"/deployments/name/{flow}/{name}")
         return found
 
-    def request(self, flow: str, deployment: str, **request: Any) -> str:
+    def request(self, flow, deployment, **request):
         """Ask for a run, as the form of the page does; return its id."""
         found = self.deployment(flow, deployment)
         body = {"parameters": {"request": request}}
         created = self.ask("POST", f"/deployments/{found['id']}/create_flow_run", body)
         return str(created["id"])
 
-    def wait_for_run(self, run_id: str, *, seconds: float = RUN_SECONDS) -> FlowRun:
+    def wait_for_run(self, run_id, *, seconds=RUN_SECONDS):
         """Wait until a run has ended and return it."""
 
-        def ended() -> FlowRun | None:
+        def ended():
             run = self.run(run_id)
             return run if run.state in ENDED else None
 
-        found: FlowRun = wait_until(ended, lambda: self.run(run_id), seconds=seconds)
+        found = wait_until(ended, lambda: self.run(run_id), seconds=seconds)
         return found
 
-    def wait_until_quiet(self, *, seconds: float = RUN_SECONDS, still_seconds: float = 8.0) -> None:
+    def wait_until_quiet(self, *, seconds=RUN_SECONDS, still_seconds=8.0):
         """Wait until nothing runs or waits and nothing new has begun for some seconds."""
         end, since = time.monotonic() + seconds, time.monotonic()
         while time.monotonic() - since < still_seconds:
@@ -438,7 +432,7 @@ class ServedInstallation:
             assert time.monotonic() < end, f"still at work after {seconds:.0f} s: {busy[:5]}"
             time.sleep(POLL_SECONDS)
 
-    def _unfinished(self) -> bool:
+    def _unfinished(self):
         """Whether an arrival or a sealed measurement is still to be taken by a run."""
         arrivals = self.home / "arrivals"
         return (arrivals.exists() and bool(ArrivalStore(arrivals).unfinished())) or any(
@@ -449,29 +443,27 @@ class ServedInstallation:
     # --- what has to hold -------------------------------------------------------------------
 
     @property
-    def ledger(self) -> LedgerDatabase:
+    def ledger(self):
         """The ledger."""
         return LedgerDatabase(
             self.environment.get("CLUSTMIX_LEDGER_URL") or self.home / "ledger.sqlite",
             head_file=self.home.with_name("home-head") / "ledger-head",
         )
 
-    def entries(self) -> dict[str, LedgerEntry]:
+    def entries(self):
         """Return the latest row of each release; makes no ledger."""
         if not (self.home / "ledger.sqlite").exists():
             return {}
         return {entry.release_id: entry for entry in self.ledger.entries()}
 
-    def states(self) -> Counter[str]:
+    def states(self):
         """Return how many entries are in each state."""
         return Counter(entry.state.value for entry in self.entries().values())
 
-    def wait_for_state(
-        self, dataset: str, state: EntryState, *, n: int = 1, seconds: float = RUN_SECONDS
-    ) -> list[LedgerEntry]:
+    def wait_for_state(self, dataset, state, *, n=1, seconds=RUN_SECONDS):
         """Wait until a dataset has so many entries in a state; return them."""
 
-        def found() -> list[LedgerEntry] | None:
+        def found():
             entries = [
                 entry
                 for entry in self.entries().values()
@@ -479,17 +471,17 @@ class ServedInstallation:
             ]
             return entries if len(entries) >= n else None
 
-        result: list[LedgerEntry] = wait_until(
+        result = wait_until(
             found,
             lambda: (self.states(), [r for r in self.flow_runs() if not _is_future(r)][:10]),
             seconds=seconds,
         )
         return result
 
-    def wait_for_release(self, release_id: str, *, seconds: float = RUN_SECONDS) -> None:
+    def wait_for_release(self, release_id, *, seconds=RUN_SECONDS):
         """Wait until a release is published."""
 
-        def is_published() -> bool:
+        def is_published():
             entry = self.entries().get(release_id)
             return entry is not None and entry.state is EntryState.PUBLISHED
 
@@ -499,9 +491,9 @@ class ServedInstallation:
             seconds=seconds,
         )
 
-    def wait_for_new_release(self, known: set[str], *, seconds: float = RUN_SECONDS) -> LedgerEntry:
+    def wait_for_new_release(self, known, *, seconds=RUN_SECONDS):
         """Wait until a release of none of the known ids is published; return its entry."""
-        found: list[LedgerEntry] = wait_until(
+        found = wait_until(
             lambda: [
                 entry
                 for release_id, entry in self.entries().items()
@@ -512,20 +504,20 @@ class ServedInstallation:
         )
         return found[0]
 
-    def damages(self) -> list[str]:
+    def damages(self):
         """Return everything that may never be: see `forced_installation.Installation`."""
         return self._forced().damages()
 
-    def drawn(self) -> dict[str, Counter[str]]:
+    def drawn(self):
         """Return how often each statistic was drawn, by release."""
         return self._forced().drawn()
 
-    def _forced(self) -> forced.Installation:
+    def _forced(self):
         return forced.Installation(
             self.folder, ledger_url=self.environment.get("CLUSTMIX_LEDGER_URL"), draws=self.draws
         )
 
-    def leftovers(self) -> list[str]:
+    def leftovers(self):
         """Return files that nobody needs any more, and entries that nobody ends."""
         entries = self.entries()
         kept = {
@@ -565,7 +557,7 @@ class ServedInstallation:
         return found
 
 
-def made_up_table(content: int) -> pd.DataFrame:
+def made_up_table(content):
     """Return the cohort with something in it that no other number has; no row is broken."""
     cohort = made.made_up_cohort().drop(index=1_234)
     rng = np.random.default_rng([5, content])
@@ -576,18 +568,18 @@ def made_up_table(content: int) -> pd.DataFrame:
 _BUSY = ("SCHEDULED", "PENDING", "RUNNING", "CANCELLING", "PAUSED")
 
 
-def _is_future(run: FlowRun) -> bool:
+def _is_future(run):
     """Return whether a run waits for the time of a schedule."""
     return (run.state, run.state_name, run.created_by) == ("SCHEDULED", "Scheduled", "SCHEDULE")
 
 
-def _is_alive(process: psutil.Process) -> bool:
+def _is_alive(process):
     with suppress(psutil.Error):
         return bool(process.status() != psutil.STATUS_ZOMBIE)
     return False
 
 
-def _has(process: psutil.Process, words: tuple[str, ...]) -> bool:
+def _has(process, words):
     with suppress(psutil.Error):
         command = " ".join(process.cmdline())
         return all(word in command for word in words)
@@ -595,9 +587,7 @@ def _has(process: psutil.Process, words: tuple[str, ...]) -> bool:
 
 
 @contextmanager
-def running(
-    folder: Path, prepare: Callable[[ServedInstallation], object], *options: str, **settings: str
-) -> Iterator[ServedInstallation]:
+def running(folder, prepare, *options, **settings):
     """Give an installation that runs; afterwards none of its processes does.
 
     ``prepare`` writes its site files before the start; ``options`` are those of the start.

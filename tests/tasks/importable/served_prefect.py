@@ -8,9 +8,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from prefect_database import put_database
 
@@ -19,7 +17,7 @@ from tasks.execution.runtime import safe_environment
 PASSWORD = "operator:made-up"  # noqa: S105 -- of a server that lives as long as a test
 
 
-def free_port() -> int:
+def free_port():
     """Return a port of the loopback interface that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -27,7 +25,7 @@ def free_port() -> int:
 
 
 @contextmanager
-def served_prefect(folder: Path, *, port: int | None = None) -> Iterator[dict[str, str]]:
+def served_prefect(folder, *, port=None):
     """Run a server whose state is in a folder; give the variables that name it to a client."""
     port = port or free_port()
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT")}
@@ -59,7 +57,7 @@ def served_prefect(folder: Path, *, port: int | None = None) -> Iterator[dict[st
             process.wait(10)
 
 
-def _wait_until_it_answers(port: int, process: subprocess.Popen[bytes]) -> None:
+def _wait_until_it_answers(port, process):
     token = base64.b64encode(PASSWORD.encode()).decode()
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}/api/health", headers={"Authorization": f"Basic {token}"}

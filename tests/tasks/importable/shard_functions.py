@@ -8,67 +8,66 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from privacy.errors import InputError
 
 CANARY = "patient-zebra-4711"
 
 
-def weighted_shard(shard: Path, *, factor: NDArray[np.int64]) -> NDArray[np.int64]:
+def weighted_shard(shard, *, factor):
     return np.load(shard) * factor
 
 
-def moments_of_shard(shard: Path, *, key: int) -> dict[str, NDArray[np.int64]]:
+def moments_of_shard(shard, *, key):
     values = np.load(shard)
     return {"first": values * key, "second": np.outer(values, values)}
 
 
-def canary_in_second_shard(shard: Path) -> NDArray[np.int64]:
+def canary_in_second_shard(shard):
     if shard.stem != "0":
         raise ValueError(f"{CANARY} in {np.load(shard)}")
     return np.load(shard)
 
 
-def refused_item(item: int) -> int:
+def refused_item(item):
     if item >= 2:
         raise InputError("COLUMN_TYPE", f"column {item} has the wrong type")
     return item
 
 
-def square(item: int) -> int:
+def square(item):
     return item * item
 
 
-def core_limits(_: int) -> tuple[int, int]:
+def core_limits(_):
     return resource.getrlimit(resource.RLIMIT_CORE)
 
 
-def kill_worker(item: int) -> None:
+def kill_worker(item):
     os._exit(item)
 
 
-def die_once(marker: Path) -> None:
+def die_once(marker):
     """End this worker as the kernel would, unless the marker says that it was done before."""
     with suppress(FileExistsError):
         os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def square_after_death(item: tuple[int, str]) -> int:
+def square_after_death(item):
     number, marker = item
     if number == 2:
         die_once(Path(marker))
     return number * number
 
 
-def weighted_after_death(shard: Path, *, factor: NDArray[np.int64]) -> NDArray[np.int64]:
+def weighted_after_death(shard, *, factor):
     if shard.stem in {"1", "3"}:
         die_once(shard.with_suffix(".died"))
     return np.load(shard) * factor
 
 
-def worker_name(item: tuple[float, str]) -> str:
+def worker_name(item):
     """Note which worker does this item, and whether it does another one at the same time."""
     import distributed
 
@@ -81,7 +80,7 @@ def worker_name(item: tuple[float, str]) -> str:
     return name
 
 
-def worker_number(shard: Path) -> NDArray[np.int64]:
+def worker_number(shard):
     """Return one at the place of the worker that adds this shard, of workers named by number."""
     import distributed
 
@@ -90,5 +89,5 @@ def worker_number(shard: Path) -> NDArray[np.int64]:
     return np.eye(10, dtype=np.int64)[number]
 
 
-def raise_argument(item: str) -> None:
+def raise_argument(item):
     raise ValueError(item)

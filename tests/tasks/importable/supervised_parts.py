@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from served_installation import ServedInstallation
 
 from flows.server.processes import MARK
 
@@ -31,12 +30,12 @@ class Command:
 class SupervisedParts:
     """The long-lived processes of an installation's server."""
 
-    def __init__(self, installation: ServedInstallation) -> None:
+    def __init__(self, installation):
         self._installation = installation
         record = json.loads((installation.home / "server" / "parts.json").read_text())
-        self._pids: dict[str, int] = {}
-        self._commands: dict[str, Command] = {}
-        self._children: list[subprocess.Popen[bytes]] = []
+        self._pids = {}
+        self._commands = {}
+        self._children = []
         for part in record["parts"]:
             if part["name"] == "database":
                 continue
@@ -50,11 +49,11 @@ class SupervisedParts:
             )
 
     @property
-    def names(self) -> list[str]:
+    def names(self):
         """Names of the parts."""
         return list(self._pids)
 
-    def runs(self) -> list[psutil.Process]:
+    def runs(self):
         """Return the flow runs that are at work."""
         return [
             process
@@ -63,7 +62,7 @@ class SupervisedParts:
             if "resource_tracker" not in " ".join(_command_of(process))
         ]
 
-    def dask_workers(self) -> list[psutil.Process]:
+    def dask_workers(self):
         """Return the processes that compute."""
         return [
             process
@@ -71,14 +70,14 @@ class SupervisedParts:
             if _mark_of(process).endswith("cpu-workers")
         ]
 
-    def kill(self, name: str) -> None:
+    def kill(self, name):
         """Kill the first process of a part, with nothing said before."""
         with suppress(psutil.Error):
             process = psutil.Process(self._pids[name])
             process.kill()
             process.wait(30)
 
-    def revive(self) -> list[str]:
+    def revive(self):
         """Start every part again that has ended; return their names."""
         revived = []
         for name, pid in list(self._pids.items()):
@@ -100,25 +99,25 @@ class SupervisedParts:
             revived.append(name)
         return revived
 
-    def forget(self) -> None:
+    def forget(self):
         """Take note of the ends of what was started here."""
         for child in self._children:
             child.wait(60)
 
 
-def _lives(pid: int) -> bool:
+def _lives(pid):
     with suppress(psutil.Error):
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     return False
 
 
-def _mark_of(process: psutil.Process) -> str:
+def _mark_of(process):
     with suppress(psutil.Error):
         return str(process.environ().get(MARK, ""))
     return ""
 
 
-def _command_of(process: psutil.Process) -> list[str]:
+def _command_of(process):
     with suppress(psutil.Error):
         return list(process.cmdline())
     return []

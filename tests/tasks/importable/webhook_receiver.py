@@ -3,10 +3,8 @@
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 
 class WebhookReceiver:
@@ -20,17 +18,15 @@ class WebhookReceiver:
         Bodies in their order of arrival.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port):
         self.url = f"http://127.0.0.1:{port}/hooks/CANARY-webhook-token"
-        self.bodies: list[str] = []
+        self.bodies = []
 
-    def messages(self) -> list[Any]:
+    def messages(self):
         """Return the bodies, read as JSON where they are."""
         return [_read(body) for body in list(self.bodies)]
 
-    def wait_for(
-        self, wanted: Callable[[str], bool], *, timeout_seconds: float = 60.0
-    ) -> list[str]:
+    def wait_for(self, wanted, *, timeout_seconds=60.0):
         """Wait for a body that is wanted; return all such bodies."""
         end = time.monotonic() + timeout_seconds
         while not (found := [body for body in list(self.bodies) if wanted(body)]):
@@ -39,7 +35,7 @@ class WebhookReceiver:
         return found
 
 
-def _read(body: str) -> Any:
+def _read(body):
     try:
         return json.loads(body)
     except ValueError:
@@ -47,17 +43,17 @@ def _read(body: str) -> Any:
 
 
 @contextmanager
-def listening() -> Iterator[WebhookReceiver]:
+def listening():
     """Listen at a free port until the block ends."""
 
     class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
+        def do_POST(self):
             size = int(self.headers.get("Content-Length", 0))
             receiver.bodies.append(self.rfile.read(size).decode("utf-8", "replace"))
             self.send_response(204)
             self.end_headers()
 
-        def log_message(self, *_: Any) -> None:
+        def log_message(self, *_):
             """Say nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:

@@ -26,6 +26,7 @@ from tasks.ingest.conditions import sample_rows
 from tasks.ingest.encoding import domain_of
 from tasks.measurement.encoded import EncodingDomain
 from tasks.steps.publish_steps import noisy_counts
+from tasks.synthesizers.registry import method_entry
 
 Fault = Callable[[CodedTable, np.random.Generator], tuple[CodedTable, list[int] | None]]
 """Returns the faulty table and the columns that are at fault; None where it is the label."""
@@ -93,7 +94,10 @@ def measure(release_id: str, repetitions: int) -> None:
     measurement = MeasurementStore(load_settings().measurements).open(release_id)
     job = job_of_measurement(measurement, release_id)
     domain, released = domain_of(job.table_schema), measurement.released
-    noisy, rng = noisy_counts(job, measurement), np.random.default_rng()
+    synthesizer, rng = job.synthesizer, np.random.default_rng()
+    name = method_entry(job.method.kind).histograms
+    planned = None if name is None else synthesizer.plan(mu=job.mu)[name]
+    noisy = None if planned is None else noisy_counts(planned, domain.n_columns, measurement)
     alike: dict[tuple[str, ...], list[int]] = defaultdict(list)
     names = list(domain.column_names)
     for coded in Vocabulary.of(job.table_schema).columns:
@@ -101,7 +105,7 @@ def measure(release_id: str, repetitions: int) -> None:
     faults = faults_of(domain, [group for group in alike.values() if len(group) > 1])
 
     def sampled(n_rows: int) -> CodedTable:
-        return sample_rows(job.synthesizer, job.table_schema, released, rng, {}, n_rows=n_rows)
+        return sample_rows(synthesizer, job.table_schema, released, rng, {}, n_rows=n_rows)
 
     alarms = 0
     found: dict[str, dict[str, list[bool]]] = defaultdict(lambda: defaultdict(list))

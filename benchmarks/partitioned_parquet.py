@@ -126,7 +126,9 @@ def measure(site_file: Path, workers: int) -> Reading:
             diagnostics = DiagnosticsFile(home / "private" / "broken.jsonl")
             started = time.perf_counter()
             reader.content_sha256(map=executor.map)
-            shards = ingest(job, reader, workspace, diagnostics, executor)
+            shards = ingest(
+                job.columns_to_read, job.rules, reader, workspace, diagnostics, executor
+            )
             seconds = time.perf_counter() - started
         n_kept = sum(len(load_shard(path)) for path in shards)
     files = sorted((site_file.parent / "cohort").rglob("*.parquet"))

@@ -10,56 +10,137 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from flows.publication import (
-    ReleaseOutcome,
-    entry_of,
-    job_of_measurement,
-    measurement_of,
-    pending_manifest,
-    publish_sealed,
-    release_locked,
-)
+from flows.publication import Publisher, ReleaseOutcome
 from privacy.errors import ConfigurationError, LedgerError
 from privacy.ledger import EntryState, LedgerEntry
+from storage.installation import open_keys
 from storage.keys.keys import SigningKey
 from storage.releases.manifest import MANIFEST_FILE, Manifest
+from storage.releases.pending import PendingBundles
 from storage.releases.signatures import Approval, ApprovalStatement, require_decision, sign_approval
-from tasks.steps import ledger_steps, publish_steps
-from tasks.steps.run import Site
+from storage.settings import Settings
+from tasks.steps.entries import Entries
 
 Decision = Literal["approve", "reject"]
 
 
-def approve(site: Site, release_id: str, *, key: SigningKey, reason: str) -> ReleaseOutcome:
-    """Publish a release that waits for an officer, with that officer's signature.
+class Decisions:
+    """Carries out what the officers of an installation decide.
 
     Parameters
     ----------
-    site
-        The installation.
-    release_id
-        The release that waits.
-    key
-        The officer's private key; its public half is among the officers' keys.
-    reason
-        One line for the signed statement.
-
-    Raises
-    ------
-    ConfigurationError
-        If the key is not an officer's, or the person who asked holds it.
-    LedgerError
-        If no such release waits.
+    settings
+        Where the installation keeps what waits for an officer, and the officers' keys.
     """
-    return _publish(site, release_id, _signed_here(site, release_id, key, "approve", reason))
 
+    def __init__(self, settings: Settings) -> None:
+        self._entries = Entries(settings)
+        self._publisher = Publisher(settings)
+        self._pending = PendingBundles(settings.pending)
+        self._keys = open_keys(settings)
 
-def reject(site: Site, release_id: str, *, key: SigningKey, reason: str) -> LedgerEntry:
-    """Withhold a release that waits for an officer. Its charge stands.
+    def approve(self, release_id: str, *, key: SigningKey, reason: str) -> ReleaseOutcome:
+        """Publish a release that waits for an officer, with that officer's signature.
 
-    Parameters and errors are those of `approve`.
-    """
-    return _withhold(site, release_id, _signed_here(site, release_id, key, "reject", reason))
+        Parameters
+        ----------
+        release_id
+            The release that waits.
+        key
+            The officer's private key; its public half is among the officers' keys.
+        reason
+            One line for the signed statement.
+
+        Raises
+        ------
+        ConfigurationError
+            If the key is not an officer's, or the person who asked holds it.
+        LedgerError
+            If no such release waits.
+        """
+        return self._publish(release_id, self._signed_here(release_id, key, "approve", reason))
+
+    def reject(self, release_id: str, *, key: SigningKey, reason: str) -> LedgerEntry:
+        """Withhold a release that waits for an officer. Its charge stands.
+
+        Parameters and errors are those of `approve`.
+        """
+        return self._withhold(release_id, self._signed_here(release_id, key, "reject", reason))
+
+    def carry_out(self, release_id: str, approval: Approval) -> ReleaseOutcome | LedgerEntry:
+        """Carry out a signed decision: publish the release, or withhold it for good.
+
+        Returns
+        -------
+        ReleaseOutcome or LedgerEntry
+            What was published, or the entry that was withheld; its charge stands.
+
+        Raises
+        ------
+        IntegrityError
+            If the signature is none of an officer's, is the requester's, or is about another
+            charge, release, measurement or guarantee than the one that waits.
+        LedgerError
+            If no such release waits.
+        """
+        if approval.statement.decision == "approve":
+            return self._publish(release_id, approval)
+        return self._withhold(release_id, approval)
+
+    def _publish(self, release_id: str, approval: Approval) -> ReleaseOutcome:
+        with self._decided(release_id, approval) as entry:
+            return self._publisher.publish_sealed(entry, approval)
+
+    def _withhold(self, release_id: str, rejection: Approval) -> LedgerEntry:
+        with self._decided(release_id, rejection) as entry:
+            closed = self._entries.advance(
+                entry,
+                EntryState.WITHHELD,
+                note=rejection.statement.reason,
+                signers=(rejection.key_id,),
+            )
+            self._pending.remove(release_id)
+            return closed
+
+    @contextmanager
+    def _decided(self, release_id: str, approval: Approval) -> Iterator[LedgerEntry]:
+        """Give the entry that waits, locked, once the decision is known to be about it."""
+        with self._waiting(self._entries.of_release(release_id)) as entry:
+            require_decision(
+                approval,
+                self._publisher.pending_manifest(entry),
+                signer=self._keys.pipeline().public,
+                officers=self._keys.officers(),
+            )
+            yield entry
+
+    def _signed_here(
+        self, release_id: str, key: SigningKey, decision: Decision, reason: str
+    ) -> Approval:
+        """Sign a decision on the machine of the pipeline, after checking who the officer is."""
+        entry = self._entries.of_release(release_id)
+        if key.key_id == entry.requester:
+            raise ConfigurationError(
+                "APPROVER_IS_REQUESTER",
+                "expected the key of an officer other than the person who asked for the release; "
+                "a second person has to decide",
+            )
+        self._keys.require_officer(key.key_id)
+        with self._waiting(entry) as waiting:
+            return _signed(self._publisher.pending_manifest(waiting), key, decision, reason)
+
+    @contextmanager
+    def _waiting(self, entry: LedgerEntry) -> Iterator[LedgerEntry]:
+        """Give an entry as it is now, locked, if it waits for an officer."""
+        with self._publisher.locked(entry.release_id), self._entries.closing(entry):
+            current = self._entries.now(entry)
+            if current.state is not EntryState.SEALED or not current.needs_approval:
+                raise LedgerError(
+                    "NOTHING_TO_DECIDE",
+                    f"expected a release that waits for an officer, found {current.release_id} "
+                    f"{current.state.value}",
+                )
+            yield current
 
 
 def sign(folder: Path, *, key: SigningKey, decision: Decision, reason: str) -> Approval:
@@ -76,87 +157,5 @@ def sign(folder: Path, *, key: SigningKey, decision: Decision, reason: str) -> A
     return _signed(manifest, key, decision, reason)
 
 
-def decide(site: Site, release_id: str, approval: Approval) -> ReleaseOutcome | LedgerEntry:
-    """Carry out a signed decision: publish the release, or withhold it for good.
-
-    Returns
-    -------
-    ReleaseOutcome or LedgerEntry
-        What was published, or the entry that was withheld; its charge stands.
-
-    Raises
-    ------
-    IntegrityError
-        If the signature is none of an officer's, is the requester's, or is about another charge,
-        release, measurement or guarantee than the one that waits.
-    LedgerError
-        If no such release waits.
-    """
-    carry_out = _publish if approval.statement.decision == "approve" else _withhold
-    return carry_out(site, release_id, approval)
-
-
-def _publish(site: Site, release_id: str, approval: Approval) -> ReleaseOutcome:
-    with _decided(site, release_id, approval) as entry:
-        job = job_of_measurement(measurement_of(site, entry), release_id)
-        return publish_sealed(job, site, publish_steps.approve(site, entry, approval))
-
-
-def _withhold(site: Site, release_id: str, rejection: Approval) -> LedgerEntry:
-    with _decided(site, release_id, rejection) as entry:
-        closed = ledger_steps.advance(
-            site,
-            entry,
-            EntryState.WITHHELD,
-            note=rejection.statement.reason,
-            signers=(rejection.key_id,),
-        )
-        site.pending.remove(release_id)
-        return closed
-
-
-@contextmanager
-def _decided(site: Site, release_id: str, approval: Approval) -> Iterator[LedgerEntry]:
-    """Give the entry that waits, locked, after checking that the decision is one about it."""
-    entry = entry_of(site, release_id)
-    with release_locked(site, release_id), ledger_steps.closing(site, entry):
-        entry = _waiting(site, entry)
-        require_decision(
-            approval,
-            pending_manifest(site, entry),
-            signer=site.keys.pipeline().public,
-            officers=site.keys.officers(),
-        )
-        yield entry
-
-
-def _signed_here(
-    site: Site, release_id: str, key: SigningKey, decision: Decision, reason: str
-) -> Approval:
-    """Sign a decision on the machine of the pipeline, after checking who the officer is."""
-    entry = entry_of(site, release_id)
-    if key.key_id == entry.requester:
-        raise ConfigurationError(
-            "APPROVER_IS_REQUESTER",
-            "expected the key of an officer other than the person who asked for the release; a "
-            "second person has to decide",
-        )
-    site.keys.require_officer(key.key_id)
-    with release_locked(site, release_id), ledger_steps.closing(site, entry):
-        return _signed(pending_manifest(site, _waiting(site, entry)), key, decision, reason)
-
-
 def _signed(manifest: Manifest, key: SigningKey, decision: Decision, reason: str) -> Approval:
     return sign_approval(ApprovalStatement.of(manifest, decision=decision, reason=reason), key)
-
-
-def _waiting(site: Site, entry: LedgerEntry) -> LedgerEntry:
-    """Return the entry as it is now, if it waits for an officer."""
-    entry = site.ledger.entry(entry.entry_id)
-    if entry.state is not EntryState.SEALED or not entry.needs_approval:
-        raise LedgerError(
-            "NOTHING_TO_DECIDE",
-            f"expected a release that waits for an officer, found {entry.release_id} "
-            f"{entry.state.value}",
-        )
-    return entry

@@ -6,34 +6,30 @@ whatever the order in which they were measured. Only a person's site file still 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from flows.publication import (
-    ReleaseOutcome,
-    entry_of,
-    job_of_measurement,
-    measurement_of,
-    release_locked,
-    resample,
-)
-from flows.publication import publish as go_on
+from flows.publication import Publisher, ReleaseOutcome, job_of_measurement
 from flows.site.request import job_of
 from flows.site.site_file import SiteFile
 from privacy.errors import ConfigurationError, IntegrityError, LedgerError
 from privacy.ledger import EntryState
+from storage.installation import open_keys
 from storage.keys.keys import SigningKey
-from storage.releases.measurements import DeclaredOrder, Measurement
+from storage.releases.measurements import DeclaredOrder, Measurement, MeasurementStore
 from storage.schema.vocabulary import Vocabulary
+from storage.settings import Settings
+from tasks.steps.entries import Entries
+from tasks.steps.job import measurement_settings
 from tasks.steps.request_key import request_key
-from tasks.steps.run import ReleaseJob, Site, measurement_settings
 
 _WAITING = (EntryState.SEALED, EntryState.APPROVED)
 _MEASURED = (*_WAITING, EntryState.PUBLISHED, EntryState.REVOKED)
 
 
 def publish_in_order(
-    site: Site, release_id: str, site_file: SiteFile, *, key: SigningKey
+    settings: Settings, release_id: str, site_file: SiteFile, *, key: SigningKey
 ) -> ReleaseOutcome:
     """Publish a measurement of format 1 by the order that a site file declares; nothing is charged.
 
@@ -43,8 +39,8 @@ def publish_in_order(
 
     Parameters
     ----------
-    site
-        The installation.
+    settings
+        Of the installation.
     release_id
         The release that paid.
     site_file
@@ -62,13 +58,14 @@ def publish_in_order(
     LedgerError
         If no such release has a measurement.
     """
-    entry = entry_of(site, release_id)
+    entries, publisher = Entries(settings), Publisher(settings)
+    entry = entries.of_release(release_id)
     if entry.state not in _MEASURED:
         raise LedgerError(
             "NOTHING_TO_PUBLISH",
             f"expected a sealed measurement, found {release_id} {entry.state.value}",
         )
-    measurement = measurement_of(site, entry)
+    measurement = entries.measurement(entry)
     if measurement.record.vocabulary is not None:
         raise IntegrityError(
             "ORDER_KNOWN",
@@ -77,16 +74,17 @@ def publish_in_order(
         )
     revoked = entry.state is EntryState.REVOKED
     if entry.needs_approval or revoked:
-        site.keys.require_officer(key.key_id)
+        open_keys(settings).require_officer(key.key_id)
     job = job_of(site_file, release_id)
-    if not _same_but_for_order(job, job_of_measurement(measurement, release_id)):
+    before = job_of_measurement(measurement, release_id)
+    if _unordered(job.measurement_settings) != _unordered(before.measurement_settings):
         raise ConfigurationError(
             "OTHER_SITE_FILE",
             f"expected the site file that {release_id} was measured with, found one that differs "
             "in more than the order of label levels; give the one of that time",
         )
-    with release_locked(site, release_id):
-        site.measurements.declare_order(
+    with publisher.locked(release_id):
+        MeasurementStore(settings.measurements).declare_order(
             release_id,
             DeclaredOrder(
                 measurement_sha256=measurement.sha256,
@@ -97,14 +95,29 @@ def publish_in_order(
                 revoked_for_order=revoked,
             ),
         )
-    return go_on(site, release_id) if entry.state in _WAITING else resample(site, release_id)
+    if entry.state in _WAITING:
+        return publisher.publish(release_id)
+    return publisher.resample(release_id)
 
 
-def earlier_key(job: ReleaseJob, site: Site, content_sha256: str) -> str | None:
+def earlier_key(
+    declared: Mapping[str, Any], content_sha256: str, *, entries: Entries, secret: bytes
+) -> str | None:
     """Return the key under which an earlier program has measured this table, with this site file.
 
     The key of a request depends on the order of label levels now, so that such a measurement is
     not found by it.
+
+    Parameters
+    ----------
+    declared
+        What shapes a measurement of the site file.
+    content_sha256
+        Digest of the table; private.
+    entries
+        Among which it is looked for.
+    secret
+        The installation's ledger key.
 
     Returns
     -------
@@ -117,14 +130,16 @@ def earlier_key(job: ReleaseJob, site: Site, content_sha256: str) -> str | None:
         If nobody has declared its order yet: naming the release, and how to publish it at no
         charge.
     """
-    for entry in site.ledger.entries():
-        if entry.dataset != job.ref.dataset or entry.state not in _MEASURED:
+    for entry in entries.all():
+        if entry.dataset != declared["dataset"] or entry.state not in _MEASURED:
             continue
         try:
-            measurement = measurement_of(site, entry)
+            measurement = entries.measurement(entry)
         except IntegrityError:
             continue  # lost or damaged: it cannot be published any more
-        if measurement.record.vocabulary is None and _is_of(measurement, job, site, content_sha256):
+        if measurement.record.vocabulary is None and _is_of(
+            measurement, declared, content_sha256, secret
+        ):
             if measurement.declared is not None:
                 return entry.request_key
             raise ConfigurationError(
@@ -138,29 +153,26 @@ def earlier_key(job: ReleaseJob, site: Site, content_sha256: str) -> str | None:
     return None
 
 
-def _is_of(measurement: Measurement, job: ReleaseJob, site: Site, content_sha256: str) -> bool:
+def _is_of(
+    measurement: Measurement, declared: Mapping[str, Any], content_sha256: str, secret: bytes
+) -> bool:
     """Whether a measurement of format 1 is of this table and this site file but for order."""
     record = measurement.record
     before = job_of_measurement(measurement, record.release_id)
     # Its key was made from the site file as it was written then.
-    settings = measurement_settings(record.site, cohort=before.cohort)
     key = request_key(
-        site.keys.ledger_secret(),
+        secret,
         content_sha256=content_sha256,
-        settings=settings,
+        settings=measurement_settings(record.site, cohort=before.cohort),
         code=record.code_sha256,
     )
-    return key == record.request_key and _same_but_for_order(job, before)
+    return key == record.request_key and (
+        _unordered(declared) == _unordered(before.measurement_settings)
+    )
 
 
-def _same_but_for_order(first: ReleaseJob, second: ReleaseJob) -> bool:
-    return _unordered(first) == _unordered(second)
-
-
-def _unordered(job: ReleaseJob) -> dict[str, Any]:
+def _unordered(declared: Mapping[str, Any]) -> dict[str, Any]:
     """Return what shapes a measurement, with the label levels in the order of the alphabet."""
-    settings = job.measurement_settings
-    label = settings["schema"]["label"]
+    label = declared["schema"]["label"]
     levels = sorted(label["levels"] or (), key=lambda level: level["name"])
-    schema = {**settings["schema"], "label": {**label, "levels": levels}}
-    return {**settings, "schema": schema}
+    return {**declared, "schema": {**declared["schema"], "label": {**label, "levels": levels}}}

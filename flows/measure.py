@@ -7,7 +7,7 @@ private workspace is gone at the end, however the run ends. No step is cached or
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,57 +18,67 @@ from prefect.client.schemas.objects import State
 
 from flows import serving
 from flows.declared_order import earlier_key
-from flows.publication import published_as_asked, refuse_withheld
+from flows.publication import Publisher, refuse_withheld
 from flows.serving import Ending
 from flows.site.request import ReleaseRequest
 from privacy.ledger import EntryState, LedgerEntry
 from storage.files.diagnostics import DiagnosticsFile
+from storage.files.private import ensure_private_directory
 from storage.files.refs import ReleaseRef
 from storage.files.workspace import PrivateWorkspace
+from storage.installation import open_keys
+from storage.keys.key_store import KeyStore
+from storage.releases.checkpoints import CheckpointStore
+from storage.releases.measurements import MeasurementStore
 from storage.settings import Settings
 from storage.sources.cohorts import CohortReader
 from tasks.execution.compute import DaskExecutor, Executor, LocalExecutor
 from tasks.execution.runtime import guarded_task
+from tasks.execution.stages import stage
 from tasks.measurement.curator import Curator
 from tasks.measurement.plan import MeasurementPlan
 from tasks.measurement.randomness import randomness_of_run
 from tasks.measurement.synthesizer import Stage
 from tasks.measurement.synthesizer import measure as measure_stages
-from tasks.steps import ingest_steps, ledger_steps, measure_steps
-from tasks.steps.run import ReleaseJob, Site, stage
+from tasks.steps import ingest_steps, measure_steps, source
+from tasks.steps.entries import Entries
+from tasks.steps.job import ReleaseJob
+from tasks.steps.request_key import request_key
 
 HELD_BYTES = 2**25
 """Up to this size of its files one process reads a table sooner than workers have started."""
 
-check_source = guarded_task(name="check-source")(ledger_steps.check_source)
+check_source = guarded_task(name="check-source")(source.check_source)
 plan_measurement = guarded_task(name="plan")(measure_steps.plan_measurement)
-reserve = guarded_task(name="reserve")(ledger_steps.reserve)
+reserve = guarded_task(name="reserve")(Entries.reserve)
 ingest = guarded_task(name="ingest")(ingest_steps.ingest)
 seal = guarded_task(name="seal")(measure_steps.seal)
 
 
-@guarded_task(name="clean-up")
-def clean_up(site: Site) -> None:
-    """Close and delete what dead runs have left."""
-    with stage("clean-up"):
-        ledger_steps.clean_up(site)
-
-
 @guarded_task(name="identify")
 def identify(
-    job: ReleaseJob, site: Site, reader: CohortReader, executor: Executor, *, new_draw: bool
+    declared: Mapping[str, Any],
+    reader: CohortReader,
+    executor: Executor,
+    *,
+    entries: Entries,
+    keys: KeyStore,
+    new_draw: bool,
 ) -> str:
-    """Return the key by which the same measurement is found again."""
+    """Return the key by which the same measurement is found again.
+
+    ``declared`` is what shapes it, see `tasks.steps.job.ReleaseJob.measurement_settings`.
+    """
     with stage("identify"):
-        content_sha256 = ledger_steps.content_of(reader, executor)
-        key = ledger_steps.key_of(job, site, content_sha256)
+        content_sha256, secret = source.content_of(reader, executor), keys.ledger_secret()
+        key = request_key(secret, content_sha256=content_sha256, settings=declared)
         if new_draw or any(
             entry.request_key == key
-            for entry in site.ledger.entries()
+            for entry in entries.all()
             if entry.state not in (EntryState.VOID, EntryState.BURNED)
         ):
             return key
-        return earlier_key(job, site, content_sha256) or key
+        return earlier_key(declared, content_sha256, entries=entries, secret=secret) or key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,25 +122,26 @@ def measure_cohort(request: ReleaseRequest) -> State[None]:
 
 def _measure_for_page(request: ReleaseRequest, settings: Settings) -> Ending:
     """Measure, and tell the page of the orchestrator what came of it."""
-    site = Site(settings=settings)
-    with serving.arrival_of(request, site) as job:
-        measured = measure(job, site, new_draw=request.new_draw)
+    with serving.arrival_of(request, settings) as job:
+        measured = measure(job, settings, new_draw=request.new_draw)
         entry = measured.entry
-        serving.show_budget(job, site)
+        serving.show_budget(entry, Entries(settings).balance(entry, job.caps))
         if measured.created:
             return Ending(text=f"sealed {job.ref}")
         refuse_withheld(entry)
         if entry.state is not EntryState.PUBLISHED:
             text = f"{job.ref}: this table was measured before, as {entry.release_id}"
             return Ending(text=f"{text}, which is {entry.state.value}; nothing is charged")
-        if published_as_asked(job, site, entry) is None:
+        if Publisher(settings).published_as_asked(entry, rows=job.rows) is None:
             serving.ask_for_publication(entry)
         text = f"{job.ref}: this table was released before, as {entry.release_id}"
         return Ending(text=f"{text}; nothing is charged")
 
 
-def measure(job: ReleaseJob, site: Site, *, new_draw: bool = False) -> Measured:
+def measure(job: ReleaseJob, settings: Settings, *, new_draw: bool = False) -> Measured:
     """Measure a cohort, or find the measurement of the same table that was paid for before.
+
+    The caller has cleaned up after dead runs, see `tasks.steps.janitor`.
 
     Raises
     ------
@@ -141,59 +152,106 @@ def measure(job: ReleaseJob, site: Site, *, new_draw: bool = False) -> Measured:
     -------
     After it returns, nothing of this run holds a private row but the source itself.
     """
-    with _private_run(site, job) as workspace:
-        clean_up(site)
-        reader = CohortReader(job.source, settings=site.settings)
-        check_source(job, reader)
-        plan = plan_measurement(job)
-        with _executor(job, site, workspace, reader) as executor:
-            key = identify(job, site, reader, executor, new_draw=new_draw)
-            reservation = reserve(job, site, key, new_draw=new_draw)
+    entries = Entries(settings)
+    with _private_run(settings, job.ref.release_id) as workspace:
+        reader = CohortReader(job.source, settings=settings)
+        check_source(job.columns_to_read, job.table_schema, reader)
+        plan = plan_measurement(job.synthesizer, parameters=job.parameters, adjacency=job.adjacency)
+        with _executor(settings, workspace, reader, run_id=job.ref.release_id) as executor:
+            key = identify(
+                job.measurement_settings,
+                reader,
+                executor,
+                entries=entries,
+                keys=open_keys(settings),
+                new_draw=new_draw,
+            )
+            charge = job.charge(key, owner=entries.owner)
+            reservation = reserve(entries, charge, new_draw=new_draw)
+            run = _Run(
+                job=job,
+                settings=settings,
+                entries=entries,
+                reader=reader,
+                plan=plan,
+                executor=executor,
+            )
             if reservation.created:
-                with ledger_steps.closing(site, reservation.entry):
-                    ledger_steps.begin(site, reservation.entry)
-                    _draw(job, site, workspace, reader, plan, reservation.entry, executor)
+                with entries.closing(reservation.entry):
+                    entries.begin(reservation.entry)
+                    run.draw(workspace, reservation.entry)
             elif reservation.entry.state is EntryState.EXECUTING:
-                _continue(job, site, reader, plan, reservation.entry, executor)
-    entry = site.ledger.entry(reservation.entry.entry_id)
-    return Measured(entry=entry, created=reservation.created)
+                run.go_on(reservation.entry)
+    return Measured(entry=entries.now(reservation.entry), created=reservation.created)
 
 
-def _draw(
-    job: ReleaseJob,
-    site: Site,
-    workspace: PrivateWorkspace,
-    reader: CohortReader,
-    plan: MeasurementPlan,
-    entry: LedgerEntry,
-    executor: Executor,
-) -> None:
-    """Read the cohort, run the method's stages, seal; nothing after this reads private rows."""
-    diagnostics = DiagnosticsFile(site.settings.diagnostics / f"{job.ref.release_id}.jsonl")
-    shards = ingest(job, reader, workspace, diagnostics, executor)
-    draws = measure_steps.draws_of(job, site, workspace, plan, entry)
-    curator = Curator(
-        plan=plan,
-        compute=measure_steps.ShardCompute(executor, shards),
-        noise_source=randomness_of_run().noise_source,
-        seal=draws.seals,
-        announce=draws.announce,
-        drawn=draws.progress.drawn,
-        sealed=draws.sealed,
-    )
-    released = measure_stages(
-        job.synthesizer,
-        curator,
-        mu=job.mu,
-        run=_run_as_task,
-        finished=lambda stage, number, so_far: draws.finish_stage(stage, number, so_far, curator),
-        n_finished=draws.progress.stages,
-        released=draws.progress.released,
-    )
-    for shard in shards:
-        shard.unlink()
-    seal(job, site, entry, curator, draws.seals, released)
-    site.checkpoints.remove(entry.release_id)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """A measurement at work: from where it reads, what it draws, where that is kept."""
+
+    job: ReleaseJob
+    settings: Settings
+    entries: Entries
+    reader: CohortReader
+    plan: MeasurementPlan
+    executor: Executor
+
+    def draw(self, workspace: PrivateWorkspace, entry: LedgerEntry) -> None:
+        """Read the cohort, run the method's stages, seal; nothing after this reads private rows."""
+        job, settings = self.job, self.settings
+        shards = ingest(
+            job.columns_to_read,
+            job.rules,
+            self.reader,
+            workspace,
+            DiagnosticsFile(settings.diagnostics / f"{entry.release_id}.jsonl"),
+            self.executor,
+        )
+        checkpoints = CheckpointStore(settings.checkpoints)
+        if any(each.checkpoint for each in job.synthesizer.stages(mu=job.mu)):
+            draws = measure_steps.draws_of(checkpoints.open(entry.release_id), self.plan)
+        else:
+            draws = measure_steps.Draws(seals=measure_steps.Seals(workspace))
+        curator = Curator(
+            plan=self.plan,
+            compute=measure_steps.ShardCompute(self.executor, shards),
+            noise_source=randomness_of_run().noise_source,
+            seal=draws.seals,
+            announce=draws.announce,
+            drawn=draws.progress.drawn,
+            sealed=draws.sealed,
+        )
+        released = measure_stages(
+            job.synthesizer,
+            curator,
+            mu=job.mu,
+            run=_run_as_task,
+            finished=lambda done, number, so_far: draws.finish_stage(done, number, so_far, curator),
+            n_finished=draws.progress.stages,
+            released=draws.progress.released,
+        )
+        for shard in shards:
+            shard.unlink()
+        seal(
+            job,
+            entry,
+            curator,
+            draws.seals,
+            released,
+            measurements=MeasurementStore(settings.measurements),
+            entries=self.entries,
+        )
+        checkpoints.remove(entry.release_id)
+
+    def go_on(self, entry: LedgerEntry) -> None:
+        """Go on with a measurement whose run has died, under its own name and its own charge."""
+        ref = ReleaseRef(dataset=entry.dataset, release_id=entry.release_id)
+        # Its workspace is its lock: two runs cannot go on with it at once.
+        with _private_run(self.settings, entry.release_id) as workspace:
+            if self.entries.now(entry).state is not EntryState.EXECUTING:
+                return  # another run went on with it, to its end, before this one held the lock
+            with self.entries.closing(entry):
+                replace(self, job=replace(self.job, ref=ref)).draw(workspace, entry)
 
 
 def _run_as_task(
@@ -204,28 +262,11 @@ def _run_as_task(
     return run_stage(method_stage, curator, released)
 
 
-def _continue(
-    job: ReleaseJob,
-    site: Site,
-    reader: CohortReader,
-    plan: MeasurementPlan,
-    entry: LedgerEntry,
-    executor: Executor,
-) -> None:
-    """Go on with a measurement whose run has died, under its own name and its own charge."""
-    continued = replace(job, ref=ReleaseRef(dataset=entry.dataset, release_id=entry.release_id))
-    # Its workspace is its lock: two runs cannot go on with it at once.
-    with _private_run(site, continued) as workspace:
-        if site.ledger.entry(entry.entry_id).state is not EntryState.EXECUTING:
-            return  # another run went on with it, to its end, before this one held the lock
-        with ledger_steps.closing(site, entry):
-            _draw(continued, site, workspace, reader, plan, entry, executor)
-
-
 @contextmanager
-def _private_run(site: Site, job: ReleaseJob) -> Iterator[PrivateWorkspace]:
+def _private_run(settings: Settings, release_id: str) -> Iterator[PrivateWorkspace]:
     """Give a run its private workspace, purged at the end however the run ends."""
-    with PrivateWorkspace.create(site.private_root, job.ref.release_id) as workspace:
+    root = ensure_private_directory(settings.private_root)
+    with PrivateWorkspace.create(root, release_id) as workspace:
         yield workspace
         with stage("purge"):
             workspace.purge()
@@ -233,16 +274,15 @@ def _private_run(site: Site, job: ReleaseJob) -> Iterator[PrivateWorkspace]:
 
 @contextmanager
 def _executor(
-    job: ReleaseJob, site: Site, workspace: PrivateWorkspace, reader: CohortReader
+    settings: Settings, workspace: PrivateWorkspace, reader: CohortReader, *, run_id: str
 ) -> Iterator[Executor]:
     """Run sums on the configured Dask cluster, a local one, or in this process."""
     # Imported where they are needed: Dask takes a second to load.
-    settings = site.settings
     if settings.dask_address is not None:
         from tasks.execution.cluster import connect
 
         with connect(settings.dask_address) as client:
-            yield DaskExecutor(client, job.ref.release_id)
+            yield DaskExecutor(client, run_id)
     elif (n_workers := _workers(settings, reader)) == 0:
         yield LocalExecutor()
     else:
@@ -251,7 +291,7 @@ def _executor(
                 from tasks.execution.cluster import local_cluster
 
                 client = cluster.enter_context(local_cluster(n_workers, workspace.path("dask")))
-            yield DaskExecutor(client, job.ref.release_id)
+            yield DaskExecutor(client, run_id)
 
 
 def _workers(settings: Settings, reader: CohortReader) -> int:

@@ -8,22 +8,23 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 
 from flows import serving
-from flows.approval import decide
-from flows.publication import ReleaseOutcome, answer, entry_of, job_of_measurement, measurement_of
+from flows.approval import Decisions
+from flows.publication import Publisher, ReleaseOutcome, job_of_measurement
 from flows.serving import Ending
 from flows.site.request import PublishRequest, ReleaseRequest, load_job
+from privacy.charges import Caps
 from privacy.errors import LedgerError
 from privacy.ledger import EntryState, LedgerEntry
 from storage.releases.manifest import MANIFEST_FILE, Manifest
 from storage.releases.signatures import Approval
 from storage.settings import Settings
 from tasks.execution.runtime import guarded_task
-from tasks.steps.run import ReleaseJob, Site
+from tasks.steps.entries import Entries
 
 _UNSEALED = (EntryState.RESERVED, EntryState.EXECUTING, EntryState.VOID, EntryState.BURNED)
 
-publish = guarded_task(name="publish")(answer)
-carry_out = guarded_task(name="carry-out-decision")(decide)
+publish = guarded_task(name="publish")(Publisher.answer)
+carry_out = guarded_task(name="carry-out-decision")(Decisions.carry_out)
 
 
 @flow(
@@ -48,8 +49,7 @@ def publish_measurement(request: PublishRequest) -> State[None]:
 
 def _publish_for_page(request: PublishRequest, settings: Settings) -> Ending:
     """Publish, or carry out a decision, and tell the page what came of it."""
-    site = Site(settings=settings)
-    entry = entry_of(site, request.release_id)
+    entry = Entries(settings).of_release(request.release_id)
     if entry.dataset != request.dataset:
         raise LedgerError(
             "OTHER_DATASET",
@@ -57,36 +57,38 @@ def _publish_for_page(request: PublishRequest, settings: Settings) -> Ending:
             f"{entry.dataset!r}",
         )
     if request.decision is None:
-        outcome = publish(_job(request, site, entry), site, entry)
+        rows, caps = _asked(request, settings, entry)
+        outcome = publish(Publisher(settings), entry, rows=rows, caps=caps)
     else:
-        decided = carry_out(
-            site, request.release_id, Approval.from_bytes(request.decision.strip().encode("utf-8"))
-        )
+        approval = Approval.from_bytes(request.decision.strip().encode("utf-8"))
+        decided = carry_out(Decisions(settings), request.release_id, approval)
         if not isinstance(decided, ReleaseOutcome):
             return Ending(name="Withheld", text=f"{decided.release_id}: rejected by an officer")
         outcome = decided
-    return _shown(outcome, site)
+    return _shown(outcome, settings)
 
 
-def _job(request: PublishRequest, site: Site, entry: LedgerEntry) -> ReleaseJob:
-    """Return what is asked for: as sealed, or as the site file asks of a published one by now."""
+def _asked(request: PublishRequest, settings: Settings, entry: LedgerEntry) -> tuple[int, Caps]:
+    """Return rows and caps: as sealed, or as the site file asks of a published one by now."""
     if entry.state in _UNSEALED:
         raise LedgerError(
             "NOTHING_TO_PUBLISH",
             f"expected a sealed measurement, found {entry.release_id} {entry.state.value}",
         )
     if entry.state is not EntryState.PUBLISHED:
-        return job_of_measurement(measurement_of(site, entry), entry.release_id)
-    asked = ReleaseRequest(dataset=request.dataset, release_id=request.release_id)
-    return load_job(asked, site.settings)
+        job = job_of_measurement(Entries(settings).measurement(entry), entry.release_id)
+    else:
+        asked = ReleaseRequest(dataset=request.dataset, release_id=request.release_id)
+        job = load_job(asked, settings)
+    return job.rows, job.caps
 
 
-def _shown(outcome: ReleaseOutcome, site: Site) -> Ending:
+def _shown(outcome: ReleaseOutcome, settings: Settings) -> Ending:
     """Show the bundle on the page and say how the run ends."""
     bundle = Path(outcome.bundle)
     manifest = Manifest.from_bytes((bundle / MANIFEST_FILE).read_bytes())
     if outcome.state == "sealed":
         serving.show_waiting(manifest, bundle)
         return Ending(name="Waiting", text=f"{manifest.ref} waits for an officer")
-    serving.show_release(manifest, bundle, site.settings)
+    serving.show_release(manifest, bundle, settings)
     return Ending(text=f"published {manifest.ref}")

@@ -14,13 +14,12 @@ from prefect.states import Completed
 
 from flows import serving
 from flows.measure import measure
-from flows.publication import ReleaseOutcome, answer
+from flows.publication import Publisher, ReleaseOutcome
 from flows.site.request import SiteRequest, load_job
 from storage.settings import Settings
 from tasks.execution.runtime import Failed, PipelineError, guarded_call, guarded_task
-from tasks.steps.run import Site
 
-publish = guarded_task(name="publish")(answer)
+publish = guarded_task(name="publish")(Publisher.answer)
 
 _reports: ContextVar[list[ReleaseOutcome | Failed]] = ContextVar("reports")
 """Where `run_release` finds what the flow did; its own state holds public text only."""
@@ -74,9 +73,11 @@ def run_release(request: SiteRequest) -> ReleaseOutcome:
 
 def _release(request: SiteRequest, settings: Settings) -> ReleaseOutcome:
     """Measure, or find that the same table was measured before; then publish."""
-    job, site = load_job(request, settings), Site(settings=settings)
-    measured = measure(job, site, new_draw=request.new_draw)
-    outcome = publish(job, site, measured.entry)
+    job = load_job(request, settings)
+    serving.clean_up(settings)
+    measured = measure(job, settings, new_draw=request.new_draw)
+    entry = measured.entry
+    outcome = publish(Publisher(settings), entry, rows=job.rows, caps=job.caps)
     if measured.created:
-        return outcome.model_copy(update={"reused": False, "charged_rho": f"{job.charge_rho:f}"})
+        return outcome.model_copy(update={"reused": False, "charged_rho": f"{entry.rho:f}"})
     return outcome

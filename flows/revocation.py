@@ -14,13 +14,15 @@ from pydantic import BaseModel, ConfigDict
 from privacy.errors import LedgerError
 from privacy.ledger import EntryState, LedgerEntry
 from storage.files.refs import ReleaseRef
+from storage.installation import open_keys, open_ledger
 from storage.keys.keys import SigningKey
+from storage.ledger.ledger_db import LedgerDatabase
 from storage.releases.manifest import Manifest
 from storage.releases.revocations import REVOKED_FILE, Revocation, list_revocations
 from storage.releases.signatures import require_reason
-from storage.releases.store import manifests_in
-from tasks.steps import ledger_steps
-from tasks.steps.run import Site
+from storage.releases.store import ReleaseStore, manifests_in
+from storage.settings import Settings
+from tasks.steps.janitor import clean_up
 
 
 class RevocationOutcome(BaseModel):
@@ -52,15 +54,17 @@ class RevocationOutcome(BaseModel):
     bundles: tuple[str, ...]
 
 
-def revoke(site: Site, release_id: str, *, key: SigningKey, reason: str) -> RevocationOutcome:
+def revoke(
+    settings: Settings, release_id: str, *, key: SigningKey, reason: str
+) -> RevocationOutcome:
     """Take back a release, with every resample of it that is in the store, or a resample alone.
 
     What was revoked before keeps its date and its reason. No bundle is removed.
 
     Parameters
     ----------
-    site
-        The installation.
+    settings
+        Of the installation.
     release_id
         A published release.
     key
@@ -78,9 +82,22 @@ def revoke(site: Site, release_id: str, *, key: SigningKey, reason: str) -> Revo
     IntegrityError
         If the list that is there does not verify.
     """
-    site.keys.require_officer(key.key_id)
+    ledger, keys = open_ledger(settings), open_keys(settings)
+    store = ReleaseStore(settings.releases)
+    keys.require_officer(key.key_id)
     require_reason(reason)
-    entry, pays, releases = _found(site, release_id)
+    entry = _entry_of(ledger, release_id)
+    if entry is not None and entry.state is EntryState.APPROVED:
+        # Its run may have died between the store and the ledger.
+        clean_up(settings)
+        entry = ledger.entry(entry.entry_id)
+    pays = entry is not None
+    if entry is not None:
+        releases = _listed_with(entry, store)
+    else:
+        manifest = _resample_in(store, release_id)
+        entry = ledger.entry(manifest.ledger_entry)
+        releases = {manifest.ref: _digest_of(manifest)}
     today = datetime.now(UTC).date()
     revocations = [
         Revocation(
@@ -95,71 +112,59 @@ def revoke(site: Site, release_id: str, *, key: SigningKey, reason: str) -> Revo
         for ref, manifest_sha256 in releases.items()
     ]
     added = list_revocations(
-        site.releases,
+        store,
         revocations,
-        signer=site.keys.pipeline(),
-        trusted=site.keys.pipeline_public(),
+        signer=keys.pipeline(),
+        trusted=keys.pipeline_public(),
     )
     if pays and entry.state is EntryState.PUBLISHED:
-        entry = site.ledger.transition(
+        entry = ledger.transition(
             entry.entry_id,
             EntryState.REVOKED,
             expected_from=EntryState.PUBLISHED,
             note=reason,
             signers=(key.key_id,),
         )
-    folders = [site.releases.path(ref) for ref in releases]
+    folders = [store.path(ref) for ref in releases]
     new = {item.release_id for item in added}
     return RevocationOutcome(
         listed=tuple(str(ref) for ref in releases if ref.release_id in new),
         listed_before=tuple(str(ref) for ref in releases if ref.release_id not in new),
         ledger_entry=entry.entry_id,
         ledger_state=entry.state.value,
-        list_file=str(site.releases.root / REVOKED_FILE),
+        list_file=str(store.root / REVOKED_FILE),
         bundles=tuple(str(folder) for folder in folders if folder.is_dir()),
     )
 
 
-def _found(site: Site, release_id: str) -> tuple[LedgerEntry, bool, dict[ReleaseRef, str]]:
-    """Find what is to be taken back.
-
-    Returns
-    -------
-    entry : LedgerEntry
-        The entry that paid.
-    pays : bool
-        Whether the release is the one that paid; else it is a resample.
-    releases : dict of ReleaseRef to str
-        What is to be listed, the release itself first, with the digest of each manifest.
-    """
-    entry = _entry_of(site, release_id)
-    if entry is not None and entry.state is EntryState.APPROVED:
-        # Its run may have died between the store and the ledger.
-        ledger_steps.clean_up(site)
-        entry = _entry_of(site, release_id)
-    if entry is not None:
-        if entry.state not in (EntryState.PUBLISHED, EntryState.REVOKED) or entry.digest is None:
-            raise LedgerError(
-                "NOTHING_TO_REVOKE",
-                f"expected a published release, found {release_id} {entry.state.value}; nobody "
-                "was given it",
-            )
-        releases = {ReleaseRef(dataset=entry.dataset, release_id=release_id): entry.digest}
-        suspect = not any(
-            manifest.release_id == release_id and not manifest.is_suspect
-            for manifest in manifests_in(site.releases)
+def _listed_with(entry: LedgerEntry, store: ReleaseStore) -> dict[ReleaseRef, str]:
+    """Return what falls with the release that paid, itself first, with each manifest's digest."""
+    release_id = entry.release_id
+    if entry.state not in (EntryState.PUBLISHED, EntryState.REVOKED) or entry.digest is None:
+        raise LedgerError(
+            "NOTHING_TO_REVOKE",
+            f"expected a published release, found {release_id} {entry.state.value}; nobody "
+            "was given it",
         )
-        for manifest in manifests_in(site.releases):
-            if manifest.ledger_entry != entry.entry_id or manifest.release_id == release_id:
-                continue
-            # Of a suspect release, what was published in an order that was declared later stands.
-            if not (suspect and manifest.order_declared_by is not None):
-                releases[manifest.ref] = _digest_of(manifest)
-        return entry, True, releases
-    for manifest in manifests_in(site.releases):
+    releases = {ReleaseRef(dataset=entry.dataset, release_id=release_id): entry.digest}
+    suspect = not any(
+        manifest.release_id == release_id and not manifest.is_suspect
+        for manifest in manifests_in(store)
+    )
+    for manifest in manifests_in(store):
+        if manifest.ledger_entry != entry.entry_id or manifest.release_id == release_id:
+            continue
+        # Of a suspect release, what was published in an order that was declared later stands.
+        if not (suspect and manifest.order_declared_by is not None):
+            releases[manifest.ref] = _digest_of(manifest)
+    return releases
+
+
+def _resample_in(store: ReleaseStore, release_id: str) -> Manifest:
+    """Return the manifest of a resample, which pays for nothing."""
+    for manifest in manifests_in(store):
         if manifest.release_id == release_id and manifest.resampled_from is not None:
-            paid = site.ledger.entry(manifest.ledger_entry)
-            return paid, False, {manifest.ref: _digest_of(manifest)}
+            return manifest
     raise LedgerError(
         "RELEASE_UNKNOWN",
         f"expected a release of the ledger or a resample in the store, found no "
@@ -167,11 +172,11 @@ def _found(site: Site, release_id: str) -> tuple[LedgerEntry, bool, dict[Release
     )
 
 
-def _entry_of(site: Site, release_id: str) -> LedgerEntry | None:
-    """Return the entry that paid for a release; None of a resample, which pays for nothing."""
-    entries = (entry for entry in site.ledger.entries() if entry.release_id == release_id)
+def _entry_of(ledger: LedgerDatabase, release_id: str) -> LedgerEntry | None:
+    """Return the entry that paid for a release; None of a resample."""
+    paid = (entry for entry in ledger.entries() if entry.release_id == release_id)
     # An adjustment has no release.
-    return next(entries, None) if release_id else None
+    return next(paid, None) if release_id else None
 
 
 def _digest_of(manifest: Manifest) -> str:

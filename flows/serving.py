@@ -29,21 +29,30 @@ from flows.server.orchestrator import refuse_unsafe_orchestrator
 from flows.site.request import ReleaseRequest, load_job
 from flows.stages import MEASURE, PUBLISH, place_of, text_of
 from privacy.errors import BudgetRefused, ClustMixError, Withheld
-from privacy.ledger import EntryState, LedgerEntry
+from privacy.ledger import Balance, EntryState, LedgerEntry
 from storage.arrivals.store import ArrivalStore
 from storage.releases.manifest import Manifest
 from storage.settings import Settings, load_settings, require_fixed_places
-from tasks.execution.runtime import Failed, guarded_call, private_log_directory
+from tasks.execution.runtime import Failed, guarded_call, guarded_task, private_log_directory
+from tasks.execution.stages import listen_to_stages, stage
 from tasks.reporting import page
-from tasks.steps import ledger_steps
+from tasks.steps import janitor
 from tasks.steps.bundle import REPORT_FILE
-from tasks.steps.run import ReleaseJob, Site, listen_to_stages
+from tasks.steps.entries import Entries
+from tasks.steps.job import ReleaseJob
 
 T = TypeVar("T")
 
 _STAGES = MappingProxyType({"measure": MEASURE, "publish": PUBLISH})
 
 _ORDINARY_ENDS = {BudgetRefused: "Refused", Withheld: "Withheld"}
+
+
+@guarded_task(name="clean-up")
+def clean_up(settings: Settings) -> None:
+    """Close and delete what dead runs have left, before a run reserves a budget."""
+    with stage("clean-up"):
+        janitor.clean_up(settings)
 
 
 class Request(Protocol):
@@ -122,8 +131,8 @@ def with_private_log(step: str, request: R, body: Callable[[R, Settings], T]) ->
 
 
 @contextmanager
-def arrival_of(request: ReleaseRequest, site: Site) -> Iterator[ReleaseJob]:
-    """Give the job of a request; where it names an arrival, that table is read.
+def arrival_of(request: ReleaseRequest, settings: Settings) -> Iterator[ReleaseJob]:
+    """Clean up and give the job of a request; where it names an arrival, that table is read.
 
     The arrival is begun here and ended with the block, whatever happens in it.
 
@@ -134,18 +143,19 @@ def arrival_of(request: ReleaseRequest, site: Site) -> Iterator[ReleaseJob]:
     Withheld
         If an earlier run of it was charged and stopped. Nobody but a person decides to pay again.
     """
-    job = load_job(request, site.settings)
+    job = load_job(request, settings)
     if request.arrival is None:
+        clean_up(settings)
         yield job
         return
-    store = ArrivalStore(site.settings.arrivals)
+    store = ArrivalStore(settings.arrivals)
     with store.released_as(
         request.arrival, dataset=request.dataset, release_id=request.release_id
     ) as content:
         # A run that died while it drew is burned here at the latest.
-        ledger_steps.clean_up(site)
+        clean_up(settings)
         # Every run of it, not the last alone: a run may die before it comes to this line.
-        burned = _burned_among(site, store.releases_of(request.arrival))
+        burned = _burned_among(Entries(settings), store.releases_of(request.arrival))
         if burned is not None:
             raise Withheld(
                 "ARRIVAL_BURNED",
@@ -156,22 +166,19 @@ def arrival_of(request: ReleaseRequest, site: Site) -> Iterator[ReleaseJob]:
         yield replace(job, source=job.source.model_copy(update={"path": content, "data": None}))
 
 
-def _burned_among(site: Site, release_ids: tuple[str, ...]) -> str | None:
+def _burned_among(entries: Entries, release_ids: tuple[str, ...]) -> str | None:
     """Return the first release of these that was charged and stopped, None if there is none."""
-    burned = {
-        entry.release_id for entry in site.ledger.entries() if entry.state is EntryState.BURNED
-    }
+    burned = {entry.release_id for entry in entries.all() if entry.state is EntryState.BURNED}
     return next((release_id for release_id in release_ids if release_id in burned), None)
 
 
-def show_budget(job: ReleaseJob, site: Site) -> None:
-    """Show what the patients have spent and what is left."""
-    balance = ledger_steps.balance_after(job, site)
+def show_budget(entry: LedgerEntry, balance: Balance) -> None:
+    """Show what the patients have spent who paid, and what is left."""
     _try(
         create_markdown_artifact,
-        page.budget_page(job.ref.dataset, balance, release_rho=job.charge_rho),
-        key=f"budget-{job.ref.dataset}",
-        description=f"Privacy budget of {job.ref.dataset}",
+        page.budget_page(entry.dataset, balance, release_rho=entry.rho),
+        key=f"budget-{entry.dataset}",
+        description=f"Privacy budget of {entry.dataset}",
     )
 
 

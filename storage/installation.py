@@ -1,4 +1,4 @@
-"""The identity of an installation: who runs an entry of a ledger that several share."""
+"""An installation: its id, which says who runs an entry of a shared ledger; its ledger and keys."""
 
 import os
 import re
@@ -6,6 +6,9 @@ from pathlib import Path
 
 from privacy.errors import IntegrityError
 from storage.files.private import ensure_private_directory, folder_locked, replace_durably
+from storage.keys.key_store import KeyStore
+from storage.ledger.ledger_db import LedgerDatabase
+from storage.settings import Settings
 
 _FILE = "installation"
 
@@ -33,3 +36,21 @@ def installation_id(home: Path) -> str:
             "file, or delete it once no entry of this installation is open",
         )
     return text
+
+
+def open_ledger(settings: Settings) -> LedgerDatabase:
+    """Open the budget ledger, made at the first use."""
+    ensure_private_directory(settings.home)
+    ensure_private_directory(settings.ledger_head_path.parent)
+    url = settings.ledger_url
+    return LedgerDatabase(
+        settings.ledger_path if url is None else url.get_secret_value(),
+        head_file=settings.ledger_head_path,
+        former_head_file=settings.former_ledger_head_path,
+    )
+
+
+def open_keys(settings: Settings) -> KeyStore:
+    """Open the pipeline's keys and the officers' public keys."""
+    ensure_private_directory(settings.home)
+    return KeyStore(settings.key_folder)

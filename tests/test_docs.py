@@ -37,7 +37,7 @@ from tasks.ingest.conditions import MAX_OVERSAMPLING
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.plan import PlannedSelection
 from tasks.measurement.statistics import SUM_SCALE
-from tasks.steps.ledger_steps import WAIT_SECONDS
+from tasks.steps.entries import WAIT_SECONDS
 from tasks.synthesizers.clustmix.config import ClustMixConfig
 from tasks.synthesizers.clustmix.noise_calibration import calibrate
 from tasks.synthesizers.registry import METHODS as ENTRIES

@@ -7,14 +7,14 @@ import pytest
 from benchmarks.house import MAX_LINES, House
 
 LIMITS = {
-    "product lines": 45_400,
+    "product lines": 44_300,
     "test lines": 47_400,
     f"modules over {MAX_LINES} lines": 0,
     "folder arrows that run up": 0,
     "arrows among the methods": 15,
     "most lines in one folder's own files": 4_000,
     "lines of tasks/synthesizers": 9_000,
-    "functions that take a site or a job whole": 90,
+    "functions that take a site or a job whole": 15,
 }
 
 PYPROJECT = """

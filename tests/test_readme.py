@@ -18,9 +18,10 @@ import pytest
 import yaml
 from command_line import leaves, parse
 from distributed.cli import dask_scheduler, dask_worker
+from stores import Stores
 
 from flows import cli
-from flows.approval import decide
+from flows.approval import Decisions
 from flows.cli.options import EXIT_CODES
 from flows.operations.arrivals import scan
 from flows.operations.deployment_file import DeploymentSection
@@ -31,7 +32,6 @@ from storage.keys.keys import SigningKey
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.releases.signatures import Approval
 from storage.settings import load_settings
-from tasks.steps.run import Site
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
@@ -180,7 +180,7 @@ def folder(released_once, tmp_path, monkeypatch):
 
 
 def site():
-    return Site(settings=load_settings())
+    return Stores(load_settings())
 
 
 def states():
@@ -634,7 +634,7 @@ def test_a_decision_is_signed_as_documented(folder, documented, capsys):
         code, signed, _ = documented(line, release=waiting)
         assert code == 0
         # What the form of the page hands on.
-        decide(site(), waiting, Approval.from_bytes(signed.strip().encode()))
+        Decisions(load_settings()).carry_out(waiting, Approval.from_bytes(signed.strip().encode()))
     assert states() == ["published", "published", "withheld"]
 
 

@@ -184,8 +184,8 @@ def _stated(entry: LedgerEntry) -> tuple[str, str]:
 
 
 def _verified_ledger(expected_head: tuple[int, str] | None = None) -> LedgerDatabase:
+    from storage.installation import open_ledger
     from storage.settings import load_settings
-    from tasks.steps.run import Site
 
     settings = load_settings()
     if settings.ledger_url is None and not settings.ledger_path.exists():
@@ -194,7 +194,7 @@ def _verified_ledger(expected_head: tuple[int, str] | None = None) -> LedgerData
             f"expected a ledger at {settings.ledger_path}, found none; the first release makes "
             "it, in the folder that CLUSTMIX_HOME names",
         )
-    database = Site(settings=settings).ledger
+    database = open_ledger(settings)
     database.verify(expected_head=expected_head)
     return database
 

@@ -31,24 +31,24 @@ def approve(release: ReleaseId, key: OfficerKey, reason: Reason, as_json: AsJson
     The officer's key is not that of the person who asked; its public half is in the folder officers
     of the installation's keys. The reason is published with the signature.
     """
-    from flows.approval import approve as publish_signed
+    from flows.approval import Decisions
     from storage.keys.keys import SigningKey
 
     signer = SigningKey.read(key)
-    with publishing(as_json=as_json) as site:
-        outcome = publish_signed(site, release, key=signer, reason=reason)
+    with publishing(as_json=as_json) as settings:
+        outcome = Decisions(settings).approve(release, key=signer, reason=reason)
     show_outcome(outcome, as_json=as_json)
 
 
 @app.command(epilog=EXIT_CODES)
 def reject(release: ReleaseId, key: OfficerKey, reason: Reason, as_json: AsJson = False) -> None:
     """Withhold a release that waits; its charge stands."""
-    from flows.approval import reject as withhold
+    from flows.approval import Decisions
     from storage.keys.keys import SigningKey
 
     signer = SigningKey.read(key)
-    with publishing(as_json=as_json) as site:
-        entry = withhold(site, release, key=signer, reason=reason)
+    with publishing(as_json=as_json) as settings:
+        entry = Decisions(settings).reject(release, key=signer, reason=reason)
     withheld = f"withheld {entry.dataset}/{entry.release_id}; its charge stands"
     terminal.answer(as_plain(entry), withheld, as_json=as_json)
 
@@ -65,8 +65,8 @@ def revoke(release: ReleaseId, key: OfficerKey, reason: Reason, as_json: AsJson 
     from storage.keys.keys import SigningKey
 
     signer = SigningKey.read(key)
-    with publishing(as_json=as_json) as site:
-        outcome = take_back(site, release, key=signer, reason=reason)
+    with publishing(as_json=as_json) as settings:
+        outcome = take_back(settings, release, key=signer, reason=reason)
     terminal.answer(
         outcome.model_dump(mode="json"),
         *(f"revoked {listed}" for listed in outcome.listed),

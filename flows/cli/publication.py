@@ -18,7 +18,7 @@ from privacy.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from flows.publication import ReleaseOutcome
-    from tasks.steps.run import Site
+    from storage.settings import Settings
 
 MAX_ROWS = 10_000_000
 """Most synthetic rows of one bundle."""
@@ -51,7 +51,7 @@ def resample(
     They are sampled from its sealed measurement: more of them, or only such as meet conditions. No
     table is read, no noise is drawn, nothing is charged.
     """
-    from flows.publication import resample as publish_other_rows
+    from flows.publication import Publisher
 
     conditions: dict[str, str] = {}
     for text in where or ():
@@ -62,8 +62,8 @@ def resample(
                 f"expected COLUMN=LEVEL, each column once, found {text[:80]!r}",
             )
         conditions[column] = level
-    with publishing(as_json=as_json) as site:
-        outcome = publish_other_rows(site, release, rows=rows, conditions=conditions)
+    with publishing(as_json=as_json) as settings:
+        outcome = Publisher(settings).resample(release, rows=rows, conditions=conditions)
     show_outcome(outcome, as_json=as_json)
 
 
@@ -93,18 +93,18 @@ def publish(
             "ORDER_INCOMPLETE",
             "expected --site and --key together: who declares an order is stated in the manifest",
         )
-    with publishing(as_json=as_json) as installation:
+    with publishing(as_json=as_json) as settings:
         if site is None or key is None:
-            from flows.publication import publish as go_on
+            from flows.publication import Publisher
 
-            outcome = go_on(installation, release)
+            outcome = Publisher(settings).publish(release)
         else:
             from flows.declared_order import publish_in_order
             from flows.site.site_file import load_site
             from storage.keys.keys import SigningKey
 
             signer, declared = SigningKey.read(key), load_site(site)
-            outcome = publish_in_order(installation, release, declared, key=signer)
+            outcome = publish_in_order(settings, release, declared, key=signer)
     show_outcome(outcome, as_json=as_json)
 
 
@@ -181,16 +181,16 @@ def verify(
 
 
 @contextmanager
-def publishing(*, as_json: bool) -> Iterator[Site]:
-    """Give the installation to a command that publishes, and show its stages to who looks."""
+def publishing(*, as_json: bool) -> Iterator[Settings]:
+    """Give the settings to a command that publishes, and show its stages to who looks."""
     from flows.cli.progress import Progress
     from storage.settings import load_settings
-    from tasks.steps.run import Site, listen_to_stages
+    from tasks.execution.stages import listen_to_stages
 
     with Progress(quiet=as_json or not sys.stderr.isatty()) as progress:
         progress.expect_stages(PUBLISH)
         with listen_to_stages(progress):
-            yield Site(settings=load_settings())
+            yield load_settings()
 
 
 def show_outcome(outcome: ReleaseOutcome, *, as_json: bool, **more: Any) -> None:

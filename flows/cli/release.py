@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from flows.site.request import SiteRequest
     from flows.site.site_file import SiteFile
     from storage.settings import Settings
-    from tasks.steps.run import ReleaseJob
+    from tasks.steps.job import ReleaseJob
 
 app = typer.Typer()
 
@@ -83,14 +83,15 @@ def release(
             )
             request, job = _checked_request(path, site_file, settings, new_draw=new_draw, key=key)
         progress.line(site_file.title, "bold")
+        asked = job.parameters
         progress.note(
-            f"epsilon {job.parameters.epsilon:g}, delta {job.parameters.delta:g} "
-            f"({_ADJACENCY_TEXTS[job.adjacency]}); {site_file.rows:,} synthetic rows by method "
+            f"epsilon {asked.epsilon:g}, delta {asked.delta:g} "
+            f"({_ADJACENCY_TEXTS[job.adjacency]}); {job.rows:,} synthetic rows by method "
             f"{site_file.method.kind}"
         )
         with orchestrator.answering(progress):
             from flows.release import run_release
-            from tasks.steps.run import listen_to_stages
+            from tasks.execution.stages import listen_to_stages
 
             stages = [stage.name for stage in job.synthesizer.stages(mu=job.mu)]
             progress.expect_stages(("ingest", *stages, *PUBLISH))
@@ -116,7 +117,7 @@ def benchmark(
     orchestrator = _Orchestrator(settings)
     from flows.cli.progress import Progress
     from flows.site.site_file import load_site
-    from tasks.steps.run import listen_to_stages
+    from tasks.execution.stages import listen_to_stages
 
     site_file = load_site(site)
     with Progress(quiet=as_json) as progress, orchestrator.answering(progress):
@@ -139,7 +140,7 @@ def _checked_request(
     from storage.files.private import ensure_private_directory
     from storage.releases.store import ReleaseStore
     from storage.sources.cohorts import CohortReader
-    from tasks.steps.ledger_steps import check_source
+    from tasks.steps.source import check_source
 
     requester = None
     if key is not None:
@@ -152,7 +153,8 @@ def _checked_request(
     job = load_job(request, settings)
     ensure_private_directory(settings.home)
     ReleaseStore(settings.releases).check_usable(site.dataset)
-    check_source(job, CohortReader(job.source, settings=settings))
+    reader = CohortReader(job.source, settings=settings)
+    check_source(job.columns_to_read, job.table_schema, reader)
     return request, job
 
 

@@ -45,7 +45,7 @@ from tasks.audit.whole_release import (
     score_rows,
 )
 from tasks.ingest.encoding import decode, domain_of, encode_chunk
-from tasks.steps.run import ReleaseJob
+from tasks.steps.job import ReleaseJob
 
 MIN_CANARIES = 1_000
 MAX_CANARIES = 1_000_000
@@ -150,6 +150,7 @@ def _attack(
     confidence: float,
     release_seconds: float,
 ) -> WholeRelease:
+    delta, mu = job.parameters.delta, job.mu
     store = MeasurementStore(settings.measurements)
     record = store.open(outcome["release_id"]).record
     draws = store.draws(outcome["release_id"])
@@ -159,13 +160,12 @@ def _attack(
     }
     replayed = replay(
         job.synthesizer,
-        mu=job.mu,
+        mu=mu,
         table=table,
         sealed={name: draws[name.replace("_", "-")] for name in stated},
         stated=stated,
     )
     measured = score_measurement(replayed)
-    delta = job.parameters.delta
     rows = encode_chunk(
         pd.read_csv(Path(outcome["bundle"]) / "synthetic.csv", dtype=str, keep_default_na=False),
         job.table_schema,
@@ -175,7 +175,7 @@ def _attack(
         dataset=job.ref.dataset,
         method=f"{job.method.kind} whole release",
         # Patients are added or removed, whatever the neighbours of the site file are.
-        claim=Claim(epsilon=gaussian_epsilon(delta=delta, mu=job.mu), delta=delta, mu=job.mu),
+        claim=Claim(epsilon=gaussian_epsilon(delta=delta, mu=mu), delta=delta, mu=mu),
         confidence=confidence,
         patients=int(table.present.sum()),
         measurement=judge_scores(
@@ -183,7 +183,7 @@ def _attack(
         ),
         bundle=judge_scores(bundle, table.included, delta=delta, confidence=confidence),
         residual=judge_residual(replayed, confidence=confidence),
-        power=guess_power(measured, canaries=table.n_canaries, mu=job.mu, confidence=confidence),
+        power=guess_power(measured, canaries=table.n_canaries, mu=mu, confidence=confidence),
         expected_epsilon=expected_bound(
             measured, canaries=table.n_canaries, delta=delta, confidence=confidence
         ),

@@ -29,13 +29,14 @@ from storage.sources.cohorts import CohortReader
 from tasks.execution.cluster import local_cluster
 from tasks.execution.compute import DaskExecutor
 from tasks.execution.runtime import guarded_task
+from tasks.execution.stages import stage
 from tasks.gates import expectations
 from tasks.ingest.encoding import decode, domain_of, encode_chunk
 from tasks.ingest.violations import refuse_violations
 from tasks.reporting.guarantee import PAPER_MARKER
 from tasks.reporting.tables import table_files
 from tasks.steps.bundle import NO_MEASUREMENT, Provenance, build_bundle
-from tasks.steps.run import ReleaseJob, stage
+from tasks.steps.job import ReleaseJob
 from tasks.synthesizers.registry import build_paper, method_entry
 
 MARK_COLUMN = "not_proven"

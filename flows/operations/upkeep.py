@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.events import PublicEvent
@@ -21,7 +22,9 @@ from flows.operations.schedules import review_schedules
 from privacy.ledger import EntryState, LedgerEntry, latest_entries
 from storage.arrivals.store import ArrivalStore
 from storage.files.workspace import live_run_ids
-from tasks.steps.run import Site
+from storage.installation import installation_id
+from storage.releases.pending import PendingBundles
+from storage.settings import Settings
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -47,7 +50,7 @@ class News:
 
 
 def retell(
-    site: Site,
+    settings: Settings,
     rows: Iterable[LedgerEntry],
     memory: Memory,
     client: SyncPrefectClient,
@@ -61,7 +64,8 @@ def retell(
 
     `rows` are the whole journal; the memory knows what was told before.
     """
-    lying = {event.resource_id: event for event in (*_unpublished(site, rows), *_untaken(site))}
+    found = (*_unpublished(settings, rows), *_untaken(settings.arrivals))
+    lying = {event.resource_id: event for event in found}
     due: list[PublicEvent] = []
     repeated: dict[str, Repetition] = {}
     expected = frozenset[str]()
@@ -124,27 +128,27 @@ def waits_for_officer(entry: LedgerEntry) -> bool:
     return entry.state is EntryState.SEALED and entry.needs_approval
 
 
-def _unpublished(site: Site, rows: Iterable[LedgerEntry]) -> list[PublicEvent]:
+def _unpublished(settings: Settings, rows: Iterable[LedgerEntry]) -> list[PublicEvent]:
     """Return what asks for the publication of the sealed entries of this installation.
 
     One that waits for an officer is published by the decision; a run makes the bundle that the
     officer looks at.
     """
-    live = live_run_ids(site.settings.private_root)
-    made = site.pending.release_ids()
+    live = live_run_ids(settings.private_root)
+    made = PendingBundles(settings.pending).release_ids()
+    owner = installation_id(settings.home)
     return [
         about(entry, "measurement.sealed")
         for entry in latest_entries(rows).values()
-        if entry.owner == site.owner
+        if entry.owner == owner
         and entry.state in (EntryState.SEALED, EntryState.APPROVED)
         and entry.release_id not in live
         and not (waits_for_officer(entry) and entry.release_id in made)
     ]
 
 
-def _untaken(site: Site) -> list[PublicEvent]:
+def _untaken(folder: Path) -> list[PublicEvent]:
     """Return what asks for a run for the arrivals that none has taken."""
-    folder = site.settings.arrivals
     return [arrived(each) for each in ArrivalStore(folder).waiting()] if folder.exists() else []
 
 

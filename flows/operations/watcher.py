@@ -24,7 +24,9 @@ from flows.operations.notices import Memory, MemoryFile, notices
 from flows.operations.upkeep import News
 from flows.server.parts import connection
 from privacy.errors import ClustMixError, ConfigurationError
+from privacy.ledger import LedgerEntry
 from storage.files.private import ensure_private_directory
+from storage.installation import installation_id, open_ledger
 from storage.ledger.head import HeadFile
 from storage.settings import Settings
 from tasks.execution.runtime import (
@@ -33,8 +35,7 @@ from tasks.execution.runtime import (
     private_log_directory,
     safe_environment,
 )
-from tasks.steps import ledger_steps
-from tasks.steps.run import Site
+from tasks.steps.janitor import clean_up
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -98,7 +99,6 @@ class Watcher:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._site = Site(settings=settings)
         self._site_files = SiteFolder(settings.sites)
         self._file = MemoryFile(ensure_private_directory(settings.server_home))
         self._unsent: list[PublicEvent] = []
@@ -137,8 +137,8 @@ class Watcher:
         memory = self._memory()
         if self._nothing_new(memory):
             return
-        rows = self._site.ledger.history()
-        events = notices(rows, memory, owner=self._site.owner)
+        rows = self._rows()
+        events = notices(rows, memory, owner=installation_id(self._settings.home))
         place = {"sequence": rows[-1].sequence, "row_hash": rows[-1].hash} if rows else {}
         self._tell(News(events=tuple(events), memory=memory.model_copy(update=place)))
         self._read_again_at = time.monotonic() + UPKEEP_SECONDS
@@ -153,12 +153,12 @@ class Watcher:
         return head == place and time.monotonic() < self._read_again_at
 
     def _clean_up(self) -> None:
-        ledger_steps.clean_up(self._site)
+        clean_up(self._settings)
 
     def _retell(self) -> None:
-        rows = self._site.ledger.history()
+        rows = self._rows()
         with self._orchestrator() as client:
-            news = upkeep.retell(self._site, rows, self._memory(), client, now=_now())
+            news = upkeep.retell(self._settings, rows, self._memory(), client, now=_now())
         self._tell(news)
 
     def _tell_missed_runs(self) -> None:
@@ -167,7 +167,7 @@ class Watcher:
         self._tell(news)
 
     def _tell_low_budgets(self) -> None:
-        left = budgets(self._site_files.sites(), self._site.ledger.history())
+        left = budgets(self._site_files.sites(), self._rows())
         self._tell(upkeep.low_budgets(left, self._memory()))
         if faults := self._site_files.faults():
             named = ", ".join(f"{name} ({code})" for name, code in faults.items())
@@ -176,10 +176,13 @@ class Watcher:
                 f"expected site files, found {named}; their budgets are not looked at",
             )
 
+    def _rows(self) -> tuple[LedgerEntry, ...]:
+        return open_ledger(self._settings).history()
+
     def _memory(self) -> Memory:
         memory = self._file.read()
         if memory is None:
-            memory = Memory.at_first(self._site.ledger.history(), now=_now())
+            memory = Memory.at_first(self._rows(), now=_now())
             self._file.write(memory)
         return memory
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from flows.site.site_file import Approval, SiteFile, load_site
+from privacy.accountants.calibration import release_rho
+from privacy.charges import Caps, Partition
 from privacy.errors import ConfigurationError
-from privacy.ledger import Partition
-from privacy.parameters import Analysis
+from privacy.parameters import Analysis, PrivacyParameters
 from storage.files.refs import ReleaseRef, new_release_id
 from storage.settings import Settings
-from tasks.steps.run import ReleaseJob
+from tasks.steps.job import ReleaseJob
 
 _RELEASE_ID = r"^r-[0-9]{8}-[0-9a-f]{8}$"  # names a folder before anything else is checked
 _ARRIVAL_ID = r"^a-[0-9]{8}-[0-9a-f]{8}$"
@@ -128,7 +130,12 @@ class PublishRequest(BaseModel):
 
 def job_of(site: SiteFile, release_id: str, *, requester: str | None = None) -> ReleaseJob:
     """Return the public facts of a release from its site file."""
-    window = site.budget.window
+
+    def rho(epsilon: float) -> Decimal:
+        parameters = PrivacyParameters(epsilon=epsilon, delta=site.parameters.delta)
+        return release_rho(parameters, adjacency=site.privacy.adjacency)
+
+    budget, dataset, window = site.budget, site.budget.dataset_epsilon, site.budget.window
     return ReleaseJob(
         ref=ReleaseRef(dataset=site.dataset, release_id=release_id),
         title=site.title,
@@ -139,10 +146,13 @@ def job_of(site: SiteFile, release_id: str, *, requester: str | None = None) -> 
         parameters=site.parameters,
         adjacency=site.privacy.adjacency,
         cohort=site.cohort,
-        lifetime_epsilon=site.budget.lifetime_epsilon,
-        dataset_epsilon=site.budget.dataset_epsilon,
-        window_epsilon=None if window is None else window.epsilon,
-        window_days=None if window is None else window.days,
+        lifetime_epsilon=budget.lifetime_epsilon,
+        caps=Caps(
+            lifetime_rho=rho(budget.lifetime_epsilon),
+            dataset_rho=None if dataset is None else rho(dataset),
+            window_rho=None if window is None else rho(window.epsilon),
+            window_days=None if window is None else window.days,
+        ),
         partition=_partition_of(site),
         needs_approval=site.approval is Approval.OFFICER,
         requester=requester,

@@ -27,8 +27,8 @@ from tasks.reporting.contact_sheet import CONTACT_SHEET_FILE, contact_sheet
 from tasks.reporting.data_card import DATA_CARD_FILE, render_data_card
 from tasks.reporting.guarantee import Claim
 from tasks.reporting.report import REPORT_FILE, render_report
+from tasks.steps.job import ReleaseJob
 from tasks.steps.request_key import code_sha256
-from tasks.steps.run import ReleaseJob
 
 NO_MEASUREMENT = "0" * 64
 """Stands for the digest of a measurement where there is none: a benchmark run."""
@@ -77,8 +77,8 @@ def build_manifest(
     rows: int,
 ) -> Manifest:
     """State what was released, from the events that really happened."""
-    delta = job.parameters.delta
-    totals = totals_of(provenance.events, adjacency=job.adjacency, delta=delta)
+    delta, adjacency = job.parameters.delta, job.adjacency
+    totals = totals_of(provenance.events, adjacency=adjacency, delta=delta)
     facts: dict[str, Any] = {
         "dataset": job.ref.dataset,
         "release_id": job.ref.release_id,
@@ -90,7 +90,7 @@ def build_manifest(
         "request": {
             "epsilon": job.parameters.epsilon,
             "delta": delta,
-            "adjacency": job.adjacency.value,
+            "adjacency": adjacency.value,
             "lifetime_epsilon": job.lifetime_epsilon,
             "rows": job.rows,
         },
@@ -99,7 +99,7 @@ def build_manifest(
         "events": tuple(event_to_dict(event) for event in provenance.events),
         **asdict(totals),
         "delta": delta,
-        "adjacency": job.adjacency.value,
+        "adjacency": adjacency.value,
         "privacy_unit": unit_in_words(job.unit, job.partition),
         "max_rows_per_patient": job.unit.max_rows,
         "ledger_entry": provenance.ledger_entry,

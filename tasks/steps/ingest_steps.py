@@ -19,6 +19,7 @@ from storage.files.diagnostics import DiagnosticsFile
 from storage.files.workspace import PrivateWorkspace
 from storage.sources.cohorts import CohortReader
 from tasks.execution.compute import Executor, LocalExecutor
+from tasks.execution.stages import stage
 from tasks.gates import expectations
 from tasks.ingest import pieces as ingest_pieces
 from tasks.ingest.patient_rows import N_SHARDS, require_levels
@@ -31,7 +32,6 @@ from tasks.ingest.pieces import (
     read_stretch,
 )
 from tasks.ingest.violations import Violation, refuse_violations
-from tasks.steps.run import ReleaseJob, stage
 
 N_STRETCHES = 64
 """Stretches of a source that workers read. A constant, as `ingest_pieces.N_SHARDS` is; more than
@@ -39,7 +39,8 @@ there are workers, so that a lost one costs little."""
 
 
 def ingest(
-    job: ReleaseJob,
+    columns: tuple[str, ...],
+    rules: IngestRules,
     reader: CohortReader,
     workspace: PrivateWorkspace,
     diagnostics: DiagnosticsFile,
@@ -49,8 +50,12 @@ def ingest(
 
     Parameters
     ----------
-    job, reader
-        What is released, and from where.
+    columns
+        Columns that the release needs from the source.
+    rules
+        What is declared of the table, whose contribution is bounded, and who is read.
+    reader
+        Reads the source.
     workspace
         Where the shards go; the workers of the executor reach it under the same path.
     diagnostics
@@ -73,37 +78,33 @@ def ingest(
     """
     executor = LocalExecutor() if executor is None else executor
     with stage("ingest"):
-        reports = _read(job, reader, workspace, diagnostics, executor)
+        reports = _read(columns, rules, reader, workspace, diagnostics, executor)
     with stage("input-gate"):
         _refuse(reports, diagnostics)
     with stage("bound-contributions"):
-        return bound(job, workspace, len(reports), executor)
-
-
-def rules_of(job: ReleaseJob) -> IngestRules:
-    """Return what is public of an ingest and all that a worker has to know."""
-    return IngestRules(schema=job.table_schema, unit=job.unit, partition=job.partition)
+        return bound(rules, workspace, len(reports), executor)
 
 
 def _read(
-    job: ReleaseJob,
+    columns: tuple[str, ...],
+    rules: IngestRules,
     reader: CohortReader,
     workspace: PrivateWorkspace,
     diagnostics: DiagnosticsFile,
     executor: Executor,
 ) -> Sequence[StretchReport]:
-    stretches = reader.stretches(job.columns_to_read, N_STRETCHES, map=executor.map)
+    stretches = reader.stretches(columns, N_STRETCHES, map=executor.map)
     if stretches is None:
         report = ingest_pieces.spread_stretch(
-            reader.chunks(job.columns_to_read),
-            rules_of(job),
+            reader.chunks(columns),
+            rules,
             number=0,
             workspace=workspace.folder,
             diagnostics=diagnostics,
         )
         return [report]
     items = [
-        StretchItem(stretch=stretch, number=number, workspace=workspace.folder, rules=rules_of(job))
+        StretchItem(stretch=stretch, number=number, workspace=workspace.folder, rules=rules)
         for number, stretch in enumerate(stretches)
     ]
     reports: list[StretchReport] = []
@@ -141,7 +142,7 @@ def _refuse(reports: Sequence[StretchReport], diagnostics: DiagnosticsFile) -> N
 
 
 def bound(
-    job: ReleaseJob, workspace: PrivateWorkspace, n_stretches: int, executor: Executor
+    rules: IngestRules, workspace: PrivateWorkspace, n_stretches: int, executor: Executor
 ) -> tuple[Path, ...]:
     """Join the pieces of each shard and bound what each patient contributes.
 
@@ -151,12 +152,10 @@ def bound(
         If no row has a label, or all have the same.
     """
     items = [
-        ShardItem(
-            shard=shard, n_stretches=n_stretches, workspace=workspace.folder, rules=rules_of(job)
-        )
+        ShardItem(shard=shard, n_stretches=n_stretches, workspace=workspace.folder, rules=rules)
         for shard in range(N_SHARDS)
     ]
     levels = executor.map(bound_shard, items)
     ingest_pieces.remove_pieces(workspace.folder)
-    require_levels(levels, job.table_schema)
+    require_levels(levels, rules.schema)
     return tuple(ingest_pieces.shard_path(workspace.folder, shard) for shard in range(N_SHARDS))

@@ -17,24 +17,27 @@ from privacy.errors import IntegrityError
 from privacy.event_records import event_to_dict
 from privacy.ledger import EntryState, LedgerEntry
 from privacy.mechanisms import NoisyStatistic, SelectedCandidate
+from privacy.parameters import Adjacency, PrivacyParameters
 from storage.files.workspace import PrivateWorkspace
 from storage.releases.checkpoints import NOTHING, Checkpoint, Progress, draw_of_bytes
 from storage.releases.measurements import (
     RELEASED_FILE,
     MeasurementRecord,
+    MeasurementStore,
     arrays_to_bytes,
     sealed_file,
 )
 from storage.schema.vocabulary import Vocabulary
 from tasks.execution.compute import Executor
 from tasks.execution.shards import contribution_of_shard
+from tasks.execution.stages import stage
 from tasks.measurement import synthesizer
 from tasks.measurement.curator import Contribution, Curator
 from tasks.measurement.plan import MeasurementPlan
-from tasks.measurement.synthesizer import Stage, checked_plan
-from tasks.steps import ledger_steps
+from tasks.measurement.synthesizer import Stage, Synthesizer, checked_plan
+from tasks.steps.entries import Entries
+from tasks.steps.job import ReleaseJob
 from tasks.steps.request_key import code_sha256
-from tasks.steps.run import ReleaseJob, Site, stage
 
 
 class ShardCompute:
@@ -163,17 +166,14 @@ class Draws:
             self.seals.finish_stage(number, released, curator)
 
 
-def draws_of(
-    job: ReleaseJob,
-    site: Site,
-    workspace: PrivateWorkspace,
-    plan: MeasurementPlan,
-    entry: LedgerEntry,
-) -> Draws:
-    """Return where the draws of an entry go, and what its earlier run has drawn."""
-    if not is_continuable(job):
-        return Draws(seals=Seals(workspace))
-    checkpoint = site.checkpoints.open(entry.release_id)
+def draws_of(checkpoint: Checkpoint, plan: MeasurementPlan) -> Draws:
+    """Return where the draws of a measurement go that can be continued, and what it has drawn.
+
+    Raises
+    ------
+    IntegrityError
+        If a draw was begun and is not sealed.
+    """
     progress = checkpoint.progress()
     if progress is None:
         raise IntegrityError(
@@ -213,12 +213,9 @@ def _content_of(statistic: NoisyStatistic | SelectedCandidate) -> bytes:
     return arrays_to_bytes({"values": statistic.values})
 
 
-def is_continuable(job: ReleaseJob) -> bool:
-    """Return whether a measurement that is stopped goes on from its last finished stage."""
-    return any(method_stage.checkpoint for method_stage in job.synthesizer.stages(mu=job.mu))
-
-
-def plan_measurement(job: ReleaseJob) -> MeasurementPlan:
+def plan_measurement(
+    method: Synthesizer, *, parameters: PrivacyParameters, adjacency: Adjacency
+) -> MeasurementPlan:
     """Calibrate every noise scale from public settings, before the cohort is opened.
 
     Raises
@@ -227,7 +224,7 @@ def plan_measurement(job: ReleaseJob) -> MeasurementPlan:
         If the settings of the method do not fit the budget or the guarantee that is asked for.
     """
     with stage("plan"):
-        return checked_plan(job.synthesizer, parameters=job.parameters, adjacency=job.adjacency)
+        return checked_plan(method, parameters=parameters, adjacency=adjacency)
 
 
 def run_stage(
@@ -240,11 +237,13 @@ def run_stage(
 
 def seal(
     job: ReleaseJob,
-    site: Site,
     entry: LedgerEntry,
     curator: Curator,
     seals: Seals | CheckpointSeals,
     released: dict[str, NDArray[Any]],
+    *,
+    measurements: MeasurementStore,
+    entries: Entries,
 ) -> LedgerEntry:
     """Keep a finished measurement for good, then say so in the ledger.
 
@@ -266,5 +265,5 @@ def seal(
             vocabulary=Vocabulary.of(job.table_schema),
             files={name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
         )
-        digest = site.measurements.seal(record, files)
-        return ledger_steps.advance(site, entry, EntryState.SEALED, digest=digest)
+        digest = measurements.seal(record, files)
+        return entries.advance(entry, EntryState.SEALED, digest=digest)

@@ -14,13 +14,19 @@ import numpy as np
 from privacy.errors import IntegrityError, Withheld
 from privacy.event_records import event_from_dict
 from privacy.ledger import EntryState, LedgerEntry
+from storage.keys.key_store import KeyStore
 from storage.releases.measurements import Measurement
+from storage.releases.pending import PendingBundles
 from storage.releases.signatures import Approval
+from storage.releases.store import ReleaseStore
+from storage.schema.table import TableSchema
+from tasks.execution.stages import stage
 from tasks.gates import expectations
 from tasks.gates.agreement import CodedTable
 from tasks.gates.agreement_gate import REFERENCE_ROWS, NoisyCounts, agreement_gate
 from tasks.ingest.conditions import sample_rows
 from tasks.ingest.encoding import decode, domain_of
+from tasks.measurement.plan import PlannedStatistic
 from tasks.reporting.tables import (
     coded,
     formats_agree,
@@ -28,19 +34,20 @@ from tasks.reporting.tables import (
     read_rows,
     table_files,
 )
-from tasks.steps import ledger_steps
 from tasks.steps.bundle import Provenance, build_bundle
-from tasks.steps.run import ReleaseJob, Site, stage
+from tasks.steps.entries import Entries
+from tasks.steps.job import ReleaseJob
 from tasks.synthesizers.registry import method_entry
 
 
 def prepare(
     job: ReleaseJob,
-    site: Site,
     entry: LedgerEntry,
     measurement: Measurement,
     rng: np.random.Generator,
     conditions: Mapping[str, str] | None = None,
+    *,
+    pending: PendingBundles,
 ) -> None:
     """Sample the rows, check them, and keep the whole bundle until it is published.
 
@@ -53,29 +60,25 @@ def prepare(
     """
     conditions = conditions or {}
     measurement.vocabulary.require(job.table_schema)
-    released = measurement.released
+    synthesizer, schema, released = job.synthesizer, job.table_schema, measurement.released
     with stage("decode"):
-        sampled = sample_rows(
-            job.synthesizer, job.table_schema, released, rng, conditions, n_rows=job.rows
-        )
-        frame = decode(sampled.codes, sampled.label, job.table_schema, rng=rng)
-        tables = table_files(frame, job.table_schema)
+        sampled = sample_rows(synthesizer, schema, released, rng, conditions, n_rows=job.rows)
+        frame = decode(sampled.codes, sampled.label, schema, rng=rng)
+        tables = table_files(frame, schema)
     with stage("output-gate"):
         n_rows = int(np.clip(job.rows, *REFERENCE_ROWS))
         reference, guide = (
             sample_rows(
-                job.synthesizer,
-                job.table_schema,
-                released,
-                rng,
-                conditions,
-                n_rows=n_rows,
-                all_of_them=False,
+                synthesizer, schema, released, rng, conditions, n_rows=n_rows, all_of_them=False
             )
             for _ in range(2)
         )
-        noisy = None if conditions else noisy_counts(job, measurement)
-        gate = output_gate(job, tables, reference, guide, noisy)
+        histograms = None if conditions else method_entry(job.method.kind).histograms
+        noisy = None
+        if histograms is not None:
+            planned = synthesizer.plan(mu=job.mu)[histograms]
+            noisy = noisy_counts(planned, len(schema.columns), measurement)
+        gate = output_gate(schema, tables, reference, guide, noisy, rows=job.rows)
     with stage("report"):
         record = measurement.record
         origin = record.release_id if record.release_id != job.ref.release_id else None
@@ -96,18 +99,15 @@ def prepare(
             ),
             gate=gate,
         )
-        site.pending.write(files, manifest)
+        pending.write(files, manifest)
 
 
-def noisy_counts(job: ReleaseJob, measurement: Measurement) -> NoisyCounts | None:
-    """Return the sealed counts of codes by label, or None if the method has none."""
-    name = method_entry(job.method.kind).histograms
-    if name is None:
-        return None
-    synthesizer = job.synthesizer
-    planned = synthesizer.plan(mu=job.mu)[name]
-    root = np.sqrt(len(job.table_schema.columns))
-    cells = measurement.sealed_values(name) * (root / planned.scale)
+def noisy_counts(
+    planned: PlannedStatistic, n_columns: int, measurement: Measurement
+) -> NoisyCounts:
+    """Return the sealed counts of codes by label: those of a planned statistic, in patients."""
+    root = np.sqrt(n_columns)
+    cells = measurement.sealed_values(planned.name) * (root / planned.scale)
     return NoisyCounts(
         by_label=cells.sum(axis=1),
         noise_stddev=float(planned.unit_noise_stddev * root * np.sqrt(cells.shape[1])),
@@ -115,11 +115,13 @@ def noisy_counts(job: ReleaseJob, measurement: Measurement) -> NoisyCounts | Non
 
 
 def output_gate(
-    job: ReleaseJob,
+    schema: TableSchema,
     tables: Mapping[str, bytes],
     reference: CodedTable,
     guide: CodedTable,
     noisy: NoisyCounts | None,
+    *,
+    rows: int,
 ) -> expectations.GateReport:
     """Check the files that will be published; refuse to go on if a check fails.
 
@@ -129,17 +131,17 @@ def output_gate(
         With the names of the failed checks.
     """
     frame = read_rows(tables)
-    report = expectations.output_gate(frame, job.table_schema, job.rows)
-    stated = is_stated(tables, job.table_schema) and formats_agree(tables)
-    published = coded(frame, job.table_schema) if report.passed and stated else None
+    report = expectations.output_gate(frame, schema, rows)
+    stated = is_stated(tables, schema) and formats_agree(tables)
+    published = coded(frame, schema) if report.passed and stated else None
     checks = [*report.checks, expectations.GateCheck(name="files", column=None, passed=stated)]
     if published is not None:
         checks += agreement_gate(
             published,
             reference,
-            domain_of(job.table_schema),
+            domain_of(schema),
             guide=guide,
-            label_name=job.table_schema.label.name,
+            label_name=schema.label.name,
             noisy=noisy,
         ).checks
     report = expectations.GateReport(checks=tuple(checks))
@@ -149,17 +151,22 @@ def output_gate(
     return report
 
 
-def approve(site: Site, entry: LedgerEntry, approval: Approval | None = None) -> LedgerEntry:
+def approve(
+    entry: LedgerEntry,
+    approval: Approval | None = None,
+    *,
+    entries: Entries,
+    pending: PendingBundles,
+) -> LedgerEntry:
     """Move a sealed entry to APPROVED: by the gate alone, or by the signature of an officer.
 
     The signature is on the disk before the ledger says that there is one.
     """
     with stage("commit"):
         if approval is None:
-            return ledger_steps.advance(site, entry, EntryState.APPROVED)
-        site.pending.approve(entry.release_id, approval)
-        return ledger_steps.advance(
-            site,
+            return entries.advance(entry, EntryState.APPROVED)
+        pending.approve(entry.release_id, approval)
+        return entries.advance(
             entry,
             EntryState.APPROVED,
             note=approval.statement.reason,
@@ -167,15 +174,9 @@ def approve(site: Site, entry: LedgerEntry, approval: Approval | None = None) ->
         )
 
 
-def publish(site: Site, entry: LedgerEntry) -> Path:
-    """Publish the pending bundle of an approved entry, and say so in the ledger."""
-    path, manifest_sha256 = publish_pending(site, entry.release_id)
-    ledger_steps.advance(site, entry, EntryState.PUBLISHED, digest=manifest_sha256)
-    site.pending.remove(entry.release_id)
-    return path
-
-
-def publish_pending(site: Site, release_id: str) -> tuple[Path, str]:
+def publish_pending(
+    release_id: str, *, pending: PendingBundles, releases: ReleaseStore, keys: KeyStore
+) -> tuple[Path, str]:
     """Sign a pending bundle and put it into the store: all of it or, after a crash, none of it.
 
     Returns
@@ -190,19 +191,19 @@ def publish_pending(site: Site, release_id: str) -> tuple[Path, str]:
         If there is no such bundle, or it may not be published.
     """
     with stage("publish"):
-        pending = site.pending.find(release_id)
-        if pending is None:
+        bundle = pending.find(release_id)
+        if bundle is None:
             raise IntegrityError(
                 "NOTHING_PENDING",
                 f"expected a bundle of {release_id} that waits to be published, found none; make "
                 "one from its measurement (clustmix resample)",
             )
-        path = site.releases.publish(
-            pending.manifest.ref,
-            pending.files,
-            pending.manifest,
-            signer=site.keys.pipeline(),
-            approval=pending.approval,
-            officers=site.keys.officers(),
+        path = releases.publish(
+            bundle.manifest.ref,
+            bundle.files,
+            bundle.manifest,
+            signer=keys.pipeline(),
+            approval=bundle.approval,
+            officers=keys.officers(),
         )
-        return path, hashlib.sha256(pending.manifest.to_bytes()).hexdigest()
+        return path, hashlib.sha256(bundle.manifest.to_bytes()).hexdigest()

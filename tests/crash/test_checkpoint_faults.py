@@ -18,7 +18,7 @@ from tasks.measurement.synthesizer import Stage
 from tasks.measurement.synthesizer import measure as measure_stages
 from tasks.steps import measure_steps
 
-ENTRY = SimpleNamespace(release_id="r-20260101-0badcafe")
+RELEASE_ID = "r-20260101-0badcafe"
 WRITES = ("mkdir", "open", "fsync", "rename", "unlink")
 MOST_RUNS = 30
 N_DRAWS = 7
@@ -72,7 +72,6 @@ class Method:
         return {"weights": weights}
 
 
-JOB = SimpleNamespace(synthesizer=Method(), mu=1.0)
 COMPUTE = SimpleNamespace(sum=lambda contribution, public: contribution(**public))
 
 
@@ -109,7 +108,7 @@ class Writes:
 
 def measure(store, noise, made):
     """Do what a run does between reading the rows and sealing; note each draw that was made."""
-    draws = measure_steps.draws_of(JOB, SimpleNamespace(checkpoints=store), None, PLAN, ENTRY)
+    draws = measure_steps.draws_of(store.open(RELEASE_ID), PLAN)
 
     def seal(name, drawn):
         assert name not in made, "a second draw"
@@ -133,9 +132,9 @@ def measure(store, noise, made):
             raise KilledBetweenDraws from None
 
     released = measure_stages(
-        JOB.synthesizer,
+        Method(),
         curator,
-        mu=JOB.mu,
+        mu=1.0,
         run=measure_steps.run_stage,
         finished=finished,
         n_finished=draws.progress.stages,
@@ -148,7 +147,7 @@ def undisturbed(made):
     """Return what a run makes of the same draws that nobody disturbs."""
     curator = Curator(plan=PLAN, compute=COMPUTE, noise_source=SeededNoise(0), sealed=made)
     released = {}
-    for stage in JOB.synthesizer.stages(mu=JOB.mu):
+    for stage in Method().stages(mu=1.0):
         released = {**released, **stage.run(curator, released)}
     kept = {
         f"sealed-{name.replace('_', '-')}.npz": arrays_to_bytes(
@@ -168,7 +167,7 @@ def end_of(store, *, end_at):
             with Writes(end_at):
                 result = measure(store, noise, made)
         except Killed as killed:
-            if store.can_continue(ENTRY.release_id):
+            if store.can_continue(RELEASE_ID):
                 continue
             ends = killed
         else:

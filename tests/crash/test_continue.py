@@ -14,6 +14,7 @@ from privacy.ledger import EntryState
 from storage.keys.key_store import KeyStore
 from storage.ledger.ledger_db import LedgerDatabase, Reservation
 from storage.releases.bundles import verify_bundle
+from tasks.steps.entries import Entries
 
 pytestmark = pytest.mark.integration
 
@@ -111,7 +112,7 @@ def test_a_run_that_comes_too_late_draws_nothing(site, tmp_path, monkeypatch):
     with (
         made.record_draws(draws),
         mock.patch.object(LedgerDatabase, "reserve", return_value=seen),
-        mock.patch("tasks.steps.ledger_steps.can_continue", return_value=True),
+        mock.patch.object(Entries, "can_continue", return_value=True),
     ):
         outcome = made.release_without_engine(site)
     assert outcome.release_id == STOPPED_ID

@@ -12,6 +12,7 @@ import forced_installation as forced
 import made_up_release as made
 import pytest
 from forced_release import Death, DyingShard, FullDisk, approve_and_die
+from stores import Stores
 
 from flows import approval, publication
 from privacy.errors import BudgetRefused
@@ -19,7 +20,6 @@ from storage.keys.keys import SigningKey
 from storage.ledger import journal
 from storage.settings import load_settings
 from tasks.execution.runtime import Failed, guarded_call, private_log_directory
-from tasks.steps.run import Site
 
 pytestmark = pytest.mark.integration
 
@@ -67,7 +67,7 @@ def test_what_dead_runs_left_goes_although_a_clean_up_dies_too(tmp_path):
     assert installation.start(tables(0)).answer()["state"] == "published"
     site = tables(1)
     # In the middle of the sealed measurement, then in the clean-up after that.
-    for place in ("before os.rename", "after ledger_steps.purge_abandoned"):
+    for place in ("before os.rename", "after janitor.purge_abandoned"):
         assert installation.start(site, disturbance=Death(place=place)).answer() == {}
     assert len(list((installation.home / "measurements").iterdir())) == 2
     assert installation.start(site).answer()["state"] == "published"
@@ -91,7 +91,7 @@ def test_decision_that_died_is_finished(tmp_path, monkeypatch, place, state):
     installation = forced.Installation(tmp_path / "installation")
     for name, value in installation.environment.items():
         monkeypatch.setenv(name, value)
-    site, people = Site(settings=load_settings()), tmp_path / "people"
+    site, people = Stores(load_settings()), tmp_path / "people"
     people.mkdir(mode=0o700)
     requester, officer = (SigningKey.create(people / f"{name}.key") for name in ("one", "other"))
     site.keys.pipeline()
@@ -113,9 +113,11 @@ def test_decision_that_died_is_finished(tmp_path, monkeypatch, place, state):
     assert installation.damages() == []
 
     if state == "sealed":
-        outcome = approval.approve(site, run.release_id, key=officer, reason="as agreed")
+        outcome = approval.Decisions(site.settings).approve(
+            run.release_id, key=officer, reason="as agreed"
+        )
     else:
-        outcome = publication.publish(site, run.release_id)
+        outcome = publication.Publisher(site.settings).publish(run.release_id)
     assert outcome.state == "published"
     assert installation.damages() == []
     assert installation.leftovers() == []

@@ -388,15 +388,16 @@ def check_databases(database):
 
 def make_journal(url, folder):
     """Run the command of the service "ledger"."""
+    from stores import Stores
+
     from storage.ledger.ledger_db import LedgerDatabase
     from storage.settings import load_settings
-    from tasks.steps.run import Site
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CLUSTMIX_HOME", str(folder / "home"))
         patch.setenv("CLUSTMIX_RELEASES", str(folder / "releases"))
         patch.setenv("CLUSTMIX_LEDGER_URL", url)
-        ledger = Site(settings=load_settings()).ledger
+        ledger = Stores(load_settings()).ledger
     assert isinstance(ledger, LedgerDatabase)
     ledger.verify()
 

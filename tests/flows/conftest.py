@@ -6,10 +6,10 @@ import shutil
 import desks
 import made_up_release as made
 import pytest
+from stores import Stores
 
 from storage.settings import load_settings
 from tasks.execution import runtime
-from tasks.steps.run import Site
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -54,7 +54,7 @@ def after_a_release(released_once, tmp_path, monkeypatch):
 @pytest.fixture
 def released(after_a_release):
     """The ledger's entry of its release."""
-    [entry] = Site(settings=load_settings()).ledger.entries()
+    [entry] = Stores(load_settings()).ledger.entries()
     return entry
 
 

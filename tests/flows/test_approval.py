@@ -5,21 +5,21 @@ from unittest import mock
 
 import made_up_release as made
 import pytest
+from stores import Stores
 
-from flows.approval import approve, reject
-from flows.publication import resample
+from flows.approval import Decisions
+from flows.publication import Publisher
 from privacy.errors import ClustMixError, ConfigurationError, IntegrityError, LedgerError
 from storage.keys.key_store import read_public_keys
 from storage.keys.keys import SigningKey
 from storage.releases.bundles import verify_bundle
 from storage.settings import load_settings
 from tasks.steps import publish_steps
-from tasks.steps.run import Site
 
 
 @pytest.fixture
 def site(installation):
-    return Site(settings=load_settings())
+    return Stores(load_settings())
 
 
 def make_key(folder, name):
@@ -60,7 +60,9 @@ def test_release_waits_and_the_officer_sees_it(waiting, site):
 
 def test_approved_release_is_published_as_it_was_seen(waiting, site, officer, installation):
     seen = {path.name: path.read_bytes() for path in Path(waiting.bundle).iterdir()}
-    outcome = approve(site, waiting.release_id, key=officer, reason="within the protocol")
+    outcome = Decisions(site.settings).approve(
+        waiting.release_id, key=officer, reason="within the protocol"
+    )
     assert outcome.state == "published"
     published = {path.name: path.read_bytes() for path in Path(outcome.bundle).iterdir()}
     assert {name: published[name] for name in seen} == seen
@@ -84,7 +86,8 @@ def test_approved_release_is_published_as_it_was_seen(waiting, site, officer, in
         verify_bundle(Path(outcome.bundle), trusted=read_public_keys(keys[:1]))
     # A resample carries the approval of its measurement.
     again = verify_bundle(
-        Path(resample(site, waiting.release_id, rows=50).bundle), trusted=site.keys.trusted()
+        Path(Publisher(site.settings).resample(waiting.release_id, rows=50).bundle),
+        trusted=site.keys.trusted(),
     )
     assert again.approved_by == officer.key_id
     assert again.manifest.resampled_from == waiting.release_id
@@ -93,9 +96,10 @@ def test_approved_release_is_published_as_it_was_seen(waiting, site, officer, in
 def test_requester_cannot_approve(installation, site, requester, officer, waiting):
     # Not even as an officer.
     requester.public.write(site.settings.key_folder / "officers" / "engineer.pub")
-    for decide in (approve, reject):
+    decisions = Decisions(site.settings)
+    for decide in (decisions.approve, decisions.reject):
         with pytest.raises(ConfigurationError) as caught:
-            decide(site, waiting.release_id, key=requester, reason="mine")
+            decide(waiting.release_id, key=requester, reason="mine")
         assert str(caught.value) == (
             "APPROVER_IS_REQUESTER: expected the key of an officer other than the person who "
             "asked for the release; a second person has to decide"
@@ -106,7 +110,7 @@ def test_requester_cannot_approve(installation, site, requester, officer, waitin
 def test_stranger_cannot_approve(installation, site, waiting):
     stranger = make_key(installation / "stranger", "stranger")
     with pytest.raises(ConfigurationError) as caught:
-        approve(site, waiting.release_id, key=stranger, reason="why not")
+        Decisions(site.settings).approve(waiting.release_id, key=stranger, reason="why not")
     assert str(caught.value) == (
         "NOT_AN_OFFICER: expected a key whose public half is in "
         f"{site.settings.key_folder / 'officers'}, found {stranger.key_id}; its administrator can "
@@ -128,7 +132,9 @@ def test_request_is_signed_too(installation):
 
 def test_rejected_release_is_never_published_and_stays_charged(waiting, site, officer):
     before = site.ledger.balance("made-up").spent_rho
-    entry = reject(site, waiting.release_id, key=officer, reason="too few patients")
+    entry = Decisions(site.settings).reject(
+        waiting.release_id, key=officer, reason="too few patients"
+    )
     assert (entry.state, entry.note, entry.signers) == (
         "withheld",
         "too few patients",
@@ -136,9 +142,10 @@ def test_rejected_release_is_never_published_and_stays_charged(waiting, site, of
     )
     assert site.ledger.balance("made-up").spent_rho == before
     assert not Path(waiting.bundle).exists()
-    for decide in (approve, reject):
+    decisions = Decisions(site.settings)
+    for decide in (decisions.approve, decisions.reject):
         with pytest.raises(LedgerError) as caught:
-            decide(site, waiting.release_id, key=officer, reason="again")
+            decide(waiting.release_id, key=officer, reason="again")
         assert str(caught.value) == (
             "NOTHING_TO_DECIDE: expected a release that waits for an officer, found "
             f"{waiting.release_id} withheld"
@@ -162,7 +169,7 @@ def test_other_measurement_under_the_same_signature_is_refused(waiting, site, of
     path = site.settings.measurements / waiting.release_id / "released.npz"
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(IntegrityError, match="MEASUREMENT_DAMAGED"):
-        approve(site, waiting.release_id, key=officer, reason="agreed")
+        Decisions(site.settings).approve(waiting.release_id, key=officer, reason="agreed")
     assert [entry.state.value for entry in site.ledger.entries()] == ["sealed"]
 
 
@@ -170,7 +177,7 @@ def test_other_rows_than_the_officer_saw_are_refused(waiting, site, officer):
     path = Path(waiting.bundle) / "synthetic.csv"
     path.write_bytes(path.read_bytes().replace(b"icu", b"ICU", 1))
     with pytest.raises(IntegrityError) as caught:
-        approve(site, waiting.release_id, key=officer, reason="agreed")
+        Decisions(site.settings).approve(waiting.release_id, key=officer, reason="agreed")
     assert str(caught.value) == (
         f"PENDING_DAMAGED: the pending bundle of {waiting.release_id} is damaged; reject it, then "
         "make another from its measurement (clustmix resample)"
@@ -184,7 +191,7 @@ def test_publication_that_failed_after_the_signature_goes_on(
         mock.patch.object(publish_steps, "publish_pending", side_effect=OSError(28, "full")),
         pytest.raises(OSError, match="full"),
     ):
-        approve(site, waiting.release_id, key=officer, reason="agreed")
+        Decisions(site.settings).approve(waiting.release_id, key=officer, reason="agreed")
     assert [entry.state.value for entry in site.ledger.entries()] == ["approved"]
     path = made.write_site(installation, approval="officer")
     outcome = made.release_without_engine(path, requester=requester.key_id)

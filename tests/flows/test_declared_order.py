@@ -8,10 +8,11 @@ import made_up_release as made
 import pandas as pd
 import pytest
 import yaml
+from stores import Stores
 
 from flows.cli import main
 from flows.declared_order import publish_in_order
-from flows.publication import job_of_measurement, measurement_of, publish, resample
+from flows.publication import Publisher, job_of_measurement
 from flows.revocation import revoke
 from flows.site.request import job_of
 from flows.site.site_file import SiteFile, load_site
@@ -23,7 +24,7 @@ from storage.releases.measurements import Measurement, MeasurementRecord
 from storage.schema.vocabulary import Vocabulary
 from storage.settings import load_settings
 from tasks.steps import bundle, measure_steps, publish_steps, request_key
-from tasks.steps.run import Site
+from tasks.steps.entries import Entries
 
 # Against the alphabet, and more survive than die.
 LEVELS = [{"name": "survived", "values": ["n"]}, {"name": "died", "values": ["y"]}]
@@ -38,7 +39,7 @@ def site_file(installation, monkeypatch):
 
 
 def site():
-    return Site(settings=load_settings())
+    return Stores(load_settings())
 
 
 def share_of_deaths(folder):
@@ -73,7 +74,7 @@ class EarlierProgram:
         anything = mock.Mock(require=lambda schema: None)
         self._patches = [
             mock.patch.object(measure_steps, "MeasurementRecord", record),
-            mock.patch("tasks.steps.ledger_steps.request_key", key_of),
+            mock.patch("flows.measure.request_key", key_of),
             mock.patch.object(bundle, "Manifest", manifest),
             mock.patch.object(Measurement, "vocabulary", anything),
             mock.patch.object(Manifest, "is_suspect", new=False),
@@ -94,7 +95,7 @@ def earlier(site_file):
     with EarlierProgram():
         outcome = made.release_without_engine(site_file)
         # It publishes by the site file that it has sealed, as soon as another process does.
-        turned = resample(site(), outcome.release_id)
+        turned = Publisher(load_settings()).resample(outcome.release_id)
     assert abs(share_of_deaths(turned.bundle) - (1 - SHARE_OF_DEATHS)) < 0.06
     return outcome
 
@@ -109,9 +110,9 @@ def test_the_declared_order_is_published_from_the_sealed_measurement(site_file, 
     assert abs(share_of_deaths(outcome.bundle) - SHARE_OF_DEATHS) < 0.06
     assert made.release_without_engine(site_file).release_id == outcome.release_id
     with pytest.raises(IntegrityError, match="ORDER_KNOWN"):
-        publish_in_order(site(), outcome.release_id, load_site(site_file), key=key)
+        publish_in_order(load_settings(), outcome.release_id, load_site(site_file), key=key)
     entry = site().ledger.entries()[0]
-    measurement = measurement_of(site(), entry)
+    measurement = Entries(load_settings()).measurement(entry)
     assert measurement.vocabulary.label.codes == ("survived", "died")
     job = job_of_measurement(measurement, outcome.release_id)
     assert job.table_schema.label.level_names == ("survived", "died")
@@ -180,7 +181,7 @@ def test_the_measurement_of_an_earlier_program_is_published_in_the_order_of_a_si
 ):
     before = site().ledger.entries()
     with pytest.raises(IntegrityError, match=r"ORDER_UNKNOWN: .*--site"):
-        resample(site(), earlier.release_id)
+        Publisher(load_settings()).resample(earlier.release_id)
     declared = ["--site", str(site_file), "--key", str(installation / "person.key")]
     assert main(["publish", earlier.release_id, *declared, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
@@ -193,7 +194,7 @@ def test_the_measurement_of_an_earlier_program_is_published_in_the_order_of_a_si
     # The same request is answered, and the measurement is sampled like any other.
     again = made.release_without_engine(site_file)
     assert (again.release_id, again.charged_rho) == (answer["release_id"], "0")
-    sampled = resample(site(), earlier.release_id)
+    sampled = Publisher(load_settings()).resample(earlier.release_id)
     assert abs(share_of_deaths(sampled.bundle) - SHARE_OF_DEATHS) < 0.06
 
 
@@ -206,21 +207,21 @@ def test_a_sealed_one_is_published_under_its_own_id(site_file, key):
             made.release_without_engine(site_file)
     (entry,) = site().ledger.entries()
     with pytest.raises(IntegrityError, match="ORDER_UNKNOWN"):
-        publish(site(), entry.release_id)
-    outcome = publish_in_order(site(), entry.release_id, load_site(site_file), key=key)
+        Publisher(load_settings()).publish(entry.release_id)
+    outcome = publish_in_order(load_settings(), entry.release_id, load_site(site_file), key=key)
     assert outcome.release_id == entry.release_id
     assert abs(share_of_deaths(outcome.bundle) - SHARE_OF_DEATHS) < 0.06
 
 
 def test_another_site_file_and_a_second_order_are_refused(earlier, site_file, key, installation):
-    publish_in_order(site(), earlier.release_id, load_site(site_file), key=key)
+    publish_in_order(load_settings(), earlier.release_id, load_site(site_file), key=key)
     label = {**SCHEMA["label"], "levels": LEVELS[::-1]}
     turned = made.write_site(installation, schema={**SCHEMA, "label": label}, rows=4_000)
     with pytest.raises(IntegrityError, match="ORDER_DECLARED"):
-        publish_in_order(site(), earlier.release_id, load_site(turned), key=key)
+        publish_in_order(load_settings(), earlier.release_id, load_site(turned), key=key)
     other = made.write_site(installation, schema=SCHEMA, rows=4_000, privacy={"epsilon": 2.0})
     with pytest.raises(ConfigurationError, match="OTHER_SITE_FILE"):
-        publish_in_order(site(), earlier.release_id, load_site(other), key=key)
+        publish_in_order(load_settings(), earlier.release_id, load_site(other), key=key)
 
 
 def test_the_same_table_is_not_charged_again_without_saying_so(earlier, site_file):
@@ -242,10 +243,10 @@ def test_only_an_officer_says_that_a_release_was_revoked_for_its_order(
     officers.mkdir(mode=0o700, exist_ok=True)
     officer = SigningKey.create(installation / "officer.key")
     (officers / "officer.pub").write_bytes((installation / "officer.pub").read_bytes())
-    revoke(site(), earlier.release_id, key=officer, reason="labels")
+    revoke(load_settings(), earlier.release_id, key=officer, reason="labels")
     with pytest.raises(ConfigurationError):
-        publish_in_order(site(), earlier.release_id, load_site(site_file), key=key)
-    good = publish_in_order(site(), earlier.release_id, load_site(site_file), key=officer)
+        publish_in_order(load_settings(), earlier.release_id, load_site(site_file), key=key)
+    good = publish_in_order(load_settings(), earlier.release_id, load_site(site_file), key=officer)
     assert main(["verify", good.bundle]) == 0
 
 
@@ -263,7 +264,7 @@ def test_bundles_of_an_earlier_program_are_called_suspect(
     assert earlier.release_id in findings["label order"]["text"]
     assert "clustmix revoke" in findings["label order"]["text"]
 
-    good = publish_in_order(site(), earlier.release_id, load_site(site_file), key=key)
+    good = publish_in_order(load_settings(), earlier.release_id, load_site(site_file), key=key)
     officers = load_settings().key_folder / "officers"
     officers.mkdir(mode=0o700, exist_ok=True)
     (officers / "person.pub").write_bytes((installation / "person.pub").read_bytes())

@@ -6,6 +6,7 @@ import stat
 import ledger_requests
 import postgres_server
 import pytest
+from stores import Stores
 
 from flows.cli import main
 from flows.operations import doctor
@@ -17,7 +18,6 @@ from storage.keys.key_store import KeyStore
 from storage.keys.keys import SigningKey
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.settings import Settings, load_settings
-from tasks.steps.run import Site
 
 NAMES = [
     "packages",
@@ -139,10 +139,10 @@ def test_retired_keys_are_counted(released):
 
 def test_a_release_that_is_revoked_in_the_ledger_alone_is_found(released):
     assert found(released, "revocations").text == "none"
-    site = Site(settings=released)
+    site = Stores(released)
     [entry] = site.ledger.entries()
     key = SigningKey.read(released.home.parent / "ada.key")
-    revoke(site, entry.release_id, key=key, reason="wrong table")
+    revoke(site.settings, entry.release_id, key=key, reason="wrong table")
     assert found(released, "revocations").text == "1 listed, signature verified"
     path = released.releases / "revoked.json"
     path.rename(released.home / "kept.json")

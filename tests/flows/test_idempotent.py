@@ -11,12 +11,11 @@ import pytest
 import yaml
 
 from flows.cli import main
-from flows.publication import resample
+from flows.publication import Publisher
 from privacy.errors import ClustMixError, Withheld
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.settings import load_settings
-from tasks.steps import ledger_steps, publish_steps, request_key
-from tasks.steps.run import Site
+from tasks.steps import entries, janitor, publish_steps, request_key
 
 
 def ledger_of(installation):
@@ -88,7 +87,7 @@ def test_other_numbers_of_rows_and_titles_cost_nothing(after_a_release, released
     assert again.release_id == more.release_id
     # The release that paid is the answer, whatever was sampled from it and whatever their ids are.
     for _ in range(5):
-        resample(Site(settings=load_settings()), released.release_id)
+        Publisher(load_settings()).resample(released.release_id)
     usual = made.release_without_engine(made.write_site(after_a_release))
     assert usual.release_id == released.release_id
     assert len(ledger_of(after_a_release).entries()) == 1
@@ -154,19 +153,19 @@ def test_a_sealed_release_is_published_without_its_table(installation, capsys):
 
 def test_a_run_of_the_same_request_that_does_not_end(installation, monkeypatch):
     site = made.write_site(installation)
-    monkeypatch.setattr(ledger_steps, "WAIT_SECONDS", 0.0)
-    monkeypatch.setattr(ledger_steps, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(entries, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(entries, "_POLL_SECONDS", 0.01)
     with (
-        mock.patch.object(ledger_steps, "begin", side_effect=KeyboardInterrupt),
-        mock.patch.object(ledger_steps, "_close_failed"),
+        mock.patch.object(entries.Entries, "begin", side_effect=KeyboardInterrupt),
+        mock.patch.object(entries.Entries, "_close_failed"),
         pytest.raises(KeyboardInterrupt),
     ):
         made.release_without_engine(site)
     (entry,) = ledger_of(installation).entries()
     assert entry.state == "reserved"
     with (
-        mock.patch.object(ledger_steps, "clean_up"),
-        mock.patch.object(ledger_steps, "live_run_ids", return_value={entry.release_id}),
+        mock.patch.object(janitor, "clean_up"),
+        mock.patch.object(entries, "live_run_ids", return_value={entry.release_id}),
         pytest.raises(ClustMixError) as caught,
     ):
         made.release_without_engine(site)

@@ -7,6 +7,7 @@ from unittest import mock
 
 import made_up_release as made
 import pytest
+from stores import Stores
 
 from flows.cli import main
 from privacy.errors import IntegrityError
@@ -15,7 +16,6 @@ from storage.keys.keys import SigningKey
 from storage.ledger.adjustments import Adjustment
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.settings import load_settings
-from tasks.steps.run import Site
 
 
 @pytest.fixture
@@ -174,5 +174,5 @@ def test_the_ledger_of_a_site_is_the_configured_one(installation, monkeypatch):
     monkeypatch.setenv("CLUSTMIX_LEDGER_URL", "mysql://user:secret@host/db")
     assert main(["ledger", "show"]) == 2
     with pytest.raises(Exception, match="CLUSTMIX_LEDGER_URL") as caught:
-        Site(settings=load_settings())
+        Stores(load_settings())
     assert "secret" not in str(caught.value)

@@ -5,20 +5,20 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from made_up_entries import enter, move
+from stores import Stores
 
 from flows.operations.notices import FIRST_LOOK_BACK, Memory, MemoryFile, Repetition, notices
 from privacy.errors import IntegrityError
 from privacy.ledger import EntryState
 from privacy.spending import moment
 from storage.settings import load_settings
-from tasks.steps.run import Site
 
 NOTHING = Memory()
 
 
 @pytest.fixture
 def site(installation):
-    return Site(settings=load_settings())
+    return Stores(load_settings())
 
 
 def told(site, memory=NOTHING):

@@ -7,9 +7,10 @@ from unittest import mock
 import made_up_release as made
 import pandas as pd
 import pytest
+from stores import Stores
 
 from flows.cli import main
-from flows.publication import resample
+from flows.publication import Publisher
 from privacy.errors import ConfigurationError, IntegrityError, LedgerError, Withheld
 from storage.keys.key_store import KeyStore
 from storage.ledger.ledger_db import LedgerDatabase
@@ -17,13 +18,12 @@ from storage.releases.bundles import verify_bundle
 from storage.settings import load_settings
 from tasks.measurement import curator
 from tasks.steps import publish_steps
-from tasks.steps.run import Site
 
 
 @pytest.fixture
 def site(after_a_release):
     (after_a_release / "cohort.csv").unlink()  # none of this reads the table
-    return Site(settings=load_settings())
+    return Stores(load_settings())
 
 
 def rows_of(outcome):
@@ -38,7 +38,7 @@ def manifest_of(site, outcome):
 def test_more_rows_cost_nothing_and_draw_nothing(released, site):
     history = site.ledger.history()
     with mock.patch.object(curator, "discrete_gaussian_mechanism", side_effect=AssertionError):
-        outcome = resample(site, released.release_id, rows=700)
+        outcome = Publisher(site.settings).resample(released.release_id, rows=700)
     assert len(rows_of(outcome)) == 700
     assert outcome.charged_rho == "0"
     assert site.ledger.history() == history
@@ -51,14 +51,14 @@ def test_more_rows_cost_nothing_and_draw_nothing(released, site):
 
 
 def test_two_resamples_are_sampled_independently(released, site):
-    first = resample(site, released.release_id)
-    second = resample(site, released.release_id)
+    first = Publisher(site.settings).resample(released.release_id)
+    second = Publisher(site.settings).resample(released.release_id)
     assert not rows_of(first).equals(rows_of(second))
 
 
 def test_conditions_hold_in_every_row(released, site):
-    outcome = resample(
-        site, released.release_id, rows=120, conditions={"ward": "icu", "died": "yes"}
+    outcome = Publisher(site.settings).resample(
+        released.release_id, rows=120, conditions={"ward": "icu", "died": "yes"}
     )
     rows = rows_of(outcome)
     assert len(rows) == 120
@@ -75,7 +75,7 @@ def test_conditions_hold_in_every_row(released, site):
 )
 def test_condition_on_no_declared_level(released, site, column, level):
     with pytest.raises(ConfigurationError) as caught:
-        resample(site, released.release_id, conditions={column: level})
+        Publisher(site.settings).resample(released.release_id, conditions={column: level})
     assert str(caught.value) == (
         "CONDITION_UNKNOWN: expected a declared level of a column with levels, found "
         f"{column}={level}; the schema.json of a bundle lists them"
@@ -92,7 +92,7 @@ def test_rare_condition_ends(released, site, monkeypatch):
 
     monkeypatch.setattr(publish_steps, "decode", without_icu)
     with pytest.raises(ConfigurationError) as caught:
-        resample(site, released.release_id, conditions={"ward": "icu"})
+        Publisher(site.settings).resample(released.release_id, conditions={"ward": "icu"})
     assert str(caught.value) == (
         "CONDITION_RARE: expected one of 2 sampled rows to meet ward=icu, found fewer; ask for "
         "fewer conditions"
@@ -102,25 +102,25 @@ def test_rare_condition_ends(released, site, monkeypatch):
 
 def test_only_what_paid_and_was_published_is_sampled_again(released, site):
     with pytest.raises(LedgerError) as caught:
-        resample(site, "r-20250101-00000000")
+        Publisher(site.settings).resample("r-20250101-00000000")
     assert str(caught.value) == (
         "RELEASE_UNKNOWN: expected a release that paid for its measurement, found no "
         "'r-20250101-00000000' in the ledger (clustmix ledger show); a resample is sampled again "
         "from its original"
     )
-    again = resample(site, released.release_id)
+    again = Publisher(site.settings).resample(released.release_id)
     with pytest.raises(LedgerError, match="RELEASE_UNKNOWN"):
-        resample(site, again.release_id)
+        Publisher(site.settings).resample(again.release_id)
 
 
 def test_measurement_of_no_release_is_not_sampled(installation):
     gate = Withheld("OUTPUT_GATE", "made up")
     with mock.patch.object(publish_steps, "output_gate", side_effect=gate), pytest.raises(Withheld):
         made.release_without_engine(made.write_site(installation))
-    site = Site(settings=load_settings())
+    site = Stores(load_settings())
     (entry,) = site.ledger.entries()
     with pytest.raises(Withheld) as caught:
-        resample(site, entry.release_id)
+        Publisher(site.settings).resample(entry.release_id)
     assert str(caught.value) == (
         f"NOT_PUBLISHED: expected a published release, found {entry.release_id} sealed; only "
         "what was published once is sampled again"
@@ -130,7 +130,7 @@ def test_measurement_of_no_release_is_not_sampled(installation):
 def test_the_gate_holds_for_a_resample(released, site):
     gate = Withheld("OUTPUT_GATE", "made up")
     with mock.patch.object(publish_steps, "output_gate", side_effect=gate), pytest.raises(Withheld):
-        resample(site, released.release_id)
+        Publisher(site.settings).resample(released.release_id)
     # The release that paid stays published.
     assert [entry.state.value for entry in site.ledger.entries()] == ["published"]
     assert len(list((site.settings.releases / "made-up").iterdir())) == 1
@@ -143,7 +143,7 @@ def test_changed_measurement_is_refused(released, site, file):
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     with pytest.raises(IntegrityError, match="MEASUREMENT_DAMAGED"):
-        resample(site, released.release_id)
+        Publisher(site.settings).resample(released.release_id)
 
 
 def test_command_line(released, site, capsys):

@@ -10,17 +10,17 @@ from unittest import mock
 
 import made_up_release as made
 import pytest
+from stores import Stores
 
 from flows import revocation
 from flows.cli import main
-from flows.publication import resample
+from flows.publication import Publisher
 from flows.revocation import revoke
 from privacy.errors import ConfigurationError, IntegrityError, LedgerError, Withheld
 from storage.keys.keys import SigningKey
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.releases.revocations import REVOKED_FILE, Revocation, RevocationList, read_revocations
 from storage.settings import load_settings
-from tasks.steps.run import Site
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def installation(after_a_release, monkeypatch):
 
 @pytest.fixture
 def site(installation):
-    return Site(settings=load_settings())
+    return Stores(load_settings())
 
 
 @pytest.fixture
@@ -72,7 +72,9 @@ def test_revoked_release_is_listed_and_its_charge_stands(site, entry, officer, c
     bundle = bundle_of(site, entry.release_id)
     assert verified(bundle, capsys)[1]["revocations_checked"] is False
     before = site.ledger.balance("made-up")
-    outcome = revoke(site, entry.release_id, key=officer, reason="bounds were taken from rows")
+    outcome = revoke(
+        site.settings, entry.release_id, key=officer, reason="bounds were taken from rows"
+    )
     address = f"made-up/{entry.release_id}"
     assert (outcome.listed, outcome.listed_before) == ((address,), ())
     assert outcome.ledger_state == "revoked"
@@ -103,16 +105,16 @@ def test_revoked_release_is_listed_and_its_charge_stands(site, entry, officer, c
 
 
 def test_nothing_more_is_made_from_it(installation, site, entry, officer):
-    revoke(site, entry.release_id, key=officer, reason="wrong table")
+    revoke(site.settings, entry.release_id, key=officer, reason="wrong table")
     with pytest.raises(Withheld, match="NOT_PUBLISHED"):
-        resample(site, entry.release_id)
+        Publisher(site.settings).resample(entry.release_id)
     with pytest.raises(Withheld, match=r"MEASUREMENT_WITHHELD: .* was revoked"):
         made.release_without_engine(installation / "site.yaml")
 
 
 def test_resamples_fall_with_the_release_that_paid(site, entry, officer, capsys):
-    outcomes = [resample(site, entry.release_id, rows=rows) for rows in (50, 60)]
-    outcome = revoke(site, entry.release_id, key=officer, reason="wrong table")
+    outcomes = [Publisher(site.settings).resample(entry.release_id, rows=rows) for rows in (50, 60)]
+    outcome = revoke(site.settings, entry.release_id, key=officer, reason="wrong table")
     ids = {entry.release_id, *(done.release_id for done in outcomes)}
     assert {item.release_id for item in listed(site)} == ids
     assert len(outcome.bundles) == 3
@@ -124,20 +126,20 @@ def test_resamples_fall_with_the_release_that_paid(site, entry, officer, capsys)
 
 def test_resample_made_at_the_same_time_falls_too(site, entry, officer, capsys):
     # It passed its check before the revocation and was published after it.
-    late = resample(site, entry.release_id, rows=50)
+    late = Publisher(site.settings).resample(entry.release_id, rows=50)
     with mock.patch.object(revocation, "manifests_in", return_value=()):
-        revoke(site, entry.release_id, key=officer, reason="wrong table")
+        revoke(site.settings, entry.release_id, key=officer, reason="wrong table")
     assert late.release_id not in {item.release_id for item in listed(site)}
     code, answer = verified(late.bundle, capsys)
     assert (code, answer["error"]) == (1, "RELEASE_REVOKED")
     # Asked again, the list names it.
-    outcome = revoke(site, entry.release_id, key=officer, reason="wrong table")
+    outcome = revoke(site.settings, entry.release_id, key=officer, reason="wrong table")
     assert outcome.listed == (f"made-up/{late.release_id}",)
 
 
 def test_resample_is_revoked_alone(site, entry, officer, capsys):
-    done = resample(site, entry.release_id, rows=50)
-    outcome = revoke(site, done.release_id, key=officer, reason="too few rows")
+    done = Publisher(site.settings).resample(entry.release_id, rows=50)
+    outcome = revoke(site.settings, done.release_id, key=officer, reason="too few rows")
     assert outcome.listed == (f"made-up/{done.release_id}",)
     assert (outcome.ledger_state, states(site)) == ("published", ["published"])
     [item] = listed(site)
@@ -148,10 +150,10 @@ def test_resample_is_revoked_alone(site, entry, officer, capsys):
 
 
 def test_revoked_twice_keeps_date_and_reason(site, entry, officer):
-    revoke(site, entry.release_id, key=officer, reason="first")
+    revoke(site.settings, entry.release_id, key=officer, reason="first")
     path = site.settings.releases / REVOKED_FILE
     before, rows = path.read_bytes(), site.ledger.history()
-    outcome = revoke(site, entry.release_id, key=officer, reason="second")
+    outcome = revoke(site.settings, entry.release_id, key=officer, reason="second")
     assert (outcome.listed, outcome.ledger_state) == ((), "revoked")
     assert outcome.listed_before == (f"made-up/{entry.release_id}",)
     assert path.read_bytes() == before
@@ -161,12 +163,12 @@ def test_revoked_twice_keeps_date_and_reason(site, entry, officer):
 def test_crash_between_list_and_ledger_is_finished_by_the_next_call(site, entry, officer, capsys):
     full = mock.patch.object(LedgerDatabase, "transition", side_effect=OSError(28, "full"))
     with full, pytest.raises(OSError, match="full"):
-        revoke(site, entry.release_id, key=officer, reason="wrong table")
+        revoke(site.settings, entry.release_id, key=officer, reason="wrong table")
     # Readers know already.
     assert states(site) == ["published"]
     bundle = bundle_of(site, entry.release_id)
     assert verified(bundle, capsys)[1]["error"] == "RELEASE_REVOKED"
-    outcome = revoke(site, entry.release_id, key=officer, reason="wrong table")
+    outcome = revoke(site.settings, entry.release_id, key=officer, reason="wrong table")
     assert (outcome.listed, outcome.ledger_state) == ((), "revoked")
     assert states(site) == ["revoked"]
 
@@ -199,17 +201,17 @@ def test_killed_in_any_place_no_entry_is_revoked_and_unlisted(
     assert code == -signal.SIGKILL
     if states(site) == ["revoked"]:
         assert [item.release_id for item in listed(site)] == [entry.release_id]
-    revoke(site, entry.release_id, key=officer, reason="wrong table")
+    revoke(site.settings, entry.release_id, key=officer, reason="wrong table")
     assert states(site) == ["revoked"]
     assert [item.release_id for item in listed(site)] == [entry.release_id]
 
 
 def test_lost_list_is_written_again_from_the_ledger(site, entry, officer):
     bundle = bundle_of(site, entry.release_id)
-    revoke(site, entry.release_id, key=officer, reason="wrong table")
+    revoke(site.settings, entry.release_id, key=officer, reason="wrong table")
     (site.settings.releases / REVOKED_FILE).unlink()
     shutil.rmtree(bundle)
-    outcome = revoke(site, entry.release_id, key=officer, reason="wrong table")
+    outcome = revoke(site.settings, entry.release_id, key=officer, reason="wrong table")
     assert (outcome.listed, outcome.bundles) == ((f"made-up/{entry.release_id}",), ())
     assert [item.manifest_sha256 for item in listed(site)] == [
         site.ledger.entry(entry.entry_id).digest
@@ -221,7 +223,7 @@ def test_stranger_cannot_revoke(installation, site, entry):
     stranger = SigningKey.create(installation / "stranger" / "stranger.key")
     for key in (stranger, site.keys.pipeline()):
         with pytest.raises(ConfigurationError) as caught:
-            revoke(site, entry.release_id, key=key, reason="why not")
+            revoke(site.settings, entry.release_id, key=key, reason="why not")
         assert str(caught.value) == (
             "NOT_AN_OFFICER: expected a key whose public half is in "
             f"{site.settings.key_folder / 'officers'}, found {key.key_id}; its administrator can "
@@ -234,14 +236,14 @@ def test_stranger_cannot_revoke(installation, site, entry):
 @pytest.mark.parametrize("reason", ["", "two\nlines", "x" * 201])
 def test_reason_is_one_line(site, entry, officer, reason):
     with pytest.raises(ConfigurationError, match="REASON_INVALID: expected a reason of 1 to 200"):
-        revoke(site, entry.release_id, key=officer, reason=reason)
+        revoke(site.settings, entry.release_id, key=officer, reason=reason)
     assert not (site.settings.releases / REVOKED_FILE).exists()
 
 
 @pytest.mark.parametrize("release_id", ["r-20260131-0a1b2c3d", "", "../made-up", "e-1"])
 def test_unknown_release(site, officer, release_id):
     with pytest.raises(LedgerError) as caught:
-        revoke(site, release_id, key=officer, reason="why")
+        revoke(site.settings, release_id, key=officer, reason="why")
     assert str(caught.value) == (
         "RELEASE_UNKNOWN: expected a release of the ledger or a resample in the store, found no "
         f"{release_id!r}; clustmix ledger show lists the releases"
@@ -253,7 +255,7 @@ def test_what_was_not_published_is_not_revoked(installation, site, officer):
     requester = SigningKey.create(installation / "officer" / "engineer.key")
     waiting = made.release_without_engine(path, requester=requester.key_id, new_draw=True)
     with pytest.raises(LedgerError) as caught:
-        revoke(site, waiting.release_id, key=officer, reason="why")
+        revoke(site.settings, waiting.release_id, key=officer, reason="why")
     assert str(caught.value) == (
         f"NOTHING_TO_REVOKE: expected a published release, found {waiting.release_id} sealed; "
         "nobody was given it"
@@ -273,27 +275,29 @@ def test_published_by_a_run_that_died_before_it_said_so(
     assert code == -signal.SIGKILL
     assert states(site) == ["published", "approved"]
     release_id = site.ledger.entries()[1].release_id
-    revoke(site, release_id, key=officer, reason="wrong table")
+    revoke(site.settings, release_id, key=officer, reason="wrong table")
     assert states(site) == ["published", "revoked"]
     code, answer = verified(bundle_of(site, release_id), capsys)
     assert (code, answer["error"]) == (1, "RELEASE_REVOKED")
 
 
 def test_damaged_resample_is_revoked_like_any_other(site, entry, officer, capsys):
-    done = resample(site, entry.release_id, rows=50)
+    done = Publisher(site.settings).resample(entry.release_id, rows=50)
     with (Path(done.bundle) / "synthetic.csv").open("ab") as handle:
         handle.write(b"x")
     # A folder of somebody else is no obstacle.
     (site.settings.releases / "other" / "r-20260131-0a1b2c3d").mkdir(parents=True)
-    revoke(site, done.release_id, key=officer, reason="damaged")
-    revoke(site, entry.release_id, key=officer, reason="wrong table")
+    revoke(site.settings, done.release_id, key=officer, reason="damaged")
+    revoke(site.settings, entry.release_id, key=officer, reason="wrong table")
     assert [item.release_id for item in listed(site)] == [done.release_id, entry.release_id]
 
 
 def test_tampered_list_fails_every_bundle_and_is_not_written_over(site, entry, officer, capsys):
-    resampled = [resample(site, entry.release_id, rows=rows) for rows in (50, 60)]
+    resampled = [
+        Publisher(site.settings).resample(entry.release_id, rows=rows) for rows in (50, 60)
+    ]
     for done in resampled:
-        revoke(site, done.release_id, key=officer, reason="too few rows")
+        revoke(site.settings, done.release_id, key=officer, reason="too few rows")
     path, bundle = site.settings.releases / REVOKED_FILE, bundle_of(site, entry.release_id)
     document = json.loads(path.read_bytes())
     del document["revocations"][0]
@@ -303,7 +307,7 @@ def test_tampered_list_fails_every_bundle_and_is_not_written_over(site, entry, o
         assert (code, answer["error"]) == (1, "SIGNATURE_WRONG")
         assert "file revoked.json" in answer["message"]
     with pytest.raises(IntegrityError, match="SIGNATURE_WRONG"):
-        revoke(site, entry.release_id, key=officer, reason="wrong table")
+        revoke(site.settings, entry.release_id, key=officer, reason="wrong table")
     assert states(site) == ["published"]
     stranger = SigningKey.create(Path("stranger.key"))
     items = tuple(Revocation(**item) for item in document["revocations"])
@@ -314,12 +318,12 @@ def test_tampered_list_fails_every_bundle_and_is_not_written_over(site, entry, o
 
 
 def test_old_list_is_signed_too_and_knows_less(installation, site, entry, officer, capsys):
-    done = resample(site, entry.release_id, rows=50)
+    done = Publisher(site.settings).resample(entry.release_id, rows=50)
     path = site.settings.releases / REVOKED_FILE
-    revoke(site, done.release_id, key=officer, reason="too few rows")
+    revoke(site.settings, done.release_id, key=officer, reason="too few rows")
     old = installation / "old.json"
     shutil.copy(path, old)
-    revoke(site, entry.release_id, key=officer, reason="wrong table")
+    revoke(site.settings, entry.release_id, key=officer, reason="wrong table")
     bundle = bundle_of(site, entry.release_id)
     # Nothing in an old list says that it is old: a reader needs a fresh one.
     code, answer = verified(bundle, capsys, "--revoked", old)
@@ -327,14 +331,14 @@ def test_old_list_is_signed_too_and_knows_less(installation, site, entry, office
     assert verified(bundle, capsys, "--revoked", path)[0] == 1
     # An old list that was put back is made whole by asking again.
     shutil.copy(old, path)
-    revoke(site, entry.release_id, key=officer, reason="wrong table")
+    revoke(site.settings, entry.release_id, key=officer, reason="wrong table")
     assert verified(bundle, capsys)[0] == 1
 
 
 def test_new_key_answers_from_bundles_of_the_old_one(installation, site, entry, officer, capsys):
     keys = site.settings.key_folder
-    done = resample(site, entry.release_id, rows=50)
-    revoke(site, done.release_id, key=officer, reason="too few rows")
+    done = Publisher(site.settings).resample(entry.release_id, rows=50)
+    revoke(site.settings, done.release_id, key=officer, reason="too few rows")
     (keys / "retired").mkdir(mode=0o700)
     (keys / "pipeline.key").rename(installation / "old.key")
     (keys / "pipeline.pub").rename(keys / "retired" / "2025.pub")
@@ -346,7 +350,7 @@ def test_new_key_answers_from_bundles_of_the_old_one(installation, site, entry, 
     fresh = made.release_without_engine(installation / "site.yaml", new_draw=True)
     assert verified(fresh.bundle, capsys)[1]["signed_by"] == new.key_id
     # The next revocation has the whole list signed by the new key.
-    revoke(site, entry.release_id, key=officer, reason="wrong table")
+    revoke(site.settings, entry.release_id, key=officer, reason="wrong table")
     whole = read_revocations(site.settings.releases / REVOKED_FILE, trusted=[new.public])
     assert len(whole.revocations) == 2
 
@@ -360,7 +364,7 @@ def test_command_line(site, entry, officer, capsys):
     stranger = SigningKey.create(Path("stranger.key"))
     assert main([*arguments, "stranger.key"]) == 2
     assert f"found {stranger.key_id}" in capsys.readouterr().err
-    done = resample(site, entry.release_id, rows=50)
+    done = Publisher(site.settings).resample(entry.release_id, rows=50)
     assert main(["revoke", done.release_id, "--reason", "why", "--key", "officer/ada.key"]) == 0
     path = site.settings.releases / REVOKED_FILE
     assert capsys.readouterr().out.splitlines() == [

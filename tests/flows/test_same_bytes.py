@@ -25,11 +25,11 @@ from storage.releases.measurements import MeasurementStore
 from storage.releases.store import ReleaseStore
 from storage.settings import load_settings
 from tasks.execution.shards import load_shard
+from tasks.execution.stages import listen_to_stages
 from tasks.measurement.curator import Curator, InProcessCompute
 from tasks.measurement.randomness import Randomness, fixed_randomness
 from tasks.measurement.synthesizer import measure
 from tasks.steps import ingest_steps, measure_steps
-from tasks.steps.run import listen_to_stages
 from tasks.synthesizers.clustmix import adaptation
 
 pytestmark = pytest.mark.integration

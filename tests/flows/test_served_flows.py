@@ -9,6 +9,7 @@ import made_up_release as made
 import pytest
 import yaml
 from prefect.client.orchestration import get_client
+from stores import Stores
 
 from flows import serving
 from flows.approval import sign
@@ -24,7 +25,6 @@ from storage.keys.keys import SigningKey
 from storage.releases.bundles import verify_bundle
 from storage.settings import load_settings
 from tasks.steps import publish_steps
-from tasks.steps.run import Site
 
 pytestmark = pytest.mark.integration
 
@@ -68,7 +68,7 @@ def published(release_id, decision=None, dataset="made-up"):
 
 
 def site_of_installation():
-    return Site(settings=load_settings())
+    return Stores(load_settings())
 
 
 def end(state):
@@ -302,7 +302,7 @@ def test_arrival_whose_run_died_while_it_drew_is_not_charged_again(installation,
     arrival = arrive(landing)
     with (
         mock.patch("tasks.steps.measure_steps.run_stage", mock.Mock(side_effect=MemoryError)),
-        mock.patch("tasks.steps.ledger_steps._close_failed"),  # as where it was killed
+        mock.patch("tasks.steps.entries.Entries._close_failed"),  # as where it was killed
     ):
         died, _ = measured(arrival=arrival)
     assert [e.state.value for e in site_of_installation().ledger.entries()] == ["executing"]
@@ -315,11 +315,11 @@ def test_every_run_of_an_arrival_is_remembered_not_the_last_alone(installation, 
     arrival = arrive(landing)
     with (
         mock.patch("tasks.steps.measure_steps.run_stage", mock.Mock(side_effect=MemoryError)),
-        mock.patch("tasks.steps.ledger_steps._close_failed"),
+        mock.patch("tasks.steps.entries.Entries._close_failed"),
     ):
         died, _ = measured(arrival=arrival)
     # The second one dies after it has taken the arrival and before it looks at the first.
-    with mock.patch("tasks.steps.ledger_steps.clean_up", mock.Mock(side_effect=MemoryError)):
+    with mock.patch("tasks.steps.janitor.clean_up", mock.Mock(side_effect=MemoryError)):
         assert measured(arrival=arrival)[1].name == "Failed"
     _, state = measured(arrival=arrival)
     assert state.message.startswith(f"ARRIVAL_BURNED: release {died} of arrival {arrival} ")

@@ -11,6 +11,7 @@ import made_up_release as made
 import pytest
 from made_up_entries import enter
 from served_prefect import free_port, served_prefect
+from stores import Stores
 
 from flows.cli import main
 from flows.events import orchestrator
@@ -20,7 +21,6 @@ from flows.operations.watcher_lock import only_watcher
 from flows.server.record import Part, ServerRecord, write_record
 from privacy.ledger import Caps, EntryState
 from storage.settings import load_settings
-from tasks.steps.run import Site
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def site(installation, tmp_path, monkeypatch):
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     monkeypatch.setenv("CLUSTMIX_SITES", str(tmp_path / "sites"))
     monkeypatch.setenv("TZ", "UTC")
-    return Site(settings=load_settings())
+    return Stores(load_settings())
 
 
 def shown(capsys):

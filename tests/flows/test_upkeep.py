@@ -14,6 +14,7 @@ from made_up_entries import enter, move
 from prefect.client.schemas.objects import State, StateType
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule, RRuleSchedule
 from served_prefect import served_prefect
+from stores import Stores
 
 from flows.events import orchestrator
 from flows.operations import upkeep
@@ -24,14 +25,13 @@ from flows.operations.upkeep import MOST_PATIENCE, PATIENCE, low_budgets, missed
 from privacy.ledger import Caps, EntryState
 from storage.files.workspace import PrivateWorkspace
 from storage.settings import load_settings
-from tasks.steps.run import Site
 
 NOW = datetime(2026, 11, 21, 17, 0, tzinfo=UTC)
 
 
 @pytest.fixture
 def site(installation):
-    return Site(settings=load_settings())
+    return Stores(load_settings())
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Server:
 
 
 def retold(site, memory, server, now):
-    news = retell(site, site.ledger.history(), memory, server, now=now)
+    news = retell(site.settings, site.ledger.history(), memory, server, now=now)
     return [event.resource_id for event in news.events], news.memory
 
 
@@ -66,7 +66,7 @@ def test_a_sealed_entry_that_nobody_publishes_is_told_again_with_growing_pauses(
     server, memory, times, ids = Server(), Memory(), [], set()
     for minute in range(0, 60 * 24, 2):
         now = NOW + timedelta(minutes=minute)
-        news = retell(site, rows, memory, server, now=now)
+        news = retell(site.settings, rows, memory, server, now=now)
         memory = news.memory
         if news.events:
             [event] = news.events
@@ -151,7 +151,7 @@ def test_an_arrival_that_nobody_took_is_told_again(site, monkeypatch):
     waiting = [SimpleNamespace(arrival_id="a-20261121-0f3a9c21", dataset="wards", failures=0)]
     monkeypatch.setattr(upkeep.ArrivalStore, "waiting", lambda self: tuple(waiting))
     _, memory = retold(site, Memory(), Server(), NOW)
-    news = retell(site, (), memory, Server(), now=NOW + PATIENCE)
+    news = retell(site.settings, (), memory, Server(), now=NOW + PATIENCE)
     [event] = news.events
     assert (event.name, event.resource_id) == (
         "cohort.arrived",

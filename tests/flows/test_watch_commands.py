@@ -15,6 +15,7 @@ import made_up_release as made
 import pytest
 from made_up_entries import enter
 from served_prefect import free_port, served_prefect
+from stores import Stores
 
 from flows.cli import main
 from flows.events import OrchestratorError
@@ -25,7 +26,6 @@ from flows.operations.watcher_lock import a_watcher_runs
 from privacy.errors import ClustMixError
 from privacy.ledger import Caps, EntryState
 from storage.settings import load_settings
-from tasks.steps.run import Site
 
 PARTS = ("arrivals", "news", "dead runs", "unfinished", "schedules", "budgets")
 
@@ -45,7 +45,7 @@ def environment(tmp_path, monkeypatch):
 
 @pytest.fixture
 def site(environment):
-    return Site(settings=load_settings())
+    return Stores(load_settings())
 
 
 class Server:

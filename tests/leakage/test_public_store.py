@@ -8,10 +8,10 @@ from pathlib import Path
 import ledger_requests
 import made_up_release as made
 import pytest
+from stores import Stores
 
 from privacy.ledger import EntryState
 from storage.settings import load_settings
-from tasks.steps.run import Site
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_burned_and_void_runs_change_nothing_that_readers_see(installation):
     site_file = made.write_site(installation)
     first = made.release_without_engine(site_file)
     settings = load_settings()
-    ledger, store = Site(settings=settings).ledger, settings.releases
+    ledger, store = Stores(settings).ledger, settings.releases
     before = store.stat()
     for number, ends in enumerate(([EntryState.EXECUTING, EntryState.BURNED], [EntryState.VOID])):
         charge = ledger_requests.charge(number, cohort="made-up", dataset="made-up")

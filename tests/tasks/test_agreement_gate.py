@@ -1,7 +1,5 @@
 """The output gate against what was sealed: honest releases pass, planted faults are withheld."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
@@ -116,10 +114,10 @@ def honest(request):
     reference, guide = (sealed.sample(released, N_ROWS, rng) for _ in range(2))
     rows = sealed.sample(released, N_ROWS, rng)
     frame = decode(rows.codes, rows.label, sealed.schema, rng=rng)
-    job = SimpleNamespace(table_schema=sealed.schema, rows=N_ROWS)
 
     def gate(changed):
-        return output_gate(job, table_files(changed, sealed.schema), reference, guide, noisy)
+        files = table_files(changed, sealed.schema)
+        return output_gate(sealed.schema, files, reference, guide, noisy, rows=N_ROWS)
 
     return request.param, gate, frame
 
@@ -190,9 +188,8 @@ def test_a_csv_file_that_differs_from_the_parquet_file_is_withheld(honest):
     files = table_files(frame, sealed.schema)
     changed = frame.assign(outcome=exchanged(frame["outcome"], "well", "ill"))
     files["synthetic.csv"] = table_files(changed, sealed.schema)["synthetic.csv"]
-    job = SimpleNamespace(table_schema=sealed.schema, rows=N_ROWS)
     with pytest.raises(Withheld, match="files"):
-        output_gate(job, files, None, None, None)
+        output_gate(sealed.schema, files, None, None, None, rows=N_ROWS)
 
 
 def test_a_sampler_that_forgets_the_label_is_seen_in_the_noisy_counts():

@@ -90,7 +90,8 @@ class Run:
         root = self.diagnostics.parent
         with PrivateWorkspace.create(root, "r-1") as workspace:
             diagnostics = DiagnosticsFile(self.diagnostics)
-            paths = ingest(self.job, reader or self.reader(), workspace, diagnostics, executor)
+            job, reader = self.job, reader or self.reader()
+            paths = ingest(job.columns_to_read, job.rules, reader, workspace, diagnostics, executor)
             # What a worker was writing when it was killed goes with the workspace.
             left = {p.name for p in workspace.folder.iterdir() if not p.name.startswith(".staged-")}
             assert left == {".alive", *(path.name for path in paths)}

@@ -37,12 +37,12 @@ def _places():
     from storage.releases import pending
     from storage.releases import store as releases
     from tasks.measurement import curator
-    from tasks.steps import ledger_steps, measure_steps
+    from tasks.steps import janitor, measure_steps
 
     return [
         (workspace, "forbid_core_dumps"),  # the first step of a new workspace
         (workspace.PrivateWorkspace, "purge"),
-        (ledger_steps, "purge_abandoned"),
+        (janitor, "purge_abandoned"),
         (LedgerDatabase, "reserve"),
         (LedgerDatabase, "transition"),
         (ledger_head.HeadFile, "write"),  # between a commit and the return of the ledger
@@ -61,7 +61,7 @@ def _places():
 @contextmanager
 def announcing(say):
     """Say where stages begin, and what is done to disk and ledger, before and after."""
-    from tasks.steps.run import listen_to_stages
+    from tasks.execution.stages import listen_to_stages
 
     def announced(owner, name):
         function = getattr(owner, name)
@@ -214,15 +214,14 @@ def run_and_say(environment, request, draws, pipe, disturbance, shard):
 
 def approve_and_die(environment, release_id, key_file, death):
     """Body of a process: the decision of an officer, which does not come to its end."""
-    from flows.approval import approve
+
+    from flows.approval import Decisions
     from storage.keys.keys import SigningKey
     from storage.settings import load_settings
-    from tasks.steps.run import Site
 
     os.environ.update(environment)
     with announcing(lambda place: death(place, 1)):
-        approve(
-            Site(settings=load_settings()),
+        Decisions(load_settings()).approve(
             release_id,
             key=SigningKey.read(Path(key_file)),
             reason="as agreed",

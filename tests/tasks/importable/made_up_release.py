@@ -150,12 +150,12 @@ def without_engine():
     """Run the steps of the release flow as they are, guarded but without task runs."""
     from prefect import Task
 
-    from flows import measure, release
+    from flows import measure, release, serving
 
     make = measure.guarded_task
     with ExitStack() as stack:
         n_tasks = 0
-        for module in (measure, release):
+        for module in (measure, release, serving):
             tasks = {name: value for name, value in vars(module).items() if isinstance(value, Task)}
             n_tasks += len(tasks)
             for name, task in tasks.items():
@@ -252,14 +252,15 @@ def killer_at(point):
     """Return a context manager in which a run dies at a stage or at a point between stages."""
     from storage.releases import store as releases
     from storage.releases.measurements import MeasurementStore
-    from tasks.steps import ledger_steps, measure_steps, publish_steps
-    from tasks.steps.run import listen_to_stages
+    from tasks.execution.stages import listen_to_stages
+    from tasks.steps import measure_steps, publish_steps
+    from tasks.steps.entries import Entries
 
     places = {
         "before the SEALED row": lambda: mock.patch.object(
             MeasurementStore, "seal", then_die(MeasurementStore.seal)
         ),
-        "between reserve and begin": lambda: mock.patch.object(ledger_steps, "begin", die),
+        "between reserve and begin": lambda: mock.patch.object(Entries, "begin", die),
         "between noise and seal": lambda: mock.patch.object(measure_steps.Seals, "__call__", die),
         "after a seal": lambda: mock.patch.object(
             measure_steps.Seals, "__call__", then_die(measure_steps.Seals.__call__)
@@ -297,7 +298,7 @@ def release_and_die(environment, site_file, release_id, point, draws):
 
 def release_and_pause(environment, site_file, release_id, point):
     """Body of a forked process: release without an engine, stopped at a stage until continued."""
-    from tasks.steps.run import listen_to_stages
+    from tasks.execution.stages import listen_to_stages
 
     def pause(name, seconds):
         if (name, seconds) == (point, None):
@@ -310,17 +311,17 @@ def release_and_pause(environment, site_file, release_id, point):
 
 def revoke_and_die(environment, release_id, key_file, place):
     """Body of a process: revoke a release and die where the list or the ledger is written."""
+
     from flows.revocation import revoke
     from storage.keys.keys import SigningKey
     from storage.ledger.ledger_db import LedgerDatabase
     from storage.settings import load_settings
-    from tasks.steps.run import Site
 
     os.environ.update(environment)
     target = LedgerDatabase if place == "transition" else os
     key = SigningKey.read(Path(key_file))
     with mock.patch.object(target, place, die):
-        revoke(Site(settings=load_settings()), release_id, key=key, reason="wrong table")
+        revoke(load_settings(), release_id, key=key, reason="wrong table")
 
 
 def command_that_dies_at(method_stage, site_file):
@@ -447,8 +448,8 @@ def fail_in_every_stage(folder, report):
     configure_prefect(load_settings())
     from flows import release  # noqa: F401 -- Prefect comes after its configuration
     from storage.releases.store import ReleaseStore
+    from tasks.execution.stages import listen_to_stages
     from tasks.steps import measure_steps
-    from tasks.steps.run import listen_to_stages
     from tasks.synthesizers.clustmix import adaptation
 
     naive, clustmix = Path(folder) / "naive" / "site.yaml", Path(folder) / "clustmix" / "site.yaml"

@@ -7,15 +7,18 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from stores import Stores
 
 from flows.site.request import job_of
 from flows.site.site_file import load_site
+from privacy.charges import Caps
 from privacy.errors import LedgerError, Withheld
 from privacy.ledger import EntryState
 from storage.files.workspace import PrivateWorkspace
 from storage.settings import load_settings
-from tasks.steps import ledger_steps
-from tasks.steps.run import Site
+from tasks.steps import entries
+from tasks.steps.entries import Entries
+from tasks.steps.janitor import clean_up
 
 SITE_FILE = Path(__file__).parents[2] / "deployments" / "sites" / "breast-cancer.yaml"
 STATES = ("reserved", "executing", "sealed", "approved", "published")
@@ -25,20 +28,24 @@ STATES = ("reserved", "executing", "sealed", "approved", "published")
 def site(tmp_path, monkeypatch):
     monkeypatch.setenv("CLUSTMIX_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("CLUSTMIX_RELEASES", str(tmp_path / "releases"))
-    return Site(settings=load_settings())
+    return Stores(load_settings())
 
 
 def job(number):
     base = job_of(load_site(SITE_FILE), f"r-20260101-{number:08x}")
-    return dataclasses.replace(base, lifetime_epsilon=50.0)
+    return dataclasses.replace(base, caps=Caps(lifetime_rho=100 * base.charge_rho))
+
+
+def reserve(site, number, *, key):
+    return Entries(site.settings).reserve(job(number).charge(f"{key:064x}", owner=site.owner))
 
 
 def entry_in(site, number, state):
     """Reserve an entry and move it to a state, as a run would."""
-    entry = ledger_steps.reserve(job(number), site, f"{number:064x}").entry
+    entry = reserve(site, number, key=number).entry
     for following in STATES[1 : STATES.index(state) + 1]:
         digest = "0" * 64 if following in ("sealed", "published") else None
-        ledger_steps.advance(site, entry, EntryState(following), digest=digest)
+        Entries(site.settings).advance(entry, EntryState(following), digest=digest)
     return entry
 
 
@@ -49,7 +56,7 @@ def states(site):
 def test_dead_runs_are_closed_by_how_far_they_came(site):
     for number, state in enumerate(STATES):
         entry_in(site, number, state)
-    ledger_steps.clean_up(site)
+    clean_up(site.settings)
     assert states(site) == {
         "0": "void",
         "1": "burned",
@@ -66,9 +73,9 @@ def test_dead_runs_are_closed_by_how_far_they_came(site):
 def test_live_runs_are_not_touched(site):
     with PrivateWorkspace.create(site.private_root, job(1).ref.release_id):
         entry_in(site, 1, "executing")
-        ledger_steps.clean_up(site)
+        clean_up(site.settings)
         assert states(site) == {"1": "executing"}
-    ledger_steps.clean_up(site)
+    clean_up(site.settings)
     assert states(site) == {"1": "burned"}
 
 
@@ -79,7 +86,7 @@ def test_a_run_that_died_while_another_waited_is_gone_on_with(site):
         (left.folder / "shard-0000.npz").write_bytes(b"rows")
         shutil.copytree(left.folder, site.private_root / "copy")
     (site.private_root / "copy").rename(site.private_root / entry.release_id)
-    reservation = ledger_steps.reserve(job(2), site, f"{1:064x}")
+    reservation = reserve(site, 2, key=1)
     assert (reservation.entry.entry_id, reservation.created) == (entry.entry_id, False)
     with PrivateWorkspace.create(site.private_root, entry.release_id) as workspace:
         assert [path.name for path in workspace.folder.iterdir()] == [".alive"]
@@ -89,23 +96,23 @@ def test_runs_of_another_installation_are_not_touched(site, tmp_path, monkeypatc
     # Whether they are alive can be seen there alone.
     entry_in(site, 1, "executing")
     (tmp_path / "home" / "installation").unlink()
-    ledger_steps.clean_up(site)
+    clean_up(site.settings)
     assert states(site) == {"1": "executing"}
 
 
 def test_same_request_waits_for_a_run_of_another_installation(site, tmp_path, monkeypatch):
-    monkeypatch.setattr(ledger_steps, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(entries, "WAIT_SECONDS", 0.0)
     entry_in(site, 1, "executing")
     (tmp_path / "home" / "installation").unlink()
     with pytest.raises(LedgerError, match="RELEASE_RUNNING: expected release r-20260101-00000001"):
-        ledger_steps.reserve(job(2), site, f"{1:064x}")
+        reserve(site, 2, key=1)
     assert len(site.ledger.entries()) == 1
 
 
 @pytest.mark.parametrize("state", ["executing", "reserved"])
 def test_same_request_after_a_dead_run_is_a_new_charge(site, state):
     entry_in(site, 1, state)
-    reservation = ledger_steps.reserve(job(2), site, f"{1:064x}")
+    reservation = reserve(site, 2, key=1)
     assert reservation.created
     assert states(site) == {"1": "burned" if state == "executing" else "void", "2": "reserved"}
 
@@ -125,7 +132,7 @@ def test_same_request_after_a_dead_run_is_a_new_charge(site, state):
 )
 def test_a_run_that_stops_closes_its_entry(site, state, error, after):
     entry = entry_in(site, 1, state)
-    with pytest.raises(type(error)), ledger_steps.closing(site, entry):
+    with pytest.raises(type(error)), Entries(site.settings).closing(entry):
         raise error
     assert states(site) == {"1": after}
     spent = site.ledger.balance(job(1).cohort).spent_rho
@@ -135,7 +142,7 @@ def test_a_run_that_stops_closes_its_entry(site, state, error, after):
 def test_what_cannot_be_closed_does_not_hide_why_the_run_stopped(site, monkeypatch):
     entry = entry_in(site, 1, "executing")
     full = LedgerError("LEDGER_UNAVAILABLE", "x")
-    monkeypatch.setattr(ledger_steps, "_close_failed", mock.Mock(side_effect=full))
-    with pytest.raises(OSError, match="No space"), ledger_steps.closing(site, entry):
+    monkeypatch.setattr(Entries, "_close_failed", mock.Mock(side_effect=full))
+    with pytest.raises(OSError, match="No space"), Entries(site.settings).closing(entry):
         raise OSError("No space left on device")
     assert states(site) == {"1": "executing"}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from flows.site.request import job_of
 from flows.site.site_file import load_site
 from privacy.accountants.gaussian import GaussianAccountant
-from privacy.charges import RHO_STEP, Charge
+from privacy.charges import RHO_STEP
 from privacy.parameters import Adjacency, PrivacyParameters
 from storage.ledger.ledger_db import LedgerDatabase
 
@@ -25,12 +25,8 @@ JOB = job_of(load_site(SITE), "r-20260101-00000000")
     adjacency=st.sampled_from(Adjacency),
 )
 def test_the_plan_meets_the_target_and_the_charge_covers_it(epsilon, delta, adjacency):
-    job = dataclasses.replace(
-        JOB,
-        parameters=PrivacyParameters(epsilon=epsilon, delta=delta),
-        adjacency=adjacency,
-        lifetime_epsilon=epsilon,
-    )
+    parameters = PrivacyParameters(epsilon=epsilon, delta=delta)
+    job = dataclasses.replace(JOB, parameters=parameters, adjacency=adjacency)
     event = job.synthesizer.plan(mu=job.mu).event
     accountant = GaussianAccountant(adjacency=adjacency).compose(event)
     assert accountant.epsilon(delta=delta) <= epsilon
@@ -39,30 +35,17 @@ def test_the_plan_meets_the_target_and_the_charge_covers_it(epsilon, delta, adja
     in_currency = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE).compose(event)
     assert Decimal(in_currency.rho) <= job.charge_rho
     assert job.charge_rho == job.charge_rho.quantize(RHO_STEP)
-    assert job.caps.lifetime_rho == job.charge_rho
 
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))
 def test_a_lifetime_of_one_release_pays_for_exactly_one(adjacency, tmp_path):
-    job = dataclasses.replace(JOB, adjacency=adjacency, lifetime_epsilon=JOB.parameters.epsilon)
+    site = load_site(SITE)
+    privacy = site.privacy.model_copy(update={"adjacency": adjacency})
+    budget = site.budget.model_copy(update={"lifetime_epsilon": privacy.epsilon})
+    once = site.model_copy(update={"privacy": privacy, "budget": budget})
+    job = job_of(once, "r-20260101-00000000")
     ledger = LedgerDatabase(tmp_path / "ledger.sqlite")
-    charge = Charge(
-        cohort=job.cohort,
-        dataset=job.ref.dataset,
-        release_id=job.ref.release_id,
-        request_key="0" * 64,
-        rho=job.charge_rho,
-        epsilon=job.parameters.epsilon,
-        delta=job.parameters.delta,
-        adjacency=job.adjacency,
-        unit="row",
-        caps=job.caps,
-        partition=None,
-        owner="i-0123456789abcdef",
-        requester=None,
-        needs_approval=False,
-    )
-    assert ledger.reserve(charge).created
+    assert ledger.reserve(job.charge("0" * 64, owner="i-0123456789abcdef")).created
     assert ledger.balance(job.cohort).remaining_rho == 0
 
 

@@ -1,0 +1,291 @@
+"""Entries of the ledger as the runs of this installation move them: reserve, begin, advance, close.
+
+How far a run came is judged by what is on disk, not by what the run could still say.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from types import MappingProxyType
+
+from privacy.charges import Caps, Charge
+from privacy.errors import ClustMixError, IntegrityError, LedgerError, Withheld
+from privacy.ledger import Balance, EntryState, LedgerEntry
+from storage.files.private import ensure_private_directory
+from storage.files.workspace import live_run_ids, purge_abandoned
+from storage.installation import installation_id, open_keys, open_ledger
+from storage.ledger.ledger_db import Reservation
+from storage.releases.bundles import verify_bundle
+from storage.releases.checkpoints import CheckpointStore
+from storage.releases.measurements import Measurement, MeasurementStore
+from storage.releases.store import ReleaseStore
+from storage.settings import Settings
+from tasks.execution.stages import stage
+
+WAIT_SECONDS = 1800.0
+"""How long a request waits for another run of the same request."""
+
+AFTER_SEAL = (EntryState.SEALED, EntryState.APPROVED)
+"""States of a measurement that is whole and not published."""
+
+_POLL_SECONDS = 0.5
+_BEFORE_SEAL = (EntryState.RESERVED, EntryState.EXECUTING)
+
+_CLOSED = MappingProxyType(
+    {EntryState.RESERVED: EntryState.VOID, EntryState.EXECUTING: EntryState.BURNED}
+)
+"""What becomes of the entry of a run that stopped before its measurement was whole."""
+
+
+class Entries:
+    """The entries of a ledger, moved on by one installation.
+
+    Parameters
+    ----------
+    settings
+        Where the installation keeps its ledger, its keys and what its runs have left.
+
+    Attributes
+    ----------
+    owner : str
+        Id of the installation, in the entries that it runs.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._ledger = open_ledger(settings)
+        self._keys = open_keys(settings)
+        self._measurements = MeasurementStore(settings.measurements)
+        self._checkpoints = CheckpointStore(settings.checkpoints)
+        self._releases = ReleaseStore(settings.releases)
+        self._workspaces = ensure_private_directory(settings.private_root)
+        self.owner = installation_id(settings.home)
+
+    def all(self) -> tuple[LedgerEntry, ...]:
+        """Return the latest row of each entry, in the order of reservation."""
+        return self._ledger.entries()
+
+    def own(self) -> tuple[LedgerEntry, ...]:
+        """Return those that this installation runs."""
+        return tuple(entry for entry in self.all() if entry.owner == self.owner)
+
+    def now(self, entry: LedgerEntry) -> LedgerEntry:
+        """Return an entry as it is by now."""
+        return self._ledger.entry(entry.entry_id)
+
+    def of_release(self, release_id: str) -> LedgerEntry:
+        """Return the entry that has paid for a release.
+
+        Raises
+        ------
+        LedgerError
+            If no such release has paid.
+        """
+        for entry in self.all():
+            if entry.release_id == release_id:
+                return entry
+        raise LedgerError(
+            "RELEASE_UNKNOWN",
+            f"expected a release that paid for its measurement, found no {release_id[:80]!r} in "
+            "the ledger (clustmix ledger show); a resample is sampled again from its original",
+        )
+
+    def measurement(self, entry: LedgerEntry) -> Measurement:
+        """Open the sealed measurement of an entry; a row after SEALED may hold another digest."""
+        sealed = next(
+            row.digest
+            for row in self._ledger.history()
+            if row.entry_id == entry.entry_id and row.state is EntryState.SEALED
+        )
+        return self._measurements.open(entry.release_id, expected_sha256=sealed)
+
+    def balance(self, entry: LedgerEntry, caps: Caps) -> Balance:
+        """Return what is spent and what is left, under these caps, for releases like this one."""
+        return self._ledger.balance(
+            entry.cohort, dataset=entry.dataset, partition=entry.partition, caps=caps
+        )
+
+    def reserve(self, charge: Charge, *, new_draw: bool = False) -> Reservation:
+        """Charge a release before a private byte is read, or find the entry that has paid.
+
+        Where another run of the same request is at work, wait for its end.
+
+        Returns
+        -------
+        Reservation
+            A new entry, or the one that has paid for the same measurement. If that one is still
+            being executed, its run has died and its measurement can be continued.
+
+        Raises
+        ------
+        BudgetRefused
+            If the charge does not fit under a cap.
+        LedgerError
+            If another run of the same request does not end.
+        """
+        with stage("reserve"):
+            # A release that could not be published must not be paid for.
+            self._releases.check_usable(charge.dataset)
+            self._keys.pipeline()
+            give_up = time.monotonic() + WAIT_SECONDS
+            while True:
+                reservation = self._ledger.reserve(charge, new_draw=new_draw)
+                entry = reservation.entry
+                live = live_run_ids(self._workspaces)
+                if reservation.created or not _runs(entry, live):
+                    return reservation
+                if self._is_own_and_dead(entry, live):
+                    if self.can_continue(entry):
+                        # It may have died while this run waited, and left what the next one makes.
+                        purge_abandoned(self._workspaces)
+                        return reservation
+                    self.close_dead(entry)
+                    continue
+                if time.monotonic() > give_up:
+                    raise LedgerError(
+                        "RELEASE_RUNNING",
+                        f"expected release {entry.release_id} of the same table to end within "
+                        f"{WAIT_SECONDS:.0f} seconds, found it {entry.state.value}; wait for its "
+                        "end, or end it and run again",
+                    )
+                time.sleep(_POLL_SECONDS)
+
+    def begin(self, entry: LedgerEntry) -> None:
+        """Move an entry to EXECUTING: from here on its charge stands, whatever happens."""
+        self._ledger.transition(
+            entry.entry_id, EntryState.EXECUTING, expected_from=EntryState.RESERVED
+        )
+
+    def advance(
+        self,
+        entry: LedgerEntry,
+        state: EntryState,
+        *,
+        digest: str | None = None,
+        note: str | None = None,
+        signers: tuple[str, ...] = (),
+    ) -> LedgerEntry:
+        """Move an entry one state on from the state it is in."""
+        return self._ledger.transition(
+            entry.entry_id,
+            state,
+            expected_from=self.now(entry).state,
+            digest=digest,
+            note=note,
+            signers=signers,
+        )
+
+    @contextmanager
+    def closing(self, entry: LedgerEntry) -> Iterator[None]:
+        """Close the entry of a run that stops, by how far it came; nothing read is given back.
+
+        A run that must not be published is withheld. One whose rows the gate has stopped, or that
+        failed after its measurement was sealed, leaves the entry open: the next run of the same
+        request goes on from there. What cannot be noted now, on a full disk for example, is noted
+        by the next clean-up.
+        """
+        try:
+            yield
+        except BaseException as error:
+            with suppress(Exception):
+                self._close_failed(entry, error)
+            raise
+
+    def can_continue(self, entry: LedgerEntry) -> bool:
+        """Return whether the measurement of an entry can go on where its run has stopped.
+
+        Its measurement may be whole already; then it is recovered and not continued.
+        """
+        return (
+            entry.state is EntryState.EXECUTING
+            and self._checkpoints.can_continue(entry.release_id)
+            and self._sealed_digest(entry) is None
+        )
+
+    def close_dead(self, entry: LedgerEntry, *, note: str = "ABANDONED") -> None:
+        """Say in the ledger how far a run came that is no more, and close what it left open.
+
+        The entry was read before its run was found dead, so nobody else moves it from that state
+        but those who do the same.
+        """
+        self._recover(entry)
+        following = _CLOSED.get(entry.state)
+        if following is not None:
+            self._move(entry, following, note=note)
+
+    def _recover(self, entry: LedgerEntry) -> None:
+        """Record a measurement or a bundle that is whole, and that its run could not record."""
+        digest, following = None, EntryState.SEALED
+        if entry.state is EntryState.EXECUTING:
+            digest = self._sealed_digest(entry)
+        elif entry.state is EntryState.APPROVED:
+            digest, following = self._published_digest(entry), EntryState.PUBLISHED
+        if digest is not None:
+            self._move(entry, following, digest=digest, note="RECOVERED")
+
+    def _close_failed(self, entry: LedgerEntry, error: BaseException) -> None:
+        current = self.now(entry)
+        if not isinstance(error, Exception) and self.can_continue(current):
+            return  # stopped from outside, not by a fault that the next run would meet again
+        note = error.code if isinstance(error, ClustMixError) else f"run:{type(error).__name__}"
+        if note == "OUTPUT_GATE" and current.state in AFTER_SEAL:
+            return  # the rows were at fault, not the measurement: other rows may be published
+        if isinstance(error, Withheld) and current.state in AFTER_SEAL:
+            self._move(current, EntryState.WITHHELD, note=note)
+        else:
+            self.close_dead(current, note=note)
+
+    def _move(
+        self,
+        entry: LedgerEntry,
+        following: EntryState,
+        *,
+        digest: str | None = None,
+        note: str | None = None,
+    ) -> None:
+        try:
+            self._ledger.transition(
+                entry.entry_id, following, expected_from=entry.state, digest=digest, note=note
+            )
+        except LedgerError as error:
+            # Another process has moved it in the meantime, or its run has.
+            if error.code != "STATE_CHANGED":
+                raise
+
+    def _is_own_and_dead(self, entry: LedgerEntry, live: Collection[str]) -> bool:
+        return (
+            entry.state in _BEFORE_SEAL
+            and entry.owner == self.owner
+            and entry.release_id not in live
+        )
+
+    def _sealed_digest(self, entry: LedgerEntry) -> str | None:
+        """Return the digest of an entry's measurement if it is whole and its own."""
+        try:
+            measurement = self._measurements.open(entry.release_id)
+        except IntegrityError:
+            return None
+        return measurement.sha256 if measurement.record.ledger_entry == entry.entry_id else None
+
+    def _published_digest(self, entry: LedgerEntry) -> str | None:
+        """Return the digest of the manifest of an entry's bundle if it is in the store, whole."""
+        ref = self._releases.find(entry.release_id)
+        if ref is None:
+            return None
+        try:
+            verified = verify_bundle(
+                self._releases.path(ref),
+                trusted=self._keys.pipeline_public(),
+                officers=self._keys.officers(),
+            )
+        except IntegrityError:
+            return None
+        manifest = verified.manifest
+        is_its_own = manifest.ref == ref and manifest.ledger_entry == entry.entry_id
+        return verified.manifest_sha256 if is_its_own else None
+
+
+def _runs(entry: LedgerEntry, live: Collection[str]) -> bool:
+    """Whether a run is at work on an entry; another installation's can be told by state alone."""
+    return entry.state in _BEFORE_SEAL or (entry.state in AFTER_SEAL and entry.release_id in live)

@@ -1,0 +1,55 @@
+"""Cleans up after dead runs: closes their entries and deletes what they have left."""
+
+from __future__ import annotations
+
+from privacy.ledger import EntryState
+from storage.files.folders import remove_staging, staged
+from storage.files.private import ensure_private_directory
+from storage.files.workspace import live_run_ids, purge_abandoned
+from storage.releases.checkpoints import CheckpointStore
+from storage.releases.pending import PendingBundles
+from storage.releases.store import ReleaseStore
+from storage.settings import Settings
+from tasks.steps.entries import AFTER_SEAL, Entries
+
+
+def clean_up(settings: Settings) -> None:
+    """Close the entries of dead runs of an installation and delete what they left.
+
+    An entry whose run died before it read a byte is void. One whose run died while it could draw
+    noise is burned, its charge stands; but if its measurement is whole, it is sealed, and if it can
+    be continued, it is left open for the next run of the same request. A sealed or
+    approved entry stays as it is, to be published by the next run of the same request, unless its
+    bundle is in the store already.
+
+    Parameters
+    ----------
+    settings
+        Where the installation keeps what its runs write.
+    """
+    entries, pending = Entries(settings), PendingBundles(settings.pending)
+    checkpoints = CheckpointStore(settings.checkpoints)
+    workspaces = ensure_private_directory(settings.private_root)
+    # Entries first: a run holds its workspace from before its reservation to after its last
+    # transition, so an open entry that was seen here and has no live run is abandoned.
+    own = entries.own()
+    # The same holds for the folders that it writes. They are listed here and not taken from the
+    # workspaces that are purged, since a clean-up may die too.
+    written = staged(settings.measurements) | pending.release_ids()
+    live = live_run_ids(workspaces)
+    for entry in own:
+        if entry.release_id not in live and not entries.can_continue(entry):
+            entries.close_dead(entry)
+    # Listed before the entries are read: a checkpoint is made after its entry is executing.
+    kept = checkpoints.release_ids()
+    executing = {e.release_id for e in entries.all() if e.state is EntryState.EXECUTING}
+    for release_id in kept - executing - live:
+        checkpoints.remove(release_id)
+    waiting = {e.release_id for e in entries.all() if e.state in AFTER_SEAL}
+    purge_abandoned(workspaces)
+    for release_id in written - live:
+        remove_staging(settings.measurements, release_id)
+        remove_staging(settings.pending, release_id)
+        if release_id not in waiting:
+            pending.remove(release_id)
+    ReleaseStore(settings.releases).clean_staging()

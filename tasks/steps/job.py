@@ -1,0 +1,142 @@
+"""What a release is asked to be: the public facts of its site file, in the terms of the steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from privacy.accountants.calibration import release_mu, release_rho
+from privacy.charges import Caps, Charge, Partition, unit_in_words
+from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
+from storage.files.refs import ReleaseRef
+from storage.schema.table import TableSchema
+from storage.sources.declared import Source
+from tasks.ingest.encoding import domain_of
+from tasks.measurement.synthesizer import Synthesizer
+from tasks.synthesizers.registry import build
+from tasks.synthesizers.settings import MethodConfig
+
+if TYPE_CHECKING:
+    from tasks.ingest.pieces import IngestRules  # which loads the gates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseJob:
+    """Everything public that a release needs, taken from its site file.
+
+    Parameters
+    ----------
+    ref
+        Address of the release.
+    title
+        One line for the data card.
+    source, table_schema
+        Where the cohort is and what it is declared to hold.
+    columns_to_read
+        Columns that the release needs from the source.
+    unit, parameters, adjacency
+        The guarantee.
+    cohort
+        Name of the patients whose budget pays; datasets about the same patients share it.
+    lifetime_epsilon
+        Cap of the cohort at the same delta and adjacency, as it was declared.
+    caps
+        All caps, in the currency of the ledger.
+    partition
+        Part of the patients that is read, or None for all.
+    needs_approval
+        Whether an officer has to sign before the release is published.
+    requester
+        Key id of the person who asked, or None.
+    method
+        Synthesizer and its settings.
+    rows
+        Number of synthetic rows.
+    site
+        The site file, as JSON values.
+    """
+
+    ref: ReleaseRef
+    title: str
+    source: Source
+    table_schema: TableSchema
+    columns_to_read: tuple[str, ...]
+    unit: PrivacyUnit
+    parameters: PrivacyParameters
+    adjacency: Adjacency
+    cohort: str
+    lifetime_epsilon: float
+    caps: Caps
+    partition: Partition | None
+    needs_approval: bool
+    requester: str | None
+    method: MethodConfig
+    rows: int
+    site: dict[str, Any]
+
+    @property
+    def mu(self) -> float:
+        """Gaussian-DP budget under add or remove of one patient."""
+        return release_mu(self.parameters, adjacency=self.adjacency)
+
+    @property
+    def charge_rho(self) -> Decimal:
+        """What the ledger charges, in rho under add or remove of one patient."""
+        return release_rho(self.parameters, adjacency=self.adjacency)
+
+    @property
+    def measurement_settings(self) -> dict[str, Any]:
+        """Everything of the site file that shapes the measurement, and nothing else.
+
+        The number of rows, the title, caps and approval do not: the noise drawn is the same.
+        """
+        return measurement_settings(self.site, cohort=self.cohort)
+
+    @property
+    def rules(self) -> IngestRules:
+        """What is public of reading the table, and all that a worker has to know."""
+        from tasks.ingest.pieces import IngestRules
+
+        return IngestRules(schema=self.table_schema, unit=self.unit, partition=self.partition)
+
+    @property
+    def synthesizer(self) -> Synthesizer:
+        """The method, bound to the public domain."""
+        return build(self.method, domain_of(self.table_schema))
+
+    def charge(self, request_key: str, *, owner: str) -> Charge:
+        """Return what this release is to be charged.
+
+        Parameters
+        ----------
+        request_key
+            Key of the measurement, see `tasks.steps.request_key`.
+        owner
+            Id of the installation that runs the release.
+        """
+        return Charge(
+            cohort=self.cohort,
+            dataset=self.ref.dataset,
+            release_id=self.ref.release_id,
+            request_key=request_key,
+            rho=self.charge_rho,
+            epsilon=self.parameters.epsilon,
+            delta=self.parameters.delta,
+            adjacency=self.adjacency,
+            unit=unit_in_words(self.unit, self.partition),
+            caps=self.caps,
+            partition=self.partition,
+            owner=owner,
+            requester=self.requester,
+            needs_approval=self.needs_approval,
+        )
+
+
+def measurement_settings(declared: Mapping[str, Any], *, cohort: str) -> dict[str, Any]:
+    """Return what shapes a measurement of a site file, see `ReleaseJob.measurement_settings`."""
+    kept = ("dataset", "schema", "privacy_unit", "privacy", "analysis", "method")
+    places = ("path", "data", "images", "labels")
+    source = {k: v for k, v in declared["source"].items() if k not in places}
+    return {key: declared[key] for key in kept} | {"cohort": cohort, "source": source}

@@ -1,0 +1,42 @@
+"""What is asked of a source before a row of it is read or paid for."""
+
+from __future__ import annotations
+
+import os
+
+from storage.schema.table import TableSchema
+from storage.sources.cohorts import CohortReader
+from tasks.execution.compute import Executor
+from tasks.execution.stages import stage
+
+
+def check_source(columns: tuple[str, ...], schema: TableSchema, reader: CohortReader) -> None:
+    """Compare names and types of the source with the schema.
+
+    Parameters
+    ----------
+    columns
+        Columns that the release needs: those of the schema, and that of the patient.
+    schema
+        The declared table.
+    reader
+        Reads the source.
+
+    Raises
+    ------
+    InputError
+        If a column is absent, not declared, or of a type that is not read.
+    """
+    with stage("check-source"):
+        released = set(schema.released_columns)
+        beside = tuple(column for column in columns if column not in released)
+        schema.check_header(reader.header(), also=beside)
+        reader.check_types(columns)
+
+
+def content_of(reader: CohortReader, executor: Executor) -> str:
+    """Return a digest of the table; private.
+
+    The content of a database is not known before it is read, so each of its releases is new.
+    """
+    return reader.content_sha256(map=executor.map) or os.urandom(32).hex()

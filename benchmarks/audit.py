@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from flows.cli.audit import read_audits
+from privacy.errors import ConfigurationError
 from tasks.audit.findings import LOWER_BOUND, WITHIN
 from tasks.reporting.audit_plot import draw_audits
 
 AUDIT_OUTPUT = Path("audit-output")
+
+
+def read_audits(folder: Path) -> list[dict[str, Any]]:
+    """Read the numbers of all audits of a folder, in the order of their names."""
+    paths = sorted(folder.glob("*.json"))
+    if not paths:
+        raise ConfigurationError(
+            "NO_AUDITS", f"expected results of audits in {folder}, found none; run make audit"
+        )
+    return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -46,25 +46,11 @@ class OrchestratorError(ClustMixError):
 
 @dataclass(frozen=True, slots=True)
 class PublicEvent:
-    """One event.
+    """One event: what has happened to what, with ids, states and codes.
 
-    Parameters
-    ----------
-    name : str
-        What has happened, ``release.published`` for example.
-    resource_id : str
-        To what, ``clustmix.release.<release id>`` for example.
-    payload : dict of str to str or int
-        Ids, states and codes.
-    event_id : UUID, optional
-        Same id for the same event when it is sent again: Prefect keeps it once and, within five
-        minutes of one life of its server, acts on it once. Made when it is sent if left out.
-
-    Raises
-    ------
-    ConfigurationError
-        If a key is none of the known ones, or a value is neither a number nor a word such as ids
-        and codes are. The message holds no value.
+    An event with an id may be sent again: Prefect keeps it once and, within five minutes of one
+    life of its server, acts on it once. Refused is a key that is none of the known ones, or a value
+    that is neither a number nor a word such as ids and codes are; the message holds no value.
 
     Privacy
     -------
@@ -114,11 +100,6 @@ def emit(events: Sequence[PublicEvent]) -> None:
     """Send events in their order, and return when the server has taken note of all.
 
     An event that has an id may be sent again, after a failure in the middle for example.
-
-    Raises
-    ------
-    OrchestratorError
-        If no server is named, it does not answer, or it refuses.
     """
     if not events:
         return
@@ -134,17 +115,8 @@ def orchestrator(
 ) -> Iterator[SyncPrefectClient]:
     """Give a client of the server that the environment names.
 
-    Parameters
-    ----------
-    timeout_seconds : float
-        How long the server may take for one answer.
-    retries : int
-        How often a busy server is asked again. Whoever has a pace of its own asks once.
-
-    Raises
-    ------
-    OrchestratorError
-        If no server is named, it does not answer, or it refuses. Address and password stay unsaid.
+    A busy server is asked again so often; whoever has a pace of its own asks once. Where none
+    answers or it refuses, address and password stay unsaid.
     """
     if not orchestrator_is_served():
         raise OrchestratorError(

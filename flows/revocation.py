@@ -28,20 +28,8 @@ from tasks.steps.janitor import clean_up
 class RevocationOutcome(BaseModel):
     """What was taken back; every field is public.
 
-    Attributes
-    ----------
-    listed : tuple of str
-        Addresses that this call has put on the list.
-    listed_before : tuple of str
-        Addresses that were on it.
-    ledger_entry : str
-        Id of the entry that paid.
-    ledger_state : str
-        State of the entry that paid: ``revoked``, or ``published`` if a resample alone was revoked.
-    list_file : str
-        Where the list is.
-    bundles : tuple of str
-        Folders of these releases that are still in the store, for an operator to remove.
+    The entry is the one that paid: still ``published`` if a resample alone was revoked. The bundles
+    are still in the store, for an operator to remove.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -59,28 +47,9 @@ def revoke(
 ) -> RevocationOutcome:
     """Take back a release, with every resample of it that is in the store, or a resample alone.
 
-    What was revoked before keeps its date and its reason. No bundle is removed.
-
-    Parameters
-    ----------
-    settings
-        Of the installation.
-    release_id
-        A published release.
-    key
-        Private key of an officer. The person who asked for the release may hold it: nothing is
-        gained by taking one's own release back.
-    reason
-        One line of 1 to 200 printable characters; published with the list.
-
-    Raises
-    ------
-    ConfigurationError
-        If the key is not an officer's, or the reason is not such a line.
-    LedgerError
-        If there is no such release, or it was not published.
-    IntegrityError
-        If the list that is there does not verify.
+    What was revoked before keeps its date and its reason, which is published with the list. No
+    bundle is removed. The key is an officer's; the person who asked for the release may hold it:
+    nothing is gained by taking one's own release back.
     """
     ledger, keys = open_ledger(settings), open_keys(settings)
     store = ReleaseStore(settings.releases)

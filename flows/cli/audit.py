@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -154,15 +154,7 @@ def _show_whole_release(result: WholeRelease, claimed: str, power: str) -> None:
 
 
 def write_audit(result: AuditResult | WholeRelease, folder: Path) -> list[Path]:
-    """Write the numbers and the drawing of a result; return the files.
-
-    Parameters
-    ----------
-    result
-        What an audit found.
-    folder
-        Made if it is not there. Files of an earlier audit of the same claim are replaced.
-    """
+    """Write the numbers and the drawing; files of an earlier audit of a claim are replaced."""
     from tasks.reporting.audit_plot import draw_audits
 
     method = re.sub(r"[^a-z0-9_]+", "-", result.method.lower())
@@ -173,19 +165,3 @@ def write_audit(result: AuditResult | WholeRelease, folder: Path) -> list[Path]:
     numbers.write_text(json.dumps(answer, indent=2) + "\n", encoding="utf-8")
     draw_audits([answer], drawing)
     return [numbers, drawing]
-
-
-def read_audits(folder: Path) -> list[dict[str, Any]]:
-    """Read the numbers of all audits of a folder, in the order of their names.
-
-    Raises
-    ------
-    ConfigurationError
-        If there is none.
-    """
-    paths = sorted(folder.glob("*.json"))
-    if not paths:
-        raise ConfigurationError(
-            "NO_AUDITS", f"expected results of audits in {folder}, found none; run make audit"
-        )
-    return [json.loads(path.read_text(encoding="utf-8")) for path in paths]

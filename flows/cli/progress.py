@@ -33,12 +33,7 @@ Only the ratios count: they say what share of a run is done, from which the time
 class Progress(progress.Progress):
     """Shows what goes on: a bar on a terminal while the block runs, and lines above it.
 
-    Parameters
-    ----------
-    text
-        What goes on at first.
-    quiet
-        Whether nothing is shown, because a program has asked.
+    Nothing is shown if it is to be quiet, because a program has asked.
     """
 
     def __init__(self, text: str = "", *, quiet: bool) -> None:

@@ -60,14 +60,7 @@ def line(
 ) -> None:
     """Write a text as it is, to standard output if no stream is named.
 
-    Parameters
-    ----------
-    text
-        Of one line or several.
-    style, until
-        How so many of its first characters look on a terminal; None: all of them.
-    stream
-        Where it is written.
+    ``until`` says how many of its first characters have the style on a terminal; None: all.
     """
     stream = stream or sys.stdout
     if style and stream.isatty():
@@ -102,15 +95,7 @@ def facts(texts: Facts) -> None:
 
 
 def table(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> None:
-    """Write rows in columns; a text that is too long goes on below.
-
-    Parameters
-    ----------
-    rows
-        As many texts each as there are columns.
-    header
-        Names of the columns, if they are shown; ``>name`` is a column of numbers.
-    """
+    """Write rows in columns; a text that is too long goes on below; ``>name`` is one of numbers."""
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
@@ -128,17 +113,7 @@ def table(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> None:
 
 
 def answer(answered: object, *shown: str | Facts, as_json: bool) -> None:
-    """Write an answer to standard output: an object for a program, or words for a person.
-
-    Parameters
-    ----------
-    answered
-        For a program.
-    shown
-        For a person: lines and facts.
-    as_json
-        Whether a program has asked.
-    """
+    """Write an answer to standard output: an object for a program, or words for a person."""
     if as_json:
         line(json.dumps(answered, indent=2, ensure_ascii=False))
         return

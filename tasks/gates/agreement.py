@@ -18,13 +18,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodedTable:
-    """Codes of n rows.
-
-    Parameters
-    ----------
-    codes : uint16 array of shape (n, d)
-    label : uint16 array of shape (n,)
-    """
+    """Codes (n, d) and labels (n,) of n rows."""
 
     codes: NDArray[np.uint16]
     label: NDArray[np.uint16]
@@ -57,14 +51,8 @@ def sampling_bound(
 ) -> float:
     """Distance that two samples of one distribution exceed with probability at most ``alarm``.
 
-    Parameters
-    ----------
-    shares
-        Shares of the cells, estimated from both samples.
-    n_first, n_second
-        Rows of each; ``inf`` where the shares of the second are known.
-    alarm
-        Probability, in (0, 1).
+    ``shares`` are those of the cells, estimated from both; ``n_second`` is infinite where the
+    shares of the second are known.
     """
     inverse = 1.0 / n_first + 1.0 / n_second
     # The mean of |a - b| is at most its standard deviation.
@@ -96,23 +84,10 @@ def noise_bound(n_cells: int, *, noise_stddev: float, alarm: float) -> float:
 
 
 def mean_bound(scores: NDArray[np.float64], *, n_first: int, alarm: float) -> tuple[float, float]:
-    """Distance of two sample means that is exceeded with probability at most ``alarm``.
+    """Return standard error and bound of the distance of a mean of n_first rows from ``scores``.
 
-    Parameters
-    ----------
-    scores : float64 array of shape (m,)
-        The second sample; variance and range are its own.
-    n_first
-        Rows of the first sample.
-    alarm
-        Probability, in (0, 1), of a distance to either side.
-
-    Returns
-    -------
-    error : float
-        Standard error of the distance.
-    bound : float
-        By Bernstein's inequality, which holds for few rows too.
+    The mean of these (m,) is meant. The bound is exceeded with probability at most ``alarm``, by
+    Bernstein's inequality, which holds for few rows too.
     """
     inverse = 1.0 / n_first + 1.0 / len(scores)
     error = float(np.sqrt(scores.var(ddof=1) * inverse)) if len(scores) > 1 else 0.0

@@ -58,29 +58,12 @@ def agreement_gate(
     label_name: str,
     noisy: NoisyCounts | None,
 ) -> GateReport:
-    """Hold the codes of a published file against its sealed measurement.
+    """Hold the codes of a published file, read back and encoded, against its sealed measurement.
 
-    Parameters
-    ----------
-    published
-        The file, read back and encoded by the public schema.
-    reference
-        Codes freshly sampled from the sealed measurement, by the same conditions.
-    domain
-        Names and numbers of codes, as measured.
-    guide
-        A second such sample, independent of the first: it says in which direction all columns
-        together are compared by label.
-    label_name
-        Name of the label column.
-    noisy
-        Sealed counts; None where the method has none or the rows were sampled under conditions.
-
-    Returns
-    -------
-    GateReport
-        Distances with their bounds. `GateCheck.unseen` names faults that are smaller than the
-        bound, and so would not be found.
+    ``reference`` was freshly sampled from it by the same conditions, and ``guide`` once more: it
+    says in which direction all columns together are compared by label. ``noisy`` is None where the
+    method has no such counts or the rows were sampled under conditions. `GateCheck.unseen` names
+    faults that are smaller than the bound, and so would not be found.
 
     Privacy
     -------

@@ -95,13 +95,7 @@ class Rules:
         self._checks.append((check, column))
 
     def judge(self) -> list[tuple[str, str | None, bool]]:
-        """Return check, column and whether it holds, for each rule in order.
-
-        Raises
-        ------
-        ConfigurationError
-            If Great Expectations answers with more than booleans.
-        """
+        """Return check, column and whether it holds, for each rule in order."""
         for columns, expectations in self._batches.values():
             height = max(map(len, columns.values()), default=0)
             filled = {place: np.resize(cells, height) for place, cells in columns.items()}

@@ -25,21 +25,10 @@ from tasks.gates.table_rules import release_rules, source_rules
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateCheck:
-    """One named check.
+    """One named check, of a declared column or, with None, of the table.
 
-    Parameters
-    ----------
-    name
-        What was checked, from a fixed vocabulary.
-    column
-        The declared column, or None for the table.
-    passed
-        Whether the rule holds.
-    distance, bound
-        Of a comparison of synthetic rows with what was sealed: how far they are apart, and how
-        far they may be.
-    unseen
-        Faults that such a comparison need not find.
+    A comparison of synthetic rows with what was sealed says how far they are apart, how far they
+    may be, and which faults it need not find.
     """
 
     name: str
@@ -102,18 +91,7 @@ class GateReport:
 
 
 def merge(reports: Iterable[GateReport]) -> GateReport:
-    """Combine the reports of the chunks of one table: a check passes if it passed everywhere.
-
-    Parameters
-    ----------
-    reports
-        One report per chunk.
-
-    Raises
-    ------
-    ConfigurationError
-        If there is no report: a source without a chunk was not checked.
-    """
+    """Combine the reports of the chunks of one table: a check passes if it passed everywhere."""
     merged: dict[str, GateCheck] = {}
     for report in reports:
         for check in report.checks:
@@ -129,21 +107,9 @@ def merge(reports: Iterable[GateReport]) -> GateReport:
 def input_gate(
     frame: pd.DataFrame, schema: TableSchema, *, patient_column: str | None = None
 ) -> GateReport:
-    """Check one chunk of the source against the declared schema.
+    """Check one chunk of private rows, as text or as native types, against the declared schema.
 
-    Parameters
-    ----------
-    frame
-        One chunk of private rows, as text or as native types.
-    schema
-        The public schema.
-    patient_column
-        Column that names the patient, if a patient has several rows; it may not be empty.
-
-    Returns
-    -------
-    GateReport
-        Check names, declared columns and booleans.
+    ``patient_column`` names the patient if one has several rows; it may not be empty.
 
     Privacy
     -------
@@ -155,24 +121,10 @@ def input_gate(
 
 
 def output_gate(frame: pd.DataFrame, schema: TableSchema, rows: int) -> GateReport:
-    """Check a synthetic table against the schema.
+    """Check a synthetic table, as read from the file that will be published.
 
-    Parameters
-    ----------
-    frame
-        Synthetic rows, as read from the file that will be published.
-    schema
-        The public schema.
-    rows
-        Number of synthetic rows that the site file asks for. A public number, never the number
-        of source rows.
-
-    Returns
-    -------
-    GateReport
-        Column order, row count, types, domain membership, bounds, grid of the declared decimals,
-        finite values, missing values only where declared, label levels. A label level may be
-        absent from the rows; a value that is no label level may not occur.
+    ``rows`` is the number that the site file asks for: public, never that of the source. A label
+    level may be absent from the rows; a value that is no label level may not occur.
 
     Privacy
     -------

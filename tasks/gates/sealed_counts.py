@@ -40,14 +40,7 @@ _CLEAR_OF_NOISE = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoisyCounts:
-    """Sealed noisy counts of every code by label, in patients.
-
-    Parameters
-    ----------
-    by_label : float64 array of shape (C, one_hot_width)
-    noise_stddev
-        Standard deviation of the noise of one count.
-    """
+    """Sealed noisy counts of every code by label (C, one_hot_width), in patients."""
 
     by_label: NDArray[np.float64]
     noise_stddev: float
@@ -65,22 +58,9 @@ def against_counts(
 ) -> Iterator[GateCheck]:
     """Compare with the sealed counts: label shares, marginals, columns by label together.
 
-    Parameters
-    ----------
-    shares
-        Of the published rows, by label, as `tasks.gates.agreement.shares_by_label` gives them.
-    n_rows
-        Published rows.
-    reference
-        Codes freshly sampled from the sealed measurement.
-    domain
-        Names and numbers of codes, as measured.
-    noisy
-        The sealed counts.
-    label_name
-        Name of the label column.
-    alarm
-        Probability with which each comparison fails for honest rows, at most.
+    ``shares`` are those of the published rows, by label, and ``reference`` are codes freshly
+    sampled from the measurement; each comparison fails for honest rows with probability at most
+    ``alarm``.
     """
     blocks = np.split(noisy.by_label, domain.one_hot_offsets[1:-1], axis=1)
     by_label = np.mean([block.sum(axis=1) for block in blocks], axis=0)

@@ -29,17 +29,7 @@ _LARGEST = float(np.finfo(np.float64).max)
 
 
 def source_rules(frame: pd.DataFrame, schema: TableSchema, patient_column: str | None) -> Rules:
-    """Return the rules of the input gate: what the encoder takes or mends.
-
-    Parameters
-    ----------
-    frame
-        Private rows, as text or as native types, without ignored columns.
-    schema
-        The public schema.
-    patient_column
-        Column that names the patient, if there is one.
-    """
+    """Return the rules of the input gate: what the encoder takes or mends of private rows."""
     rules, patient = Rules(), [] if patient_column is None else [patient_column]
     names = [*schema.released_columns, *patient]
     rules.of_header("columns", frame, "ExpectTableColumnsToMatchSet", column_set=names)

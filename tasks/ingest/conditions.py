@@ -31,12 +31,8 @@ def sample_rows(
 ) -> CodedTable:
     """Sample coded rows; keep those that meet conditions.
 
-    Where not all of them are needed, fewer are returned if they are rare, and at least one.
-
-    Raises
-    ------
-    ConfigurationError
-        If a condition names no declared level, or is met by too few sampled rows.
+    Where not all of them are needed, fewer are returned if they are rare, and at least one. A
+    condition that too few sampled rows meet is refused.
     """
     check_conditions(schema, conditions)
     parts: list[CodedTable] = []
@@ -78,13 +74,7 @@ def _meets(
 
 
 def check_conditions(schema: TableSchema, conditions: Mapping[str, str]) -> None:
-    """Refuse a condition on anything but a declared level of a column with levels.
-
-    Raises
-    ------
-    ConfigurationError
-        Naming the column.
-    """
+    """Refuse a condition on anything but a declared level of a column with levels."""
     levels = _levels_of(schema)
     for column, level in conditions.items():
         if level not in levels.get(column, ()):

@@ -29,26 +29,9 @@ def bound_contributions(
     codes, so a choice at random among the patient's different rows that another order of the source
     does not change. Rows of equal digest are equal.
 
-    Parameters
-    ----------
-    patient_keys : array of shape (n,)
-        Patient of each row. All rows of a patient are here. Rows without a label are left out
-        before, so that weights are shared among the rows that are used.
-    records : uint16 array of shape (n, d + 1)
-        Codes and label of each row.
-    max_rows
-        Largest number of rows kept of one patient.
-
-    Returns
-    -------
-    keep : bool array of shape (n,)
-    weight : float64 array of shape (n,)
-        One over the number of rows kept of that row's patient; 0 where the row is not kept.
-
-    Raises
-    ------
-    InputError
-        If a row has no patient key.
+    ``records`` (n, d + 1) hold codes and label. Rows without a label are left out before, so that
+    weights are shared among the rows that are used. Returns which rows are kept, and the weight of
+    each: one over the number of rows kept of its patient, 0 where it is not kept.
 
     Privacy
     -------
@@ -81,24 +64,9 @@ def bound_contributions(
 def part_of_patients(patient_keys: ArrayLike, *, scheme: str, parts: int) -> NDArray[np.int64]:
     """Return the part of each row's patient, for releases of disjoint sets of patients.
 
-    Parameters
-    ----------
-    patient_keys : array of shape (n,)
-    scheme
-        Public name of the way to split; it is the key of the hash.
-    parts
-        Number of parts.
-
-    Returns
-    -------
-    int64 array of shape (n,)
-        In [0, `parts`): a function of the scheme and the patient's key alone, so that the parts
-        of one scheme have no patient in common, in this table and in every later one.
-
-    Raises
-    ------
-    InputError
-        If a row has no patient key.
+    In [0, `parts`): a function of the public name of the scheme, which is the key of the hash, and
+    the patient's key alone, so that the parts of one scheme have no patient in common, in this
+    table and in every later one.
     """
     patient, names = _patients(patient_keys)
     key = hashlib.sha256(scheme.encode("utf-8")).digest()
@@ -113,20 +81,8 @@ def part_of_patients(patient_keys: ArrayLike, *, scheme: str, parts: int) -> NDA
 def hash_patients(patient_keys: ArrayLike) -> NDArray[np.uint64]:
     """Hash the patient of each row; the same patient has the same hash in every chunk and run.
 
-    Parameters
-    ----------
-    patient_keys : array of shape (n,)
-
-    Returns
-    -------
-    uint64 array of shape (n,)
-        For splitting patients into shards and folds. Not an identity: two patients may share a
-        hash. It is private, as a known key can be looked up.
-
-    Raises
-    ------
-    InputError
-        If a row has no patient key.
+    For splitting patients into shards and folds. Not an identity: two patients may share a hash.
+    It is private, as a known key can be looked up.
     """
     patient, names = _patients(patient_keys)
     hashes = pd.util.hash_array(np.array(names, dtype=object), categorize=False)
@@ -134,20 +90,11 @@ def hash_patients(patient_keys: ArrayLike) -> NDArray[np.uint64]:
 
 
 def hash_records(codes: NDArray[np.uint16], label: NDArray[np.uint16]) -> NDArray[np.uint64]:
-    """Hash each encoded record, for tables where one row is one patient without a key.
+    """Hash each record (n, d) and label, for tables where a row is a patient without a key.
 
     The position of a row would not do: it changes when an earlier row is removed. Equal records
-    share a hash, so they stay together.
-
-    Parameters
-    ----------
-    codes : uint16 array of shape (n, d)
-    label : uint16 array of shape (n,)
-
-    Returns
-    -------
-    uint64 array of shape (n,)
-        FNV-1a over the codes and the label, with the final mixing of SplitMix64.
+    share a hash, so they stay together. FNV-1a over the codes and the label, with the final mixing
+    of SplitMix64.
     """
     mixed = np.full(len(label), _FNV_OFFSET)
     for column in (*codes.T, label):

@@ -32,19 +32,11 @@ _NO_LABEL = -2
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class EncodedChunk:
-    """Codes of the rows of one chunk, before contributions are bounded.
+    """Codes (n, d) and labels (n,) of the rows of one chunk, before contributions are bounded.
 
-    Parameters
-    ----------
-    codes : uint16 array of shape (n, d)
-        Code of each feature column.
-    label : uint16 array of shape (n,)
-        Label code; 0 where ``valid`` is false.
-    valid : bool array of shape (n,)
-        Whether the row has a label. The others are left out, a rule on that row alone.
-    violations
-        Broken rules. The codes of such cells are 0 and stand for nothing: call
-        `refuse_violations` before the rows are used.
+    A row that is not valid has no label: it is left out, a rule on that row alone. The codes of
+    cells that break a rule are 0 and stand for nothing: call `refuse_violations` before the rows
+    are used.
     """
 
     codes: NDArray[np.uint16]
@@ -81,23 +73,6 @@ def encode_chunk(frame: pd.DataFrame, schema: TableSchema) -> EncodedChunk:
     allowed empty cell gets the missing code. Anything else that the schema does not allow is a
     violation.
 
-    Parameters
-    ----------
-    frame
-        Rows with at least the declared columns, as text or as native types.
-    schema
-        The public schema.
-
-    Returns
-    -------
-    EncodedChunk
-        Rows in the order of ``frame``.
-
-    Raises
-    ------
-    InputError
-        If a declared column is absent.
-
     Privacy
     -------
     A per-record map that depends on the schema alone; the result is private.
@@ -131,24 +106,10 @@ def decode(
     *,
     rng: np.random.Generator,
 ) -> pd.DataFrame:
-    """Turn codes into valid records.
+    """Turn codes (n, d) into valid records; encoding them gives the same codes again.
 
-    Parameters
-    ----------
-    codes : uint16 array of shape (n, d)
-    label : uint16 array of shape (n,)
-    schema
-        The public schema.
-    rng
-        Source of the values inside a bin: uniform over the values that the bin holds on the
-        grid of the declared decimals. Not a source of privacy noise. Pixels need none: each is
-        the declared gray level of its code.
-
-    Returns
-    -------
-    DataFrame
-        Features in the order of the schema, then the label by level name. Encoding it gives
-        the same codes again.
+    Values inside a bin are drawn from ``rng``, no source of privacy noise: uniformly over the
+    values that the bin holds on the grid of the declared decimals. Pixels need none.
 
     Privacy
     -------

@@ -35,15 +35,9 @@ N_SHARDS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class KeyedRows:
-    """Coded rows of a batch that belong to one shard, with the keys of their patients.
+    """Coded rows (n, d) of a batch that belong to one shard, with the keys of their patients.
 
-    Parameters
-    ----------
-    codes : uint16 array of shape (n, d)
-    label : uint16 array of shape (n,)
-    fold : uint8 array of shape (n,)
-    keys : str array of shape (n,)
-        Empty texts where every row is another patient.
+    Keys are empty texts where every row is another patient.
     """
 
     codes: NDArray[np.uint16]
@@ -55,28 +49,7 @@ class KeyedRows:
 def encoded_shards(
     frame: pd.DataFrame, schema: TableSchema, unit: PrivacyUnit
 ) -> tuple[EncodedRows, ...]:
-    """Check, encode and bound a table that lies in memory.
-
-    Parameters
-    ----------
-    frame
-        All rows, with the declared columns and that of the patient.
-    schema
-        The public schema.
-    unit
-        Whose contribution is bounded, and how.
-
-    Returns
-    -------
-    tuple of EncodedRows
-        `N_SHARDS` shards; some may hold no row. The same arrays as the shards of a run of the flow.
-
-    Raises
-    ------
-    InputError
-        If a cell breaks a rule of the schema, there is no row with a label, or all have the same.
-        The message names columns and rules and nothing of the rows.
-    """
+    """Check, encode and bound a table that lies in memory: the shards of a run of the flow."""
     chunk = encode_chunk(frame, schema)
     refuse_violations((*chunk.violations, *unnamed_patients(frame, unit.column)))
     shards = tuple(
@@ -89,17 +62,7 @@ def encoded_shards(
 def rows_by_shard(
     frame: pd.DataFrame, chunk: EncodedChunk, unit: PrivacyUnit, n_shards: int
 ) -> tuple[KeyedRows, ...]:
-    """Divide the rows of a batch that have a label by a hash of the patient.
-
-    Parameters
-    ----------
-    frame, chunk
-        The batch, raw and coded.
-    unit
-        Names the column of the patient.
-    n_shards
-        Number of shards.
-    """
+    """Divide the rows of a batch, raw and coded, that have a label by a hash of the patient."""
     codes, label = chunk.codes[chunk.valid], chunk.label[chunk.valid]
     if unit.column is None:
         hashes = hash_records(codes, label)
@@ -123,14 +86,9 @@ def rows_by_shard(
 
 
 def bounded_rows(parts: Sequence[KeyedRows], unit: PrivacyUnit) -> EncodedRows:
-    """Join the rows of a shard and bound what each patient contributes.
+    """Join the parts of a shard and bound what each patient contributes.
 
-    Parameters
-    ----------
-    parts
-        One or more parts of the shard, in the order of the source. All rows of a patient are here.
-    unit
-        Largest number of rows of a patient.
+    Parts are in the order of the source, and all rows of a patient are here.
     """
     codes, label, fold = (
         np.concatenate([getattr(part, name) for part in parts])
@@ -160,18 +118,7 @@ def levels_of(rows: EncodedRows, schema: TableSchema) -> tuple[bool, ...]:
 
 
 def require_levels(levels: Sequence[tuple[bool, ...]], schema: TableSchema) -> None:
-    """Refuse a table without a label, or with one level of it only.
-
-    Parameters
-    ----------
-    levels
-        Of each shard, as `levels_of` returns them.
-
-    Raises
-    ------
-    InputError
-        Naming the label.
-    """
+    """Refuse a table without a label, or with one level of it only."""
     present = np.any(levels, axis=0)
     if not present.any():
         raise InputError(

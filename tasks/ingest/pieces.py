@@ -39,17 +39,7 @@ from tasks.measurement.sampling import shard_name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestRules:
-    """What is public of an ingest.
-
-    Parameters
-    ----------
-    schema
-        The declared columns.
-    unit
-        Whose contribution is bounded, and how.
-    partition
-        Part of the patients that is read, or None for all.
-    """
+    """What is public of an ingest; ``partition`` is the part of the patients that is read."""
 
     schema: TableSchema
     unit: PrivacyUnit
@@ -58,15 +48,7 @@ class IngestRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StretchReport:
-    """What is told of a stretch.
-
-    Parameters
-    ----------
-    gate
-        Check names and booleans; None where no row was read.
-    broken
-        Columns and the rules that cells of theirs break.
-    """
+    """What is told of a stretch: its gate, None where no row was read, and the broken rules."""
 
     gate: expectations.GateReport | None
     broken: tuple[tuple[str, Rule], ...]
@@ -97,11 +79,6 @@ def read_stretch(item: StretchItem) -> StretchReport:
 
     What it says of broken rows is a file of its own, complete or absent, as a worker may be lost;
     see `diagnostics_of`.
-
-    Raises
-    ------
-    InputError
-        If the files of the stretch cannot be read.
     """
     staged = item.workspace / f"staged-{os.urandom(8).hex()}.jsonl"
     report = spread_stretch(
@@ -124,21 +101,7 @@ def spread_stretch(
     workspace: Path,
     diagnostics: DiagnosticsFile,
 ) -> StretchReport:
-    """Check and encode the rows of a stretch and write them as pieces.
-
-    Parameters
-    ----------
-    frames
-        Raw rows, in order.
-    rules
-        What is done with them.
-    number
-        Place of the stretch among all of them.
-    workspace
-        Folder of the private workspace.
-    diagnostics
-        Where broken rows go.
-    """
+    """Check and encode the rows of a stretch, write them as pieces, and keep broken rows apart."""
     n_batches = 0
     # The first of each kind is enough to refuse: memory must not grow with the broken rows.
     broken: dict[tuple[str, Rule], None] = {}
@@ -185,16 +148,7 @@ def bound_shard(item: ShardItem) -> tuple[bool, ...]:
     """Join the pieces of a shard and bound what each patient contributes; on a worker.
 
     The pieces stay, as another worker may have to do the same again.
-
-    Returns
-    -------
-    tuple of bool
-        For each level of the label, whether a row that is kept has it.
-
-    Raises
-    ------
-    IntegrityError
-        If a piece is missing or damaged.
+    Returns for each level of the label whether a row that is kept has it.
     """
     pieces = [
         KeyedRows(**load_arrays(_piece(item.workspace, item.shard, (number, batch))))

@@ -42,17 +42,7 @@ class Violation:
 def refuse_violations(violations: Sequence[Violation], *, diagnostics: str | None = None) -> None:
     """Raise if a rule is broken, naming rules and columns and nothing of the rows.
 
-    Parameters
-    ----------
-    violations
-        Violations of all chunks.
-    diagnostics
-        Name of the restricted file that holds the rows, if one was written.
-
-    Raises
-    ------
-    InputError
-        If there is any violation.
+    ``diagnostics`` names the restricted file that holds the rows, if one was written.
     """
     if not violations:
         return

@@ -33,30 +33,10 @@ _FONT_POINTS = 6.25
 
 
 def contact_sheet(frame: pd.DataFrame, schema: TableSchema, *, note: str = "") -> bytes:
-    """Draw the mean image and the first images of each class.
+    """Draw the mean image and the first images of each class of synthetic rows, as a PNG.
 
-    Parameters
-    ----------
-    frame
-        Synthetic rows, as decoded: pixels from 0 to 255 and the label by name.
-    schema
-        The public schema, with ``image``.
-    note
-        Text at the top: what is not proven must say so wherever it is copied to.
-
-    Returns
-    -------
-    bytes
-        A PNG; the same bytes for the same rows. A class without rows has an empty place.
-
-    Raises
-    ------
-    ValueError
-        If the schema declares no image.
-
-    Privacy
-    -------
-    Post-processing of synthetic rows.
+    The same bytes for the same rows; a class without rows has an empty place. The ``note`` stands
+    at the top: what is not proven must say so wherever it is copied to.
     """
     if schema.image is None:
         raise ValueError("expected a schema with an image, found one without")

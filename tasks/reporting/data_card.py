@@ -16,11 +16,5 @@ DATA_CARD_FILE = "data_card.md"
 
 
 def render_data_card(manifest: Manifest, schema: TableSchema, *, title: str | None = None) -> str:
-    """Return the data card of a release; parameters and privacy as of `public_facts`.
-
-    Returns
-    -------
-    str
-        Markdown, with a line break at its end.
-    """
+    """Return the data card of a release; parameters and privacy as of `public_facts`."""
     return render(DATA_CARD_FILE, **public_facts(manifest, schema, title))

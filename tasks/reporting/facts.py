@@ -91,14 +91,7 @@ class Table:
 def public_facts(manifest: Manifest, schema: TableSchema, title: str | None) -> dict[str, object]:
     """Return what card and page say of a release, by the names that the templates use.
 
-    Parameters
-    ----------
-    manifest
-        Manifest of the release; its ``files`` need not be complete yet.
-    schema
-        The public schema.
-    title
-        Title of the dataset; its name if None.
+    The manifest's ``files`` need not be complete yet.
 
     Privacy
     -------

@@ -49,18 +49,10 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """The bars of a column.
+    """The bars of a column: its levels, or its values from the smallest to the largest.
 
-    Parameters
-    ----------
-    name
-        The column.
-    bars
-        Its levels, or its values from the smallest to the largest.
-    bounds
-        The public bounds of a numeric column; None for one with levels.
-    missing
-        Rows of a numeric column without a value, where there may be any.
+    A numeric column has its public bounds, and a bar of rows without a value where there may be
+    any.
     """
 
     name: str
@@ -85,20 +77,7 @@ def highlighted_level(label: Label) -> str:
 
 
 def column_plots(frame: pd.DataFrame, schema: TableSchema) -> list[Plot]:
-    """Count every released column, or the label alone where the others are pixels.
-
-    Parameters
-    ----------
-    frame
-        Synthetic rows.
-    schema
-        The public schema.
-
-    Returns
-    -------
-    list of Plot
-        In the order of the release.
-    """
+    """Count every released column in its order, or the label alone where the others are pixels."""
     labels = _texts(frame[schema.label.name])
     highlighted = labels == highlighted_level(schema.label)
     plots = []

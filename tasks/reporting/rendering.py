@@ -41,15 +41,7 @@ def markdown(text: object) -> str:
 
 
 def render(name: str, **values: object) -> str:
-    """Fill in a template.
-
-    Parameters
-    ----------
-    name
-        File in ``templates`` without its suffix ``j2``: ``.html``, or ``.md`` for Markdown.
-    **values
-        What it draws. A name that a template asks for and is not here is an error.
-    """
+    """Fill in a file of ``templates``, named without its suffix; a missing value is an error."""
     return _environment(name.rpartition(".")[2]).get_template(f"{name}.j2").render(**values)
 
 

@@ -31,19 +31,7 @@ def render_report(
     *,
     title: str | None = None,
 ) -> str:
-    """Return the report page of a release.
-
-    Parameters
-    ----------
-    manifest, schema, title
-        As of `tasks.reporting.facts.public_facts`.
-    frame
-        Synthetic rows.
-
-    Returns
-    -------
-    str
-        A complete HTML document.
+    """Return the report page of a release, a complete HTML document; as of `public_facts`.
 
     Privacy
     -------

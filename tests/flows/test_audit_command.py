@@ -2,8 +2,9 @@ import json
 
 import pytest
 
+from benchmarks.audit import read_audits
 from flows.cli import main
-from flows.cli.audit import read_audits, write_audit
+from flows.cli.audit import write_audit
 from privacy.errors import ConfigurationError
 from privacy.parameters import Adjacency
 from tasks.audit.findings import AuditResult, Claim, PairFinding

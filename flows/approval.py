@@ -25,13 +25,7 @@ Decision = Literal["approve", "reject"]
 
 
 class Decisions:
-    """Carries out what the officers of an installation decide.
-
-    Parameters
-    ----------
-    settings
-        Where the installation keeps what waits for an officer, and the officers' keys.
-    """
+    """Carries out what the officers of an installation decide."""
 
     def __init__(self, settings: Settings) -> None:
         self._entries = Entries(settings)
@@ -40,48 +34,18 @@ class Decisions:
         self._keys = open_keys(settings)
 
     def approve(self, release_id: str, *, key: SigningKey, reason: str) -> ReleaseOutcome:
-        """Publish a release that waits for an officer, with that officer's signature.
-
-        Parameters
-        ----------
-        release_id
-            The release that waits.
-        key
-            The officer's private key; its public half is among the officers' keys.
-        reason
-            One line for the signed statement.
-
-        Raises
-        ------
-        ConfigurationError
-            If the key is not an officer's, or the person who asked holds it.
-        LedgerError
-            If no such release waits.
-        """
+        """Publish a release that waits, with the signature of an officer who did not ask for it."""
         return self._publish(release_id, self._signed_here(release_id, key, "approve", reason))
 
     def reject(self, release_id: str, *, key: SigningKey, reason: str) -> LedgerEntry:
-        """Withhold a release that waits for an officer. Its charge stands.
-
-        Parameters and errors are those of `approve`.
-        """
+        """Withhold a release that waits for an officer. Its charge stands."""
         return self._withhold(release_id, self._signed_here(release_id, key, "reject", reason))
 
     def carry_out(self, release_id: str, approval: Approval) -> ReleaseOutcome | LedgerEntry:
         """Carry out a signed decision: publish the release, or withhold it for good.
 
-        Returns
-        -------
-        ReleaseOutcome or LedgerEntry
-            What was published, or the entry that was withheld; its charge stands.
-
-        Raises
-        ------
-        IntegrityError
-            If the signature is none of an officer's, is the requester's, or is about another
-            charge, release, measurement or guarantee than the one that waits.
-        LedgerError
-            If no such release waits.
+        Refused is a signature that is none of an officer's, is the requester's, or is about
+        another charge, release, measurement or guarantee than the one that waits.
         """
         if approval.statement.decision == "approve":
             return self._publish(release_id, approval)
@@ -144,15 +108,7 @@ class Decisions:
 
 
 def sign(folder: Path, *, key: SigningKey, decision: Decision, reason: str) -> Approval:
-    """Sign a decision about a bundle that waits, with nothing but a copy of its folder.
-
-    Raises
-    ------
-    ConfigurationError
-        If the key is that of the person who asked, or the bundle needs no approval.
-    IntegrityError
-        If the folder holds no manifest of a release.
-    """
+    """Sign a decision about a bundle that waits, with nothing but a copy of its folder."""
     manifest = Manifest.from_bytes((folder / MANIFEST_FILE).read_bytes())
     return _signed(manifest, key, decision, reason)
 

@@ -37,26 +37,9 @@ def publish_in_order(
     are published under a new id. What was published before stays as it is: it is taken back by
     ``clustmix revoke``.
 
-    Parameters
-    ----------
-    settings
-        Of the installation.
-    release_id
-        The release that paid.
-    site_file
-        Equals the one that was measured with, but for the order of the label levels.
-    key
-        Key of the person who says so; an officer's where the release needed an officer, or was
-        taken back, which was for its order alone then.
-
-    Raises
-    ------
-    ConfigurationError
-        If the site file declares something else, or the key is not an officer's.
-    IntegrityError
-        If the measurement states its order itself, or another one was declared before.
-    LedgerError
-        If no such release has a measurement.
+    The site file equals the one that was measured with, but for that order. The key is that of the
+    person who says so; an officer's where the release needed an officer, or was taken back, which
+    was for its order alone then.
     """
     entries, publisher = Entries(settings), Publisher(settings)
     entry = entries.of_release(release_id)
@@ -108,27 +91,8 @@ def earlier_key(
     The key of a request depends on the order of label levels now, so that such a measurement is
     not found by it.
 
-    Parameters
-    ----------
-    declared
-        What shapes a measurement of the site file.
-    content_sha256
-        Digest of the table; private.
-    entries
-        Among which it is looked for.
-    secret
-        The installation's ledger key.
-
-    Returns
-    -------
-    str or None
-        None where there is no such measurement.
-
-    Raises
-    ------
-    ConfigurationError
-        If nobody has declared its order yet: naming the release, and how to publish it at no
-        charge.
+    Refused if nobody has declared its order yet: naming the release, and how to publish it at no
+    charge.
     """
     for entry in entries.all():
         if entry.dataset != declared["dataset"] or entry.state not in _MEASURED:

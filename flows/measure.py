@@ -83,15 +83,7 @@ def identify(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """The entry that has paid for a measurement.
-
-    Parameters
-    ----------
-    entry
-        The entry, sealed or further.
-    created
-        Whether this run has made it; otherwise the same table was measured before.
-    """
+    """The entry that has paid, sealed or further; this run has made it, or an earlier one has."""
 
     entry: LedgerEntry
     created: bool
@@ -111,11 +103,8 @@ def measure_cohort(request: ReleaseRequest) -> State[None]:
     The run ends with the private rows deleted. What it has sealed is published by another run, of
     the flow "publish", which reads no row.
 
-    Returns
-    -------
-    State
-        Completed; Refused or Withheld, which are ordinary ends; or Failed. Its message is public.
-        No exception leaves the flow, because the orchestrator would pickle it to disk.
+    The run ends Completed; Refused or Withheld, which are ordinary ends; or Failed. Its message is
+    public. No exception leaves the flow, because the orchestrator would pickle it to disk.
     """
     return serving.run("measure", request, _measure_for_page)
 
@@ -142,11 +131,6 @@ def measure(job: ReleaseJob, settings: Settings, *, new_draw: bool = False) -> M
     """Measure a cohort, or find the measurement of the same table that was paid for before.
 
     The caller has cleaned up after dead runs, see `tasks.steps.janitor`.
-
-    Raises
-    ------
-    ClustMixError
-        With a public code and message; its class says how the run ended.
 
     Privacy
     -------

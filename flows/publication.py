@@ -76,13 +76,7 @@ class ReleaseOutcome(BaseModel):
 
 
 class Publisher:
-    """Publishes from the sealed measurements of an installation.
-
-    Parameters
-    ----------
-    settings
-        Where the installation keeps measurements, bundles and keys.
-    """
+    """Publishes from the sealed measurements of an installation."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -94,19 +88,7 @@ class Publisher:
     def answer(self, entry: LedgerEntry, *, rows: int, caps: Caps) -> ReleaseOutcome:
         """Answer a request whose measurement has been paid for: publish, repeat or resample it.
 
-        Parameters
-        ----------
-        entry
-            The entry that has paid.
-        rows
-            Number of synthetic rows that is asked for.
-        caps
-            Caps of the request, under which it is told what is left.
-
-        Raises
-        ------
-        Withheld
-            If its measurement was withheld or revoked.
+        ``caps`` are those of the request, under which it is told what is left.
         """
         if entry.state in AFTER_SEAL:
             outcome = self._resume(entry)
@@ -135,13 +117,7 @@ class Publisher:
         return None
 
     def publish(self, release_id: str) -> ReleaseOutcome:
-        """Go on with a sealed release by its id, without its table: that or the program changed.
-
-        Raises
-        ------
-        LedgerError
-            If no such release is sealed or approved.
-        """
+        """Go on with a sealed release by its id, without its table: that or the program changed."""
         entry = self._entries.of_release(release_id)
         outcome = self._resume(entry) if entry.state in AFTER_SEAL else None
         if outcome is None:
@@ -185,23 +161,7 @@ class Publisher:
     ) -> ReleaseOutcome:
         """Publish other rows from the measurement of a published release, at no cost.
 
-        Parameters
-        ----------
-        release_id
-            A published release that paid for its measurement.
-        rows
-            Number of rows; as in the release if left out.
-        conditions
-            Declared levels, by column, that all rows have.
-
-        Raises
-        ------
-        LedgerError
-            If no such release has paid for a measurement.
-        Withheld
-            If it was not published, or the rows fail the gate.
-        ConfigurationError
-            If a condition is on no declared level.
+        As many as in the release if left out, and with conditions on declared levels by column.
         """
         entry = self._entries.of_release(release_id)
         once = entry.state in _PUBLISHED_ONCE
@@ -354,12 +314,7 @@ class Publisher:
 
 
 def refuse_withheld(entry: LedgerEntry) -> None:
-    """Refuse to go on with a measurement that was withheld, or taken back.
-
-    Raises
-    ------
-    Withheld
-    """
+    """Refuse to go on with a measurement that was withheld, or taken back."""
     if entry.state in (EntryState.WITHHELD, EntryState.REVOKED):
         raise Withheld(
             "MEASUREMENT_WITHHELD",

@@ -38,11 +38,8 @@ carry_out = guarded_task(name="carry-out-decision")(Decisions.carry_out)
 def publish_measurement(request: PublishRequest) -> State[None]:
     """Publish a sealed measurement; where an officer has to agree, only with a signed decision.
 
-    Returns
-    -------
-    State
-        Completed; Waiting, where an officer has to decide; Withheld, also where one has rejected;
-        or Failed. Its message is public.
+    The run ends Completed; Waiting, where an officer has to decide; Withheld, also where one has
+    rejected; or Failed. Its message is public.
     """
     return serving.run("publish", request, _publish_for_page)
 

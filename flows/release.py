@@ -36,11 +36,8 @@ _reports: ContextVar[list[ReleaseOutcome | Failed]] = ContextVar("reports")
 def release_cohort(request: SiteRequest) -> State[None]:
     """Make and publish one synthetic release of a dataset.
 
-    Returns
-    -------
-    State
-        Completed; Refused or Withheld; or Failed. Its message is public. No exception leaves the
-        flow, because the orchestrator would pickle it to disk.
+    The run ends Completed; Refused or Withheld; or Failed. Its message is public. No exception
+    leaves the flow, because the orchestrator would pickle it to disk.
     """
     outcome = guarded_call("release", serving.with_private_log, "release", request, _release)
     _reports.get([]).append(outcome)
@@ -50,13 +47,7 @@ def release_cohort(request: SiteRequest) -> State[None]:
 
 
 def run_release(request: SiteRequest) -> ReleaseOutcome:
-    """Run the flow in this process and return what it published.
-
-    Raises
-    ------
-    ClustMixError
-        With a public code and message; its class says how the run ended.
-    """
+    """Run the flow in this process and return what it published, or raise what ended it."""
     report: list[ReleaseOutcome | Failed] = []
     token = _reports.set(report)
     try:

@@ -72,15 +72,7 @@ R = TypeVar("R", bound=Request)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How a run ended that did not fail.
-
-    Parameters
-    ----------
-    text
-        One public line.
-    name
-        Name of the state; Completed if left out.
-    """
+    """How a run ended that did not fail: one public line, and a name if not Completed."""
 
     text: str
     name: str | None = None
@@ -89,17 +81,6 @@ class Ending:
 def run(step: str, request: R, body: Callable[[R, Settings], Ending]) -> State[None]:
     """Run the body of a flow and return the state in which it ends; nothing is raised.
 
-    Parameters
-    ----------
-    step
-        ``measure`` or ``publish``.
-    request
-        The request, in which nothing is private.
-    body
-        What the flow does.
-
-    Notes
-    -----
     A budget that does not allow a release, and a gate that withholds one, are ordinary ends: their
     state has a name of its own and does not count as a failure.
     """
@@ -135,13 +116,7 @@ def arrival_of(request: ReleaseRequest, settings: Settings) -> Iterator[ReleaseJ
     """Clean up and give the job of a request; where it names an arrival, that table is read.
 
     The arrival is begun here and ended with the block, whatever happens in it.
-
-    Raises
-    ------
-    ConfigurationError
-        If there is no such arrival of the dataset, or it was released already.
-    Withheld
-        If an earlier run of it was charged and stopped. Nobody but a person decides to pay again.
+    If an earlier run of it was charged and stopped, nobody but a person decides to pay again.
     """
     job = load_job(request, settings)
     if request.arrival is None:

@@ -91,20 +91,8 @@ def site_template(
 ) -> str:
     """Write a site file with a place for everything that a person has to decide.
 
-    Parameters
-    ----------
-    header
-        Column names of the source.
-    dtypes
-        Types by column name where the source has types (``int64``, ``float``, ``string``, ...);
-        a column without one, such as every column of a CSV file, gets a place for its kind.
-    source
-        Where the table is, if that is known.
-
-    Returns
-    -------
-    str
-        YAML with comments. `load_site` refuses it until it is filled in.
+    A column without a type, such as every column of a CSV file, gets a place for its kind;
+    `load_site` refuses the file until it is filled in.
 
     Privacy
     -------
@@ -149,13 +137,7 @@ def _quoted(name: str) -> str:
 
 
 def source_of(path: Path, *, delimiter: str = ",") -> CsvSource | ParquetSource:
-    """Return a table as a source: Parquet by its suffix or as a folder, else a text file.
-
-    Raises
-    ------
-    ConfigurationError
-        If the delimiter is not one character.
-    """
+    """Return a table as a source: Parquet by its suffix or as a folder, else a text file."""
     if path.suffix == ".parquet" or path.is_dir():
         return ParquetSource(kind="parquet", path=path)
     try:
@@ -172,16 +154,7 @@ def describe_table(
 ) -> tuple[tuple[str, ...], dict[str, str] | None]:
     """Return the column names of a table and, where its file states them, their types.
 
-    Parameters
-    ----------
-    source
-        Text file, of which the header line alone is read, or Parquet, of which the footer alone
-        is read.
-
-    Raises
-    ------
-    InputError
-        If there is no such table, or its header line holds a number and so is no header.
+    The header line of a text file alone is read, or the footer of Parquet.
     """
     header = CohortReader(source).header()
     if isinstance(source, CsvSource):

@@ -3,11 +3,15 @@
 import importlib
 import importlib.metadata
 import re
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+
+from flows import command
+from privacy.extras import EXTRAS, MissingExtra, extra
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCK = (ROOT / "requirements.lock").read_text(encoding="utf-8")
@@ -36,8 +40,37 @@ def test_each_package_is_the_one_of_this_distribution(package):
 
 
 def test_lock_names_every_direct_dependency():
+    extras = PROJECT["project"]["optional-dependencies"]
     direct = PROJECT["project"]["dependencies"] + PROJECT["dependency-groups"]["dev"]
+    # Those of a GPU have a lock of their own.
+    direct += [line for name, lines in extras.items() if name != "gpu" for line in lines]
     assert {requirement_name(line) for line in direct} <= locked_versions().keys()
+    [gpu] = extras["gpu"]
+    assert gpu.replace("[cuda12]", "") in PROJECT["project"]["dependencies"]
+
+
+@pytest.mark.parametrize("name", EXTRAS)
+def test_modules_of_an_extra_are_those_of_its_packages(name):
+    distributions = importlib.metadata.packages_distributions()
+    found = {requirement_name(one) for module in EXTRAS[name] for one in distributions[module]}
+    lines = PROJECT["project"]["optional-dependencies"][name]
+    assert found - {"psycopg-binary"} == {requirement_name(line) for line in lines}
+
+
+def test_a_missing_extra_is_named(monkeypatch):
+    with pytest.raises(MissingExtra, match=r"extra papers, found no ortools; .*clustmix\[papers\]"):
+        with extra("papers"):
+            raise ModuleNotFoundError("No module", name="ortools.graph")
+    with pytest.raises(ModuleNotFoundError, match="No module"), extra("papers"):
+        raise ModuleNotFoundError("No module", name="prefect")
+
+
+def test_the_program_says_what_it_misses(monkeypatch, capsys):
+    monkeypatch.delitem(sys.modules, "flows.cli", raising=False)
+    monkeypatch.delattr("flows.cli", raising=False)
+    monkeypatch.setitem(sys.modules, "typer", None)
+    assert command.main() == 2
+    assert capsys.readouterr().err.startswith("clustmix: EXTRA_MISSING: expected the packages of")
 
 
 def test_lock_is_what_is_installed():

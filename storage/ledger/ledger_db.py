@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from privacy.charges import Caps, Charge, Partition, check_text, checked_rho
 from privacy.errors import LedgerError
+from privacy.extras import extra
 from privacy.ledger import (
     GENESIS_HASH,
     Balance,
@@ -85,7 +86,8 @@ class LedgerDatabase:
         )
         self._journal: Journal
         if isinstance(location, str):
-            from storage.ledger.journal_postgres import PostgresJournal, SecretUrl
+            with extra("server"):
+                from storage.ledger.journal_postgres import PostgresJournal, SecretUrl
 
             self._name = "PostgreSQL"
             url = SecretUrl(location)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import BaseModel
 
 from privacy.errors import ConfigurationError
+from privacy.extras import extra
 from privacy.parameters import Guarantee, PrivacyParameters
 
 if TYPE_CHECKING:
@@ -237,7 +238,8 @@ def build_paper(
     entry = method_entry(config.kind)
     if entry.paper is None:
         raise KeyError(f"expected a method with a paper form, found {config.kind!r}")
-    bound = _class_of(entry.paper)
+    with extra("papers"):
+        bound = _class_of(entry.paper)
     if config.kind == "clustmix":
         return cast("PaperForm", bound(domain, config, parameters, clock))
     return cast("PaperForm", bound(domain, config, parameters))

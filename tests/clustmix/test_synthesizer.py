@@ -4,6 +4,7 @@ import copy
 import inspect
 
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 from sklearn.base import clone
@@ -190,11 +191,14 @@ class Streamed:
         return self._table.__arrow_c_stream__(requested_schema)
 
 
-@pytest.mark.parametrize("form", ["arrow", "dictionary", "stream", "interchange", "index"])
+@pytest.mark.parametrize(
+    "form", ["polars", "arrow", "dictionary", "stream", "interchange", "index"]
+)
 def test_the_same_table_of_any_library_is_the_same_measurement(schema, frame, seeded, form):
     table = pa.Table.from_pandas(frame, preserve_index=False)
     wards = table["ward"].cast(pa.string()).dictionary_encode()
     others = {
+        "polars": lambda: pl.from_arrow(table),
         "arrow": lambda: table,
         "dictionary": lambda: table.set_column(2, "ward", wards),
         "stream": lambda: Streamed(table),

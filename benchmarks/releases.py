@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
@@ -76,12 +77,25 @@ ASKED_SECONDS, ASKED_METHOD_SECONDS, ASKED_PEAK_MIB = 60.0, 10.0, 2048.0
 
 
 class Job(NamedTuple):
-    """One run: site file, method, analysis, and seed of the split (None without a split)."""
+    """One run: site file, method, analysis, and seed of the split (None without a split).
+
+    The last is an epsilon other than that of the site file, and a budget that it fits into.
+    """
 
     site: str
     method: str
     analysis: str
     seed: int | None
+    epsilon: float | None = None
+
+    def document(self) -> dict[str, Any]:
+        """Return the site file of the run."""
+        document = site_document(self.site)
+        if self.epsilon is not None:
+            cap = max(document["budget"]["lifetime_epsilon"], self.epsilon)
+            document["privacy"] = {**document["privacy"], "epsilon": self.epsilon}
+            document["budget"] = {**document["budget"], "lifetime_epsilon": cap}
+        return document
 
 
 def scored(bundle: Path, test: Path) -> dict[str, Any]:
@@ -94,7 +108,8 @@ def scored(bundle: Path, test: Path) -> dict[str, Any]:
         check=True,
     )
     (found,) = json.loads(answer.stdout)
-    kept = ("auc", "accuracy", "log_loss", "tvd_1way", "tvd_2way", "cnn_accuracy")
+    kept = ("auc", "accuracy", "log_loss", "calibration_error", "tvd_1way", "tvd_2way",
+            "cnn_accuracy", "teacher_accuracy")  # fmt: skip
     figures = {
         "largest_label_share_error": round(
             max(abs(real - made) for real, made in found["label_shares"].values()), 5
@@ -104,7 +119,8 @@ def scored(bundle: Path, test: Path) -> dict[str, Any]:
     if found["query_error"] is not None:
         figures["query_error"] = found["query_error"]
     return {
-        **{name: found[name] for name in (*kept, "teacher_accuracy")},
+        **{name: found[name] for name in kept},
+        "rows_out": found["rows"],
         "figures": figures,
     }
 
@@ -205,7 +221,7 @@ def measure_real(
 
 def run_job(job: Job) -> ResultRow:
     """Measure one method on one split."""
-    document, real = site_document(job.site), job.method == "real"
+    document, real = job.document(), job.method == "real"
     with tempfile.TemporaryDirectory(prefix="clustmix-bench-") as name:
         folder = Path(name)
         site_path = folder / "site.yaml"
@@ -265,7 +281,7 @@ def named_jobs(options: argparse.Namespace) -> list[Job]:
 
 def key_of(job: Job) -> tuple[Any, ...]:
     """Return the key of the row that a job makes."""
-    document = site_document(job.site)
+    document = job.document()
     privacy = document["privacy"] if job.method != "real" else {"epsilon": None, "delta": None}
     run = (document["dataset"], job.method, job.analysis, privacy["epsilon"], privacy["delta"])
     return (*run, job.seed, "{}")
@@ -305,8 +321,17 @@ def requirements(rows: Sequence[ResultRow]) -> list[Requirement]:
     return found
 
 
-def run(jobs: Sequence[Job], *, show: Callable[[str], None]) -> list[Job]:
-    """Run the jobs one after the other, keep each row at once, and return those that failed."""
+def run(
+    jobs: Sequence[Job],
+    *,
+    show: Callable[[str], None],
+    path: Path | None = None,
+    settings: dict[str, Any] | None = None,
+) -> list[Job]:
+    """Run the jobs one after the other, keep each row at once, and return those that failed.
+
+    Rows go to `RESULT_FILE`, or to the file ``path``; ``settings`` are noted in them.
+    """
     failed = []
     for job in jobs:
         name = " ".join(str(part) for part in job if part is not None)
@@ -317,7 +342,7 @@ def run(jobs: Sequence[Job], *, show: Callable[[str], None]) -> list[Job]:
             failed.append(job)
             show(f"{name}: {error}")
             continue
-        keep_rows(RESULT_FILE, [row])
+        keep_rows(path or RESULT_FILE, [replace(row, settings=settings or {})])
         times = "" if row.wall_seconds is None else f", {row.wall_seconds:.1f} s"
         show(f"{name}: AUC {row.auc:.4f}, worst label share off by "
              f"{row.figures['largest_label_share_error']:.3f}{times}")  # fmt: skip

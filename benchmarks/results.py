@@ -44,7 +44,9 @@ class ResultRow:
         What was scored, one of `SOURCES`.
     rows, columns
         Size of the table that was read.
-    auc, accuracy, log_loss
+    rows_out
+        Rows of the release.
+    auc, accuracy, log_loss, calibration_error
         Of a classifier trained on the release, on real records that it has not seen.
     tvd_1way, tvd_2way
         Mean total variation distance to those records, label included.
@@ -76,9 +78,11 @@ class ResultRow:
     source: str
     rows: int | None = None
     columns: int | None = None
+    rows_out: int | None = None
     auc: float | None = None
     accuracy: float | None = None
     log_loss: float | None = None
+    calibration_error: float | None = None
     tvd_1way: float | None = None
     tvd_2way: float | None = None
     cnn_accuracy: float | None = None
@@ -201,6 +205,12 @@ def run_table(rows: Iterable[ResultRow]) -> str:
         "RSS MiB", "PSS MiB",
     )  # fmt: skip
     return table(header, lines, n_left=4)
+
+
+def markdown_table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """Lay out text cells as a table in Markdown."""
+    rule = ["---"] * len(header)
+    return "\n".join(f"| {' | '.join(line)} |" for line in (header, rule, *lines))
 
 
 def requirement_table(requirements: Iterable[Requirement]) -> str:

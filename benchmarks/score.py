@@ -30,6 +30,7 @@ from benchmarks.marginal_distance import MarginalDistance, marginal_distance
 
 N_QUERIES, LONGEST_QUERY, QUERY_SEED, SANITY_SHARE = 1_000, 5, 20_190_627, 0.001
 TREES = 200
+CALIBRATION_BINS = 10
 NETWORK_STEPS, BATCH = 600, 64
 """Batches that a network is trained on, however few the images are."""
 
@@ -59,6 +60,29 @@ def predicted(
         model.fit(known.features, known.label)
     probability[:, model.classes_] = np.clip(model.predict_proba(real.features), 1e-15, None)
     return probability / probability.sum(axis=1, keepdims=True)
+
+
+def calibration_error(probability: NDArray[np.float64], label: NDArray[np.int64]) -> float:
+    """Return the expected calibration error: how far predicted shares are from true ones.
+
+    The rows fall into ten bins of equal width by a probability; of each bin the mean probability is
+    compared with the share of rows for which the event took place, and the distances are averaged,
+    weighted by the rows of the bins. The event is the last level where there are two levels, and
+    else that the level of the largest probability is the true one (Guo et al., On Calibration of
+    Modern Neural Networks, 2017, Eq. 3).
+
+    Parameters
+    ----------
+    probability : float64 array of shape (n, k)
+        Probability of each level.
+    label : int64 array of shape (n,)
+        True levels.
+    """
+    predicted = np.ones(len(label)) if probability.shape[1] == 2 else probability.argmax(axis=1)
+    said = probability[:, 1] if probability.shape[1] == 2 else probability.max(axis=1)
+    place = np.minimum((said * CALIBRATION_BINS).astype(np.int64), CALIBRATION_BINS - 1)
+    excess = np.bincount(place, weights=said - (label == predicted))
+    return float(np.abs(excess).sum() / len(label))
 
 
 def query_error(synthetic: View, real: View) -> float:
@@ -108,11 +132,12 @@ def score(bundle: Path, table: Path, *, networks: bool = False, trees: int = TRE
     -------
     dict
         Share of each level, real and synthetic; AUC of each level against the rest and their mean
-        (of two levels, that of the positive one), accuracy and log loss on the real rows of a
-        classifier trained on the bundle; mean total variation distance of columns and of pairs of
-        columns, label included; the five worst columns. Of images also ``cnn_accuracy``, and
-        ``teacher_accuracy``: the share of the synthetic images whose label is found by a network
-        trained on the real ones. Of items ``query_error``. None where it does not apply.
+        (of two levels, that of the positive one), accuracy, log loss and calibration error on the
+        real rows of a classifier trained on the bundle; mean total variation distance of columns
+        and of pairs of columns, label included; the five worst columns. Of images also
+        ``cnn_accuracy``, and ``teacher_accuracy``: the share of the synthetic images whose label is
+        found by a network trained on the real ones. Of items ``query_error``. None where it does
+        not apply.
     """
     synthetic, real, schema = views(bundle, table)
     levels, images = label_levels(schema["label"]), bool(schema.get("image"))
@@ -145,6 +170,7 @@ def score(bundle: Path, table: Path, *, networks: bool = False, trees: int = TRE
         "log_loss": round(
             float(-np.log(probability[np.arange(len(real.label)), real.label]).mean()), 5
         ),
+        "calibration_error": round(calibration_error(probability, real.label), 5),
         "tvd_1way": round(distance.one_way, 5),
         "tvd_2way": round(distance.two_way, 5),
         "worst_columns": {name: round(float(value), 5) for value, name in worst},

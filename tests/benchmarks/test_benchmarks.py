@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import counting_queries, million_rows, releases, tables
+from benchmarks import counting_queries, million_rows, public_tables, releases, tables
 from benchmarks.bundle_rows import label_of, level_of, text_of
 from benchmarks.process_memory import run_measured
 from benchmarks.results import (
@@ -25,7 +25,7 @@ from benchmarks.results import (
     table,
     write_rows,
 )
-from benchmarks.score import score
+from benchmarks.score import calibration_error, score
 from privacy.errors import InputError
 from storage.sources.cohorts import CohortReader
 from tasks.ingest.encoding import encode_chunk
@@ -262,6 +262,56 @@ def test_cells_are_read_by_the_declared_rules():
     assert [text_of(cell) for cell in (None, float("nan"), 3.0, 3, " a ", True, 0.5)] == [
         "", "", "3", "3", "a", "True", "0.5",
     ]  # fmt: skip
+
+
+def test_calibration_error_is_the_distance_of_what_is_said_and_what_comes_true():
+    label = np.repeat([0, 1, 1], 100)  # two in three
+    said = np.full(300, 2 / 3)
+    assert calibration_error(np.column_stack([1 - said, said]), label) == pytest.approx(0)
+    said[:100], said[100:] = 0.1, 1.0  # too high by .1 for a third, right for the others
+    assert calibration_error(np.column_stack([1 - said, said]), label) == pytest.approx(0.1 / 3)
+    three = np.tile([0.5, 0.3, 0.2], (300, 1))  # the first level is true in a third of the rows
+    assert calibration_error(three, label) == pytest.approx(0.5 - 1 / 3)
+
+
+# --- tables that nothing was chosen on ------------------------------------------------------------
+
+
+def split_rows(method, aucs, **changes):
+    same = {"dataset": "flchain", "accuracy": 0.8, "log_loss": 0.5, "tvd_1way": 0.02}
+    same |= {"tvd_2way": 0.1, "calibration_error": 0.04, **changes}
+    same |= REAL if method == "real" else {"method": method}
+    return [row_of(seed=n, auc=auc, **same) for n, auc in enumerate(aucs)]
+
+
+def test_methods_are_compared_on_the_splits_of_both_and_errors_decide():
+    rows = split_rows("naive_bayes", (0.70, 0.74, 0.72))
+    rows += split_rows("clustmix", (0.72, 0.77, 0.74, 0.9), log_loss=0.51, tvd_2way=0.099)
+    rows += split_rows("real", (0.9,) * 3, calibration_error=0.03)
+    (found,) = public_tables.compare(rows)
+    assert found.differences["auc"].gains == pytest.approx((0.02, 0.03, 0.02))
+    assert found.differences["auc"].error == pytest.approx(0.01 / 3)
+    verdicts = {name: one.verdict for name, one in found.differences.items()}
+    assert verdicts["auc"] == "ahead"
+    assert verdicts["log_loss"] == "below"
+    assert verdicts["accuracy"] == verdicts["tvd_1way"] == "level"
+    assert found.calibrated  # .04 against 1.5 times .03
+    below, ahead, marginals, calibrated = public_tables.requirements([found])
+    assert (below.met, below.measured) == (False, "flchain 1 log_loss")
+    assert (ahead.met, marginals.met, calibrated.met) == (False, True, True)
+    assert "+0.0233 ± 0.0033 ahead" in public_tables.verdict_table([found])
+    noisy = public_tables.Difference(gains=(-0.10, 0.06, -0.02))
+    assert (noisy.verdict, public_tables.Difference(gains=(-0.9,)).verdict) == ("level", "level")
+
+
+def test_a_later_look_is_measured_anew_and_the_real_rows_once():
+    jobs = public_tables.jobs_of(["flchain"], ["real", "clustmix"], [0.2], [0])
+    delta = tables.site_document("flchain")["privacy"]["delta"]
+    rows = split_rows("clustmix", (0.7,), epsilon=0.2, delta=delta) + split_rows("real", (0.9,))
+    assert public_tables.missing(jobs, rows, {}) == []
+    assert public_tables.missing(jobs, rows, {"look": 2}) == jobs[1:]
+    document = releases.Job("rotterdam", "clustmix", "proven", 0, 20.0).document()
+    assert document["privacy"]["epsilon"] == document["budget"]["lifetime_epsilon"] == 20.0
 
 
 # --- other benchmarks -----------------------------------------------------------------------------

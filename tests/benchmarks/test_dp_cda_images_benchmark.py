@@ -124,13 +124,6 @@ def test_an_adapted_network_normalises_by_the_other_images():
     )
 
 
-@pytest.mark.parametrize(("n_images", "n_labels"), [(8, 8), (40, 39)])
-def test_fit_refuses_too_few_images_and_labels(n_images, n_labels):
-    images = np.zeros((n_images, SIDE, SIDE), dtype=np.float32)
-    with pytest.raises(ValueError, match="expected at least 16 images with a label each"):
-        fit(images, np.zeros(n_labels), n_labels=2, epochs=1, seed=0, batch_size=16)
-
-
 def test_ghost_batches_take_one_step_along_the_mean_of_their_gradients():
     # The first step of Adam has the size of the rate and the sign of the gradient: it is the step
     # of a mean gradient, whose sign here differs from that of every single ghost somewhere.
@@ -159,15 +152,6 @@ def test_ghost_batches_take_one_step_along_the_mean_of_their_gradients():
     clear = abs(mean) > 1e-5
     assert (np.sign(moved) == -np.sign(mean))[clear].all()
     assert all((np.sign(mean) != np.sign(one))[clear].any() for one in gradients)
-
-
-def test_fit_refuses_a_batch_that_is_not_made_of_whole_ghosts():
-    images = np.zeros((16, SIDE, SIDE), dtype=np.float32)
-    with pytest.raises(
-        ValueError,
-        match="expected a divisor of the batch size 16 as the size of a ghost batch, found 5",
-    ):
-        fit(images, np.zeros(16), n_labels=2, epochs=1, seed=0, batch_size=16, ghost_batch_size=5)
 
 
 # --- the table ------------------------------------------------------------------------------------

@@ -49,17 +49,3 @@ def test_tables_longer_than_a_chunk_are_counted_whole():
     codes[:2500, 0] = 1
     found = marginal_distance(codes, np.zeros((3, 2), dtype=np.uint16), (2, 2))
     assert (found.one_way, found.two_way) == (0.125, 0.25)
-
-
-@pytest.mark.parametrize(
-    ("codes", "n_codes", "text"),
-    [
-        (np.zeros((0, 2), dtype=np.uint16), (2, 2), "expected rows"),
-        (np.zeros((4, 2), dtype=np.uint16), (2, 2, 2), "a number of codes each"),
-        (np.zeros((4, 1), dtype=np.uint16), (2,), "two or more columns"),
-        (np.full((4, 2), 2, dtype=np.uint16), (2, 2), "every code below"),
-    ],
-)
-def test_refuses(codes, n_codes, text):
-    with pytest.raises(ValueError, match=text):
-        marginal_distance(codes, codes, n_codes)

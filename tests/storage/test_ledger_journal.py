@@ -160,100 +160,48 @@ def reserved(rows, **changes):
     }
 
 
-FORGED = {
-    "amount": (
-        lambda rows: rows[2].update(rho="0.000000000001"),
-        "sequence 3: expected the charge of the reservation",
-    ),
-    "approval dropped": (
-        lambda rows: rows[2].update(needs_approval="yes", requester=REQUESTER),
-        "sequence 3: expected the charge of the reservation",
-    ),
-    "state": (
-        lambda rows: rows[2].update(state="void"),
-        "sequence 3: expected a state that may follow executing",
-    ),
-    "first state": (
-        lambda rows: rows[0].update(state="sealed"),
-        "sequence 1: expected an entry to begin as reserved or adjusted",
-    ),
-    "no digest": (
-        lambda rows: rows[2].update(digest=None),
-        r"sequence 3: expected a row that keeps the rules \(DIGEST_MISSING\)",
-    ),
-    "digest": (
-        lambda rows: rows[2].update(digest="short"),
-        r"sequence 3: expected a row that keeps the rules \(DIGEST_INVALID\)",
-    ),
-    "early digest": (
-        lambda rows: rows[0].update(digest=DIGEST),
-        "sequence 1: expected a reservation without a digest or a signer",
-    ),
-    "release": (
-        lambda rows: rows[3].update(release_id="r-1"),
-        "sequence 4: expected one entry per release",
-    ),
-    "lifetime cap": (
-        lambda rows: rows[3].update(rho="0.250000000000"),
-        "sequence 4: expected the balance to stay under every cap",
-    ),
-    "lowered cap": (
-        lambda rows: rows[3].update(lifetime_cap_rho="0.150000000000"),
-        "sequence 4: expected the balance to stay under every cap",
-    ),
-    "dataset cap": (
-        lambda rows: rows[3].update(dataset_cap_rho="0.150000000000"),
-        "sequence 4: expected the balance to stay under every cap",
-    ),
+PART = {"partition_scheme": "h", "partition_parts": "2", "partition_part": "1"}
+REPLACED = {"adjacency": Adjacency.REPLACE_ONE.value}
+CHANGED = {
+    "amount": (3, {"rho": "0.000000000001"}, "the charge of the reservation"),
+    "approval": (3, {"needs_approval": "yes", "requester": REQUESTER}, "the charge of the"),
+    "state": (3, {"state": "void"}, "a state that may follow executing"),
+    "first state": (1, {"state": "sealed"}, "an entry to begin as reserved or adjusted"),
+    "no digest": (3, {"digest": None}, "a row that keeps the rules .DIGEST_MISSING"),
+    "digest": (3, {"digest": "short"}, "a row that keeps the rules .DIGEST_INVALID"),
+    "early digest": (1, {"digest": DIGEST}, "a reservation without a digest or a signer"),
+    "release": (4, {"release_id": "r-1"}, "one entry per release"),
+    "lifetime cap": (4, {"rho": "0.250000000000"}, "the balance to stay under every cap"),
+    "lowered cap": (4, {"lifetime_cap_rho": "0.150000000000"}, "the balance to stay under every"),
+    "dataset cap": (4, {"dataset_cap_rho": "0.150000000000"}, "the balance to stay under every"),
     "window cap": (
-        lambda rows: rows[3].update(window_cap_rho="0.150000000000", window_days="1"),
-        "sequence 4: expected the balance to stay under every cap",
+        4,
+        {"window_cap_rho": "0.150000000000", "window_days": "1"},
+        "the balance to stay under every cap",
     ),
+    "part of replace-one": (4, PART | REPLACED, "a row that keeps .* .PARTITION_ADJACENCY"),
+    "other neighbours": (4, REPLACED, "a row that keeps the rules .ADJACENCY_MIXED"),
+    "signer": (3, {"signers": OFFICERS[0]}, "a row that keeps the rules .SIGNERS_REFUSED"),
+    "epsilon": (4, {"epsilon": "inf"}, "a row that keeps the rules .EPSILON_INVALID"),
+    "time": (4, {"recorded_at": "2025-01-01T00:00:00.000Z"}, "a time that is not before the row"),
+}
+"""What is written into a row of `four_rows`, by its sequence, and what is expected instead."""
+APPENDED = {
     "part": (
-        lambda rows: rows.append(
-            reserved(rows, partition_scheme="h", partition_parts="2", partition_part="1")
-            | {"rho": "0.200000000000"}
-        ),
-        "sequence 5: expected the balance to stay under every cap",
-    ),
-    "part of replace-one": (
-        lambda rows: rows[3].update(
-            partition_scheme="h",
-            partition_parts="2",
-            partition_part="1",
-            adjacency=Adjacency.REPLACE_ONE.value,
-        ),
-        r"sequence 4: expected a row that keeps the rules \(PARTITION_ADJACENCY\)",
-    ),
-    "other neighbours": (
-        lambda rows: rows[3].update(adjacency=Adjacency.REPLACE_ONE.value),
-        r"sequence 4: expected a row that keeps the rules \(ADJACENCY_MIXED\)",
-    ),
-    "signer": (
-        lambda rows: rows[2].update(signers=OFFICERS[0]),
-        r"sequence 3: expected a row that keeps the rules \(SIGNERS_REFUSED\)",
-    ),
-    "epsilon": (
-        lambda rows: rows[3].update(epsilon="inf"),
-        r"sequence 4: expected a row that keeps the rules \(EPSILON_INVALID\)",
-    ),
-    "time": (
-        lambda rows: rows[3].update(recorded_at="2025-01-01T00:00:00.000Z"),
-        "sequence 4: expected a time that is not before the row before",
+        lambda rows: [reserved(rows, **PART) | {"rho": "0.200000000000"}],
+        "5: expected the balance to stay under every cap",
     ),
     "one person": (
-        lambda rows: rows.append(adjusted(rows, signers=OFFICERS[0])),
-        r"sequence 5: expected a row that keeps the rules \(TWO_PEOPLE\)",
+        lambda rows: [adjusted(rows, signers=OFFICERS[0])],
+        "5: expected a row that keeps the rules .TWO_PEOPLE",
     ),
     "adjustment with a cap": (
-        lambda rows: rows.append(adjusted(rows, lifetime_cap_rho="9.000000000000")),
-        "sequence 5: expected an adjustment with nothing of a release",
+        lambda rows: [adjusted(rows, lifetime_cap_rho="9.000000000000")],
+        "5: expected an adjustment with nothing of a release",
     ),
     "adjustment that goes on": (
-        lambda rows: rows.extend(
-            [adjusted(rows), {**adjusted(rows), "sequence": 6, "state": "void", "signers": ""}]
-        ),
-        "sequence 6: expected a state that may follow adjusted",
+        lambda rows: [adjusted(rows), adjusted(rows, sequence=6, state="void", signers="")],
+        "6: expected a state that may follow adjusted",
     ),
 }
 
@@ -288,14 +236,19 @@ def four_rows(backend):
     return ledger
 
 
-@pytest.mark.parametrize("name", FORGED)
+@pytest.mark.parametrize("name", [*CHANGED, *APPENDED])
 def test_a_forged_chain_must_still_keep_the_rules(tmp_path, name):
     # The rules are the same for both databases.
     backend = ledger_backends.SqliteBackend(tmp_path)
     ledger = four_rows(backend)
-    change, message = FORGED[name]
-    backend.rewrite(change)
-    with pytest.raises(IntegrityError, match=f"LEDGER_DAMAGED: {message}"):
+    if name in CHANGED:
+        sequence, changes, expected = CHANGED[name]
+        backend.rewrite(lambda rows: rows[sequence - 1].update(changes))
+        message = f"{sequence}: expected {expected}"
+    else:
+        more, message = APPENDED[name]
+        backend.rewrite(lambda rows: rows.extend(more(rows)))
+    with pytest.raises(IntegrityError, match=f"LEDGER_DAMAGED: sequence {message}"):
         ledger.verify()
 
 

@@ -105,196 +105,164 @@ def test_accepted_query_acts_on_one_patient_at_a_time(database, query):
     assert not moves_others(database, query)
 
 
-# Query, what the message says, and whether SQLite shows that other patients matter.
-REFUSED = [
-    ("SELECT * FROM stays LIMIT 5", "LIMIT", True),
-    ("SELECT * FROM stays ORDER BY age LIMIT 3 OFFSET 1", "LIMIT", True),
-    ("SELECT pid, ward FROM stays WHERE random() > 0", "function RAND", True),
-    ("SELECT pid, COUNT(*) OVER () AS n FROM stays", "window over several", True),
-    ("SELECT pid, RANK() OVER (ORDER BY age) AS k FROM stays", "window over several", True),
-    ("SELECT pid, RANK() OVER (PARTITION BY ward ORDER BY age) AS k FROM stays", "window", True),
-    ("SELECT pid, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY day) AS k FROM stays", "ROW", False),
-    (
-        "SELECT pid, SUM(CAST(age AS INTEGER)) OVER (PARTITION BY pid ORDER BY day ROWS 1 "
-        "PRECEDING) AS k FROM stays",
-        "WINDOW",
-        False,
-    ),
-    ("SELECT pid, COUNT(*) AS n FROM stays", "aggregate over several", True),
-    ("SELECT pid, MAX(age) AS m FROM stays GROUP BY ward", "GROUP BY", True),
-    ("SELECT pid, ward FROM stays GROUP BY pid", "a column of one row", False),
-    ("SELECT ward FROM stays", "without their column pid", False),
-    ("SELECT DISTINCT ward, age FROM stays", "DISTINCT over several|without their column", False),
-    ("SELECT ward AS pid FROM stays", "pid as the name of something else", False),
-    ("SELECT pid, SUM(age) AS s FROM stays GROUP BY pid", "depends on the order", False),
-    ("SELECT s.pid, l.pid AS other FROM stays s JOIN labs l ON l.code = s.ward", "joined", True),
-    ("SELECT s.pid FROM stays s, labs l", "joined otherwise", True),
-    ("SELECT s.pid, l.value FROM labs l RIGHT JOIN stays s ON s.pid = l.pid", "RIGHT", False),
-    ("SELECT s.pid FROM wards w LEFT JOIN stays s ON s.ward = w.id", "public table", False),
-    ("SELECT s.pid FROM stays s NATURAL JOIN labs", "METHOD", False),
-    ("SELECT pid FROM stays WHERE age > (SELECT MAX(l.value) FROM labs l)", "aggregate over", True),
-    ("SELECT pid, (SELECT COUNT(*) FROM labs) AS n FROM stays", "aggregate over", True),
-    ("SELECT pid FROM stays WHERE EXISTS (SELECT 1 FROM labs)", "without their column", True),
-    (
-        # Without a table, pid may be that of the row around.
-        "SELECT s.pid FROM stays s WHERE EXISTS (SELECT pid FROM labs WHERE pid = s.pid)",
-        "without its table",
-        False,
-    ),
-    (
-        "SELECT s.pid FROM stays s WHERE s.pid NOT IN (SELECT b.pid FROM stays a "
-        "LEFT JOIN labs b ON b.pid = a.pid WHERE a.age = 0)",
-        "pid as the name of something else",
-        True,
-    ),
-    (
-        "SELECT s.pid, s.pid IN (SELECT b.pid FROM stays a LEFT JOIN labs b ON b.pid = a.pid WHERE "
-        "a.age = 0) IS NULL AS x FROM stays s",
-        "pid as the name of something else",
-        True,
-    ),
-    (
-        "SELECT s.pid, (SELECT l.code FROM labs l WHERE l.pid = s.pid) AS c FROM stays s",
-        "one value that may have several",
-        False,
-    ),
-    ("SELECT pid, ward AS x FROM stays UNION SELECT ward, pid FROM stays", "different pl", False),
-    ("SELECT pid, ward AS x FROM stays UNION SELECT id, name FROM wards", "public", False),
-    (
-        "WITH RECURSIVE r AS (SELECT pid, ward FROM stays UNION SELECT s.pid, r.ward FROM r "
-        "JOIN stays s ON s.age = r.ward) SELECT * FROM r",
-        "RECURSIVE",
-        True,
-    ),
-    (
-        # SQLite needs no RECURSIVE.
-        "WITH r AS (SELECT pid, ward FROM stays UNION SELECT s.pid, r.ward FROM r "
-        "JOIN stays s ON s.age = r.ward) SELECT * FROM r",
-        "reads itself",
-        True,
-    ),
-    (
-        "SELECT pid FROM stays WHERE pid NOT IN (SELECT l.pid FROM labs l)",
-        "subquery over several",
-        False,
-    ),
-    # Rows without a match have NULL as their patient.
-    (
-        "SELECT s.pid, COUNT(*) OVER (PARTITION BY l.pid) AS n FROM stays s LEFT JOIN labs l "
-        "ON l.pid = s.pid AND l.code = 1",
-        "window over several",
-        True,
-    ),
-    (
-        "SELECT s.pid, q.n FROM stays s JOIN (SELECT l.pid, COUNT(*) AS n FROM stays s LEFT JOIN "
-        "labs l ON l.pid = s.pid GROUP BY l.pid) q ON q.pid = s.pid OR q.pid IS NULL",
-        "GROUP BY or an aggregate over several",
-        True,
-    ),
-    (
-        "SELECT s.pid, COUNT(*) OVER (PARTITION BY c.pid) AS n FROM stays s LEFT JOIN labs l "
-        "ON l.pid = s.pid LEFT JOIN labs c ON c.pid = l.pid AND c.code = 1",
-        "window over several",
-        True,
-    ),
-    (
-        "SELECT s.pid, COUNT(*) AS n FROM stays s JOIN (SELECT l.* FROM stays s LEFT JOIN labs l "
-        "ON l.pid = s.pid) q ON q.pid = s.pid GROUP BY s.pid",
-        "may hold another pid",
-        False,
-    ),
-    # An aggregate of columns around belongs to the SELECT around, and takes all of its rows.
-    (
-        "SELECT s.pid, (SELECT MAX(s.age) FROM labs l WHERE l.pid = s.pid) AS m FROM stays s",
-        "aggregate of columns of another",
-        True,
-    ),
-    (
-        "SELECT s.pid, (SELECT COUNT(s.age) FROM labs l WHERE l.pid = s.pid) AS m FROM stays s",
-        "aggregate of columns of another",
-        True,
-    ),
-    (
-        "SELECT s.pid, (SELECT MAX(s.age) FROM wards) AS m FROM stays s",
-        "aggregate of columns of another",
-        True,
-    ),
-    (
-        "SELECT s.pid, CASE WHEN EXISTS (SELECT COUNT(*) FROM labs l WHERE l.pid = s.pid HAVING "
-        "COUNT(s.age) > 2) THEN 1 END AS m FROM stays s",
-        "aggregate of columns of another",
-        True,
-    ),
-    ("SELECT s.pid, (SELECT MAX(age) FROM wards) AS m FROM stays s", "without its table", True),
-    (
-        "SELECT s.pid, (SELECT MAX(q.m) FROM (SELECT l.pid, age AS m FROM labs l) q WHERE q.pid "
-        "= s.pid) AS m FROM stays s",
-        "without its table",
-        False,
-    ),
-    ("SELECT s.pid FROM stays s ORDER BY (SELECT MAX(s.age) FROM wards w)", "of another", False),
-    # The column pid of a public table names nobody.
-    (
-        "WITH q AS (SELECT w.name FROM wards w WHERE pid IN (SELECT s.pid FROM stays s)) "
-        "SELECT s.pid, (SELECT COUNT(*) FROM q) AS n FROM stays s",
-        "subquery over several",
-        True,
-    ),
-    (
-        "SELECT s.pid, (SELECT COUNT(*) FROM labs AS s WHERE s.pid = s.pid) AS n FROM stays s",
-        "aggregate over several",
-        True,
-    ),
-    # SQLite reads double parentheses as the one value of the first row.
-    (
-        "SELECT pid, age FROM stays s WHERE pid IN ((SELECT l.pid FROM labs l))",
-        "single parentheses",
-        True,
-    ),
-    # Names that could mean two tables.
-    (
-        'WITH "main.labs" AS (SELECT w.id AS value FROM wards w) '
-        "SELECT s.pid, (SELECT MAX(l.value) FROM main.labs l) AS m FROM stays s",
-        "without a dot",
-        True,
-    ),
-    (
-        "SELECT s.pid FROM stays s WHERE EXISTS (WITH labs AS (SELECT w.id FROM wards w) "
-        "SELECT 1 FROM labs)",
-        "WITH at its beginning only",
-        False,
-    ),
-    ('WITH "\N{LATIN CAPITAL LETTER E WITH ACUTE}" AS (SELECT 1 AS a) SELECT 1', "capit", False),
-    # Two columns that are both called pid.
-    (
-        "SELECT q.pid, COUNT(*) AS n FROM (SELECT w.*, s.pid FROM stays s CROSS JOIN wards w) q "
-        "GROUP BY q.pid",
-        "may hold another pid",
-        True,
-    ),
-    (
-        "SELECT q.pid, COUNT(*) AS n FROM (SELECT w.pid, s.pid FROM stays s CROSS JOIN wards w) q "
-        "GROUP BY q.pid",
-        "two columns of one name",
-        True,
-    ),
-    (
-        "SELECT q.pid, COUNT(*) AS n FROM (SELECT (w.pid), s.pid FROM stays s CROSS JOIN wards w) "
-        "q GROUP BY q.pid",
-        "a column without a name",
-        True,
-    ),
-    ("SELECT q.pid FROM (SELECT * FROM stays s, wards w) q", "may hold another pid", False),
-    ("SELECT s.*, s.pid FROM stays s", "or with two", False),
-    ("SELECT pid, ward FROM stays WHERE rowid < 4", "where a row is stored", True),
-    ("SELECT pid, datetime() AS t FROM stays", "function", False),
-    ("SELECT pid, CAST('now' AS date) AS t FROM stays", "clock", False),
-    ("SELECT pid, my_rank(ward) AS k FROM stays", "found the function my_rank", False),
-    ("SELECT id AS pid FROM wards", "no table of patients", False),
-]
+REFUSED = """
+[LIMIT] moves others
+SELECT * FROM stays LIMIT 5
+SELECT * FROM stays ORDER BY age LIMIT 3 OFFSET 1
+[function RAND] moves others
+SELECT pid, ward FROM stays WHERE random() > 0
+[window over several] moves others
+SELECT pid, COUNT(*) OVER () AS n FROM stays
+SELECT pid, RANK() OVER (ORDER BY age) AS k FROM stays
+[window] moves others
+SELECT pid, RANK() OVER (PARTITION BY ward ORDER BY age) AS k FROM stays
+[ROW]
+SELECT pid, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY day) AS k FROM stays
+[WINDOW]
+SELECT pid, SUM(CAST(age AS INTEGER)) OVER (PARTITION BY pid ORDER BY day ROWS 1 PRECEDING) AS k
+  FROM stays
+[aggregate over several] moves others
+SELECT pid, COUNT(*) AS n FROM stays
+[GROUP BY] moves others
+SELECT pid, MAX(age) AS m FROM stays GROUP BY ward
+[a column of one row]
+SELECT pid, ward FROM stays GROUP BY pid
+[without their column pid]
+SELECT ward FROM stays
+[DISTINCT over several|without their column]
+SELECT DISTINCT ward, age FROM stays
+[pid as the name of something else]
+SELECT ward AS pid FROM stays
+[depends on the order]
+SELECT pid, SUM(age) AS s FROM stays GROUP BY pid
+[joined] moves others
+SELECT s.pid, l.pid AS other FROM stays s JOIN labs l ON l.code = s.ward
+[joined otherwise] moves others
+SELECT s.pid FROM stays s, labs l
+[RIGHT]
+SELECT s.pid, l.value FROM labs l RIGHT JOIN stays s ON s.pid = l.pid
+[public table]
+SELECT s.pid FROM wards w LEFT JOIN stays s ON s.ward = w.id
+[METHOD]
+SELECT s.pid FROM stays s NATURAL JOIN labs
+[aggregate over] moves others
+SELECT pid FROM stays WHERE age > (SELECT MAX(l.value) FROM labs l)
+SELECT pid, (SELECT COUNT(*) FROM labs) AS n FROM stays
+[without their column] moves others
+SELECT pid FROM stays WHERE EXISTS (SELECT 1 FROM labs)
+-- Without a table, pid may be that of the row around.
+[without its table]
+SELECT s.pid FROM stays s WHERE EXISTS (SELECT pid FROM labs WHERE pid = s.pid)
+[pid as the name of something else] moves others
+SELECT s.pid FROM stays s WHERE s.pid NOT IN (SELECT b.pid FROM stays a LEFT JOIN labs b ON b.pid
+  = a.pid WHERE a.age = 0)
+SELECT s.pid, s.pid IN (SELECT b.pid FROM stays a LEFT JOIN labs b ON b.pid = a.pid WHERE a.age =
+  0) IS NULL AS x FROM stays s
+[one value that may have several]
+SELECT s.pid, (SELECT l.code FROM labs l WHERE l.pid = s.pid) AS c FROM stays s
+[different pl]
+SELECT pid, ward AS x FROM stays UNION SELECT ward, pid FROM stays
+[public]
+SELECT pid, ward AS x FROM stays UNION SELECT id, name FROM wards
+[RECURSIVE] moves others
+WITH RECURSIVE r AS (SELECT pid, ward FROM stays UNION SELECT s.pid, r.ward FROM r JOIN stays s ON
+  s.age = r.ward) SELECT * FROM r
+-- SQLite needs no RECURSIVE.
+[reads itself] moves others
+WITH r AS (SELECT pid, ward FROM stays UNION SELECT s.pid, r.ward FROM r JOIN stays s ON s.age =
+  r.ward) SELECT * FROM r
+[subquery over several]
+SELECT pid FROM stays WHERE pid NOT IN (SELECT l.pid FROM labs l)
+-- Rows without a match have NULL as their patient.
+[window over several] moves others
+SELECT s.pid, COUNT(*) OVER (PARTITION BY l.pid) AS n FROM stays s LEFT JOIN labs l ON l.pid =
+  s.pid AND l.code = 1
+[GROUP BY or an aggregate over several] moves others
+SELECT s.pid, q.n FROM stays s JOIN (SELECT l.pid, COUNT(*) AS n FROM stays s LEFT JOIN labs l ON
+  l.pid = s.pid GROUP BY l.pid) q ON q.pid = s.pid OR q.pid IS NULL
+[window over several] moves others
+SELECT s.pid, COUNT(*) OVER (PARTITION BY c.pid) AS n FROM stays s LEFT JOIN labs l ON l.pid =
+  s.pid LEFT JOIN labs c ON c.pid = l.pid AND c.code = 1
+[may hold another pid]
+SELECT s.pid, COUNT(*) AS n FROM stays s JOIN (SELECT l.* FROM stays s LEFT JOIN labs l ON l.pid =
+  s.pid) q ON q.pid = s.pid GROUP BY s.pid
+-- An aggregate of columns around belongs to the SELECT around, and takes all of its rows.
+[aggregate of columns of another] moves others
+SELECT s.pid, (SELECT MAX(s.age) FROM labs l WHERE l.pid = s.pid) AS m FROM stays s
+SELECT s.pid, (SELECT COUNT(s.age) FROM labs l WHERE l.pid = s.pid) AS m FROM stays s
+SELECT s.pid, (SELECT MAX(s.age) FROM wards) AS m FROM stays s
+SELECT s.pid, CASE WHEN EXISTS (SELECT COUNT(*) FROM labs l WHERE l.pid = s.pid HAVING
+  COUNT(s.age) > 2) THEN 1 END AS m FROM stays s
+[without its table] moves others
+SELECT s.pid, (SELECT MAX(age) FROM wards) AS m FROM stays s
+[without its table]
+SELECT s.pid, (SELECT MAX(q.m) FROM (SELECT l.pid, age AS m FROM labs l) q WHERE q.pid = s.pid) AS
+  m FROM stays s
+[of another]
+SELECT s.pid FROM stays s ORDER BY (SELECT MAX(s.age) FROM wards w)
+-- The column pid of a public table names nobody.
+[subquery over several] moves others
+WITH q AS (SELECT w.name FROM wards w WHERE pid IN (SELECT s.pid FROM stays s)) SELECT s.pid,
+  (SELECT COUNT(*) FROM q) AS n FROM stays s
+[aggregate over several] moves others
+SELECT s.pid, (SELECT COUNT(*) FROM labs AS s WHERE s.pid = s.pid) AS n FROM stays s
+-- SQLite reads double parentheses as the one value of the first row.
+[single parentheses] moves others
+SELECT pid, age FROM stays s WHERE pid IN ((SELECT l.pid FROM labs l))
+-- Names that could mean two tables.
+[without a dot] moves others
+WITH "main.labs" AS (SELECT w.id AS value FROM wards w) SELECT s.pid, (SELECT MAX(l.value) FROM
+  main.labs l) AS m FROM stays s
+[WITH at its beginning only]
+SELECT s.pid FROM stays s WHERE EXISTS (WITH labs AS (SELECT w.id FROM wards w) SELECT 1 FROM
+  labs)
+[capit]
+WITH "\N{LATIN CAPITAL LETTER E WITH ACUTE}" AS (SELECT 1 AS a) SELECT 1
+-- Two columns that are both called pid.
+[may hold another pid] moves others
+SELECT q.pid, COUNT(*) AS n FROM (SELECT w.*, s.pid FROM stays s CROSS JOIN wards w) q GROUP BY
+  q.pid
+[two columns of one name] moves others
+SELECT q.pid, COUNT(*) AS n FROM (SELECT w.pid, s.pid FROM stays s CROSS JOIN wards w) q GROUP BY
+  q.pid
+[a column without a name] moves others
+SELECT q.pid, COUNT(*) AS n FROM (SELECT (w.pid), s.pid FROM stays s CROSS JOIN wards w) q GROUP
+  BY q.pid
+[may hold another pid]
+SELECT q.pid FROM (SELECT * FROM stays s, wards w) q
+[or with two]
+SELECT s.*, s.pid FROM stays s
+[where a row is stored] moves others
+SELECT pid, ward FROM stays WHERE rowid < 4
+[function]
+SELECT pid, datetime() AS t FROM stays
+[clock]
+SELECT pid, CAST('now' AS date) AS t FROM stays
+[found the function my_rank]
+SELECT pid, my_rank(ward) AS k FROM stays
+[no table of patients]
+SELECT id AS pid FROM wards
+"""
 
 
-@pytest.mark.parametrize(("query", "message", "shown"), REFUSED)
+def refused(text):
+    """Return queries, what the message says, and whether SQLite shows that other patients matter.
+
+    A query goes on in lines that are indented; a line of its own names the message of those below.
+    """
+    found, message, shown = [], "", False
+    for line in text.strip().splitlines():
+        if line.startswith("["):
+            message, _, more = line[1:].partition("]")
+            shown = more == " moves others"
+        elif line.startswith("  "):
+            found[-1] = (f"{found[-1][0]} {line.strip()}", message, shown)
+        elif not line.startswith("--"):
+            found.append((line, message, shown))
+    return found
+
+
+@pytest.mark.parametrize(("query", "message", "shown"), refused(REFUSED))
 def test_other_query_is_refused(database, query, message, shown):
     with pytest.raises(ValueError, match=message):
         checked(query)

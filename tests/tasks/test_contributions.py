@@ -92,11 +92,6 @@ def test_a_row_without_a_patient_is_refused(empty):
             function()
 
 
-def test_a_cap_below_one_is_refused():
-    with pytest.raises(ValueError, match="expected max_rows of at least 1"):
-        bound_contributions(["a"], RECORDS[:1], 0)
-
-
 def test_record_hash_depends_on_the_record_alone():
     rng = np.random.default_rng(3)
     codes = rng.integers(0, 5, size=(300, 6)).astype(np.uint16)

@@ -14,6 +14,7 @@ from typing import IO
 from privacy.errors import InputError
 from storage.settings import Settings, load_settings
 from storage.sources import datasets
+from storage.sources.catalogue import listed
 
 MAX_IMAGE_BYTES = 60_000_000
 """More than any of the files holds when it is decompressed."""
@@ -46,36 +47,8 @@ _TRAIN = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
 _TEST = ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 
 
-def _in_order(*sha256: str) -> Mapping[str, str]:
-    return dict(zip((*_TRAIN, *_TEST), sha256, strict=True))
-
-
-IMAGE_DATASETS: Mapping[str, ImageDataset] = {
-    dataset.name: dataset
-    for dataset in (
-        ImageDataset(
-            name="mnist",
-            publisher="The MNIST database (LeCun, Cortes and Burges)",
-            url="https://ossci-datasets.s3.amazonaws.com/mnist",
-            sha256=_in_order(
-                "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-                "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-                "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-                "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-            ),
-        ),
-        ImageDataset(
-            name="fashion_mnist",
-            publisher="Fashion-MNIST (Zalando Research)",
-            url="https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion",
-            sha256=_in_order(
-                "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
-                "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
-                "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
-                "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
-            ),
-        ),
-    )
+IMAGE_DATASETS = {
+    name: ImageDataset(name=name, **facts) for name, facts in listed("images.toml").items()
 }
 
 

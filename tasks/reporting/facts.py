@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from privacy.accountants.calibration import gdp_rho
@@ -21,62 +21,12 @@ from privacy.events import (
 from privacy.parameters import Analysis
 from storage.releases.manifest import GateRecord, Manifest
 from storage.schema.table import CategoricalColumn, Label, NumericColumn, TableSchema
-from tasks.reporting.guarantee import DOES_NOT_PROTECT, PROTECTS, Claim, rounded_up
+from tasks.reporting.guarantee import Claim, rounded_up
 from tasks.reporting.method_steps import steps
-
-_CHECKS: Mapping[str, str] = {
-    "columns": "The declared columns, in the declared order, and no other.",
-    "row_count": "The number of rows that was asked for.",
-    "number": "Numbers and declared missing codes only.",
-    "grid": "Whole numbers, or the declared number of decimals.",
-    "bounds": "Inside the declared bounds, and finite.",
-    "not_null": "A value in every cell.",
-    "level": "Declared levels and missing codes only.",
-    "label": "Declared label levels only.",
-    "pixels": "Every pixel of every image is a declared gray level.",
-    "items": "Every item of every row is 0 or 1.",
-    "files": "The schema file states this schema; the CSV file has the cells of the Parquet file.",
-    "label shares": "Rows of each label level, as a fresh sample of the measurement has them.",
-    "marginal": "Each column's codes, as a fresh sample has them.",
-    "marginal by label": "Each column's codes by label, as a fresh sample has them.",
-    "columns by label, together (standard errors)": "What all columns say about the label.",
-    "label shares, noisy counts": "Label shares, as the sealed counts have them.",
-    "marginal, noisy counts": "Each column's codes, as the sealed counts have them.",
-    "columns by label, together, noisy counts (part that is missing)": "At least half of what "
-    "the sealed counts say about the label.",
-}
+from tasks.reporting.rendering import words
 
 MAX_LISTED_LEVELS = 12
 """Levels written out in the data dictionary; the schema file holds them all."""
-
-_NOT_TO_CONCLUDE: Mapping[str, str] = {
-    "No causes.": "Associations in the table are those of the measured statistics. Effects of "
-    "treatments cannot be read from them.",
-    "No rare groups.": "Noise is as large for ten patients as for ten thousand. Small subgroups, "
-    "rare codes and interactions of many columns may be invented or absent.",
-    "No exact counts.": "The number of rows was chosen. It is not the number of patients, and no "
-    "count, rate or confidence interval of the source follows from it.",
-    "No patients.": "No row is to be read as a person, and rows that look like one patient's "
-    "history are not one.",
-    "No clinical decisions.": "Use the table to explore, to teach, to build and test software, and "
-    "to plan a study. Confirm every finding on data of record.",
-    "No certificate.": "Differential privacy bounds what can be learned about one patient. Whether "
-    "the table is anonymous in law is a decision of the institution.",
-}
-
-_TRUST = (
-    "The institution that made the release read the records; it is trusted to have run this "
-    "version of the program on the declared source.",
-    "The patient key is assumed to be right: a person with two keys counts as two.",
-    "Where the source is a database, a view that is declared as patient-local is assumed "
-    "to be so: what it holds about a patient depends on that patient's records alone.",
-    "Running time, memory use and failures of the run are not covered. They stay inside.",
-)
-_TRUST_IN_PROOF = (
-    "Noise comes from the entropy of the operating system, by an exact sampler on integers. "
-    "Nothing that was published contains a seed.",
-    "Sums are exact integers; no result depends on the order of records or on rounding.",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +47,14 @@ def public_facts(manifest: Manifest, schema: TableSchema, title: str | None) -> 
     -------
     Computed from the manifest and the public schema alone.
     """
-    claim = Claim(manifest)
+    claim, said = Claim(manifest), words()
     return {
         "manifest": manifest,
         "claim": claim,
         "title": manifest.dataset if title is None else title,
         "origin": " ".join(_origin(manifest)),
-        "protects": PROTECTS,
-        "does_not_protect": DOES_NOT_PROTECT,
+        "protects": said["protects"],
+        "does_not_protect": said["does_not_protect"],
         "budget": budget_sentence(manifest),
         "steps": steps(manifest),
         "noise": noise_table(manifest),
@@ -119,8 +69,8 @@ def public_facts(manifest: Manifest, schema: TableSchema, title: str | None) -> 
         "verdict": _verdict(manifest.gate),
         "passed": bool(manifest.gate) and all(record.passed for record in manifest.gate),
         "checks": _checks(manifest.gate),
-        "not_to_conclude": _NOT_TO_CONCLUDE,
-        "trust": (*_TRUST, *(_TRUST_IN_PROOF if claim.proven else ())),
+        "not_to_conclude": said["not_to_conclude"],
+        "trust": [*said["trust"], *(said["trust_in_proof"] if claim.proven else ())],
         "dictionary": Table(
             ("Column", "Kind", "Domain", "No value is written as"), tuple(_dictionary(schema))
         ),
@@ -196,7 +146,7 @@ def _checks(gate: Sequence[GateRecord]) -> Table:
     for record in gate:
         found.setdefault(record.check.partition(": ")[0], []).append(record)
     rows = [
-        (name, _CHECKS.get(name, ""), _outcome(records), f"{len(records):,}")
+        (name, words()["checks"].get(name, ""), _outcome(records), f"{len(records):,}")
         for name, records in found.items()
     ]
     return Table(("Check", "What it asks", "Outcome", "Checks"), tuple(rows), n_numbers=1)

@@ -29,24 +29,6 @@ TAINTED_MARKER = (
     "This table has no privacy guarantee and must not leave the place where it was made."
 )
 
-PROTECTS = (
-    "Learning from the release whether a given patient was in the data, beyond the stated bound.",
-    "Learning anything that only that patient's records could tell, beyond the same bound, "
-    "whatever else the reader knows and whatever they compute from the release, now or later.",
-    "Finding a patient's record among the rows: each row is drawn from noisy statistics, and "
-    "none is a record of anybody.",
-)
-DOES_NOT_PROTECT = (
-    "Facts about groups: if patients with a property share a risk, the release shows it, and a "
-    "reader may apply it to anybody with that property.",
-    "Several people together, such as the members of a family: the bound weakens with each of "
-    "them.",
-    "Other releases from the same patients: their losses add up, here and at other institutions.",
-    "Whether the table changed between two releases: an unchanged one is not measured again unless "
-    "new noise is asked for.",
-    "Data outside the release: the hospital systems, their backups, and who may read them.",
-)
-
 
 class ClaimedNumbers(Protocol):
     """What a guarantee states in numbers: a manifest does, and so does a fitted model."""

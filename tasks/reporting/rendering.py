@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from importlib import resources
+from typing import Any
 
+import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
@@ -43,6 +46,14 @@ def markdown(text: object) -> str:
 def render(name: str, **values: object) -> str:
     """Fill in a file of ``templates``, named without its suffix; a missing value is an error."""
     return _environment(name.rpartition(".")[2]).get_template(f"{name}.j2").render(**values)
+
+
+@cache
+def words() -> dict[str, Any]:
+    """Return what card and page say of every release: ``words.yaml`` of the templates."""
+    text = resources.files("tasks.reporting").joinpath("templates", "words.yaml").read_text("utf-8")
+    found: dict[str, Any] = yaml.safe_load(text)
+    return found
 
 
 @cache

@@ -17,7 +17,7 @@ _ENTRY = 46  # where a run begins
 
 _TITLE = "From a table that arrives to a signed release"
 _DESCRIPTION = (
-    "A feeder writes a table and a signed ready file into the landing folder. The watcher checks "
+    "A sender writes a table and a signed ready file into the landing folder. The watcher checks "
     "both, keeps the table and sends the orchestrator an event. An event, a schedule or a person "
     "starts the run measure, which is given ids only. It charges the ledger before a row is read, "
     "reads and bounds the rows in a closed folder, adds exact sums up on Dask, adds noise once and "

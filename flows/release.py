@@ -18,11 +18,15 @@ from flows.publication import Publisher, ReleaseOutcome
 from flows.site.request import SiteRequest, load_job
 from storage.settings import Settings
 from tasks.execution.runtime import Failed, PipelineError, guarded_call, guarded_task
+from tasks.steps.job import ReleaseJob
 
 publish = guarded_task(name="publish")(Publisher.answer)
 
 _reports: ContextVar[list[ReleaseOutcome | Failed]] = ContextVar("reports")
 """Where `run_release` finds what the flow did; its own state holds public text only."""
+
+_jobs: ContextVar[ReleaseJob | None] = ContextVar("jobs")
+"""Where the flow finds a job that was read before; the orchestrator is given the request alone."""
 
 
 @flow(
@@ -46,14 +50,18 @@ def release_cohort(request: SiteRequest) -> State[None]:
     return Completed(message=f"{outcome.state} {outcome.dataset}/{outcome.release_id}")
 
 
-def run_release(request: SiteRequest) -> ReleaseOutcome:
-    """Run the flow in this process and return what it published, or raise what ended it."""
+def run_release(request: SiteRequest, job: ReleaseJob | None = None) -> ReleaseOutcome:
+    """Run the flow in this process and return what it published, or raise what ended it.
+
+    Where the site file of the request was read before, the job is what it said.
+    """
     report: list[ReleaseOutcome | Failed] = []
-    token = _reports.set(report)
+    token, read_before = _reports.set(report), _jobs.set(job)
     try:
         release_cohort(request, return_state=True)
     finally:
         _reports.reset(token)
+        _jobs.reset(read_before)
     if not report:
         raise PipelineError("release:NotRun", "the orchestrator did not run the flow")
     outcome = report[0]
@@ -64,7 +72,7 @@ def run_release(request: SiteRequest) -> ReleaseOutcome:
 
 def _release(request: SiteRequest, settings: Settings) -> ReleaseOutcome:
     """Measure, or find that the same table was measured before; then publish."""
-    job = load_job(request, settings)
+    job = _jobs.get(None) or load_job(request, settings)
     serving.clean_up(settings)
     measured = measure(job, settings, new_draw=request.new_draw)
     entry = measured.entry

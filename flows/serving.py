@@ -55,7 +55,7 @@ def clean_up(settings: Settings) -> None:
         janitor.clean_up(settings)
 
 
-class Request(Protocol):
+class RunRequest(Protocol):
     """What every request names."""
 
     @property
@@ -67,7 +67,7 @@ class Request(Protocol):
         """Id of the release."""
 
 
-R = TypeVar("R", bound=Request)
+R = TypeVar("R", bound=RunRequest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +209,7 @@ def _show_claims(manifest: Manifest) -> None:
         )
 
 
-def _tell_refused(request: Request, failed: Failed) -> None:
+def _tell_refused(request: RunRequest, failed: Failed) -> None:
     """Tell of a refusal, of which the ledger knows nothing: it has no entry."""
     if failed.error_class is not BudgetRefused:
         return
@@ -233,7 +233,7 @@ def _showing_stages(
 class _PageProgress:
     """Shows on the page how far a run is: a bar, and a line of the log for each stage."""
 
-    def __init__(self, request: Request, stages: MappingProxyType[str, str]) -> None:
+    def __init__(self, request: RunRequest, stages: MappingProxyType[str, str]) -> None:
         self._log = get_run_logger()
         self._stages = stages
         self._bar = _try(

@@ -53,7 +53,7 @@ class Limit:
     left_rho: Decimal
 
 
-class Books:
+class Spending:
     """What is spent, built up row by row from the journal, in its order."""
 
     def __init__(self, rows: Iterable[LedgerEntry] = ()) -> None:

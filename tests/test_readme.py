@@ -168,7 +168,7 @@ def folder(released_once, tmp_path, monkeypatch):
     made.write_site(copy, dataset="admissions").rename(copy / "admissions.yaml")
     monkeypatch.setattr("tasks.execution.runtime.configure_prefect", lambda settings: None)
 
-    def run_release(request):
+    def run_release(request, job):
         with made.without_engine():
             outcome = made.body_of_release(request)
         if hasattr(outcome, "error"):
@@ -576,7 +576,7 @@ def test_every_python_block_runs(block, landing):
 
 @pytest.fixture
 def landing(folder, monkeypatch):
-    """Let tables arrive in the installation: one lies there, and a feeder has the key."""
+    """Let tables arrive in the installation: one lies there, and a sender has the key."""
     monkeypatch.setenv("CLUSTMIX_LANDING", str(folder / "landing"))
     monkeypatch.setenv("CLUSTMIX_SITES", str(folder / "sites"))
     (folder / "sites").mkdir()

@@ -44,9 +44,9 @@ def status(as_json: AsJson = False) -> None:
         join_server(load_settings())
         os.environ.update(safe_environment())
         # After the environment that names the server, which it reads once.
-        from flows.operations.status import look
+        from flows.operations.status import collect
 
-        found = look(load_settings())
+        found = collect(load_settings())
     if as_json:
         terminal.answer(found.as_json(), as_json=True)
     else:
@@ -140,7 +140,7 @@ def watch(
     settings = load_settings()
     with only_watcher(settings), _asked_to_end() as asked:
         # Heavy, and with what reads the settings of the orchestrator.
-        from flows.operations.watcher import TICK_SECONDS, Watcher, say
+        from flows.operations.watcher import TICK_SECONDS, Watcher, log
 
         watcher = Watcher(settings)
         if once:
@@ -151,14 +151,14 @@ def watch(
                 }
                 terminal.answer({"parts": codes}, as_json=True)
             return max((0 if error is None else error.exit_code) for error in done.values())
-        say("watch", "begins")
+        log("watch", "begins")
         while not asked:
             watcher.tick()
             end = time.monotonic() + TICK_SECONDS
             while not asked and time.monotonic() < end:
                 # A signal does not shorten a sleep whose handler returns.
                 time.sleep(_NAP_SECONDS)
-        say("watch", "ends")
+        log("watch", "ends")
     return 0
 
 

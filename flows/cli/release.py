@@ -96,7 +96,7 @@ def release(
             stages = [stage.name for stage in job.synthesizer.stages(mu=job.mu)]
             progress.expect_stages(("ingest", *stages, *PUBLISH))
             with listen_to_stages(progress):
-                outcome = run_release(request)
+                outcome = run_release(request, job)
     show_outcome(outcome, as_json=as_json, stage_seconds=progress.stage_seconds)
 
 
@@ -136,7 +136,7 @@ def _checked_request(
     path: Path, site: SiteFile, settings: Settings, *, new_draw: bool, key: Path | None
 ) -> tuple[SiteRequest, ReleaseJob]:
     """Check the request, the folders and the header of the source; no row is read."""
-    from flows.site.request import SiteRequest, load_job
+    from flows.site.request import SiteRequest, asked_job
     from storage.files.private import ensure_private_directory
     from storage.releases.store import ReleaseStore
     from storage.sources.cohorts import CohortReader
@@ -150,7 +150,7 @@ def _checked_request(
     request = SiteRequest(
         site_file=str(path), dataset=site.dataset, new_draw=new_draw, requester=requester
     )
-    job = load_job(request, settings)
+    job = asked_job(request, site, settings)
     ensure_private_directory(settings.home)
     ReleaseStore(settings.releases).check_usable(site.dataset)
     reader = CohortReader(job.source, settings=settings)

@@ -94,7 +94,7 @@ def scan(settings: Settings) -> ScanReport:
     Privacy
     -------
     Reads tables to copy and hash them, and looks at no value. The report and its events hold ids
-    and codes; the names that the feeder chose are in the log alone, which only its owner can read.
+    and codes; the names that the sender chose are in the log alone, which only its owner can read.
     """
     secret = KeyStore(settings.key_folder).landing_secret()
     landing = LandingFolder(settings.landing)
@@ -196,7 +196,7 @@ def _require_young(ready: ReadyFile, section: ArrivalSection) -> None:
 
 
 def _log(path: Path, name: str, dataset: str | None, code: str) -> None:
-    """Append a line; what the feeder chose is escaped."""
+    """Append a line; what the sender chose is escaped."""
     ensure_private_directory(path.parent)
     moment = datetime.now(UTC).isoformat(timespec="seconds")
     entry = {"at": moment, "code": code, "dataset": dataset, "ready_file": name}

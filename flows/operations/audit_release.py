@@ -32,7 +32,7 @@ from storage.releases.measurements import MeasurementStore
 from storage.schema.plain_yaml import read_mapping
 from storage.schema.table import TableSchema
 from storage.settings import Settings
-from tasks.audit.findings import Claim, check_confidence
+from tasks.audit.findings import ClaimedGuarantee, check_confidence
 from tasks.audit.planted import PlantedTable
 from tasks.audit.replay import check_replayable, replay
 from tasks.audit.whole_release import (
@@ -175,7 +175,7 @@ def _attack(
         dataset=job.ref.dataset,
         method=f"{job.method.kind} whole release",
         # Patients are added or removed, whatever the neighbours of the site file are.
-        claim=Claim(epsilon=gaussian_epsilon(delta=delta, mu=mu), delta=delta, mu=mu),
+        claim=ClaimedGuarantee(epsilon=gaussian_epsilon(delta=delta, mu=mu), delta=delta, mu=mu),
         confidence=confidence,
         patients=int(table.present.sum()),
         measurement=judge_scores(

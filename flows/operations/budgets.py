@@ -15,7 +15,7 @@ from privacy.charges import Caps, Partition
 from privacy.errors import ClustMixError
 from privacy.ledger import EntryState, LedgerEntry, latest_entries
 from privacy.parameters import Analysis
-from privacy.spending import Books, time_text
+from privacy.spending import Spending, time_text
 from storage.files.refs import new_release_id
 
 LOW_PERCENT = 20
@@ -94,12 +94,12 @@ class SiteFolder:
 
 def budgets(sites: dict[str, SiteFile], rows: tuple[LedgerEntry, ...]) -> list[DatasetBudget]:
     """Return what is left to each dataset that has a site file or an entry of the whole journal."""
-    books = Books(rows)
+    spending = Spending(rows)
     now = max(time_text(datetime.now(UTC)), rows[-1].recorded_at if rows else "")
     released = [e for e in latest_entries(rows).values() if e.state is not EntryState.ADJUSTED]
     payers = {entry.dataset: _by_entry(entry) for entry in released}
     payers |= {dataset: _by_site(site) for dataset, site in sites.items()}
-    return [_budget(books, payers[dataset], now) for dataset in sorted(payers)]
+    return [_budget(spending, payers[dataset], now) for dataset in sorted(payers)]
 
 
 def _by_entry(entry: LedgerEntry) -> _Payer:
@@ -123,8 +123,8 @@ def _by_site(site: SiteFile) -> _Payer:
     )
 
 
-def _budget(books: Books, payer: _Payer, now: str) -> DatasetBudget:
-    limits = books.limits(payer.cohort, payer.dataset, payer.partition, caps=payer.caps, now=now)
+def _budget(spending: Spending, payer: _Payer, now: str) -> DatasetBudget:
+    limits = spending.limits(payer.cohort, payer.dataset, payer.partition, caps=payer.caps, now=now)
     share = min(limit.left_rho / limit.cap_rho for limit in limits)
     left = max(Decimal(0), min(limit.left_rho for limit in limits))
     return DatasetBudget(

@@ -26,7 +26,7 @@ from storage.ledger.head import check_head
 FIRST_LOOK_BACK = timedelta(days=1)
 """Rows older than this are history for a watcher that knows no place yet."""
 
-MEMORY_FILE = "watcher.json"
+CURSOR_FILE = "watcher.json"
 
 _EVENTS = MappingProxyType(
     {
@@ -53,7 +53,7 @@ class Repetition(BaseModel):
     not_before: datetime
 
 
-class Memory(BaseModel):
+class Cursor(BaseModel):
     """What a watcher has to know after its restart; all of it is public.
 
     `sequence` and `row_hash` are of the last row of the ledger that the orchestrator was told of,
@@ -71,33 +71,33 @@ class Memory(BaseModel):
     repeated: dict[str, Repetition] = {}
 
     @classmethod
-    def at_first(cls, rows: Iterable[LedgerEntry], *, now: datetime) -> Memory:
-        """Return the memory of a watcher that starts for the first time."""
+    def at_first(cls, rows: Iterable[LedgerEntry], *, now: datetime) -> Cursor:
+        """Return the cursor of a watcher that starts for the first time."""
         past = [row for row in rows if moment(row.recorded_at) < now - FIRST_LOOK_BACK]
         return cls(sequence=past[-1].sequence, row_hash=past[-1].hash) if past else cls()
 
 
-class MemoryFile:
-    """The file of a watcher's memory, of mode 0600, in a folder of mode 0700."""
+class CursorFile:
+    """The file of a watcher's cursor, of mode 0600, in a folder of mode 0700."""
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / MEMORY_FILE
+        self._path = folder / CURSOR_FILE
 
-    def read(self) -> Memory | None:
-        """Return the memory; None before the first, IntegrityError for anything else."""
+    def read(self) -> Cursor | None:
+        """Return the cursor; None before the first, IntegrityError for anything else."""
         damaged = IntegrityError(
             "WATCHER_MEMORY_DAMAGED",
             f"expected the memory of the watcher in {self._path.name}, found something else; "
             "remove the file, and what happened since yesterday is told again",
         )
-        return read_kept(self._path, Memory, damaged=damaged)
+        return read_kept(self._path, Cursor, damaged=damaged)
 
-    def write(self, memory: Memory) -> None:
-        """Replace the memory; on disk when the call returns."""
-        write_kept(self._path, memory)
+    def write(self, cursor: Cursor) -> None:
+        """Replace the cursor; on disk when the call returns."""
+        write_kept(self._path, cursor)
 
 
-def notices(rows: tuple[LedgerEntry, ...], memory: Memory, *, owner: str) -> list[PublicEvent]:
+def notices(rows: tuple[LedgerEntry, ...], cursor: Cursor, *, owner: str) -> list[PublicEvent]:
     """Return the events about the rows after the watcher's place, in their order.
 
     The rows are the whole journal. Each installation, the `owner`, tells of its own entries. If the
@@ -108,10 +108,10 @@ def notices(rows: tuple[LedgerEntry, ...], memory: Memory, *, owner: str) -> lis
     -------
     An event holds ids, the state and a code. What an officer has written is not repeated.
     """
-    check_head(rows, (memory.sequence, memory.row_hash))
+    check_head(rows, (cursor.sequence, cursor.row_hash))
     latest = latest_entries(rows)
     told: list[PublicEvent] = []
-    for row in rows[memory.sequence :]:
+    for row in rows[cursor.sequence :]:
         name = _EVENTS.get(row.state)
         if name is None or row.owner != owner:
             continue

@@ -132,7 +132,7 @@ class Status:
     datasets: list[Dataset] = field(default_factory=list)
     next_runs: list[NextRun] = field(default_factory=list)
 
-    def tell(self, name: str, answers: bool, text: str) -> None:
+    def report(self, name: str, answers: bool, text: str) -> None:
         """Take note of a part."""
         self.parts.append(PartState(name=name, answers=answers, text=text))
 
@@ -146,7 +146,7 @@ class Status:
         return {name: _plain(value) for name, value in asdict(self).items()}
 
 
-def look(settings: Settings) -> Status:
+def collect(settings: Settings) -> Status:
     """Gather the status of an installation. Nothing is made or changed.
 
     Its server is the one that ``PREFECT_API_URL`` names.
@@ -157,7 +157,7 @@ def look(settings: Settings) -> Status:
     with _asking(status, "server"):
         _look_at_processes(settings, status)
     watched = a_watcher_runs(settings)
-    status.tell("watcher", watched, "at work" if watched else "none runs; clustmix watch is one")
+    status.report("watcher", watched, "at work" if watched else "none runs; clustmix watch is one")
     if settings.dask_address is not None:
         with _asking(status, "cluster"):
             _look_at_cluster(settings.dask_address, status)
@@ -174,10 +174,10 @@ def _asking(status: Status, name: str) -> Iterator[None]:
     try:
         yield
     except ClustMixError as error:
-        status.tell(name, False, str(error))
+        status.report(name, False, str(error))
     except Exception as error:
         # A server of another version, for example; its text is not known to be public.
-        status.tell(name, False, f"stopped by {type(error).__name__}")
+        status.report(name, False, f"stopped by {type(error).__name__}")
 
 
 def _look_at_server(client: SyncPrefectClient, status: Status) -> None:
@@ -192,12 +192,12 @@ def _look_at_server(client: SyncPrefectClient, status: Status) -> None:
     now = datetime.now(UTC)
     ours = FlowFilter(name=FlowFilterName(any_=[*FLOWS]))
     flows = {flow.id: flow.name for flow in client.read_flows(flow_filter=ours)}
-    status.tell(ORCHESTRATOR, True, "answers")
+    status.report(ORCHESTRATOR, True, "answers")
     for pool in client.read_work_pools():
         if pool.status is not None:
             ready = pool.status.value == "READY"
             text = "a worker is there" if ready else pool.status.value.lower().replace("_", " ")
-            status.tell(f"pool {pool.name}", ready, text)
+            status.report(f"pool {pool.name}", ready, text)
     runs = client.read_flow_runs(
         flow_filter=ours,
         flow_run_filter=FlowRunFilter(
@@ -271,7 +271,7 @@ def _look_at_processes(settings: Settings, status: Status) -> None:
     for part in () if record is None else record.parts:
         # Without the database there is no orchestrator; the watcher may be another one.
         if part.name not in ("database", "watcher") and not is_running(part):
-            status.tell(part.name, False, f"ended; {part.log.name} in {part.log.parent} says why")
+            status.report(part.name, False, f"ended; {part.log.name} in {part.log.parent} says why")
 
 
 def _look_at_cluster(address: str, status: Status) -> None:
@@ -280,15 +280,15 @@ def _look_at_cluster(address: str, status: Status) -> None:
     try:
         socket.create_connection((found.hostname or "", found.port or 0), _TIMEOUT_SECONDS).close()
     except (OSError, ValueError):
-        status.tell("cluster", False, "its scheduler does not answer")
+        status.report("cluster", False, "its scheduler does not answer")
     else:
-        status.tell("cluster", True, "its scheduler answers")
+        status.report("cluster", True, "its scheduler answers")
 
 
 def _look_at_ledger(settings: Settings, status: Status) -> None:
     rows: tuple[LedgerEntry, ...] = ()
     if settings.ledger_url is None and not settings.ledger_path.exists():
-        status.tell("ledger", True, "none yet; the first release makes it")
+        status.report("ledger", True, "none yet; the first release makes it")
     else:
         url = settings.ledger_url
         location = settings.ledger_path if url is None else url.get_secret_value()
@@ -299,7 +299,7 @@ def _look_at_ledger(settings: Settings, status: Status) -> None:
         )
         ledger.verify()
         rows = ledger.history()
-        status.tell("ledger", True, f"{len(rows)} rows, verified")
+        status.report("ledger", True, f"{len(rows)} rows, verified")
     files = SiteFolder(settings.sites)
     entries = latest_entries(rows).values()
     last = {e.dataset: e.release_id for e in entries if e.state is EntryState.PUBLISHED}
@@ -313,7 +313,7 @@ def _look_at_ledger(settings: Settings, status: Status) -> None:
         for budget in budgets(files.sites(), rows)
     ]
     for name, code in files.faults().items():
-        status.tell(f"site file {name}", False, code)
+        status.report(f"site file {name}", False, code)
     status.waiting += [_entry(entry) for entry in entries if waits_for_officer(entry)]
     closed = [entry for entry in entries if entry.state is not EntryState.ADJUSTED]
     latest = sorted(closed, key=lambda entry: entry.sequence, reverse=True)
@@ -348,7 +348,7 @@ def _look_at_arrivals(settings: Settings, status: Status) -> None:
 
 
 def _refused_arrivals(log: Path) -> list[RefusedArrival]:
-    """Return the last refusals; the names that the feeder chose stay in the log."""
+    """Return the last refusals; the names that the sender chose stay in the log."""
     lines = log.read_text(encoding="ascii").splitlines() if log.exists() else []
     entries = [json.loads(line) for line in lines[-LAST_RUNS:]]
     return [

@@ -17,7 +17,7 @@ from flows.events import PublicEvent
 from flows.operations.arrivals import arrived
 from flows.operations.budgets import DatasetBudget
 from flows.operations.deployment_file import TAG
-from flows.operations.notices import Memory, Repetition, about, event_id
+from flows.operations.notices import Cursor, Repetition, about, event_id
 from flows.operations.schedules import review_schedules
 from privacy.ledger import EntryState, LedgerEntry, latest_entries
 from storage.arrivals.store import ArrivalStore
@@ -42,37 +42,37 @@ _ID = re.compile(r"[ar]-[0-9]{8}-[0-9a-f]{8}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class News:
-    """Events, and the memory of a watcher that has told them."""
+class Outbox:
+    """Events, and the cursor of a watcher that has told them."""
 
     events: tuple[PublicEvent, ...]
-    memory: Memory
+    cursor: Cursor
 
 
-def retell(
+def renotify(
     settings: Settings,
     rows: Iterable[LedgerEntry],
-    memory: Memory,
+    cursor: Cursor,
     client: SyncPrefectClient,
     *,
     now: datetime,
-) -> News:
+) -> Outbox:
     """Tell again of what nobody took: an event that started no run, or a run that died.
 
     What a run waits or has just started for on the server is left alone. The pauses grow, so that
     a run that fails every time is not started every minute.
 
-    `rows` are the whole journal; the memory knows what was told before.
+    `rows` are the whole journal; the cursor knows what was told before.
     """
     found = (*_unpublished(settings, rows), *_untaken(settings.arrivals))
     lying = {event.resource_id: event for event in found}
     due: list[PublicEvent] = []
     repeated: dict[str, Repetition] = {}
     expected = frozenset[str]()
-    if any(memory.repeated.get(key) and memory.repeated[key].not_before <= now for key in lying):
+    if any(cursor.repeated.get(key) and cursor.repeated[key].not_before <= now for key in lying):
         expected = _expected_ids(client, now=now)
     for key, event in lying.items():
-        told = memory.repeated.get(key, Repetition(times=0, not_before=now + PATIENCE))
+        told = cursor.repeated.get(key, Repetition(times=0, not_before=now + PATIENCE))
         if told.not_before <= now and key.rpartition(".")[2] not in expected:
             times = told.times + 1
             # Another event to the server, which takes note of each id once.
@@ -80,12 +80,12 @@ def retell(
             pause = min(PATIENCE * 2 ** min(times, 16), MOST_PATIENCE)
             told = Repetition(times=times, not_before=now + pause)
         repeated[key] = told
-    return News(events=tuple(due), memory=memory.model_copy(update={"repeated": repeated}))
+    return Outbox(events=tuple(due), cursor=cursor.model_copy(update={"repeated": repeated}))
 
 
-def missed_runs(memory: Memory, client: SyncPrefectClient, *, now: datetime) -> News:
+def missed_runs(cursor: Cursor, client: SyncPrefectClient, *, now: datetime) -> Outbox:
     """Tell of scheduled runs that were not there in time, each once."""
-    review = review_schedules(client, memory.missed, now=now)
+    review = review_schedules(client, cursor.missed, now=now)
     events = tuple(
         PublicEvent(
             name="schedule.missed",
@@ -100,10 +100,10 @@ def missed_runs(memory: Memory, client: SyncPrefectClient, *, now: datetime) -> 
         )
         for missed in review.missed
     )
-    return News(events=events, memory=memory.model_copy(update={"missed": review.known}))
+    return Outbox(events=events, cursor=cursor.model_copy(update={"missed": review.known}))
 
 
-def low_budgets(budgets: Iterable[DatasetBudget], memory: Memory) -> News:
+def low_budgets(budgets: Iterable[DatasetBudget], cursor: Cursor) -> Outbox:
     """Tell of budgets that have become low, once until they are not low any more."""
     low = {budget.dataset: budget for budget in budgets if budget.is_low}
     events = tuple(
@@ -115,12 +115,12 @@ def low_budgets(budgets: Iterable[DatasetBudget], memory: Memory) -> News:
                 "percent_left": budget.percent_left,
                 "releases_left": budget.releases_left,
             },
-            event_id=event_id("budget.low", dataset, str(memory.sequence)),
+            event_id=event_id("budget.low", dataset, str(cursor.sequence)),
         )
         for dataset, budget in low.items()
-        if dataset not in memory.low
+        if dataset not in cursor.low
     )
-    return News(events=events, memory=memory.model_copy(update={"low": tuple(sorted(low))}))
+    return Outbox(events=events, cursor=cursor.model_copy(update={"low": tuple(sorted(low))}))
 
 
 def waits_for_officer(entry: LedgerEntry) -> bool:

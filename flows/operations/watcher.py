@@ -20,8 +20,8 @@ from flows.events import PublicEvent, emit, orchestrator
 from flows.operations import upkeep
 from flows.operations.arrivals import scan
 from flows.operations.budgets import SiteFolder, budgets
-from flows.operations.notices import Memory, MemoryFile, notices
-from flows.operations.upkeep import News
+from flows.operations.notices import Cursor, CursorFile, notices
+from flows.operations.upkeep import Outbox
 from flows.server.parts import connection
 from privacy.errors import ClustMixError, ConfigurationError
 from privacy.ledger import LedgerEntry
@@ -49,7 +49,7 @@ MOST_SECONDS = 300.0
 """Longest pause before a part that failed is tried again."""
 
 
-class Part:
+class PeriodicTask:
     """One of the things that the watcher does again and again, with a pause while it succeeds."""
 
     def __init__(self, name: str, every_seconds: float, work: Callable[[], None]) -> None:
@@ -76,12 +76,12 @@ class Part:
         pause = self._every_seconds
         if failed is None:
             if self._failures:
-                say(self.name, "works again")
+                log(self.name, "works again")
             self._failures = 0
         else:
             self._failures += 1
             pause = max(pause, min(2.0 ** min(self._failures, 30), MOST_SECONDS))
-            say(self.name, f"{failed}; tried again in {pause:.0f} s")
+            log(self.name, f"{failed}; tried again in {pause:.0f} s")
         self._not_before = time.monotonic() + pause
         return failed
 
@@ -100,7 +100,7 @@ class Watcher:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._site_files = SiteFolder(settings.sites)
-        self._file = MemoryFile(ensure_private_directory(settings.server_home))
+        self._file = CursorFile(ensure_private_directory(settings.server_home))
         self._unsent: list[PublicEvent] = []
         self._problems: tuple[str, ...] = ()
         self._read_again_at = 0.0
@@ -108,12 +108,12 @@ class Watcher:
         self._finds_server = "PREFECT_API_URL" not in os.environ
         os.environ.update(safe_environment())
         self._parts = (
-            Part("arrivals", TICK_SECONDS, self._take_arrivals),
-            Part("news", TICK_SECONDS, self._tell_news),
-            Part("dead runs", UPKEEP_SECONDS, self._clean_up),
-            Part("unfinished", UPKEEP_SECONDS, self._retell),
-            Part("schedules", UPKEEP_SECONDS, self._tell_missed_runs),
-            Part("budgets", UPKEEP_SECONDS, self._tell_low_budgets),
+            PeriodicTask("arrivals", TICK_SECONDS, self._take_arrivals),
+            PeriodicTask("news", TICK_SECONDS, self._notify_of_rows),
+            PeriodicTask("dead runs", UPKEEP_SECONDS, self._clean_up),
+            PeriodicTask("unfinished", UPKEEP_SECONDS, self._renotify),
+            PeriodicTask("schedules", UPKEEP_SECONDS, self._notify_of_missed_runs),
+            PeriodicTask("budgets", UPKEEP_SECONDS, self._notify_of_low_budgets),
         )
 
     def tick(self) -> dict[str, ClustMixError | None]:
@@ -128,47 +128,47 @@ class Watcher:
         problems = tuple(str(problem) for problem in found.problems)
         if problems != self._problems:
             for problem in problems:
-                say("arrivals", f"left for later: {problem}")
+                log("arrivals", f"left for later: {problem}")
         self._problems = problems
 
-    def _tell_news(self) -> None:
+    def _notify_of_rows(self) -> None:
         self._send(self._unsent)
         self._unsent.clear()
-        memory = self._memory()
-        if self._nothing_new(memory):
+        cursor = self._cursor()
+        if self._nothing_new(cursor):
             return
         rows = self._rows()
-        events = notices(rows, memory, owner=installation_id(self._settings.home))
+        events = notices(rows, cursor, owner=installation_id(self._settings.home))
         place = {"sequence": rows[-1].sequence, "row_hash": rows[-1].hash} if rows else {}
-        self._tell(News(events=tuple(events), memory=memory.model_copy(update=place)))
+        self._notify(Outbox(events=tuple(events), cursor=cursor.model_copy(update=place)))
         self._read_again_at = time.monotonic() + UPKEEP_SECONDS
 
-    def _nothing_new(self, memory: Memory) -> bool:
+    def _nothing_new(self, cursor: Cursor) -> bool:
         """Whether the exported head says so, which is read faster than the ledger.
 
         A run that died between a row and its export is noticed a minute later.
         """
         head = HeadFile(self._settings.ledger_head_path).read()
-        place = (memory.sequence, memory.row_hash)
+        place = (cursor.sequence, cursor.row_hash)
         return head == place and time.monotonic() < self._read_again_at
 
     def _clean_up(self) -> None:
         clean_up(self._settings)
 
-    def _retell(self) -> None:
+    def _renotify(self) -> None:
         rows = self._rows()
         with self._orchestrator() as client:
-            news = upkeep.retell(self._settings, rows, self._memory(), client, now=_now())
-        self._tell(news)
+            news = upkeep.renotify(self._settings, rows, self._cursor(), client, now=_now())
+        self._notify(news)
 
-    def _tell_missed_runs(self) -> None:
+    def _notify_of_missed_runs(self) -> None:
         with self._orchestrator() as client:
-            news = upkeep.missed_runs(self._memory(), client, now=_now())
-        self._tell(news)
+            news = upkeep.missed_runs(self._cursor(), client, now=_now())
+        self._notify(news)
 
-    def _tell_low_budgets(self) -> None:
+    def _notify_of_low_budgets(self) -> None:
         left = budgets(self._site_files.sites(), self._rows())
-        self._tell(upkeep.low_budgets(left, self._memory()))
+        self._notify(upkeep.low_budgets(left, self._cursor()))
         if faults := self._site_files.faults():
             named = ", ".join(f"{name} ({code})" for name, code in faults.items())
             raise ConfigurationError(
@@ -179,18 +179,18 @@ class Watcher:
     def _rows(self) -> tuple[LedgerEntry, ...]:
         return open_ledger(self._settings).history()
 
-    def _memory(self) -> Memory:
-        memory = self._file.read()
-        if memory is None:
-            memory = Memory.at_first(self._rows(), now=_now())
-            self._file.write(memory)
-        return memory
+    def _cursor(self) -> Cursor:
+        cursor = self._file.read()
+        if cursor is None:
+            cursor = Cursor.at_first(self._rows(), now=_now())
+            self._file.write(cursor)
+        return cursor
 
-    def _tell(self, news: News) -> None:
+    def _notify(self, news: Outbox) -> None:
         """Send the events, then remember: what was not answered is sent again."""
         self._send(news.events)
-        if news.memory != self._file.read():
-            self._file.write(news.memory)
+        if news.cursor != self._file.read():
+            self._file.write(news.cursor)
 
     def _send(self, events: Sequence[PublicEvent]) -> None:
         if not events:
@@ -198,7 +198,7 @@ class Watcher:
         self._find_server()
         emit(events)
         for event in events:
-            say("told", f"{event.name} {event.resource_id}")
+            log("told", f"{event.name} {event.resource_id}")
 
     def _orchestrator(self) -> AbstractContextManager[SyncPrefectClient]:
         self._find_server()
@@ -209,7 +209,7 @@ class Watcher:
             os.environ.update(connection(self._settings) or {})
 
 
-def say(name: str, text: str) -> None:
+def log(name: str, text: str) -> None:
     """Write one public line to the log, which is standard error."""
     sys.stderr.write(f"{_now():%Y-%m-%dT%H:%M:%SZ} {name}: {text}\n")
     sys.stderr.flush()

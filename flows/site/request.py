@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from flows.site.site_file import Approval, SiteFile, load_site
+from flows.site.site_file import ApprovalPolicy, SiteFile, load_site
 from privacy.accountants.calibration import release_rho
 from privacy.charges import Caps, Partition
 from privacy.errors import ConfigurationError
@@ -136,6 +136,10 @@ def job_of(site: SiteFile, release_id: str, *, requester: str | None = None) -> 
         return release_rho(parameters, adjacency=site.privacy.adjacency)
 
     budget, dataset, window = site.budget, site.budget.dataset_epsilon, site.budget.window
+    part = site.privacy_unit.partition
+    # With dataset and patient column: another table may name the same patients by other numbers,
+    # and then its parts are not disjoint from those of this one.
+    scheme = "" if part is None else f"{part.scheme} of {site.dataset} by {site.unit.column}"
     return ReleaseJob(
         ref=ReleaseRef(dataset=site.dataset, release_id=release_id),
         title=site.title,
@@ -153,8 +157,10 @@ def job_of(site: SiteFile, release_id: str, *, requester: str | None = None) -> 
             window_rho=None if window is None else rho(window.epsilon),
             window_days=None if window is None else window.days,
         ),
-        partition=_partition_of(site),
-        needs_approval=site.approval is Approval.OFFICER,
+        partition=(
+            None if part is None else Partition(scheme=scheme, parts=part.parts, part=part.part)
+        ),
+        needs_approval=site.approval is ApprovalPolicy.OFFICER,
         requester=requester,
         method=site.method,
         rows=site.rows,
@@ -162,29 +168,20 @@ def job_of(site: SiteFile, release_id: str, *, requester: str | None = None) -> 
     )
 
 
-def _partition_of(site: SiteFile) -> Partition | None:
-    """Return the part of the patients that a site file reads.
-
-    The scheme holds the dataset and the patient column: another table may name the same patients by
-    other numbers, and then its parts are not disjoint from those of this one.
-    """
-    declared = site.privacy_unit.partition
-    if declared is None:
-        return None
-    scheme = f"{declared.scheme} of {site.dataset} by {site.privacy_unit.column}"
-    return Partition(scheme=scheme, parts=declared.parts, part=declared.part)
-
-
 def load_job(request: ReleaseRequest, settings: Settings) -> ReleaseJob:
-    """Read the site file of a request.
+    """Read the site file of a request; errors are those of `load_site` and `asked_job`."""
+    return asked_job(request, load_site(request.site_path(settings)), settings)
+
+
+def asked_job(request: ReleaseRequest, site: SiteFile, settings: Settings) -> ReleaseJob:
+    """Return what a request asks for, by the site file that was read for it.
 
     Raises
     ------
     ConfigurationError
-        If the file is not a valid site file, is about another dataset, asks for an analysis
-        that cannot be published, or needs an approval and nobody signs the request.
+        If the site file is about another dataset, asks for an analysis that cannot be published,
+        or needs an approval and nobody signs the request.
     """
-    site = load_site(request.site_path(settings))
     if site.dataset != request.dataset:
         raise ConfigurationError(
             "OTHER_DATASET",
@@ -197,7 +194,7 @@ def load_job(request: ReleaseRequest, settings: Settings) -> ReleaseJob:
             "proven, so it can be compared (clustmix benchmark) but not released",
         )
     requester = request.requester_of(settings)
-    if site.approval is Approval.OFFICER and requester is None:
+    if site.approval is ApprovalPolicy.OFFICER and requester is None:
         raise ConfigurationError(
             "REQUESTER_MISSING",
             "expected the key of the person who asks, because an officer other than that person "

@@ -153,7 +153,7 @@ class ArrivalSection(_Section):
     max_age_hours: Annotated[StrictInt, Field(ge=1, le=720)] = 24
 
 
-class Approval(StrEnum):
+class ApprovalPolicy(StrEnum):
     """Who has to agree before a release is published."""
 
     NONE = "none"
@@ -203,7 +203,7 @@ class SiteFile(_Section):
     method: MethodConfig
     rows: Annotated[StrictInt, Field(ge=1, le=10_000_000)]
     public_benchmark_data: StrictBool = False
-    approval: Approval = Approval.NONE
+    approval: ApprovalPolicy = ApprovalPolicy.NONE
     arrival: ArrivalSection | None = None
 
     @model_validator(mode="after")

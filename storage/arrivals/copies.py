@@ -24,7 +24,7 @@ def is_ours(name: str) -> bool:
 def content_name(ready: ReadyFile) -> str:
     """Return the name of a table inside of its folder.
 
-    The name that the feeder chose would appear in messages. Readers look at this suffix alone.
+    The name that the sender chose would appear in messages. Readers look at this suffix alone.
     """
     is_compressed = not ready.is_folder and next(iter(ready.files)).lower().endswith(".gz")
     return "table.gz" if is_compressed else "table"

@@ -1,6 +1,6 @@
-"""The landing place: where a feeder puts tables. A folder of this machine, or a remote store.
+"""The landing place: where a sender puts tables. A folder of this machine, or a remote store.
 
-What lies there is not trusted, and belongs to the feeder until it was copied: a file is removed
+What lies there is not trusted, and belongs to the sender until it was copied: a file is removed
 only as long as it is what was read.
 """
 

@@ -122,7 +122,7 @@ class LocalPlace:
         try:
             yield
         except FileNotFoundError:
-            pass  # the feeder has taken it away
+            pass  # the sender has taken it away
         except OSError as error:
             raise _unwritable(error.strerror) from None
 

@@ -1,9 +1,9 @@
-r"""The ready file: what a feeder says of a table that it has put into the landing place.
+r"""The ready file: what a sender says of a table that it has put into the landing place.
 
 The table is one file ``NAME``, or the files of one folder ``NAME``. It is written under another
 name, ``NAME.part``, and renamed when it is whole; then ``NAME.ready.json`` appears beside it, all
 at once. That file names every file of the table with its digest, and carries an HMAC under a key
-that feeder and installation share. ``clustmix ready`` writes it; so does a feeder without ClustMix,
+that sender and installation share. ``clustmix ready`` writes it; so does a sender without ClustMix,
 with Python 3.11 or later and the arguments TABLE, DATASET and KEY_FILE::
 
     import hashlib, hmac, json, os, pathlib, secrets, sys, time
@@ -187,7 +187,7 @@ def parse_ready_file(content: bytes) -> ReadyFile:
             )
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False, include_context=False)[0]
-            # What else is in a location may be a name that the feeder chose.
+            # What else is in a location may be a name that the sender chose.
             field = next((part for part in first["loc"] if part in ReadyFile.model_fields), None)
             problem = f"the documented fields, {field!r} in its range" if field else problem
         except (ValueError, RecursionError):  # the text of the reason may quote content

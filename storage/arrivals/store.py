@@ -255,7 +255,7 @@ class ArrivalStore:
         except OSError:
             raise ConfigurationError(
                 "ARRIVAL_LOST",
-                f"expected the table of arrival {arrival_id}, found none; the feeder can deliver "
+                f"expected the table of arrival {arrival_id}, found none; the sender can deliver "
                 "it anew",
             ) from None
         if locks(descriptor):
@@ -308,5 +308,5 @@ def _ended(arrival: Arrival) -> ConfigurationError:
     return ConfigurationError(
         "ARRIVAL_ENDED",
         f"expected an arrival that was not released yet, found {arrival.arrival_id}, which has "
-        f"ended ({arrival.outcome}); the feeder can deliver the table anew",
+        f"ended ({arrival.outcome}); the sender can deliver the table anew",
     )

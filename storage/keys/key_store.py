@@ -73,7 +73,7 @@ class KeyStore:
         Privacy
         -------
         Whoever has them can start releases of a table of their own, within the budget. They are
-        given to the feeder of the landing place and to nobody else.
+        given to the sender of the landing place and to nobody else.
         """
         return make_secret(ensure_private_directory(self._folder) / "landing.key")
 

@@ -30,7 +30,7 @@ from privacy.ledger import (
     check_signers,
 )
 from privacy.parameters import Adjacency
-from privacy.spending import Books, moment
+from privacy.spending import Spending, moment
 
 T = TypeVar("T")
 
@@ -251,12 +251,12 @@ def _charge_columns(paid: Charge | LedgerEntry) -> dict[str, Any]:
     }
 
 
-def verify_rows(rows: Sequence[LedgerEntry]) -> Books:
+def verify_rows(rows: Sequence[LedgerEntry]) -> Spending:
     """Check the hash chain, every time, transition, amount, signature and cap; say what is spent.
 
     The IntegrityError names the sequence number of the first row that is wrong.
     """
-    books = Books()
+    spending = Spending()
     latest: dict[str, LedgerEntry] = {}
     releases: set[str] = set()
     last: LedgerEntry | None = None
@@ -273,7 +273,7 @@ def verify_rows(rows: Sequence[LedgerEntry]) -> Books:
         before = latest.get(row.entry_id)
         try:
             if before is None:
-                _check_first(row, releases, books)
+                _check_first(row, releases, spending)
             else:
                 _check_following(row, before)
         except BudgetRefused:
@@ -281,11 +281,11 @@ def verify_rows(rows: Sequence[LedgerEntry]) -> Books:
         except (LedgerError, ConfigurationError) as error:
             raise damaged(position, f"expected a row that keeps the rules ({error.code})") from None
         latest[row.entry_id] = last = row
-        books.record(row)
-    return books
+        spending.record(row)
+    return spending
 
 
-def _check_first(row: LedgerEntry, releases: set[str], books: Books) -> None:
+def _check_first(row: LedgerEntry, releases: set[str], spending: Spending) -> None:
     if row.state is EntryState.ADJUSTED:
         check_signers(None, row.state, row.signers)
         expected = adjustment(
@@ -306,8 +306,8 @@ def _check_first(row: LedgerEntry, releases: set[str], books: Books) -> None:
     releases.add(row.release_id)
     if row.digest is not None or row.signers:
         raise damaged(row.sequence, "expected a reservation without a digest or a signer")
-    books.check_policy(row.charge)
-    books.check_caps(row.charge, now=row.recorded_at)
+    spending.check_policy(row.charge)
+    spending.check_caps(row.charge, now=row.recorded_at)
 
 
 def _check_following(row: LedgerEntry, before: LedgerEntry) -> None:

@@ -13,8 +13,8 @@ class JournalWriter:
     """Appends rows to a journal that was read and verified in the same transaction.
 
     The transaction writes, and the journal must contain the exported heads (IntegrityError if it
-    does not, or does not verify). `rows` are the whole journal, `books` what is spent, and `now` is
-    the time of the rows that are appended.
+    does not, or does not verify). `rows` are the whole journal, `spending` is what is spent, and
+    `now` is the time of the rows that are appended.
     """
 
     def __init__(
@@ -23,7 +23,7 @@ class JournalWriter:
         self._transaction = transaction
         transaction.check_schema()
         self.rows = list(read_rows(transaction))
-        self.books = journal_rows.verify_rows(self.rows)
+        self.spending = journal_rows.verify_rows(self.rows)
         for head in heads:
             check_head(self.rows, head)
         self.now = time_of(transaction, self.rows)

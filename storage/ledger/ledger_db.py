@@ -25,7 +25,7 @@ from privacy.ledger import (
     entry_paid_for,
     latest_entries,
 )
-from privacy.spending import Books
+from privacy.spending import Spending
 from storage.ledger import journal_rows
 from storage.ledger.head import HeadFile, check_head
 from storage.ledger.journal import SqliteJournal
@@ -123,7 +123,7 @@ class LedgerDatabase:
         """
 
         def work(journal: JournalWriter) -> Reservation:
-            journal.books.check_policy(charge)
+            journal.spending.check_policy(charge)
             if not new_draw:
                 earlier = entry_paid_for(charge, journal.rows)
                 if earlier is not None:
@@ -134,7 +134,7 @@ class LedgerDatabase:
                     f"expected a release without an entry, found one for {charge.release_id!r}; "
                     "start a new release, which is a new charge",
                 )
-            journal.books.check_caps(charge, now=journal.now)
+            journal.spending.check_caps(charge, now=journal.now)
             entry = journal.append(journal_rows.reservation(charge, new_entry_id()))
             return Reservation(entry=entry, created=True)
 
@@ -274,7 +274,7 @@ class LedgerDatabase:
 
         def work(transaction: JournalTransaction) -> Balance:
             rows = read_rows(transaction)
-            return Books(rows).balance(
+            return Spending(rows).balance(
                 cohort,
                 dataset=dataset,
                 partition=partition,

@@ -32,7 +32,7 @@ _DRAWN, _RELEASED = "drawn-", "released-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class ResumePoint:
     """Where a measurement goes on.
 
     Attributes
@@ -54,7 +54,7 @@ class Progress:
     sealed: dict[str, bytes]
 
 
-NOTHING = Progress(stages=0, released={}, drawn={}, sealed={})
+NOTHING = ResumePoint(stages=0, released={}, drawn={}, sealed={})
 """Progress of a measurement that begins."""
 
 
@@ -101,7 +101,7 @@ class Checkpoint:
         for earlier in range(1, number):
             self._path(_STAGE.format(earlier)).unlink(missing_ok=True)
 
-    def progress(self) -> Progress | None:
+    def progress(self) -> ResumePoint | None:
         """Return where to go on, or None if a draw was begun and never sealed."""
         names = {path.name for path in self._folder.iterdir()}
         begun = {name.removeprefix(_BEGUN) for name in names if name.startswith(_BEGUN)}
@@ -115,9 +115,9 @@ class Checkpoint:
         stages = max((int(name[6:10]) for name in names if name.startswith("stage-")), default=0)
         contents = {name: self._path(f"{_SEALED}{name}.npz").read_bytes() for name in sealed}
         if not stages:
-            return Progress(stages=0, released={}, drawn={}, sealed=contents)
+            return ResumePoint(stages=0, released={}, drawn={}, sealed=contents)
         kept = arrays_of_bytes(self._path(_STAGE.format(stages)).read_bytes())
-        return Progress(
+        return ResumePoint(
             stages=stages,
             released=_named(kept, _RELEASED),
             drawn={name: int(count) for name, count in _named(kept, _DRAWN).items()},

@@ -155,7 +155,7 @@ def _parse(text: str, path: Path) -> dict[Any, Any]:
         node = loader.get_single_node()
         if node is not None:
             # Aliases are shared objects until somebody walks them: nested ones grow exponentially.
-            n_nodes = _Census(loader).count(node)
+            n_nodes = _NodeCount(loader).count(node)
             if n_nodes <= MAX_NODES:
                 data = loader.construct_document(node)
     except Exception as error:
@@ -185,7 +185,7 @@ def _problem(error: Exception) -> str:
     return f"{where}: {getattr(error, 'problem', None) or 'not plain YAML'}"
 
 
-class _Census:
+class _NodeCount:
     """Counts nodes with aliases written out; refuses what is not plain."""
 
     def __init__(self, loader: yaml.SafeLoader) -> None:

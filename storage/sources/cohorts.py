@@ -20,22 +20,22 @@ from storage.sources.declared import (
 )
 from storage.sources.fingerprints import FileState, Fingerprint, Mapper, fingerprint_of, states_of
 from storage.sources.formats import CsvTable, QueryTable, SklearnTable, rechunk
+from storage.sources.fragments import FilePart, Fragment, Table
 from storage.sources.idx_files import IdxTable
 from storage.sources.image_datasets import find_images
 from storage.sources.parquet_files import ParquetFolder, files_of
-from storage.sources.reading import Quiet, check_names, chosen, unreadable
-from storage.sources.stretches import Part, Stretch, Table
+from storage.sources.reading import FailureNote, check_names, chosen, unreadable
 
 __all__ = [
     "CohortReader",
     "CsvSource",
     "Fingerprint",
+    "Fragment",
     "IdxSource",
     "ParquetSource",
     "SklearnSource",
     "Source",
     "SqlSource",
-    "Stretch",
 ]
 
 
@@ -129,10 +129,10 @@ class CohortReader:
             raise _wrong_request()
         return self._stream(list(columns), self._needed(columns), chunk_rows)
 
-    def stretches(
-        self, columns: Sequence[str], n_stretches: int, *, map: Mapper | None = None
-    ) -> tuple[Stretch, ...] | None:
-        """Divide a Parquet or idx source into stretches that workers can read side by side.
+    def fragments(
+        self, columns: Sequence[str], n_fragments: int, *, map: Mapper | None = None
+    ) -> tuple[Fragment, ...] | None:
+        """Divide a Parquet or idx source into fragments that workers can read side by side.
 
         Call `check_unchanged` when they are read.
 
@@ -140,7 +140,7 @@ class CohortReader:
         ----------
         columns
             As in `chunks`.
-        n_stretches
+        n_fragments
             At least 1. Let it not depend on the data: whoever sees the tasks of a cluster can
             count them.
         map
@@ -149,7 +149,7 @@ class CohortReader:
 
         Returns
         -------
-        tuple of Stretch or None
+        tuple of Fragment or None
             In the order of the rows; None for a source of another kind.
 
         Raises
@@ -158,21 +158,21 @@ class CohortReader:
             If a column is absent, a file cannot be read, or the source changed since
             `content_sha256`.
         ConfigurationError
-            If `columns` or `n_stretches` is wrong.
+            If `columns` or `n_fragments` is wrong.
         """
         if not isinstance(self._source, ParquetSource | IdxSource):
             return None
-        if n_stretches < 1:
+        if n_fragments < 1:
             raise _wrong_request()
         needed = self._needed(columns)
         self._begin(map)
-        found: Sequence[tuple[Part, ...]] = ()
-        with Quiet() as reading:
-            found = self._divisible().stretches(n_stretches)
+        found: Sequence[tuple[FilePart, ...]] = ()
+        with FailureNote() as reading:
+            found = self._divisible().fragments(n_fragments)
         if reading.failed:
             raise unreadable(self._source.kind)
         return tuple(
-            Stretch(
+            Fragment(
                 kind=self._source.kind,
                 parts=parts,
                 columns=tuple(columns),
@@ -244,7 +244,7 @@ class CohortReader:
         if self._path is None and self._images is None:
             return None
         found: tuple[FileState, ...] = ()
-        with Quiet() as reading:
+        with FailureNote() as reading:
             found = states_of(self._images or files_of(self._require_path()))
         if reading.failed:
             raise unreadable(self._source.kind)
@@ -280,7 +280,7 @@ class CohortReader:
         """Return the names of the columns, and by column the types that are not read."""
         names: tuple[str, ...] = ()
         refused_types: Mapping[str, str] = {}
-        with Quiet() as reading:
+        with FailureNote() as reading:
             table = self._table()
             names, refused_types = table.names, table.refused_types
         if reading.failed:
@@ -292,7 +292,7 @@ class CohortReader:
         self, columns: list[str], needed: list[str], chunk_rows: int
     ) -> Iterator[pd.DataFrame]:
         self._begin()
-        with Quiet() as reading:
+        with FailureNote() as reading:
             n_read = 0
             for table in rechunk(self._table().batches(needed, chunk_rows), chunk_rows):
                 frame = arrow_frame(table)

@@ -29,7 +29,7 @@ LABEL_NAME = "label"
 MAX_IDX_BYTES = 4 << 30
 """Most bytes that a header may promise, and so the most that are ever decompressed."""
 
-ROWS_WORTH_A_STRETCH = 20_000
+ROWS_WORTH_A_FRAGMENT = 20_000
 """Images are divided no further: a compressed file is read from its begin by every worker."""
 
 _UNSIGNED_BYTES = b"\0\0\x08"
@@ -125,18 +125,18 @@ class IdxTable:
         """Read the wanted columns of all images, as `IdxPart.batches` does."""
         yield from self._part(0, self._shape[0]).batches(needed, chunk_rows)
 
-    def stretches(self, n_stretches: int) -> list[tuple[IdxPart, ...]]:
-        """Divide the images, in order, into stretches of about as many; reads headers only.
+    def fragments(self, n_fragments: int) -> list[tuple[IdxPart, ...]]:
+        """Divide the images, in order, into fragments of about as many; reads headers only.
 
         As many as asked for, at least 1; the last ones of a small file are empty.
         """
         n_images = self._shape[0]
-        n_used = max(min(n_stretches, n_images // ROWS_WORTH_A_STRETCH), 1)
+        n_used = max(min(n_fragments, n_images // ROWS_WORTH_A_FRAGMENT), 1)
         ends = [n_images * (number + 1) // n_used for number in range(n_used)]
         found = [
             (self._part(start, stop),) for start, stop in zip([0, *ends[:-1]], ends, strict=True)
         ]
-        return [*found, *([()] * (n_stretches - n_used))]
+        return [*found, *([()] * (n_fragments - n_used))]
 
     def _part(self, first_row: int, stop_row: int) -> IdxPart:
         images, labels = self._files

@@ -1,4 +1,4 @@
-"""Parquet files: one, or a folder of them with hive partitions, and stretches of their rows.
+"""Parquet files: one, or a folder of them with hive partitions, and fragments of their rows.
 
 Nothing here guards its exceptions, which may quote the data: `storage.sources.cohorts` does.
 """
@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from privacy.errors import InputError
 from storage.sources.cells import arrow_is_read, arrow_is_text
 
-ROWS_WORTH_A_STRETCH = 50_000
+ROWS_WORTH_A_FRAGMENT = 50_000
 """A table is divided no further: the checks of a batch cost about as much however few its rows."""
 
 _BUFFER_BYTES = 1 << 20
@@ -119,10 +119,10 @@ class ParquetFolder:
         for place in range(len(self._files)):
             yield from self._part(place, None, 0).batches(needed, chunk_rows)
 
-    def stretches(self, n_stretches: int) -> list[tuple[ParquetPart, ...]]:
-        """Divide the rows, in order, into stretches of about as many rows; reads footers only.
+    def fragments(self, n_fragments: int) -> list[tuple[ParquetPart, ...]]:
+        """Divide the rows, in order, into fragments of about as many rows; reads footers only.
 
-        As many as asked for, at least 1. A row group is in one stretch; the last stretches of a
+        As many as asked for, at least 1. A row group is in one fragment; the last fragments of a
         small table are empty.
         """
         groups = [
@@ -131,20 +131,20 @@ class ParquetFolder:
             for number, n_rows in enumerate(_rows_of_groups(file))
         ]
         n_rows_in_all = max(sum(n_rows for *_, n_rows in groups), 1)
-        n_used = min(n_stretches, -(-n_rows_in_all // ROWS_WORTH_A_STRETCH))
-        found: list[list[ParquetPart]] = [[] for _ in range(n_stretches)]
+        n_used = min(n_fragments, -(-n_rows_in_all // ROWS_WORTH_A_FRAGMENT))
+        found: list[list[ParquetPart]] = [[] for _ in range(n_fragments)]
         last, first_row = (-1, -1), 0
         for place, number, n_rows in groups:
             # By the middle of the row group, which grows from one to the next.
             middle = (2 * first_row + n_rows) * n_used // (2 * n_rows_in_all)
-            stretch = min(middle, n_used - 1)
-            parts = found[stretch]
-            if last == (place, stretch):
+            fragment = min(middle, n_used - 1)
+            parts = found[fragment]
+            if last == (place, fragment):
                 begin, _ = parts[-1].row_groups or (0, 0)
                 parts[-1] = replace(parts[-1], row_groups=(begin, number + 1))
             else:
                 parts.append(self._part(place, (number, number + 1), first_row))
-            last, first_row = (place, stretch), first_row + n_rows
+            last, first_row = (place, fragment), first_row + n_rows
         return [tuple(parts) for parts in found]
 
     def _part(self, place: int, row_groups: tuple[int, int] | None, first_row: int) -> ParquetPart:

@@ -12,7 +12,7 @@ from storage.schema.columns import raw_text
 from storage.sources.cells import distinct
 
 
-class Quiet(AbstractContextManager["Quiet"]):
+class FailureNote(AbstractContextManager["FailureNote"]):
     """Remembers that a block failed and drops the exception, whose text may quote the data.
 
     The caller raises after the block, so that the new exception has no context.

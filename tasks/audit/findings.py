@@ -42,7 +42,7 @@ _CANDIDATES = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class ClaimedGuarantee:
     """What a mechanism claims: epsilon at delta, and mu where the claim is mu-GDP."""
 
     epsilon: float
@@ -50,7 +50,7 @@ class Claim:
     mu: float | None = None
 
     @classmethod
-    def of_budget(cls, *, epsilon: float, delta: float) -> Claim:
+    def of_budget(cls, *, epsilon: float, delta: float) -> ClaimedGuarantee:
         """Claim of a method whose noise is calibrated to this target."""
         return cls(epsilon=epsilon, delta=delta, mu=gdp_mu(epsilon=epsilon, delta=delta))
 
@@ -109,7 +109,7 @@ class AuditResult:
     """
 
     method: str
-    claim: Claim
+    claim: ClaimedGuarantee
     adjacency: Adjacency
     confidence: float
     runs: int

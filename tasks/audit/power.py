@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.randomness import OperatingSystemNoise
-from tasks.audit.findings import Claim, judge_pair
+from tasks.audit.findings import ClaimedGuarantee, judge_pair
 from tasks.audit.game import Scores, Transcript, play_once
 from tasks.audit.pairs import NeighbourPair
 from tasks.measurement.synthesizer import Synthesizer
@@ -100,7 +100,7 @@ def simulate(strengths: Strengths, *, factor: float, runs: int, rng: np.random.G
 def detection_rates(
     all_strengths: Iterable[Strengths],
     *,
-    claim: Claim,
+    claim: ClaimedGuarantee,
     runs: int,
     confidence: float,
     rng: np.random.Generator,

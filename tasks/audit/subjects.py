@@ -15,7 +15,7 @@ from privacy.parameters import Adjacency, Guarantee
 from tasks.audit.canaries import canary_domain, play_one_run
 from tasks.audit.findings import (
     AuditResult,
-    Claim,
+    ClaimedGuarantee,
     PairFinding,
     check_confidence,
     judge_guesses,
@@ -197,7 +197,7 @@ def audit(
             "AUDIT_RUNS_INVALID", f"expected {MIN_RUNS} or more runs of each table, found {runs}"
         )
     check_confidence(confidence)
-    claim = Claim.of_budget(epsilon=epsilon, delta=delta)
+    claim = ClaimedGuarantee.of_budget(epsilon=epsilon, delta=delta)
     mu = claim.mu or 0.0
     pairs = neighbour_pairs(AUDIT_DOMAIN)
     one_run = subject.canary_codes is not None

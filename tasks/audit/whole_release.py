@@ -18,7 +18,7 @@ from scipy.special import ndtr
 from scipy.stats import binom, chi2
 
 from privacy.accountants.gaussian import gaussian_epsilon
-from tasks.audit.findings import ABOVE, LOWER_BOUND, WITHIN, Claim
+from tasks.audit.findings import ABOVE, LOWER_BOUND, WITHIN, ClaimedGuarantee
 from tasks.audit.one_run import (
     GuessCounts,
     independent_mu_lower_bound,
@@ -115,7 +115,7 @@ class WholeRelease:
 
     dataset: str
     method: str
-    claim: Claim
+    claim: ClaimedGuarantee
     confidence: float
     patients: int
     measurement: GuessFinding

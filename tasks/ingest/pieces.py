@@ -1,6 +1,6 @@
-"""What becomes of one stretch of the cohort, and of one shard, wherever it is computed. Private.
+"""What becomes of one fragment of the cohort, and of one shard, wherever it is computed. Private.
 
-A stretch is read in bounded batches; each batch is checked, encoded by the schema alone and
+A fragment is read in bounded batches; each batch is checked, encoded by the schema alone and
 written as one piece per shard. A shard is made of its pieces in the order of the source, whoever
 wrote them and when. A piece that is written twice, because a worker was lost, is the same piece.
 Only booleans and declared names leave.
@@ -21,7 +21,7 @@ from privacy.parameters import PrivacyUnit
 from storage.files.diagnostics import DiagnosticsFile
 from storage.files.workspace import load_arrays, store_arrays
 from storage.schema.table import TableSchema
-from storage.sources.cohorts import Stretch
+from storage.sources.cohorts import Fragment
 from tasks.gates import expectations
 from tasks.ingest.contributions import part_of_patients
 from tasks.ingest.encoding import EncodedChunk, encode_chunk
@@ -47,18 +47,18 @@ class IngestRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StretchReport:
-    """What is told of a stretch: its gate, None where no row was read, and the broken rules."""
+class FragmentReport:
+    """What is told of a fragment: its gate, None where no row was read, and the broken rules."""
 
     gate: expectations.GateReport | None
     broken: tuple[tuple[str, Rule], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class StretchItem:
-    """A stretch to be read on a worker: number, place in the workspace and rules."""
+class FragmentItem:
+    """A fragment to be read on a worker: number, place in the workspace and rules."""
 
-    stretch: Stretch
+    fragment: Fragment
     number: int
     workspace: Path
     rules: IngestRules
@@ -66,23 +66,23 @@ class StretchItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ShardItem:
-    """A shard to be made of the pieces of all stretches on a worker."""
+    """A shard to be made of the pieces of all fragments on a worker."""
 
     shard: int
-    n_stretches: int
+    n_fragments: int
     workspace: Path
     rules: IngestRules
 
 
-def read_stretch(item: StretchItem) -> StretchReport:
-    """Read, check, encode and spread one stretch; on a worker.
+def read_fragment(item: FragmentItem) -> FragmentReport:
+    """Read, check, encode and spread one fragment; on a worker.
 
     What it says of broken rows is a file of its own, complete or absent, as a worker may be lost;
     see `diagnostics_of`.
     """
     staged = item.workspace / f"staged-{os.urandom(8).hex()}.jsonl"
-    report = spread_stretch(
-        item.stretch.frames(),
+    report = spread_fragment(
+        item.fragment.frames(),
         item.rules,
         number=item.number,
         workspace=item.workspace,
@@ -93,15 +93,15 @@ def read_stretch(item: StretchItem) -> StretchReport:
     return report
 
 
-def spread_stretch(
+def spread_fragment(
     frames: Iterable[pd.DataFrame],
     rules: IngestRules,
     *,
     number: int,
     workspace: Path,
     diagnostics: DiagnosticsFile,
-) -> StretchReport:
-    """Check and encode the rows of a stretch, write them as pieces, and keep broken rows apart."""
+) -> FragmentReport:
+    """Check and encode the rows of a fragment, write them as pieces, and keep broken rows apart."""
     n_batches = 0
     # The first of each kind is enough to refuse: memory must not grow with the broken rows.
     broken: dict[tuple[str, Rule], None] = {}
@@ -122,7 +122,7 @@ def spread_stretch(
             spread_rows(frame, chunk, rules, folder=workspace, piece=(number, n_batches))
             n_batches += 1
     store_arrays(_batches_of(workspace, number), n_batches=np.array([n_batches]))
-    return StretchReport(gate=gate, broken=tuple(broken))
+    return FragmentReport(gate=gate, broken=tuple(broken))
 
 
 def spread_rows(
@@ -152,7 +152,7 @@ def bound_shard(item: ShardItem) -> tuple[bool, ...]:
     """
     pieces = [
         KeyedRows(**load_arrays(_piece(item.workspace, item.shard, (number, batch))))
-        for number in range(item.n_stretches)
+        for number in range(item.n_fragments)
         for batch in range(int(load_arrays(_batches_of(item.workspace, number))["n_batches"][0]))
     ]
     rows = bounded_rows(pieces, item.rules.unit)
@@ -176,7 +176,7 @@ def shard_path(workspace: Path, shard: int) -> Path:
 
 
 def diagnostics_of(workspace: Path, number: int) -> Path:
-    """Return where a worker says which rows of a stretch are broken, if there are any."""
+    """Return where a worker says which rows of a fragment are broken, if there are any."""
     return workspace / f"broken-{number:06d}.jsonl"
 
 

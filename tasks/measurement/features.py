@@ -20,7 +20,7 @@ from privacy.sensitivity import block_fourth_power_sum
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.random_ntk import RandomNtkFeatures
 
-BlockKind = Literal["one_hot", "ordinal"]
+FeatureBlockKind = Literal["one_hot", "ordinal"]
 
 ONE_HOT_WIDTH_LIMIT = 400
 """Widest one-hot row for which every code keeps its own feature; wider tables use ordinal scores.
@@ -119,7 +119,7 @@ def build_feature_map(
     n_random: int,
     skip_weight: float,
     public_seed: int,
-    block_kind: BlockKind | None = None,
+    block_kind: FeatureBlockKind | None = None,
 ) -> FeatureMap:
     """Build the feature map from the public domain.
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tasks.measurement.encoded import EncodingDomain
 
-BlockKind = Literal["unit", "binary", "one_hot"]
+VectorBlockKind = Literal["unit", "binary", "one_hot"]
 
 _MISSING_SCORE = 0.5
 """Place of a missing number: the middle, where it says least."""
@@ -31,7 +31,7 @@ class Block:
 
     start: int
     stop: int
-    kind: BlockKind
+    kind: VectorBlockKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class VectorMap:
         label = columns.pop() if self.with_label else None
         return np.stack(columns, axis=1), label
 
-    def _columns(self) -> list[list[tuple[BlockKind, int]]]:
+    def _columns(self) -> list[list[tuple[VectorBlockKind, int]]]:
         """Blocks of each column, the label last where it is a part."""
         domain = self.domain
         columns = [
@@ -140,7 +140,9 @@ def one_hot_numbers(domain: EncodingDomain, *, most_codes: int) -> EncodingDomai
     return replace(domain, numeric=numeric)
 
 
-def _blocks_of(n_codes: int, *, has_missing: bool, numeric: bool) -> list[tuple[BlockKind, int]]:
+def _blocks_of(
+    n_codes: int, *, has_missing: bool, numeric: bool
+) -> list[tuple[VectorBlockKind, int]]:
     if numeric:
         return [("unit", 1), ("binary", 1)] if has_missing else [("unit", 1)]
     if n_codes == 2 and not has_missing:

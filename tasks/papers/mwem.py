@@ -22,7 +22,7 @@ from tasks.measurement.synthesizer import Mapper
 from tasks.synthesizers.mwem.config import MwemConfig
 from tasks.synthesizers.mwem.distribution import FactoredDistribution
 from tasks.synthesizers.mwem.synthesizer import sample_iterates, workload_of
-from tasks.synthesizers.mwem.weights import Measurement, iterates, printed_tilt, update
+from tasks.synthesizers.mwem.weights import NoisyAnswer, iterates, printed_tilt, update
 from tasks.synthesizers.mwem.workload import workload_answers
 
 
@@ -67,14 +67,14 @@ class PaperMwem:
         )
         exact = workload_answers(rows, workload=workload) / SUM_SCALE
         distribution = FactoredDistribution.uniform(workload.n_codes)
-        history: list[Measurement] = []
+        history: list[NoisyAnswer] = []
         for _ in range(config.rounds):
             admissible = distribution.admissible(workload, max_cells=config.max_component_cells)
             errors = np.abs(distribution.answers(workload) * n_rows - exact)[admissible]
             query = int(admissible[_exponential_mechanism(errors, epsilon_round, rng)])
             noisy = exact[query] + rng.laplace(scale=1.0 / epsilon_round)
             history.append(
-                Measurement(
+                NoisyAnswer(
                     columns=tuple(workload.columns[query].tolist()),
                     codes=tuple(workload.codes[query].tolist()),
                     share=noisy / n_rows,

@@ -3,7 +3,7 @@
 The table is read once. Its rows are checked, encoded by the schema alone and spread over shards
 by a hash of the patient, so that memory does not grow with the rows and a patient's rows meet in
 one shard, where their contribution is bounded. Parquet and image files are read by the workers, in
-stretches; a text file, a query and a library's data set have no place to begin but the first row,
+fragments; a text file, a query and a library's data set have no place to begin but the first row,
 and are read in this process, in chunks. See `tasks.ingest.pieces`.
 """
 
@@ -24,17 +24,17 @@ from tasks.gates import expectations
 from tasks.ingest import pieces as ingest_pieces
 from tasks.ingest.patient_rows import N_SHARDS, require_levels
 from tasks.ingest.pieces import (
+    FragmentItem,
+    FragmentReport,
     IngestRules,
     ShardItem,
-    StretchItem,
-    StretchReport,
     bound_shard,
-    read_stretch,
+    read_fragment,
 )
 from tasks.ingest.violations import Violation, refuse_violations
 
-N_STRETCHES = 64
-"""Stretches of a source that workers read. A constant, as `ingest_pieces.N_SHARDS` is; more than
+N_FRAGMENTS = 64
+"""Fragments of a source that workers read. A constant, as `ingest_pieces.N_SHARDS` is; more than
 there are workers, so that a lost one costs little."""
 
 
@@ -92,10 +92,10 @@ def _read(
     workspace: PrivateWorkspace,
     diagnostics: DiagnosticsFile,
     executor: Executor,
-) -> Sequence[StretchReport]:
-    stretches = reader.stretches(columns, N_STRETCHES, map=executor.map)
-    if stretches is None:
-        report = ingest_pieces.spread_stretch(
+) -> Sequence[FragmentReport]:
+    fragments = reader.fragments(columns, N_FRAGMENTS, map=executor.map)
+    if fragments is None:
+        report = ingest_pieces.spread_fragment(
             reader.chunks(columns),
             rules,
             number=0,
@@ -104,13 +104,13 @@ def _read(
         )
         return [report]
     items = [
-        StretchItem(stretch=stretch, number=number, workspace=workspace.folder, rules=rules)
-        for number, stretch in enumerate(stretches)
+        FragmentItem(fragment=fragment, number=number, workspace=workspace.folder, rules=rules)
+        for number, fragment in enumerate(fragments)
     ]
-    reports: list[StretchReport] = []
+    reports: list[FragmentReport] = []
     unreadable: InputError | None = None
     try:
-        reports = executor.map(read_stretch, items)
+        reports = executor.map(read_fragment, items)
     except InputError as error:
         unreadable = error
     # First of all: a change may be why a file could not be read, or why a rule is broken.
@@ -122,7 +122,7 @@ def _read(
     return reports
 
 
-def _refuse(reports: Sequence[StretchReport], diagnostics: DiagnosticsFile) -> None:
+def _refuse(reports: Sequence[FragmentReport], diagnostics: DiagnosticsFile) -> None:
     """Refuse a table without rows, and one that breaks a rule."""
     gates = [report.gate for report in reports if report.gate is not None]
     if not gates:
@@ -142,7 +142,7 @@ def _refuse(reports: Sequence[StretchReport], diagnostics: DiagnosticsFile) -> N
 
 
 def bound(
-    rules: IngestRules, workspace: PrivateWorkspace, n_stretches: int, executor: Executor
+    rules: IngestRules, workspace: PrivateWorkspace, n_fragments: int, executor: Executor
 ) -> tuple[Path, ...]:
     """Join the pieces of each shard and bound what each patient contributes.
 
@@ -152,7 +152,7 @@ def bound(
         If no row has a label, or all have the same.
     """
     items = [
-        ShardItem(shard=shard, n_stretches=n_stretches, workspace=workspace.folder, rules=rules)
+        ShardItem(shard=shard, n_fragments=n_fragments, workspace=workspace.folder, rules=rules)
         for shard in range(N_SHARDS)
     ]
     levels = executor.map(bound_shard, items)

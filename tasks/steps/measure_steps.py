@@ -19,7 +19,7 @@ from privacy.ledger import EntryState, LedgerEntry
 from privacy.mechanisms import NoisyStatistic, SelectedCandidate
 from privacy.parameters import Adjacency, PrivacyParameters
 from storage.files.workspace import PrivateWorkspace
-from storage.releases.checkpoints import NOTHING, Checkpoint, Progress, draw_of_bytes
+from storage.releases.checkpoints import NOTHING, Checkpoint, ResumePoint, draw_of_bytes
 from storage.releases.measurements import (
     RELEASED_FILE,
     MeasurementRecord,
@@ -103,7 +103,7 @@ class CheckpointSeals:
         The draws that are kept for the record, as they were written.
     """
 
-    def __init__(self, checkpoint: Checkpoint, progress: Progress) -> None:
+    def __init__(self, checkpoint: Checkpoint, progress: ResumePoint) -> None:
         self._checkpoint = checkpoint
         self._of_series: set[str] = {name for name in progress.sealed if _is_of_series(name)}
         self.files = {
@@ -150,7 +150,7 @@ class Draws:
     """
 
     seals: Seals | CheckpointSeals
-    progress: Progress = NOTHING
+    progress: ResumePoint = NOTHING
     sealed: dict[str, NDArray[np.int64]] = field(default_factory=dict)
 
     @property
@@ -188,7 +188,7 @@ def draws_of(checkpoint: Checkpoint, plan: MeasurementPlan) -> Draws:
     )
 
 
-def sealed_values(plan: MeasurementPlan, progress: Progress) -> dict[str, NDArray[np.int64]]:
+def sealed_values(plan: MeasurementPlan, progress: ResumePoint) -> dict[str, NDArray[np.int64]]:
     """Return the sealed draws of an earlier run by the names under which a curator asks."""
     names = {_file_stem(planned.name): planned.name for planned in plan.statistics}
     values = {}

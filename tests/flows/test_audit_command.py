@@ -7,7 +7,7 @@ from flows.cli import main
 from flows.cli.audit import write_audit
 from privacy.errors import ConfigurationError
 from privacy.parameters import Adjacency
-from tasks.audit.findings import AuditResult, Claim, PairFinding
+from tasks.audit.findings import AuditResult, ClaimedGuarantee, PairFinding
 from tasks.reporting.audit_plot import draw_audits
 
 
@@ -17,7 +17,7 @@ def made_up(mu, method="made_up"):
     )
     return AuditResult(
         method=method,
-        claim=Claim.of_budget(epsilon=1.0, delta=1e-6),
+        claim=ClaimedGuarantee.of_budget(epsilon=1.0, delta=1e-6),
         adjacency=Adjacency.ADD_REMOVE,
         confidence=0.999,
         runs=200,

@@ -7,13 +7,13 @@ import pytest
 from made_up_entries import enter, move
 from stores import Stores
 
-from flows.operations.notices import FIRST_LOOK_BACK, Memory, MemoryFile, Repetition, notices
+from flows.operations.notices import FIRST_LOOK_BACK, Cursor, CursorFile, Repetition, notices
 from privacy.errors import IntegrityError
 from privacy.ledger import EntryState
 from privacy.spending import moment
 from storage.settings import load_settings
 
-NOTHING = Memory()
+NOTHING = Cursor()
 
 
 @pytest.fixture
@@ -21,14 +21,14 @@ def site(installation):
     return Stores(load_settings())
 
 
-def told(site, memory=NOTHING):
-    events = notices(site.ledger.history(), memory, owner=site.owner)
+def told(site, cursor=NOTHING):
+    events = notices(site.ledger.history(), cursor, owner=site.owner)
     return [(event.name, event.payload.get("reason")) for event in events]
 
 
 def after(site):
     sequence, row_hash = site.ledger.head()
-    return Memory(sequence=sequence, row_hash=row_hash)
+    return Cursor(sequence=sequence, row_hash=row_hash)
 
 
 @pytest.mark.parametrize(
@@ -106,19 +106,19 @@ def test_a_ledger_from_an_older_copy_is_refused(site):
 
 
 def test_the_memory_is_kept(tmp_path):
-    file = MemoryFile(tmp_path / "server")
+    file = CursorFile(tmp_path / "server")
     assert file.read() is None
-    memory = Memory(
+    cursor = Cursor(
         sequence=3,
         row_hash="a" * 64,
         low=("wards",),
         missed={"schedule": datetime(2026, 11, 21, tzinfo=UTC)},
         repeated={"arrival": Repetition(times=2, not_before=datetime(2026, 11, 22, tzinfo=UTC))},
     )
-    file.write(Memory())
+    file.write(Cursor())
     (tmp_path / "server" / ".watcher.json.new").write_text("of a watcher that died")
-    file.write(memory)
-    assert file.read() == memory
+    file.write(cursor)
+    assert file.read() == cursor
     assert [path.name for path in (tmp_path / "server").iterdir()] == ["watcher.json"]
     assert (tmp_path / "server" / "watcher.json").stat().st_mode & 0o777 == 0o600
 
@@ -131,7 +131,7 @@ def test_a_damaged_memory_is_refused(tmp_path, content):
         "something else; remove the file, and what happened since yesterday is told again"
     )
     with pytest.raises(IntegrityError, match=f"^{re.escape(message)}$"):
-        MemoryFile(tmp_path).read()
+        CursorFile(tmp_path).read()
 
 
 def test_the_first_watcher_tells_of_yesterday_and_not_of_history(site):
@@ -139,7 +139,7 @@ def test_the_first_watcher_tells_of_yesterday_and_not_of_history(site):
     enter(site, EntryState.WITHHELD)
     rows = site.ledger.history()
     last_of_first = moment(rows[2].recorded_at)
-    assert Memory.at_first((), now=last_of_first) == Memory()
-    assert Memory.at_first(rows, now=last_of_first + timedelta(hours=1)) == Memory()
-    late = Memory.at_first(rows, now=moment(rows[-1].recorded_at) + FIRST_LOOK_BACK * 2)
+    assert Cursor.at_first((), now=last_of_first) == Cursor()
+    assert Cursor.at_first(rows, now=last_of_first + timedelta(hours=1)) == Cursor()
+    late = Cursor.at_first(rows, now=moment(rows[-1].recorded_at) + FIRST_LOOK_BACK * 2)
     assert late == after(site)

@@ -16,7 +16,7 @@ from stores import Stores
 from flows.cli import main
 from flows.events import orchestrator
 from flows.operations import status as status_module
-from flows.operations.status import look
+from flows.operations.status import collect
 from flows.operations.watcher_lock import only_watcher
 from flows.server.record import Part, ServerRecord, write_record
 from privacy.ledger import Caps, EntryState
@@ -146,7 +146,7 @@ def test_arrivals_are_shown_by_id_and_code(site, monkeypatch, capsys):
 
 
 def parts(settings):
-    return {part.name: (part.answers, part.text) for part in look(settings).parts}
+    return {part.name: (part.answers, part.text) for part in collect(settings).parts}
 
 
 def test_parts_that_are_there_and_parts_that_ended(site, monkeypatch):
@@ -173,7 +173,7 @@ def test_parts_that_are_there_and_parts_that_ended(site, monkeypatch):
 def test_a_ledger_that_does_not_verify_is_named(site, monkeypatch):
     enter(site, EntryState.PUBLISHED)
     site.settings.ledger_head_path.write_text('{"sequence": 99, "hash": "' + "a" * 64 + '"}')
-    found = look(site.settings)
+    found = collect(site.settings)
     [ledger] = [part for part in found.parts if part.name == "ledger"]
     assert not ledger.answers
     assert ledger.text.startswith("LEDGER_ROLLED_BACK: ")

@@ -19,9 +19,9 @@ from stores import Stores
 from flows.events import orchestrator
 from flows.operations import upkeep
 from flows.operations.budgets import DatasetBudget, SiteFolder, budgets
-from flows.operations.notices import Memory
+from flows.operations.notices import Cursor
 from flows.operations.schedules import GRACE, last_occurrence, review_schedules
-from flows.operations.upkeep import MOST_PATIENCE, PATIENCE, low_budgets, missed_runs, retell
+from flows.operations.upkeep import MOST_PATIENCE, PATIENCE, low_budgets, missed_runs, renotify
 from privacy.ledger import Caps, EntryState
 from storage.files.workspace import PrivateWorkspace
 from storage.settings import load_settings
@@ -52,9 +52,9 @@ class Server:
         )
 
 
-def retold(site, memory, server, now):
-    news = retell(site.settings, site.ledger.history(), memory, server, now=now)
-    return [event.resource_id for event in news.events], news.memory
+def retold(site, cursor, server, now):
+    news = renotify(site.settings, site.ledger.history(), cursor, server, now=now)
+    return [event.resource_id for event in news.events], news.cursor
 
 
 # --- what nobody took ------------------------------------------------------------------------
@@ -63,11 +63,11 @@ def retold(site, memory, server, now):
 def test_a_sealed_entry_that_nobody_publishes_is_told_again_with_growing_pauses(site):
     entry = enter(site, EntryState.SEALED)
     rows = site.ledger.history()
-    server, memory, times, ids = Server(), Memory(), [], set()
+    server, cursor, times, ids = Server(), Cursor(), [], set()
     for minute in range(0, 60 * 24, 2):
         now = NOW + timedelta(minutes=minute)
-        news = retell(site.settings, rows, memory, server, now=now)
-        memory = news.memory
+        news = renotify(site.settings, rows, cursor, server, now=now)
+        cursor = news.cursor
         if news.events:
             [event] = news.events
             assert (event.name, event.payload["release_id"]) == (
@@ -87,39 +87,39 @@ def test_a_sealed_entry_that_nobody_publishes_is_told_again_with_growing_pauses(
 
 def test_what_is_published_is_forgotten(site):
     entry = enter(site, EntryState.SEALED)
-    _, memory = retold(site, Memory(), Server(), NOW)
-    assert list(memory.repeated) == [f"clustmix.release.{entry.release_id}"]
+    _, cursor = retold(site, Cursor(), Server(), NOW)
+    assert list(cursor.repeated) == [f"clustmix.release.{entry.release_id}"]
     move(site, move(site, entry, EntryState.APPROVED), EntryState.PUBLISHED)
-    events, memory = retold(site, memory, Server(), NOW + PATIENCE)
-    assert (events, memory.repeated) == ([], {})
+    events, cursor = retold(site, cursor, Server(), NOW + PATIENCE)
+    assert (events, cursor.repeated) == ([], {})
 
 
 @pytest.mark.parametrize("state", ["reserved", "executing", "burned", "withheld", "published"])
 def test_other_states_ask_for_nothing(site, state):
     enter(site, EntryState(state))
-    assert retold(site, Memory(), Server(), NOW)[1].repeated == {}
+    assert retold(site, Cursor(), Server(), NOW)[1].repeated == {}
 
 
 def test_other_installations_publish_their_own(site):
     enter(site, EntryState.SEALED, owner="f" * 16)
-    assert retold(site, Memory(), Server(), NOW)[1].repeated == {}
+    assert retold(site, Cursor(), Server(), NOW)[1].repeated == {}
 
 
 def test_a_run_that_lives_is_left_alone(site):
     entry = enter(site, EntryState.SEALED)
     with PrivateWorkspace.create(site.private_root, entry.release_id):
-        assert retold(site, Memory(), Server(), NOW)[1].repeated == {}
-    assert retold(site, Memory(), Server(), NOW)[1].repeated != {}
+        assert retold(site, Cursor(), Server(), NOW)[1].repeated == {}
+    assert retold(site, Cursor(), Server(), NOW)[1].repeated != {}
 
 
 def test_what_waits_for_an_officer_is_told_again_until_its_bundle_is_there(site):
     entry = enter(site, EntryState.SEALED, needs_approval=True)
-    _, memory = retold(site, Memory(), Server(), NOW)
-    assert len(retold(site, memory, Server(), NOW + PATIENCE)[0]) == 1
+    _, cursor = retold(site, Cursor(), Server(), NOW)
+    assert len(retold(site, cursor, Server(), NOW + PATIENCE)[0]) == 1
     site.pending.path(entry.release_id).mkdir(parents=True)
-    assert retold(site, memory, Server(), NOW + PATIENCE)[0] == []
+    assert retold(site, cursor, Server(), NOW + PATIENCE)[0] == []
     move(site, entry, EntryState.APPROVED)
-    assert len(retold(site, memory, Server(), NOW + PATIENCE)[0]) == 1
+    assert len(retold(site, cursor, Server(), NOW + PATIENCE)[0]) == 1
 
 
 @pytest.mark.parametrize(
@@ -134,24 +134,24 @@ def test_what_waits_for_an_officer_is_told_again_until_its_bundle_is_there(site)
 )
 def test_a_run_that_waits_or_starts_is_waited_for(site, state, age, is_expected):
     entry = enter(site, EntryState.SEALED)
-    _, memory = retold(site, Memory(), Server(), NOW)
+    _, cursor = retold(site, Cursor(), Server(), NOW)
     later = NOW + PATIENCE
     server = Server()
     for _ in range(250):  # more than one page
         server.add(StateType.SCHEDULED, later, release_id="r-20260101-00000000")
     server.add(state, later - age, release_id=entry.release_id)
-    events, memory = retold(site, memory, server, later)
+    events, cursor = retold(site, cursor, server, later)
     assert events == ([] if is_expected else [f"clustmix.release.{entry.release_id}"])
     server.runs.clear()
-    assert len(retold(site, memory, server, later)[0]) == int(is_expected)
+    assert len(retold(site, cursor, server, later)[0]) == int(is_expected)
 
 
 def test_an_arrival_that_nobody_took_is_told_again(site, monkeypatch):
     site.settings.arrivals.mkdir(parents=True, mode=0o700)
     waiting = [SimpleNamespace(arrival_id="a-20261121-0f3a9c21", dataset="wards", failures=0)]
     monkeypatch.setattr(upkeep.ArrivalStore, "waiting", lambda self: tuple(waiting))
-    _, memory = retold(site, Memory(), Server(), NOW)
-    news = retell(site.settings, (), memory, Server(), now=NOW + PATIENCE)
+    _, cursor = retold(site, Cursor(), Server(), NOW)
+    news = renotify(site.settings, (), cursor, Server(), now=NOW + PATIENCE)
     [event] = news.events
     assert (event.name, event.resource_id) == (
         "cohort.arrived",
@@ -160,7 +160,7 @@ def test_an_arrival_that_nobody_took_is_told_again(site, monkeypatch):
     assert event.payload == {"dataset": "wards", "arrival": "a-20261121-0f3a9c21"}
     server = Server()
     server.add(StateType.SCHEDULED, NOW, arrival="a-20261121-0f3a9c21")
-    assert retold(site, memory, server, NOW + PATIENCE)[0] == []
+    assert retold(site, cursor, server, NOW + PATIENCE)[0] == []
 
 
 # --- budgets -----------------------------------------------------------------------------------
@@ -171,10 +171,10 @@ def budget(percent):
 
 
 def test_a_low_budget_is_told_once_per_crossing():
-    memory, told = Memory(), []
+    cursor, told = Cursor(), []
     for sequence, percent in enumerate((100, 20, 19, 19, 5, 0, 45, 21, 20, 12)):
-        news = low_budgets([budget(percent)], memory.model_copy(update={"sequence": sequence}))
-        memory = news.memory
+        news = low_budgets([budget(percent)], cursor.model_copy(update={"sequence": sequence}))
+        cursor = news.cursor
         told += [(event.payload, event.event_id) for event in news.events]
     assert [payload for payload, _ in told] == [
         {"dataset": "wards", "percent_left": 19, "releases_left": 1},
@@ -278,7 +278,7 @@ def test_a_run_that_did_not_start_is_missed_once(server, monkeypatch):
         # What was announced before there was a schedule was never due.
         assert review_schedules(client, {}, now=datetime.now(UTC)).missed == ()
 
-        news = missed_runs(Memory(), client, now=tomorrow)
+        news = missed_runs(Cursor(), client, now=tomorrow)
         [event] = news.events
         assert (event.name, event.resource_id) == (
             "schedule.missed",
@@ -286,17 +286,17 @@ def test_a_run_that_did_not_start_is_missed_once(server, monkeypatch):
         )
         expected_at = due.strftime("%Y-%m-%dT%H:%M:%SZ")
         assert event.payload == {"deployment": "measure/hourly", "expected_at": expected_at}
-        again = missed_runs(Memory(), client, now=tomorrow)
+        again = missed_runs(Cursor(), client, now=tomorrow)
         assert again.events[0].event_id == event.event_id
-        assert missed_runs(news.memory, client, now=tomorrow).events == ()
-        hour_later = missed_runs(news.memory, client, now=tomorrow + timedelta(hours=1))
+        assert missed_runs(news.cursor, client, now=tomorrow).events == ()
+        hour_later = missed_runs(news.cursor, client, now=tomorrow + timedelta(hours=1))
         assert len(hour_later.events) == 1
 
         # A run that was created and waits is missed; once it has started, it is not.
         run = client.create_flow_run_from_deployment(hourly, state=Scheduled(scheduled_time=due))
-        assert len(missed_runs(Memory(), client, now=tomorrow).events) == 1
+        assert len(missed_runs(Cursor(), client, now=tomorrow).events) == 1
         client.set_flow_run_state(run.id, Running(), force=True)
-        assert missed_runs(Memory(), client, now=tomorrow).events == ()
+        assert missed_runs(Cursor(), client, now=tomorrow).events == ()
 
 
 @pytest.mark.integration
@@ -304,12 +304,12 @@ def test_the_server_knows_which_runs_wait(server, site, monkeypatch):
     for name, value in server.items():
         monkeypatch.setenv(name, value)
     entry = enter(site, EntryState.SEALED)
-    _, memory = retold(site, Memory(), Server(), NOW)
+    _, cursor = retold(site, Cursor(), Server(), NOW)
     with orchestrator(retries=5) as client:
-        assert len(retold(site, memory, client, NOW + PATIENCE)[0]) == 1
+        assert len(retold(site, cursor, client, NOW + PATIENCE)[0]) == 1
         deployment = client.create_deployment(
             client.create_flow_from_name("publish"), f"on-seal-{uuid4()}", tags=["clustmix"]
         )
         request = {"dataset": entry.dataset, "release_id": entry.release_id}
         client.create_flow_run_from_deployment(deployment, parameters={"request": request})
-        assert retold(site, memory, client, NOW + PATIENCE)[0] == []
+        assert retold(site, cursor, client, NOW + PATIENCE)[0] == []

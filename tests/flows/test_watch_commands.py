@@ -20,8 +20,8 @@ from stores import Stores
 from flows.cli import main
 from flows.events import OrchestratorError
 from flows.operations import watcher as watcher_module
-from flows.operations.notices import MemoryFile
-from flows.operations.watcher import MOST_SECONDS, Part, Watcher
+from flows.operations.notices import CursorFile
+from flows.operations.watcher import MOST_SECONDS, PeriodicTask, Watcher
 from flows.operations.watcher_lock import a_watcher_runs
 from privacy.errors import ClustMixError
 from privacy.ledger import Caps, EntryState
@@ -93,8 +93,8 @@ class Clock:
 
 
 def place_of(site):
-    memory = MemoryFile(site.settings.server_home).read()
-    return None if memory is None else memory.sequence
+    cursor = CursorFile(site.settings.server_home).read()
+    return None if cursor is None else cursor.sequence
 
 
 # --- one look ----------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ def test_the_place_stays_until_the_server_has_answered(site, server, monkeypatch
 
 def test_a_crash_before_the_place_is_kept_tells_again_with_the_same_ids(site, server, monkeypatch):
     enter(site, EntryState.BURNED)
-    Watcher(site.settings).tick()  # there is a memory
+    Watcher(site.settings).tick()  # there is a cursor
     enter(site, EntryState.PUBLISHED)
 
     def die(*_):
@@ -183,7 +183,7 @@ def test_a_crash_before_the_place_is_kept_tells_again_with_the_same_ids(site, se
 
     watcher = Watcher(site.settings)
     with monkeypatch.context() as patch:
-        patch.setattr(MemoryFile, "write", die)
+        patch.setattr(CursorFile, "write", die)
         with pytest.raises(SystemExit):
             watcher.tick()
     Watcher(site.settings).tick()
@@ -234,7 +234,7 @@ def test_a_part_that_fails_is_tried_again_with_growing_pauses(tmp_path, monkeypa
         if fails:
             raise ClustMixError("LANDING_GONE", "expected a folder, found none")
 
-    part = Part("arrivals", 2.0, work)
+    part = PeriodicTask("arrivals", 2.0, work)
     while clock.seconds < 3_000:
         if part.is_due:
             part.attempt(tmp_path)
@@ -296,7 +296,7 @@ def test_a_local_server_is_found_whenever_it_starts(site, server, monkeypatch):
     for connected in started:
         monkeypatch.setattr(watcher_module, "connection", lambda _, now=connected: now)
         enter(site, EntryState.BURNED)
-        watcher._tell_news()
+        watcher._notify_of_rows()
     assert addresses == [None, "http://a", "http://b"]
 
 

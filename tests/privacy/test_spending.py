@@ -15,7 +15,7 @@ from privacy.charges import CHARGE_FIELDS, RHO_STEP, Caps, Partition
 from privacy.errors import BudgetRefused, LedgerError
 from privacy.ledger import GENESIS_HASH, EntryState, LedgerEntry
 from privacy.parameters import Adjacency
-from privacy.spending import Books, composed_rho, moment, time_text
+from privacy.spending import Spending, composed_rho, moment, time_text
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 
@@ -106,7 +106,7 @@ def test_a_charge_is_granted_if_and_only_if_no_patient_passes_a_cap(
         window_rho=window,
         window_days=None if window is None else 10,
     )
-    books, rows, day = Books(), [], 0.0
+    spending, rows, day = Spending(), [], 0.0
     for number, (wanted, wait) in enumerate(asked):
         day += wait
         request = replace(wanted, caps=caps, release_id=f"r-{number}")
@@ -120,7 +120,7 @@ def test_a_charge_is_granted_if_and_only_if_no_patient_passes_a_cap(
             and (dataset is None or spent_by_patients(series) <= Fraction(dataset))
             and (window is None or spent_by_patients(recent) <= Fraction(window))
         )
-        balance = books.balance(
+        balance = spending.balance(
             "adult",
             dataset=request.dataset,
             partition=request.partition,
@@ -129,33 +129,33 @@ def test_a_charge_is_granted_if_and_only_if_no_patient_passes_a_cap(
         )
         assert (request.rho <= balance.remaining_rho) == fits
         try:
-            books.check_caps(request, now=new.recorded_at)
+            spending.check_caps(request, now=new.recorded_at)
         except BudgetRefused:
             assert not fits
         else:
             assert fits
             rows.append(new)
-            books.record(new)
+            spending.record(new)
 
 
-def granted(books, *wanted, day=0):
+def granted(spending, *wanted, day=0):
     for one in wanted:
-        books.check_policy(one)
-        books.check_caps(one, now=at(day))
-        books.record(row_of(one, day=day))
+        spending.check_policy(one)
+        spending.check_caps(one, now=at(day))
+        spending.record(row_of(one, day=day))
 
 
-def refusal(books, wanted, *, day=0):
+def refusal(spending, wanted, *, day=0):
     with pytest.raises(BudgetRefused) as caught:
-        books.check_caps(wanted, now=at(day))
+        spending.check_caps(wanted, now=at(day))
     return str(caught.value)
 
 
 def test_a_cap_is_met_exactly_and_not_passed_by_a_step():
     # 0.1 + 0.2 > 0.3 in binary fractions.
-    books = Books()
-    granted(books, charge(1), charge(2, rho=Decimal("0.2")))
-    assert refusal(books, charge(3, rho=RHO_STEP)) == (
+    spending = Spending()
+    granted(spending, charge(1), charge(2, rho=Decimal("0.2")))
+    assert refusal(spending, charge(3, rho=RHO_STEP)) == (
         "BUDGET_EXCEEDED: expected at most rho 0, what is left of the lifetime cap "
         "0.300000000000 of cohort 'adult', found a request for 0.000000000001; 0 releases like "
         "this one are left"
@@ -169,32 +169,32 @@ def test_a_refusal_names_the_cap_that_leaves_least():
         window_rho=Decimal("0.2"),
         window_days=30,
     )
-    books = Books()
-    granted(books, charge(1, caps=caps), charge(2, caps=caps))
+    spending = Spending()
+    granted(spending, charge(1, caps=caps), charge(2, caps=caps))
     assert "window cap 0.200000000000 of cohort 'adult' in 30 days" in refusal(
-        books, charge(3, caps=caps)
+        spending, charge(3, caps=caps)
     )
-    granted(books, charge(3, caps=caps), charge(4, caps=caps), day=30)
-    granted(books, charge(5, caps=caps), day=60)
-    text = refusal(books, charge(6, caps=caps, rho=Decimal("0.01")), day=90)
+    granted(spending, charge(3, caps=caps), charge(4, caps=caps), day=30)
+    granted(spending, charge(5, caps=caps), day=60)
+    text = refusal(spending, charge(6, caps=caps, rho=Decimal("0.01")), day=90)
     assert "at most rho 0, what is left of the dataset cap 0.500000000000 of dataset 'adult-ye" in (
         text
     )
-    granted(books, charge(6, dataset="adult-weekly", caps=caps), day=90)
+    granted(spending, charge(6, dataset="adult-weekly", caps=caps), day=90)
     wide = Caps(lifetime_rho=Decimal(1))
-    text = refusal(books, charge(7, dataset="other", caps=wide, rho=Decimal("0.45")), day=200)
+    text = refusal(spending, charge(7, dataset="other", caps=wide, rho=Decimal("0.45")), day=200)
     assert "at most rho 0.200000000000, what is left of the window cap" in text
-    granted(books, charge(7, dataset="other", caps=wide, rho=Decimal("0.2")), day=200)
-    text = refusal(books, charge(8, dataset="other", caps=wide, rho=Decimal("0.3")), day=300)
+    granted(spending, charge(7, dataset="other", caps=wide, rho=Decimal("0.2")), day=200)
+    text = refusal(spending, charge(8, dataset="other", caps=wide, rho=Decimal("0.3")), day=300)
     assert "at most rho 0.200000000000, what is left of the lifetime cap 1.000000000000" in text
 
 
 def test_a_window_ends_after_its_days_and_not_before():
     caps = Caps(lifetime_rho=Decimal(9), window_rho=Decimal("0.1"), window_days=7)
-    books = Books()
-    granted(books, charge(1, caps=caps))
-    assert "window cap" in refusal(books, charge(2), day=7 - 1e-7)
-    granted(books, charge(2), day=7)
+    spending = Spending()
+    granted(spending, charge(1, caps=caps))
+    assert "window cap" in refusal(spending, charge(2), day=7 - 1e-7)
+    granted(spending, charge(2), day=7)
 
 
 def test_every_cap_can_be_lowered_and_never_raised():
@@ -202,38 +202,38 @@ def test_every_cap_can_be_lowered_and_never_raised():
         lifetime_rho=Decimal(5), dataset_rho=Decimal(5), window_rho=Decimal(5), window_days=7
     )
     for name in ("lifetime_rho", "dataset_rho", "window_rho"):
-        books = Books()
-        granted(books, charge(1, caps=high))
+        spending = Spending()
+        granted(spending, charge(1, caps=high))
         low = replace(high, **{name: Decimal("0.2")})
-        granted(books, charge(2, caps=low))
+        granted(spending, charge(2, caps=low))
         expected = f"left of the {name.removesuffix('_rho')} cap 0.200000000000 of"
-        assert expected in refusal(books, charge(3, caps=high))
+        assert expected in refusal(spending, charge(3, caps=high))
         # It stays although the entry that named it is void.
         for number in (1, 2):
-            books.record(row_of(charge(number), "void"))
-        assert expected in refusal(books, charge(3, caps=high, rho=Decimal("0.3")))
+            spending.record(row_of(charge(number), "void"))
+        assert expected in refusal(spending, charge(3, caps=high, rho=Decimal("0.3")))
 
 
 def test_windows_of_two_lengths_hold_both():
     week = Caps(lifetime_rho=Decimal(9), window_rho=Decimal("0.2"), window_days=7)
     month = Caps(lifetime_rho=Decimal(9), window_rho=Decimal("0.3"), window_days=30)
-    books = Books()
-    granted(books, charge(1, caps=week), charge(2, caps=month))
-    assert "of cohort 'adult' in 7 days, found" in refusal(books, charge(3, caps=month))
-    granted(books, charge(3, caps=month), day=8)
-    assert "of cohort 'adult' in 30 days, found" in refusal(books, charge(4, caps=week), day=9)
+    spending = Spending()
+    granted(spending, charge(1, caps=week), charge(2, caps=month))
+    assert "of cohort 'adult' in 7 days, found" in refusal(spending, charge(3, caps=month))
+    granted(spending, charge(3, caps=month), day=8)
+    assert "of cohort 'adult' in 30 days, found" in refusal(spending, charge(4, caps=week), day=9)
 
 
 def test_what_is_void_makes_room_and_what_is_burned_does_not():
-    books = Books()
-    granted(books, charge(1, rho=Decimal("0.3")))
-    books.record(row_of(charge(1), "executing"))
-    books.record(row_of(charge(1), "burned"))
-    assert "found a request for 0.1" in refusal(books, charge(2))
-    books = Books()
-    granted(books, charge(1, rho=Decimal("0.3")))
-    books.record(row_of(charge(1), "void"))
-    granted(books, charge(2, rho=Decimal("0.3")))
+    spending = Spending()
+    granted(spending, charge(1, rho=Decimal("0.3")))
+    spending.record(row_of(charge(1), "executing"))
+    spending.record(row_of(charge(1), "burned"))
+    assert "found a request for 0.1" in refusal(spending, charge(2))
+    spending = Spending()
+    granted(spending, charge(1, rho=Decimal("0.3")))
+    spending.record(row_of(charge(1), "void"))
+    granted(spending, charge(2, rho=Decimal("0.3")))
 
 
 def part(number, scheme="hash", parts=4):
@@ -241,29 +241,29 @@ def part(number, scheme="hash", parts=4):
 
 
 def test_parts_of_one_partition_pay_side_by_side():
-    books = Books()
-    granted(books, *(charge(n, rho=Decimal("0.3"), partition=part(n)) for n in range(4)))
-    assert refusal(books, charge(9, rho=RHO_STEP, partition=part(2))) == (
+    spending = Spending()
+    granted(spending, *(charge(n, rho=Decimal("0.3"), partition=part(n)) for n in range(4)))
+    assert refusal(spending, charge(9, rho=RHO_STEP, partition=part(2))) == (
         "BUDGET_EXCEEDED: expected at most rho 0, what is left of the lifetime cap "
         "0.300000000000 of cohort 'adult' for part 2 of 4 of scheme 'hash', found a request for "
         "0.000000000001; 0 releases like this one are left"
     )
     # The whole cohort holds every part, and another partition cuts the same patients.
-    refusal(books, charge(9, rho=RHO_STEP))
-    refusal(books, charge(9, rho=RHO_STEP, partition=part(0, parts=5)))
-    refusal(books, charge(9, rho=RHO_STEP, partition=part(0, "other")))
+    refusal(spending, charge(9, rho=RHO_STEP))
+    refusal(spending, charge(9, rho=RHO_STEP, partition=part(0, parts=5)))
+    refusal(spending, charge(9, rho=RHO_STEP, partition=part(0, "other")))
 
 
 def test_the_balance_of_a_part_is_what_it_may_spend():
-    books = Books()
+    spending = Spending()
     granted(
-        books,
+        spending,
         charge(1, rho=Decimal("0.05")),
         charge(2, rho=Decimal("0.1"), partition=part(0)),
         charge(3, rho=Decimal("0.02"), partition=part(1)),
     )
     left = {
-        payer: books.balance("adult", dataset=None, partition=payer, caps=None, now=at(0))
+        payer: spending.balance("adult", dataset=None, partition=payer, caps=None, now=at(0))
         for payer in (None, part(0), part(1), part(2), part(0, "other"))
     }
     assert [(str(b.spent_rho.normalize()), str(b.remaining_rho.normalize()))
@@ -273,55 +273,55 @@ def test_the_balance_of_a_part_is_what_it_may_spend():
 
 
 def test_above_the_cap_no_part_may_spend():
-    books = Books()
-    granted(books, charge(1, rho=Decimal("0.2"), partition=part(0)))
-    books.record(adjusted("0.2"))
+    spending = Spending()
+    granted(spending, charge(1, rho=Decimal("0.2"), partition=part(0)))
+    spending.record(adjusted("0.2"))
     # Part 1 itself has spent 0.2 of 0.3, but the sum that the cap bounds is 0.4.
-    assert "at most rho 0, what" in refusal(books, charge(2, partition=part(1)))
-    balance = books.balance("adult", dataset=None, partition=part(1), caps=None, now=at(0))
+    assert "at most rho 0, what" in refusal(spending, charge(2, partition=part(1)))
+    balance = spending.balance("adult", dataset=None, partition=part(1), caps=None, now=at(0))
     assert (balance.spent_rho, balance.remaining_rho) == (Decimal("0.2"), 0)
 
 
 def test_an_adjustment_counts_under_every_cap_of_its_cohort():
     caps = Caps(lifetime_rho=Decimal(9), dataset_rho=Decimal("0.2"))
-    books = Books([adjusted("0.15")])
-    assert "left of the dataset cap" in refusal(books, charge(1, caps=caps))
-    assert "left of the dataset cap" in refusal(books, charge(1, caps=caps, dataset="another"))
-    granted(books, charge(1, caps=caps, cohort="others"))
+    spending = Spending([adjusted("0.15")])
+    assert "left of the dataset cap" in refusal(spending, charge(1, caps=caps))
+    assert "left of the dataset cap" in refusal(spending, charge(1, caps=caps, dataset="another"))
+    granted(spending, charge(1, caps=caps, cohort="others"))
     # The dataset now draws on both cohorts: 0.1 there, 0.15 here.
     assert "at most rho 0, what is left of the dataset" in refusal(
-        books, charge(2, caps=caps, rho=Decimal("0.01"))
+        spending, charge(2, caps=caps, rho=Decimal("0.01"))
     )
     window = Caps(lifetime_rho=Decimal(9), window_rho=Decimal("0.2"), window_days=7)
-    assert "left of the window cap" in refusal(Books([adjusted("0.15")]), charge(1, caps=window))
+    assert "left of the window cap" in refusal(Spending([adjusted("0.15")]), charge(1, caps=window))
     lifetime = Caps(lifetime_rho=Decimal("0.2"))
-    assert "left of the lifetime" in refusal(Books([adjusted("0.15")]), charge(1, caps=lifetime))
-    balance = Books([adjusted("0.15")]).balance(
+    assert "left of the lifetime" in refusal(Spending([adjusted("0.15")]), charge(1, caps=lifetime))
+    balance = Spending([adjusted("0.15")]).balance(
         "adult", dataset=None, partition=None, caps=None, now=at(0)
     )
     assert (balance.spent_rho, balance.cap_rho, balance.remaining_rho) == (Decimal("0.15"), None, 0)
 
 
 def test_an_approval_that_was_needed_once_is_needed_for_ever():
-    books = Books()
+    spending = Spending()
     official = charge(1, requester=REQUESTER, needs_approval=True)
-    granted(books, official)
-    books.record(row_of(official, "void"))
+    granted(spending, official)
+    spending.record(row_of(official, "void"))
     with pytest.raises(LedgerError, match="APPROVAL_REQUIRED: expected a request that needs an ap"):
-        books.check_policy(charge(2))
-    books.check_policy(charge(2, requester=REQUESTER, needs_approval=True))
-    books.check_policy(charge(2, cohort="other"))
+        spending.check_policy(charge(2))
+    spending.check_policy(charge(2, requester=REQUESTER, needs_approval=True))
+    spending.check_policy(charge(2, cohort="other"))
 
 
 def test_charges_of_a_cohort_have_the_same_neighbours():
-    books = Books()
-    books.record(adjusted("0.1"))
+    spending = Spending()
+    spending.record(adjusted("0.1"))
     replaced = charge(1, adjacency=Adjacency.REPLACE_ONE)
-    granted(books, replaced)
+    granted(spending, replaced)
     with pytest.raises(LedgerError, match="ADJACENCY_MIXED: expected the neighbours of the earlie"):
-        books.check_policy(charge(2))
-    books.record(row_of(replaced, "void"))
-    books.check_policy(charge(2))
+        spending.check_policy(charge(2))
+    spending.record(row_of(replaced, "void"))
+    spending.check_policy(charge(2))
 
 
 @pytest.mark.parametrize(

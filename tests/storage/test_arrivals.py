@@ -180,7 +180,7 @@ def test_an_arrival_is_taken_once_and_deleted_at_its_end(place, store, outcome):
             use(arrival_id)
         assert str(caught.value) == (
             f"ARRIVAL_ENDED: expected an arrival that was not released yet, found {arrival_id}, "
-            f"which has ended ({outcome}); the feeder can deliver the table anew"
+            f"which has ended ({outcome}); the sender can deliver the table anew"
         )
     assert store.waiting() == store.unfinished() == ()
 
@@ -209,7 +209,7 @@ def test_what_is_not_an_arrival_is_refused(place, store):
     with pytest.raises(ConfigurationError) as caught:
         store.begin(arrival_id)
     assert str(caught.value) == (
-        f"ARRIVAL_LOST: expected the table of arrival {arrival_id}, found none; the feeder can "
+        f"ARRIVAL_LOST: expected the table of arrival {arrival_id}, found none; the sender can "
         "deliver it anew"
     )
 

@@ -344,7 +344,7 @@ def test_column_of_a_type_without_text_is_refused_by_name(tmp_path, kind):
     pq.write_table(pa.table({"a": [1], "b": pa.nulls(1, kind)}), tmp_path / "a.parquet")
     reader = parquet_reader(tmp_path / "a.parquet")
     assert all_rows(reader, ["a"])["a"].tolist() == [1]
-    for call in (reader.check_types, reader.chunks, lambda names: reader.stretches(names, 1)):
+    for call in (reader.check_types, reader.chunks, lambda names: reader.fragments(names, 1)):
         with pytest.raises(InputError, match="COLUMN_TYPE: column 'b' has the type ") as caught:
             call(["a", "b"])
         assert_public(caught.value)

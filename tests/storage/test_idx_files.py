@@ -63,17 +63,17 @@ def test_a_whole_file(tmp_path, shape, compressed):
 
 
 @settings(max_examples=30)
-@given(n=st.integers(0, 12), chunk_rows=st.integers(1, 5), n_stretches=st.integers(1, 4))
-def test_chunks_and_stretches_agree_with_numpy(tmp_path_factory, n, chunk_rows, n_stretches):
+@given(n=st.integers(0, 12), chunk_rows=st.integers(1, 5), n_fragments=st.integers(1, 4))
+def test_chunks_and_fragments_agree_with_numpy(tmp_path_factory, n, chunk_rows, n_fragments):
     files = Files(tmp_path_factory.mktemp("idx"), n)
     names = list(column_names(3, 2))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(idx_files, "ROWS_WORTH_A_STRETCH", 2)
+        patch.setattr(idx_files, "ROWS_WORTH_A_FRAGMENT", 2)
         patch.setattr(idx_files, "_READ_ROWS", 3)
         frames = list(files.reader.chunks(names, chunk_rows))
-        stretches = files.reader.stretches(names, n_stretches)
-        parts = [f for stretch in stretches for f in stretch.frames(chunk_rows)]
-    assert len(stretches) == n_stretches
+        fragments = files.reader.fragments(names, n_fragments)
+        parts = [f for fragment in fragments for f in fragment.frames(chunk_rows)]
+    assert len(fragments) == n_fragments
     for found in (frames, parts):
         assert [row for frame in found for row in frame.index] == list(range(n))
         assert all(1 <= len(frame) <= chunk_rows for frame in found)
@@ -115,7 +115,7 @@ def test_a_file_that_changes_while_it_is_read(files):
     files.labels.write_bytes(idx_bytes(files.classes[::-1]))
     with pytest.raises(InputError, match="SOURCE_CHANGED"):
         list(chunks)
-    part = IdxTable(files.images, files.labels).stretches(1)[0][0]
+    part = IdxTable(files.images, files.labels).fragments(1)[0][0]
     files.images.write_bytes(idx_bytes(images_of(9)))
     with pytest.raises(InputError, match="SOURCE_CHANGED"):
         list(part.batches(["label"], 3))
@@ -153,15 +153,15 @@ def test_a_defect_is_one_line(files, defect, compressed):
     content = spoil(files.images.read_bytes())
     files.images.write_bytes(gzip.compress(content) if compressed else content)
     columns = list(column_names(3, 2))
-    for read in (lambda r: list(r.chunks(columns)), lambda r: stretched(r, columns)):
+    for read in (lambda r: list(r.chunks(columns)), lambda r: fragmented(r, columns)):
         with pytest.raises(InputError, match=f"^{line}") as caught:
             read(files.reader)
         assert "\n" not in str(caught.value)
         assert caught.value.__context__ is None or isinstance(caught.value.__context__, InputError)
 
 
-def stretched(reader, columns):
-    return [frame for part in reader.stretches(columns, 2) for frame in part.frames()]
+def fragmented(reader, columns):
+    return [frame for part in reader.fragments(columns, 2) for frame in part.frames()]
 
 
 @pytest.mark.parametrize("cut", [12, 40, -8, -1])
@@ -218,7 +218,7 @@ def test_a_missing_file(files):
 def test_a_worker_in_another_directory(files, monkeypatch, tmp_path):
     monkeypatch.chdir(files.images.parent)
     reader = CohortReader(IdxSource(kind="idx", images="images", labels="labels"))
-    (stretch,) = reader.stretches(["label"], 1)
+    (fragment,) = reader.fragments(["label"], 1)
     monkeypatch.chdir(tmp_path.parent)
-    (frame,) = stretch.frames()
+    (frame,) = fragment.frames()
     assert frame["label"].tolist() == files.classes.tolist()

@@ -26,14 +26,14 @@ from tasks.execution.cluster import local_cluster
 from tasks.execution.compute import DaskExecutor, LocalExecutor
 from tasks.execution.shards import load_shard
 from tasks.ingest import pieces as ingest_pieces
-from tasks.steps.ingest_steps import N_STRETCHES, ingest
+from tasks.steps.ingest_steps import N_FRAGMENTS, ingest
 
 pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(autouse=True)
-def small_stretches(monkeypatch):
-    monkeypatch.setattr(parquet_files, "ROWS_WORTH_A_STRETCH", 400)
+def small_fragments(monkeypatch):
+    monkeypatch.setattr(parquet_files, "ROWS_WORTH_A_FRAGMENT", 400)
 
 
 @pytest.fixture(scope="module")
@@ -133,10 +133,10 @@ def test_shards_are_the_bytes_of_the_serial_reader(run, executor):
     assert run.ingest(None) == shards
 
 
-@pytest.mark.parametrize("n_stretches", [1, 3, 1_000])
-def test_stretches_leave_the_shards_as_they_are(run, monkeypatch, n_stretches):
+@pytest.mark.parametrize("n_fragments", [1, 3, 1_000])
+def test_fragments_leave_the_shards_as_they_are(run, monkeypatch, n_fragments):
     expected = run.ingest(None)
-    monkeypatch.setattr("tasks.steps.ingest_steps.N_STRETCHES", n_stretches)
+    monkeypatch.setattr("tasks.steps.ingest_steps.N_FRAGMENTS", n_fragments)
     assert run.ingest(None) == expected
 
 
@@ -183,7 +183,7 @@ def test_refusals_are_those_of_the_serial_reader(tmp_path, executor):
 def test_column_and_file_that_cannot_be_read(run, executor):
     reader = run.reader()
     with pytest.raises(InputError, match="COLUMN_MISSING: column 'absent' is declared"):
-        reader.stretches(["age", "absent"], 4)
+        reader.fragments(["age", "absent"], 4)
     (file, *_) = sorted(run.table.rglob("*.parquet"))
     content = bytearray(file.read_bytes())
     content[200:3_000] = os.urandom(2_800)  # pages, and not the footer
@@ -212,14 +212,14 @@ def test_bytes_that_changed_are_refused_though_all_times_are_the_same(
     if when.startswith("after"):
         change()
     else:
-        stretches = CohortReader.stretches
+        fragments = CohortReader.fragments
 
         def meanwhile(*arguments, **named):
-            found = stretches(*arguments, **named)
+            found = fragments(*arguments, **named)
             change()
             return found
 
-        monkeypatch.setattr(CohortReader, "stretches", meanwhile)
+        monkeypatch.setattr(CohortReader, "fragments", meanwhile)
     assert run.refusal(executor, reader).startswith("SOURCE_CHANGED: the source changed while it")
 
 
@@ -228,7 +228,7 @@ def test_touched_source_is_refused_before_it_is_read(run):
     reader.content_sha256()
     next(run.table.rglob("*.parquet")).touch()
     with pytest.raises(InputError, match="SOURCE_CHANGED"):
-        reader.stretches(["age"], 2)
+        reader.fragments(["age"], 2)
 
 
 def test_source_is_hashed_twice_and_not_by_this_process(run, cluster, monkeypatch):
@@ -249,7 +249,7 @@ def test_source_is_hashed_twice_and_not_by_this_process(run, cluster, monkeypatc
     run.ingest(executor, reader)
     # The same numbers for every table.
     assert hashed == [
-        ("digests_of", 16), ("read_stretch", N_STRETCHES), ("digests_of", 16), ("bound_shard", 16),
+        ("digests_of", 16), ("read_fragment", N_FRAGMENTS), ("digests_of", 16), ("bound_shard", 16),
     ]  # fmt: skip
 
 

@@ -38,10 +38,10 @@ from hypothesis import strategies as st
 from privacy.parameters import PrivacyUnit
 from storage.files.diagnostics import DiagnosticsFile
 from storage.schema.table import TableSchema, raw_text
-from storage.sources import cohorts, formats, parquet_files, reading, stretches
+from storage.sources import cohorts, formats, fragments, parquet_files, reading
 from storage.sources.cohorts import CohortReader, CsvSource, IdxSource, ParquetSource, SqlSource
 from tasks.ingest import pieces as ingest_pieces
-from tasks.ingest.pieces import IngestRules, ShardItem, bound_shard, spread_stretch
+from tasks.ingest.pieces import IngestRules, ShardItem, bound_shard, spread_fragment
 from tasks.ingest.violations import Rule
 
 Defect = Callable[[pytest.MonkeyPatch], None]
@@ -128,7 +128,7 @@ class Table:
     chunk_rows: int
     max_rows: int
     partition: str | None
-    stretched: bool
+    fragmented: bool
 
 
 @st.composite
@@ -166,7 +166,7 @@ def tables(draw, kind):
         chunk_rows=draw(st.integers(1, 4)),
         max_rows=draw(st.integers(1, 3)),
         partition=partition,
-        stretched=kind in ("parquet", "hive") and draw(st.booleans()),
+        fragmented=kind in ("parquet", "hive") and draw(st.booleans()),
     )
 
 
@@ -299,15 +299,15 @@ def outcome(source, table):
         patch.setattr(ingest_pieces, "load_arrays", stored.__getitem__)
         patch.setattr(ingest_pieces.expectations, "input_gate", lambda *_, **__: None)
         patch.setattr(ingest_pieces.expectations, "merge", lambda _: None)
-        patch.setattr(parquet_files, "ROWS_WORTH_A_STRETCH", 2)
+        patch.setattr(parquet_files, "ROWS_WORTH_A_FRAGMENT", 2)
         reader = CohortReader(source)
-        stretches = [reader.chunks(COLUMNS, table.chunk_rows)]
-        if table.stretched:
-            parts = reader.stretches(COLUMNS, 3) or ()
-            stretches = [part.frames(table.chunk_rows) for part in parts]
+        fragments = [reader.chunks(COLUMNS, table.chunk_rows)]
+        if table.fragmented:
+            parts = reader.fragments(COLUMNS, 3) or ()
+            fragments = [part.frames(table.chunk_rows) for part in parts]
         workspace, diagnostics = Path("/"), cast(DiagnosticsFile, SimpleNamespace(add=add))
-        for number, frames in enumerate(stretches):
-            spread_stretch(
+        for number, frames in enumerate(fragments):
+            spread_fragment(
                 frames, rules, number=number, workspace=workspace, diagnostics=diagnostics
             )
         pieces = [(path, arrays) for path, arrays in stored.items() if "keys" in arrays]
@@ -318,9 +318,9 @@ def outcome(source, table):
                 shard = path.name.split("-")[1]
                 found.patients[int(codes[0])] = (shard, int(fold), str(key))
         for shard in range(N_SHARDS if pieces else 0):
-            n_stretches = len(stretches)
+            n_fragments = len(fragments)
             bound_shard(
-                ShardItem(shard=shard, n_stretches=n_stretches, workspace=workspace, rules=rules)
+                ShardItem(shard=shard, n_fragments=n_fragments, workspace=workspace, rules=rules)
             )
             arrays = stored[ingest_pieces.shard_path(workspace, shard)]
             columns = (arrays[name].tolist() for name in ("codes", "label", "weight", "fold"))
@@ -467,7 +467,7 @@ def merge_equal_cells(patch):
 
 def convert_by_chunk(patch, **options):
     """Let pandas choose a type for the cells of each chunk."""
-    for module in (cohorts, stretches):
+    for module in (cohorts, fragments):
         patch.setattr(module, "arrow_frame", lambda table: table.to_pandas(**options))
 
 
@@ -531,7 +531,7 @@ def planted(defect, kind):
         chunk_rows=8,
         max_rows=1,
         partition=partition,
-        stretched=False,
+        fragmented=False,
     )
 
 

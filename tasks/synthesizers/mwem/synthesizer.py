@@ -33,7 +33,7 @@ from tasks.measurement.synthesizer import Released, Stage
 from tasks.synthesizers.mwem import workload as queries
 from tasks.synthesizers.mwem.config import PUBLIC_SEED, MwemConfig
 from tasks.synthesizers.mwem.distribution import FactoredDistribution
-from tasks.synthesizers.mwem.weights import Measurement, iterates, matching_tilt, update
+from tasks.synthesizers.mwem.weights import NoisyAnswer, iterates, matching_tilt, update
 from tasks.synthesizers.mwem.workload import Workload
 
 COUNT = "patient_count"
@@ -193,10 +193,10 @@ class Mwem:
 
     def _history(
         self, chosen: Sequence[int], counts: Sequence[float], n_patients: float
-    ) -> list[Measurement]:
+    ) -> list[NoisyAnswer]:
         smallest = min(_SMALLEST_COUNT / n_patients, 0.5)
         return [
-            Measurement(
+            NoisyAnswer(
                 **self._named(query),
                 share=min(max(count / n_patients, smallest), 1.0 - smallest),
             )

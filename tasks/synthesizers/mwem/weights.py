@@ -19,7 +19,7 @@ _SMALLEST = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
+class NoisyAnswer:
     """A query with its noisy answer, as a share of the patients in [0, 1]."""
 
     columns: tuple[int, ...]
@@ -47,7 +47,7 @@ def _log_odds(share: float) -> float:
 
 
 def update(
-    distribution: FactoredDistribution, history: Sequence[Measurement], *, passes: int, tilt: Tilt
+    distribution: FactoredDistribution, history: Sequence[NoisyAnswer], *, passes: int, tilt: Tilt
 ) -> None:
     """Apply all measurements so far, in order and so many times; changes the distribution."""
     for _ in range(passes):
@@ -58,7 +58,7 @@ def update(
 
 
 def iterates(
-    start: FactoredDistribution, history: Sequence[Measurement], *, passes: int, tilt: Tilt
+    start: FactoredDistribution, history: Sequence[NoisyAnswer], *, passes: int, tilt: Tilt
 ) -> Iterator[FactoredDistribution]:
     """Yield the distribution after each round of a history; the next round changes it in place."""
     for n_known in range(1, len(history) + 1):

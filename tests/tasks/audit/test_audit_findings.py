@@ -9,7 +9,7 @@ from tasks.audit.findings import (
     LOWER_BOUND,
     WITHIN,
     AuditResult,
-    Claim,
+    ClaimedGuarantee,
     OneRunFinding,
     PairFinding,
     judge_guesses,
@@ -96,7 +96,7 @@ def test_too_few_or_unequal_runs_are_refused():
 
 
 def test_verdict_and_exit_code():
-    claim = Claim.of_budget(epsilon=1.0, delta=1e-6)
+    claim = ClaimedGuarantee.of_budget(epsilon=1.0, delta=1e-6)
     assert claim.mu == pytest.approx(0.2367, abs=1e-4)
     within = result(claim, finding(0.1), finding(0.2, epsilon=0.9))
     assert (within.verdict, within.exit_code, within.audited_mu) == (WITHIN, 0, 0.2)
@@ -108,11 +108,11 @@ def test_verdict_and_exit_code():
     guessed = OneRunFinding(canaries=10, guesses=10, correct=10, epsilon=1.5)
     assert result(claim, finding(0.1), one_run=guessed).verdict == ABOVE
     # Where no mu was claimed, a bound on mu refutes nothing.
-    assert result(Claim(epsilon=1.0, delta=1e-6), finding(5.0)).verdict == WITHIN
+    assert result(ClaimedGuarantee(epsilon=1.0, delta=1e-6), finding(5.0)).verdict == WITHIN
 
 
 def test_result_as_json_says_what_it_is():
-    claim = Claim.of_budget(epsilon=1.0, delta=1e-6)
+    claim = ClaimedGuarantee.of_budget(epsilon=1.0, delta=1e-6)
     guessed = judge_guesses(
         GuessCounts(canaries=1000, guesses=100, correct=75), delta=1e-4, confidence=0.95
     )

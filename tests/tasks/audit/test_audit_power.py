@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 
-from tasks.audit.findings import Claim
+from tasks.audit.findings import ClaimedGuarantee
 from tasks.audit.pairs import AUDIT_DOMAIN, neighbour_pairs
 from tasks.audit.power import FACTORS, Strengths, detection_rates, simulate, strengths_of
 from tasks.audit.subjects import subject_of
 
-CLAIM = Claim.of_budget(epsilon=1.0, delta=1e-6)
+CLAIM = ClaimedGuarantee.of_budget(epsilon=1.0, delta=1e-6)
 
 
 def strengths(norms, probabilities):

@@ -8,7 +8,7 @@ from privacy.accountants.calibration import gdp_mu
 from privacy.errors import ConfigurationError
 from privacy.randomness import SeededNoise
 from storage.schema.table import TableSchema
-from tasks.audit.findings import ABOVE, WITHIN, Claim
+from tasks.audit.findings import ABOVE, WITHIN, ClaimedGuarantee
 from tasks.audit.planted import PlantedTable
 from tasks.audit.projections import project, project_one_by_one, row_block
 from tasks.audit.replay import replay
@@ -85,7 +85,7 @@ def sealed_run(synthesizer, table, *, mu, seed=0, factor=1.0):
 
 
 def audited(table, *, epsilon, seed=0, factor=1.0, confidence=0.999):
-    claim = Claim.of_budget(epsilon=epsilon, delta=DELTA)
+    claim = ClaimedGuarantee.of_budget(epsilon=epsilon, delta=DELTA)
     synthesizer = NaiveBayes(table.domain)
     released, draws = sealed_run(synthesizer, table, mu=claim.mu, seed=seed, factor=factor)
     codes, labels = synthesizer.sample(released, n_rows=4000, rng=np.random.default_rng(seed))
@@ -170,7 +170,7 @@ def test_a_ratio_of_ten_thousand_values_is_known_to_one_percent(factor):
 def test_bounds_of_honest_releases_are_above_the_claim_as_seldom_as_stated(declared):
     # In the narrow schema 1,000 canaries share 24 values: their guesses are not independent.
     audits, confidence, epsilon = 60, 0.9, 4.0
-    claimed = Claim.of_budget(epsilon=epsilon, delta=DELTA)
+    claimed = ClaimedGuarantee.of_budget(epsilon=epsilon, delta=DELTA)
     missed = np.zeros(3)
     for seed in range(audits):
         found = audited(

@@ -12,7 +12,7 @@ from scipy.special import logsumexp
 
 from privacy.parameters import Adjacency
 from privacy.randomness import OperatingSystemNoise, SeededNoise
-from tasks.audit.findings import AuditResult, Claim, judge_pair
+from tasks.audit.findings import AuditResult, ClaimedGuarantee, judge_pair
 from tasks.audit.game import ATTACKS, Scores, play
 from tasks.audit.pairs import AUDIT_DOMAIN, AuditPatient, neighbour_pairs
 from tasks.audit.subjects import PatientCount, subject_of
@@ -25,7 +25,7 @@ from tasks.papers.clustmix.constrained_gmm import cluster_means, constrained_k_m
 from tasks.papers.clustmix.noise import minimum_cluster_size, noise_sigma
 
 PAIRS = {pair.name: pair for pair in neighbour_pairs(AUDIT_DOMAIN)}
-CLAIM = Claim.of_budget(epsilon=4.0, delta=1e-6)
+CLAIM = ClaimedGuarantee.of_budget(epsilon=4.0, delta=1e-6)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class Mechanism:
     """Something with a claim that can be played many times on two neighbouring tables."""
 
     name: str
-    claim: Claim
+    claim: ClaimedGuarantee
     play: Callable[[int], Scores]
     runs: int
     adjacency: Adjacency = Adjacency.ADD_REMOVE
@@ -169,7 +169,7 @@ SAMPLED_ROUNDS, CLAIMED_RATE, SAMPLED_NOISE = 50, 0.05, 1.0
 def sampled_claim():
     event = PoissonSampledDpEvent(CLAIMED_RATE, GaussianDpEvent(SAMPLED_NOISE))
     accountant = PLDAccountant().compose(SelfComposedDpEvent(event, SAMPLED_ROUNDS))
-    return Claim(epsilon=float(accountant.get_epsilon(1e-4)), delta=1e-4)
+    return ClaimedGuarantee(epsilon=float(accountant.get_epsilon(1e-4)), delta=1e-4)
 
 
 def play_sampled(runs, *, rate):
@@ -189,7 +189,7 @@ def play_sampled(runs, *, rate):
 # record moves memberships (C4), and the noise follows the private size of a cluster (C7). One
 # record is replaced in the first two, as in the paper; one is added in the third.
 
-PAPER_CLAIM = Claim(epsilon=1.0, delta=1e-5)
+PAPER_CLAIM = ClaimedGuarantee(epsilon=1.0, delta=1e-5)
 
 
 @lru_cache

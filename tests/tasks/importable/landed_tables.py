@@ -1,4 +1,4 @@
-"""An installation with a landing place, and a feeder that puts tables into it.
+"""An installation with a landing place, and a sender that puts tables into it.
 
 Run as a program it kills scans: ``python landed_tables.py FOLDER`` writes its findings as JSON.
 """
@@ -44,7 +44,7 @@ class Installation:
 
     @property
     def secret(self):
-        """The key that the feeder was given."""
+        """The key that the sender was given."""
         from storage.keys.key_store import KeyStore
 
         return KeyStore(self.settings.key_folder).landing_secret()

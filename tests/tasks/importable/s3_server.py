@@ -26,7 +26,7 @@ def s3_server():
         _wait_for(port, server)
         yield {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-            "AWS_ACCESS_KEY_ID": "feeder",
+            "AWS_ACCESS_KEY_ID": "sender",
             "AWS_SECRET_ACCESS_KEY": "zebra-secret",
             "AWS_DEFAULT_REGION": "us-east-1",
             "AWS_EC2_METADATA_DISABLED": "true",

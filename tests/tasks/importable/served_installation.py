@@ -151,7 +151,7 @@ class ServedInstallation:
         staged.replace(path)
 
     def arrive(self, dataset, content, *, name=None):
-        """Put a table into the landing folder and announce it, as a feeder does."""
+        """Put a table into the landing folder and announce it, as a sender does."""
         table = self.landing / f"{name or f'{dataset}-{content}'}.csv"
         staged = table.with_name(f"{table.name}.part")
         made_up_table(content).to_csv(staged, index=False)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.synthesizers.mwem.distribution import FactoredDistribution
-from tasks.synthesizers.mwem.weights import Measurement, iterates, matching_tilt, printed_tilt
+from tasks.synthesizers.mwem.weights import NoisyAnswer, iterates, matching_tilt, printed_tilt
 from tasks.synthesizers.mwem.workload import Workload, draw_workload
 
 N_CODES = (3, 2, 4, 2)
@@ -50,7 +50,7 @@ measurements = st.tuples(atoms, atoms, st.floats(-0.2, 1.2)).filter(
 )
 def test_every_iterate_equals_weights_on_the_whole_universe(drawn, passes, tilt, uniform):
     history = [
-        Measurement(
+        NoisyAnswer(
             columns=(left[0], right[0]),
             codes=(left[1], right[1]),
             # A target of exactly 0 or 1 leaves no weight, as is asserted elsewhere.

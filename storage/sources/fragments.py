@@ -1,4 +1,4 @@
-"""Stretches of a Parquet or idx source, for workers that read it side by side."""
+"""Fragments of a Parquet or idx source, for workers that read it side by side."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from storage.sources.cells import arrow_frame
 from storage.sources.formats import rechunk
-from storage.sources.reading import Quiet, chosen, unreadable
+from storage.sources.reading import FailureNote, chosen, unreadable
 
 
-class Part(Protocol):
+class FilePart(Protocol):
     """Consecutive rows of one file, such as `storage.sources.parquet_files.ParquetPart`."""
 
     @property
@@ -39,15 +39,15 @@ class Table(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Stretch:
+class Fragment:
     """Consecutive rows of a source, for one worker. Without a repr, as it is private.
 
-    `parts` say where the rows are, none for a stretch without rows; `needed` are `columns` and
+    `parts` say where the rows are, none for a fragment without rows; `needed` are `columns` and
     those that are only selected on.
     """
 
     kind: str
-    parts: tuple[Part, ...]
+    parts: tuple[FilePart, ...]
     columns: tuple[str, ...]
     needed: tuple[str, ...]
     select: Mapping[str, str | int]
@@ -55,10 +55,10 @@ class Stretch:
     def frames(self, chunk_rows: int = 50_000) -> Iterator[pd.DataFrame]:
         """Read the rows as `CohortReader.chunks` does, numbered as in the whole source.
 
-        Memory is bounded by `chunk_rows`. The reader that made the stretch finds out whether the
+        Memory is bounded by `chunk_rows`. The reader that made the fragment finds out whether the
         source changed meanwhile. Files that cannot be read are an InputError.
         """
-        with Quiet() as reading:
+        with FailureNote() as reading:
             batches = (b for part in self.parts for b in part.batches(self.needed, chunk_rows))
             n_read = self.parts[0].first_row if self.parts else 0
             for table in rechunk(batches, chunk_rows):

@@ -87,7 +87,10 @@ class House:
 
     @cached_property
     def layers(self) -> tuple[str, ...]:
-        """Packages at the top, the highest first, as the import contract states them."""
+        """Packages at the top, the highest first, as the import contract states them.
+
+        Those of one layer stand in one text, as ``"clustmix | flows"``.
+        """
         settings = tomllib.loads((self.root / "pyproject.toml").read_text("utf-8"))
         for contract in settings["tool"]["importlinter"]["contracts"]:
             if contract["type"] == "layers":
@@ -123,7 +126,9 @@ class House:
 
         A package at the top that no layer names is above all of them.
         """
-        rank = {name: place for place, name in enumerate(self.layers)}
+        rank = {
+            name: place for place, beside in enumerate(self.layers) for name in beside.split(" | ")
+        }
         above = {
             (start, end)
             for start, end in self.arrows

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from clustmix.estimator import NotFittedError
+from clustmix.methods import class_of
 from clustmix.schema import CategoricalColumn, ImageColumns, Label, NumericColumn, Schema
-from clustmix.synthesizer import NotFittedError, Synthesizer, class_of
+from clustmix.synthesizer import Synthesizer
 from tasks.synthesizers.registry import METHODS
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ PYPROJECT = """
 [tool.importlinter]
 [[tool.importlinter.contracts]]
 type = "layers"
-layers = ["flows", "tasks", "storage"]
+layers = ["clustmix | flows", "tasks", "storage"]
 """
 
 
@@ -58,10 +58,12 @@ def test_arrows_up_are_those_against_the_layers_and_those_of_a_circle(tmp_path):
         tasks__one__b="def late():\n    import tasks.two.c\n",
         tasks__two__c="from tasks.three.d import x\n",
         tasks__three__d="from tasks.one.b import late\nx = 1\n",
-        storage__e="from tasks.two import c\nfrom storage import f\n",
+        storage__e="from clustmix import g\nfrom tasks.two import c\nfrom storage import f\n",
+        clustmix__g="import tasks.two.c\n",
         storage__f="",
     )
     assert found.arrows_up() == [
+        ("storage", "clustmix"),
         ("storage", "tasks/two"),
         ("tasks/one", "tasks/two"),
         ("tasks/three", "tasks/one"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from flows import command
+from flows import cli
 from privacy.extras import EXTRAS, MissingExtra, extra
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -66,10 +66,9 @@ def test_a_missing_extra_is_named(monkeypatch):
 
 
 def test_the_program_says_what_it_misses(monkeypatch, capsys):
-    monkeypatch.delitem(sys.modules, "flows.cli", raising=False)
-    monkeypatch.delattr("flows.cli", raising=False)
+    monkeypatch.delitem(sys.modules, "flows.cli.running", raising=False)
     monkeypatch.setitem(sys.modules, "typer", None)
-    assert command.main() == 2
+    assert cli.main([]) == 2
     assert capsys.readouterr().err.startswith("clustmix: EXTRA_MISSING: expected the packages of")
 
 

@@ -1,82 +1,18 @@
-"""The command ``clustmix``: it runs one command and turns failures into one line and a code."""
+"""The command ``clustmix``, where the packages of an installation are there."""
 
 from __future__ import annotations
 
-import atexit
-import gc
-import os
 import sys
-import traceback
 
-import typer
-from typer.main import get_command
-
-from flows.cli import terminal
-from flows.cli.app import app
-from privacy.errors import ClustMixError, ConfigurationError
+from privacy.extras import MissingExtra, extra
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    words = sys.argv[1:] if arguments is None else arguments
     try:
-        code = _run(words)
-        sys.stdout.flush()  # a reader that is gone is noticed here, not while Python ends
-        return code
-    except ClustMixError as error:
-        failed = error
-    except BrokenPipeError:
-        # Whoever read the answer has seen enough; the interpreter must not flush into the pipe.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except OSError as error:
-        failed = _unusable(error) if error.filename is not None else _unexpected(error)
-    except KeyboardInterrupt:
-        failed = ClustMixError("STOPPED", "stopped from the keyboard")
-    except Exception as error:
-        failed = _unexpected(error)
-    finally:
-        gc.enable()  # a command that is refused while it loads must not leave it off
-    terminal.failure(failed, as_json="--json" in words)
-    return failed.exit_code
-
-
-def _run(words: list[str]) -> int:
-    """Run a command without what typer does of its own on errors, interrupts and closed pipes."""
-    command = get_command(app)
-    try:
-        with command.make_context("clustmix", list(words)) as context:
-            return int(command.invoke(context) or 0)
-    except typer.Exit as done:  # of --help and --version
-        return done.exit_code
-    except typer.TyperException as error:
-        path = getattr(getattr(error, "ctx", None), "command_path", "clustmix")
-        text = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".")
-        raise ConfigurationError("USAGE", f"{text} (see {path} --help)") from None
-
-
-def _unusable(error: OSError) -> ClustMixError:
-    if isinstance(error, FileExistsError):
-        text = f"expected no file at {error.filename}, found one; name another"
-        return ConfigurationError("FILE_EXISTS", text)
-    text = f"expected to read or write {error.filename}, found: {error.strerror}"
-    return ConfigurationError("FILE_UNUSABLE", text)
-
-
-def _unexpected(error: Exception) -> ClustMixError:
-    """Keep the traceback, which may quote what was worked on, in the private log."""
-    from storage.settings import load_settings
-    from tasks.execution.runtime import PRIVATE_LOG_NAME, private_log, private_log_directory
-
-    stopped = f"stopped by {type(error).__name__}"
-    try:
-        folder = load_settings().diagnostics
-        with private_log_directory(folder):
-            private_log("command", "".join(traceback.format_exception(error)))
-    except (ClustMixError, OSError):
-        return ClustMixError("UNEXPECTED", f"{stopped}; the private log cannot be written")
-    return ClustMixError("UNEXPECTED", f"{stopped}; {folder / PRIVATE_LOG_NAME} says where")
-
-
-# The memory of a process that ends need not be searched for garbage, which takes it a second.
-atexit.register(gc.freeze)
+        with extra("server"):
+            from flows.cli.running import run
+    except MissingExtra as error:
+        sys.stderr.write(f"clustmix: {error}\n")
+        return error.exit_code
+    return run(sys.argv[1:] if arguments is None else arguments)

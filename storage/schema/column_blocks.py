@@ -31,6 +31,13 @@ class ImageColumns(Declaration):
     threshold
         With two gray levels: the smallest value of a pixel that is white. A public number, such
         as 128, and no function of the images.
+
+    Examples
+    --------
+    >>> from storage.schema.column_blocks import ImageColumns
+    >>> image = ImageColumns(height=1, width=2, gray_levels=2, threshold=128)
+    >>> [column.name for column in image.columns], image.levels
+    (['pixel_00_00', 'pixel_00_01'], (0, 255))
     """
 
     height: _Side

@@ -120,6 +120,13 @@ class NumericColumn(_Column):
         the bounds.
     nullable
         Whether an empty cell is allowed and means "missing".
+
+    Examples
+    --------
+    >>> from storage.schema.columns import NumericColumn
+    >>> age = NumericColumn(name="age", kind="integer", lower=0, upper=99, bins=(0, 18, 65, 100))
+    >>> age.n_bins, age.bin_starts
+    (3, (0.0, 18.0, 65.0))
     """
 
     kind: Literal["integer", "real"]
@@ -215,6 +222,15 @@ class CategoricalColumn(_Column):
         Raw codes that mean "missing".
     nullable
         Whether an empty cell is allowed and means "missing".
+
+    Examples
+    --------
+    >>> from storage.schema.columns import CategoricalColumn
+    >>> ward = CategoricalColumn(
+    ...     name="ward", kind="categorical", levels=("A", "B"), other="B", missing=("?",)
+    ... )
+    >>> ward.n_codes
+    3
     """
 
     kind: Literal["categorical"]

@@ -125,6 +125,14 @@ class Label(Declaration):
         Raw codes that mean "no label". Such rows are left out, a rule on that row alone.
     nullable
         Whether an empty cell is allowed and means "no label".
+
+    Examples
+    --------
+    >>> from storage.schema.table import Label
+    >>> Label(name="died", levels={"no": ("0",), "yes": ("1",)}).level_names
+    ('no', 'yes')
+    >>> Label(name="days", buckets={"edges": (7,), "levels": ("short", "long")}).level_names
+    ('short', 'long')
     """
 
     name: Name

@@ -34,7 +34,12 @@ from storage.releases.signatures import Approval
 from storage.settings import load_settings
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted(
+    [
+        *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
+        *(ROOT / "docs").glob("*.md"),
+    ]
+)
 RUNBOOK = ROOT / "deployments" / "README.md"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 OPERATE = "\n".join(

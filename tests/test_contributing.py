@@ -1,0 +1,94 @@
+"""The page for contributors: its method is added as it stands there, by one file and one entry."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+PACKAGES = ("clustmix", "flows", "tasks", "privacy", "storage")
+IN_A_NOTEBOOK = """
+import pandas as pd
+import tasks
+assert tasks.__file__.startswith(HOUSE)
+import clustmix
+from clustmix import LabelShares, Schema
+assert "LabelShares" in clustmix.__all__
+assert "Smallest size of a label" in LabelShares.__doc__
+schema = Schema(items=("tea",), label={"name": "y", "levels": {"no": (), "yes": ()}})
+frame = pd.DataFrame({"tea": [0, 1] * 5000, "y": ["no", "yes", "yes", "yes"] * 2500})
+model = LabelShares(schema, epsilon=1.0, delta=1e-6, least=2.0).fit(frame)
+share = (model.sample(4000)["y"] == "yes").mean()
+assert 0.70 < share < 0.80, share
+model.save("toy.clustmix")
+assert repr(LabelShares.load("toy.clustmix")) == repr(model)
+print(model.plan())
+"""
+IN_A_HOSPITAL = """
+import os
+from pathlib import Path
+import made_up_release as made
+os.environ.update(made.environment_of(Path.cwd()))
+outcome = made.release_without_engine(
+    made.write_site(Path.cwd(), method={"kind": "label_shares", "least": 2.0})
+)
+print(outcome.state)
+"""
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory):
+    """A copy of the packages with one file and one entry more."""
+    copy = tmp_path_factory.mktemp("house")
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, copy / package)
+    [file] = re.findall(r"^```py\n(.*?)^```$", PAGE, flags=re.M | re.S)
+    entry = "".join(line + "\n" for line in re.findall(r"^\+(.*)$", PAGE, flags=re.M))
+    [place] = re.findall(r"^The file, `(.+)`\. ", PAGE, flags=re.M)
+    assert not (copy / place).exists()
+    (copy / place).write_text(file, encoding="utf-8")
+    registry = copy / "tasks" / "synthesizers" / "registry.py"
+    source = registry.read_text(encoding="utf-8")
+    end = "    ),\n)\n"
+    assert source.count(end) == 1
+    registry.write_text(source.replace(end, f"    ),\n{entry})\n"), encoding="utf-8")
+    return copy
+
+
+def run(program, house, folder):
+    path = os.pathsep.join([str(house), str(ROOT / "tests" / "tasks" / "importable")])
+    done = subprocess.run(
+        [sys.executable, "-c", f"HOUSE = {str(house)!r}\n{program}"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_method_of_one_file_and_one_entry_is_a_class_for_a_notebook(house, tmp_path):
+    assert "class_counts" in run(IN_A_NOTEBOOK, house, tmp_path)
+
+
+def test_and_makes_a_release(house, tmp_path):
+    assert run(IN_A_HOSPITAL, house, tmp_path).splitlines()[-1] == "published"
+
+
+def test_the_file_of_the_page_is_in_the_form_of_the_house(house):
+    checks = [["format", "--check"], ["check", "--config", str(ROOT / "pyproject.toml")]]
+    for words in checks:
+        file = house / "tasks" / "synthesizers" / "label_shares.py"
+        subprocess.run(
+            [sys.executable, "-m", "ruff", *words, "--no-cache", str(file)],
+            check=True,
+            cwd=ROOT,
+            stdout=subprocess.DEVNULL,
+        )

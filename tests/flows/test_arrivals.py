@@ -225,13 +225,6 @@ def test_a_replayed_announcement_is_refused(place):
     assert len(contents(place)) == 1
 
 
-def test_the_same_content_announced_anew_is_another_arrival(place):
-    for _ in range(3):
-        place.deliver()
-        assert len(scan(place.settings).accepted) == 1
-    assert contents(place) == [ROWS] * 3
-
-
 def test_the_clocks_may_differ_a_little(place):
     place.deliver("a.csv", age=timedelta(hours=23, minutes=59))
     place.deliver("b.csv", age=-timedelta(minutes=4))
@@ -245,15 +238,6 @@ def test_what_a_refused_ready_file_says_is_escaped_in_the_log(place):
     scan(place.settings)
     (entry,) = place.refusals()
     assert (entry["code"], entry["ready_file"]) == ("ARRIVAL_MALFORMED", name)
-
-
-def test_a_burst_of_arrivals_is_accepted_in_one_scan(place):
-    for n in range(100):
-        place.deliver(f"t{n:03d}.csv", ROWS + b"%d" % n)
-    report = scan(place.settings)
-    assert len(report.accepted) == len({event.event_id for event in report.events}) == 100
-    assert contents(place) == sorted(ROWS + b"%d" % n for n in range(100))
-    assert list(place.landing.iterdir()) == []
 
 
 def test_one_bad_arrival_keeps_no_other_back(place):

@@ -13,7 +13,6 @@ import re
 import sqlite3
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -282,10 +281,3 @@ def test_declaration_is_accepted_or_refused_without_its_value(field, value):
         shown = str(error.errors(include_input=False, include_url=False, include_context=False))
         if field != "kind":  # a kind is no secret
             assert CANARY not in re.sub(r"'loc': \([^)]*\)", "", shown)
-
-
-def test_frame_of_a_query_is_text_and_numbers(database):
-    frame = pd.concat(
-        CohortReader(source_of(database, "SELECT ward, age FROM cohort")).chunks(["ward", "age"])
-    )
-    assert frame["ward"].tolist() == WARDS

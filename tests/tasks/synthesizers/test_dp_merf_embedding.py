@@ -155,22 +155,6 @@ def test_sums_equal_a_loop_over_records(small):
     np.testing.assert_allclose(counts.sum() / SUM_SCALE, 40, atol=1e-5)
 
 
-@settings(deadline=None, max_examples=25)
-@given(data=st.data(), n=st.integers(1, 30), seed=st.integers(0, 2**16))
-def test_sums_of_shards_add_up_in_any_order(small, in_shards, data, n, seed):
-    rows = small.rows(small.patients(n, seed))
-    features = features_of(small)
-    order = data.draw(st.permutations(range(len(rows))))
-    cuts = data.draw(st.lists(st.integers(0, len(rows)), max_size=3))
-    shards = in_shards(rows, order, cuts)
-    whole = embedding_sums(rows, features=features, n_labels=2)
-    parts = [embedding_sums(shard, features=features, n_labels=2) for shard in shards]
-    np.testing.assert_array_equal(sum(parts), whole)
-    np.testing.assert_array_equal(
-        sum(class_counts(shard, n_labels=2) for shard in shards), class_counts(rows, n_labels=2)
-    )
-
-
 @pytest.mark.parametrize("kind", ["one_hot", "ordinal"])
 @pytest.mark.parametrize("linear_share", [0.0, 0.9])
 def test_no_patient_moves_the_statistics_by_more_than_the_sensitivity(small, kind, linear_share):

@@ -145,18 +145,6 @@ def test_a_patient_with_one_row_attains_the_sensitivity(small):
     assert np.linalg.norm(histograms) == pytest.approx(SUM_SCALE, rel=1e-6)
 
 
-def test_shards_add_up(small, in_shards):
-    rows = small.rows(small.patients(30, 5))
-    workload = workload_of(small.domain)
-    parts = in_shards(rows, np.random.default_rng(0).permutation(len(rows)), [0, 7, 40])
-    for statistic in (
-        lambda part: workload_answers(part, workload=workload),
-        lambda part: one_way_histograms(part, n_codes=workload.n_codes),
-        patient_count,
-    ):
-        np.testing.assert_array_equal(sum(statistic(part) for part in parts), statistic(rows))
-
-
 def test_histograms_equal_a_hand_calculation(small):
     rows = small.rows([(0, [((0, 0, 2), 1)]), (1, [((3, 1, 2), 0), ((3, 0, 0), 0)])])
     counts = one_way_histograms(rows, n_codes=(4, 2, 3, 2)) * np.sqrt(4) / SUM_SCALE

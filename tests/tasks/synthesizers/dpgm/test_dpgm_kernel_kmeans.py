@@ -103,17 +103,6 @@ def test_sums_equal_a_record_by_record_reference(small, seed, form):
     assert (cluster_sums(rows, clustering=clustering) == expected).all()
 
 
-@settings(max_examples=25, deadline=None)
-@given(seed=SEEDS, form=st.sampled_from(FORMS), cut=st.integers(0, 12))
-def test_sums_do_not_depend_on_order_or_shards(small, take_rows, in_shards, seed, form, cut):
-    clustering = clustering_of(small, form, seed)
-    rows = small.rows(small.patients(12, seed))
-    order = np.random.default_rng(seed).permutation(len(rows))
-    shards = in_shards(rows, order, [min(cut, len(rows))])
-    parts = [cluster_sums(shard, clustering=clustering) for shard in shards]
-    assert (np.sum(parts, axis=0) == cluster_sums(rows, clustering=clustering)).all()
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_no_patient_moves_counts_and_sums_by_more_than_the_sensitivity(small, form):
     records, largest = all_records(small), 0.0

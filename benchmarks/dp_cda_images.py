@@ -52,8 +52,7 @@ from storage.sources.image_datasets import find_images
 from tasks.measurement.curator import Curator, InProcessCompute
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.synthesizer import measure
-from tasks.papers.dp_cda import ZScore, clipped, mix_classes, theorem_1_noise
-from tasks.papers.dp_cda_mixing import class_pools
+from tasks.papers.dp_cda import ZScore, class_pools, clipped, mix_classes, theorem_1_noise
 from tasks.synthesizers.dp_cda.config import DpCdaConfig
 from tasks.synthesizers.dp_cda.synthesizer import DpCda
 

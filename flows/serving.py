@@ -35,7 +35,7 @@ from storage.releases.manifest import Manifest
 from storage.settings import Settings, load_settings, require_fixed_places
 from tasks.execution.runtime import Failed, guarded_call, guarded_task, private_log_directory
 from tasks.execution.stages import listen_to_stages, stage
-from tasks.reporting import page
+from tasks.reporting.report import budget_page, gate_page, guarantee_page, waiting_page
 from tasks.steps import janitor
 from tasks.steps.bundle import REPORT_FILE
 from tasks.steps.entries import Entries
@@ -151,7 +151,7 @@ def show_budget(entry: LedgerEntry, balance: Balance) -> None:
     """Show what the patients have spent who paid, and what is left."""
     _try(
         create_markdown_artifact,
-        page.budget_page(entry.dataset, balance, release_rho=entry.rho),
+        budget_page(entry.dataset, balance, release_rho=entry.rho),
         key=f"budget-{entry.dataset}",
         description=f"Privacy budget of {entry.dataset}",
     )
@@ -176,7 +176,7 @@ def show_waiting(manifest: Manifest, folder: Path) -> None:
     _show_claims(manifest)
     _try(
         create_markdown_artifact,
-        page.waiting_page(manifest, str(folder)),
+        waiting_page(manifest, str(folder)),
         key=f"decision-{manifest.dataset}",
         description=f"{manifest.ref} waits for an officer",
     )
@@ -198,8 +198,8 @@ def event_about(dataset: str, release_id: str, name: str, **more: str) -> Public
 
 def _show_claims(manifest: Manifest) -> None:
     for name, text in (
-        ("guarantee", page.guarantee_page(manifest)),
-        ("gate", page.gate_page(manifest)),
+        ("guarantee", guarantee_page(manifest)),
+        ("gate", gate_page(manifest)),
     ):
         _try(
             create_markdown_artifact,

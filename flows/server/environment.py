@@ -13,9 +13,9 @@ from urllib.parse import quote
 
 from flows.server.cluster import SCHEDULER, client_config
 from flows.server.database import DATABASE_NAME, ROLE
-from flows.server.kept_file import write_kept
 from flows.server.ports import HOST
 from flows.server.record import ServerRecord
+from storage.files.documents import write_kept
 from storage.settings import Settings
 from tasks.execution.runtime import safe_environment
 

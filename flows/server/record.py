@@ -6,8 +6,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from flows.server.kept_file import read_kept, write_kept
 from privacy.errors import ClustMixError
+from storage.files.documents import read_kept, write_kept
 
 RECORD_FILE = "parts.json"
 

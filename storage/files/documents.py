@@ -4,12 +4,12 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
-from privacy.errors import ConfigurationError, IntegrityError
-from storage.files.private import read_bounded
+from privacy.errors import ClustMixError, ConfigurationError, IntegrityError
+from storage.files.private import ensure_private_directory, read_bounded, replace_durably
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=10_000)]
 """Text of 1 to 10,000 characters."""
@@ -99,3 +99,30 @@ def _is_json(value: object) -> bool:
     if isinstance(value, float):
         return math.isfinite(value)
     return value is None or isinstance(value, str | int)
+
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def read_kept(path: Path, model: type[_Model], *, damaged: ClustMixError) -> _Model | None:
+    """Return what `write_kept` has written, or None before the first time.
+
+    `damaged` is raised if it holds anything else.
+    """
+    try:
+        return model.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValidationError:
+        pass
+    raise damaged
+
+
+def write_kept(path: Path, content: BaseModel | str) -> None:
+    """Put a file of mode 0600, a line or JSON, in the place of an earlier one; on disk afterwards.
+
+    Its folder is made with mode 0700 if missing.
+    """
+    ensure_private_directory(path.parent)
+    line = content if isinstance(content, str) else content.model_dump_json(indent=2)
+    replace_durably(path, f"{line}\n".encode())

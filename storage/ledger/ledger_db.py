@@ -29,8 +29,13 @@ from privacy.spending import Spending
 from storage.ledger import journal_rows
 from storage.ledger.head import HeadFile, check_head
 from storage.ledger.journal import SqliteJournal
-from storage.ledger.journal_rows import Journal, JournalTransaction
-from storage.ledger.journal_writer import JournalWriter, read_rows, time_of
+from storage.ledger.journal_rows import (
+    Journal,
+    JournalTransaction,
+    JournalWriter,
+    read_rows,
+    time_of,
+)
 
 _T = TypeVar("_T")
 

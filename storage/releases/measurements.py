@@ -25,8 +25,7 @@ from pydantic import (
 from privacy.errors import IntegrityError
 from storage.files.digests import Sha256
 from storage.files.documents import Record, canonical_json
-from storage.files.folders import write_folder
-from storage.files.private import replace_durably
+from storage.files.private import replace_durably, write_folder
 from storage.files.refs import ReleaseRef
 from storage.files.workspace import read_npz, write_npz
 from storage.keys.keys import KeyId

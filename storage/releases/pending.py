@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from privacy.errors import IntegrityError
-from storage.files.folders import staged, write_folder
-from storage.files.private import write_durably
+from storage.files.private import staged, write_durably, write_folder
 from storage.releases.manifest import MANIFEST_FILE, Manifest
 from storage.releases.signatures import APPROVAL_FILE, Approval
 

@@ -20,11 +20,18 @@ from storage.sources.declared import (
 )
 from storage.sources.fingerprints import FileState, Fingerprint, Mapper, fingerprint_of, states_of
 from storage.sources.formats import CsvTable, QueryTable, SklearnTable, rechunk
-from storage.sources.fragments import FilePart, Fragment, Table
 from storage.sources.idx_files import IdxTable
 from storage.sources.image_datasets import find_images
 from storage.sources.parquet_files import ParquetFolder, files_of
-from storage.sources.reading import FailureNote, check_names, chosen, unreadable
+from storage.sources.reading import (
+    FailureNote,
+    FilePart,
+    Fragment,
+    Table,
+    check_names,
+    chosen,
+    unreadable,
+)
 
 __all__ = [
     "CohortReader",

@@ -25,10 +25,10 @@ from tasks.audit.findings import (
 from tasks.audit.game import play
 from tasks.audit.pairs import AUDIT_DOMAIN, neighbour_pairs
 from tasks.audit.power import detection_rates, strengths_of
-from tasks.measurement.counts import patient_count
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.plan import MeasurementPlan, plan_measurement, sum_request
+from tasks.measurement.statistics import patient_count
 from tasks.measurement.synthesizer import Released, Stage, Synthesizer
 from tasks.synthesizers.clustmix.config import ClustMixConfig
 from tasks.synthesizers.dp_cda.config import DpCdaConfig

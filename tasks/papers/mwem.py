@@ -20,9 +20,14 @@ from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.synthesizer import Mapper
 from tasks.synthesizers.mwem.config import MwemConfig
-from tasks.synthesizers.mwem.distribution import FactoredDistribution
+from tasks.synthesizers.mwem.distribution import (
+    FactoredDistribution,
+    NoisyAnswer,
+    iterates,
+    printed_tilt,
+    update,
+)
 from tasks.synthesizers.mwem.synthesizer import sample_iterates, workload_of
-from tasks.synthesizers.mwem.weights import NoisyAnswer, iterates, printed_tilt, update
 from tasks.synthesizers.mwem.workload import workload_answers
 
 

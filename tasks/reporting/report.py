@@ -1,16 +1,18 @@
-"""The report page of a release: one HTML file that a privacy officer reads and signs.
+"""What people read of a release: the page that an officer signs, the card, the orchestrator's page.
 
-The page makes no request, runs no script and opens from a disk. It is written from the manifest,
-the public schema and the synthetic rows; of the manifest's ``request`` and ``files`` it shows
-nothing, so that neither a path nor a host can reach it.
+The report page is one HTML file, which makes no request, runs no script and opens from a disk. It
+is written from the manifest, the public schema and the synthetic rows; of the manifest's request
+and files it shows nothing, so that neither a path nor a host can reach it.
 """
 
 from __future__ import annotations
 
 import base64
+from decimal import Decimal
 
 import pandas as pd
 
+from privacy.ledger import Balance
 from storage.releases.manifest import Manifest
 from storage.schema.table import TableSchema
 from tasks.reporting.contact_sheet import contact_sheet
@@ -53,3 +55,36 @@ def render_report(
         label=schema.label.name,
         highlighted=highlighted_level(schema.label),
     )
+
+
+DATA_CARD_FILE = "data_card.md"
+
+
+def render_data_card(manifest: Manifest, schema: TableSchema, *, title: str | None = None) -> str:
+    """Return the data card of a release, in Markdown; parameters and privacy as of `public_facts`.
+
+    Sections follow the pyramid of NIST SP 800-226 from its top: parameters and unit of the
+    guarantee; then algorithms, utility and bias, security and side channels, trust model; at the
+    base, what the collection of the data exposes. Use, dictionary and verification come after it.
+    """
+    return render(DATA_CARD_FILE, **public_facts(manifest, schema, title))
+
+
+def budget_page(dataset: str, balance: Balance, *, release_rho: Decimal) -> str:
+    """Return what the patients of a dataset have spent and what is left."""
+    return render("budget.md", dataset=dataset, balance=balance, release_rho=release_rho)
+
+
+def guarantee_page(manifest: Manifest) -> str:
+    """Return the guarantee of a release in plain words, with its numbers."""
+    return render("guarantee.md", manifest=manifest, claim=Claim(manifest))
+
+
+def gate_page(manifest: Manifest) -> str:
+    """Return what the gate has checked of the synthetic rows."""
+    return render("gate.md", manifest=manifest)
+
+
+def waiting_page(manifest: Manifest, folder: str) -> str:
+    """Return what an officer has to do about a release that waits."""
+    return render("waiting.md", manifest=manifest, folder=folder)

@@ -24,9 +24,8 @@ from storage.releases.claims import totals_of
 from storage.releases.manifest import GateRecord, Manifest, MethodRecord, file_digests
 from tasks.gates import expectations
 from tasks.reporting.contact_sheet import CONTACT_SHEET_FILE, contact_sheet
-from tasks.reporting.data_card import DATA_CARD_FILE, render_data_card
 from tasks.reporting.guarantee import Claim
-from tasks.reporting.report import REPORT_FILE, render_report
+from tasks.reporting.report import DATA_CARD_FILE, REPORT_FILE, render_data_card, render_report
 from tasks.steps.job import ReleaseJob
 from tasks.steps.request_key import code_sha256
 

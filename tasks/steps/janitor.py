@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from privacy.ledger import EntryState
-from storage.files.folders import remove_staging, staged
-from storage.files.private import ensure_private_directory
+from storage.files.private import ensure_private_directory, remove_staging, staged
 from storage.files.workspace import live_run_ids, purge_abandoned
 from storage.releases.checkpoints import CheckpointStore
 from storage.releases.pending import PendingBundles

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from privacy.errors import ConfigurationError, IntegrityError
-from storage.files import folders
-from storage.files.folders import remove_staging, write_folder
-from storage.files.private import write_durably
+from storage.files import private
+from storage.files.private import remove_staging, write_durably, write_folder
 from storage.installation import installation_id
 from storage.releases.measurements import (
     RELEASED_FILE,
@@ -156,7 +155,7 @@ def test_folder_appears_whole_or_not_at_all(tmp_path, monkeypatch):
         write_durably(path, content)
 
     with monkeypatch.context() as patch:
-        patch.setattr(folders, "write_durably", fails)
+        patch.setattr(private, "write_durably", fails)
         with pytest.raises(OSError, match="No space left"):
             write_folder(target, {"a.txt": b"1", "b.txt": b"2"})
     assert list((tmp_path / "private").iterdir()) == []

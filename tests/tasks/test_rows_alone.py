@@ -38,7 +38,7 @@ from hypothesis import strategies as st
 from privacy.parameters import PrivacyUnit
 from storage.files.diagnostics import DiagnosticsFile
 from storage.schema.table import TableSchema, raw_text
-from storage.sources import cohorts, formats, fragments, parquet_files, reading
+from storage.sources import cohorts, formats, parquet_files, reading
 from storage.sources.cohorts import CohortReader, CsvSource, IdxSource, ParquetSource, SqlSource
 from tasks.ingest import pieces as ingest_pieces
 from tasks.ingest.pieces import IngestRules, ShardItem, bound_shard, spread_fragment
@@ -467,7 +467,7 @@ def merge_equal_cells(patch):
 
 def convert_by_chunk(patch, **options):
     """Let pandas choose a type for the cells of each chunk."""
-    for module in (cohorts, fragments):
+    for module in (cohorts, reading):
         patch.setattr(module, "arrow_frame", lambda table: table.to_pandas(**options))
 
 

@@ -14,7 +14,6 @@ import pytest
 from flows.server import cluster as server_cluster
 from flows.server import environment as server_environment
 from flows.server import start as server_start
-from flows.server.kept_file import write_kept
 from flows.server.parts import connection, join_server, start_server, stop_server
 from flows.server.ports import (
     DEFAULT_PAGE_PORT,
@@ -28,6 +27,7 @@ from flows.server.ports import (
 from flows.server.processes import marked
 from flows.server.record import Part, ServerError, ServerRecord, read_record, write_record
 from privacy.errors import ConfigurationError
+from storage.files.documents import write_kept
 from storage.settings import Settings
 from tasks.execution.runtime import safe_environment
 

@@ -25,11 +25,11 @@ from numpy.typing import NDArray
 
 from privacy.errors import ConfigurationError
 from privacy.parameters import Guarantee
-from tasks.measurement.counts import class_counts
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.marginals import draw_codes
 from tasks.measurement.plan import MeasurementPlan, plan_measurement, sum_request
+from tasks.measurement.statistics import class_counts
 from tasks.measurement.synthesizer import Released, Stage
 from tasks.measurement.unmixing import (
     Mixtures,

@@ -18,15 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.parameters import Guarantee
-from tasks.measurement.counts import class_counts
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.marginals import draw_codes
 from tasks.measurement.plan import MeasurementPlan, plan_measurement, sum_request
+from tasks.measurement.statistics import class_counts
 from tasks.measurement.synthesizer import Released, Stage
 from tasks.synthesizers.dp_merf.config import PUBLIC_SEED, DpMerfConfig
-from tasks.synthesizers.dp_merf.embedding import embedding_sums
-from tasks.synthesizers.dp_merf.features import EmbeddingFeatures, vector_map_of
+from tasks.synthesizers.dp_merf.features import EmbeddingFeatures, embedding_sums, vector_map_of
 from tasks.synthesizers.dp_merf.generator import Generator
 
 EMBEDDING = "mean_embedding"

@@ -12,20 +12,21 @@ together of single records, `tasks.measurement.unmixing` gets out of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csc_array
 
 from privacy.errors import ConfigurationError
 from privacy.parameters import Guarantee
 from tasks.measurement.curator import Curator
-from tasks.measurement.encoded import EncodingDomain
-from tasks.measurement.labelled_vectors import LabelledVectors
-from tasks.measurement.labels import matched_labels
+from tasks.measurement.encoded import EncodedRows, EncodingDomain
+from tasks.measurement.labelled_vectors import LabelledVectors, matched_labels
 from tasks.measurement.plan import MeasurementPlan, plan_measurement, sum_request
+from tasks.measurement.sampling import PoissonCoins
 from tasks.measurement.synthesizer import Released, Stage
 from tasks.measurement.unmixing import (
     Mixtures,
@@ -35,7 +36,6 @@ from tasks.measurement.unmixing import (
 )
 from tasks.measurement.vectors import VectorMap, one_hot_numbers
 from tasks.synthesizers.dp_mix.config import DPMixConfig
-from tasks.synthesizers.dp_mix.mixtures import mixture_sums
 
 MIXTURES = "mixtures"
 NOISE = "noise_stddev"
@@ -135,3 +135,48 @@ def _draw(
     sums = curator.release_sample(MIXTURES, mixture_sums, n_draws, vectors=vectors)
     noise_stddev = curator.plan[MIXTURES].unit_noise_stddev
     return {f"{MIXTURES}_{number:06d}": sums, NOISE: np.array(noise_stddev)}
+
+
+_ROWS_AT_ONCE = 4_096
+"""Rows expanded to vectors at a time: bounds the memory, does not change the sums."""
+
+
+def mixture_sums(
+    rows: EncodedRows, *, coins: PoissonCoins, vectors: LabelledVectors
+) -> NDArray[np.int64]:
+    """Weighted sums of the vectors of the records in each sample.
+
+    Returns
+    -------
+    int64 array of shape (n_draws, vectors.width), in units of ``1 / SUM_SCALE``
+
+    Privacy
+    -------
+    Adjacency: add or remove one patient. Given that the patient is in the sample, one draw changes
+    by at most ``vectors.l2_bound`` (``* SUM_SCALE`` grid points), because the weights of a
+    patient's rows sum to at most one. Event: one Poisson-sampled discrete Gaussian per draw.
+    """
+    samples = list(coins.rows(rows))
+    total = np.zeros((len(samples), vectors.width), dtype=np.int64)
+    for part, grid in _parts(rows, np.unique(np.concatenate(samples)), vectors):
+        total += _membership(samples, part) @ grid
+    return total
+
+
+def _parts(
+    rows: EncodedRows, used: NDArray[np.intp], vectors: LabelledVectors
+) -> Iterator[tuple[NDArray[np.intp], NDArray[np.int64]]]:
+    """Rows that are in some sample, a few at a time, with their grid vectors."""
+    for start in range(0, len(used), _ROWS_AT_ONCE):
+        part = used[start : start + _ROWS_AT_ONCE]
+        yield part, vectors.grid(rows, part)
+
+
+def _membership(samples: list[NDArray[np.intp]], part: NDArray[np.intp]) -> csc_array:
+    """0/1 matrix of shape (n_draws, len(part)): integers, so that its product is exact."""
+    draws = np.repeat(np.arange(len(samples)), [len(sample) for sample in samples])
+    rows = np.concatenate(samples)
+    inside = (rows >= part[0]) & (rows <= part[-1])
+    columns = np.searchsorted(part, rows[inside])
+    ones = np.ones(len(columns), dtype=np.int64)
+    return csc_array((ones, (draws[inside], columns)), shape=(len(samples), len(part)))

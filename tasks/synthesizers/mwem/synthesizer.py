@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.parameters import Guarantee
-from tasks.measurement.counts import patient_count
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.marginals import to_marginals
@@ -28,12 +27,17 @@ from tasks.measurement.plan import (
     plan_measurement,
     sum_request,
 )
-from tasks.measurement.statistics import SUM_SCALE
+from tasks.measurement.statistics import SUM_SCALE, patient_count
 from tasks.measurement.synthesizer import Released, Stage
 from tasks.synthesizers.mwem import workload as queries
 from tasks.synthesizers.mwem.config import PUBLIC_SEED, MwemConfig
-from tasks.synthesizers.mwem.distribution import FactoredDistribution
-from tasks.synthesizers.mwem.weights import NoisyAnswer, iterates, matching_tilt, update
+from tasks.synthesizers.mwem.distribution import (
+    FactoredDistribution,
+    NoisyAnswer,
+    iterates,
+    matching_tilt,
+    update,
+)
 from tasks.synthesizers.mwem.workload import Workload
 
 COUNT = "patient_count"

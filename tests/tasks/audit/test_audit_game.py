@@ -16,8 +16,8 @@ from tasks.audit.game import (
 )
 from tasks.audit.pairs import AUDIT_DOMAIN, CANARY_ROWS, AuditPatient, encode, neighbour_pairs
 from tasks.audit.subjects import PatientCount, subject_of
-from tasks.measurement.counts import patient_count
 from tasks.measurement.encoded import N_FOLDS
+from tasks.measurement.statistics import patient_count
 
 PAIRS = {pair.name: pair for pair in neighbour_pairs(AUDIT_DOMAIN)}
 PATIENT = AuditPatient(records=(((2, 1), 1),), fold=0)

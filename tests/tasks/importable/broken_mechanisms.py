@@ -16,8 +16,7 @@ from tasks.audit.findings import AuditResult, ClaimedGuarantee, judge_pair
 from tasks.audit.game import ATTACKS, Scores, play
 from tasks.audit.pairs import AUDIT_DOMAIN, AuditPatient, neighbour_pairs
 from tasks.audit.subjects import PatientCount, subject_of
-from tasks.measurement.counts import patient_count
-from tasks.measurement.statistics import SUM_SCALE
+from tasks.measurement.statistics import SUM_SCALE, patient_count
 from tasks.measurement.synthesizer import Stage
 from tasks.papers.clustmix.algorithm import ClustMixAlgorithm
 from tasks.papers.clustmix.config import AlgorithmConfig

@@ -12,8 +12,7 @@ from matplotlib import image as matplotlib_image
 from storage.schema.table import TableSchema
 from tasks.reporting import contact_sheet as sheets
 from tasks.reporting.contact_sheet import contact_sheet
-from tasks.reporting.data_card import render_data_card
-from tasks.reporting.report import render_report
+from tasks.reporting.report import render_data_card, render_report
 
 NAMES = ("circle", "square", "never seen")
 

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 
 from storage.releases.manifest import GateRecord, Manifest, MethodRecord
 from storage.schema.table import CategoricalColumn, Label, NumericColumn, TableSchema
-from tasks.reporting.data_card import render_data_card
-from tasks.reporting.page import waiting_page
-from tasks.reporting.report import render_report
+from tasks.reporting.report import render_data_card, render_report, waiting_page
 
 MakeManifest = Callable[..., Manifest]
 PUBLISHED = "epsilon claimed by the paper, not proven"

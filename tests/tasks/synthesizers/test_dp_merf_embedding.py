@@ -12,15 +12,14 @@ from hypothesis import strategies as st
 
 from privacy.errors import ConfigurationError
 from privacy.sensitivity import weighted_sum_l2_sensitivity
-from tasks.measurement.counts import class_counts
 from tasks.measurement.encoded import EncodingDomain
-from tasks.measurement.statistics import SUM_SCALE
+from tasks.measurement.statistics import SUM_SCALE, class_counts
 from tasks.measurement.vectors import Block
 from tasks.synthesizers.dp_merf.config import DpMerfConfig
-from tasks.synthesizers.dp_merf.embedding import embedding_sums
 from tasks.synthesizers.dp_merf.features import (
     EmbeddingFeatures,
     draw_frequencies,
+    embedding_sums,
     typical_distance,
     vector_map_of,
 )

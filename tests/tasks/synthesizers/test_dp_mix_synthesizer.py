@@ -8,7 +8,7 @@ from privacy.errors import ConfigurationError
 from privacy.parameters import Guarantee
 from privacy.randomness import SeededNoise
 from tasks.measurement.encoded import EncodingDomain
-from tasks.measurement.labels import matched_labels
+from tasks.measurement.labelled_vectors import matched_labels
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.synthesizers.dp_mix import synthesizer
 from tasks.synthesizers.dp_mix.config import DPMixConfig

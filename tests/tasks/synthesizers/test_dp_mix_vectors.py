@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
 from privacy.sensitivity import weighted_sum_l2_sensitivity
-from tasks.measurement.labelled_vectors import LabelledVectors
-from tasks.measurement.labels import matched_labels
+from tasks.measurement.labelled_vectors import LabelledVectors, matched_labels
 from tasks.measurement.projection import random_projection
 from tasks.measurement.statistics import SUM_SCALE
-from tasks.synthesizers.dp_mix import mixtures
-from tasks.synthesizers.dp_mix.mixtures import mixture_sums
-from tasks.synthesizers.slots import slots
-from tasks.synthesizers.slots.slots import slot_sums, slots_of
+from tasks.synthesizers.dp_mix import synthesizer as mixtures
+from tasks.synthesizers.dp_mix.synthesizer import mixture_sums
+from tasks.synthesizers.slots import synthesizer as slots
+from tasks.synthesizers.slots.synthesizer import slot_sums, slots_of
 
 N_DRAWS, N_SLOTS = 5, 7
 

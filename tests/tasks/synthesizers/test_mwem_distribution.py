@@ -7,8 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.synthesizers.mwem.distribution import FactoredDistribution
-from tasks.synthesizers.mwem.weights import NoisyAnswer, iterates, matching_tilt, printed_tilt
+from tasks.synthesizers.mwem.distribution import (
+    FactoredDistribution,
+    NoisyAnswer,
+    iterates,
+    matching_tilt,
+    printed_tilt,
+)
 from tasks.synthesizers.mwem.workload import Workload, draw_workload
 
 N_CODES = (3, 2, 4, 2)

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.measurement.counts import patient_count
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
-from tasks.measurement.statistics import SUM_SCALE
+from tasks.measurement.statistics import SUM_SCALE, patient_count
 from tasks.synthesizers.mwem.workload import (
     draw_workload,
     one_way_histograms,

@@ -23,8 +23,7 @@ from tasks.synthesizers.slots.config import (
     LocalPerturbationPaperSettings,
     RandomProjectionConfig,
 )
-from tasks.synthesizers.slots.slots import slots_of
-from tasks.synthesizers.slots.synthesizer import SLOTS, NoisySlots
+from tasks.synthesizers.slots.synthesizer import SLOTS, NoisySlots, slots_of
 
 PARAMETERS = PrivacyParameters(epsilon=10.0, delta=1e-5)
 LOCAL = LocalPerturbationConfig(n_slots=20)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.papers.dp_cda_mixing import ClassPool, class_pools, distinct_indices, mix_class
+from tasks.papers.dp_cda import ClassPool, class_pools, distinct_indices, mix_class
 
 
 @settings(max_examples=30, deadline=None)

@@ -13,6 +13,7 @@ from privacy.parameters import PrivacyParameters
 from tasks.measurement.encoded import EncodingDomain
 from tasks.papers import dp_cda as printed
 from tasks.papers.dp_cda import (
+    ClassPool,
     MixingNoise,
     PaperDpCda,
     ZScore,
@@ -21,7 +22,6 @@ from tasks.papers.dp_cda import (
     theorem_1_epsilon,
     theorem_1_noise,
 )
-from tasks.papers.dp_cda_mixing import ClassPool
 from tasks.synthesizers.dp_cda.config import DpCdaConfig, PaperSettings
 
 MNIST = {"order": 4, "n_records": 60_000, "n_outputs": 60_000}

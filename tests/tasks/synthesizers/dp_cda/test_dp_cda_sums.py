@@ -3,9 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.measurement.counts import class_counts
 from tasks.measurement.sampling import PoissonCoins
-from tasks.measurement.statistics import SUM_SCALE
+from tasks.measurement.statistics import SUM_SCALE, class_counts
 from tasks.measurement.vectors import VectorMap
 from tasks.synthesizers.dp_cda.sums import (
     RecordMap,

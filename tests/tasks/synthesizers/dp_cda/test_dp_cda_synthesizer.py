@@ -8,8 +8,8 @@ from privacy.errors import ConfigurationError
 from privacy.events import DiscreteGaussianEvent, RepeatedEvent
 from privacy.parameters import Guarantee
 from privacy.randomness import SeededNoise
-from tasks.measurement.counts import class_counts
 from tasks.measurement.sampling import PoissonCoins, shard_name
+from tasks.measurement.statistics import class_counts
 from tasks.synthesizers.dp_cda import synthesizer
 from tasks.synthesizers.dp_cda.config import DpCdaConfig
 from tasks.synthesizers.dp_cda.sums import RecordMap, groups_of, sampled_sums

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from privacy.events import ComposedEvent, Event
 from privacy.parameters import Adjacency, Analysis
@@ -203,9 +203,9 @@ class Plan:
 
         return pd.DataFrame(self._rows())
 
-    def _rows(self) -> list[dict[str, str | float]]:
+    def _rows(self) -> list[dict[str, Any]]:
         total = sum(planned.mu**2 for planned in self.measurement.statistics)
-        rows: list[dict[str, str | float]] = []
+        rows: list[dict[str, Any]] = []
         for planned in self.measurement.statistics:
             if isinstance(planned, PlannedStatistic):
                 n_values, draws = math.prod(planned.shape), planned.n_draws
@@ -228,9 +228,10 @@ class Plan:
     def __str__(self) -> str:
         lines = [f"{'statistic':<30} {'values':>6} {'draws':>6} {'noise':>9} {'share':>6}"]
         for row in self._rows():
+            noise = "choice" if math.isnan(row["noise"]) else f"{row['noise']:.4g}"
             lines.append(
                 f"{row['statistic']:<30} {row['values']:>6} {row['draws']:>6} "
-                f"{row['noise']:>9.4g} {row['share']:>6.0%}"
+                f"{noise:>9} {row['share']:>6.0%}"
             )
         return "\n".join(lines)
 

@@ -1,5 +1,8 @@
 """A small table and its schema, for the tests of the front door."""
 
+import shutil
+
+import made_up_release as made
 import numpy as np
 import pandas as pd
 import pytest
@@ -46,3 +49,18 @@ def seeded():
         return Randomness(noise_source=SeededNoise(seed), sampling=np.random.default_rng(seed))
 
     return made
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """A bundle and the key that it is signed with, away from the installation."""
+    folder = tmp_path_factory.mktemp("installation")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in made.environment_of(folder).items():
+            patch.setenv(name, value)
+        outcome = made.release_without_engine(made.write_site(folder))
+    reader = tmp_path_factory.mktemp("reader")
+    shutil.copytree(outcome.bundle, reader / "bundle")
+    [key] = (folder / "home").rglob("pipeline.pub")
+    shutil.copy(key, reader / "pipeline.pub")
+    return reader

@@ -2,27 +2,11 @@
 
 import shutil
 
-import made_up_release as made
 import pandas as pd
 import pytest
 
 import clustmix
 from privacy.errors import ConfigurationError, IntegrityError
-
-
-@pytest.fixture(scope="module")
-def published(tmp_path_factory):
-    """A bundle and the key that it is signed with, away from the installation."""
-    folder = tmp_path_factory.mktemp("installation")
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in made.environment_of(folder).items():
-            patch.setenv(name, value)
-        outcome = made.release_without_engine(made.write_site(folder))
-    reader = tmp_path_factory.mktemp("reader")
-    shutil.copytree(outcome.bundle, reader / "bundle")
-    [key] = (folder / "home").rglob("pipeline.pub")
-    shutil.copy(key, reader / "pipeline.pub")
-    return reader
 
 
 def test_a_bundle_is_checked_and_read(published):

@@ -1,0 +1,35 @@
+"""The examples run, in an empty folder, and show what they are about."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+SHOWN = {
+    "table": r"real .*intensive care: 5\d%.*\nsynthetic .*\n\nAdding or removing .*Nothing was ch",
+    "images": r"bar across:\n(.*\n){8}mean of .*bar down:\n(.*\n){8}Guarantee\(epsilon=3.9",
+    "items": r"real +with tea 8\d%.*\n  synthetic +with tea [78]\d%.*\n.*asked for: 1 yes\n",
+    "accountant": r"measurement_002 .*\n(.*\n)+(Charged to cohort shoppers .*\n){2}BUDGET_EXCEEDED",
+    "bundle": r"made-up/r-\d{8}-\w{8}, naive_bayes, signed.*\n(.*\n)+300 synthetic rows:\n",
+}
+
+
+@pytest.mark.parametrize("name", [path.stem for path in EXAMPLES.glob("*.py")])
+def test_every_example_runs(name, tmp_path, request):
+    arguments = []
+    if name == "bundle":
+        published = request.getfixturevalue("published")
+        arguments = [published / "bundle", published / "pipeline.pub"]
+    done = subprocess.run(
+        [sys.executable, "-W", "error", EXAMPLES / f"{name}.py", *arguments],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(SHOWN[name], done.stdout), done.stdout
+    assert not list(tmp_path.iterdir())

@@ -43,22 +43,10 @@ class DiagnosticsFile:
     ) -> str:
         """Append the rows that violate one rule.
 
-        Parameters
-        ----------
-        column
-            Declared name of the column.
-        rule
-            Public name of the violated rule.
-        row_numbers
-            Positions of the rows in the source, counted from 0 after any header line.
-        values
-            Offending values, as many as row numbers (ValueError); stored as text.
-
-        Returns
-        -------
-        str
-            File name to put into a public message. It does not depend on the data, and neither
-            do the column and the rule; everything else is private.
+        Rows are counted from 0 after any header line; there are as many values as row numbers
+        (ValueError), which are stored as text. Returned is the file name to put into a public
+        message. It does not depend on the data, and neither do the column and the rule; everything
+        else is private.
 
         Privacy
         -------

@@ -162,20 +162,10 @@ class PostgresJournal:
     by forked processes. A commit is on the server's disk when the call returns
     (``synchronous_commit``; a server with ``fsync`` off is refused).
 
-    Parameters
-    ----------
-    url : SecretUrl
-        Address of the database. Over a network the server must prove who it is:
-        ``sslmode=verify-full``.
-
-    Raises
-    ------
-    ConfigurationError
-        If the address is malformed or asks for an unprotected connection over a network.
-    LedgerError
-        If the server cannot be used, or the journal is not there and may not be created.
-    IntegrityError
-        If the journal is not as it was created.
+    Over a network the server must prove who it is: ``sslmode=verify-full``. An address that is
+    malformed or asks for an unprotected connection is a ConfigurationError, a server that cannot be
+    used, or a journal that is not there and may not be created, a LedgerError, and one that is not
+    as it was created an IntegrityError.
     """
 
     def __init__(self, url: SecretUrl) -> None:
@@ -193,12 +183,9 @@ class PostgresJournal:
     def transact(self, work: Callable[[JournalTransaction], T], *, write: bool) -> T:
         """Return the result of `work`, done in one transaction and on disk.
 
-        Raises
-        ------
-        LedgerError
-            If the server cannot be used. If the connection was lost in a commit nobody knows
-            whether it took place: what was asked for must be taken as charged, and the ledger
-            read again.
+        It is a LedgerError if the server cannot be used. If the connection was lost in a commit
+        nobody knows whether it took place: what was asked for must be taken as charged, and the
+        ledger read again.
         """
         return self._transact(lambda connection: work(_Transaction(connection)), write=write)
 

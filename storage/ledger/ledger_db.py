@@ -57,26 +57,12 @@ class LedgerDatabase:
     Every operation opens its own connection, so an instance may be used by several threads and by
     forked processes. What an operation returns is on disk.
 
-    Parameters
-    ----------
-    location : Path or str
-        File of an SQLite ledger, created with mode 0600 if it does not exist, or the
-        ``postgresql://`` address of a database. The address is a secret.
-    head_file : Path, optional
-        File in another folder that gets the head of the journal after every commit. A journal that
-        does not contain the head was restored from an older copy and is refused. None keeps no
-        such file.
-    former_head_file : Path, optional
-        Where an earlier version kept the head; moved to `head_file` once the journal contains it.
-
-    Raises
-    ------
-    LedgerError
-        If the ledger cannot be used, or its file can be read by group or others.
-    IntegrityError
-        If the database holds something else.
-    ConfigurationError
-        If the address is malformed.
+    The ledger is an SQLite file, created with mode 0600 if it does not exist, or a database at a
+    ``postgresql://`` address, which is a secret. A file in another folder may get the head of the
+    journal after every commit: a journal that does not contain the head was restored from an older
+    copy and is refused (IntegrityError, of every method, as where it does not verify). A head that
+    an earlier version kept elsewhere is moved there. A ledger that cannot be used, or whose file
+    can be read by group or others, is a LedgerError.
     """
 
     def __init__(
@@ -115,16 +101,9 @@ class LedgerDatabase:
         `new_draw` pays again for new noise although the request was charged before. The entry is on
         disk, in state RESERVED if it was created now.
 
-        Raises
-        ------
-        BudgetRefused
-            If the amount does not fit under a cap; nothing is recorded.
-        LedgerError
-            If the release has an entry, the request drops an approval that earlier ones of the
-            cohort needed or has other neighbours, the request key belongs to another charge, or
-            the ledger cannot be used.
-        IntegrityError
-            If the journal does not verify or was rolled back.
+        It is BudgetRefused, and nothing is recorded, if the amount does not fit under a cap. It is
+        a LedgerError if the release has an entry, the request drops an approval that earlier ones
+        of the cohort needed or has other neighbours, or its key belongs to another charge.
         """
 
         def work(journal: JournalWriter) -> Reservation:
@@ -159,25 +138,13 @@ class LedgerDatabase:
 
         Of several workers that try the same transition exactly one succeeds.
 
-        Parameters
-        ----------
-        digest
-            SHA-256 of the result in hexadecimal; needed for SEALED, kept by later rows.
-        note
-            Public code or remark, one line.
-        signers
-            Key ids of the people who signed for it; their signatures were verified by the caller.
+        The digest is the SHA-256 of the result, in hexadecimal: needed for SEALED, kept by later
+        rows. The note is a public code or remark of one line, the signers are key ids of people
+        whose signatures the caller has verified.
 
-        Raises
-        ------
-        LedgerError
-            If there is no such entry, it is in another state, the rules do not have this
-            transition, SEALED comes without a digest, an approval without the person it needs, or
-            the ledger cannot be used.
-        IntegrityError
-            If the journal does not verify or was rolled back.
-        ConfigurationError
-            If the digest, the note or a key id has another form.
+        It is a LedgerError if there is no such entry, it is in another state, the rules do not have
+        this transition, SEALED comes without a digest, or an approval without the person it needs;
+        and a ConfigurationError if a text has another form.
         """
         check_transition(expected_from, to_state)
         journal_rows.check_seal(to_state, digest)
@@ -207,28 +174,9 @@ class LedgerDatabase:
         It records what has happened and may pass a cap. It counts under every cap of the cohort
         and of its datasets. There is no adjustment that gives back.
 
-        Parameters
-        ----------
-        cohort
-            The patients who pay.
-        rho
-            Amount, above 0.
-        reason
-            Why, one line; public.
-        signers
-            Key ids of two people; their signatures were verified by the caller.
-        entry_id
-            Id from `new_entry_id` that they signed.
-
-        Raises
-        ------
-        LedgerError
-            If it is not signed with two different keys, the entry exists, or the ledger cannot be
-            used.
-        IntegrityError
-            If the journal does not verify or was rolled back.
-        ConfigurationError
-            If an argument is outside its range.
+        The reason is one public line. The signers are the key ids of two people who have signed the
+        id of the entry, from `new_entry_id`; the caller has verified their signatures. It is a
+        LedgerError if they are not two, or the entry exists.
         """
         rho = checked_rho(rho)
         for name, text in (("cohort", cohort), ("reason", reason)):

@@ -49,13 +49,8 @@ __all__ = [
 class CohortReader:
     """Reads the rows of one source.
 
-    Parameters
-    ----------
-    source
-        Where the cohort is.
-    settings
-        Used to find a public dataset by name, which may raise InputError; None reads the
-        environment.
+    A public dataset is found by its name with the settings, else with those of the environment; if
+    it cannot be had that is an InputError.
 
     Privacy
     -------
@@ -84,13 +79,8 @@ class CohortReader:
         Do not show them before a person has confirmed that they are names: a text file without a
         header has a patient in its first line.
 
-        Raises
-        ------
-        InputError
-            If the source is missing or unreadable, a name is empty or occurs twice, or the
-            header of a text file was written with another delimiter.
-        ConfigurationError
-            If the environment variable with the database URL is not set.
+        It is an InputError if the source is missing or unreadable, a name is empty or occurs twice,
+        or the header of a text file was written with another delimiter.
         """
         return self._described()[0]
 
@@ -105,32 +95,17 @@ class CohortReader:
     def chunks(self, columns: Sequence[str], chunk_rows: int = 50_000) -> Iterator[pd.DataFrame]:
         """Read the wanted columns from the first row to the last.
 
-        Memory is bounded by `chunk_rows`, not by the number of rows.
+        Memory is bounded by `chunk_rows`, the most rows in one frame, at least 1; rows that are not
+        selected count. Frames have the columns in the given order and are not empty. Their index is
+        the position of the row in the source, from 0, rows that are not selected included. Cells of
+        a text file are text, exactly as written (``None``, ``NA`` and the empty cell included).
+        Parquet columns are text or numbers, by their type; all cells of a query are text. See
+        `storage.sources.cells`.
 
-        Parameters
-        ----------
-        columns
-            In the order of the frames. A column that is only selected on need not be among them.
-        chunk_rows
-            Most rows in one frame, at least 1. Rows that are not selected count.
-
-        Returns
-        -------
-        iterator of DataFrame
-            Non-empty frames of at most `chunk_rows` rows. The index is the position of the row
-            in the source, from 0, rows that are not selected included. Cells of a text file are
-            text, exactly as written (``None``, ``NA`` and the empty cell included). Parquet columns
-            are text or numbers, by their type; all cells of a query are text. See
-            `storage.sources.cells`.
-
-        Raises
-        ------
-        InputError
-            If a column is absent, the source cannot be parsed, or it changed while it was read
-            (code ``SOURCE_CHANGED``, raised after the last frame: discard what was computed).
-            A query is one statement and so sees one state of the database; two calls see two.
-        ConfigurationError
-            If `columns` or `chunk_rows` is wrong.
+        It is an InputError if a column is absent, the source cannot be parsed, or it changed while
+        it was read (code ``SOURCE_CHANGED``, raised after the last frame: discard what was
+        computed). A query is one statement and so sees one state of the database; two calls see
+        two.
         """
         if chunk_rows < 1:
             raise _wrong_request()
@@ -141,31 +116,13 @@ class CohortReader:
     ) -> tuple[Fragment, ...] | None:
         """Divide a Parquet or idx source into fragments that workers can read side by side.
 
-        Call `check_unchanged` when they are read.
+        Call `check_unchanged` when they are read. They are in the order of the rows; None for a
+        source of another kind. Let their number not depend on the data: whoever sees the tasks of a
+        cluster can count them. `map` runs a function on each item, side by side, such as the method
+        of an executor; None runs one after the other.
 
-        Parameters
-        ----------
-        columns
-            As in `chunks`.
-        n_fragments
-            At least 1. Let it not depend on the data: whoever sees the tasks of a cluster can
-            count them.
-        map
-            Runs a function on each item, side by side, such as the method of an executor; None
-            runs one after the other.
-
-        Returns
-        -------
-        tuple of Fragment or None
-            In the order of the rows; None for a source of another kind.
-
-        Raises
-        ------
-        InputError
-            If a column is absent, a file cannot be read, or the source changed since
-            `content_sha256`.
-        ConfigurationError
-            If `columns` or `n_fragments` is wrong.
+        It is an InputError if a column is absent, a file cannot be read, or the source changed
+        since `content_sha256`.
         """
         if not isinstance(self._source, ParquetSource | IdxSource):
             return None
@@ -215,14 +172,8 @@ class CohortReader:
         """Return a digest of the content of the files, whatever their names, places and times.
 
         The names of partition folders are content: they are cells.
-
-        What is read afterwards is checked against the same state.
-
-        Returns
-        -------
-        str or None
-            64 hexadecimal digits; None for a database, whose content is not known before it is
-            read. A missing file is an InputError.
+        What is read afterwards is checked against the same state. There are 64 hexadecimal digits,
+        or None for a database, whose content is not known before it is read.
 
         Privacy
         -------

@@ -67,26 +67,12 @@ def audit_whole_release(
 ) -> WholeRelease:
     """Release a generated table by the real command, attack it, and bound epsilon from below.
 
-    Parameters
-    ----------
-    site_path
-        Site file; its source is not read.
-    canaries
-        Patients who are in the table by a fair coin each.
-    confidence
-        Confidence of each bound.
-    show
-        Told what is going on.
-    command
-        The program; another one in tests of the audit itself.
+    The source of the site file is not read; the canaries are patients who are in the table by a
+    fair coin each; each bound has the confidence. `show` is told what is going on, and another
+    program than `command` is for tests of the audit itself.
 
-    Raises
-    ------
-    ConfigurationError
-        If a number is outside its range, the site file is not valid, or its method has draws that
-        cannot be replayed.
-    ClustMixError
-        If the command does not publish; with its own message.
+    It is a ConfigurationError if a number is outside its range or the method has draws that cannot
+    be replayed, and the command's own error if it does not publish.
 
     Privacy
     -------

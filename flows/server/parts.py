@@ -56,24 +56,12 @@ def start_server(
 ) -> tuple[ServerRecord, bool]:
     """Start every part and wait until each answers; where the server runs, change nothing.
 
-    Parameters
-    ----------
-    port
-        Port of the page, see `flows.server.ports.page_port`.
-    n_workers
-        CPU workers of the cluster; by default the number in the settings, at most one per core.
-    log
-        Is told in one line what goes on.
+    The port is that of the page, see `flows.server.ports.page_port`; `n_workers` of the cluster are
+    by default the number in the settings, at most one per core; `log` is told what goes on. Returns
+    the record of what runs, and False where it ran already.
 
-    Returns the record of what runs, and False where it ran already.
-
-    Raises
-    ------
-    ServerError
-        If a part does not start, in which case none is left, or if a part of an earlier start is
-        missing while others run.
-    ConfigurationError
-        If the private folder is open to others, or the cluster is unsafe.
+    It is a ServerError if a part does not start, in which case none is left, or if a part of an
+    earlier start is missing while others run.
     """
     folder = ensure_private_directory(settings.server_home)
     with folder_locked(folder):

@@ -280,13 +280,7 @@ class SiteFile(_Section):
         return (*self.table_schema.released_columns, *(() if unit is None else (unit,)))
 
     def check_header(self, header: Sequence[str]) -> None:
-        """Compare the column names of the source with the declared ones.
-
-        Raises
-        ------
-        InputError
-            If a declared column is absent, or a column of the source is not declared.
-        """
+        """Refuse (InputError) a source without a declared column, or with one not declared."""
         unit = self.privacy_unit.column
         self.table_schema.check_header(header, also=() if unit is None else (unit,))
 
@@ -294,21 +288,9 @@ class SiteFile(_Section):
 def load_site(path: Path) -> SiteFile:
     """Read and check a site file.
 
-    Parameters
-    ----------
-    path
-        A YAML file in UTF-8 of at most 1 MB.
-
-    Returns
-    -------
-    SiteFile
-
-    Raises
-    ------
-    ConfigurationError
-        If the file cannot be read, is not plain YAML, still holds a placeholder of the template,
-        or declares something that is not acceptable. The message is one printable line that
-        names the key.
+    The ConfigurationError for a file that cannot be read, is not plain YAML, still holds a
+    placeholder of the template, or declares something that is not acceptable is one printable line
+    that names the key.
     """
     data = read_mapping(path)
     for key in _placeholders(data, ()):

@@ -33,26 +33,10 @@ def content_name(ready: ReadyFile) -> str:
 def copy_table(ready: ReadyFile, landing: LandingFolder, folder: Path) -> dict[str, str | None]:
     """Copy a table into a new folder, which appears when everything in it is verified and durable.
 
-    Parameters
-    ----------
-    ready
-        Announcement with a signature and names that were checked.
-    landing
-        Where the table lies.
-    folder
-        New folder of mode 0700, in an existing private folder; files have mode 0600.
-
-    Returns
-    -------
-    dict of str to str
-        Version of each file in the landing place, as it was before it was read.
-
-    Raises
-    ------
-    InputError
-        ``ARRIVAL_INCOMPLETE`` or ``ARRIVAL_NAME``.
-    ConfigurationError
-        ``ARRIVALS_FULL``, ``ARRIVALS_UNWRITABLE``, or the landing place failed.
+    The signature and the names of the announcement were checked. The folder is new, of mode 0700,
+    in an existing private folder; files have mode 0600. Returns the version of each file in the
+    landing place, as it was before it was read. Errors are ``ARRIVAL_INCOMPLETE`` and
+    ``ARRIVAL_NAME`` of the table, ``ARRIVALS_FULL`` and ``ARRIVALS_UNWRITABLE`` of this place.
     """
     if ready.size_bytes + _SPARE_BYTES > shutil.disk_usage(folder.parent).free:
         raise ConfigurationError(

@@ -172,11 +172,8 @@ class ReadyFile(BaseModel):
 def parse_ready_file(content: bytes) -> ReadyFile:
     """Read a ready file strictly; the signature is not looked at.
 
-    Raises
-    ------
-    InputError
-        ``ARRIVAL_MALFORMED``: too large, no JSON, a key that occurs twice, an unknown or missing
-        field, a field out of range. Names the field, never its value.
+    Anything else (too large, no JSON, a key that occurs twice, an unknown or missing field, a field
+    out of range) is ``ARRIVAL_MALFORMED``, which names the field, never its value.
     """
     problem = f"at most {MAX_READY_BYTES:,} bytes"
     if len(content) <= MAX_READY_BYTES:
@@ -200,26 +197,10 @@ def parse_ready_file(content: bytes) -> ReadyFile:
 
 
 def build_ready_file(path: Path, *, dataset: str, secret: bytes) -> bytes:
-    """Announce a table that is complete.
+    """Announce a table that is complete, a file or a folder, with a new nonce and the present time.
 
-    Parameters
-    ----------
-    path
-        The file, or the folder with the files, of the table.
-    dataset
-        Dataset whose source it is.
-    secret
-        Key of the landing place, see `storage.keys.key_store.KeyStore.landing_secret`.
-
-    Returns
-    -------
-    bytes
-        The ready file, with a new nonce and the present time.
-
-    Raises
-    ------
-    ConfigurationError
-        If the table is absent, empty, a link, not finished, or has a name that would be refused.
+    It is a ConfigurationError if the table is absent, empty, a link, not finished, or has a name
+    that would be refused.
     """
     check_name(dataset)
     problem = ""

@@ -22,11 +22,8 @@ def ensure_private_directory(path: Path) -> Path:
     Missing parents are created with the same mode. The mode of an existing directory is never
     changed: a wrong setting must not lock others out of a folder that is not ours.
 
-    Raises
-    ------
-    ConfigurationError
-        If the path cannot be made or written to, is a symbolic link or a file, belongs to another
-        user, or can be entered by group or others.
+    It is a ConfigurationError if the path cannot be made or written to, is a symbolic link or a
+    file, belongs to another user, or can be entered by group or others.
     """
     missing = [folder for folder in (path, *path.parents) if not os.path.lexists(folder)]
     try:

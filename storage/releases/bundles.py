@@ -48,26 +48,15 @@ def verify_bundle(
 ) -> VerifiedBundle:
     """Verify a bundle with nothing but the bundle and public keys.
 
-    Parameters
-    ----------
-    path
-        Folder of the bundle.
-    trusted
-        Keys that may sign a manifest, got from the publisher by a way that the reader trusts.
-    officers
-        Keys that may approve. Those in `trusted` if None; then an officer could also sign a
-        manifest, so give them apart where it is known who is who.
+    Keys in `trusted` may sign a manifest; they were got from the publisher by a way that the reader
+    trusts. `officers` may approve: those in `trusted` if None; then an officer could also sign a
+    manifest, so give them apart where it is known who is who.
 
-    Raises
-    ------
-    ConfigurationError
-        If `trusted` is empty.
-    IntegrityError
-        If a signature is wrong or of an unknown key; if a file is missing, extra, changed or not
-        a regular file (names it, and the byte if one byte changed); if the manifest is malformed
-        (names the field); if mu, rho or an epsilon is not what the events give; if an approval is
-        needed and missing, or is not one of this release by somebody who may give it; or if the
-        bundle should not have been published.
+    It is an IntegrityError if a signature is wrong or of an unknown key; if a file is missing,
+    extra, changed or not a regular file (names it, and the byte if one byte changed); if the
+    manifest is malformed (names the field); if mu, rho or an epsilon is not what the events give;
+    if an approval is needed and missing, or is not one of this release by somebody who may give it;
+    or if the bundle should not have been published.
     """
     if not trusted:
         raise ConfigurationError(

@@ -54,11 +54,8 @@ class SignedDocument(Document):
     def verify(self, trusted: Sequence[PublicKey]) -> PublicKey:
         """Verify the signature and return the key, one of those that may sign, that made it.
 
-        Raises
-        ------
-        IntegrityError
-            ``SIGNER_UNKNOWN`` if the key is none of `trusted`, ``SIGNATURE_WRONG`` if the
-            signature is not one of its key over this document.
+        It is ``SIGNER_UNKNOWN`` if the key is none of `trusted`, ``SIGNATURE_WRONG`` if the
+        signature is not one of its key over this document.
         """
         candidates = [key for key in trusted if key.key_id == self.key_id]
         if not candidates:
@@ -229,24 +226,13 @@ def require_decision(
 ) -> PublicKey:
     """Check that a decision is one about this release, by somebody who may decide.
 
-    Parameters
-    ----------
-    approval
-        The approval beside the manifest.
-    manifest
-        Manifest of the release, or of one made from the same measurement by resampling: that one
-        is covered by the approval of the release that it names.
-    signer
-        Key of the pipeline.
-    officers
-        Keys that may approve; the one that did is returned.
+    The manifest is that of the release, or of one made from the same measurement by resampling:
+    that one is covered by the approval of the release that it names. `signer` is the key of the
+    pipeline; the one of `officers` that decided is returned.
 
-    Raises
-    ------
-    IntegrityError
-        If the signature is wrong or of an unknown key; if the decision is about another charge,
-        release, measurement, guarantee or requester; if the officer is the requester or the
-        pipeline.
+    It is an IntegrityError if the signature is wrong or of an unknown key; if the decision is about
+    another charge, release, measurement, guarantee or requester; if the officer is the requester or
+    the pipeline.
     """
     officer = approval.verify(officers)
     statement = approval.statement

@@ -110,27 +110,13 @@ class ReleaseStore:
         The bundle is written to a staging folder of the same file system, verified there as a
         reader would verify it, forced to the disk and renamed.
 
-        Parameters
-        ----------
-        ref
-            Address of the release.
-        files
-            Content of each file, or a regular file to copy.
-        manifest
-            Its `files` are the digests of `files`, see `storage.releases.manifest.file_digests`.
-        signer
-            Key of the pipeline.
-        approval
-            Approval by one of the `officers`, given if and only if the manifest needs one.
+        A file is given by its content, or is a regular file to copy. The approval is by one of the
+        `officers`, given if and only if the manifest needs one.
 
-        Raises
-        ------
-        Withheld
-            If the manifest is tainted, its analysis is not proven, or a check of its gate failed.
-        IntegrityError
-            If the release exists, the manifest is that of another release, a file differs from
-            its digest, the events do not give the stated epsilon, or the approval is missing or
-            not one of this release by an officer.
+        It is Withheld if the manifest is tainted, its analysis is not proven, or a check of its
+        gate failed; and an IntegrityError if the release exists, the manifest is that of another
+        release, a file differs from its digest, the events do not give the stated epsilon, or the
+        approval is missing or not one of this release by an officer.
         """
         require_publishable(manifest)
         if manifest.ref != ref:

@@ -269,12 +269,6 @@ Column = Annotated[NumericColumn | CategoricalColumn, Field(discriminator="kind"
 
 
 def refuse_duplicates(values: Sequence[str]) -> None:
-    """Raise if a text occurs twice.
-
-    Raises
-    ------
-    ValueError
-        If one does.
-    """
+    """Raise ValueError if a text occurs twice."""
     if len(set(values)) != len(values):
         raise ValueError("expected each level, raw value and missing code once")

@@ -32,22 +32,10 @@ _PLAIN = {
 
 
 def read_mapping(path: Path) -> dict[Any, Any]:
-    """Read a file that holds one YAML mapping.
+    """Read a file in UTF-8, of at most `MAX_BYTES` bytes, that holds one YAML mapping.
 
-    Parameters
-    ----------
-    path
-        A file in UTF-8 of at most `MAX_BYTES` bytes.
-
-    Returns
-    -------
-    dict
-        The mapping; keys are whatever the file has as keys, text or not.
-
-    Raises
-    ------
-    ConfigurationError
-        If the file cannot be read or is not plain YAML. The message is one printable line.
+    Its keys are whatever the file has as keys, text or not. The ConfigurationError for a file that
+    cannot be read or is not plain YAML is one printable line.
     """
     return _parse(_read(path), path)
 
@@ -55,12 +43,7 @@ def read_mapping(path: Path) -> dict[Any, Any]:
 def refusal(code: str, text: str) -> ConfigurationError:
     """Return an error whose message is one printable line, whatever a file put into it.
 
-    Parameters
-    ----------
-    code
-        Public code.
-    text
-        Message; it may quote keys and values of a file of a person's own, never records.
+    The text may quote keys and values of a file of a person's own, never records.
     """
     line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(text.split()))
     if len(line) > MAX_LINE:

@@ -76,13 +76,7 @@ class Vocabulary(Record):
         )
 
     def require(self, schema: TableSchema) -> None:
-        """Refuse a schema that gives another meaning to a code.
-
-        Raises
-        ------
-        IntegrityError
-            Naming the column.
-        """
+        """Refuse (IntegrityError) a schema that gives another meaning to a code."""
         others = Vocabulary.of(schema)._by_column()
         for mine, theirs in zip_longest(self._by_column(), others, fillvalue=("no column", ())):
             if mine != theirs:

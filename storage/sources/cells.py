@@ -35,21 +35,11 @@ _SQL_REFUSED = frozenset({"bytea", "cidr", "inet", "interval", "json", "jsonb", 
 
 
 def distinct(cells: pd.Series) -> tuple[NDArray[np.intp], list[str]]:
-    """Give each cell the number of its text.
+    """Give each cell the number (n,) of its text in a list; -1 for an empty cell.
 
-    Parameters
-    ----------
-    cells : Series
-        Of any type. Objects may be equal and have different texts, so their texts are compared;
-        values of every other type are equal only where their texts are.
-
-    Returns
-    -------
-    index : int array of shape (n,)
-        Places in the list; -1 for an empty cell.
-    texts : list of str
-        Texts as `storage.schema.columns.raw_text` writes them. Two of them may be the same, as ``"
-        a"`` and ``"a"`` are.
+    Objects may be equal and have different texts, so their texts are compared; values of every
+    other type are equal only where their texts are. Texts are as `storage.schema.columns.raw_text`
+    writes them. Two of them may be the same, as ``" a"`` and ``"a"`` are.
 
     Privacy
     -------
@@ -63,13 +53,7 @@ def distinct(cells: pd.Series) -> tuple[NDArray[np.intp], list[str]]:
 
 
 def sql_text(name: str, cells: Sequence[object]) -> pa.Array:
-    """Write the cells of a column of a query as text.
-
-    Raises
-    ------
-    InputError
-        If a cell is none of text, number, truth value, date, time and UUID.
-    """
+    """Write the cells of a column of a query as text; a type without one is an InputError."""
     kinds = set(map(type, cells))
     for kind in kinds:
         if not issubclass(kind, _SQL_CELLS):

@@ -38,16 +38,8 @@ def find(name: str, *, settings: Settings | None = None) -> Path:
     published in several files is made of them in one of these folders, and `ITEMS` of its origin;
     both are kept among the downloads.
 
-    Returns
-    -------
-    Path
-        A file whose content is the publisher's: its SHA-256, or that of the archive members it
-        was built from, has been compared.
-
-    Raises
-    ------
-    InputError
-        If the name is unknown, a file differs from the publisher's, or the dataset cannot be had.
+    The content is the publisher's: its SHA-256, or that of the archive members it was built from,
+    has been compared. InputError if the name is unknown, a file differs, or it cannot be had.
     """
     settings = load_settings() if settings is None else settings
     if name == ITEMS:

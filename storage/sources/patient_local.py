@@ -37,20 +37,9 @@ PUBLIC, PATIENTS, SAME_PATIENT = "public", "patients", "same patient"
 def check_patient_local(query: exp.Query, *, unit: str | None, public: Collection[str]) -> None:
     """Refuse a query that is not shown to act on one patient at a time.
 
-    Parameters
-    ----------
-    query
-        From `parse_query`.
-    unit
-        Column that names the patient, in every table of patients; None where every row is another
-        patient.
-    public
-        Tables that hold no patient, as in `tables_of`.
-
-    Raises
-    ------
-    ValueError
-        What was found, and what to do instead.
+    `unit` is the column that names the patient in every table of patients, None where every row is
+    another patient; `public` are tables that hold no patient. The ValueError says what was found,
+    and what to do instead.
 
     Privacy
     -------

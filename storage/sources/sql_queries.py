@@ -58,22 +58,9 @@ _CLOCKS = frozenset({"now", "today", "tomorrow", "yesterday"})
 def parse_query(text: str, dialect: str) -> exp.Query:
     """Parse one reading statement, made of the listed constructs.
 
-    Parameters
-    ----------
-    text : str
-        The statement, without comments.
-    dialect : str
-        ``postgresql`` or ``sqlite``.
-
-    Returns
-    -------
-    sqlglot.exp.Query
-        With names as the database reads them. Not to be changed: it is kept for the next call.
-
-    Raises
-    ------
-    ValueError
-        If it is no statement of the dialect, not one, or holds anything else.
+    The text is without comments, the dialect ``postgresql`` or ``sqlite``. Names come as the
+    database reads them. Not to be changed: it is kept for the next call. A ValueError if it is no
+    statement of the dialect, not one, or holds anything else.
     """
     dialect = "postgres" if dialect == "postgresql" else dialect
     try:

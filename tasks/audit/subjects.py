@@ -177,16 +177,8 @@ def audit(
 ) -> AuditResult:
     """Audit a subject on every pair of tables, and in one run with canaries.
 
-    Parameters
-    ----------
-    epsilon, delta
-        Target that the noise is calibrated to, by the same code as a release.
-    runs
-        Runs of each table of each pair, `MIN_RUNS` or more.
-    confidence
-        Probability with which all bounds hold together, from 0.9.
-    show
-        Told what is going on.
+    The noise is calibrated to the target by the same code as a release. Each table of each pair has
+    `MIN_RUNS` runs or more; all bounds hold together with the confidence, from 0.9.
 
     Privacy
     -------

@@ -121,20 +121,12 @@ def build_feature_map(
     public_seed: int,
     block_kind: FeatureBlockKind | None = None,
 ) -> FeatureMap:
-    """Build the feature map from the public domain.
+    """Build the feature map from the public domain and a public seed, which never touches noise.
 
-    Parameters
-    ----------
-    n_random
-        Number of random hidden features, even, 2 or more.
-    skip_weight
-        Share of the linear part in the squared norm, in (0, 1].
-    public_seed
-        Seed of the random weights. Public: it may be printed, and it never touches noise.
-    block_kind
-        "one_hot": one raw feature per code. "ordinal": a score in [-1, 1] for a numeric column
-        and an indicator of missingness; one-hot for a categorical one. None chooses by the
-        public width of the table.
+    The random hidden features are even in number, 2 or more; the skip weight is the share of the
+    linear part in the squared norm, in (0, 1]. Blocks are "one_hot", one raw feature per code, or
+    "ordinal": a score in [-1, 1] for a numeric column and an indicator of missingness, one-hot for
+    a categorical one. None chooses by the public width of the table.
     """
     if block_kind is None:
         block_kind = "one_hot" if domain.one_hot_width <= ONE_HOT_WIDTH_LIMIT else "ordinal"

@@ -67,19 +67,11 @@ class RandomNtkFeatures:
 
     @classmethod
     def draw(cls, *, n_inputs: int, n_random: int, skip_weight: float, public_seed: int) -> Self:
-        """Draw the public gates and directions.
+        """Draw the public gates and directions of d + n_random features for d inputs.
 
-        Parameters
-        ----------
-        n_inputs
-            Number d of input coordinates, at least 1.
-        n_random
-            Number of random features, even, at least 2. phi has ``d + n_random`` features.
-        skip_weight
-            Share of the linear branch, in [0, 1].
-        public_seed
-            Seed of the feature map. It is published with the release and must have nothing to do
-            with the noise of a mechanism.
+        The number of random features is even, at least 2; the skip weight is the share of the
+        linear branch, in [0, 1]. The seed is published with the release and must have nothing to do
+        with the noise of a mechanism.
         """
         if n_inputs < 1:
             raise ValueError(f"expected n_inputs of 1 or more, found {n_inputs}")

@@ -135,19 +135,10 @@ def measure(
 ) -> dict[str, NDArray[Any]]:
     """Run the stages of a method in order, and hold all draws against the plan.
 
-    Parameters
-    ----------
-    run
-        Runs one stage; an orchestrator shows each as a task of its own.
-    finished
-        Called with a stage, its number from 1 and everything released so far, when it has ended.
-    n_finished, released
-        How far an earlier run of the same measurement came: stages, and what they have released.
-
-    Raises
-    ------
-    IntegrityError
-        If a planned statistic was not drawn, or another one was.
+    An orchestrator `run`s each stage as a task of its own; `finished` is called with a stage, its
+    number from 1 and everything released so far, when it has ended. An earlier run of the same
+    measurement may have come as far as `n_finished` stages, which have `released` something. If a
+    planned statistic was not drawn, or another one was, it is an IntegrityError.
     """
     released = dict(released or {})
     for number, stage in enumerate(synthesizer.stages(mu=mu), start=1):

@@ -56,23 +56,10 @@ class ClustMixAlgorithm:
     ) -> tuple[NDArray[np.float64], NDArray[np.integer[Any]]]:
         """Make synthetic records: one noisy cluster mean each.
 
-        Parameters
-        ----------
-        features : (n, D), values in [0, 1]
-            Feature rows, in any public units; the data-dependent scaling of the paper comes on top.
-        labels : (n,)
-            Class of each row.
-        rng
-            Source of every random choice, the noise included.
-        executor_map
-            Maps a function over a list of picklable items, in order.
-
-        Returns
-        -------
-        features : (r, D), values in [0, 1]
-        labels : (r,)
-            In the order of slices, then classes. r is zero where no class of any slice has enough
-            rows for one cluster.
+        Features (n, D) have values in [0, 1], in any public units; the data-dependent scaling of
+        the paper comes on top. Returned are features (r, D) in [0, 1] and labels (r,) in the order
+        of slices, then classes; r is zero where no class of any slice has enough rows for one
+        cluster.
 
         Privacy
         -------

@@ -72,24 +72,11 @@ def constrained_gmm(
 ) -> NDArray[np.intp]:
     """Cluster rows: GMMConstrained(X, n, l_min) of the paper.
 
-    Parameters
-    ----------
-    rows : (n, D)
-        Rows of one class in one slice, in [0, 1].
-    n_clusters, min_size
-        ``n_clusters * min_size`` must not exceed n (ValueError).
-    max_iterations
-        Expectation-maximisation steps of each start.
-    n_starts
-        Number of k-means++ starts, of which the most likely result is kept.
-    out_of_time
-        True once the time for this call is used up; constrained k-means (a fixed number of
-        iterations) is then used unless a start has already ended.
-
-    Returns
-    -------
-    integer array of shape (n,)
-        Cluster of each row, every cluster at least `min_size` large.
+    Rows (n, D) are of one class in one slice, in [0, 1]; ``n_clusters * min_size`` must not exceed
+    n (ValueError). Of `n_starts` k-means++ starts, each of so many steps of
+    expectation-maximisation, the most likely result is kept. Once `out_of_time`, constrained
+    k-means (a fixed number of iterations) is used unless a start has already ended. Returned is the
+    cluster (n,) of each row, every cluster at least `min_size` large.
     """
     if n_clusters < 1 or min_size < 1 or n_clusters * min_size > len(rows):
         raise ValueError("expected enough rows to fill every cluster to its minimum size")

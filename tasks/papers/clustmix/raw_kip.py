@@ -39,24 +39,12 @@ def raw_loss(
     .. math:: \alpha \frac{\|X - C\|^2}{\|C\|^2}
        + (1-\alpha) \tfrac12 \| Y_t - K_{ts} (K_{ss} + \lambda I)^{-1} Y_s \|^2
 
-    Parameters
-    ----------
-    support
-        Points X of shape (s, d) and labels Y_s of shape (s, C).
-    start_points : (s, d)
-        Centroids C the points are held to.
-    targets, target_labels : (t, d), (t, C)
-        Raw rows and their label vectors.
-    support_mask : (s,), target_mask : (t,)
-        1 for a real entry, 0 for padding that must not count. Padding lets slices of different
-        size share one compiled program.
-    kernel
-        Function of (a, d) and (b, d) that returns the (a, b) kernel matrix.
-    alpha
-        Weight of staying at the centroids, in [0, 1]. (The paper's text has its meaning reversed;
-        Eq. 6 is followed.)
-    ridge
-        Regularisation lambda, above 0, absolute.
+    The support are points X (s, d) and labels Y_s (s, C), held to centroids C (s, d); targets are
+    raw rows (t, d) with label vectors (t, C). Masks (s,) and (t,) are 1 for a real entry, 0 for
+    padding that must not count: slices of different size share one compiled program. The kernel of
+    (a, d) and (b, d) is (a, b). The ridge lambda, above 0, is absolute; alpha in [0, 1] is the
+    weight of staying at the centroids. (The paper's text has its meaning reversed; Eq. 6 is
+    followed.)
 
     Privacy
     -------

@@ -54,23 +54,12 @@ def private_kernel_kmeans(
     simultaneous: bool = False,
     l2_clip_norm: float = L2_CLIP_NORM,
 ) -> NDArray[np.int64]:
-    """Lines 5 to 11: the clusters of the records.
+    """Lines 5 to 11: the cluster (n,) of each record after the last update.
 
-    Parameters
-    ----------
-    points, first_centres : float64 arrays of shape (n, d) and (k, d)
-        Features of the private records; the paper takes public records as centres.
-    n_rounds, sigma_k
-        T and the noise scale.
-    simultaneous
-        Assign all records once per iteration; False is as typeset.
-    l2_clip_norm
-        C_s: 1 for kernel features, ``sqrt(D)`` for plain vectors of D coordinates.
-
-    Returns
-    -------
-    int64 array of shape (n,)
-        Cluster of each record after the last update.
+    Points (n, d) are features of the private records; the paper takes public records as centres
+    (k, d). `n_rounds` is T; with `simultaneous` all records are assigned once per iteration, and
+    not as typeset. The clip norm C_s is 1 for kernel features, ``sqrt(D)`` for plain vectors of D
+    coordinates.
 
     Privacy
     -------

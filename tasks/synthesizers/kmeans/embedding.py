@@ -93,16 +93,9 @@ def build_embedding(
 ) -> Embedding:
     """Build the map from public settings.
 
-    Parameters
-    ----------
-    features
-        "plain" vectors, or "fourier" features of the kernel ``exp(-|x - y|**2 / (2 l**2))``.
-    n_features
-        Number m of Fourier features, even, 2 or more.
-    length_scale
-        The l of the kernel, above 0; None: `public_length_scale`.
-    l2_clip_norm
-        Norm to which plain vectors are clipped, above 0; None: the largest norm of a vector.
+    Features are "plain" vectors, or an even number m of "fourier" features of the kernel
+    ``exp(-|x - y|**2 / (2 l**2))`` with a length scale l above 0; None: `public_length_scale`.
+    Plain vectors are clipped to a norm above 0; None: the largest norm of a vector.
     """
     norm = vector_map.max_l2_norm if l2_clip_norm is None else l2_clip_norm
     if not norm > 0.0 or (length_scale is not None and not length_scale > 0.0):

@@ -11,7 +11,8 @@ when it is first named, so that this import is quick and loads no orchestrator.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
 
 from clustmix.estimator import NotFittedError
 from clustmix.methods import class_of
@@ -46,15 +47,14 @@ __all__ = [  # noqa: PLE0604 - names, of the methods too
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> type[Synthesizer]:
     """Make the class of a method, or load what takes a moment to load."""
     for entry in METHODS:
         if entry.class_name == name:
             return class_of(entry)
     if name in _LATE:
-        from importlib import import_module
-
-        return getattr(import_module(_LATE[name]), name)
+        # No method; a type checker has it from above.
+        return cast(type[Synthesizer], getattr(import_module(_LATE[name]), name))
     raise AttributeError(f"module 'clustmix' has no attribute {name!r}")
 
 

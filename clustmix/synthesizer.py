@@ -52,6 +52,11 @@ class Synthesizer(Estimator):
     released_ : dict of str to array
         Everything that was released: the input of the sampler.
 
+    Notes
+    -----
+    What a release of the flow has besides is not here: a second check of the rows that go in, the
+    gate that holds synthetic rows against the measurement, an officer's approval, a signature.
+
     Examples
     --------
     >>> import pandas as pd

@@ -1,14 +1,19 @@
 """A fit that charges a ledger: before a row is read, once, and for good."""
 
 import hashlib
+from dataclasses import replace
 
+import made_up_release as made
 import pytest
 
 from clustmix import MWEM, NaiveBayes, Synthesizer
+from clustmix.charging import OWNER
+from flows import cli
 from privacy.accountants.calibration import gdp_rho
 from privacy.errors import BudgetRefused, ConfigurationError, InputError, LedgerError
 from privacy.ledger import EntryState
 from storage.ledger.ledger_db import LedgerDatabase
+from storage.settings import load_settings
 
 TARGET = {"epsilon": 1.0, "delta": 1e-6, "patient_column": "patient", "max_rows_per_patient": 2}
 RHO = gdp_rho(epsilon=1.0, delta=1e-6)
@@ -116,3 +121,28 @@ def test_replace_one_is_charged_a_quarter(schema, frame, path):
     [entry] = entries(path)
     assert entry.rho == RHO / 4
     assert model.guarantee_.epsilon <= 1.0
+
+
+def test_an_installation_goes_on_beside_a_notebook(schema, frame, tmp_path, monkeypatch):
+    for name, value in made.environment_of(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    site = made.write_site(tmp_path)
+    first = made.release_without_engine(site)
+    ledger = LedgerDatabase(load_settings().ledger_path)
+    NaiveBayes(schema, **TARGET).fit(frame, ledger=ledger, cohort="made-up")
+    # One that was killed while it measured.
+    [sealed] = [entry for entry in ledger.entries() if entry.owner == OWNER]
+    charge = replace(sealed.charge, release_id="r-20260101-0badcafe", request_key="a" * 64)
+    killed = ledger.reserve(charge).entry.entry_id
+    ledger.transition(killed, EntryState.EXECUTING, expected_from=EntryState.RESERVED)
+    second = made.release_without_engine(site, new_draw=True)
+    assert (first.state, second.state) == ("published", "published")
+    states = [(entry.owner == OWNER, entry.state) for entry in ledger.entries()]
+    assert states == [
+        (False, EntryState.PUBLISHED),
+        (True, EntryState.SEALED),
+        (True, EntryState.EXECUTING),
+        (False, EntryState.PUBLISHED),
+    ]
+    assert ledger.balance("made-up").spent_rho == sum(entry.rho for entry in ledger.entries())
+    assert cli.main(["ledger", "verify"]) == 0

@@ -32,6 +32,8 @@ class Payment:
         The ledger, or None.
     charged
         The entry that has paid, or None.
+    sealed
+        Whether the measurement is whole.
     """
 
     ledger: LedgerDatabase | None = None
@@ -118,12 +120,15 @@ def charging(
     payment = Payment(books, Charged(entry=entry, cohort=cohort))
     try:
         yield payment
-    finally:
+    except BaseException as error:
+        note = error.code if isinstance(error, ClustMixError) else f"run:{type(error).__name__}"
         if not payment.sealed:
+            # A ledger that cannot be told now has the charge all the same.
             with suppress(ClustMixError):
                 books.transition(
-                    entry, EntryState.BURNED, expected_from=EntryState.EXECUTING, note="ABANDONED"
+                    entry, EntryState.BURNED, expected_from=EntryState.EXECUTING, note=note
                 )
+        raise
 
 
 def opened(ledger: LedgerDatabase | Path | str) -> LedgerDatabase:

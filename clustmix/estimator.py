@@ -51,6 +51,8 @@ class Estimator:
         max_rows_per_patient: int = 1,
         **settings: Any,
     ) -> None:
+        if not hasattr(self, "_entry"):
+            raise TypeError("expected a class of a method, such as clustmix.ClustMix")
         self.schema = schema
         self.epsilon = epsilon
         self.delta = delta

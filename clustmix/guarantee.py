@@ -117,25 +117,14 @@ class Guarantee:
 
     def at(self, *, delta: float) -> Guarantee:
         """Return what the same events guarantee at another delta."""
-        return self._of(self.events, delta=delta, charged=self.charged, tainted=self.tainted)
-
-    def drawn(
-        self, events: Sequence[Event], *, charged: Charged | None, tainted: bool
-    ) -> Guarantee:
-        """Return the guarantee of events that really happened, where this one was planned."""
-        return self._of(events, delta=self.delta, charged=charged, tainted=tainted)
-
-    def _of(
-        self, events: Sequence[Event], *, delta: float, charged: Charged | None, tainted: bool
-    ) -> Guarantee:
         return Guarantee.of(
-            events,
+            self.events,
             delta=delta,
             adjacency=self.adjacency,
             privacy_unit=self.privacy_unit,
             max_rows_per_patient=self.max_rows_per_patient,
-            charged=charged,
-            tainted=tainted,
+            charged=self.charged,
+            tainted=self.tainted,
         )
 
     @property

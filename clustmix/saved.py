@@ -146,7 +146,9 @@ def read(path: Path) -> tuple[bytes, ModelRecord, dict[str, NDArray[Any]]]:
     try:
         content = path.read_bytes()
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            if archive.namelist() != [ModelRecord.FILE, RELEASED_FILE]:
+            # Uncompressed: what is read is no larger than the file.
+            kept = [(info.filename, info.compress_type) for info in archive.infolist()]
+            if kept != [(name, zipfile.ZIP_STORED) for name in (ModelRecord.FILE, RELEASED_FILE)]:
                 raise _damaged(path)
             text, arrays = (archive.read(name) for name in archive.namelist())
     except (OSError, zipfile.BadZipFile, NotImplementedError, EOFError, ValueError):

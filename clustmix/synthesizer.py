@@ -7,7 +7,7 @@ system is drawn once on exact sums, and rows are sampled from what was released.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from clustmix.guarantee import Guarantee, Plan
+    from clustmix.guarantee import Charged, Guarantee, Plan
+    from privacy.events import Event
     from storage.ledger.ledger_db import LedgerDatabase
 
 
@@ -78,21 +79,12 @@ class Synthesizer(Estimator):
         ConfigurationError
             If a setting is out of its range, or does not fit the table or the guarantee.
         """
-        from clustmix.guarantee import Guarantee, Plan
+        from clustmix.guarantee import Plan
         from tasks.measurement.synthesizer import checked_plan
 
         parameters, adjacency = self._target()
         plan = checked_plan(self._bound(), parameters=parameters, adjacency=adjacency)
-        return Plan(
-            measurement=plan,
-            guarantee=Guarantee.of(
-                plan.event.events,
-                delta=self.delta,
-                adjacency=adjacency,
-                privacy_unit=unit_in_words(self._unit()),
-                max_rows_per_patient=self.max_rows_per_patient,
-            ),
-        )
+        return Plan(measurement=plan, guarantee=self._guarantee(plan.event.events))
 
     def fit(
         self,
@@ -141,12 +133,13 @@ class Synthesizer(Estimator):
         from tasks.ingest.patient_rows import encoded_shards
         from tasks.measurement.curator import Curator, InProcessCompute
         from tasks.measurement.randomness import randomness_of_run
-        from tasks.measurement.synthesizer import measure
+        from tasks.measurement.synthesizer import checked_plan, measure
 
         self._require_unspent()
-        plan, bound, unit = self.plan(), self._bound(), self._unit()
-        rows = declared_rows(frame, self.schema, self.patient_column)
         parameters, adjacency = self._target()
+        method, unit = self._bound(), self._unit()
+        plan = checked_plan(method, parameters=parameters, adjacency=adjacency)
+        rows = declared_rows(frame, self.schema, self.patient_column)
         with charging(
             ledger,
             cohort=cohort,
@@ -157,17 +150,18 @@ class Synthesizer(Estimator):
         ) as payment:
             self._spent = payment.charged is not None
             curator = Curator(
-                plan=plan.measurement,
+                plan=plan,
                 compute=InProcessCompute(encoded_shards(rows, self.schema, unit)),
                 noise_source=randomness_of_run().noise_source,
             )
             self._spent = True
-            released = measure(bound, curator, mu=plan.measurement.mu)
-            guarantee = plan.guarantee.drawn(
+            released = measure(method, curator, mu=plan.mu)
+            guarantee = self._guarantee(
                 curator.event.events, charged=payment.charged, tainted=curator.tainted
             )
             self._file = saved.written(self._as_saved(guarantee), released)
             payment.seal(self._file)
+        self._method = method
         self.released_: dict[str, NDArray[Any]] = released
         self.guarantee_ = guarantee
         return self
@@ -205,7 +199,7 @@ class Synthesizer(Estimator):
             raise ConfigurationError("ROWS_INVALID", f"expected n of at least 1, found {n!r}")
         rng = randomness_of_run().sampling
         conditions = {column: raw_text(level) for column, level in (where or {}).items()}
-        rows = sample_rows(self._bound(), self.schema, self.released_, rng, conditions, n_rows=n)
+        rows = sample_rows(self._method, self.schema, self.released_, rng, conditions, n_rows=n)
         frame = decode(rows.codes, rows.label, self.schema, rng=rng)
         frame.attrs["guarantee"] = self.guarantee_.statement
         return frame
@@ -269,11 +263,27 @@ class Synthesizer(Estimator):
         )
         model._spent = True
         model._file = content
+        model._method = model._bound()
         model.released_ = released
-        model.guarantee_ = model.plan().guarantee.drawn(
+        model.guarantee_ = model._guarantee(
             record.drawn, charged=record.charged, tainted=record.tainted
         )
         return model
+
+    def _guarantee(
+        self, events: Sequence[Event], *, charged: Charged | None = None, tainted: bool = False
+    ) -> Guarantee:
+        from clustmix.guarantee import Guarantee
+
+        return Guarantee.of(
+            events,
+            delta=self.delta,
+            adjacency=self._target()[1],
+            privacy_unit=unit_in_words(self._unit()),
+            max_rows_per_patient=self.max_rows_per_patient,
+            charged=charged,
+            tainted=tainted,
+        )
 
     def _as_saved(self, guarantee: Guarantee) -> dict[str, Any]:
         """Return what a file says of this model."""

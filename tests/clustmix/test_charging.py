@@ -86,7 +86,8 @@ def test_a_fit_that_stops_is_burned(schema, frame, path, monkeypatch, stop):
         NaiveBayes(schema, **TARGET).fit(frame, ledger=path, cohort="c", lifetime_epsilon=5.0)
     # It had been charged before the first row was read.
     assert seen == [EntryState.EXECUTING]
-    assert [entry.state for entry in entries(path)] == [EntryState.BURNED]
+    [entry] = entries(path)
+    assert (entry.state, entry.note) == (EntryState.BURNED, f"run:{stop.__name__}")
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,15 @@ def test_a_file_that_is_none_is_refused(model, tmp_path):
         Synthesizer.load(tmp_path / "absent")
     path.unlink()
     model.save(path)
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in parts.items():
+            archive.writestr(name, content)
+    with pytest.raises(IntegrityError, match="MODEL_INVALID"):
+        Synthesizer.load(path)
+    path.unlink()
+    model.save(path)
     rewritten(path, lambda record: None, also="more.pkl")
     with pytest.raises(IntegrityError, match="MODEL_INVALID"):
         Synthesizer.load(path)

@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 import clustmix
-from clustmix import MWEM, DPMix, NaiveBayes, NotFittedError, Schema
+from clustmix import MWEM, DPMix, NaiveBayes, NotFittedError, Schema, Synthesizer
 from clustmix.guarantee import NOT_CHARGED
 from privacy.errors import ConfigurationError, InputError
 from tasks.measurement.randomness import fixed_randomness
@@ -122,6 +122,8 @@ def test_habits_of_scikit_learn(schema, frame):
         model.set_params(turns=4)
     with pytest.raises(TypeError, match=r"MWEM: expected a setting \(rounds, .*found 'turns'"):
         MWEM(schema, **TARGET, turns=4)
+    with pytest.raises(TypeError, match="expected a class of a method"):
+        Synthesizer(schema, **TARGET)
     twin = clone(model)
     assert type(twin) is MWEM
     assert {k: v for k, v in twin.get_params().items() if k != "shares"} == {

@@ -1,6 +1,5 @@
 """Every command of the documents exists, parses and, where it can, runs; links lead somewhere."""
 
-import ast
 import json
 import re
 import shlex
@@ -360,60 +359,6 @@ def test_certificates_as_documented(tmp_path, documented):
     named = re.findall(r"DASK_CONFIG=/srv/clustmix/cluster/(\w+)/dask.yaml", OPERATE)
     assert sorted(named) == sorted(roles)
     assert all((target / role / "dask.yaml").is_file() for role in roles)
-
-
-SERVED = {
-    "clustmix server start": ("served_release", "a_table_that_arrives_becomes_a_signed_bundle"),
-    "clustmix server stop": ("served_release", "a_table_that_arrives_becomes_a_signed_bundle"),
-    "clustmix watch": ("served_release", "a_table_that_arrives_becomes_a_signed_bundle"),
-    "clustmix deploy": ("served_release", "a_schedule_comes_round"),
-    "clustmix status": ("served_release", "status_shows_the_same"),
-}
-"""Commands that need a whole server, and the tests of tests/e2e that run them (`make e2e`)."""
-
-
-@pytest.mark.parametrize("line", SERVED)
-def test_command_that_needs_a_server_is_run_by_a_test_of_whole_installations(line):
-    module, test = SERVED[line]
-    path = ROOT / "tests" / "e2e" / f"test_{module}.py"
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    assert f"test_{test}" in {node.name for node in tree.body if hasattr(node, "name")}
-    # By the test itself, by what it calls, or by the server that it starts.
-    called = "".join(
-        place.read_text(encoding="utf-8")
-        for place in (
-            path,
-            ROOT / "tests" / "tasks" / "importable" / "served_installation.py",
-            ROOT / "flows" / "server" / "start.py",
-        )
-    )
-    words = ", ".join(f'"{word}"' for word in line.split()[1:])
-    assert re.search(rf'(command\(|"flows.cli", ){words}', called)
-
-
-def test_every_documented_command_is_run_by_a_test():
-    """Each line of a shell block stands here, is found by a pattern, or is run elsewhere."""
-    here = Path(__file__).read_text(encoding="utf-8")
-    patterns = (
-        "ledger adjust ",
-        "ledger verify --head ",
-        "certificates ",
-        "verify .+ --officer ",
-        "verify .+ --revoked ",
-        "publish .+ --site ",
-        "revoke ",
-        "sign ",
-    )
-    elsewhere = {
-        "clustmix init admissions.csv --output admissions.yaml": "test_init_and_release",
-        "clustmix audit naive_bayes": "tests/flows/test_audit_command.py",
-        "clustmix audit --whole-release SITE.yaml": "tests/flows/test_audit_release.py",
-        **dict.fromkeys(SERVED, "tests/e2e"),
-    }
-    lines = {line for line in sh_lines() if line.startswith("clustmix ")}
-    for line in lines - elsewhere.keys():
-        by_pattern = any(re.match(f"clustmix {pattern}", line) for pattern in patterns)
-        assert by_pattern or f'"{line}"' in here or f"'{line}'" in here, line
 
 
 def test_a_ledger_that_was_set_back_is_refused_until_it_is_put_right(folder):

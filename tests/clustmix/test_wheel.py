@@ -16,15 +16,8 @@ pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = (
-    "clustmix",
-    "flows",
-    "tasks",
-    "privacy",
-    "storage",
-    "pyproject.toml",
-    "README.md",
-    "LICENSE",
-)
+    "clustmix", "flows", "tasks", "privacy", "storage", "pyproject.toml", "README.md", "LICENSE",
+)  # fmt: skip
 PROGRAM = """
 import json, sys
 import numpy as np

@@ -71,12 +71,8 @@ def test_approved_release_is_published_as_it_was_seen(waiting, site, officer, in
     assert (verified.approved_by, verified.reason) == (officer.key_id, "within the protocol")
     rows = site.ledger.history()
     assert [row.state.value for row in rows] == [
-        "reserved",
-        "executing",
-        "sealed",
-        "approved",
-        "published",
-    ]
+        "reserved", "executing", "sealed", "approved", "published",
+    ]  # fmt: skip
     assert (rows[3].signers, rows[3].note) == ((officer.key_id,), "within the protocol")
     assert list(site.settings.pending.iterdir()) == []
     # A reader needs the public keys alone.

@@ -70,13 +70,8 @@ def test_images_are_released_as_a_table_and_as_a_picture(desk):
     assert "contact_sheet.png" in manifest["files"]
     asked = [check["check"] for check in manifest["gate"]]
     assert asked[:6] == [
-        "columns",
-        "row_count",
-        "pixels",
-        "label: label",
-        "files",
-        "label shares: label",
-    ]
+        "columns", "row_count", "pixels", "label: label", "files", "label shares: label",
+    ]  # fmt: skip
     assert {f"marginal by label: {name}" for name in table.columns[:-1]} <= set(asked)
     assert main(["verify", str(desk.bundle)]) == 0
     # The same images again are not charged.

@@ -20,24 +20,10 @@ from storage.ledger.ledger_db import LedgerDatabase
 from storage.settings import Settings, load_settings
 
 NAMES = [
-    "packages",
-    "private folder",
-    "releases",
-    "keys",
-    "officers",
-    "measurements",
-    "ledger",
-    "ledger head",
-    "revocations",
-    "label order",
-    "noise",
-    "orchestrator",
-    "data: adult",
-    "data: diabetes130",
-    "data: physionet2012",
-    "data: fashion_mnist",
-    "data: mnist",
-]
+    "packages", "private folder", "releases", "keys", "officers", "measurements", "ledger",
+    "ledger head", "revocations", "label order", "noise", "orchestrator", "data: adult",
+    "data: diabetes130", "data: physionet2012", "data: fashion_mnist", "data: mnist",
+]  # fmt: skip
 
 
 packages_of_this_run = functools.cache(doctor.packages_distributions)

@@ -47,12 +47,8 @@ def test_every_row_is_exported(installation, capsys):
     history = ledger_of(installation).history()
     assert [row["hash"] for row in rows] == [row.hash for row in history]
     assert [row["state"] for row in rows] == [
-        "reserved",
-        "executing",
-        "sealed",
-        "approved",
-        "published",
-    ]
+        "reserved", "executing", "sealed", "approved", "published",
+    ]  # fmt: skip
     assert rows[0]["previous_hash"] == GENESIS_HASH
     assert {row["rho"] for row in rows} == {f"{history[0].rho:f}"}
     assert all(rows[sealed]["digest"] for sealed in (2, 3, 4))

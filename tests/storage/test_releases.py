@@ -265,12 +265,8 @@ def test_an_approved_release_is_published_and_says_by_whom(store):
         REF, FILES, manifest, signer=PIPELINE, approval=approval_of(manifest), officers=OFFICERS
     )
     assert entries(path) == [
-        "approval.json",
-        "data_card.md",
-        "manifest.json",
-        "signature.json",
-        "synthetic.csv",
-    ]
+        "approval.json", "data_card.md", "manifest.json", "signature.json", "synthetic.csv",
+    ]  # fmt: skip
     verified = verify_bundle(path, trusted=TRUSTED, officers=OFFICERS)
     assert (verified.signer, verified.approved_by) == (PIPELINE.key_id, ANNA.key_id)
     assert verified.reason == "Card and numbers agree."

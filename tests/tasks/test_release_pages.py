@@ -45,23 +45,13 @@ def test_a_report_is_shown_and_loads_nothing_else(store):
 @pytest.mark.parametrize(
     "path",
     [
-        "/",
-        "/cohort",
-        "/cohort/",
-        "/cohort/r-20260131-0a1b2c3d/",
-        "/.ledger-head",
-        "/.staging-x/report.html",
-        "/%2eledger-head",
-        "/cohort/r-20260131-0a1b2c3d/link.html",
-        "/cohort/r-20260131-0a1b2c3d/outside.html",
-        "/other/secret.html",
-        "/cohort/%2e%2e/%2e%2e/secret.html",
-        "/..%2fsecret.html",
-        "//etc/passwd",
-        "/%2fetc/passwd",
-        "/cohort/%00",
+        "/", "/cohort", "/cohort/", "/cohort/r-20260131-0a1b2c3d/", "/.ledger-head",
+        "/.staging-x/report.html", "/%2eledger-head", "/cohort/r-20260131-0a1b2c3d/link.html",
+        "/cohort/r-20260131-0a1b2c3d/outside.html", "/other/secret.html",
+        "/cohort/%2e%2e/%2e%2e/secret.html", "/..%2fsecret.html", "//etc/passwd",
+        "/%2fetc/passwd", "/cohort/%00",
     ],
-)
+)  # fmt: skip
 def test_lists_hidden_files_links_and_other_folders_are_not_there(store, path):
     answer = ask(release_pages(store), path)
     assert answer.status_code == 404

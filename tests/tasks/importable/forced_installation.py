@@ -25,13 +25,8 @@ from storage.releases.bundles import verify_bundle
 from storage.releases.measurements import MeasurementStore
 
 PRELOADED = [
-    "flows.release",
-    "tasks.gates.expectations",
-    "great_expectations",
-    "jax",
-    "yaml",
-    "pandas",
-]
+    "flows.release", "tasks.gates.expectations", "great_expectations", "jax", "yaml", "pandas",
+]  # fmt: skip
 
 WINDOW_SECONDS = 0.004
 """About what one write to the disk takes."""

@@ -525,23 +525,10 @@ def fail_in_every_stage(folder, report):
 
 
 STAGES_OF_NAIVE_BAYES = (
-    "clean-up",
-    "check-source",
-    "plan",
-    "identify",
-    "reserve",
-    "ingest",
-    "input-gate",
-    "bound-contributions",
-    "histograms",
-    "seal",
-    "purge",
-    "decode",
-    "output-gate",
-    "report",
-    "commit",
-    "publish",
-)
+    "clean-up", "check-source", "plan", "identify", "reserve", "ingest", "input-gate",
+    "bound-contributions", "histograms", "seal", "purge", "decode", "output-gate", "report",
+    "commit", "publish",
+)  # fmt: skip
 STAGES_OF_CLUSTMIX = ("partition", "constrained-gmm", "kip", "noise-calibration", "mixing")
 CONTRIBUTIONS = ("cell_histograms", "second_moments", "feature_label_sums", "residual_moments")
 

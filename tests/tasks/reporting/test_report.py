@@ -179,15 +179,10 @@ def test_the_card_follows_the_pyramid(make_manifest, schema):
     card = render_data_card(make_manifest(), schema)
     titles = re.findall(r"^## (.*)$", card, flags=re.MULTILINE)
     assert titles == [
-        "1. Guarantee",
-        "2. Algorithms",
-        "3. Utility and bias",
-        "4. Security, side channels and trust",
-        "5. Data collection",
-        "6. Release gate",
-        "7. Data dictionary",
-        "8. Verification",
-    ]
+        "1. Guarantee", "2. Algorithms", "3. Utility and bias",
+        "4. Security, side channels and trust", "5. Data collection", "6. Release gate",
+        "7. Data dictionary", "8. Verification",
+    ]  # fmt: skip
     assert "clustmix verify BUNDLE" in card
     assert "REQUEST-MARKER" not in card
     assert "| creatinine | real, 2 decimals |" in card

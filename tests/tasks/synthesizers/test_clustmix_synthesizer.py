@@ -92,12 +92,8 @@ def test_every_planned_statistic_is_drawn_once_and_nothing_else(measured):
 def test_stages_are_those_of_the_algorithm(measured):
     method, _, _ = measured
     assert [stage.name for stage in method.stages(mu=1.0)] == [
-        "partition",
-        "constrained-gmm",
-        "kip",
-        "noise-calibration",
-        "mixing",
-    ]
+        "partition", "constrained-gmm", "kip", "noise-calibration", "mixing",
+    ]  # fmt: skip
 
 
 def test_sampled_marginals_are_near_the_truth(sampled, rows):

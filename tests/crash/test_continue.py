@@ -1,7 +1,6 @@
 """A training that is killed goes on where it stopped: nothing is drawn twice, one charge."""
 
 import json
-import multiprocessing
 import signal
 from collections import Counter
 from dataclasses import replace
@@ -21,17 +20,10 @@ pytestmark = pytest.mark.integration
 
 STOPPED_ID = "r-20250101-0badcafe"
 SMALL_DPGM = {
-    "kind": "dpgm",
-    "clusters": 2,
-    "clustering_rounds": 1,
-    "fourier_features": 4,
-    "hidden_units": 2,
-    "latent_dimensions": 1,
-    "epochs": 3,
-    "sampling_probability": 0.5,
-    "norm_bins": 4,
-    "min_cluster_size": 1,
-}
+    "kind": "dpgm", "clusters": 2, "clustering_rounds": 1, "fourier_features": 4,
+    "hidden_units": 2, "latent_dimensions": 1, "epochs": 3, "sampling_probability": 0.5,
+    "norm_bins": 4, "min_cluster_size": 1,
+}  # fmt: skip
 
 # Where the run dies, and whether the next run of the same request goes on with it.
 POINTS = {
@@ -43,15 +35,6 @@ POINTS = {
     "a draw that was not sealed": False,
     "the second draw of an epoch": True,
 }
-
-
-@pytest.fixture(scope="module")
-def forkserver():
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        ["flows.release", "tasks.gates.expectations", "great_expectations", "jax", "yaml", "pandas"]
-    )
-    return context
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ then cleans up. Steps run without Prefect, which has no part in this, except in 
 """
 
 import json
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -32,43 +31,18 @@ pytestmark = pytest.mark.integration
 KILLED_ID = "r-20250101-0badcafe"
 
 # Where the run dies, what its entry was then, and what the next run makes of it.
-POINTS = {
-    "clean-up": (None, None),
-    "check-source": (None, None),
-    "plan": (None, None),
-    "identify": (None, None),
-    "reserve": (None, None),
-    "between reserve and begin": ("reserved", "void"),
-    "ingest": ("executing", "burned"),
-    "input-gate": ("executing", "burned"),
-    "bound-contributions": ("executing", "burned"),
-    "histograms": ("executing", "burned"),
-    "between noise and seal": ("executing", "burned"),
-    "after a seal": ("executing", "burned"),
-    "seal": ("executing", "burned"),
-    "before the SEALED row": ("executing", "published"),
-    "purge": ("sealed", "published"),
-    "decode": ("sealed", "published"),
-    "output-gate": ("sealed", "published"),
-    "report": ("sealed", "published"),
-    "commit": ("sealed", "published"),
-    "publish": ("approved", "published"),
-    "inside publish": ("approved", "published"),
-    "before rename": ("approved", "published"),
-    "after rename": ("approved", "published"),
-    "before the PUBLISHED row": ("approved", "published"),
-}
+STATES = (
+    ((None, None), ["clean-up", "check-source", "plan", "identify", "reserve"]),
+    (("reserved", "void"), ["between reserve and begin"]),
+    (("executing", "burned"), ["ingest", "input-gate", "bound-contributions", "histograms"]),
+    (("executing", "burned"), ["between noise and seal", "after a seal", "seal"]),
+    (("executing", "published"), ["before the SEALED row"]),
+    (("sealed", "published"), ["purge", "decode", "output-gate", "report", "commit"]),
+    (("approved", "published"), ["publish", "inside publish", "before rename", "after rename"]),
+    (("approved", "published"), ["before the PUBLISHED row"]),
+)
+POINTS = {point: states for states, points in STATES for point in points}
 METHOD_POINTS = dict.fromkeys(made.STAGES_OF_CLUSTMIX, ("executing", "burned"))
-
-
-@pytest.fixture(scope="module")
-def forkserver():
-    """Processes that start with everything imported and nothing begun."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        ["flows.release", "tasks.gates.expectations", "great_expectations", "jax", "yaml", "pandas"]
-    )
-    return context
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,6 @@ import pytest
 from forced_release import FILLER, FullDisk
 
 from privacy.accountants.calibration import gdp_rho
-from privacy.errors import BudgetRefused
-from storage.ledger import journal, journal_postgres
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1_200)]
 
@@ -119,25 +117,6 @@ def test_ledger_server_stops_at_once_in_the_middle(rng, say, tmp_path):
         wrong += [f"{moment}: {fault}" for fault in faults]
     say(f"{N_RESTARTS} crashes of the server: {dict(ends)}; faults {len(wrong)}")
     assert not wrong, "\n".join(wrong)
-
-
-def test_window_holds_where_the_clock_of_the_ledger_is_set_back(install, monkeypatch, tmp_path):
-    installation = install("installation")
-    for name, value in installation.environment.items():
-        monkeypatch.setenv(name, value)
-    tables = forced.Tables(tmp_path, budget={"window": {"days": 30, "epsilon": 1.0}})
-
-    def release_at(now, number):
-        for module in (journal, journal_postgres):
-            monkeypatch.setattr(module, "read_clock", lambda _: now)
-        made.release_without_engine(tables(number))
-
-    release_at("2026-03-01T12:00:00.000Z", 0)
-    for number, now in enumerate(("2026-03-31T11:59:59.000Z", "2026-01-01T12:00:00.000Z"), 1):
-        with pytest.raises(BudgetRefused, match="window cap"):
-            release_at(now, number)
-    release_at("2026-03-31T12:00:01.000Z", 3)
-    assert [entry.state.value for entry in installation.entries().values()] == ["published"] * 2
 
 
 @contextmanager

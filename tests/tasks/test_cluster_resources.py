@@ -12,7 +12,6 @@ from shard_functions import worker_name, worker_number
 
 from tasks.execution import compute
 from tasks.execution.cluster import connect
-from tasks.execution.cluster_certificates import make_certificates
 from tasks.execution.compute import DaskExecutor
 
 pytestmark = pytest.mark.integration  # eleven workers, each a process that imports everything
@@ -20,13 +19,6 @@ pytestmark = pytest.mark.integration  # eleven workers, each a process that impo
 GPU = ("--resources", "GPU=1", "--nthreads", "2")
 CPU = ("--resources", "CPU=2", "--nthreads", "2")
 OWN = ("--dashboard-address", "127.0.0.1:0")
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("certificates") / "set"
-    make_certificates(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -22,13 +22,6 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("certificates") / "set"
-    make_certificates(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def of_another_authority(tmp_path_factory):
     folder = tmp_path_factory.mktemp("others") / "set"
     make_certificates(folder)

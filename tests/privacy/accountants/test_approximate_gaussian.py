@@ -27,31 +27,15 @@ from privacy.events import (
     DiscreteGaussianEvent,
     ExponentialMechanismEvent,
     GaussianEvent,
-    PoissonSampledGaussianEvent,
     RepeatedEvent,
 )
 from privacy.parameters import Adjacency
+from tests.privacy.accountants.draws import draw, poisson, series
 from tests.privacy.accountants.tight_accountant import TightAccountant
 
 NOTHING = ApproximateGaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
 EXACT = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
 TIGHT = TightAccountant()
-
-
-def draw(mu, adjacency=Adjacency.ADD_REMOVE):
-    return GaussianEvent(
-        statistic="g", l2_sensitivity=mu, noise_stddev=1.0, n_values=1, adjacency=adjacency
-    )
-
-
-def poisson(probability, noise):
-    return PoissonSampledGaussianEvent(
-        statistic="p", noise_multiplier=noise, sampling_probability=probability, n_values=1
-    )
-
-
-def series(probability, noise, count):
-    return RepeatedEvent(event=poisson(probability, noise), count=count)
 
 
 SERIES = series(0.01, 2.0, 2000)

@@ -12,25 +12,13 @@ from scipy.stats import norm
 from privacy.accountants.gaussian import GaussianAccountant, gaussian_delta, gaussian_epsilon
 from privacy.accountants.loss_distribution import DELTA_MARGIN
 from privacy.accountants.renyi import RenyiAccountant
-from privacy.events import ComposedEvent, GaussianEvent, PoissonSampledGaussianEvent, RepeatedEvent
+from privacy.events import ComposedEvent, RepeatedEvent
 from privacy.parameters import Adjacency
+from tests.privacy.accountants.draws import draw, poisson
+from tests.privacy.accountants.draws import series as repeated
 from tests.privacy.accountants.tight_accountant import TightAccountant
 
 ADD_REMOVE = TightAccountant()
-
-
-def draw(mu):
-    return GaussianEvent(statistic="g", l2_sensitivity=mu, noise_stddev=1.0, n_values=1)
-
-
-def poisson(probability, noise):
-    return PoissonSampledGaussianEvent(
-        statistic="p", noise_multiplier=noise, sampling_probability=probability, n_values=1
-    )
-
-
-def repeated(probability, noise, count):
-    return RepeatedEvent(event=poisson(probability, noise), count=count)
 
 
 def one_step_delta(probability, noise, epsilon):

@@ -8,23 +8,12 @@ from hypothesis import strategies as st
 from privacy.accountants.gaussian import GaussianAccountant
 from privacy.accountants.renyi import ORDERS, RenyiAccountant
 from privacy.errors import ConfigurationError
-from privacy.events import ComposedEvent, GaussianEvent, PoissonSampledGaussianEvent, RepeatedEvent
+from privacy.events import ComposedEvent, RepeatedEvent
 from privacy.parameters import Adjacency
+from tests.privacy.accountants.draws import draw, poisson
 
 ADD_REMOVE = RenyiAccountant(adjacency=Adjacency.ADD_REMOVE)
 REPLACE_ONE = RenyiAccountant(adjacency=Adjacency.REPLACE_ONE)
-
-
-def draw(mu, adjacency=Adjacency.ADD_REMOVE):
-    return GaussianEvent(
-        statistic="g", l2_sensitivity=mu, noise_stddev=1.0, n_values=1, adjacency=adjacency
-    )
-
-
-def poisson(probability, noise):
-    return PoissonSampledGaussianEvent(
-        statistic="p", noise_multiplier=noise, sampling_probability=probability, n_values=1
-    )
 
 
 def divergence(p, q, alpha, noise):

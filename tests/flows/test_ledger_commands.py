@@ -7,7 +7,6 @@ from unittest import mock
 
 import made_up_release as made
 import pytest
-from stores import Stores
 
 from flows.cli import main
 from privacy.errors import IntegrityError
@@ -15,7 +14,6 @@ from privacy.ledger import GENESIS_HASH
 from storage.keys.keys import SigningKey
 from storage.ledger.adjustments import Adjustment
 from storage.ledger.ledger_db import LedgerDatabase
-from storage.settings import load_settings
 
 
 @pytest.fixture
@@ -156,19 +154,3 @@ def test_amounts_that_are_none(installation, officers, capsys, rho):
     assert "RHO_INVALID" in capsys.readouterr().err
     assert ledger_of(installation).history() == rows
     assert not (installation / "home" / "adjustments").exists()
-
-
-def test_certificates_are_made_once(installation, capsys):
-    folder = installation / "tls"
-    assert main(["certificates", "--output", str(folder)]) == 0
-    assert str(folder) in capsys.readouterr().out
-    assert folder.stat().st_mode & 0o777 == 0o700
-    assert main(["certificates", "--output", str(folder)]) != 0
-
-
-def test_the_ledger_of_a_site_is_the_configured_one(installation, monkeypatch):
-    monkeypatch.setenv("CLUSTMIX_LEDGER_URL", "mysql://user:secret@host/db")
-    assert main(["ledger", "show"]) == 2
-    with pytest.raises(Exception, match="CLUSTMIX_LEDGER_URL") as caught:
-        Stores(load_settings())
-    assert "secret" not in str(caught.value)

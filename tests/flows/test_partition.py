@@ -6,7 +6,6 @@ from pathlib import Path
 
 import made_up_release as made
 import numpy as np
-import pandas as pd
 import pytest
 import yaml
 
@@ -114,28 +113,6 @@ def test_rows_without_a_patient_are_refused_in_every_part(installation):
         site = made.write_site(installation, privacy_unit=part(number), cohort=cohort)
         with pytest.raises(InputError, match="column patient"):
             made.release_without_engine(site)
-
-
-def test_part_is_a_function_of_the_key_alone():
-    keys = pd.Series(["a", "b", "c", "a"])
-    found = part_of_patients(keys, scheme="s", parts=7)
-    for order in ([3, 2, 1, 0], [0], [1, 2]):
-        again = part_of_patients(keys.iloc[order], scheme="s", parts=7)
-        np.testing.assert_array_equal(again, found[order])
-    assert found[0] == found[3]
-    # As the other rules read keys: 5, 5.0 and " 5 " are one patient.
-    mixed = part_of_patients(np.array([5, 5.0, " 5 "], dtype=object), scheme="s", parts=1000)
-    assert len(set(mixed)) == 1
-
-
-def test_parts_are_of_equal_size_within_chance():
-    keys = [f"P{number}" for number in range(20_000)]
-    for scheme in ("one", "two"):
-        sizes = np.bincount(part_of_patients(keys, scheme=scheme, parts=4), minlength=4)
-        # Binomial(20000, 1/4): six standard deviations are 367.
-        assert np.abs(sizes - 5_000).max() < 367
-    one, two = (part_of_patients(keys, scheme=name, parts=4) for name in ("one", "two"))
-    assert abs(np.mean(one == two) - 0.25) < 0.02
 
 
 @pytest.mark.parametrize(

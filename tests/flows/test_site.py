@@ -144,10 +144,6 @@ def test_several_errors_are_counted(write_site):
     assert refusal(write_site(data)).endswith("(and 1 more)")
 
 
-def test_a_dataset_has_a_name_for_the_ledger(write_site):
-    assert "INVALID_NAME" in refusal(write_site(changed(["dataset"], "Heart 2024")))
-
-
 def test_public_benchmark_data_may_be_used_with_a_published_analysis(write_site):
     data = GOOD | {"analysis": "published", "public_benchmark_data": True}
     assert load_site(write_site(data)).analysis is Analysis.PAPER

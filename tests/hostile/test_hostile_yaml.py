@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from flows.site.site_file import SiteFile, load_site
 from privacy.errors import ConfigurationError
-from storage.schema.plain_yaml import MAX_BYTES, MAX_LEVELS, MAX_LINE, MAX_NODES, read_mapping
+from storage.schema.plain_yaml import MAX_LEVELS, MAX_LINE, MAX_NODES, read_mapping
 
 GOOD = """\
 dataset: made-up
@@ -321,10 +321,6 @@ def test_merge_keys_are_plain_yaml(path):
     text = GOOD.replace("source: {", "source: {<<: {path: other.csv}, ")
     assert loaded(path, text).source.path == Path("cohort.csv")
     assert "the key '<<' is given twice" in loaded(path, "<<: {a: 1}\n<<: {b: 1}").message
-
-
-def test_size_is_bounded(path):
-    assert loaded(path, "#" * (MAX_BYTES + 1)).code == "SITE_TOO_LARGE"
 
 
 def test_long_key_leaves_room_for_the_advice(path):

@@ -111,16 +111,6 @@ def test_damaged_and_missing_arrays_are_refused(root):
                 load_arrays(workspace.path(name))
 
 
-def test_write_once_is_once(root):
-    with PrivateWorkspace.create(root, "run-1") as workspace:
-        digest = workspace.write_once("sealed.bin", b"abc")
-        assert digest == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-        with pytest.raises(IntegrityError, match=r"ALREADY_WRITTEN: file sealed.bin of run run-1"):
-            workspace.write_once("sealed.bin", b"other")
-        assert workspace.path("sealed.bin").read_bytes() == b"abc"
-        assert sorted(os.listdir(root / "run-1")) == [".alive", "sealed.bin"]
-
-
 def test_a_failed_write_leaves_the_previous_file(root, monkeypatch):
     with PrivateWorkspace.create(root, "run-1") as workspace:
         store_arrays(workspace.path("a.npz"), x=np.zeros(2))

@@ -22,6 +22,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
+from benchmarks.bundle_rows import MISSING, label_of, mapped
 from benchmarks.process_memory import MeasuredCommand, run_measured
 from benchmarks.results import (
     BENCHMARK_OUTPUT,
@@ -202,9 +203,15 @@ def measure_command(
 def measure_real(
     site: SiteFile, test: Path, *, rows: int, seed: int | None, folder: Path
 ) -> ResultRow:
-    """Score the real training rows as if they were a bundle: the ceiling, without privacy."""
+    """Score the real training rows as if they were a bundle: the ceiling, without privacy.
+
+    Rows without a label are left out, as they are by a release.
+    """
+    label = site.table_schema.label.model_dump(mode="json")
     (folder / "schema.json").write_text(site.table_schema.model_dump_json(), encoding="utf-8")
-    read_table(site).to_parquet(folder / "synthetic.parquet", index=False)
+    frame = read_table(site)
+    levels = mapped(frame[label["name"]], lambda text: label_of(text, label))
+    frame[levels != MISSING].to_parquet(folder / "synthetic.parquet", index=False)
     return ResultRow(
         dataset=site.dataset,
         method="real",

@@ -14,8 +14,10 @@ from storage.sources.cells import arrow_frame, arrow_is_read, type_refused
 from storage.sources.reading import check_names
 
 
-def declared_rows(frame: Any, schema: TableSchema, patient_column: str | None) -> pd.DataFrame:
-    """Return the declared columns of a table as text and numbers, by their types alone.
+def declared_columns(
+    frame: Any, schema: TableSchema, patient_column: str | None
+) -> pd.DataFrame | pa.Table:
+    """Return the declared columns of a table, by their names and types; no cell is looked at.
 
     Parameters
     ----------
@@ -38,13 +40,21 @@ def declared_rows(frame: Any, schema: TableSchema, patient_column: str | None) -
     needed = [*schema.released_columns, *also]
     if isinstance(frame, pd.DataFrame):
         _check_header([str(name) for name in frame.columns], schema, also)
-        return frame[needed].reset_index(drop=True)
+        return frame[needed]
     table = _arrow_table(frame)
     _check_header(table.column_names, schema, also)
     table = table.select(needed)
-    for place, (name, column) in enumerate(zip(needed, table.columns, strict=True)):
-        if not arrow_is_read(column.type):
-            raise type_refused(name, str(column.type))
+    for name, kind in zip(needed, table.schema.types, strict=True):
+        if not arrow_is_read(kind):
+            raise type_refused(name, str(kind))
+    return table
+
+
+def rows_of(table: pd.DataFrame | pa.Table) -> pd.DataFrame:
+    """Return the rows of `declared_columns` as text and numbers, by their types alone."""
+    if isinstance(table, pd.DataFrame):
+        return table.reset_index(drop=True)
+    for place, (name, column) in enumerate(zip(table.column_names, table.columns, strict=True)):
         if pa.types.is_dictionary(column.type):
             table = table.set_column(place, name, column.cast(column.type.value_type))
     return arrow_frame(table)

@@ -129,7 +129,7 @@ class Synthesizer(Estimator):
         """
         from clustmix import saved
         from clustmix.charging import charging
-        from clustmix.frames import declared_rows
+        from clustmix.frames import declared_columns, rows_of
         from tasks.ingest.patient_rows import encoded_shards
         from tasks.measurement.curator import Curator, InProcessCompute
         from tasks.measurement.randomness import randomness_of_run
@@ -139,7 +139,7 @@ class Synthesizer(Estimator):
         parameters, adjacency = self._target()
         method, unit = self._bound(), self._unit()
         plan = checked_plan(method, parameters=parameters, adjacency=adjacency)
-        rows = declared_rows(frame, self.schema, self.patient_column)
+        table = declared_columns(frame, self.schema, self.patient_column)
         with charging(
             ledger,
             cohort=cohort,
@@ -151,7 +151,7 @@ class Synthesizer(Estimator):
             self._spent = payment.charged is not None
             curator = Curator(
                 plan=plan,
-                compute=InProcessCompute(encoded_shards(rows, self.schema, unit)),
+                compute=InProcessCompute(encoded_shards(rows_of(table), self.schema, unit)),
                 noise_source=randomness_of_run().noise_source,
             )
             self._spent = True

@@ -81,7 +81,7 @@ def test_a_fit_that_stops_is_burned(schema, frame, path, monkeypatch, stop):
         seen.extend(entry.state for entry in entries(path))
         raise stop
 
-    monkeypatch.setattr("tasks.ingest.patient_rows.encode_chunk", raising)
+    monkeypatch.setattr("clustmix.frames.rows_of", raising)
     with pytest.raises(stop):
         NaiveBayes(schema, **TARGET).fit(frame, ledger=path, cohort="c", lifetime_epsilon=5.0)
     # It had been charged before the first row was read.

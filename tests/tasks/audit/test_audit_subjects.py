@@ -29,10 +29,6 @@ AUDITS = [
 ]
 
 
-# In twenty runs of a costly method only a gross fault is seen: `make integration` tries those.
-QUICK = {("clustmix", 4.0, 20), ("naive_bayes", 4.0, 300), (NOISE, 4.0, 300)}
-
-
 def test_false_alarms_of_this_file_are_bounded():
     assert len(AUDITS) + len(REPAIRED) <= N_AUDITS
     assert N_AUDITS * (1 - CONFIDENCE) < 1e-3
@@ -40,10 +36,7 @@ def test_false_alarms_of_this_file_are_bounded():
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize(
-    ("name", "epsilon", "runs"),
-    [pytest.param(*one, marks=() if one in QUICK else pytest.mark.integration) for one in AUDITS],
-)
+@pytest.mark.parametrize(("name", "epsilon", "runs"), AUDITS)
 def test_nothing_above_the_claim_of_a_proven_method(name, epsilon, runs):
     found = audit(subject_of(name), epsilon=epsilon, delta=1e-6, runs=runs, confidence=CONFIDENCE)
     assert found.verdict == WITHIN, found.to_dict()

@@ -125,9 +125,12 @@ def label_of(text: str, label: Document) -> str:
 
 
 def mapped(cells: pd.Series, rule: Callable[[str], Any]) -> pd.Series:
-    """Apply a rule to each different text of a column."""
-    text = cells.astype(object).map(text_of)
-    return text.map({value: rule(value) for value in text.unique()})
+    """Apply a rule to the text of each different cell of a column."""
+    place, values = pd.factorize(cells)
+    found = [rule(text_of(value)) for value in values]
+    if (place < 0).any():  # empty cells
+        place, found = place % (len(found) + 1), [*found, rule("")]
+    return pd.Series(found).take(place).set_axis(cells.index)
 
 
 def positions(cells: pd.Series, rule: Callable[[str], str], names: Sequence[str]) -> pd.Series:

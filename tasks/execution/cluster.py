@@ -64,28 +64,15 @@ Unsafe = tuple[str, str, str]
 
 @contextmanager
 def local_cluster(n_workers: int, scratch_directory: Path) -> Iterator[distributed.Client]:
-    """Start worker processes on this machine and stop them at the end of the block.
+    """Start worker processes of one thread each on this machine; stop them at the end of the block.
 
-    Parameters
-    ----------
-    n_workers
-        Number of processes, of one thread each.
-    scratch_directory
-        Directory of mode 0700 for the workers' locks and sockets; created if missing.
-
-    Yields
-    ------
-    distributed.Client
-        Client of the cluster.
+    The directory for their locks and sockets, of mode 0700, is created if missing. A worker that
+    dies is started anew, as often as it does.
 
     Privacy
     -------
     Loopback only, and with certificates made for this cluster: without them, every user of the
     machine could submit code to it. No dashboard, no spilling to disk, no logs.
-
-    Notes
-    -----
-    A worker that dies is started anew, as often as it does.
     """
     ensure_private_directory(scratch_directory)
     # silence_logs reaches the library's own handler, not that of an orchestrator that took over.
@@ -137,25 +124,11 @@ def _keeping_workers(cluster: distributed.LocalCluster, n_workers: int) -> Itera
 def connect(address: str, *, timeout_seconds: float = 30.0) -> Iterator[distributed.Client]:
     """Connect to a running scheduler whose processes keep private sums to themselves.
 
-    Parameters
-    ----------
-    address
-        ``tls://host:port``, with the certificates named by Dask's own settings
-        (``DASK_DISTRIBUTED__COMM__TLS__CLIENT__CERT``, ``..._KEY``, ``..._CA_FILE``), or
-        ``tcp://`` on a loopback address.
-    timeout_seconds
-        How long to wait for the scheduler, and then for its first worker.
-
-    Yields
-    ------
-    distributed.Client
-        Connected client.
-
-    Raises
-    ------
-    ConfigurationError
-        If the address would send private sums over a network in clear, nobody answers, or a
-        process of the cluster may write sums to a disk or show them to strangers.
+    The address is ``tls://host:port``, with the certificates named by Dask's own settings
+    (``DASK_DISTRIBUTED__COMM__TLS__CLIENT__CERT``, ``..._KEY``, ``..._CA_FILE``), or ``tcp://`` on
+    a loopback address. It is a ConfigurationError if the address would send private sums over a
+    network in clear, nobody answers in time, or a process of the cluster may write sums to a disk
+    or show them to strangers.
 
     Privacy
     -------

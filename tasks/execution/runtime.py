@@ -75,12 +75,7 @@ class PipelineError(ClustMixError):
 class Failed:
     """What is left of an exception once its private part has gone to the private log.
 
-    Parameters
-    ----------
-    error_class
-        Class to raise it as, which decides the exit code.
-    code, message
-        Public code and message.
+    It is raised again as its class, which decides the exit code.
     """
 
     error_class: type[ClustMixError]
@@ -99,12 +94,7 @@ class GuardedItem:
     An exception that leaves a Dask item makes the worker log the item's arguments; therefore none
     leaves. Instances can be pickled when the function is importable.
 
-    Parameters
-    ----------
-    function
-        The guarded function.
-    log_directory
-        Directory of the private log, or None to drop what is private.
+    The private log is in a directory; None drops what is private.
     """
 
     function: Callable[..., object]
@@ -128,15 +118,8 @@ def configure_prefect(settings: Settings) -> None:
     services. Without it, Prefect starts a server of its own on the loopback interface, whose
     database lies in ``settings.prefect_home`` (mode 0700).
 
-    Parameters
-    ----------
-    settings
-        Where the orchestrator keeps its state.
-
-    Raises
-    ------
-    ConfigurationError
-        If Prefect was imported earlier with another environment, or the home is open to others.
+    It is a ConfigurationError if Prefect was imported earlier with another environment, or the home
+    is open to others.
     """
     wanted = dict(_SAFETY)
     if "PREFECT_API_URL" not in os.environ:
@@ -155,15 +138,7 @@ def configure_prefect(settings: Settings) -> None:
 def private_log_directory(directory: Path | None) -> Iterator[None]:
     """Send the private part of failures within the block to a log in this directory.
 
-    Parameters
-    ----------
-    directory
-        Directory of mode 0700, created if missing; None drops what is private.
-
-    Raises
-    ------
-    ConfigurationError
-        If the directory is open to others.
+    The directory has mode 0700 and is created if missing; None drops what is private.
     """
     if directory is not None:
         ensure_private_directory(directory)
@@ -180,14 +155,7 @@ def current_log_directory() -> Path | None:
 
 
 def private_log(step: str, text: str) -> None:
-    """Append a text that may hold private values to the private log, if there is one.
-
-    Parameters
-    ----------
-    step
-        Name of the step, which is public.
-    text
-        Traceback or warning.
+    """Append a traceback or warning, which may hold private values, to the private log if any.
 
     Privacy
     -------
@@ -209,18 +177,9 @@ def guarded_task(
 
     Nothing is cached, persisted or tried again: a step that draws noise must not draw twice.
 
-    Parameters
-    ----------
-    name
-        Public name of the step; the function's name by default.
-    tags
-        Public tags.
-
-    Returns
-    -------
-    callable
-        Decorator. The task raises `ClustMixError` subclasses as they were raised, with their code
-        and message alone, and `PipelineError` with the code "step:ExceptionType" for the rest.
+    The task, which has a public name and tags, raises `ClustMixError` subclasses as they were
+    raised, with their code and message alone, and `PipelineError` with the code
+    "step:ExceptionType" for the rest.
 
     Privacy
     -------
@@ -259,30 +218,12 @@ def guarded_call(
 
     For the body of a flow: an exception that leaves a flow is pickled to disk by the orchestrator,
     whatever it is told about results.
-
-    Parameters
-    ----------
-    step
-        Public name of the step.
-    function
-        Function to call with the arguments.
     """
     return _guard(step, function, *args, **kwargs)
 
 
 def guarded_item(function: Callable[..., object]) -> GuardedItem:
-    """Guard a function for Dask; its private log is that of the calling context.
-
-    Parameters
-    ----------
-    function
-        Importable function of one item.
-
-    Returns
-    -------
-    GuardedItem
-        Callable that returns the function's result or `Failed`.
-    """
+    """Guard a function for Dask; its private log is that of the calling context."""
     return GuardedItem(function, current_log_directory())
 
 

@@ -35,26 +35,10 @@ NO_MEASUREMENT = "0" * 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """What the rows of a bundle were made from.
+    """What the rows of a bundle were made from: draws that really happened, and who paid.
 
-    Parameters
-    ----------
-    events
-        Draws that really happened.
-    ledger_entry
-        Entry that paid.
-    measurement_sha256
-        Digest of the sealed measurement.
-    tainted
-        Whether the noise can be drawn again.
-    analysis
-        Which analysis was run.
-    conditions
-        Levels that the rows were sampled for, by column.
-    resampled_from
-        Release whose measurement this is, if it is another one.
-    order_declared_by
-        Key id of the person who has declared the order of the label levels afterwards.
+    Noise that can be drawn again taints; rows may have been sampled for levels by column, from the
+    measurement of another release, or after a person has declared the order of the label levels.
     """
 
     events: tuple[Event, ...]

@@ -40,18 +40,7 @@ _CLOSED = MappingProxyType(
 
 
 class Entries:
-    """The entries of a ledger, moved on by one installation.
-
-    Parameters
-    ----------
-    settings
-        Where the installation keeps its ledger, its keys and what its runs have left.
-
-    Attributes
-    ----------
-    owner : str
-        Id of the installation, in the entries that it runs.
-    """
+    """The entries of a ledger, moved on by one installation, the `owner` of those that it runs."""
 
     def __init__(self, settings: Settings) -> None:
         self._ledger = open_ledger(settings)
@@ -75,13 +64,7 @@ class Entries:
         return self._ledger.entry(entry.entry_id)
 
     def of_release(self, release_id: str) -> LedgerEntry:
-        """Return the entry that has paid for a release.
-
-        Raises
-        ------
-        LedgerError
-            If no such release has paid.
-        """
+        """Return the entry that has paid for a release (LedgerError)."""
         for entry in self.all():
             if entry.release_id == release_id:
                 return entry
@@ -111,18 +94,9 @@ class Entries:
 
         Where another run of the same request is at work, wait for its end.
 
-        Returns
-        -------
-        Reservation
-            A new entry, or the one that has paid for the same measurement. If that one is still
-            being executed, its run has died and its measurement can be continued.
-
-        Raises
-        ------
-        BudgetRefused
-            If the charge does not fit under a cap.
-        LedgerError
-            If another run of the same request does not end.
+        The entry is new, or the one that has paid for the same measurement. If that one is still
+        being executed, its run has died and its measurement can be continued. It is BudgetRefused
+        if the charge does not fit under a cap.
         """
         with stage("reserve"):
             # A release that could not be published must not be paid for.

@@ -144,13 +144,7 @@ def _refuse(reports: Sequence[FragmentReport], diagnostics: DiagnosticsFile) -> 
 def bound(
     rules: IngestRules, workspace: PrivateWorkspace, n_fragments: int, executor: Executor
 ) -> tuple[Path, ...]:
-    """Join the pieces of each shard and bound what each patient contributes.
-
-    Raises
-    ------
-    InputError
-        If no row has a label, or all have the same.
-    """
+    """Join the pieces of each shard and bound what each patient contributes."""
     items = [
         ShardItem(shard=shard, n_fragments=n_fragments, workspace=workspace.folder, rules=rules)
         for shard in range(N_SHARDS)

@@ -20,11 +20,6 @@ def clean_up(settings: Settings) -> None:
     be continued, it is left open for the next run of the same request. A sealed or
     approved entry stays as it is, to be published by the next run of the same request, unless its
     bundle is in the store already.
-
-    Parameters
-    ----------
-    settings
-        Where the installation keeps what its runs write.
     """
     entries, pending = Entries(settings), PendingBundles(settings.pending)
     checkpoints = CheckpointStore(settings.checkpoints)

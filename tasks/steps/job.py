@@ -26,36 +26,10 @@ if TYPE_CHECKING:
 class ReleaseJob:
     """Everything public that a release needs, taken from its site file.
 
-    Parameters
-    ----------
-    ref
-        Address of the release.
-    title
-        One line for the data card.
-    source, table_schema
-        Where the cohort is and what it is declared to hold.
-    columns_to_read
-        Columns that the release needs from the source.
-    unit, parameters, adjacency
-        The guarantee.
-    cohort
-        Name of the patients whose budget pays; datasets about the same patients share it.
-    lifetime_epsilon
-        Cap of the cohort at the same delta and adjacency, as it was declared.
-    caps
-        All caps, in the currency of the ledger.
-    partition
-        Part of the patients that is read, or None for all.
-    needs_approval
-        Whether an officer has to sign before the release is published.
-    requester
-        Key id of the person who asked, or None.
-    method
-        Synthesizer and its settings.
-    rows
-        Number of synthetic rows.
-    site
-        The site file, as JSON values.
+    The cohort is the patients whose budget pays; datasets about the same patients share it. Its
+    lifetime epsilon is as it was declared, at the same delta and adjacency; the caps are in the
+    currency of the ledger. The partition is the part of the patients that is read, None for all.
+    The requester is the key id of the person who asked. The site is the site file as JSON values.
     """
 
     ref: ReleaseRef
@@ -107,15 +81,7 @@ class ReleaseJob:
         return build(self.method, domain_of(self.table_schema))
 
     def charge(self, request_key: str, *, owner: str) -> Charge:
-        """Return what this release is to be charged.
-
-        Parameters
-        ----------
-        request_key
-            Key of the measurement, see `tasks.steps.request_key`.
-        owner
-            Id of the installation that runs the release.
-        """
+        """Return what this release, run by an installation, is to be charged for its request."""
         return Charge(
             cohort=self.cohort,
             dataset=self.ref.dataset,

@@ -62,13 +62,7 @@ class ShardCompute:
 
 
 class Seals:
-    """Makes every draw durable before a method sees it.
-
-    Attributes
-    ----------
-    files : dict of str to bytes
-        The draws so far, as they were written.
-    """
+    """Makes every draw durable before a method sees it; `files` are the draws as written."""
 
     def __init__(self, workspace: PrivateWorkspace) -> None:
         self._workspace = workspace
@@ -90,17 +84,7 @@ class Seals:
 class CheckpointSeals:
     """Makes draws durable where they outlive the run, for a measurement that can be continued.
 
-    Parameters
-    ----------
-    checkpoint
-        Where the progress is kept.
-    progress
-        How far an earlier run came.
-
-    Attributes
-    ----------
-    files : dict of str to bytes
-        The draws that are kept for the record, as they were written.
+    The progress is how far an earlier run came; `files` are the draws that are kept for the record.
     """
 
     def __init__(self, checkpoint: Checkpoint, progress: ResumePoint) -> None:
@@ -137,17 +121,7 @@ class CheckpointSeals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draws:
-    """Where the draws of a run are sealed, and those that an earlier run has left.
-
-    Parameters
-    ----------
-    seals
-        Makes draws durable.
-    progress
-        How far an earlier run of the same entry came.
-    sealed
-        Its draws that can be used again.
-    """
+    """Where the draws of a run are sealed, and those of an earlier run that can be used again."""
 
     seals: Seals | CheckpointSeals
     progress: ResumePoint = NOTHING
@@ -169,10 +143,7 @@ class Draws:
 def draws_of(checkpoint: Checkpoint, plan: MeasurementPlan) -> Draws:
     """Return where the draws of a measurement go that can be continued, and what it has drawn.
 
-    Raises
-    ------
-    IntegrityError
-        If a draw was begun and is not sealed.
+    A draw that was begun and is not sealed is an IntegrityError.
     """
     progress = checkpoint.progress()
     if progress is None:
@@ -216,13 +187,7 @@ def _content_of(statistic: NoisyStatistic | SelectedCandidate) -> bytes:
 def plan_measurement(
     method: Synthesizer, *, parameters: PrivacyParameters, adjacency: Adjacency
 ) -> MeasurementPlan:
-    """Calibrate every noise scale from public settings, before the cohort is opened.
-
-    Raises
-    ------
-    ConfigurationError
-        If the settings of the method do not fit the budget or the guarantee that is asked for.
-    """
+    """Calibrate every noise scale from public settings, before the cohort is opened."""
     with stage("plan"):
         return checked_plan(method, parameters=parameters, adjacency=adjacency)
 

@@ -51,12 +51,8 @@ def prepare(
 ) -> None:
     """Sample the rows, check them, and keep the whole bundle until it is published.
 
-    Raises
-    ------
-    Withheld
-        With the names of the checks that failed.
-    IntegrityError
-        If the schema gives another meaning to a code than the measurement.
+    It is Withheld, with the names of the checks that failed, and an IntegrityError if the schema
+    gives another meaning to a code than the measurement.
     """
     conditions = conditions or {}
     measurement.vocabulary.require(job.table_schema)
@@ -123,13 +119,7 @@ def output_gate(
     *,
     rows: int,
 ) -> expectations.GateReport:
-    """Check the files that will be published; refuse to go on if a check fails.
-
-    Raises
-    ------
-    Withheld
-        With the names of the failed checks.
-    """
+    """Check the files that will be published; Withheld names the checks that failed."""
     frame = read_rows(tables)
     report = expectations.output_gate(frame, schema, rows)
     stated = is_stated(tables, schema) and formats_agree(tables)
@@ -179,16 +169,8 @@ def publish_pending(
 ) -> tuple[Path, str]:
     """Sign a pending bundle and put it into the store: all of it or, after a crash, none of it.
 
-    Returns
-    -------
-    path : Path
-        Folder of the bundle.
-    manifest_sha256 : str
-
-    Raises
-    ------
-    IntegrityError
-        If there is no such bundle, or it may not be published.
+    Returned are the folder and the digest of the manifest. It is an IntegrityError if there is no
+    such bundle, or it may not be published.
     """
     with stage("publish"):
         bundle = pending.find(release_id)

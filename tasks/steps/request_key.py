@@ -23,23 +23,10 @@ def request_key(
 ) -> str:
     """Return the idempotency key of a measurement.
 
-    Parameters
-    ----------
-    secret : bytes
-        The installation's ledger key, see `storage.keys.key_store.KeyStore.ledger_secret`.
-    content_sha256 : str
-        Digest of the content of the source, see
-        `storage.sources.cohorts.CohortReader.content_sha256`.
-    settings : mapping
-        Everything public that shapes the measurement, as JSON values; order that has a meaning,
-        such as that of label levels, in lists.
-    code : str, optional
-        Digest of the program that measures; this one if left out.
-
-    Returns
-    -------
-    str
-        64 hexadecimal digits. Says nothing about the content to those without the secret.
+    The digest is that of the content of the source, the settings are everything public that shapes
+    the measurement, with order that has a meaning, such as that of label levels, in lists; the code
+    is the digest of the program that measures, this one if left out. The key, 64 hexadecimal
+    digits, says nothing about the content to those without the installation's ledger key.
     """
     message = canonical_json(
         {"content": content_sha256, "settings": dict(settings), "code": code or code_sha256()}

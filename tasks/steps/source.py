@@ -11,22 +11,7 @@ from tasks.execution.stages import stage
 
 
 def check_source(columns: tuple[str, ...], schema: TableSchema, reader: CohortReader) -> None:
-    """Compare names and types of the source with the schema.
-
-    Parameters
-    ----------
-    columns
-        Columns that the release needs: those of the schema, and that of the patient.
-    schema
-        The declared table.
-    reader
-        Reads the source.
-
-    Raises
-    ------
-    InputError
-        If a column is absent, not declared, or of a type that is not read.
-    """
+    """Refuse (InputError) a source that lacks a needed column, or has one not declared or read."""
     with stage("check-source"):
         released = set(schema.released_columns)
         beside = tuple(column for column in columns if column not in released)

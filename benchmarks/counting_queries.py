@@ -44,7 +44,7 @@ from privacy.parameters import PrivacyParameters
 from privacy.randomness import OperatingSystemNoise
 from storage.sources.cohorts import CohortReader
 from tasks.ingest import contributions, encoding
-from tasks.measurement.curator import Curator, InProcessCompute
+from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.synthesizer import Synthesizer, measure
 from tasks.papers.mwem import PaperMwem
@@ -178,7 +178,7 @@ def synthesize(items: Items, method: str, epsilon: float) -> NDArray[np.bool_]:
     mu = gdp_mu(epsilon=epsilon, delta=DELTA)
     curator = Curator(
         plan=synthesizer.plan(mu=mu),
-        compute=InProcessCompute([items.rows]),
+        shards=in_memory([items.rows]),
         noise_source=OperatingSystemNoise(),
     )
     released = measure(synthesizer, curator, mu=mu)

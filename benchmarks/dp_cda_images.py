@@ -49,7 +49,7 @@ from privacy.parameters import PrivacyParameters
 from privacy.randomness import OperatingSystemNoise
 from storage.sources.idx_files import read_idx
 from storage.sources.image_datasets import find_images
-from tasks.measurement.curator import Curator, InProcessCompute
+from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.synthesizer import measure
 from tasks.papers.dp_cda import ZScore, class_pools, clipped, mix_classes, theorem_1_noise
@@ -223,7 +223,7 @@ def measure_proven(case: Case) -> tuple[float, int]:
     mu = gdp_mu(epsilon=float(case.epsilon or 0.0), delta=DELTA)
     curator = Curator(
         plan=method.plan(mu=mu),
-        compute=InProcessCompute([rows]),
+        shards=in_memory([rows]),
         noise_source=OperatingSystemNoise(),
     )
     released = measure(method, curator, mu=mu)

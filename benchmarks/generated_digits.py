@@ -28,7 +28,7 @@ from privacy.accountants.calibration import gdp_mu
 from privacy.randomness import NoiseSource, OperatingSystemNoise, SeededNoise
 from storage.sources.idx_files import read_idx
 from storage.sources.image_datasets import find_images
-from tasks.measurement.curator import Curator, InProcessCompute
+from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.synthesizer import Released
 from tasks.synthesizers.dpgm.config import DpgmConfig
@@ -91,9 +91,7 @@ def trained(
     """Run all stages of one measurement."""
     mu = gdp_mu(epsilon=EPSILON, delta=DELTA)
     method = Dpgm(domain, config)
-    curator = Curator(
-        plan=method.plan(mu=mu), compute=InProcessCompute([rows]), noise_source=noise_source
-    )
+    curator = Curator(plan=method.plan(mu=mu), shards=in_memory([rows]), noise_source=noise_source)
     released: dict[str, NDArray[Any]] = {}
     for stage in method.stages(mu=mu):
         began = time.perf_counter()

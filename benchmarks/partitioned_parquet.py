@@ -109,15 +109,16 @@ def measure(site_file: Path, workers: int) -> Reading:
     from storage.settings import Settings
     from storage.sources.cohorts import CohortReader
     from tasks.execution.cluster import local_cluster
-    from tasks.execution.compute import DaskExecutor, Executor, LocalExecutor
-    from tasks.execution.shards import load_shard
+    from tasks.execution.dask_executor import DaskExecutor
+    from tasks.execution.executor import IN_PROCESS, Executor
+    from tasks.ingest.shards import load_shard
     from tasks.steps.ingest_steps import ingest
 
     home = site_file.parent / f"home-{workers}"
     job = job_of(load_site(site_file), "r-20260101-00000000")
     with PrivateWorkspace.create(home / "private", job.ref.release_id) as workspace:
         with ExitStack() as stack:
-            executor: Executor = LocalExecutor()
+            executor: Executor = IN_PROCESS
             if workers:
                 client = stack.enter_context(local_cluster(workers, workspace.path("dask")))
                 executor = DaskExecutor(client, job.ref.release_id)

@@ -131,7 +131,7 @@ class Synthesizer(Estimator):
         from clustmix.charging import charging
         from clustmix.frames import declared_columns, rows_of
         from tasks.ingest.patient_rows import encoded_shards
-        from tasks.measurement.curator import Curator, InProcessCompute
+        from tasks.measurement.curator import Curator, in_memory
         from tasks.measurement.randomness import randomness_of_run
         from tasks.measurement.synthesizer import checked_plan, measure
 
@@ -151,7 +151,7 @@ class Synthesizer(Estimator):
             self._spent = payment.charged is not None
             curator = Curator(
                 plan=plan,
-                compute=InProcessCompute(encoded_shards(rows_of(table), self.schema, unit)),
+                shards=in_memory(encoded_shards(rows_of(table), self.schema, unit)),
                 noise_source=randomness_of_run().noise_source,
             )
             self._spent = True

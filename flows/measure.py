@@ -32,9 +32,11 @@ from storage.releases.checkpoints import CheckpointStore
 from storage.releases.measurements import MeasurementStore
 from storage.settings import Settings
 from storage.sources.cohorts import CohortReader
-from tasks.execution.compute import DaskExecutor, Executor, LocalExecutor
+from tasks.execution.dask_executor import DaskExecutor
+from tasks.execution.executor import Executor, InProcessExecutor
 from tasks.execution.runtime import guarded_task
 from tasks.execution.stages import stage
+from tasks.ingest.shards import ShardFile
 from tasks.measurement.curator import Curator
 from tasks.measurement.plan import MeasurementPlan
 from tasks.measurement.randomness import randomness_of_run
@@ -198,7 +200,8 @@ class _Run:
             draws = measure_steps.Draws(seals=measure_steps.Seals(workspace))
         curator = Curator(
             plan=self.plan,
-            compute=measure_steps.ShardCompute(self.executor, shards),
+            shards=[ShardFile(path) for path in shards],
+            executor=self.executor,
             noise_source=randomness_of_run().noise_source,
             seal=draws.seals,
             announce=draws.announce,
@@ -268,7 +271,7 @@ def _executor(
         with connect(settings.dask_address) as client:
             yield DaskExecutor(client, run_id)
     elif (n_workers := _workers(settings, reader)) == 0:
-        yield LocalExecutor()
+        yield InProcessExecutor(guarded=True)
     else:
         with ExitStack() as cluster:
             with stage("cluster"):

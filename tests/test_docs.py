@@ -32,7 +32,7 @@ from storage.arrivals import ready_files
 from storage.arrivals.store import _RETRY_AFTER, MAX_FAILURES
 from storage.settings import Settings
 from tasks.execution.cluster_certificates import make_certificates
-from tasks.execution.compute import TRIES, WORKER_WAIT_SECONDS
+from tasks.execution.dask_executor import TRIES, WORKER_WAIT_SECONDS
 from tasks.ingest.conditions import MAX_OVERSAMPLING
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.plan import PlannedSelection

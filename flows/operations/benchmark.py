@@ -27,7 +27,7 @@ from storage.releases.manifest import MANIFEST_FILE
 from storage.settings import Settings
 from storage.sources.cohorts import CohortReader
 from tasks.execution.cluster import local_cluster
-from tasks.execution.compute import DaskExecutor
+from tasks.execution.dask_executor import DaskExecutor
 from tasks.execution.runtime import guarded_task
 from tasks.execution.stages import stage
 from tasks.gates import expectations
@@ -103,7 +103,7 @@ class _Benchmark:
             local_cluster(max(self.settings.workers, 1), scratch) as client,
         ):
             executor = DaskExecutor(client, job.ref.release_id)
-            codes, labels = method.synthesize(codes, labels, rng, executor.map)
+            codes, labels = method.synthesize(codes, labels, rng, executor)
         return decode(codes, labels, job.table_schema, rng=rng)
 
     def write(self, frame: pd.DataFrame) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,8 @@ from privacy.mechanisms import NoisyStatistic, SelectedCandidate
 from privacy.randomness import NoiseSource, OperatingSystemNoise
 from tasks.audit.one_run import GuessCounts
 from tasks.audit.pairs import AuditPatient, encode
-from tasks.measurement.curator import Contribution, Curator, InProcessCompute
+from tasks.execution.executor import InProcessExecutor, IntegerSum
+from tasks.measurement.curator import Curator, exact_sum, in_memory
 from tasks.measurement.encoded import N_FOLDS, EncodingDomain
 from tasks.measurement.synthesizer import Synthesizer, measure
 
@@ -44,8 +45,8 @@ def canary_patients(domain: EncodingDomain) -> tuple[AuditPatient, ...]:
     )
 
 
-class CanaryReferee:
-    """Compute sums over the included canaries and score every canary by every draw.
+class CanaryReferee(InProcessExecutor):
+    """Makes the sums of a curator over the included canaries, and scores each by every draw.
 
     Every statistic is a sum over patients once its public arguments are fixed, so the vector of a
     canary is its own sum, and its score is the projection of what was drawn on that vector.
@@ -54,23 +55,21 @@ class CanaryReferee:
     def __init__(
         self, patients: tuple[AuditPatient, ...], included: NDArray[np.bool_], *, n_columns: int
     ) -> None:
-        self._each = [
-            InProcessCompute([encode([patient], n_columns=n_columns)]) for patient in patients
-        ]
+        super().__init__()
+        self._each = [in_memory([encode([patient], n_columns=n_columns)]) for patient in patients]
         chosen = [patient for patient, inside in zip(patients, included, strict=True) if inside]
-        self._table = InProcessCompute([encode(chosen, n_columns=n_columns)])
+        self._table = in_memory([encode(chosen, n_columns=n_columns)])
         self._vectors: NDArray[np.float64] | None = None
         self.scores = np.zeros(len(patients))
 
-    def sum(self, contribution: Contribution, public: dict[str, Any]) -> NDArray[np.int64]:
-        """Exact sum over the included canaries."""
-        vectors = [each.sum(contribution, public).reshape(-1) for each in self._each]
+    def sum(
+        self, function: Callable[..., IntegerSum], shards: Sequence[Any], public: Mapping[str, Any]
+    ) -> IntegerSum:
+        """Return the exact sum that a curator asks for, over the included canaries."""
+        contribution, arguments = public["contribution"], public["public"]
+        vectors = [exact_sum(contribution, arguments, each).reshape(-1) for each in self._each]
         self._vectors = np.array(vectors, dtype=np.float64)
-        return self._table.sum(contribution, public)
-
-    def map(self, function: Callable[..., Any], items: Iterable[Any]) -> list[Any]:
-        """``[function(item) for item in items]``."""
-        return self._table.map(function, items)
+        return exact_sum(contribution, arguments, self._table)
 
     def seal(self, name: str, noisy: NoisyStatistic | SelectedCandidate) -> None:
         """Add the likelihood ratios of a draw, with every other canary half in the table."""
@@ -96,7 +95,8 @@ def play_one_run(
     referee = CanaryReferee(patients, included, n_columns=domain.n_columns)
     curator = Curator(
         plan=synthesizer.plan(mu=mu),
-        compute=referee,
+        shards=(),
+        executor=referee,
         noise_source=new_noise_source(),
         seal=referee.seal,
     )

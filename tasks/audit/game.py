@@ -8,7 +8,7 @@ earlier one; the attack is thereby the best one there is against Gaussian noise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from privacy.mechanisms import NoisyStatistic, SelectedCandidate
 from privacy.randomness import NoiseSource, OperatingSystemNoise
 from tasks.audit.pairs import AuditPatient, NeighbourPair
-from tasks.measurement.curator import Contribution, Curator, InProcessCompute
+from tasks.execution.executor import InProcessExecutor, IntegerSum
+from tasks.measurement.curator import Curator, exact_sum, in_memory
 from tasks.measurement.encoded import EncodedRows
 from tasks.measurement.plan import MeasurementPlan
 from tasks.measurement.sampling import COINS, PoissonCoins
@@ -81,36 +82,34 @@ class Scores:
     present: NDArray[np.float64]
 
 
-class Referee:
-    """Compute sums over one of two tables for the curator, and keep those of both."""
+class Referee(InProcessExecutor):
+    """Makes the sums of a curator over one of two tables, and keeps those of both."""
 
     def __init__(self, *, absent: EncodedRows, present: EncodedRows, play_present: bool) -> None:
-        self._absent, self._present = InProcessCompute([absent]), InProcessCompute([present])
+        super().__init__()
+        self._absent, self._present = in_memory([absent]), in_memory([present])
         self._play_present = play_present
         self._exact: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
         self._probability: float | None = None
         self.draws: list[Draw] = []
 
-    def sum(self, contribution: Contribution, public: dict[str, Any]) -> NDArray[np.int64]:
-        """Exact sum over the table that is played."""
-        absent = self._absent.sum(contribution, public)
-        present = self._present.sum(contribution, public)
+    def sum(
+        self, function: Callable[..., IntegerSum], shards: Sequence[Any], public: Mapping[str, Any]
+    ) -> IntegerSum:
+        """Return the exact sum that a curator asks for, over the table that is played."""
+        contribution, arguments = public["contribution"], public["public"]
+        absent = exact_sum(contribution, arguments, self._absent)
+        present = exact_sum(contribution, arguments, self._present)
         played = present if self._play_present else absent
-        coins, self._probability = public.get(COINS), None
+        coins, self._probability = arguments.get(COINS), None
         if isinstance(coins, PoissonCoins):
             # With everybody in every sample the sums differ by the rows of the patient.
-            everybody = {**public, COINS: replace(coins, probability=1.0)}
-            rows_of_patient = self._present.sum(contribution, everybody) - self._absent.sum(
-                contribution, everybody
-            )
-            present = absent + rows_of_patient
+            everybody = {**arguments, COINS: replace(coins, probability=1.0)}
+            without = exact_sum(contribution, everybody, self._absent)
+            present = absent + exact_sum(contribution, everybody, self._present) - without
             self._probability = coins.probability if coins.probability < 1.0 else None
         self._exact = absent, present
         return played
-
-    def map(self, function: Callable[..., Any], items: Iterable[Any]) -> list[Any]:
-        """``[function(item) for item in items]``."""
-        return self._absent.map(function, items)
 
     def seal(self, name: str, noisy: NoisyStatistic | SelectedCandidate) -> None:
         """Note a draw; the curator calls it right after the sum of the same statistic."""
@@ -150,7 +149,8 @@ def play_once(
     referee = Referee(absent=tables[0], present=tables[1], play_present=present)
     curator = Curator(
         plan=plan,
-        compute=referee,
+        shards=(),
+        executor=referee,
         noise_source=noise_source,
         seal=referee.seal,
     )

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tasks.measurement import statistics
 from tasks.measurement.cells import Cells
-from tasks.measurement.curator import Contribution, InProcessCompute
+from tasks.measurement.curator import Contribution, exact_sum, in_memory
 from tasks.measurement.encoded import EncodedRows
 from tasks.measurement.features import FeatureMap
 from tasks.measurement.statistics import ROOT_SCALE, SUM_SCALE
@@ -59,7 +59,8 @@ def project_one_by_one(
     flat = direction.reshape(-1)
     inner, squared_norm = np.zeros((2, len(rows)))
     for i in range(len(rows)):
-        vector = InProcessCompute([row_block(rows, slice(i, i + 1))]).sum(contribution, public)
+        one = in_memory([row_block(rows, slice(i, i + 1))])
+        vector = exact_sum(contribution, public, one)
         values = vector.reshape(-1).astype(np.float64)
         inner[i], squared_norm[i] = values @ flat, values @ values
     return inner, squared_norm

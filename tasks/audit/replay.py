@@ -19,7 +19,7 @@ from privacy.events import DiscreteGaussianEvent
 from privacy.randomness import OperatingSystemNoise
 from tasks.audit.planted import PlantedTable
 from tasks.audit.projections import project, row_block
-from tasks.measurement.curator import Contribution, Curator, InProcessCompute
+from tasks.measurement.curator import Contribution, Curator, exact_sum, in_memory
 from tasks.measurement.plan import MeasurementPlan, PlannedStatistic
 from tasks.measurement.synthesizer import Synthesizer, measure
 
@@ -66,14 +66,14 @@ class Replay(Curator):
     ) -> None:
         super().__init__(
             plan=synthesizer.plan(mu=mu),
-            compute=InProcessCompute([]),
+            shards=(),
             noise_source=OperatingSystemNoise(),
         )
         rows = table.encoded()
         self._draws, self._stated = sealed, stated
-        self._present = InProcessCompute([row_block(rows, table.present)])
-        self._others = InProcessCompute([row_block(rows, table.others)])
-        self._everybody = InProcessCompute([rows])
+        self._present = in_memory([row_block(rows, table.present)])
+        self._others = in_memory([row_block(rows, table.others)])
+        self._everybody = in_memory([rows])
         self._canaries = row_block(rows, slice(0, table.n_canaries))
         self.replayed: list[ReplayedDraw] = []
 
@@ -81,8 +81,8 @@ class Replay(Curator):
         """Return the sealed draw of a statistic; note its residual and all projections."""
         planned, values, event = self.plan[name], self._draws[name], self._stated[name]
         exact, others, everybody = (
-            compute.sum(contribution, public)
-            for compute in (self._present, self._others, self._everybody)
+            exact_sum(contribution, public, shards)
+            for shards in (self._present, self._others, self._everybody)
         )
         # Every coin is fair, so before they are thrown the sum is expected half way.
         surprise = values - (others + everybody) / 2.0

@@ -42,8 +42,8 @@ CLUSTER_SETTINGS = {
     "distributed.worker.memory.pause": False,
     "distributed.worker.memory.terminate": False,
     "distributed.nanny.pre-spawn-environ": _WORKER_ENVIRONMENT,
-    # What a lost worker was at is given out again by `tasks.execution.compute`, which counts the
-    # tries.
+    # What a lost worker was at is given out again by `tasks.execution.dask_executor`, which
+    # counts the tries.
     "distributed.scheduler.allowed-failures": 0,
     # A worker may take long to start anew on a busy machine; its nanny is not given up meanwhile.
     "distributed.deploy.lost-worker-timeout": "1 hour",
@@ -133,8 +133,8 @@ def connect(address: str, *, timeout_seconds: float = 30.0) -> Iterator[distribu
     Privacy
     -------
     Scheduler and workers are asked before anything is sent to them, and core dumps of the workers
-    are turned off, as by every item of `tasks.execution.compute`. A worker that joins later is not
-    asked: only who holds a certificate of the cluster's own authority can start one, see
+    are turned off, as by every item of `tasks.execution.dask_executor`. A worker that joins later
+    is not asked: only who holds a certificate of the cluster's own authority can start one, see
     `tasks.execution.cluster_certificates`, and what takes the place of a dead worker has its
     settings.
     """

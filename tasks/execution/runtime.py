@@ -227,6 +227,13 @@ def guarded_item(function: Callable[..., object]) -> GuardedItem:
     return GuardedItem(function, current_log_directory())
 
 
+def unwrapped(result: object) -> object:
+    """Return the result of a guarded item, or raise what is left of its exception."""
+    if isinstance(result, Failed):
+        raise result.error()
+    return result
+
+
 def _guard(step: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | Failed:
     # Numerical libraries quote values in warnings (convergence, counts): to the log, not stderr.
     with warnings.catch_warnings(record=True) as caught:

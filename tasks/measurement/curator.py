@@ -9,8 +9,9 @@ planned; there is no other way for a proven method to learn anything about the r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,42 +25,70 @@ from privacy.mechanisms import (
 )
 from privacy.parameters import Adjacency
 from privacy.randomness import NoiseSource
+from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.measurement.encoded import EncodedRows
 from tasks.measurement.plan import MeasurementPlan, PlannedStatistic
 from tasks.measurement.sampling import COINS, PoissonCoins, arguments_of_shard, shard_name
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 Contribution = Callable[..., NDArray[np.int64]]
 """A function of ``tasks.measurement.statistics``: rows of a shard and public arrays to int64."""
 
 
-class Compute(Protocol):
-    """Where sums and post-processing run: this process, or Dask workers."""
+class Shard(Protocol):
+    """Encoded rows of whole patients, wherever they lie."""
 
-    def sum(self, contribution: Contribution, public: dict[str, Any]) -> NDArray[np.int64]:
-        """Exact sum of ``contribution(rows, **public)`` over all shards."""
+    @property
+    def name(self) -> str:
+        """Name of the shard, on which the coins of its patients depend."""
 
-    def map(self, function: Callable[..., Any], items: Iterable[Any]) -> list[Any]:
-        """``[function(item) for item in items]``; sees released values only."""
+    def load(self) -> EncodedRows:
+        """Return the rows."""
 
 
-class InProcessCompute:
-    """Run over shards held in memory, one after the other. The reference for every other one."""
+@dataclass(frozen=True, slots=True)
+class ShardInMemory:
+    """A shard whose rows are at hand."""
 
-    def __init__(self, shards: Sequence[EncodedRows]) -> None:
-        self._shards = shards
+    rows: EncodedRows
+    name: str
 
-    def sum(self, contribution: Contribution, public: dict[str, Any]) -> NDArray[np.int64]:
-        """Exact sum of ``contribution(rows, **public)`` over all shards."""
-        parts = [
-            contribution(rows, **arguments_of_shard(public, shard_name(number)))
-            for number, rows in enumerate(self._shards)
-        ]
-        # No dtype: it would hide a contribution that forgot to go to the grid.
-        return np.asarray(np.sum(parts, axis=0))
+    def load(self) -> EncodedRows:
+        """Return the rows."""
+        return self.rows
 
-    def map(self, function: Callable[..., Any], items: Iterable[Any]) -> list[Any]:
-        """``[function(item) for item in items]``."""
-        return [function(item) for item in items]
+
+def in_memory(tables: Sequence[EncodedRows]) -> tuple[ShardInMemory, ...]:
+    """Return the shards of tables that are at hand, named by their place."""
+    return tuple(ShardInMemory(rows, shard_name(i)) for i, rows in enumerate(tables))
+
+
+def contribution_of_shard(
+    shard: Shard, *, contribution: Contribution, public: dict[str, Any]
+) -> NDArray[np.int64]:
+    """Return the exact contribution of one shard; on a worker, where there are any."""
+    return contribution(shard.load(), **arguments_of_shard(public, shard.name))
+
+
+def exact_sum(
+    contribution: Contribution,
+    public: dict[str, Any],
+    shards: Sequence[Shard],
+    executor: Executor = IN_PROCESS,
+) -> NDArray[np.int64]:
+    """Return the exact sum of ``contribution(rows, **public)`` over one or more shards.
+
+    Privacy
+    -------
+    Without noise, and so private.
+    """
+    arguments = {"contribution": contribution, "public": public}
+    total = executor.sum(contribution_of_shard, shards, arguments)
+    if isinstance(total, dict):
+        raise TypeError("expected a contribution to return one array, found several")
+    return total
 
 
 class Curator:
@@ -69,8 +98,10 @@ class Curator:
     ----------
     plan
         The measurement plan, calibrated before the rows were read.
-    compute
-        Where exact sums run.
+    shards
+        The rows.
+    executor
+        Where exact sums and post-processing run.
     noise_source
         Operating-system entropy, or seeded noise in tests.
     seal
@@ -93,15 +124,17 @@ class Curator:
         self,
         *,
         plan: MeasurementPlan,
-        compute: Compute,
+        shards: Sequence[Shard],
         noise_source: NoiseSource,
+        executor: Executor = IN_PROCESS,
         seal: Callable[[str, NoisyStatistic | SelectedCandidate], None] | None = None,
         announce: Callable[[str], None] | None = None,
         drawn: Mapping[str, int] = MappingProxyType({}),
         sealed: Mapping[str, NDArray[np.int64]] = MappingProxyType({}),
     ) -> None:
         self.plan = plan
-        self.compute = compute
+        self._shards = shards
+        self._executor = executor
         self._noise_source = noise_source
         self._seal = seal
         self._announce = announce
@@ -143,9 +176,7 @@ class Curator:
             raise ValueError(f"expected a statistic without samples, found the series {name!r}")
         if name in self._n_draws:
             raise ValueError(f"expected statistic {name!r} to be drawn once, found a second draw")
-        return self._draw(
-            planned, name, planned.shape, lambda: self.compute.sum(contribution, public)
-        )
+        return self._draw(planned, name, planned.shape, lambda: self._exact(contribution, public))
 
     def release_sample(
         self, name: str, contribution: Contribution, n_draws: int, **public: Any
@@ -176,7 +207,7 @@ class Curator:
             planned,
             f"{name}_{first:06d}",
             (n_draws, *planned.shape),
-            lambda: self.compute.sum(contribution, {**public, COINS: coins}),
+            lambda: self._exact(contribution, {**public, COINS: coins}),
             n_draws=n_draws,
         )
 
@@ -200,7 +231,7 @@ class Curator:
         if name in self._sealed:
             self._n_draws[name] = 1
             return int(self._sealed[name][0])
-        exact = self.compute.sum(contribution, public)
+        exact = self._exact(contribution, public)
         if exact.shape != (planned.n_candidates,) or centre.shape != exact.shape:
             raise ValueError(f"expected {planned.n_candidates} candidates for {name!r}")
         if self._announce is not None:
@@ -217,6 +248,16 @@ class Curator:
         if self._seal is not None:
             self._seal(name, chosen)
         return chosen.index
+
+    def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        """Return ``function(item)`` for each item, in order: post-processing of released values.
+
+        On GPU workers where there are any.
+        """
+        return self._executor.map(function, items, gpu=True)
+
+    def _exact(self, contribution: Contribution, public: dict[str, Any]) -> NDArray[np.int64]:
+        return exact_sum(contribution, public, self._shards, self._executor)
 
     def _draw(
         self,

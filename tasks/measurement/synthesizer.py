@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ from privacy.accountants.approximate_gaussian import SLACK_DELTA, ApproximateGau
 from privacy.accountants.calibration import release_mu
 from privacy.errors import ConfigurationError, IntegrityError
 from privacy.parameters import Adjacency, Guarantee, PrivacyParameters
+from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.measurement.curator import Curator
 from tasks.measurement.plan import MeasurementPlan
 
@@ -68,10 +69,6 @@ class Synthesizer(Protocol):
         """
 
 
-Mapper = Callable[[Callable[[Any], Any], list[Any]], Iterable[Any]]
-"""Maps a function over items, in order: the builtin ``map``, or that of a cluster."""
-
-
 class PaperForm(Protocol):
     """A method as its paper prints it, bound to a public domain and a claimed epsilon.
 
@@ -83,12 +80,12 @@ class PaperForm(Protocol):
         codes: NDArray[np.uint16],
         labels: NDArray[np.uint16],
         rng: np.random.Generator,
-        executor_map: Mapper = map,
+        executor: Executor = IN_PROCESS,
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
         """Make synthetic records of real ones.
 
         Both have codes of shape (n, d) and labels of shape (n,). Every random choice, the noise
-        included, comes from `rng`; `executor_map` runs the items of a method that has some.
+        included, comes from `rng`; `executor` runs the items of a method that has some.
         """
 
 

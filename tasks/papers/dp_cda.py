@@ -39,8 +39,8 @@ from numpy.typing import NDArray
 
 from privacy.errors import InputError
 from privacy.parameters import PrivacyParameters
+from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.measurement.encoded import EncodingDomain
-from tasks.measurement.synthesizer import Mapper
 from tasks.measurement.vectors import VectorMap
 from tasks.papers.printed_noise import claimed_epsilon, least_noise, sampled_bound
 from tasks.synthesizers.dp_cda.config import DpCdaConfig
@@ -175,14 +175,14 @@ def mix_classes(
     *,
     noise: MixingNoise | None,
     rng: np.random.Generator,
-    executor_map: Mapper = map,
+    executor: Executor = IN_PROCESS,
 ) -> tuple[NDArray[np.floating], NDArray[np.int64]]:
     """Take steps 8 to 17, class after class; arguments as in `noisy_mixtures`."""
     items: list[Any] = [
         (pool, len(pools), noise, stream)
         for pool, stream in zip(pools, rng.spawn(len(pools)), strict=True)
     ]
-    parts = list(executor_map(noisy_mixtures, items))
+    parts = list(executor.map(noisy_mixtures, items))
     return np.concatenate([part for part, _ in parts]), np.concatenate([part for _, part in parts])
 
 
@@ -202,7 +202,7 @@ class PaperDpCda:
         codes: NDArray[np.uint16],
         labels: NDArray[np.uint16],
         rng: np.random.Generator,
-        executor_map: Mapper = map,
+        executor: Executor = IN_PROCESS,
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
         """Make ``mixtures_per_class`` records of each class; see `PaperForm.synthesize`.
 
@@ -240,7 +240,7 @@ class PaperDpCda:
             order=config.order_of_mixture,
             mixtures_per_class=config.mixtures_per_class,
         )
-        mixtures, mixed = mix_classes(pools, noise=noise, rng=rng, executor_map=executor_map)
+        mixtures, mixed = mix_classes(pools, noise=noise, rng=rng, executor=executor)
         nearest, _ = vector_map.codes(z_score.undo(mixtures))
         return nearest, mixed.astype(np.uint16)
 

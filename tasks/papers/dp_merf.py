@@ -37,9 +37,9 @@ from scipy.spatial.distance import pdist
 from privacy.accountants.calibration import gdp_mu
 from privacy.errors import InputError
 from privacy.parameters import PrivacyParameters
+from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.marginals import draw_codes
-from tasks.measurement.synthesizer import Mapper
 from tasks.measurement.vectors import VectorMap
 from tasks.synthesizers.dp_merf.config import PUBLIC_SEED, DpMerfConfig
 from tasks.synthesizers.dp_merf.features import EmbeddingFeatures, draw_frequencies
@@ -61,7 +61,7 @@ class PaperDpMerf:
         codes: NDArray[np.uint16],
         labels: NDArray[np.uint16],
         rng: np.random.Generator,
-        executor_map: Mapper = map,
+        executor: Executor = IN_PROCESS,
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
         """Make as many records as there are real ones, less those held aside; see `PaperForm`.
 
@@ -112,7 +112,7 @@ class PaperDpMerf:
                 learning_rate=config.learning_rate * 0.9**number,
                 public_seed=PUBLIC_SEED + number,
             )
-            [generator] = executor_map(train, [item])
+            [generator] = executor.map(train, [item])
         drawn = draw_codes(shares, len(kept), rng)
         sampled = generator.sample(
             features.vector_map, drawn, code_dimensions=config.code_dimensions, rng=rng

@@ -31,8 +31,8 @@ from scipy.sparse import csr_array
 
 from privacy.errors import ConfigurationError
 from privacy.parameters import PrivacyParameters
+from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.measurement.encoded import EncodingDomain
-from tasks.measurement.synthesizer import Mapper
 from tasks.measurement.vectors import VectorMap
 from tasks.papers.printed_noise import claimed_epsilon, least_noise, sampled_bound
 from tasks.synthesizers.dp_mix.config import DPMixConfig
@@ -159,7 +159,7 @@ class PaperDPMix:
         codes: NDArray[np.uint16],
         labels: NDArray[np.uint16],
         rng: np.random.Generator,
-        executor_map: Mapper = map,
+        executor: Executor = IN_PROCESS,
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
         """Make ``n_mixtures`` records in one pass over the table; see `PaperForm.synthesize`.
 

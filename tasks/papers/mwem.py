@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.parameters import PrivacyParameters
+from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.statistics import SUM_SCALE
-from tasks.measurement.synthesizer import Mapper
 from tasks.synthesizers.mwem.config import MwemConfig
 from tasks.synthesizers.mwem.distribution import (
     FactoredDistribution,
@@ -49,7 +49,7 @@ class PaperMwem:
         codes: NDArray[np.uint16],
         labels: NDArray[np.uint16],
         rng: np.random.Generator,
-        executor_map: Mapper = map,
+        executor: Executor = IN_PROCESS,
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
         """Make as many records as there are real ones; see `PaperForm.synthesize`.
 

@@ -32,9 +32,9 @@ from numpy.typing import NDArray
 
 from privacy.accountants.calibration import gdp_mu
 from privacy.parameters import PrivacyParameters
+from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.projection import Projection, random_projection
-from tasks.measurement.synthesizer import Mapper
 from tasks.measurement.vectors import VectorMap
 from tasks.synthesizers.slots.config import LocalPerturbationConfig, RandomProjectionConfig
 
@@ -82,7 +82,7 @@ class PaperNoisyRecords:
         codes: NDArray[np.uint16],
         labels: NDArray[np.uint16],
         rng: np.random.Generator,
-        executor_map: Mapper = map,
+        executor: Executor = IN_PROCESS,
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
         """Make one synthetic record of every record, in one pass; see `PaperForm.synthesize`.
 

@@ -18,7 +18,7 @@ from privacy.errors import InputError
 from storage.files.diagnostics import DiagnosticsFile
 from storage.files.workspace import PrivateWorkspace
 from storage.sources.cohorts import CohortReader
-from tasks.execution.compute import Executor, LocalExecutor
+from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.execution.stages import stage
 from tasks.gates import expectations
 from tasks.ingest import pieces as ingest_pieces
@@ -44,7 +44,7 @@ def ingest(
     reader: CohortReader,
     workspace: PrivateWorkspace,
     diagnostics: DiagnosticsFile,
-    executor: Executor | None = None,
+    executor: Executor = IN_PROCESS,
 ) -> tuple[Path, ...]:
     """Read, check and encode the cohort into shards.
 
@@ -61,8 +61,8 @@ def ingest(
     diagnostics
         Where broken rows go.
     executor
-        Reads a Parquet source and bounds contributions; None does it in this process. The shards
-        are the same bytes on any.
+        Reads a Parquet source and bounds contributions; the shards are the same bytes
+        on any.
 
     Returns
     -------
@@ -76,7 +76,6 @@ def ingest(
         rule of the schema. The message names column and rule; rows and values go to the
         diagnostics file.
     """
-    executor = LocalExecutor() if executor is None else executor
     with stage("ingest"):
         reports = _read(columns, rules, reader, workspace, diagnostics, executor)
     with stage("input-gate"):

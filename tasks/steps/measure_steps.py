@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,37 +27,14 @@ from storage.releases.measurements import (
     sealed_file,
 )
 from storage.schema.vocabulary import Vocabulary
-from tasks.execution.compute import Executor
-from tasks.execution.shards import contribution_of_shard
 from tasks.execution.stages import stage
 from tasks.measurement import synthesizer
-from tasks.measurement.curator import Contribution, Curator
+from tasks.measurement.curator import Curator
 from tasks.measurement.plan import MeasurementPlan
 from tasks.measurement.synthesizer import Stage, Synthesizer, checked_plan
 from tasks.steps.entries import Entries
 from tasks.steps.job import ReleaseJob
 from tasks.steps.request_key import code_sha256
-
-
-class ShardCompute:
-    """Sums over shards and maps over candidates, on an executor."""
-
-    def __init__(self, executor: Executor, shards: tuple[Path, ...]) -> None:
-        self._executor = executor
-        self._shards = shards
-
-    def sum(self, contribution: Contribution, public: dict[str, Any]) -> NDArray[np.int64]:
-        """Exact sum of ``contribution(rows, **public)`` over all shards."""
-        total = self._executor.sum(
-            contribution_of_shard, self._shards, {"contribution": contribution, "public": public}
-        )
-        if isinstance(total, dict):
-            raise TypeError("expected a contribution to return one array, found several")
-        return total
-
-    def map(self, function: Callable[..., Any], items: Iterable[Any]) -> list[Any]:
-        """``[function(item) for item in items]``, on GPU workers where there are any."""
-        return self._executor.map(function, items, gpu=True)
 
 
 class Seals:

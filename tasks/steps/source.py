@@ -6,7 +6,7 @@ import os
 
 from storage.schema.table import TableSchema
 from storage.sources.cohorts import CohortReader
-from tasks.execution.compute import Executor
+from tasks.execution.executor import Executor
 from tasks.execution.stages import stage
 
 

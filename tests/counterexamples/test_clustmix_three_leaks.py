@@ -11,12 +11,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from measuring import NotingExecutor
 from scipy.stats import beta, chi2, norm
 
 from privacy.accountants.calibration import gdp_mu
 from privacy.accountants.gaussian import gaussian_delta, gaussian_epsilon
 from privacy.randomness import SeededNoise
-from tasks.measurement.curator import Curator, InProcessCompute
+from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.synthesizer import measure
 from tasks.papers.clustmix.algorithm import ClustMixAlgorithm
@@ -215,23 +216,18 @@ def rows_of(tenths):
 
 def transcript(tenths, *, mu, seed):
     """Every draw of the proven method, with the public arguments that it was made with."""
-    draws, arguments = [], []
-
-    class Recording(InProcessCompute):
-        def sum(self, contribution, public):
-            arguments.append((contribution, public))
-            return super().sum(contribution, public)
-
+    draws, executor = [], NotingExecutor()
     curator = Curator(
         plan=METHOD.plan(mu=mu),
-        compute=Recording([rows_of(tenths)]),
+        shards=in_memory([rows_of(tenths)]),
+        executor=executor,
         noise_source=SeededNoise(seed),
         seal=lambda _, noisy: draws.append(noisy),
     )
     measure(METHOD, curator, mu=mu)
     return [
         (noisy, contribution, public)
-        for noisy, (contribution, public) in zip(draws, arguments, strict=True)
+        for noisy, (contribution, public) in zip(draws, executor.asked, strict=True)
     ]
 
 

@@ -72,7 +72,9 @@ class Method:
         return {"weights": weights}
 
 
-COMPUTE = SimpleNamespace(sum=lambda contribution, public: contribution(**public))
+EXECUTOR = SimpleNamespace(
+    sum=lambda function, shards, public: public["contribution"](**public["public"])
+)
 
 
 class Writes:
@@ -117,7 +119,8 @@ def measure(store, noise, made):
 
     curator = Curator(
         plan=PLAN,
-        compute=COMPUTE,
+        shards=(),
+        executor=EXECUTOR,
         noise_source=noise,
         seal=seal,
         announce=draws.announce,
@@ -145,7 +148,9 @@ def measure(store, noise, made):
 
 def undisturbed(made):
     """Return what a run makes of the same draws that nobody disturbs."""
-    curator = Curator(plan=PLAN, compute=COMPUTE, noise_source=SeededNoise(0), sealed=made)
+    curator = Curator(
+        plan=PLAN, shards=(), executor=EXECUTOR, noise_source=SeededNoise(0), sealed=made
+    )
     released = {}
     for stage in Method().stages(mu=1.0):
         released = {**released, **stage.run(curator, released)}

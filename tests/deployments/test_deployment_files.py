@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 
 from storage.settings import Settings
 from tasks.execution.cluster_certificates import ROLES
-from tasks.execution.compute import CPU, GPU
+from tasks.execution.dask_executor import CPU, GPU
 from tasks.execution.runtime import safe_environment
 
 ROOT = Path(__file__).resolve().parents[2]

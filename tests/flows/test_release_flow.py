@@ -20,7 +20,7 @@ from storage.keys.key_store import KeyStore
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.releases.bundles import verify_bundle
 from storage.settings import load_settings
-from tasks.execution.shards import load_shard
+from tasks.ingest.shards import load_shard
 from tasks.reporting.guarantee import Claim
 from tasks.steps import ingest_steps
 

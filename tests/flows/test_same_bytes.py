@@ -24,12 +24,13 @@ from storage.releases.manifest import MANIFEST_FILE
 from storage.releases.measurements import MeasurementStore
 from storage.releases.store import ReleaseStore
 from storage.settings import load_settings
-from tasks.execution.shards import load_shard
 from tasks.execution.stages import listen_to_stages
-from tasks.measurement.curator import Curator, InProcessCompute
+from tasks.ingest.shards import load_shard
+from tasks.measurement import curator
+from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.randomness import Randomness, fixed_randomness
 from tasks.measurement.synthesizer import measure
-from tasks.steps import ingest_steps, measure_steps
+from tasks.steps import ingest_steps
 from tasks.synthesizers.clustmix import adaptation
 
 pytestmark = pytest.mark.integration
@@ -123,7 +124,7 @@ def kill_workers(stack, folder):
                     (folder / "all").touch()
 
     dying = DyingEverywhere(str(folder)), DyingAdaptation(str(folder))
-    stack.enter_context(mock.patch.object(measure_steps, "contribution_of_shard", dying[0]))
+    stack.enter_context(mock.patch.object(curator, "contribution_of_shard", dying[0]))
     stack.enter_context(mock.patch.object(adaptation, "adapt", dying[1]))
     stack.enter_context(listen_to_stages(kill_all))
 
@@ -180,7 +181,7 @@ def test_released_arrays_are_those_of_the_serial_reference(run_with, site, dask_
     job = load_job(SiteRequest(site_file=str(site), dataset="made-up"), load_settings())
     curator = Curator(
         plan=job.synthesizer.plan(mu=job.mu),
-        compute=InProcessCompute(kept.shards),
+        shards=in_memory(kept.shards),
         noise_source=SeededNoise(1),
     )
     reference = measure(job.synthesizer, curator, mu=job.mu)

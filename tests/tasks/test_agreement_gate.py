@@ -15,7 +15,7 @@ from tasks.gates.agreement import (
 )
 from tasks.gates.agreement_gate import NoisyCounts, agreement_gate
 from tasks.ingest.encoding import decode, domain_of
-from tasks.measurement.curator import Curator, InProcessCompute
+from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.encoded import N_FOLDS, EncodedRows
 from tasks.measurement.synthesizer import measure
 from tasks.reporting.tables import table_files
@@ -82,7 +82,7 @@ class Sealed:
         plan, kept = self.method.plan(mu=MU), {}
         curator = Curator(
             plan=plan,
-            compute=InProcessCompute([self.rows]),
+            shards=in_memory([self.rows]),
             noise_source=SeededNoise(seed),
             seal=kept.__setitem__,
         )

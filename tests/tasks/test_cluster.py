@@ -26,9 +26,9 @@ from shard_functions import (
 
 from privacy.errors import ConfigurationError
 from tasks.execution import cluster as cluster_module
-from tasks.execution import compute
+from tasks.execution import dask_executor
 from tasks.execution.cluster import connect, local_cluster
-from tasks.execution.compute import DaskExecutor
+from tasks.execution.dask_executor import DaskExecutor
 from tasks.execution.runtime import PipelineError
 
 pytestmark = pytest.mark.integration
@@ -98,7 +98,7 @@ def test_cluster_listens_on_loopback_and_tells_nothing_over_http(listening_befor
 
 def test_a_lost_worker_ends_the_run_without_a_trace_of_the_item(tmp_path, monkeypatch):
     """If it is lost with every try; see the tests below for one that is lost once."""
-    monkeypatch.setattr(compute, "TRIES", 2)
+    monkeypatch.setattr(dask_executor, "TRIES", 2)
     with (
         local_cluster(1, tmp_path / "scratch") as client,
         pytest.raises(PipelineError, match=r"^map:WorkerLost: expected every worker to") as caught,
@@ -108,7 +108,7 @@ def test_a_lost_worker_ends_the_run_without_a_trace_of_the_item(tmp_path, monkey
 
 
 def test_the_run_ends_where_no_worker_is_left(tmp_path, monkeypatch):
-    monkeypatch.setattr(compute, "WORKER_WAIT_SECONDS", 1.0)
+    monkeypatch.setattr(dask_executor, "WORKER_WAIT_SECONDS", 1.0)
     with in_process() as running, connect(running.scheduler_address) as client:
         executor = DaskExecutor(client, "r-7")
         running.scale(0)

@@ -10,9 +10,9 @@ import pytest
 from dask_programs import running, using
 from shard_functions import worker_name, worker_number
 
-from tasks.execution import compute
+from tasks.execution import dask_executor
 from tasks.execution.cluster import connect
-from tasks.execution.compute import DaskExecutor
+from tasks.execution.dask_executor import DaskExecutor
 
 pytestmark = pytest.mark.integration  # eleven workers, each a process that imports everything
 
@@ -94,7 +94,7 @@ def test_sums_run_on_gpu_workers_where_there_are_no_others(certificates, tmp_pat
 
 
 def test_gpu_work_waits_for_a_gpu_worker_that_was_lost(certificates, tmp_path, monkeypatch):
-    monkeypatch.setattr(compute, "WORKER_WAIT_SECONDS", 30.0)
+    monkeypatch.setattr(dask_executor, "WORKER_WAIT_SECONDS", 30.0)
     workers = ((*OWN, *GPU, "--name", "worker-0"), (*OWN, "--name", "worker-1"))
     with (
         running(tmp_path, certificates=certificates, workers=workers) as address,
@@ -110,7 +110,7 @@ def test_gpu_work_waits_for_a_gpu_worker_that_was_lost(certificates, tmp_path, m
         gpu_worker.kill()  # its nanny starts another one
         assert set(executor.map(worker_name, items, gpu=True)) == {"worker-0"}
         # Nobody brings this one back: what is left does the work, in the end.
-        monkeypatch.setattr(compute, "WORKER_WAIT_SECONDS", 2.0)
+        monkeypatch.setattr(dask_executor, "WORKER_WAIT_SECONDS", 2.0)
         gpu_worker = process_of(client, "worker-0")
         nanny.suspend()
         try:

@@ -16,7 +16,7 @@ from shard_functions import square, weighted_shard
 from privacy.errors import ConfigurationError
 from tasks.execution.cluster import connect
 from tasks.execution.cluster_certificates import MAX_DAYS, ROLES, make_certificates
-from tasks.execution.compute import DaskExecutor
+from tasks.execution.dask_executor import DaskExecutor
 
 pytestmark = pytest.mark.integration
 

@@ -19,7 +19,8 @@ from shard_functions import (
 
 from privacy.errors import ConfigurationError, InputError, IntegrityError
 from tasks.execution.cluster import local_cluster
-from tasks.execution.compute import DaskExecutor, LocalExecutor, sum_exactly
+from tasks.execution.dask_executor import DaskExecutor
+from tasks.execution.executor import InProcessExecutor, sum_exactly
 from tasks.execution.runtime import PRIVATE_LOG_NAME, PipelineError, private_log_directory
 
 INT64 = np.iinfo(np.int64)
@@ -34,7 +35,7 @@ def cluster(tmp_path_factory):
 @pytest.fixture(params=["local", "dask"])
 def executor(request):
     if request.param == "local":
-        return LocalExecutor()
+        return InProcessExecutor(guarded=True)
     return DaskExecutor(request.getfixturevalue("cluster"), "r-1")
 
 

@@ -23,9 +23,10 @@ from storage.settings import Settings
 from storage.sources import parquet_files
 from storage.sources.cohorts import CohortReader
 from tasks.execution.cluster import local_cluster
-from tasks.execution.compute import DaskExecutor, LocalExecutor
-from tasks.execution.shards import load_shard
+from tasks.execution.dask_executor import DaskExecutor
+from tasks.execution.executor import IN_PROCESS, InProcessExecutor
 from tasks.ingest import pieces as ingest_pieces
+from tasks.ingest.shards import load_shard
 from tasks.steps.ingest_steps import N_FRAGMENTS, ingest
 
 pytestmark = pytest.mark.integration
@@ -45,7 +46,7 @@ def cluster(tmp_path_factory):
 @pytest.fixture(params=["local", pytest.param("dask", marks=pytest.mark.integration)])
 def executor(request):
     if request.param == "local":
-        return LocalExecutor()
+        return InProcessExecutor(guarded=True)
     return DaskExecutor(request.getfixturevalue("cluster"), "r-1")
 
 
@@ -130,14 +131,14 @@ def test_shards_are_the_bytes_of_the_serial_reader(run, executor):
     csv.mkdir()
     text = made.write_site(csv, cohort=whole(made.made_up_cohort()))
     run.site = text
-    assert run.ingest(None) == shards
+    assert run.ingest(IN_PROCESS) == shards
 
 
 @pytest.mark.parametrize("n_fragments", [1, 3, 1_000])
 def test_fragments_leave_the_shards_as_they_are(run, monkeypatch, n_fragments):
-    expected = run.ingest(None)
+    expected = run.ingest(IN_PROCESS)
     monkeypatch.setattr("tasks.steps.ingest_steps.N_FRAGMENTS", n_fragments)
-    assert run.ingest(None) == expected
+    assert run.ingest(IN_PROCESS) == expected
 
 
 def test_part_and_selection_by_a_partition_key(run, executor):
@@ -145,7 +146,7 @@ def test_part_and_selection_by_a_partition_key(run, executor):
     split = {"partition": {"scheme": "half", "parts": 2, "part": 1}}
     schema = {"ignore": ["note", "month"]}
     run.site = made.write_site(run.folder, source=source, privacy_unit=split, schema=schema)
-    expected = run.ingest(None)
+    expected = run.ingest(IN_PROCESS)
     assert 100 < sum(len(rows.label) for rows in run.rows) < 400  # about half of a quarter
     assert run.ingest(executor) == expected
 
@@ -254,7 +255,7 @@ def test_source_is_hashed_twice_and_not_by_this_process(run, cluster, monkeypatc
 
 
 def test_worker_in_another_directory_reads_a_relative_path(run, cluster, monkeypatch):
-    expected = run.ingest(None)
+    expected = run.ingest(IN_PROCESS)
     monkeypatch.chdir(run.folder)
     run.site = made.write_site(run.folder, source={"kind": "parquet", "path": "cohort"})
     assert run.ingest(DaskExecutor(cluster, "r-3")) == expected
@@ -269,7 +270,7 @@ def test_missing_piece_is_found(run, monkeypatch):
 
     monkeypatch.setattr("tasks.steps.ingest_steps.bound_shard", lose)
     with pytest.raises(IntegrityError, match=r"ARTIFACT_UNREADABLE: file piece-0000-.* is missing"):
-        run.ingest(None)
+        run.ingest(IN_PROCESS)
 
 
 @pytest.mark.parametrize(
@@ -282,7 +283,7 @@ def test_missing_piece_is_found(run, monkeypatch):
 def test_killed_workers_leave_the_shards_as_they_are(tmp_path, waits):
     cohort = whole(made.made_up_cohort()).reset_index(drop=True)
     run = Run(tmp_path, cohort)
-    expected = run.ingest(None)
+    expected = run.ingest(IN_PROCESS)
     others = set(psutil.Process().children(recursive=True))
     with local_cluster(2, tmp_path / "scratch") as client:
         killed = threading.Event()

@@ -208,7 +208,7 @@ os.environ |= {"PREFECT_LOGGING_TO_API_ENABLED": "true", "PREFECT_LOGGING_LEVEL"
 import distributed
 from prefect import flow, task
 from shard_functions import canary_in_second_shard, raise_argument
-from tasks.execution.compute import DaskExecutor
+from tasks.execution.dask_executor import DaskExecutor
 from tasks.execution.runtime import guarded_task
 
 GUARDED, CONTROL = sys.argv[2], sys.argv[3]

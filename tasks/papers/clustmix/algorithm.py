@@ -10,13 +10,14 @@ workers can take them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.papers.clustmix.config import AlgorithmConfig
 from tasks.papers.clustmix.noise import minimum_cluster_size
 from tasks.papers.clustmix.scaling import fit_scaling
@@ -33,7 +34,6 @@ from tasks.papers.clustmix.stages import (
 )
 
 # Maps a function over a list of items, in order: the builtin ``map``, or that of a cluster client.
-ItemMap: TypeAlias = Callable[[Callable[[Any], Any], list[Any]], Iterable[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class ClustMixAlgorithm:
         features: NDArray[np.float64],
         labels: NDArray[np.integer[Any]],
         rng: np.random.Generator,
-        executor_map: ItemMap = map,
+        executor: Executor = IN_PROCESS,
     ) -> tuple[NDArray[np.float64], NDArray[np.integer[Any]]]:
         """Make synthetic records: one noisy cluster mean each.
 
@@ -94,7 +94,7 @@ class ClustMixAlgorithm:
 
         streams = rng.spawn(2 * len(regions))
         clusters: list[Clusters] = list(
-            executor_map(
+            executor.map(
                 approximate,
                 [
                     ApproximateItem(region=region, min_size=min_size, rng=stream, clock=self.clock)
@@ -102,9 +102,9 @@ class ClustMixAlgorithm:
                 ],
             )
         )
-        adapted = _adapt_slices(regions, clusters, slices, scaled, codes, executor_map)
+        adapted = _adapt_slices(regions, clusters, slices, scaled, codes, executor)
         released: list[NDArray[np.float64]] = list(
-            executor_map(
+            executor.map(
                 anonymize,
                 [
                     AnonymizeItem(
@@ -140,7 +140,7 @@ def _adapt_slices(
     slices: list[NDArray[np.intp]],
     scaled: NDArray[np.float64],
     codes: NDArray[np.intp],
-    executor_map: ItemMap,
+    executor: Executor,
 ) -> list[NDArray[np.float64]]:
     """Adapted centroids of each region: the classes of a slice are adapted together."""
     spread = np.std(scaled, axis=0)
@@ -163,6 +163,6 @@ def _adapt_slices(
         )
         for index, positions in by_slice.items()
     ]
-    points = np.concatenate(list(executor_map(adapt, items)))
+    points = np.concatenate(list(executor.map(adapt, items)))
     # The regions are in the order of their slices, so the points are in the order of the regions.
     return np.split(points, np.cumsum([len(cluster.centroids) for cluster in clusters])[:-1])

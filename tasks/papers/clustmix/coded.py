@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from privacy.errors import InputError
 from privacy.parameters import PrivacyParameters
+from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.measurement.encoded import EncodingDomain
-from tasks.measurement.synthesizer import Mapper
 from tasks.papers.clustmix.algorithm import ClustMixAlgorithm
 from tasks.papers.clustmix.config import AlgorithmConfig
 from tasks.papers.clustmix.scaling import ScalingKind
@@ -35,7 +35,7 @@ class PaperClustMix:
         codes: NDArray[np.uint16],
         labels: NDArray[np.uint16],
         rng: np.random.Generator,
-        executor_map: Mapper = map,
+        executor: Executor = IN_PROCESS,
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
         """Make one synthetic record of each cluster; without any it is an InputError.
 
@@ -57,7 +57,7 @@ class PaperClustMix:
         )
         largest_code = np.maximum(np.array(self.domain.n_codes) - 1.0, 1.0)
         rows, levels = method.synthesize(
-            codes / largest_code, labels.astype(np.int64), rng, executor_map
+            codes / largest_code, labels.astype(np.int64), rng, executor
         )
         if len(levels) == 0:
             raise InputError(

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from privacy.errors import ConfigurationError
 from privacy.parameters import PrivacyParameters
+from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.measurement.encoded import EncodingDomain
-from tasks.measurement.synthesizer import Mapper
 from tasks.measurement.vectors import VectorMap
 from tasks.papers.dpgm.accounting import (
     NoiseSettings,
@@ -85,7 +85,7 @@ class PaperDpgm:
         codes: NDArray[np.uint16],
         labels: NDArray[np.uint16],
         rng: np.random.Generator,
-        executor_map: Mapper = map,
+        executor: Executor = IN_PROCESS,
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
         """Make as many records as there are real ones (flaw G10); see `PaperForm.synthesize`.
 
@@ -105,7 +105,7 @@ class PaperDpgm:
         sizes = np.bincount(cluster, minlength=self.config.clusters)
         picks = rng.multinomial(settings.n_steps, sizes / sizes.sum())
         items = self._items(vectors, cluster, picks, settings, rng)
-        trained = list(executor_map(train, items))
+        trained = list(executor.map(train, items))
         return self._generate(vector_map, trained, sizes, len(codes), rng)
 
     def _clusters(

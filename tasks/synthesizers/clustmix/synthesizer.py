@@ -182,7 +182,7 @@ class ClustMix:
                     box=1.0,
                 )
             )
-        adapted = adaptation.choose(curator.compute.map(adaptation.adapt, candidates), validation)
+        adapted = adaptation.choose(curator.map(adaptation.adapt, candidates), validation)
         return {
             # The training part alone: adding the validation part adds more noise than signal.
             "second_moment": second[0] * N_FOLDS / (N_FOLDS - 1),

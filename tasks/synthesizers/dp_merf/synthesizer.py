@@ -121,7 +121,7 @@ class DpMerf:
             learning_rate=config.learning_rate * (1.0 - (number - 1) / config.training_stages),
             public_seed=PUBLIC_SEED + number,
         )
-        [trained] = curator.compute.map(train, [item])
+        [trained] = curator.map(train, [item])
         return {**trained.arrays}
 
 

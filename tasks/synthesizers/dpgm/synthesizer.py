@@ -261,7 +261,7 @@ def _fitted(
 ) -> NDArray[np.float64]:
     """Trained parameters of all clusters, fitted to the released means; one item per cluster."""
     items = list(zip(networks, parameters, chains, strict=True))
-    return np.stack(curator.compute.map(_fit_to_mean, items))
+    return np.stack(curator.map(_fit_to_mean, items))
 
 
 def _fit_to_mean(item: tuple[Any, ...]) -> NDArray[np.float64]:
@@ -277,7 +277,7 @@ def _moved(
     if step.chains.shape[1] == 0:
         return step.chains
     items = list(zip(step.networks, parameters, step.chains, strict=True))
-    moved = curator.compute.map(_move_chains, [(*item, step.seed) for item in items])
+    moved = curator.map(_move_chains, [(*item, step.seed) for item in items])
     return np.stack(moved)
 
 

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from measuring import NotingExecutor
 from scipy.stats import binom
 
 from privacy.accountants.calibration import gdp_mu
@@ -23,7 +24,7 @@ from tasks.audit.whole_release import (
     score_rows,
 )
 from tasks.ingest.encoding import domain_of
-from tasks.measurement.curator import Curator, InProcessCompute
+from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.synthesizer import measure
 from tasks.synthesizers.naive_bayes import NaiveBayes
 
@@ -76,7 +77,7 @@ def sealed_run(synthesizer, table, *, mu, seed=0, factor=1.0):
 
     curator = Curator(
         plan=synthesizer.plan(mu=mu),
-        compute=InProcessCompute([row_block(table.encoded(), table.present)]),
+        shards=in_memory([row_block(table.encoded(), table.present)]),
         noise_source=Weaker(seed, factor),
         seal=seal,
     )
@@ -113,20 +114,15 @@ def audited(table, *, epsilon, seed=0, factor=1.0, confidence=0.999):
 def test_a_projection_by_formula_is_that_of_the_contribution_function(name):
     table = planted(NARROW, 40)
     synthesizer = subject_of(name).bind(domain_of(NARROW))
-    rows, seen = row_block(table.encoded(), table.present), []
-
-    class Noting(InProcessCompute):
-        def sum(self, contribution, public):
-            seen.append((contribution, public))
-            return super().sum(contribution, public)
-
+    rows, executor = row_block(table.encoded(), table.present), NotingExecutor()
     mu = gdp_mu(epsilon=4.0, delta=DELTA)
     plan = synthesizer.plan(mu=mu)
-    measure(
-        synthesizer, Curator(plan=plan, compute=Noting([rows]), noise_source=SeededNoise(1)), mu=mu
+    curator = Curator(
+        plan=plan, shards=in_memory([rows]), executor=executor, noise_source=SeededNoise(1)
     )
-    assert len(seen) == len(plan.statistics)
-    for (contribution, public), planned in zip(seen, plan.statistics, strict=True):
+    measure(synthesizer, curator, mu=mu)
+    assert len(executor.asked) == len(plan.statistics)
+    for (contribution, public), planned in zip(executor.asked, plan.statistics, strict=True):
         direction = np.random.default_rng(2).standard_normal(planned.shape)
         fast = project(contribution, public, rows, direction)
         slow = project_one_by_one(contribution, public, rows, direction)

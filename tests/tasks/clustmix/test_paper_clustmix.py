@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from tasks.execution.executor import IN_PROCESS, InProcessExecutor
 from tasks.papers.clustmix.algorithm import ClustMixAlgorithm
 from tasks.papers.clustmix.config import AlgorithmConfig
 from tasks.papers.clustmix.noise import minimum_cluster_size
@@ -18,9 +19,9 @@ def config(**changes):
     return AlgorithmConfig(**TARGET | settings | changes)
 
 
-def synthesize(features, labels, *, executor_map=map, clock=None, **changes):
+def synthesize(features, labels, *, executor=IN_PROCESS, clock=None, **changes):
     model = ClustMixAlgorithm(config=config(**changes), clock=clock)
-    return model.synthesize(features, labels, np.random.default_rng(1), executor_map)
+    return model.synthesize(features, labels, np.random.default_rng(1), executor)
 
 
 def two_classes(n=300, seed=0):
@@ -43,13 +44,14 @@ def test_synthetic_records_resemble_their_class(scaling):
 
 
 def test_items_can_be_pickled_and_order_is_kept():
-    def remote_map(function, items):
-        def travel(value):
-            return pickle.loads(pickle.dumps(value))  # noqa: S301
+    def travel(value):
+        return pickle.loads(pickle.dumps(value))  # noqa: S301
 
-        return [travel(travel(function)(travel(item))) for item in items]
+    class Remote(InProcessExecutor):
+        def map(self, function, items, *, gpu=False):
+            return [travel(travel(function)(travel(item))) for item in items]
 
-    near, far = (synthesize(*two_classes(), executor_map=each) for each in (map, remote_map))
+    near, far = (synthesize(*two_classes(), executor=each) for each in (IN_PROCESS, Remote()))
     np.testing.assert_array_equal(near[0], far[0])
     np.testing.assert_array_equal(near[1], far[1])
 

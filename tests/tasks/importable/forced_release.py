@@ -141,15 +141,15 @@ class DyingShard:
     statistic: str
     died: str
 
-    def __call__(self, path, *, contribution, public):
+    def __call__(self, shard, *, contribution, public):
         """Die, or return the contribution."""
-        from tasks.execution.shards import contribution_of_shard
+        from tasks.measurement.curator import contribution_of_shard
 
         if contribution.__name__ == self.statistic:
             with suppress(FileExistsError):
                 os.close(os.open(self.died, os.O_CREAT | os.O_EXCL))
                 made.die()
-        return contribution_of_shard(path, contribution=contribution, public=public)
+        return contribution_of_shard(shard, contribution=contribution, public=public)
 
 
 @dataclass(frozen=True)
@@ -158,11 +158,11 @@ class DyingEverywhere:
 
     folder: str
 
-    def __call__(self, path, *, contribution, public):
+    def __call__(self, shard, *, contribution, public):
         """Die, or return the contribution."""
         name = contribution.__name__
         dying = DyingShard(name, os.path.join(self.folder, name))
-        return dying(path, contribution=contribution, public=public)
+        return dying(shard, contribution=contribution, public=public)
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ def run_and_say(environment, request, draws, pipe, disturbance, shard):
     """Body of a process: release, and say where it is and how it ends."""
     from flows.site.request import SiteRequest
     from tasks.execution.runtime import Failed, guarded_call
-    from tasks.steps import measure_steps
+    from tasks.measurement import curator
 
     os.environ.update(environment)
     times = Counter()
@@ -201,7 +201,7 @@ def run_and_say(environment, request, draws, pipe, disturbance, shard):
         patches.enter_context(made.record_draws(Path(draws)))
         patches.enter_context(announcing(say))
         if shard is not None:
-            patches.enter_context(mock.patch.object(measure_steps, "contribution_of_shard", shard))
+            patches.enter_context(mock.patch.object(curator, "contribution_of_shard", shard))
         patches.enter_context(made.without_engine())
         # As `flows.release.release_cohort` does it.
         asked = SiteRequest.model_validate(request)

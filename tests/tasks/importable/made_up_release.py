@@ -375,12 +375,12 @@ class FailingShard:
 
     statistic: str
 
-    def __call__(self, path, *, contribution, public):
-        from tasks.execution.shards import contribution_of_shard, load_shard
+    def __call__(self, shard, *, contribution, public):
+        from tasks.measurement.curator import contribution_of_shard
 
         if contribution.__name__ == self.statistic:
-            raise_private(f"{self.statistic} {load_shard(path).codes[:3].tolist()}")
-        return contribution_of_shard(path, contribution=contribution, public=public)
+            raise_private(f"{self.statistic} {shard.load().codes[:3].tolist()}")
+        return contribution_of_shard(shard, contribution=contribution, public=public)
 
 
 def failing_adapt(candidate):
@@ -449,6 +449,7 @@ def fail_in_every_stage(folder, report):
     from flows import release  # noqa: F401 -- Prefect comes after its configuration
     from storage.releases.store import ReleaseStore
     from tasks.execution.stages import listen_to_stages
+    from tasks.measurement import curator
     from tasks.steps import measure_steps
     from tasks.synthesizers.clustmix import adaptation
 
@@ -491,7 +492,7 @@ def fail_in_every_stage(folder, report):
             (
                 name,
                 clustmix,
-                mock.patch.object(measure_steps, "contribution_of_shard", FailingShard(name)),
+                mock.patch.object(curator, "contribution_of_shard", FailingShard(name)),
             )
             for name in CONTRIBUTIONS
         ),

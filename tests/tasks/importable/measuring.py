@@ -6,7 +6,8 @@ from itertools import product
 import numpy as np
 
 from privacy.randomness import SeededNoise
-from tasks.measurement.curator import Curator, InProcessCompute
+from tasks.execution.executor import InProcessExecutor
+from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.synthesizer import measure
 
 
@@ -30,10 +31,22 @@ class NoNoise:
         return self._coins.secret_key()
 
 
+class NotingExecutor(InProcessExecutor):
+    """Notes which functions a curator has summed, with which public arguments."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = []
+
+    def sum(self, function, shards, public):
+        self.asked.append((public["contribution"], public["public"]))
+        return super().sum(function, shards, public)
+
+
 def curator_of(method, shards, noise_source=None, *, mu, seal=None):
     return Curator(
         plan=method.plan(mu=mu),
-        compute=InProcessCompute(shards),
+        shards=in_memory(shards),
         noise_source=NoNoise() if noise_source is None else noise_source,
         seal=seal,
     )

@@ -5,10 +5,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from measuring import NotingExecutor
 
 from privacy.errors import IntegrityError
 from privacy.randomness import SeededNoise
-from tasks.measurement.curator import Curator, InProcessCompute
+from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.synthesizer import measure
 from tasks.synthesizers.clustmix.config import ClustMixConfig
@@ -60,7 +61,7 @@ def made_up_rows(n, seed):
 def curator_of(method, shards, *, mu, seed, seal=None):
     return Curator(
         plan=method.plan(mu=mu),
-        compute=InProcessCompute(shards),
+        shards=in_memory(shards),
         noise_source=SeededNoise(seed),
         seal=seal,
     )
@@ -214,21 +215,16 @@ def on_the_line(tenths):
 
 def draws_of(rows, *, mu=1.0, seed=4):
     """All noisy statistics by name, the events, and the public arrays that they were drawn with."""
-    drawn, arguments = {}, {}
-
-    class Recording(InProcessCompute):
-        def sum(self, contribution, public):
-            arguments[len(drawn)] = (contribution, public)
-            return super().sum(contribution, public)
-
+    drawn, executor = {}, NotingExecutor()
     curator = Curator(
         plan=LINE_METHOD.plan(mu=mu),
-        compute=Recording([rows]),
+        shards=in_memory([rows]),
+        executor=executor,
         noise_source=SeededNoise(seed),
         seal=lambda name, noisy: drawn.update({name: noisy}),
     )
     measure(LINE_METHOD, curator, mu=mu)
-    return drawn, list(arguments.values()), curator.event
+    return drawn, executor.asked, curator.event
 
 
 def best_two_clusters(tenths, least):

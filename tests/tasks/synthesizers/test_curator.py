@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from privacy.errors import ConfigurationError
+from privacy.errors import IntegrityError
 from privacy.randomness import OperatingSystemNoise, SeededNoise
-from tasks.measurement.curator import Curator, InProcessCompute
+from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.plan import StatisticRequest, plan_measurement
 
 SCALE = 2**20
@@ -40,13 +40,13 @@ def plan():
 
 
 @pytest.fixture
-def compute(small):
-    return InProcessCompute([small.rows(small.patients(5, seed)) for seed in (0, 1)])
+def shards(small):
+    return in_memory([small.rows(small.patients(5, seed)) for seed in (0, 1)])
 
 
-def test_returns_the_exact_sum_plus_planned_noise_in_its_own_units(plan, compute, small):
+def test_returns_the_exact_sum_plus_planned_noise_in_its_own_units(plan, shards, small):
     noise = NoNoise()
-    curator = Curator(plan=plan, compute=compute, noise_source=noise)
+    curator = Curator(plan=plan, shards=shards, noise_source=noise)
     labels = np.concatenate([small.rows(small.patients(5, seed)).label for seed in (0, 1)])
     counts = curator.release("first", label_counts, factor=2)
     np.testing.assert_array_equal(counts, 2 * np.bincount(labels, minlength=2))
@@ -54,8 +54,8 @@ def test_returns_the_exact_sum_plus_planned_noise_in_its_own_units(plan, compute
     assert noise.draws == [((2,), plan["first"].noise_stddev)]
 
 
-def test_events_are_those_of_the_draws_that_happened_in_order(plan, compute):
-    curator = Curator(plan=plan, compute=compute, noise_source=NoNoise())
+def test_events_are_those_of_the_draws_that_happened_in_order(plan, shards):
+    curator = Curator(plan=plan, shards=shards, noise_source=NoNoise())
     assert curator.event.events == ()
     curator.release("first", label_counts)
     assert curator.event.events == plan.event.events[:1]
@@ -63,14 +63,14 @@ def test_events_are_those_of_the_draws_that_happened_in_order(plan, compute):
     assert curator.event == plan.event
 
 
-def test_refuses_a_second_draw_and_an_unplanned_one_before_touching_the_rows(plan, compute):
+def test_refuses_a_second_draw_and_an_unplanned_one_before_touching_the_rows(plan, shards):
     noise, touched = NoNoise(), []
 
     def contribution(rows):
         touched.append(len(rows))
         return label_counts(rows)
 
-    curator = Curator(plan=plan, compute=compute, noise_source=noise)
+    curator = Curator(plan=plan, shards=shards, noise_source=noise)
     curator.release("first", contribution)
     touched.clear()
     with pytest.raises(ValueError, match="expected statistic 'first' to be drawn once"):
@@ -81,28 +81,28 @@ def test_refuses_a_second_draw_and_an_unplanned_one_before_touching_the_rows(pla
     assert len(noise.draws) == 1
 
 
-def test_refuses_another_shape_without_a_draw(plan, compute):
+def test_refuses_another_shape_without_a_draw(plan, shards):
     noise = NoNoise()
-    curator = Curator(plan=plan, compute=compute, noise_source=noise)
+    curator = Curator(plan=plan, shards=shards, noise_source=noise)
     with pytest.raises(ValueError, match=r"expected shape \(2,\) for 'first', found \(3,\)"):
         curator.release("first", lambda rows: np.zeros(3, dtype=np.int64))
     assert noise.draws == []
     assert curator.event.events == ()
 
 
-def test_refuses_a_statistic_that_is_not_on_the_grid(plan, compute):
+def test_refuses_a_statistic_that_is_not_on_the_grid(plan, shards):
     noise = NoNoise()
-    curator = Curator(plan=plan, compute=compute, noise_source=noise)
-    with pytest.raises(ConfigurationError, match="int64 array"):
+    curator = Curator(plan=plan, shards=shards, noise_source=noise)
+    with pytest.raises(IntegrityError, match="expected int64 arrays"):
         curator.release("first", lambda rows: np.array([0.5, 0.25]))
     assert noise.draws == []
 
 
-def test_seals_the_noisy_values_before_it_returns_them(plan, compute):
+def test_seals_the_noisy_values_before_it_returns_them(plan, shards):
     sealed = {}
     curator = Curator(
         plan=plan,
-        compute=compute,
+        shards=shards,
         noise_source=SeededNoise(0),
         seal=lambda name, statistic: sealed.update({name: statistic}),
     )
@@ -111,13 +111,13 @@ def test_seals_the_noisy_values_before_it_returns_them(plan, compute):
     assert sealed["second"].event == plan["second"].event
 
 
-def test_a_seal_that_fails_returns_nothing_and_the_draw_still_counts(plan, compute):
+def test_a_seal_that_fails_returns_nothing_and_the_draw_still_counts(plan, shards):
     noise = NoNoise()
 
     def seal(name, statistic):
         raise OSError("disk full")
 
-    curator = Curator(plan=plan, compute=compute, noise_source=noise, seal=seal)
+    curator = Curator(plan=plan, shards=shards, noise_source=noise, seal=seal)
     with pytest.raises(OSError, match="disk full"):
         curator.release("first", label_counts)
     # The noise was drawn: averaging a second draw with what may lie on the disk would halve it.
@@ -127,10 +127,11 @@ def test_a_seal_that_fails_returns_nothing_and_the_draw_still_counts(plan, compu
     assert curator.event.events == plan.event.events[:1]
 
 
-def test_taint_is_that_of_the_noise(plan, compute):
-    assert Curator(plan=plan, compute=compute, noise_source=SeededNoise(0)).tainted
-    assert not Curator(plan=plan, compute=compute, noise_source=OperatingSystemNoise()).tainted
+def test_taint_is_that_of_the_noise(plan, shards):
+    assert Curator(plan=plan, shards=shards, noise_source=SeededNoise(0)).tainted
+    assert not Curator(plan=plan, shards=shards, noise_source=OperatingSystemNoise()).tainted
 
 
-def test_compute_in_process_maps_in_order(compute):
-    assert compute.map(lambda item: item * 2, [3, 1, 2]) == [6, 2, 4]
+def test_maps_in_order(plan, shards):
+    curator = Curator(plan=plan, shards=shards, noise_source=NoNoise())
+    assert curator.map(lambda item: item * 2, [3, 1, 2]) == [6, 2, 4]

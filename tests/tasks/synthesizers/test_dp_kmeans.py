@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from privacy.randomness import SeededNoise
-from tasks.measurement.curator import Curator, InProcessCompute
+from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.statistics import SUM_SCALE, cell_histograms
 from tasks.measurement.synthesizer import measure
 from tasks.synthesizers.kmeans.dp_kmeans import (
@@ -27,9 +27,7 @@ def config_of(features, **settings):
 
 
 def curator_of(method, shards, mu=BIG_MU):
-    return Curator(
-        plan=method.plan(mu=mu), compute=InProcessCompute(shards), noise_source=SeededNoise(1)
-    )
+    return Curator(plan=method.plan(mu=mu), shards=in_memory(shards), noise_source=SeededNoise(1))
 
 
 @pytest.mark.parametrize("features", FEATURES)

@@ -10,13 +10,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from measuring import NotingExecutor
 
 from privacy.mechanisms import SelectedCandidate
 from privacy.parameters import Guarantee
 from privacy.randomness import SeededNoise
 from tasks.audit.pairs import AUDIT_DOMAIN, AuditPatient, encode
 from tasks.audit.subjects import NOISE, SUBJECTS
-from tasks.measurement.curator import Curator, InProcessCompute
+from tasks.measurement.curator import Curator, exact_sum, in_memory
 from tasks.measurement.sampling import COINS
 from tasks.measurement.synthesizer import measure
 from tasks.synthesizers.registry import METHODS
@@ -30,7 +31,7 @@ RECORDS = [
 
 
 def table_of(patients):
-    return InProcessCompute([encode(patients, n_columns=AUDIT_DOMAIN.n_columns)])
+    return in_memory([encode(patients, n_columns=AUDIT_DOMAIN.n_columns)])
 
 
 def made_up_patients():
@@ -53,35 +54,27 @@ def possible_patients():
         yield AuditPatient(records=tuple(RECORDS[i] for i in chosen), fold=int(rng.integers(2)))
 
 
-class Recorder(InProcessCompute):
-    """Notes which function was summed, with which arguments, for which planned draw."""
-
-    def __init__(self, patients):
-        super().__init__([encode(patients, n_columns=AUDIT_DOMAIN.n_columns)])
-        self._last = None
-        self.draws = []
-
-    def sum(self, contribution, public):
-        self._last = contribution, public
-        return super().sum(contribution, public)
-
-    def seal(self, name, noisy):
-        self.draws.append(
-            (noisy.event.statistic, isinstance(noisy, SelectedCandidate), *self._last)
-        )
-
-
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.name)
 def test_no_patient_moves_a_draw_by_more_than_planned(subject):
-    others = made_up_patients()
-    recorder, method = Recorder(others), subject.bind(AUDIT_DOMAIN)
-    plan = method.plan(mu=1.0)
-    curator = Curator(plan=plan, compute=recorder, noise_source=SeededNoise(1), seal=recorder.seal)
+    others, method = made_up_patients(), subject.bind(AUDIT_DOMAIN)
+    plan, executor, draws = method.plan(mu=1.0), NotingExecutor(), []
+
+    def seal(name, noisy):
+        is_choice = isinstance(noisy, SelectedCandidate)
+        draws.append((noisy.event.statistic, is_choice, *executor.asked[-1]))
+
+    curator = Curator(
+        plan=plan,
+        shards=table_of(others),
+        executor=executor,
+        noise_source=SeededNoise(1),
+        seal=seal,
+    )
     measure(method, curator, mu=1.0)
-    assert {name for name, *_ in recorder.draws} == {planned.name for planned in plan.statistics}
+    assert {name for name, *_ in draws} == {planned.name for planned in plan.statistics}
     # The same function is asked in many rounds: the first and the last are enough.
     asked = {}
-    for name, is_choice, contribution, public in recorder.draws:
+    for name, is_choice, contribution, public in draws:
         places = asked.setdefault((name.rstrip("0123456789"), contribution.__name__), [])
         places[1:] = [(name, is_choice, contribution, public)]
     for name, is_choice, contribution, arguments in itertools.chain(*asked.values()):
@@ -89,16 +82,16 @@ def test_no_patient_moves_a_draw_by_more_than_planned(subject):
         if COINS in public:
             public[COINS] = replace(public[COINS], probability=1.0)
         planned = plan.planned(name)
-        without = table_of(others).sum(contribution, public)
+        without = exact_sum(contribution, public, table_of(others))
         most = 0.0
         for patient in possible_patients():
-            change = table_of([*others, patient]).sum(contribution, public) - without
+            change = exact_sum(contribution, public, table_of([*others, patient])) - without
             if is_choice:
                 assert np.abs(change).max() <= planned.score_sensitivity
                 most = max(most, np.abs(change).max() / planned.score_sensitivity)
                 continue
-            draws = change.reshape(public[COINS].n_draws if COINS in public else 1, -1)
-            norms = np.sqrt((draws.astype(np.float64) ** 2).sum(axis=1))
+            moved = change.reshape(public[COINS].n_draws if COINS in public else 1, -1)
+            norms = np.sqrt((moved.astype(np.float64) ** 2).sum(axis=1))
             assert (norms <= planned.l2_sensitivity).all(), (name, norms.max())
             most = max(most, norms.max() / planned.l2_sensitivity)
         # The bound means something: some patient comes near it, or moves the draw at least.

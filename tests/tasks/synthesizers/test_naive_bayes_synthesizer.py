@@ -5,7 +5,7 @@ import pytest
 from measuring import released_of, sampled
 
 from privacy.randomness import SeededNoise
-from tasks.measurement.curator import Curator, InProcessCompute
+from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.synthesizer import measure
 from tasks.synthesizers.naive_bayes import HISTOGRAMS, NaiveBayes
 
@@ -49,12 +49,12 @@ def test_noise_of_the_histograms_has_the_planned_size(small):
     assert statistic.name == HISTOGRAMS
     # Sensitivity one, so one over mu in the statistic's own units.
     assert statistic.unit_noise_stddev == pytest.approx(2.0, rel=1e-6)
-    empty = InProcessCompute([small.rows([])])
+    empty = in_memory([small.rows([])])
     draws = []
     for seed in range(100):
         curator = Curator(
             plan=plan,
-            compute=empty,
+            shards=empty,
             noise_source=SeededNoise(seed),
             seal=lambda _, noisy: draws.append(noisy.values / 2**24),
         )

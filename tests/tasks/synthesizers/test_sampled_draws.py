@@ -10,7 +10,8 @@ from privacy.accountants.approximate_gaussian import ApproximateGaussianAccounta
 from privacy.events import ExponentialMechanismEvent, PoissonSampledGaussianEvent, RepeatedEvent
 from privacy.parameters import Adjacency
 from privacy.randomness import SeededNoise
-from tasks.measurement.curator import Curator, InProcessCompute
+from tasks.execution.executor import InProcessExecutor
+from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.plan import SelectionRequest, StatisticRequest, plan_measurement
 
 SCALE = 2**20
@@ -58,8 +59,8 @@ def plan():
 
 
 @pytest.fixture
-def compute(small):
-    return InProcessCompute([small.rows(small.patients(40, seed)) for seed in (0, 1)])
+def shards(small):
+    return in_memory([small.rows(small.patients(40, seed)) for seed in (0, 1)])
 
 
 def test_plan_books_series_and_statistics_together(plan):
@@ -77,8 +78,8 @@ def test_plan_books_series_and_statistics_together(plan):
     assert event.event.noise_multiplier < np.sqrt(6 / 0.5)
 
 
-def test_every_draw_has_its_own_sample_and_all_are_the_plan(plan, compute):
-    curator = Curator(plan=plan, compute=compute, noise_source=NoNoise())
+def test_every_draw_has_its_own_sample_and_all_are_the_plan(plan, shards):
+    curator = Curator(plan=plan, shards=shards, noise_source=NoNoise())
     curator.release("first", label_counts)
     first = curator.release_sample("series", sampled_counts, 2)
     assert first.shape == (2, 2)
@@ -100,13 +101,13 @@ def test_shards_have_coins_of_their_own(plan, small):
         seen.append(coins.included(60))
         return sampled_counts(rows, coins=coins)
 
-    curator = Curator(plan=plan, compute=InProcessCompute([rows, rows]), noise_source=NoNoise())
+    curator = Curator(plan=plan, shards=in_memory([rows, rows]), noise_source=NoNoise())
     curator.release_sample("series", note, 6)
     assert (seen[0] != seen[1]).any()
 
 
-def test_a_run_draws_the_planned_number_and_no_more(plan, compute):
-    curator = Curator(plan=plan, compute=compute, noise_source=NoNoise())
+def test_a_run_draws_the_planned_number_and_no_more(plan, shards):
+    curator = Curator(plan=plan, shards=shards, noise_source=NoNoise())
     curator.release_sample("series", sampled_counts, 5)
     for n_draws, text in ((2, "found 2 after 5"), (0, "found 0 after 5")):
         with pytest.raises(
@@ -123,11 +124,11 @@ def test_a_run_draws_the_planned_number_and_no_more(plan, compute):
         curator.release_sample("series", lambda rows, coins: label_counts(rows), 1)
 
 
-def test_draws_are_sealed_one_by_one_under_their_numbers(plan, compute):
+def test_draws_are_sealed_one_by_one_under_their_numbers(plan, shards):
     sealed = []
     curator = Curator(
         plan=plan,
-        compute=compute,
+        shards=shards,
         noise_source=SeededNoise(1),
         seal=lambda name, noisy: sealed.append((name, noisy.event.statistic)),
     )
@@ -138,10 +139,10 @@ def test_draws_are_sealed_one_by_one_under_their_numbers(plan, compute):
 
 
 def test_noise_of_a_series_is_the_planned_one(plan, small):
-    nobody = InProcessCompute([small.rows([])])
+    nobody = in_memory([small.rows([])])
     n, values = 400, []
     for seed in range(n // 6 + 1):
-        curator = Curator(plan=plan, compute=nobody, noise_source=SeededNoise(seed))
+        curator = Curator(plan=plan, shards=nobody, noise_source=SeededNoise(seed))
         values.append(curator.release_sample("series", sampled_counts, 6).ravel())
     noise = np.concatenate(values) / plan["series"].unit_noise_stddev
     # Two-sided at 1e-6: 804 values; a factor of 1.25 is found with probability above 0.99.
@@ -161,7 +162,7 @@ def test_one_patient_changes_a_draw_by_at_most_one_unit(small, patients, extra, 
     for name, rows in (("with", with_patient), ("without", without)):
         curator = Curator(
             plan=plan_measurement([SERIES], mu=1.0),
-            compute=InProcessCompute([rows]),
+            shards=in_memory([rows]),
             noise_source=NoNoise(),
         )
         draws[name] = curator.release_sample("series", sampled_counts, 6)
@@ -178,19 +179,19 @@ def test_choice_takes_the_candidate_that_is_far_off():
     accountant = ApproximateGaussianAccountant(adjacency=Adjacency.ADD_REMOVE).compose(plan.event)
     assert 0.999 < accountant.mu <= 1.0
 
-    class Compute:
-        def sum(self, contribution, public):
+    class Far(InProcessExecutor):
+        def sum(self, function, shards, public):
             return np.array([1000, 10]) * SCALE
 
     centre = np.array([1000, 200]) * SCALE
-    curator = Curator(plan=plan, compute=Compute(), noise_source=SeededNoise(3))
+    curator = Curator(plan=plan, shards=(), executor=Far(), noise_source=SeededNoise(3))
     assert curator.select("worst", label_counts, centre=centre) == 1
     assert curator.event == plan.event
     with pytest.raises(
         ValueError, match=r"^expected the choice 'worst' to be made once, found a second one$"
     ):
         curator.select("worst", label_counts, centre=centre)
-    other = Curator(plan=plan, compute=Compute(), noise_source=SeededNoise(3))
+    other = Curator(plan=plan, shards=(), executor=Far(), noise_source=SeededNoise(3))
     with pytest.raises(ValueError, match=r"^expected 2 candidates for 'worst'$"):
         other.select("worst", label_counts, centre=centre[:1])
     with pytest.raises(KeyError, match="expected a planned statistic, found the choice 'worst'"):

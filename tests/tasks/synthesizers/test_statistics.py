@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from measuring import NotingExecutor
 
 from privacy.accountants.calibration import gdp_mu
 from privacy.randomness import SeededNoise
 from privacy.sensitivity import second_moment_l2_sensitivity, weighted_sum_l2_sensitivity
 from tasks.ingest.contributions import bound_contributions
 from tasks.measurement import statistics
-from tasks.measurement.curator import Curator, InProcessCompute
+from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.statistics import ROOT_SCALE, SECOND_MOMENT_SCALE, SUM_SCALE
 from tasks.measurement.synthesizer import measure
@@ -392,23 +393,17 @@ def released_statistics():
         table = TinyTable([all_patients[i] for i in rng.integers(len(all_patients), size=200)])
         method = build(config, TINY)
 
-        class Recording(InProcessCompute):
-            def __init__(self, shards, into):
-                super().__init__(shards)
-                self.into = into
-
-            def sum(self, contribution, public):
-                self.into.append((contribution, public))
-                return super().sum(contribution, public)
-
-        calls, mu = [], gdp_mu(epsilon=3.0, delta=1e-6)
+        executor, mu = NotingExecutor(), gdp_mu(epsilon=3.0, delta=1e-6)
         curator = Curator(
             plan=method.plan(mu=mu),
-            compute=Recording([table.rows], calls),
+            shards=in_memory([table.rows]),
+            executor=executor,
             noise_source=SeededNoise(1),
         )
         measure(method, curator, mu=mu)
-        for planned, (contribution, public) in zip(curator.plan.statistics, calls, strict=True):
+        for planned, (contribution, public) in zip(
+            curator.plan.statistics, executor.asked, strict=True
+        ):
             found[kind, planned.name] = (contribution, public, planned.l2_sensitivity)
     return found
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from privacy.randomness import SeededNoise
-from tasks.measurement.curator import Curator, InProcessCompute
+from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.synthesizer import measure
 from tasks.synthesizers.dpgm.config import DpgmConfig
 from tasks.synthesizers.dpgm.synthesizer import GRADIENTS, MEANS, Dpgm
@@ -28,7 +28,7 @@ BIG_MU = 50.0
 
 def curator_of(method, shards, *, mu=BIG_MU, seed=1):
     return Curator(
-        plan=method.plan(mu=mu), compute=InProcessCompute(shards), noise_source=SeededNoise(seed)
+        plan=method.plan(mu=mu), shards=in_memory(shards), noise_source=SeededNoise(seed)
     )
 
 

@@ -1,8 +1,4 @@
-"""Where the work of a stage is done: in this process, or on the workers of a Dask cluster.
-
-A stage hands over a function and public references; it never hands over rows. Sums are integer
-sums, hence the same bits whatever the number of workers and the order in which they finish.
-"""
+"""The work of a stage on the workers of a Dask cluster, and again where a worker was lost."""
 
 from __future__ import annotations
 
@@ -11,24 +7,18 @@ import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-import numpy as np
-from numpy.typing import NDArray
-
-from privacy.errors import ConfigurationError, IntegrityError
 from storage.files.workspace import forbid_core_dumps
-from tasks.execution.runtime import Failed, PipelineError, guarded_item
+from tasks.execution.executor import IntegerSum, sum_exactly
+from tasks.execution.runtime import PipelineError, guarded_item, unwrapped
 
 if TYPE_CHECKING:
     import distributed
 
+S = TypeVar("S")
 T = TypeVar("T")
 R = TypeVar("R")
-
-IntegerSum = NDArray[np.int64] | dict[str, NDArray[np.int64]]
-"""One int64 array, or several by name."""
 
 GPU, CPU, PLAIN = "GPU", "CPU", "plain"
 """Sorts of workers: with one of the two resources, or with neither."""
@@ -44,80 +34,6 @@ FETCH_SECONDS = 600.0
 
 POLL_SECONDS = 1.0
 """How often it is looked whether the workers are still there while an item is waited for."""
-
-
-class Executor(Protocol):
-    """Runs guarded functions over shards or items."""
-
-    def sum(
-        self,
-        function: Callable[..., IntegerSum],
-        shards: Sequence[Path],
-        public: Mapping[str, Any],
-    ) -> IntegerSum:
-        """Return the exact sum of ``function(shard, **public)`` over the shards."""
-
-    def map(self, function: Callable[[T], R], items: Iterable[T], *, gpu: bool = False) -> list[R]:
-        """Return ``function(item)`` for each item, in order."""
-
-
-class LocalExecutor:
-    """Runs everything in this process, one item after the other."""
-
-    def sum(
-        self,
-        function: Callable[..., IntegerSum],
-        shards: Sequence[Path],
-        public: Mapping[str, Any],
-    ) -> IntegerSum:
-        """Return the exact sum of ``function(shard, **public)`` over the shards.
-
-        Parameters
-        ----------
-        function
-            Function of a shard's path and of public keyword arguments; returns an int64 array or
-            a dict of them, of the same names and shapes for every shard.
-        shards
-            Paths of one or more shards.
-        public
-            Public keyword arguments, the same for every shard.
-
-        Returns
-        -------
-        ndarray of int64, or dict of them
-            As the function returns, summed.
-
-        Raises
-        ------
-        ConfigurationError
-            If there is no shard.
-        IntegrityError
-            If a sum leaves the range of int64, or a term is not of the first one's form.
-        ClustMixError
-            What the function raised, see `tasks.execution.runtime.guarded_item`.
-        """
-        item = guarded_item(function)
-        return sum_exactly(item(shard, **public) for shard in shards)
-
-    def map(self, function: Callable[[T], R], items: Iterable[T], *, gpu: bool = False) -> list[R]:
-        """Return ``function(item)`` for each item, in order.
-
-        Parameters
-        ----------
-        function
-            Function of one item.
-        items
-            Items, in order.
-        gpu
-            Of no effect here: the process uses what it finds.
-
-        Raises
-        ------
-        ClustMixError
-            What the function raised for the first item that failed.
-        """
-        item = guarded_item(function)
-        return [cast(R, _unwrap(item(value))) for value in items]
 
 
 class DaskExecutor:
@@ -154,12 +70,9 @@ class DaskExecutor:
         self._sorts: frozenset[str] = frozenset()
 
     def sum(
-        self,
-        function: Callable[..., IntegerSum],
-        shards: Sequence[Path],
-        public: Mapping[str, Any],
+        self, function: Callable[..., IntegerSum], shards: Sequence[S], public: Mapping[str, Any]
     ) -> IntegerSum:
-        """Return the exact sum of ``function(shard, **public)``; see `LocalExecutor.sum`.
+        """Return the exact sum of ``function(shard, **public)``; see `Executor.sum`.
 
         Raises
         ------
@@ -170,10 +83,10 @@ class DaskExecutor:
         # With every item, not once to every worker: what lies on a worker is lost with it.
         calls = [_Call(item, (shard,), dict(public)) for shard in shards]
         with closing(self._results("sum", calls, gpu=False)) as results:
-            return sum_exactly(results)
+            return sum_exactly(unwrapped(result) for result in results)
 
     def map(self, function: Callable[[T], R], items: Iterable[T], *, gpu: bool = False) -> list[R]:
-        """Return ``function(item)`` for each item, in order; see `LocalExecutor.map`.
+        """Return ``function(item)`` for each item, in order; see `Executor.map`.
 
         Parameters
         ----------
@@ -194,7 +107,7 @@ class DaskExecutor:
         calls = [_Call(item, (value,), {}) for value in items]
         # Closed here and now, not when a traceback that holds the generator is collected.
         with closing(self._results("map", calls, gpu=gpu)) as results:
-            return [cast(R, _unwrap(result)) for result in results]
+            return [cast(R, unwrapped(result)) for result in results]
 
     def _results(
         self, kind: str, calls: list[_Call], *, gpu: bool
@@ -325,73 +238,9 @@ def _place_on(sort: str, workers: Mapping[str, frozenset[str]], *, gpu: bool) ->
     return _Place()
 
 
-def sum_exactly(terms: Iterable[object]) -> IntegerSum:
-    """Add int64 arrays, or dicts of them, and refuse to leave the range of int64.
-
-    Parameters
-    ----------
-    terms
-        One or more terms of the same form; a `Failed` is raised.
-
-    Returns
-    -------
-    ndarray of int64, or dict of them
-        The sum, of the form of the terms.
-
-    Raises
-    ------
-    ConfigurationError
-        If there is no term.
-    IntegrityError
-        On overflow, or if a term is not of the form of the first.
-    """
-    total: dict[str, NDArray[np.int64]] | None = None
-    single = False
-    for term in terms:
-        found = _unwrap(term)
-        arrays = found if isinstance(found, dict) else {"": found}
-        if not all(isinstance(a, np.ndarray) and a.dtype == np.int64 for a in arrays.values()):
-            raise IntegrityError(
-                "SUM_TERM", "expected int64 arrays from a function that is summed; fix the function"
-            )
-        named = cast(dict[str, NDArray[np.int64]], arrays)
-        if total is None:
-            single = not isinstance(found, dict)
-            total = {name: array.copy() for name, array in named.items()}
-            continue
-        if {k: a.shape for k, a in named.items()} != {k: a.shape for k, a in total.items()}:
-            raise IntegrityError(
-                "SUM_TERM", "expected the same names and shapes from every shard; fix the function"
-            )
-        for name, array in named.items():
-            _add_in_place(total[name], array)
-    if total is None:
-        raise ConfigurationError(
-            "NO_SHARDS", "expected one or more shards to sum over, found none; read a cohort first"
-        )
-    return total[""] if single else total
-
-
 def _worker_lost(kind: str, found: str) -> PipelineError:
     return PipelineError(
         f"{kind}:WorkerLost",
         f"expected every worker to answer, lost at least one ({found}); look at the memory "
         "of the workers and start a new run",
     )
-
-
-def _unwrap(result: object) -> object:
-    if isinstance(result, Failed):
-        raise result.error()
-    return result
-
-
-def _add_in_place(total: NDArray[np.int64], term: NDArray[np.int64]) -> None:
-    added = total + term
-    # Two's complement: an overflow happened where both summands differ from the sum in sign.
-    if np.any(((total ^ added) & (term ^ added)) < 0):
-        raise IntegrityError(
-            "SUM_OVERFLOW",
-            "a sum left the range of 64-bit integers; use a coarser grid or fewer rows per release",
-        )
-    total[...] = added

@@ -1,0 +1,135 @@
+"""Where the work of a stage is done. One protocol: in this process, or on a Dask cluster.
+
+A stage hands over a function and public references; it never hands over rows. Sums are integer
+sums, hence the same bits whatever the number of workers and the order in which they finish. The
+executor of a cluster is in `tasks.execution.dask_executor`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privacy.errors import ConfigurationError, IntegrityError
+
+S = TypeVar("S")
+T = TypeVar("T")
+R = TypeVar("R")
+
+IntegerSum = NDArray[np.int64] | dict[str, NDArray[np.int64]]
+"""One int64 array, or several by name."""
+
+
+class Executor(Protocol):
+    """Runs functions over shards or items."""
+
+    def sum(
+        self, function: Callable[..., IntegerSum], shards: Sequence[S], public: Mapping[str, Any]
+    ) -> IntegerSum:
+        """Return the exact sum of ``function(shard, **public)`` over one or more shards.
+
+        The function returns an int64 array or a dict of them, of the same names and shapes for
+        every shard. It is a ConfigurationError if there is no shard, and an IntegrityError if a
+        sum leaves the range of int64 or a term is not of the first one's form.
+        """
+
+    def map(self, function: Callable[[T], R], items: Iterable[T], *, gpu: bool = False) -> list[R]:
+        """Return ``function(item)`` for each item, in order; on GPU workers if there are any."""
+
+
+class InProcessExecutor:
+    """Runs everything in this process, one item after the other. The reference for every other.
+
+    Parameters
+    ----------
+    guarded
+        Whether an item fails as on a worker, with what is public of its failure alone, as the
+        steps of a release have it (`tasks.execution.runtime`); otherwise it raises what it raises.
+    """
+
+    def __init__(self, *, guarded: bool = False) -> None:
+        self._guarded = guarded
+
+    def sum(
+        self, function: Callable[..., IntegerSum], shards: Sequence[S], public: Mapping[str, Any]
+    ) -> IntegerSum:
+        """Return the exact sum of ``function(shard, **public)`` over the shards."""
+        item = self._item(function)
+        return sum_exactly(item(shard, **public) for shard in shards)
+
+    def map(self, function: Callable[[T], R], items: Iterable[T], *, gpu: bool = False) -> list[R]:
+        """Return ``function(item)`` for each item, in order; the process uses what it finds."""
+        item = self._item(function)
+        return [item(value) for value in items]
+
+    def _item(self, function: Callable[..., R]) -> Callable[..., R]:
+        if not self._guarded:
+            return function
+        from tasks.execution.runtime import guarded_item, unwrapped
+
+        guarded = guarded_item(function)
+        return lambda *args, **kwargs: cast(R, unwrapped(guarded(*args, **kwargs)))
+
+
+IN_PROCESS = InProcessExecutor()
+"""Where nothing else is said. It holds nothing, so one serves everybody."""
+
+
+def sum_exactly(terms: Iterable[object]) -> IntegerSum:
+    """Add int64 arrays, or dicts of them, and refuse to leave the range of int64.
+
+    Parameters
+    ----------
+    terms
+        One or more terms of the same form.
+
+    Returns
+    -------
+    ndarray of int64, or dict of them
+        The sum, of the form of the terms.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no term.
+    IntegrityError
+        On overflow, or if a term is not of the form of the first.
+    """
+    total: dict[str, NDArray[np.int64]] | None = None
+    single = False
+    for term in terms:
+        arrays = term if isinstance(term, dict) else {"": term}
+        if not all(isinstance(a, np.ndarray) and a.dtype == np.int64 for a in arrays.values()):
+            raise IntegrityError(
+                "SUM_TERM", "expected int64 arrays from a function that is summed; fix the function"
+            )
+        named = cast(dict[str, NDArray[np.int64]], arrays)
+        if total is None:
+            single = not isinstance(term, dict)
+            total = {name: array.copy() for name, array in named.items()}
+            continue
+        if {k: a.shape for k, a in named.items()} != {k: a.shape for k, a in total.items()}:
+            raise IntegrityError(
+                "SUM_TERM", "expected the same names and shapes from every shard; fix the function"
+            )
+        for name, array in named.items():
+            _add_in_place(total[name], array)
+    if total is None:
+        raise ConfigurationError(
+            "NO_SHARDS", "expected one or more shards to sum over, found none; read a cohort first"
+        )
+    return total[""] if single else total
+
+
+def _add_in_place(total: NDArray[np.int64], term: NDArray[np.int64]) -> None:
+    added = total + term
+    # Two's complement: an overflow happened where both summands differ from the sum in sign.
+    if np.any(((total ^ added) & (term ^ added)) < 0):
+        raise IntegrityError(
+            "SUM_OVERFLOW",
+            "a sum left the range of 64-bit integers; use a coarser grid or fewer rows per release",
+        )
+    total[...] = added

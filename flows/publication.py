@@ -46,16 +46,8 @@ _POLL_SECONDS = 0.5
 class ReleaseOutcome(BaseModel):
     """What a release says about itself when its run ends; every field is public.
 
-    Attributes
-    ----------
-    state : str
-        ``published``, or ``sealed`` while an officer has not decided.
-    bundle : str
-        Folder of the bundle; of a sealed one, where the officer finds it.
-    reused : bool
-        Whether it was made from a measurement that had been paid for before.
-    charged_rho : str
-        What this run has charged.
+    It is ``sealed`` while an officer has not decided, who finds the bundle in its folder; it is
+    reused if it was made from a measurement that had been paid for before.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -118,31 +118,13 @@ def unit_in_words(unit: PrivacyUnit, partition: Partition | None = None) -> str:
 class Charge:
     """What a release is to be charged.
 
-    Parameters
-    ----------
-    cohort : str
-        The patients who pay.
-    dataset : str
-        Series of releases that this one belongs to.
-    release_id : str
-        Name of the release; a release is charged once.
-    request_key : str
-        Keyed hash of all that shapes the measurement, 64 hexadecimal digits: the same key asks
-        for the same measurement.
-    rho : Decimal
-        Amount, see `charged_rho` and `privacy.accountants.calibration.gdp_rho`.
-    epsilon, delta, unit
-        Guarantee of this release alone and its privacy unit in words, for the record.
-    caps : Caps
-        Caps of the site; smaller ones that are recorded hold.
-    partition : Partition, optional
-        The part of the cohort that pays; None charges all of it.
-    owner : str
-        Id of the installation that runs the release.
-    requester : str, optional
-        Key id of the person who asks, 16 hexadecimal digits; needed where approval is.
-    needs_approval : bool
-        Whether another person must sign before publication.
+    Cohort are the patients who pay, dataset the series of releases; a release is charged once. The
+    request key is a keyed hash of all that shapes the measurement, 64 hexadecimal digits: the same
+    key asks for the same measurement. The amount is that of `charged_rho` and
+    `privacy.accountants.calibration.gdp_rho`; epsilon, delta and unit are for the record. Smaller
+    caps that are recorded hold. A partition charges a part of the cohort, None all of it. The owner
+    is the installation that runs the release, the requester the key id, of 16 hexadecimal digits,
+    of the person who asks.
 
     It is a ConfigurationError if a value is outside its range, an approval is needed of a request
     without a requester, or a part is charged under another adjacency than add/remove: a patient who

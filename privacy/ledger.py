@@ -58,43 +58,20 @@ _SAME = ("cohort", "dataset", "rho", "adjacency", "unit", "partition")
 
 
 class EntryState(StrEnum):
-    """State of a ledger entry.
+    """State of a ledger entry. Of a closed one but VOID the charge stands."""
 
-    Attributes
-    ----------
-    RESERVED
-        Charged; no private data have been read.
-    EXECUTING
-        One worker reads the data and draws the noise. Never entered twice; if the worker dies and
-        its measurement can be continued, the next run of the same request goes on in this state.
-    SEALED
-        The noisy result is on disk and its digest is in the ledger.
-    APPROVED
-        The output gate, and a person where policy asks for one, has agreed to the publication.
-    PUBLISHED
-        The release is in the store.
-    VOID
-        Reserved and not used: the only state that does not count.
-    BURNED
-        The worker died while it executed; the charge stands.
-    WITHHELD
-        Sealed and not published, by a gate or a person; the charge stands.
-    REVOKED
-        Taken back after publication; the charge stands.
-    ADJUSTED
-        A charge that two people entered by hand; the first and the last state of its entry.
-    """
-
-    RESERVED = "reserved"
+    RESERVED = "reserved"  # charged; no private data have been read
+    # One worker reads the data and draws the noise. Never entered twice; if the worker dies and its
+    # measurement can be continued, the next run of the same request goes on in this state.
     EXECUTING = "executing"
-    SEALED = "sealed"
-    APPROVED = "approved"
-    PUBLISHED = "published"
-    VOID = "void"
-    BURNED = "burned"
-    WITHHELD = "withheld"
-    REVOKED = "revoked"
-    ADJUSTED = "adjusted"
+    SEALED = "sealed"  # the noisy result is on disk and its digest is in the ledger
+    APPROVED = "approved"  # the output gate, and a person where policy asks for one, has agreed
+    PUBLISHED = "published"  # the release is in the store
+    VOID = "void"  # reserved and not used: the only state that does not count
+    BURNED = "burned"  # the worker died while it executed
+    WITHHELD = "withheld"  # sealed and not published, by a gate or a person
+    REVOKED = "revoked"  # taken back after publication
+    ADJUSTED = "adjusted"  # entered by hand, by two people; the only state of its entry
 
 
 TRANSITIONS: Mapping[EntryState, frozenset[EntryState]] = MappingProxyType(
@@ -135,24 +112,11 @@ class LedgerEntry:
     An adjustment is no release: its texts that only a release has are empty, it states no
     guarantee (epsilon is infinite, delta 0) and no cap (`MAX_RHO`).
 
-    Parameters
-    ----------
-    sequence : int
-        Position in the journal, from 1 without a gap.
-    entry_id : str
-        Identifier of the entry; all its rows have it, and repeat its `Charge`.
-    state : EntryState
-        State from this row on.
-    digest : str or None
-        SHA-256 of the sealed result, in hexadecimal, from SEALED on.
-    note : str or None
-        Public code or remark of this state.
-    signers : tuple of str
-        Key ids of the people who signed for this state.
-    recorded_at : str
-        Time by the clock of the database, UTC, ISO 8601; never before that of the row before.
-    previous_hash, hash : str
-        Links of the hash chain.
+    Entries are numbered by `sequence` from 1 without a gap; all rows of an entry have its id, and
+    repeat its `Charge`. The digest is the SHA-256 of the sealed result, from SEALED on; the note is
+    a public code or remark, the signers are key ids of people, both of this state. The time is by
+    the clock of the database, UTC, ISO 8601, and never before that of the row before. The hashes
+    are the links of the chain.
     """
 
     sequence: int
@@ -194,14 +158,10 @@ class LedgerEntry:
 class Balance:
     """What a cohort, or a part of it, has spent and may still spend.
 
-    Parameters
-    ----------
-    spent_rho : Decimal
-        Sum over all entries that count, with parallel composition over the parts of a partition.
-    cap_rho : Decimal or None
-        Smallest lifetime cap ever recorded; None before the first entry.
-    tightest_rho : Decimal, optional
-        What another cap (dataset, window) leaves if that is less than the lifetime cap does.
+    Spent is the sum over all entries that count, with parallel composition over the parts of a
+    partition; the cap is the smallest lifetime cap ever recorded, None before the first entry. The
+    tightest is what another cap (dataset, window) leaves if that is less than the lifetime cap
+    does.
     """
 
     spent_rho: Decimal

@@ -40,17 +40,8 @@ def weighted_sum_l2_sensitivity(*, bound: float, scale: float) -> float:
     at most ``scale bound sum_r w_r <= scale bound``, wherever in the array the rows fall: to cells,
     labels or folds that depend on the row and on public values alone. []
 
-    Parameters
-    ----------
-    bound : float
-        Largest Euclidean norm of the vector of one row, above 0 (ConfigurationError).
-    scale : float
-        Grid points per unit, above 0.
-
-    Returns
-    -------
-    float
-        In grid units, with `FLOAT_MARGIN`. It is attained by a patient with one row.
+    The bound and the scale are above 0 (ConfigurationError). The result, in grid units with
+    `FLOAT_MARGIN`, is attained by a patient with one row.
 
     Privacy
     -------
@@ -77,18 +68,8 @@ def second_moment_l2_sensitivity(*, scale: float, max_fourth_power_sum: float = 
     Without knowledge of the features ``f = 1``, because ``sum phi_i**4 <= (sum phi_i**2)**2``.
     `block_fourth_power_sum` gives ``f`` for features made of bounded blocks.
 
-    Parameters
-    ----------
-    scale : float
-        Grid points per unit of ``phi``, above 0 (ConfigurationError).
-    max_fourth_power_sum : float
-        Proven upper bound of ``sum_i phi_i**4`` over all records that the encoding allows, in
-        [0, 1].
-
-    Returns
-    -------
-    float
-        In units of ``1 / scale**2``, with `FLOAT_MARGIN`.
+    `max_fourth_power_sum` is a proven upper bound of ``sum_i phi_i**4`` over all records that the
+    encoding allows, in [0, 1]. The result is in units of ``1 / scale**2``, with `FLOAT_MARGIN`.
 
     Privacy
     -------

@@ -43,16 +43,8 @@ def cluster_parts(
     CPU workers offer the resource ``CPU``, GPU workers ``GPU``: work that names one of them runs
     nowhere else.
 
-    Parameters
-    ----------
-    folder
-        Folder of the server.
-    address
-        ``tls://`` address of the scheduler.
-    n_workers
-        Number of CPU workers, of one process and one thread each.
-    gpus
-        A GPU for each GPU worker, as ``CUDA_VISIBLE_DEVICES`` names it.
+    The scheduler has a ``tls://`` address, a CPU worker one process and one thread, and each GPU
+    worker a GPU, as ``CUDA_VISIBLE_DEVICES`` names it.
     """
     from tasks.execution.cluster_certificates import make_certificates
 

@@ -40,18 +40,10 @@ _started: list[subprocess.Popen[bytes]] = []
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """What a part runs.
+    """What a part runs: a command without secrets, as everybody can read it, in an environment.
 
-    Parameters
-    ----------
-    command
-        Program and arguments, without secrets: everybody can read them.
-    environment
-        All variables of the process.
-    address
-        Where it will answer; empty where nobody calls.
-    directory
-        Current directory of the process; None for the folder of its log.
+    The address is where it will answer, if anybody calls; without a directory it runs in the folder
+    of its log.
     """
 
     name: str

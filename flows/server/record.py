@@ -21,19 +21,9 @@ class ServerError(ClustMixError):
 class Part(BaseModel):
     """A part that was started.
 
-    Attributes
-    ----------
-    name : str
-        Name for people, unique among the parts of a server.
-    created : float
-        When the operating system made the process, in seconds since 1970.
-    address : str
-        Where it answers; empty for a part that nobody calls.
-    log : Path
-        Its output.
-    mark : str
-        Value of `flows.server.processes.MARK` in its environment. Empty for the database of a
-        server that an earlier version has started.
+    `created` is when the operating system made the process, in seconds since 1970; the address is
+    empty for a part that nobody calls. `mark` is `flows.server.processes.MARK` in its environment,
+    empty for the database of a server that an earlier version has started.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -77,12 +77,7 @@ class ReleaseRequest(BaseModel):
 class SiteRequest(ReleaseRequest):
     """The same from the command line: with a site file of any place, asked by the holder of a key.
 
-    Parameters
-    ----------
-    site_file
-        Site file of the dataset.
-    requester
-        Key id of the person who asks; needed where an officer has to approve.
+    The requester is the key id of the person who asks; needed where an officer has to approve.
     """
 
     site_file: str = Field(min_length=1)
@@ -176,11 +171,8 @@ def load_job(request: ReleaseRequest, settings: Settings) -> ReleaseJob:
 def asked_job(request: ReleaseRequest, site: SiteFile, settings: Settings) -> ReleaseJob:
     """Return what a request asks for, by the site file that was read for it.
 
-    Raises
-    ------
-    ConfigurationError
-        If the site file is about another dataset, asks for an analysis that cannot be published,
-        or needs an approval and nobody signs the request.
+    It is a ConfigurationError if that is about another dataset, asks for an analysis that cannot be
+    published, or needs an approval and nobody signs the request.
     """
     if site.dataset != request.dataset:
         raise ConfigurationError(

@@ -79,12 +79,8 @@ class ArrivalStore:
         Within `scanning`. `ready` has a signature and names that were checked; `name` and `sha256`
         of the ready file are kept for `clear`. What is returned is durable.
 
-        Raises
-        ------
-        InputError
-            ``ARRIVAL_REPLAYED``, ``ARRIVAL_INCOMPLETE`` or ``ARRIVAL_NAME``; nothing was kept.
-        ConfigurationError
-            If landing place or disk fail; nothing was kept, and a later call may succeed.
+        It is an InputError (``ARRIVAL_REPLAYED``, ``ARRIVAL_INCOMPLETE`` or ``ARRIVAL_NAME``) for
+        the table, and a ConfigurationError if landing place or disk fail; nothing was kept then.
         """
         with self._transaction() as rows:
             if rows.knows(ready.nonce):
@@ -172,13 +168,9 @@ class ArrivalStore:
     ) -> Arrival:
         """Take an arrival, until `end` or until this process dies.
 
-        It must be of `dataset`, if that is given.
-
-        Raises
-        ------
-        ConfigurationError
-            ``ARRIVAL_UNKNOWN``, ``ARRIVAL_OTHER_DATASET``, ``ARRIVAL_ENDED``, or ``ARRIVAL_TAKEN``
-            by a process that lives.
+        It must be of `dataset`, if that is given. It is a ConfigurationError (``ARRIVAL_UNKNOWN``,
+        ``ARRIVAL_OTHER_DATASET``, ``ARRIVAL_ENDED``), also ``ARRIVAL_TAKEN`` by a process that
+        lives.
         """
         arrival = self._known(arrival_id)
         if dataset not in (None, arrival.dataset):

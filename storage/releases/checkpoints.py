@@ -33,19 +33,9 @@ _DRAWN, _RELEASED = "drawn-", "released-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumePoint:
-    """Where a measurement goes on.
+    """Where a measurement goes on: finished stages, what they released, how many draws they made.
 
-    Attributes
-    ----------
-    stages : int
-        Number of finished stages.
-    released : dict of str to array
-        What they released.
-    drawn : dict of str to int
-        How many draws of each statistic they made.
-    sealed : dict of str to bytes
-        Draws that were sealed, by name: all that are kept for the record, and those since the last
-        finished stage.
+    `sealed` are draws by name: all that are kept for the record, and those since the last stage.
     """
 
     stages: int

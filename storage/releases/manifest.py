@@ -58,62 +58,18 @@ class Manifest(Document):
     All fields are public: settings, mechanisms and properties of the synthetic rows. There is no
     field for a count, a digest or a score of the source, and an unknown field is refused.
 
-    Attributes
-    ----------
-    format_version : int
-        2. Bundles of format 1 are suspect, see `is_suspect`.
-    created_on : date
-        UTC date. A time of day would tell how long the computation took.
-    analysis : str
-        ``proven`` or ``published``, see `privacy.parameters.Analysis`.
-    guarantee : str
-        The guarantee in plain words.
-    request : dict
-        What was asked for, target epsilon included.
-    events : tuple of dict
-        Uses of mechanisms in the form of `privacy.event_records.event_to_dict`.
-    accountant : str
-        ``gaussian``, or ``approximate_gaussian`` where draws read secret samples of the patients.
-    mu, rho : float
-        Total of the events under Gaussian differential privacy; ``rho = mu**2 / 2``.
-    epsilon : float
-        What the accountant computes from the events at `delta`, under `adjacency`.
-    replace_one_epsilon : float
-        The same for neighbours that differ in the data of one patient, at the same delta.
-    privacy_unit : str
-        What one neighbour adds or removes, for example the column with the patient's key.
-    max_rows_per_patient : int
-        Rows of one patient that can influence the release, at least 1.
-    ledger_entry : str
-        Id of the ledger entry that was charged.
-    gate : tuple of GateRecord
-        Outcome of the release gate on the synthetic rows.
-    rows : int
-        Number of synthetic rows, a setting.
-    tainted : bool
-        True if a noise source for tests was used; such a release cannot be published.
-    measurement_sha256, code_sha256 : str
-        SHA-256 of the sealed measurement that the rows were made from, and of the program.
-    needs_approval : bool
-        Whether the bundle is valid only with the approval of an officer.
-    requester : str or None
-        Key id of the person who asked for the measurement; known where approval is needed.
-    conditions : dict of str to str
-        Public column and level that the rows of a resample were restricted to; else empty.
-    resampled_from : str or None
-        Id of the release whose measurement was sampled again, which paid for it, or None.
-    order_declared_by : str or None
-        Key id of the person who has declared the order of the label levels after the measurement
-        was made, or None where the measurement itself states it.
-    files : dict of str to FileDigest
-        Digest of every file of the bundle but the manifest and its signatures.
-
-    Raises
-    ------
-    pydantic.ValidationError
-        If a field is unknown, missing or out of range.
-    ConfigurationError
-        If a name is malformed.
+    Format 1 is suspect, see `is_suspect`. The date is in UTC: a time of day would tell how long the
+    computation took. Events are in the form of `privacy.event_records.event_to_dict`, and mu is
+    their total under Gaussian differential privacy, ``rho = mu**2 / 2``; epsilon is what the
+    accountant (``approximate_gaussian`` where draws read secret samples of the patients) computes
+    from them at `delta`, under `adjacency`, and `replace_one_epsilon` the same for neighbours that
+    differ in the data of one patient. The privacy unit is what one neighbour adds or removes. A
+    release that is `tainted`, by a noise source for tests, cannot be published. The digests are of
+    the sealed measurement that the rows were made from, of the program, and of every file of the
+    bundle but the manifest and its signatures. The requester is the key id of the person who asked
+    for the measurement, known where approval is needed. A resample may be restricted to a level by
+    column, and names the release whose measurement it is, which paid for it. Where the measurement
+    does not state the order of the label levels, a person has declared it later, by key id.
     """
 
     FILE: ClassVar[str] = MANIFEST_FILE

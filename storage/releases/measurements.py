@@ -44,25 +44,11 @@ def sealed_file(name: str) -> str:
 class MeasurementRecord(Record):
     """What was measured, for whom, and the digests of the arrays.
 
-    Attributes
-    ----------
-    dataset, release_id, ledger_entry : str
-        The release that was paid for, and the entry that paid.
-    request_key : str
-        Keyed digest of content, configuration and code, see `tasks.steps.request_key`.
-    site : dict
-        The site file, as JSON.
-    events : tuple of dict
-        Draws in order, as `privacy.event_records.event_to_dict` writes them.
-    tainted : bool
-        Whether the noise can be drawn again.
-    requester : str or None
-        Key id of the person who asked.
-    vocabulary : Vocabulary or None
-        What each code of the arrays stands for. None in format 1, whose `site` has lost the order
-        of the label levels: such a measurement is read by a `DeclaredOrder` alone.
-    files : dict of str to str
-        SHA-256 of every other file.
+    The request key is of `tasks.steps.request_key`, the site file is in JSON, and events are in
+    order, as `privacy.event_records.event_to_dict` writes them. Noise that can be drawn again
+    taints. The vocabulary says what each code of the arrays stands for; it is None in format 1,
+    whose `site` has lost the order of the label levels: such a measurement is read by a
+    `DeclaredOrder` alone. The files are the SHA-256 of every other file.
     """
 
     format_version: Literal[1, 2] = 2
@@ -94,16 +80,8 @@ class MeasurementRecord(Record):
 class DeclaredOrder(Record):
     """What a person has said about the order of codes in a measurement of format 1.
 
-    Attributes
-    ----------
-    site : dict
-        The site file with the order, as JSON; otherwise that of the measurement.
-    vocabulary : Vocabulary
-        What each code stands for.
-    declared_by, declared_on
-        Id of the person's key, and the UTC date.
-    revoked_for_order : bool
-        Whether the release was revoked by then: an officer says that it was for its order alone.
+    The site file has the order, and is otherwise that of the measurement. A person's key id stands
+    with it; where the release was revoked by then, an officer says that it was for its order alone.
     """
 
     format_version: Literal[1] = 1
@@ -119,14 +97,8 @@ class DeclaredOrder(Record):
 class Measurement:
     """A sealed measurement that was read and verified.
 
-    Attributes
-    ----------
-    declared : DeclaredOrder or None
-        What a person has said about the order of its codes, where the record does not.
-    files : dict of str to bytes
-        Its npz files.
-    sha256 : str
-        Digest of the record, which holds the digests of all files.
+    `declared` is what a person has said about the order of its codes, where the record does not;
+    `sha256` is that of the record, which holds the digests of all npz files.
     """
 
     record: MeasurementRecord

@@ -126,22 +126,10 @@ Reason = Annotated[str, AfterValidator(_one_line)]
 class ApprovalStatement(Record):
     """What an officer decided about a release, published with it.
 
-    Attributes
-    ----------
-    ledger_entry : str
-        The charge.
-    release_id : str
-        The release that the officer looked at.
-    measurement_sha256 : str
-        Digest of the sealed measurement that it was made from.
-    guarantee : str
-        The guarantee in plain words, as it stands in the manifest.
-    requester : str
-        Key id of the person who asked for the release.
-    reason : str
-        One line of 1 to 200 printable characters, for anybody to read.
-    decided_on : date
-        UTC date.
+    It is about a charge, the release that the officer looked at, the sealed measurement that it was
+    made from and its guarantee in plain words. The requester is the key id of the person who asked;
+    the reason is one line of 1 to 200 printable characters, for anybody to read; the date is in
+    UTC.
     """
 
     ledger_entry: Text

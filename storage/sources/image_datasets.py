@@ -26,15 +26,8 @@ _BLOCK_BYTES = 1 << 20
 class ImageDataset:
     """Images that anybody may read, with their labels.
 
-    Attributes
-    ----------
-    name : str
-        Name used in a site file, and of the folder under the data folder.
-    url : str
-        Address of the folder of the compressed files; the digests decide.
-    sha256 : mapping of str to str
-        SHA-256 of each file by its name without ``.gz``. It is that of the decompressed content:
-        copies of a file differ in how they were compressed.
+    The address is the folder of the compressed files; the digests decide. They are by the name of a
+    file without ``.gz``, of its decompressed content: copies differ in how they were compressed.
     """
 
     name: str

@@ -43,12 +43,8 @@ def files_of(path: Path) -> list[Path]:
 class ParquetPart:
     """Consecutive row groups of one file. Without a repr, as its name and numbers are private.
 
-    Attributes
-    ----------
-    row_groups : tuple of int or None
-        First row group and the one after the last; None for all.
-    partition : dict
-        Value of each partition key, as text: what a folder is called, whatever others are called.
+    The row groups are the first and the one after the last; None for all. The value of a partition
+    key is text: what a folder is called, whatever others are called.
     """
 
     file: Path
@@ -83,11 +79,9 @@ class ParquetPart:
 class ParquetFolder:
     """The files of a Parquet source and their partition values; the keys are the last columns.
 
-    Raises
-    ------
-    InputError
-        If there is no file, or two files differ in columns, types or partition keys: a key that
-        is an integer in one file and a floating-point number in the next has two spellings.
+    It is an InputError if there is no file, or two files differ in columns, types or partition
+    keys: a key that is an integer in one file and a floating-point number in the next has two
+    spellings.
     """
 
     def __init__(self, path: Path) -> None:

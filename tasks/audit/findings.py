@@ -59,16 +59,8 @@ class ClaimedGuarantee:
 class PairFinding:
     """What the attacks achieved on one pair of tables.
 
-    Parameters
-    ----------
-    attack
-        Score with the best bound on epsilon; chosen on the first half of the runs.
-    runs
-        Runs of each table.
-    epsilon
-        Lower bound on epsilon with no assumption.
-    mu, mu_attack
-        Lower bound on mu, if the mechanism is Gaussian-DP at all, and the score that it comes from.
+    The attack has the best bound on epsilon, with no assumption, on the first half of the runs; the
+    bound on mu, if the mechanism is Gaussian-DP at all, comes from a score of its own.
     """
 
     pair: str
@@ -93,19 +85,9 @@ class OneRunFinding:
 class AuditResult:
     """What an audit found.
 
-    Parameters
-    ----------
-    adjacency
-        The neighbours of the claim and of the game.
-    confidence
-        Probability with which all bounds of this audit hold together.
-    runs
-        Number of runs in all.
-    pairs, one_run
-        One finding per pair of tables, and that of the one-run audit, where it was made.
-    power
-        For each factor of mu, the share of such audits that report a mechanism whose mu is so many
-        times too large, by simulation; None where it was not simulated.
+    All bounds hold together with the confidence. The power is, for each factor of mu, the share of
+    such audits that report a mechanism whose mu is so many times too large, by simulation; None
+    where it was not simulated.
     """
 
     method: str

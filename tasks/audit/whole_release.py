@@ -44,16 +44,9 @@ class GuessFinding:
 
     Parameters
     ----------
-    canaries, correct
-        Guesses about all canaries, and right ones among them.
-    loudest, loudest_correct
-        Guesses about those whose scores are the most extreme, and right ones among them.
-    epsilon_any
-        Lower bound on epsilon for any (epsilon, delta)-DP mechanism (Steinke and others).
-    mu_any, epsilon_gdp
-        Lower bound on mu for any mu-GDP mechanism (Mahloujifar and others), and as epsilon.
-    mu, epsilon
-        Lower bound on mu where the noise is independent and Gaussian, and as epsilon.
+    The loudest canaries are those whose scores are the most extreme. Bounds on epsilon and mu hold
+    where the noise is independent and Gaussian; with ``_gdp`` and ``_any``, for any mu-GDP
+    mechanism (Mahloujifar and others) or any (epsilon, delta)-DP mechanism (Steinke and others).
     """
 
     canaries: int
@@ -92,25 +85,11 @@ class Residual:
 class WholeRelease:
     """What the audit of one whole release found.
 
-    Parameters
-    ----------
-    claim
-        What is claimed, for add or remove of one patient.
-    confidence
-        Probability with which each bound holds.
-    patients
-        Rows of the generated table.
-    measurement, bundle
-        Guesses from what was sealed, and from the synthetic rows.
-    residual
-        The noise in what was sealed.
-    power
-        For each factor of mu, the probability that the guesses from what was sealed report a
-        mechanism whose mu is so many times too large.
-    expected_epsilon
-        Bound that an honest run of this site is expected to give.
-    release_seconds
-        Wall time of the command.
+    The claim is for add or remove of one patient, and each bound holds with the confidence. Guesses
+    are from what was sealed, and from the synthetic rows; the residual is the noise in what was
+    sealed. The power is, for each factor of mu, the probability that the guesses from what was
+    sealed report a mechanism whose mu is so many times too large; an honest run of this site is
+    expected to give the expected epsilon as a bound.
     """
 
     dataset: str
@@ -184,8 +163,6 @@ class MeasurementScores:
 def score_measurement(draws: Sequence[ReplayedDraw]) -> MeasurementScores:
     """Score canaries by the projections of all draws, each weighted by how little disturbs it.
 
-    Notes
-    -----
     A draw of few values cannot tell many canaries apart: their coins disturb each other there. How
     much shows in the variance of the projections, which is a function of the output, so weights by
     its inverse are the best matched filter that an attacker can form from single projections.

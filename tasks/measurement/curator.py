@@ -94,25 +94,13 @@ def exact_sum(
 class Curator:
     """Draw the statistics of a plan, once each.
 
-    Parameters
-    ----------
-    plan
-        The measurement plan, calibrated before the rows were read.
-    shards
-        The rows.
-    executor
-        Where exact sums and post-processing run.
-    noise_source
-        Operating-system entropy, or seeded noise in tests.
-    seal
-        Called with the name and the noisy statistic, or the choice, before a method sees it; it
-        must make the draw durable, or raise. The name of a draw of a series ends in its number.
-    announce
-        Called with the same name before the noise is added.
-    drawn, sealed
-        How many draws of each statistic an earlier part of the same measurement has made and used,
-        and the sealed values of those after them, by the name of the draw, which are given out
-        again when they are asked for; nothing is drawn a second time.
+    The plan was calibrated before the rows were read; exact sums and post-processing run on the
+    executor. `seal` is called with the name and the noisy
+    statistic, or the choice, before a method sees it; it must make the draw durable, or raise.
+    The name of a draw of a series ends in its number; `announce` is called with it before the noise
+    is added. An earlier part of the same measurement may have made and used some draws of each
+    statistic (`drawn`); the `sealed` values of those after them, by the name of the draw, are given
+    out again when they are asked for; nothing is drawn a second time.
 
     Privacy
     -------

@@ -39,23 +39,11 @@ _SLACK_SHARE = 5e-4
 class StatisticRequest:
     """What a method wants to measure.
 
-    Parameters
-    ----------
-    name
-        Public name of the statistic.
-    shape
-        Shape of the released array, of one draw where there are several.
-    l2_sensitivity
-        Proved Euclidean sensitivity of one draw under add or remove of one patient, in grid
-        points; of a sampled draw, given that the patient is in the sample.
-    scale
-        Grid points per unit: the exact sum is an integer array in units of ``1 / scale``.
-    share
-        Weight of this statistic in the budget; it gets ``share / sum of shares`` of ``mu**2``.
-    sampling_probability
-        Public probability with which a patient is in the sample of a draw.
-    n_draws
-        Number of draws, each on its own sample and with its own noise.
+    The shape is that of the released array, of one draw where there are several. The sensitivity is
+    the proven Euclidean one of one draw under add or remove of one patient, in grid points; of a
+    sampled draw, given that the patient is in the sample. The exact sum is an integer array in
+    units of ``1 / scale``. A statistic gets ``share / sum of shares`` of ``mu**2``. Each draw is on
+    its own sample, in which a patient is with a public probability, and with its own noise.
     """
 
     name: str

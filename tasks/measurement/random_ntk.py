@@ -51,13 +51,7 @@ class RandomNtkFeatures:
     depends on the record x alone and ``|phi(x)| <= 1`` in exact arithmetic, so the second moment
     ``sum w phi phi^T`` and the cross moment ``sum w phi y^T`` have bounded sensitivity.
 
-    Attributes
-    ----------
-    gates : float64 array of shape (n_random / 2, d)
-    directions : float64 array of shape (n_random / 2, d)
-    skip_weight : float in [0, 1]
-    public_seed : int
-        Seed that the gates and directions were drawn from.
+    Gates and directions have shape (n_random / 2, d) and come from the public seed.
     """
 
     gates: NDArray[np.float64]

@@ -31,16 +31,9 @@ _KEY_BYTES = 32
 class PoissonCoins:
     """Coins of consecutive draws of one series, for one shard.
 
-    Parameters
-    ----------
-    key
-        32 secret bytes of the series.
-    probability
-        Probability with which a patient is in the sample of a draw, above 0 and at most 1.
-    first_draw
-        Number of the first draw within the series.
-    shard
-        Name of the shard, another for each of a table; see `arguments_of_shard`.
+    The key of the series has 32 secret bytes; a patient is in the sample of a draw with a
+    probability above 0 and at most 1. The name of the shard is another for each of a table; see
+    `arguments_of_shard`.
 
     Privacy
     -------

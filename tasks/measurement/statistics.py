@@ -47,14 +47,10 @@ def _grid(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def cell_histograms(rows: EncodedRows, *, cells: Cells, offsets: NDArray[np.int64]) -> Any:
-    """Weighted one-hot sums of the records of each (label, cell).
+    """Weighted one-hot sums (n_labels, n_cells, one_hot_width) in units of ``1 / SUM_SCALE``.
 
     The cell of a record depends on that record alone; offsets are the starts, (d + 1,), of each
     column's block in a one-hot row.
-
-    Returns
-    -------
-    int64 array of shape (n_labels, n_cells, one_hot_width), in units of ``1 / SUM_SCALE``
 
     Privacy
     -------
@@ -78,12 +74,10 @@ def cell_histograms(rows: EncodedRows, *, cells: Cells, offsets: NDArray[np.int6
 
 
 def second_moments(rows: EncodedRows, *, feature_map: FeatureMap, validation_fold: int) -> Any:
-    """Upper triangles of the second moments of the features, training and validation patients.
+    """Upper triangles (2, m * (m + 1) / 2) of the second moments of the features.
 
-    Returns
-    -------
-    int64 array of shape (2, m * (m + 1) / 2), in units of ``1 / SECOND_MOMENT_SCALE``
-        Row 0: patients outside ``validation_fold``; row 1: patients inside it.
+    In units of ``1 / SECOND_MOMENT_SCALE``; row 0: patients outside ``validation_fold``; row 1:
+    patients inside it.
 
     Privacy
     -------
@@ -110,11 +104,8 @@ def second_moments(rows: EncodedRows, *, feature_map: FeatureMap, validation_fol
 def feature_label_sums(rows: EncodedRows, *, feature_map: FeatureMap, **public: int) -> Any:
     """Weighted sums of the features of each label, training and validation patients.
 
-    Beside the rows and the feature map the arguments are ``validation_fold`` and ``n_labels``.
-
-    Returns
-    -------
-    int64 array of shape (2, m, n_labels), in units of ``1 / SUM_SCALE``
+    Of shape (2, m, n_labels), in units of ``1 / SUM_SCALE``. Beside the rows and the feature map
+    the arguments are ``validation_fold`` and ``n_labels``.
 
     Privacy
     -------
@@ -146,11 +137,8 @@ def residual_moments(
     The residual of a record is its one-hot label minus the model's probabilities; the sum is the
     gradient of the multinomial log-likelihood of the private rows at the released model.
 
-    The label model has weights of shape (m, n_labels) and a log prior of shape (n_labels,).
-
-    Returns
-    -------
-    int64 array of shape (m, n_labels), in units of ``1 / SUM_SCALE``
+    The label model has weights (m, n_labels) and a log prior (n_labels,); the result has the shape
+    of the weights, in units of ``1 / SUM_SCALE``.
 
     Privacy
     -------
@@ -194,11 +182,7 @@ def symmetric_from_upper(upper: NDArray[np.float64], *, size: int) -> NDArray[np
 
 
 def patient_count(rows: EncodedRows) -> NDArray[np.int64]:
-    """Sum of the weights, which is the number of patients.
-
-    Returns
-    -------
-    int64 array of shape (1,), in units of ``1 / SUM_SCALE``
+    """Sum of the weights (1,), the number of patients, in units of ``1 / SUM_SCALE``.
 
     Privacy
     -------
@@ -209,11 +193,7 @@ def patient_count(rows: EncodedRows) -> NDArray[np.int64]:
 
 
 def class_counts(rows: EncodedRows, *, n_labels: int) -> NDArray[np.int64]:
-    """Weighted number of patients of each label.
-
-    Returns
-    -------
-    int64 array of shape (n_labels,), in units of ``1 / SUM_SCALE``
+    """Weighted number of patients of each label (n_labels,), in units of ``1 / SUM_SCALE``.
 
     Privacy
     -------

@@ -31,18 +31,10 @@ _ROWS_AT_ONCE = 16_384
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mixtures:
-    """Noisy means of records, all of the same order.
+    """Noisy means (T, D) of records, all of the same order, in the coordinates of a `VectorMap`.
 
-    Parameters
-    ----------
-    means : float array of shape (T, D)
-        In the coordinates of a `VectorMap`; further ones may stand behind them.
-    order
-        Number of records in a mean, as far as it is known.
-    noise_stddev
-        Standard deviation of the noise of one coordinate of a mean, above 0.
-    centre
-        Value of a coordinate that adds nothing to a sum.
+    Further coordinates may stand behind them. The order is the number of records in a mean, as far
+    as it is known; the centre is the value of a coordinate that adds nothing to a sum.
     """
 
     means: NDArray[np.floating]

@@ -49,18 +49,9 @@ def private_norm(
 class Cluster:
     """One cluster with its network: what a worker needs to train it.
 
-    Parameters
-    ----------
-    vectors : float64 array of shape (n, D)
-        Private records of the cluster.
-    n_steps
-        How often Algorithm 1 picked the cluster.
-    batch_size
-        Expected batch size L.
-    optimiser, learning_rate
-        "momentum", with momentum 0, is line 7 as printed; the paper uses Adam for the VAE.
-    rng, seed
-        Source of samples and noise of this cluster, and seed of its first parameters and chains.
+    Its vectors (n, D) are private; Algorithm 1 picked it `n_steps` times, with an expected batch
+    size L. "momentum", with momentum 0, is line 7 as printed; the paper uses Adam for the VAE. The
+    seed is that of its first parameters and chains.
     """
 
     network: GenerativeNetwork

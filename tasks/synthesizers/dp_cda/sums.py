@@ -66,11 +66,9 @@ def largest_norm(blocks: tuple[Block, ...], *, centre: float, scale: float) -> f
 def group_sums(
     rows: EncodedRows, *, record_map: RecordMap, n_labels: int, n_groups: int
 ) -> NDArray[np.int64]:
-    """Weighted sums of the records of each group and class.
+    """Weighted sums (n_groups, n_labels, D) of the records of each group and class.
 
-    Returns
-    -------
-    int64 array of shape (n_groups, n_labels, D), in units of ``1 / SUM_SCALE``
+    In units of ``1 / SUM_SCALE``.
 
     Privacy
     -------
@@ -90,11 +88,9 @@ def group_sums(
 def sampled_sums(
     rows: EncodedRows, *, coins: PoissonCoins, record_map: RecordMap, n_labels: int
 ) -> NDArray[np.int64]:
-    """Weighted sums of the sampled records of each class, draw by draw.
+    """Weighted sums (n_draws, n_labels, D) of the sampled records of each class, draw by draw.
 
-    Returns
-    -------
-    int64 array of shape (n_draws, n_labels, D), in units of ``1 / SUM_SCALE``
+    In units of ``1 / SUM_SCALE``.
 
     Privacy
     -------
@@ -112,14 +108,10 @@ def sampled_sums(
 
 
 def groups_of(rows: EncodedRows, *, n_groups: int) -> NDArray[np.int64]:
-    """Group of each record, from 0: a public keyed hash of the record alone.
+    """Group (n,) of each record, from 0: a public keyed hash of the record alone.
 
     Nothing else decides it, neither the place of the record nor any other record: so a patient who
     is added moves nobody. Equal records of equal folds are in one group.
-
-    Returns
-    -------
-    int64 array of shape (n,), values below n_groups
     """
     n_columns = rows.codes.shape[1]
     factors = np.random.default_rng(HASH_SEED).integers(

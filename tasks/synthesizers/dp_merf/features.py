@@ -153,11 +153,7 @@ _ROWS_AT_ONCE = 1_024
 def embedding_sums(
     rows: EncodedRows, *, features: EmbeddingFeatures, n_labels: int
 ) -> NDArray[np.int64]:
-    """Weighted sums of the features of the records of each label.
-
-    Returns
-    -------
-    int64 array of shape (C, n_features), in units of ``1 / SUM_SCALE``
+    """Weighted sums (C, n_features) of the features of each label, in units of ``1 / SUM_SCALE``.
 
     Privacy
     -------

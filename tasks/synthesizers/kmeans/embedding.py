@@ -36,13 +36,9 @@ _LANES = 8
 class Embedding:
     """Public map from records to points of norm at most 1.
 
-    Parameters
-    ----------
-    vector_map
-        Public map from codes to vectors of D coordinates in [0, 1].
-    frequencies : float64 array of shape (D, n_pairs), or None
-        Fourier features ``sqrt(1 / n_pairs) [cos(x w), sin(x w)]``, of norm exactly one. None:
-        plain vectors, which are clipped to `max_l2_norm` and divided by it.
+    With frequencies (D, n_pairs) Fourier features ``sqrt(1 / n_pairs) [cos(x w), sin(x w)]`` of the
+    vector of a record, of norm exactly one. Without: plain vectors, which are clipped to
+    `max_l2_norm` and divided by it.
     """
 
     vector_map: VectorMap

@@ -37,12 +37,8 @@ _LEAST_SHARE = 0.01
 class Clustering:
     """Released centres: a public rule that sends every record to one cluster.
 
-    Parameters
-    ----------
-    centres : float64 array of shape (k, m)
-        In grid points of ``1 / POINT_SCALE``, integers, every row of norm at most ``POINT_SCALE``.
-    alive : bool array of shape (k,)
-        Clusters that take records; at least one.
+    The centres (k, m) are integers, in grid points of ``1 / POINT_SCALE``, every row of norm at
+    most ``POINT_SCALE``; of the clusters at least one is alive, and takes records.
     """
 
     embedding: Embedding
@@ -91,11 +87,8 @@ def start_clustering(embedding: Embedding, *, n_clusters: int, public_seed: int)
 def cluster_sums(rows: EncodedRows, *, clustering: Clustering) -> Any:
     """Weighted counts and sums of the points of each cluster, one assignment of all records.
 
-    Returns
-    -------
-    int64 array of shape (k, 1 + m), in units of ``1 / SUM_SCALE``
-        First the count times ``sqrt(s)``, then the sum of points times ``sqrt(1 - s)``, with s
-        the clustering's ``count_share``.
+    Of shape (k, 1 + m), in units of ``1 / SUM_SCALE``: first the count times ``sqrt(s)``, then the
+    sum of points times ``sqrt(1 - s)``, with s the clustering's ``count_share``.
 
     Privacy
     -------

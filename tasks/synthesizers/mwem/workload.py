@@ -95,9 +95,7 @@ def workload_answers(rows: EncodedRows, *, workload: Workload) -> Any:
     packed to bits, one row of bits per code in use, so that a query is one ``and`` and a count of
     bits for each amount; everything is exact.
 
-    Returns
-    -------
-    int64 array of shape (n_queries,), in units of ``1 / SUM_SCALE``
+    Of shape (n_queries,), in units of ``1 / SUM_SCALE``.
 
     Privacy
     -------
@@ -147,11 +145,8 @@ def query_answer(
 ) -> NDArray[np.int64]:
     """Weighted number of records that match one query.
 
-    The columns of the query are numbered, ``d`` for the label.
-
-    Returns
-    -------
-    int64 array of shape (1,), in units of ``1 / SUM_SCALE``
+    The columns of the query are numbered, ``d`` for the label. One number (1,), in units of
+    ``1 / SUM_SCALE``.
 
     Privacy
     -------
@@ -169,9 +164,7 @@ def query_answer(
 def one_way_histograms(rows: EncodedRows, *, n_codes: tuple[int, ...]) -> NDArray[np.int64]:
     """Weighted one-hot sums of all columns and the label, side by side.
 
-    Returns
-    -------
-    int64 array of shape (sum of n_codes,), in units of ``1 / (SUM_SCALE / sqrt(d + 1))``
+    One value for each code in all, in units of ``1 / (SUM_SCALE / sqrt(d + 1))``.
 
     Privacy
     -------

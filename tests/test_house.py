@@ -7,8 +7,8 @@ import pytest
 from benchmarks.house import MAX_LINES, House
 
 LIMITS = {
-    "product lines": 44_300,
-    "test lines": 47_400,
+    "product lines": 42_200,
+    "test lines": 46_500,
     f"modules over {MAX_LINES} lines": 0,
     "folder arrows that run up": 0,
     "arrows among the methods": 15,

@@ -19,7 +19,7 @@ from storage.sources.declared import (
     SqlSource,
 )
 from storage.sources.fingerprints import FileState, Fingerprint, Mapper, fingerprint_of, states_of
-from storage.sources.formats import CsvTable, QueryTable, SklearnTable, rechunk
+from storage.sources.formats import CsvTable, QueryTable, SklearnTable
 from storage.sources.idx_files import IdxTable
 from storage.sources.image_datasets import find_images
 from storage.sources.parquet_files import ParquetFolder, files_of
@@ -30,6 +30,7 @@ from storage.sources.reading import (
     Table,
     check_names,
     chosen,
+    rechunk,
     unreadable,
 )
 

@@ -8,7 +8,7 @@ import gzip
 import io
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -36,23 +36,6 @@ _SQLITE_READS = frozenset(
     }
 )
 _SQLITE_REACHING = frozenset({"load_extension", "readfile", "writefile", "edit", "fts3_tokenizer"})
-
-
-def rechunk(batches: Iterable[pa.RecordBatch], chunk_rows: int) -> Iterator[pa.Table]:
-    """Join and cut batches of one schema into tables of `chunk_rows` rows, the last of the rest."""
-    held: list[pa.RecordBatch] = []
-    n_held = 0
-    for batch in batches:
-        held.append(batch)
-        n_held += batch.num_rows
-        while n_held >= chunk_rows:
-            table = pa.Table.from_batches(held)
-            yield table.slice(0, chunk_rows)
-            # A batch without rows would keep the memory that it was cut from.
-            held = [rest for rest in table.slice(chunk_rows).to_batches() if rest.num_rows]
-            n_held -= chunk_rows
-    if n_held:
-        yield pa.Table.from_batches(held)
 
 
 class CsvTable:

@@ -1,6 +1,6 @@
 """What all readers of private rows share: quiet failures, row numbers, selection, fragments."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
@@ -13,7 +13,6 @@ import pyarrow as pa
 from privacy.errors import ClustMixError, InputError
 from storage.schema.columns import raw_text
 from storage.sources.cells import arrow_frame, distinct
-from storage.sources.formats import rechunk
 
 
 class FailureNote(AbstractContextManager["FailureNote"]):
@@ -33,6 +32,23 @@ class FailureNote(AbstractContextManager["FailureNote"]):
         if isinstance(error, Exception) and not isinstance(error, ClustMixError):
             self.failed = True
         return self.failed
+
+
+def rechunk(batches: Iterable[pa.RecordBatch], chunk_rows: int) -> Iterator[pa.Table]:
+    """Join and cut batches of one schema into tables of `chunk_rows` rows, the last of the rest."""
+    held: list[pa.RecordBatch] = []
+    n_held = 0
+    for batch in batches:
+        held.append(batch)
+        n_held += batch.num_rows
+        while n_held >= chunk_rows:
+            table = pa.Table.from_batches(held)
+            yield table.slice(0, chunk_rows)
+            # A batch without rows would keep the memory that it was cut from.
+            held = [rest for rest in table.slice(chunk_rows).to_batches() if rest.num_rows]
+            n_held -= chunk_rows
+    if n_held:
+        yield pa.Table.from_batches(held)
 
 
 def unreadable(kind: str) -> InputError:

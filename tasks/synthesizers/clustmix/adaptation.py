@@ -1,4 +1,4 @@
-"""Stage 4, KIP on released moments: candidates, and the free choice between them.
+"""Stage 3, KIP on released moments: candidates, and the free choice between them.
 
 The loss of Eq. 6 depends on the rows only through A = sum phi phi^T and B = sum phi y^T, because
 ``sum |y - W^T phi|^2 = const - 2 tr(W^T B) + tr(W^T A W)``. Once a noisy (A, B) is released, any

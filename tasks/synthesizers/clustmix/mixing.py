@@ -1,4 +1,4 @@
-"""Stage 6, mixing: records sampled from the released mixture, labelled by the released model.
+"""Stage 5, mixing: records sampled from the released mixture, labelled by the released model.
 
 The paper releases noisy cluster means. Means alone train tree models poorly; here the same cells
 release noisy histograms, and as many valid records as wanted are sampled from them. All of it is

@@ -1,4 +1,4 @@
-"""Stage 5, noise calibration: the plan of every draw, and its check against what happened.
+"""Stage 4, noise calibration: the plan of every draw, and its check against what happened.
 
 The plan is calibrated from public settings before the private table is opened: how the budget is
 split, and the smallest noise of each statistic that meets its part, rounded to more noise. The

@@ -9,9 +9,8 @@ import pandas as pd
 import pyarrow as pa
 
 from privacy.errors import ConfigurationError
-from storage.schema.table import TableSchema
+from storage.schema.table import TableSchema, check_names
 from storage.sources.cells import arrow_frame, arrow_is_read, type_refused
-from storage.sources.reading import check_names
 
 
 def declared_columns(

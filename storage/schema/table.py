@@ -48,6 +48,7 @@ __all__ = [
     "NumericColumn",
     "PrintableText",
     "TableSchema",
+    "check_names",
     "number_of",
     "raw_text",
 ]
@@ -256,6 +257,24 @@ class TableSchema(Declaration):
                 "HEADER_MISMATCH",
                 f"expected declared columns only, found {_listed(unknown)}; "
                 "declare them in the schema or list them under ignore",
+            )
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Refuse a header with a column that has no name, or the name of another (InputError)."""
+    # By place, not by name: a text file without a header has a patient in its first line.
+    for place, name in enumerate(names, start=1):
+        if not name.strip():
+            raise InputError(
+                "HEADER_EMPTY_NAME",
+                f"every column needs a name; column {place} of the header has none: add it",
+            )
+        first = names.index(name) + 1
+        if first < place:
+            raise InputError(
+                "HEADER_DUPLICATE",
+                f"every column needs a name of its own; columns {first} and {place} of the "
+                "header have the same: rename one of them",
             )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from privacy.errors import ConfigurationError, InputError
+from storage.schema.table import check_names
 from storage.settings import Settings
 from storage.sources.cells import arrow_frame, type_refused
 from storage.sources.datasets import find
@@ -28,7 +29,6 @@ from storage.sources.reading import (
     FilePart,
     Fragment,
     Table,
-    check_names,
     chosen,
     rechunk,
     unreadable,

@@ -65,24 +65,6 @@ def unreadable(kind: str) -> InputError:
     return InputError("SOURCE_UNREADABLE", rule)
 
 
-def check_names(names: Sequence[str]) -> None:
-    """Refuse a header with a column that has no name, or the name of another (InputError)."""
-    # By place, not by name: a text file without a header has a patient in its first line.
-    for place, name in enumerate(names, start=1):
-        if not name.strip():
-            raise InputError(
-                "HEADER_EMPTY_NAME",
-                f"every column needs a name; column {place} of the header has none: add it",
-            )
-        first = names.index(name) + 1
-        if first < place:
-            raise InputError(
-                "HEADER_DUPLICATE",
-                f"every column needs a name of its own; columns {first} and {place} of the "
-                "header have the same: rename one of them",
-            )
-
-
 def chosen(
     frame: pd.DataFrame, first_row: int, columns: Sequence[str], select: Mapping[str, str | int]
 ) -> Iterator[pd.DataFrame]:

@@ -39,15 +39,8 @@ POLL_SECONDS = 1.0
 class DaskExecutor:
     """Runs items on the workers of a Dask cluster, and again where a worker was lost.
 
-    Parameters
-    ----------
-    client
-        Connected client, see `tasks.execution.cluster`.
-    run_id
-        Public name of the run, used in the keys of its items.
+    The public name of the run is used in the keys of its items.
 
-    Notes
-    -----
     A lost item is computed again, on the workers that are left or come back. A function must
     therefore be deterministic and draw no noise: noise is drawn by the caller, once, on the sums.
 
@@ -74,10 +67,7 @@ class DaskExecutor:
     ) -> IntegerSum:
         """Return the exact sum of ``function(shard, **public)``; see `Executor.sum`.
 
-        Raises
-        ------
-        PipelineError
-            Also if workers were lost again and again, or all of them ("sum:WorkerLost").
+        It is a PipelineError too if workers were lost again and again, or all of them.
         """
         item = guarded_item(function)
         # With every item, not once to every worker: what lies on a worker is lost with it.
@@ -88,20 +78,9 @@ class DaskExecutor:
     def map(self, function: Callable[[T], R], items: Iterable[T], *, gpu: bool = False) -> list[R]:
         """Return ``function(item)`` for each item, in order; see `Executor.map`.
 
-        Parameters
-        ----------
-        function
-            Importable, deterministic function of one item.
-        items
-            Items, in order; pass references to large or private ones.
-        gpu
-            True runs the items on workers that offer the resource ``GPU``, one at a time each,
-            where the cluster has such workers; where it has none, as all other work.
-
-        Raises
-        ------
-        PipelineError
-            Also if workers were lost again and again, or all of them ("map:WorkerLost").
+        GPU items run on workers that offer the resource ``GPU``, one at a time each, where the
+        cluster has such workers; where it has none, as all other work. It is a PipelineError too if
+        workers were lost again and again, or all of them.
         """
         item = guarded_item(function)
         calls = [_Call(item, (value,), {}) for value in items]

@@ -43,11 +43,8 @@ class Executor(Protocol):
 class InProcessExecutor:
     """Runs everything in this process, one item after the other. The reference for every other.
 
-    Parameters
-    ----------
-    guarded
-        Whether an item fails as on a worker, with what is public of its failure alone, as the
-        steps of a release have it (`tasks.execution.runtime`); otherwise it raises what it raises.
+    A guarded item fails as on a worker, with what is public of its failure alone, as the steps of a
+    release have it (`tasks.execution.runtime`); otherwise it raises what it raises.
     """
 
     def __init__(self, *, guarded: bool = False) -> None:
@@ -79,24 +76,9 @@ IN_PROCESS = InProcessExecutor()
 
 
 def sum_exactly(terms: Iterable[object]) -> IntegerSum:
-    """Add int64 arrays, or dicts of them, and refuse to leave the range of int64.
+    """Add one or more int64 arrays, or dicts of them, of the same form.
 
-    Parameters
-    ----------
-    terms
-        One or more terms of the same form.
-
-    Returns
-    -------
-    ndarray of int64, or dict of them
-        The sum, of the form of the terms.
-
-    Raises
-    ------
-    ConfigurationError
-        If there is no term.
-    IntegrityError
-        On overflow, or if a term is not of the form of the first.
+    To leave the range of int64, or a term of another form, is an IntegrityError.
     """
     total: dict[str, NDArray[np.int64]] | None = None
     single = False

@@ -48,33 +48,13 @@ def ingest(
 ) -> tuple[Path, ...]:
     """Read, check and encode the cohort into shards.
 
-    Parameters
-    ----------
-    columns
-        Columns that the release needs from the source.
-    rules
-        What is declared of the table, whose contribution is bounded, and who is read.
-    reader
-        Reads the source.
-    workspace
-        Where the shards go; the workers of the executor reach it under the same path.
-    diagnostics
-        Where broken rows go.
-    executor
-        Reads a Parquet source and bounds contributions; the shards are the same bytes
-        on any.
+    The executor reads a Parquet source and bounds contributions; its workers reach the workspace
+    under the same path, and the shards are the same bytes on any. They come in order; some may hold
+    no row.
 
-    Returns
-    -------
-    tuple of Path
-        Shards in the private workspace, in order; some may hold no row.
-
-    Raises
-    ------
-    InputError
-        If the source is empty, has one label level only, changed while it was read, or breaks a
-        rule of the schema. The message names column and rule; rows and values go to the
-        diagnostics file.
+    It is an InputError if the source is empty, has one label level only, changed while it was read,
+    or breaks a rule of the schema. The message names column and rule; rows and values go to the
+    diagnostics file.
     """
     with stage("ingest"):
         reports = _read(columns, rules, reader, workspace, diagnostics, executor)

@@ -95,9 +95,7 @@ def measure(release_id: str, repetitions: int) -> None:
     job = job_of_measurement(measurement, release_id)
     domain, released = domain_of(job.table_schema), measurement.released
     synthesizer, rng = job.synthesizer, np.random.default_rng()
-    name = method_entry(job.method.kind).histograms
-    planned = None if name is None else synthesizer.plan(mu=job.mu)[name]
-    noisy = None if planned is None else noisy_counts(planned, domain.n_columns, measurement)
+    noisy = noisy_counts(method_entry(job.method.kind).histograms, domain, measurement)
     alike: dict[tuple[str, ...], list[int]] = defaultdict(list)
     names = list(domain.column_names)
     for coded in Vocabulary.of(job.table_schema).columns:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import BaseModel, ValidationError
@@ -49,6 +50,7 @@ class Estimator:
         adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
         patient_column: str | None = None,
         max_rows_per_patient: int = 1,
+        patients: int | None = None,
         **settings: Any,
     ) -> None:
         if not hasattr(self, "_entry"):
@@ -59,6 +61,7 @@ class Estimator:
         self.adjacency = adjacency
         self.patient_column = patient_column
         self.max_rows_per_patient = max_rows_per_patient
+        self.patients = patients
         defaults = settings_of(self._entry.config)
         for name in settings:
             if name not in defaults:
@@ -141,7 +144,11 @@ class Estimator:
                 f"expected a clustmix.Schema, found {type(self.schema).__name__}; "
                 "Schema.from_yaml reads one",
             )
-        return build(self._settings(), domain_of(self.schema))
+        domain = domain_of(self.schema)
+        return build(
+            self._settings(),
+            replace(domain, rows_per_patient=self.max_rows_per_patient, patients=self.patients),
+        )
 
     def _settings(self) -> BaseModel:
         """Return the settings of the method, checked."""

@@ -51,6 +51,8 @@ class ModelRecord(Document):
         Column that names the patient.
     max_rows_per_patient : int
         Rows of one patient that were used.
+    patients : int or None
+        About how many patients there are, declared.
     events : tuple of dict
         Draws as they happened, in the form of `privacy.event_records.event_to_dict`.
     charged : Charged or None
@@ -79,6 +81,7 @@ class ModelRecord(Document):
     adjacency: Adjacency
     patient_column: str | None
     max_rows_per_patient: int
+    patients: int | None = None
     events: tuple[dict[str, JsonValue], ...]
     charged: Charged | None
     tainted: bool

@@ -43,6 +43,9 @@ class Synthesizer(Estimator):
         Column that names the patient; None declares that every row is another patient.
     max_rows_per_patient
         Rows of one patient that are used.
+    patients
+        About how many patients there are: a public, rounded number, by which some methods split
+        the budget.
     **settings
         Settings of the method.
 
@@ -259,6 +262,7 @@ class Synthesizer(Estimator):
             adjacency=record.adjacency,
             patient_column=record.patient_column,
             max_rows_per_patient=record.max_rows_per_patient,
+            patients=record.patients,
             **{name: getattr(record.settings, name) for name in settings_of(entry.config)},
         )
         model._spent = True
@@ -299,6 +303,7 @@ class Synthesizer(Estimator):
             "adjacency": guarantee.adjacency,
             "patient_column": self.patient_column,
             "max_rows_per_patient": self.max_rows_per_patient,
+            "patients": self.patients,
             "events": tuple(event_to_dict(event) for event in guarantee.events),
             "charged": guarantee.charged,
             "tainted": guarantee.tainted,

@@ -158,7 +158,8 @@ def job_of(site: SiteFile, release_id: str, *, requester: str | None = None) -> 
         needs_approval=site.approval is ApprovalPolicy.OFFICER,
         requester=requester,
         method=site.method,
-        rows=site.rows,
+        rows=site.n_rows,
+        patients=site.patients,
         site=site.model_dump(mode="json", by_alias=True),
     )
 

@@ -24,6 +24,7 @@ from storage.files.refs import check_name
 from storage.schema.plain_yaml import key_path, one_line, read_mapping, refusal
 from storage.schema.table import PrintableText, TableSchema
 from storage.sources.declared import KEPT, Source, SqlSource
+from tasks.synthesizers.clustmix.tables.rule import default_rows
 from tasks.synthesizers.settings import MethodConfig
 
 PLACEHOLDER = "FILL_IN"
@@ -181,7 +182,11 @@ class SiteFile(_Section):
     method
         Synthesizer and its settings.
     rows
-        Number of synthetic rows; public, and no function of the size of the cohort.
+        Number of synthetic rows; public, and no function of the size of the cohort. If left out,
+        four for every declared patient, from 100,000 to 200,000, fewer for more than 250 columns.
+    patients
+        About how many patients there are: a public, rounded number, and no count of the table. The
+        budget is split by it; it is no part of the guarantee.
     public_benchmark_data
         Whether the data are public, so that experiments without a guarantee are allowed.
     approval
@@ -201,7 +206,10 @@ class SiteFile(_Section):
     budget: BudgetSection
     analysis: Analysis = Analysis.PROVEN
     method: MethodConfig
-    rows: Annotated[StrictInt, Field(ge=1, le=10_000_000)]
+    rows: Annotated[StrictInt, Field(ge=1, le=10_000_000)] | None = None
+    patients: Annotated[StrictInt, Field(ge=1, le=10_000_000_000)] | None = Field(
+        default=None, exclude_if=lambda patients: patients is None
+    )
     public_benchmark_data: StrictBool = False
     approval: ApprovalPolicy = ApprovalPolicy.NONE
     arrival: ArrivalSection | None = None
@@ -260,6 +268,11 @@ class SiteFile(_Section):
     def parameters(self) -> PrivacyParameters:
         """Epsilon and delta of one release."""
         return PrivacyParameters(epsilon=self.privacy.epsilon, delta=self.privacy.delta)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of synthetic rows: as declared, or by the public rule."""
+        return self.rows or default_rows(len(self.table_schema.columns), self.patients)
 
     @property
     def cohort(self) -> str:

@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 
 from tasks.measurement import statistics
 from tasks.measurement.cells import Cells
+from tasks.measurement.centred import centred_norm, label_counts, measured_codes
 from tasks.measurement.curator import Contribution, exact_sum, in_memory
 from tasks.measurement.encoded import EncodedRows
 from tasks.measurement.features import FeatureMap
 from tasks.measurement.statistics import ROOT_SCALE, SUM_SCALE
+from tasks.synthesizers.clustmix.tables import draws
 
 Projection = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Inner product with the direction, and squared norm, of the vector of each row."""
@@ -137,10 +139,94 @@ def _residuals(
     return inner, (phi**2).sum(axis=1) * (residual**2).sum(axis=1)
 
 
+def _label_counts(
+    rows: EncodedRows,
+    direction: NDArray[np.float64],
+    *,
+    n_codes: tuple[int, ...],
+    n_labels: int,
+    n_visits: int = 0,
+) -> Projection:
+    inner = direction[rows.label, 0] + _centred(
+        measured_codes(rows, n_visits), n_codes, direction[:, 1:], rows.label
+    )
+    amount = rows.weight * (SUM_SCALE / centred_norm(n_codes))
+    return amount * inner, (rows.weight * SUM_SCALE) ** 2
+
+
+def _centred(
+    codes: NDArray[np.int64],
+    n_codes: tuple[int, ...],
+    direction: NDArray[np.float64],
+    line: NDArray[Any],
+) -> NDArray[np.float64]:
+    """Inner products of centred one-hot codes with a line of a direction for each row."""
+    inner, start = np.zeros(len(codes)), 0
+    for column, k in enumerate(n_codes):
+        block = direction[:, start : start + k]
+        inner += (block - block.mean(axis=1, keepdims=True))[line, codes[:, column]]
+        start += k
+    return inner
+
+
+def _pair_tables(
+    rows: EncodedRows,
+    direction: NDArray[np.float64],
+    *,
+    n_codes: tuple[int, ...],
+    n_visits: int,
+    groups: NDArray[np.int64],
+    n_groups: tuple[int, ...],
+    used: NDArray[np.bool_],
+    one_way: float,
+    norm: float,
+    length: int,
+) -> Projection:
+    codes, width = measured_codes(rows, n_visits), int(sum(n_codes))
+    everybody = np.zeros(len(rows), dtype=np.intp)
+    inner = one_way * _centred(codes, n_codes, direction[None, :width], everybody)
+    joined = groups[np.cumsum(n_codes) - n_codes + codes]
+    starts = np.cumsum(n_groups) - n_groups
+    cells = draws.pair_cells(n_groups, used)
+    table = np.zeros(cells.shape)
+    table[cells] = direction[width : width + int(cells.sum())]
+    squared = one_way**2 * sum(1.0 - 1.0 / k for k in n_codes)
+    for i, j in zip(*np.nonzero(np.triu(used, 1)), strict=True):
+        block = table[starts[i] : starts[i] + n_groups[i], starts[j] : starts[j] + n_groups[j]]
+        block = block - block.mean(axis=0) - block.mean(axis=1, keepdims=True) + block.mean()
+        inner += block[joined[:, i], joined[:, j]]
+        squared += (1.0 - 1.0 / n_groups[i]) * (1.0 - 1.0 / n_groups[j])
+    amount = rows.weight * SUM_SCALE / norm
+    return amount * inner, amount**2 * squared
+
+
+def _weighted_residuals(
+    rows: EncodedRows,
+    direction: NDArray[np.float64],
+    *,
+    features: tuple[NDArray[np.float64], ...],
+    constant: float,
+    log_odds: NDArray[np.float64],
+    intercepts: NDArray[np.float64],
+) -> Projection:
+    found = draws.probabilities_of(rows.codes, log_odds, intercepts, features)
+    norms = draws.row_norms(rows.codes, features, constant)
+    residual = np.eye(found.shape[1])[rows.label] - found
+    residual *= (rows.weight * draws.residual_weights(found) / np.maximum(1.0, norms))[:, None]
+    residual *= draws.RESIDUAL_SUM_SCALE
+    phi = [np.full((len(rows), 1), constant)]
+    phi += [table[rows.codes[:, column]] for column, table in enumerate(features)]
+    inner = ((np.concatenate(phi, axis=1) @ direction) * residual).sum(axis=1)
+    return inner, norms**2 * (residual**2).sum(axis=1)
+
+
 _FORMULAS: dict[Contribution, Callable[..., Projection]] = {
     statistics.cell_histograms: _histograms,
     statistics.second_moments: _second_moments,
     statistics.feature_label_sums: _feature_labels,
     statistics.residual_moments: _residuals,
+    label_counts: _label_counts,
+    draws.pair_tables: _pair_tables,
+    draws.weighted_residuals: _weighted_residuals,
 }
 """Sums are not truncated to their grid, of 2**-24 of a patient, which nobody would see."""

@@ -30,7 +30,7 @@ from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.plan import MeasurementPlan, plan_measurement, sum_request
 from tasks.measurement.statistics import patient_count
 from tasks.measurement.synthesizer import Released, Stage, Synthesizer
-from tasks.synthesizers.clustmix.config import ClustMixConfig
+from tasks.synthesizers.clustmix.tables.synthesizer import Effort, TableClustMix
 from tasks.synthesizers.dp_cda.config import DpCdaConfig
 from tasks.synthesizers.dp_merf.config import DpMerfConfig
 from tasks.synthesizers.dp_mix.config import DPMixConfig
@@ -74,16 +74,6 @@ class PatientCount:
 
 
 _SMALL: dict[str, Any] = {
-    "clustmix": ClustMixConfig(
-        slices=2,
-        clusters_per_slice=2,
-        min_cluster_size=1,
-        random_features=2,
-        support_per_label=1,
-        kip_steps=1,
-        alphas=(0.0,),
-        lambdas=(0.1,),
-    ),
     "naive_bayes": NaiveBayesConfig(),
     "dp_cda": DpCdaConfig(
         sampling="poisson", order_of_mixture=4, declared_patients=40, mixtures_per_class=6
@@ -134,11 +124,15 @@ class Subject:
 
 NOISE = "noise"
 
+_LITTLE = Effort(starts=1, steps=10, fit_rows=400)
+
 SUBJECTS: tuple[Subject, ...] = (
+    Subject(
+        name="clustmix", bind=partial(TableClustMix, effort=_LITTLE), runs=1_000, canary_codes=60
+    ),
     *(
         Subject(name=kind, bind=partial(build, _SMALL[kind]), runs=runs, canary_codes=canary_codes)
         for kind, runs, canary_codes in (
-            ("clustmix", 1_000, 60),
             ("naive_bayes", 5_000, 1_000),
             ("dp_cda", 1_000, None),
             ("dpgm", 200, None),

@@ -31,6 +31,12 @@ class EncodingDomain:
         bins of numbers.
     label_levels
         Names of the declared label levels.
+    rows_per_patient
+        Most rows of a patient that are kept.
+    patients
+        About how many patients there are, declared and public; None where nobody said.
+    is_image
+        Whether the columns are the pixels of an image.
     """
 
     column_names: tuple[str, ...]
@@ -38,6 +44,9 @@ class EncodingDomain:
     has_missing: tuple[bool, ...]
     numeric: tuple[bool, ...]
     label_levels: tuple[str, ...]
+    rows_per_patient: int = 1
+    patients: int | None = None
+    is_image: bool = False
 
     def __post_init__(self) -> None:
         widths = {len(self.column_names), len(self.n_codes), len(self.has_missing)}

@@ -16,7 +16,12 @@ import numpy as np
 
 from privacy.accountants.bounded_range import selection_epsilon
 from privacy.accountants.calibration import booked_noise_multiplier, discrete_noise_stddev
-from privacy.accountants.gaussian import SMOOTHING_STDDEV, discrete_noise_multiplier
+from privacy.accountants.gaussian import (
+    SMOOTHING_STDDEV,
+    GaussianAccountant,
+    discrete_noise_multiplier,
+)
+from privacy.errors import IntegrityError
 from privacy.events import (
     MIN_DISCRETE_NOISE_STDDEV,
     ComposedEvent,
@@ -275,3 +280,35 @@ def _plan_selection(request: SelectionRequest, mu: float) -> PlannedSelection:
         epsilon=selection_epsilon(mu=mu),
         mu=mu,
     )
+
+
+def hold_against(plan: MeasurementPlan, happened: ComposedEvent, *, mu: float) -> float:
+    """Check the events so far against the plan and return the ``mu`` that is left.
+
+    Parameters
+    ----------
+    plan
+        The plan, derived anew from public settings.
+    happened
+        Events that the curator recorded, in order.
+    mu
+        Budget of the release.
+
+    Raises
+    ------
+    IntegrityError
+        If an event is not the planned one, or the plan exceeds the budget.
+    """
+    planned = plan.event.events
+    if happened.events != planned[: len(happened.events)]:
+        raise IntegrityError(
+            "PLAN_BROKEN",
+            "expected exactly the planned draws so far, found another draw; nothing is released",
+        )
+    accountant = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
+    if accountant.compose(plan.event).mu > mu:
+        raise IntegrityError(
+            "PLAN_OVER_BUDGET", "expected a plan within the budget, found more; nothing is released"
+        )
+    spent = accountant.compose(happened).mu
+    return math.sqrt(max(mu**2 - spent**2, 0.0))

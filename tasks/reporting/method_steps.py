@@ -17,12 +17,13 @@ _DECODE = {
 }
 _STEPS: Mapping[str, Mapping[str, str]] = {
     "clustmix": {
-        "Approximate": "The public domain is cut into slices; noisy histograms place clusters with "
-        "a least size in each slice, for each label.",
-        "Adapt": "Support points are fitted by kernel inducing points to noisy moments. The fit "
-        "reads no record, however long it runs.",
-        "Anonymise": "Rows are sampled from the noisy clusters and take their labels from a model "
-        "corrected by noisy residuals.",
+        "Approximate": "Noisy counts of codes by label and noisy tables of pairs of columns. A "
+        "mixture of simple distributions is fitted to them. The fit reads no record, however long "
+        "it runs.",
+        "Adapt": "A model of the label is fitted to the noisy counts and corrected by noisy sums "
+        "of its own errors.",
+        "Anonymise": "Rows are drawn from the mixture and take their labels from the model. Images "
+        "come from noisy clusters instead, with a model fitted to noisy moments.",
     },
     "naive_bayes": {
         "Measure": "Noisy counts of each column, separately for each label.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,8 @@ class ReleaseJob:
     The cohort is the patients whose budget pays; datasets about the same patients share it. Its
     lifetime epsilon is as it was declared, at the same delta and adjacency; the caps are in the
     currency of the ledger. The partition is the part of the patients that is read, None for all.
-    The requester is the key id of the person who asked. The site is the site file as JSON values.
+    The requester is the key id of the person who asked. The number of patients is
+    a declared one, or None. The site is the site file as JSON values.
     """
 
     ref: ReleaseRef
@@ -48,6 +49,7 @@ class ReleaseJob:
     requester: str | None
     method: MethodConfig
     rows: int
+    patients: int | None = None
     site: dict[str, Any]
 
     @property
@@ -78,7 +80,11 @@ class ReleaseJob:
     @property
     def synthesizer(self) -> Synthesizer:
         """The method, bound to the public domain."""
-        return build(self.method, domain_of(self.table_schema))
+        domain = domain_of(self.table_schema)
+        return build(
+            self.method,
+            replace(domain, rows_per_patient=self.unit.max_rows, patients=self.patients),
+        )
 
     def charge(self, request_key: str, *, owner: str) -> Charge:
         """Return what this release, run by an installation, is to be charged for its request."""
@@ -105,4 +111,6 @@ def measurement_settings(declared: Mapping[str, Any], *, cohort: str) -> dict[st
     kept = ("dataset", "schema", "privacy_unit", "privacy", "analysis", "method")
     places = ("path", "data", "images", "labels")
     source = {k: v for k, v in declared["source"].items() if k not in places}
-    return {key: declared[key] for key in kept} | {"cohort": cohort, "source": source}
+    # Site files that were sealed earlier declare no number of patients.
+    patients = {"patients": declared["patients"]} if declared.get("patients") else {}
+    return {key: declared[key] for key in kept} | patients | {"cohort": cohort, "source": source}

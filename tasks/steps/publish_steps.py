@@ -6,13 +6,14 @@ Everything here reads released values and public settings only, and draws no noi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from privacy.errors import IntegrityError, Withheld
 from privacy.event_records import event_from_dict
+from privacy.events import DiscreteGaussianEvent
 from privacy.ledger import EntryState, LedgerEntry
 from storage.keys.key_store import KeyStore
 from storage.releases.measurements import Measurement
@@ -26,7 +27,9 @@ from tasks.gates.agreement import CodedTable
 from tasks.gates.agreement_gate import REFERENCE_ROWS, NoisyCounts, agreement_gate
 from tasks.ingest.conditions import sample_rows
 from tasks.ingest.encoding import decode, domain_of
-from tasks.measurement.plan import PlannedStatistic
+from tasks.measurement.centred import centred_norm, counts_of
+from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.statistics import SUM_SCALE
 from tasks.reporting.tables import (
     coded,
     formats_agree,
@@ -69,11 +72,8 @@ def prepare(
             )
             for _ in range(2)
         )
-        histograms = None if conditions else method_entry(job.method.kind).histograms
-        noisy = None
-        if histograms is not None:
-            planned = synthesizer.plan(mu=job.mu)[histograms]
-            noisy = noisy_counts(planned, len(schema.columns), measurement)
+        histograms = () if conditions else method_entry(job.method.kind).histograms
+        noisy = noisy_counts(histograms, domain_of(schema), measurement)
         gate = output_gate(schema, tables, reference, guide, noisy, rows=job.rows)
     with stage("report"):
         record = measurement.record
@@ -99,14 +99,41 @@ def prepare(
 
 
 def noisy_counts(
-    planned: PlannedStatistic, n_columns: int, measurement: Measurement
-) -> NoisyCounts:
-    """Return the sealed counts of codes by label: those of a planned statistic, in patients."""
-    root = np.sqrt(n_columns)
-    cells = measurement.sealed_values(planned.name) * (root / planned.scale)
+    names: Sequence[str], domain: EncodingDomain, measurement: Measurement
+) -> NoisyCounts | None:
+    """Return the sealed counts of codes by label, in patients, or None if there are none.
+
+    Parameters
+    ----------
+    names
+        Names of statistics that are such counts, see `MethodEntry.histograms`.
+    domain
+        Public shape of the encoded table.
+    measurement
+        What was sealed.
+    """
+    drawn = {
+        event.statistic: event.noise_stddev
+        for event in map(event_from_dict, measurement.record.events)
+        if isinstance(event, DiscreteGaussianEvent)
+    }
+    name = next((n for n in names if n in drawn), None)
+    if name is None:
+        return None
+    values = measurement.sealed_values(name)
+    stddev = drawn[name] / SUM_SCALE
+    if values.ndim == 3:
+        root = np.sqrt(domain.n_columns)
+        cells = values * (root / SUM_SCALE)
+        return NoisyCounts(
+            by_label=cells.sum(axis=1), noise_stddev=float(stddev * root * np.sqrt(cells.shape[1]))
+        )
+    hidden = values.shape[1] - 1 - domain.one_hot_width
+    n_codes = domain.n_codes + (hidden,) * (hidden > 0)
+    _, by_label = counts_of(values / SUM_SCALE, n_codes)
     return NoisyCounts(
-        by_label=cells.sum(axis=1),
-        noise_stddev=float(planned.unit_noise_stddev * root * np.sqrt(cells.shape[1])),
+        by_label=by_label[:, : domain.one_hot_width],
+        noise_stddev=float(stddev * centred_norm(n_codes)),
     )
 
 

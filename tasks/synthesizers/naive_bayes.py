@@ -14,12 +14,16 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from privacy.parameters import Guarantee
-from tasks.measurement.cells import Cells
+from tasks.measurement.centred import (
+    blocks_to_simplex,
+    counts_of,
+    counts_request,
+    label_counts,
+)
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
-from tasks.measurement.marginals import draw_codes, draw_columns, sizes_of, to_marginals
-from tasks.measurement.plan import MeasurementPlan, plan_measurement, sum_request
-from tasks.measurement.statistics import cell_histograms
+from tasks.measurement.marginals import draw_codes, draw_columns
+from tasks.measurement.plan import MeasurementPlan, plan_measurement
 from tasks.measurement.synthesizer import Released, Stage
 
 HISTOGRAMS = "feature_by_label_histograms"
@@ -43,8 +47,9 @@ class NaiveBayes:
 
     def plan(self, *, mu: float) -> MeasurementPlan:
         """One statistic, with the whole budget."""
-        shape = (self.domain.n_labels, 1, self.domain.one_hot_width)
-        return plan_measurement([sum_request(HISTOGRAMS, shape, share=1.0)], mu=mu)
+        domain = self.domain
+        request = counts_request(HISTOGRAMS, domain.n_codes, n_labels=domain.n_labels, share=1.0)
+        return plan_measurement([request], mu=mu)
 
     def stages(self, *, mu: float) -> tuple[Stage, ...]:
         """One stage: the histograms."""
@@ -59,21 +64,19 @@ class NaiveBayes:
         return draw_columns(released["marginals"], offsets, labels, rng), labels
 
     def _histograms(self, curator: Curator, released: Released) -> Released:
-        """Draw the histograms; drop cells below one noise standard deviation."""
+        """Draw the histograms and project every column of every label onto probabilities."""
         domain, offsets = self.domain, self.domain.one_hot_offsets
-        root = float(np.sqrt(domain.n_columns))
-        one_cell = Cells(
-            offsets=offsets,
-            code_scores=np.zeros(domain.one_hot_width),
-            cut_offs=np.zeros(0),
-            centres=np.zeros((domain.n_labels, 1, 1, domain.one_hot_width)),
-            alive=np.ones((domain.n_labels, 1, 1), dtype=np.bool_),
+        noisy = curator.release(
+            HISTOGRAMS, label_counts, n_codes=domain.n_codes, n_labels=domain.n_labels
         )
-        noisy = curator.release(HISTOGRAMS, cell_histograms, cells=one_cell, offsets=offsets)
-        histograms = noisy[:, 0] * root
-        noise = curator.plan[HISTOGRAMS].unit_noise_stddev * root
-        sizes = np.maximum(sizes_of(histograms, offsets), 1.0)
+        sizes, counts = counts_of(noisy, domain.n_codes)
+        sizes = np.maximum(sizes, 1.0)
         return {
             "label_frequencies": sizes / sizes.sum(),
-            "marginals": to_marginals(histograms, offsets, noise_stddev=noise),
+            "marginals": np.stack(
+                [
+                    blocks_to_simplex(count / size, offsets)
+                    for count, size in zip(counts, sizes, strict=True)
+                ]
+            ),
         }

@@ -44,8 +44,8 @@ class MethodEntry:
     settings
         Module and class of its settings, a pydantic model with the field ``kind``.
     histograms
-        Name of its statistic that counts codes by label
-        (`tasks.measurement.statistics.cell_histograms`), None where it has none.
+        Names of its statistics that count codes by label, in any of its forms: by
+        `tasks.measurement.statistics.cell_histograms` or `tasks.measurement.centred.label_counts`.
     proven, paper
         Module and class of each form, None where there is none.
 
@@ -61,7 +61,7 @@ class MethodEntry:
     source: str
     data_kinds: tuple[DataKind, ...]
     settings: tuple[str, str]
-    histograms: str | None = None
+    histograms: tuple[str, ...] = ()
     proven: tuple[str, str] | None = None
     paper: tuple[str, str] | None = None
 
@@ -88,8 +88,8 @@ METHODS: tuple[MethodEntry, ...] = (
         source='Madl et al., "Approximate, Adapt, Anonymize (3A)", Algorithm 2',
         data_kinds=_ALL,
         settings=("synthesizers.clustmix.config", "ClustMixConfig"),
-        histograms="cell_histograms",
-        proven=("synthesizers.clustmix.synthesizer", "ClustMix"),
+        histograms=("label_counts", "cell_histograms"),
+        proven=("synthesizers.clustmix.forms.synthesizer", "ClustMix"),
         paper=("papers.clustmix.coded", "PaperClustMix"),
     ),
     MethodEntry(
@@ -124,7 +124,7 @@ METHODS: tuple[MethodEntry, ...] = (
         source="One Gaussian release of all feature-by-label histograms",
         data_kinds=(DataKind.TABLES, DataKind.ITEMS),
         settings=("synthesizers.naive_bayes", "NaiveBayesConfig"),
-        histograms="feature_by_label_histograms",
+        histograms=("feature_by_label_histograms",),
         proven=("synthesizers.naive_bayes", "NaiveBayes"),
     ),
     MethodEntry(
@@ -136,7 +136,7 @@ METHODS: tuple[MethodEntry, ...] = (
         "noisy histograms of each cluster",
         data_kinds=_ALL,
         settings=("synthesizers.kmeans.config", "DpKMeansConfig"),
-        histograms="cluster_histograms",
+        histograms=("cluster_histograms",),
         proven=("synthesizers.kmeans.dp_kmeans", "DpKMeans"),
     ),
     MethodEntry(

@@ -246,7 +246,7 @@ METHODS = (
         ("source.delimeter", ";", "unknown key"),
         ("rows", 0, "expected a number greater than or equal to 1"),
         ("rows", "many", "expected a valid integer"),
-        ("rows", None, "expected this key, found none"),
+        ("title", None, "expected this key, found none"),
         ("method", {"kind": "magic"}, f"expected 'kind' to be one of {METHODS}, found 'magic'"),
         ("method", {"slices": 2}, "expected the key 'kind', found none"),
         (

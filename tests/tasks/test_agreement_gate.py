@@ -15,6 +15,7 @@ from tasks.gates.agreement import (
 )
 from tasks.gates.agreement_gate import NoisyCounts, agreement_gate
 from tasks.ingest.encoding import decode, domain_of
+from tasks.measurement.centred import centred_norm, counts_of
 from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.encoded import N_FOLDS, EncodedRows
 from tasks.measurement.synthesizer import measure
@@ -87,10 +88,10 @@ class Sealed:
             seal=kept.__setitem__,
         )
         released = measure(self.method, curator, mu=MU)
-        root = np.sqrt(self.domain.n_columns)
+        values = kept[HISTOGRAMS].values / plan[HISTOGRAMS].scale
         noisy = NoisyCounts(
-            by_label=kept[HISTOGRAMS].values[:, 0] * (root / plan[HISTOGRAMS].scale),
-            noise_stddev=float(plan[HISTOGRAMS].unit_noise_stddev * root),
+            by_label=counts_of(values, self.domain.n_codes)[1],
+            noise_stddev=plan[HISTOGRAMS].unit_noise_stddev * centred_norm(self.domain.n_codes),
         )
         return released, noisy
 

@@ -1,4 +1,8 @@
-"""Public settings of ClustMix in the proven analysis."""
+"""Public settings of ClustMix in the proven analysis.
+
+On tables and item sets a public rule takes their place. They are those of the form for images,
+which a table gets as well where its site file changes one of them.
+"""
 
 from __future__ import annotations
 
@@ -85,3 +89,12 @@ class ClustMixConfig(BaseModel):
     )
     shares: BudgetShares = Field(default_factory=BudgetShares)
     published: PaperSettings = Field(default_factory=PaperSettings)
+
+    @property
+    def is_sliced(self) -> bool:
+        """Whether a setting of the form with slices was changed."""
+        return any(
+            getattr(self, name) != field.get_default(call_default_factory=True, validated_data={})
+            for name, field in type(self).model_fields.items()
+            if name not in ("kind", "published")
+        )

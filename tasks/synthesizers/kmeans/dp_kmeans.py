@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from privacy.parameters import Guarantee
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
-from tasks.measurement.marginals import draw_codes, draw_columns
+from tasks.measurement.marginals import build_mixture, draw_codes, draw_columns
 from tasks.measurement.plan import (
     MeasurementPlan,
     StatisticRequest,
@@ -29,7 +29,6 @@ from tasks.measurement.plan import (
 from tasks.measurement.statistics import cell_histograms
 from tasks.measurement.synthesizer import Released, Stage
 from tasks.measurement.vectors import VectorMap
-from tasks.synthesizers.clustmix.mixing import build_mixture
 from tasks.synthesizers.kmeans.config import DpKMeansConfig
 from tasks.synthesizers.kmeans.embedding import Embedding, build_embedding
 from tasks.synthesizers.kmeans.kernel_kmeans import (

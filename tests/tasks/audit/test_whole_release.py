@@ -138,9 +138,11 @@ def test_an_honest_release_is_within_its_claim_and_not_far_below():
     assert found.measurement.epsilon > found.measurement.epsilon_gdp > 0.9
     assert 1.0 < found.bundle.epsilon < found.measurement.epsilon
     assert found.expected_epsilon == pytest.approx(found.measurement.epsilon, abs=0.6)
-    assert found.residual.n_values == 20 * 320
+    assert found.residual.n_values == 20 * 321
     assert found.residual.lowest < found.residual.ratio < found.residual.highest
-    assert found.power[2.0] > 0.99
+    # All rows of a label share its count, so one of them stands out less than by codes alone.
+    assert found.power[2.0] > 0.6
+    assert found.power[3.0] > 0.99
 
 
 def test_half_of_the_noise_is_found_twice():
@@ -157,7 +159,7 @@ def test_half_of_the_noise_is_found_twice():
 @pytest.mark.parametrize("factor", [0.97, 1.03])
 def test_a_ratio_of_ten_thousand_values_is_known_to_one_percent(factor):
     found = audited(planted(schema(10, 50, 20), 1000), epsilon=1.0, factor=factor)
-    assert found.residual.n_values == 10_000
+    assert found.residual.n_values == 20 * 501
     assert found.residual.highest - found.residual.lowest < 0.05
     assert found.residual.ratio == pytest.approx(1 / factor, abs=0.02)
 

@@ -173,7 +173,7 @@ class DyingAdaptation:
 
     def __call__(self, candidate):
         """Die, or adapt."""
-        from tasks.synthesizers.clustmix import adaptation
+        from tasks.synthesizers.clustmix.images import adaptation
 
         with suppress(FileExistsError):
             os.close(os.open(os.path.join(self.folder, "adapt"), os.O_CREAT | os.O_EXCL))

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from tasks.synthesizers.clustmix import adaptation
-from tasks.synthesizers.clustmix.adaptation import (
+from tasks.synthesizers.clustmix.images import adaptation
+from tasks.synthesizers.clustmix.images.adaptation import (
     AdaptedSupport,
     Candidate,
     Moments,

@@ -4,8 +4,8 @@ from hypothesis import strategies as st
 
 from tasks.measurement.cells import Cells
 from tasks.measurement.encoded import EncodingDomain
-from tasks.synthesizers.clustmix.constrained_gmm import fit_round
-from tasks.synthesizers.clustmix.partition import partition
+from tasks.synthesizers.clustmix.images.constrained_gmm import fit_round
+from tasks.synthesizers.clustmix.images.partition import partition
 
 
 @settings(max_examples=30, deadline=None)

@@ -13,7 +13,7 @@ from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.synthesizer import measure
 from tasks.synthesizers.clustmix.config import ClustMixConfig
-from tasks.synthesizers.clustmix.synthesizer import ClustMix
+from tasks.synthesizers.clustmix.images.synthesizer import SlicedClustMix
 from tasks.synthesizers.naive_bayes import NaiveBayes
 
 DOMAIN = EncodingDomain(
@@ -74,7 +74,7 @@ def rows():
 
 @pytest.fixture(scope="module")
 def measured(rows):
-    method = ClustMix(DOMAIN, CONFIG)
+    method = SlicedClustMix(DOMAIN, CONFIG)
     curator = curator_of(method, [rows], mu=BIG_MU, seed=1)
     return method, curator, measure(method, curator, mu=BIG_MU)
 
@@ -164,7 +164,7 @@ def test_another_noise_gives_another_table(measured, sampled, rows):
 
 
 def test_a_plan_of_another_budget_is_found_before_mixing(rows):
-    method = ClustMix(DOMAIN, CONFIG.model_copy(update={"kip_steps": 1}))
+    method = SlicedClustMix(DOMAIN, CONFIG.model_copy(update={"kip_steps": 1}))
     curator = curator_of(method, [rows], mu=BIG_MU, seed=1)
     with pytest.raises(IntegrityError, match="expected exactly the planned draws so far"):
         measure(method, curator, mu=BIG_MU / 2)
@@ -194,7 +194,7 @@ LINE = EncodingDomain(
     numeric=(True,),
     label_levels=("no", "yes"),
 )
-LINE_METHOD = ClustMix(
+LINE_METHOD = SlicedClustMix(
     LINE,
     ClustMixConfig(
         slices=1, clusters_per_slice=2, clustering_rounds=1, min_cluster_size=4, kip_steps=1,

@@ -4,7 +4,13 @@ import pytest
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.features import build_feature_map
 from tasks.measurement.marginals import draw_codes
-from tasks.synthesizers.clustmix.dependence import Dependence, fit_dependence, rake, tilted, tilts
+from tasks.synthesizers.clustmix.images.dependence import (
+    Dependence,
+    fit_dependence,
+    rake,
+    tilted,
+    tilts,
+)
 
 DOMAIN = EncodingDomain(
     column_names=("a", "b", "c"),

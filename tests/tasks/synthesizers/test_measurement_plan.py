@@ -8,9 +8,9 @@ from privacy.accountants.gaussian import GaussianAccountant
 from privacy.errors import ConfigurationError, IntegrityError
 from privacy.events import ComposedEvent, DiscreteGaussianEvent
 from privacy.parameters import Adjacency
-from tasks.measurement.plan import StatisticRequest, plan_measurement
-from tasks.synthesizers.clustmix import noise_calibration
+from tasks.measurement.plan import StatisticRequest, hold_against, plan_measurement
 from tasks.synthesizers.clustmix.config import BudgetShares, ClustMixConfig
+from tasks.synthesizers.clustmix.images import noise_calibration
 
 ACCOUNTANT = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
 
@@ -101,7 +101,7 @@ def test_hold_against_returns_what_is_left_and_refuses_foreign_events(small):
     events = plan.event.events
 
     def left(*happened):
-        return noise_calibration.hold_against(plan, ComposedEvent(events=happened), mu=mu)
+        return hold_against(plan, ComposedEvent(events=happened), mu=mu)
 
     assert left() == mu
     assert left(*events) == pytest.approx(0.0, abs=1e-3)
@@ -127,7 +127,7 @@ def test_hold_against_returns_what_is_left_and_refuses_foreign_events(small):
 def test_hold_against_refuses_a_plan_over_its_budget(small):
     plan = noise_calibration.calibrate(small.domain, ClustMixConfig(), mu=0.5)
     with pytest.raises(IntegrityError, match="expected a plan within the budget"):
-        noise_calibration.hold_against(plan, ComposedEvent(events=()), mu=0.499)
+        hold_against(plan, ComposedEvent(events=()), mu=0.499)
 
 
 @pytest.mark.parametrize("mu", [0.0, -1.0, math.nan, math.inf])
@@ -139,7 +139,7 @@ def test_a_budget_that_is_none_is_refused(mu, small):
 def test_mixing_draws_within_the_share_that_calibration_hands_it(small):
     plan = noise_calibration.calibrate(small.domain, ClustMixConfig(), mu=0.5)
     before = ComposedEvent(events=plan.event.events[:3])
-    left = noise_calibration.hold_against(plan, before, mu=0.5)
+    left = hold_against(plan, before, mu=0.5)
     noise_calibration.check_share(plan, mu_left=left)
     with pytest.raises(IntegrityError, match="expected mixing to draw within its share"):
         noise_calibration.check_share(plan, mu_left=0.999 * left)

@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 from pydantic import TypeAdapter, ValidationError
@@ -8,7 +10,8 @@ from privacy.accountants.calibration import gdp_mu
 from privacy.parameters import Adjacency, Guarantee, PrivacyParameters
 from tasks.measurement.plan import PlannedStatistic
 from tasks.synthesizers.clustmix.config import ClustMixConfig
-from tasks.synthesizers.clustmix.synthesizer import ClustMix
+from tasks.synthesizers.clustmix.images.synthesizer import SlicedClustMix
+from tasks.synthesizers.clustmix.tables.synthesizer import TableClustMix
 from tasks.synthesizers.naive_bayes import NaiveBayes, NaiveBayesConfig
 from tasks.synthesizers.registry import METHODS, build, build_paper, method_entry
 from tasks.synthesizers.settings import MethodConfig
@@ -95,7 +98,10 @@ def test_registry_and_settings_name_the_same_methods(small):
     for entry in METHODS:
         assert method_entry(entry.kind) is entry
         assert CONFIG.validate_python({"kind": entry.kind}).kind == entry.kind
-    assert isinstance(build(ClustMixConfig(), small.domain), ClustMix)
+    assert isinstance(build(ClustMixConfig(), small.domain).form, TableClustMix)
+    assert isinstance(build(ClustMixConfig(slices=1), small.domain).form, SlicedClustMix)
+    pixels = dataclasses.replace(small.domain, is_image=True)
+    assert isinstance(build(ClustMixConfig(), pixels).form, SlicedClustMix)
     assert isinstance(build(NaiveBayesConfig(), small.domain), NaiveBayes)
     with pytest.raises(KeyError, match="expected a registered method, found 'gan'"):
         method_entry("gan")

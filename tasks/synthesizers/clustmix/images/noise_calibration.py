@@ -110,38 +110,6 @@ def calibrate(domain: EncodingDomain, config: ClustMixConfig, *, mu: float) -> M
     )
 
 
-def hold_against(plan: MeasurementPlan, happened: ComposedEvent, *, mu: float) -> float:
-    """Check the events so far against the plan and return the ``mu`` that is left.
-
-    Parameters
-    ----------
-    plan
-        The plan, derived anew from public settings.
-    happened
-        Events that the curator recorded, in order.
-    mu
-        Budget of the release.
-
-    Raises
-    ------
-    IntegrityError
-        If an event is not the planned one, or the plan exceeds the budget.
-    """
-    planned = plan.event.events
-    if happened.events != planned[: len(happened.events)]:
-        raise IntegrityError(
-            "PLAN_BROKEN",
-            "expected exactly the planned draws so far, found another draw; nothing is released",
-        )
-    accountant = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
-    if accountant.compose(plan.event).mu > mu:
-        raise IntegrityError(
-            "PLAN_OVER_BUDGET", "expected a plan within the budget, found more; nothing is released"
-        )
-    spent = accountant.compose(happened).mu
-    return float(np.sqrt(max(mu**2 - spent**2, 0.0)))
-
-
 def check_share(plan: MeasurementPlan, *, mu_left: float) -> None:
     """Check that the draws of mixing fit into what noise calibration hands it.
 

@@ -7,80 +7,21 @@ post-processing, so more rows, or other rows, cost nothing more.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm, qmc
 
 from tasks.measurement.features import FeatureMap
-from tasks.measurement.marginals import (
-    draw_codes,
-    shrink_toward,
-    sizes_of,
-    to_marginals,
-)
+from tasks.measurement.marginals import Mixture, draw_codes
 from tasks.measurement.synthesizer import PUBLIC_SEED
-from tasks.synthesizers.clustmix.dependence import Dependence, rake, tilted, tilts
-from tasks.synthesizers.clustmix.label_model import LabelModel, label_probabilities
+from tasks.synthesizers.clustmix.images.dependence import Dependence, rake, tilted, tilts
+from tasks.synthesizers.clustmix.images.label_model import LabelModel, label_probabilities
 
 _RAKING_POINTS_LOG2 = 11
 """Binary logarithm of the number of factors over which the tilted marginals are matched."""
 
 _ROWS_AT_ONCE = 256
 """Rows expanded to features at a time: few enough for the cache."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mixture:
-    """Released mixture of product distributions.
-
-    Parameters
-    ----------
-    weights : float64 array of shape (k,), summing to one
-    marginals : float64 array of shape (k, one_hot_width)
-    overall : float64 array of shape (one_hot_width,)
-        Probabilities over all components.
-    """
-
-    weights: NDArray[np.float64]
-    marginals: NDArray[np.float64]
-    overall: NDArray[np.float64]
-
-
-def build_mixture(
-    histograms: NDArray[np.float64], offsets: NDArray[np.int64], *, noise_stddev: float
-) -> Mixture:
-    """Mixture of (label, cell) components, each shrunk toward its label, that toward the whole.
-
-    Parameters
-    ----------
-    histograms : float64 array of shape (n_labels, n_cells, one_hot_width)
-        Noisy counts in patients.
-    offsets : int64 array of shape (d + 1,)
-    noise_stddev
-        Standard deviation of the noise of one entry.
-    """
-    n_labels, n_cells, width = histograms.shape
-    label_noise = noise_stddev * np.sqrt(n_cells)
-    by_label = histograms.sum(axis=1)
-    overall = to_marginals(
-        by_label.sum(axis=0), offsets, noise_stddev=label_noise * np.sqrt(n_labels)
-    )
-    label_marginals = shrink_toward(by_label, overall, offsets, noise_stddev=label_noise)
-    cell_marginals = shrink_toward(
-        histograms, label_marginals[:, None, :], offsets, noise_stddev=noise_stddev
-    )
-    sizes = sizes_of(histograms, offsets)
-    # The mean of d block sums, each of about width / d noisy entries.
-    size_noise = noise_stddev * np.sqrt(width) / (len(offsets) - 1)
-    sizes = np.where(sizes < 2.0 * size_noise, 0.0, sizes)
-    if sizes.sum() <= 0.0:
-        sizes = np.ones_like(sizes)
-    weights = (sizes / sizes.sum()).reshape(-1)
-    return Mixture(
-        weights=weights, marginals=cell_marginals.reshape(len(weights), width), overall=overall
-    )
 
 
 def sample_records(

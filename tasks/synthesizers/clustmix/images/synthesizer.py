@@ -23,22 +23,22 @@ from tasks.measurement.cells import Cells
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import N_FOLDS, EncodingDomain
 from tasks.measurement.features import FeatureMap
-from tasks.measurement.marginals import sizes_of, to_marginals
-from tasks.measurement.plan import MeasurementPlan
+from tasks.measurement.marginals import Mixture, build_mixture, sizes_of, to_marginals
+from tasks.measurement.plan import MeasurementPlan, hold_against
 from tasks.measurement.synthesizer import PUBLIC_SEED, Released, Stage
-from tasks.synthesizers.clustmix import adaptation
-from tasks.synthesizers.clustmix import noise_calibration as calibration
 from tasks.synthesizers.clustmix.config import ClustMixConfig
-from tasks.synthesizers.clustmix.constrained_gmm import fit_round
-from tasks.synthesizers.clustmix.dependence import Dependence, fit_dependence
-from tasks.synthesizers.clustmix.label_model import (
+from tasks.synthesizers.clustmix.images import adaptation
+from tasks.synthesizers.clustmix.images import noise_calibration as calibration
+from tasks.synthesizers.clustmix.images.constrained_gmm import fit_round
+from tasks.synthesizers.clustmix.images.dependence import Dependence, fit_dependence
+from tasks.synthesizers.clustmix.images.label_model import (
     LabelModel,
     correct,
     naive_bayes_log_odds,
     start_model,
 )
-from tasks.synthesizers.clustmix.mixing import Mixture, build_mixture, sample_records
-from tasks.synthesizers.clustmix.partition import partition
+from tasks.synthesizers.clustmix.images.mixing import sample_records
+from tasks.synthesizers.clustmix.images.partition import partition
 
 VALIDATION_FOLD = 0
 """Patients of this fold give the validation moments."""
@@ -48,7 +48,7 @@ _RIDGE_PER_NOISE = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class ClustMix:
+class SlicedClustMix:
     """ClustMix bound to a public domain and public settings."""
 
     domain: EncodingDomain
@@ -192,7 +192,7 @@ class ClustMix:
         }
 
     def _noise_calibration(self, curator: Curator, *, mu: float) -> Released:
-        left = calibration.hold_against(self.plan(mu=mu), curator.event, mu=mu)
+        left = hold_against(self.plan(mu=mu), curator.event, mu=mu)
         return {"mu_left_for_mixing": np.array(left)}
 
     def _mixing(self, curator: Curator, released: Released) -> Released:

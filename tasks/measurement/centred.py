@@ -1,0 +1,158 @@
+"""Counts of codes by label as one count and centred codes: what a one-hot row need not pay for.
+
+The one-hot row of a column with k codes has norm one, of which the constant part, the same for
+every row, takes 1 / k; over d columns that number is measured d times. Here it is measured once: a
+row adds one count, and ``onehot - 1 / k`` for every column, which has the squared norm ``1 - 1 /
+k``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.measurement.encoded import EncodedRows
+from tasks.measurement.plan import StatisticRequest, sum_request
+from tasks.measurement.statistics import SUM_SCALE
+
+Array = NDArray[np.float64]
+
+
+def centred_norm(n_codes: Sequence[int]) -> float:
+    """Norm of one count and the centred one-hot codes of one row: ``sqrt(1 + sum (1 - 1 / k))``."""
+    return math.sqrt(1.0 + sum(1.0 - 1.0 / k for k in n_codes))
+
+
+def counts_request(
+    name: str, n_codes: Sequence[int], *, n_labels: int, share: float
+) -> StatisticRequest:
+    """Request `label_counts`."""
+    return sum_request(name, (n_labels, 1 + sum(n_codes)), share=share)
+
+
+def measured_codes(rows: EncodedRows, n_visits: int) -> NDArray[np.int64]:
+    """Return the codes of private rows, with the number of the patient's rows where asked for.
+
+    Parameters
+    ----------
+    rows
+        Encoded private rows; a row of a patient with m rows weighs 1 / m.
+    n_visits
+        Levels of a hidden last column for m, the last level for as many or more; 0 for none.
+
+    Returns
+    -------
+    int64 array of shape (n, d) or (n, d + 1)
+
+    Privacy
+    -------
+    A function of a row and its weight alone.
+    """
+    codes = rows.codes.astype(np.int64)
+    if n_visits == 0:
+        return codes
+    n_rows = np.rint(1.0 / rows.weight).astype(np.int64)
+    return np.column_stack([codes, np.clip(n_rows, 1, n_visits) - 1])
+
+
+def label_counts(
+    rows: EncodedRows, *, n_codes: tuple[int, ...], n_labels: int, n_visits: int = 0
+) -> NDArray[np.int64]:
+    """Weighted number of rows and centred codes of each label, divided by `centred_norm`.
+
+    Parameters
+    ----------
+    rows
+        Encoded private rows of one shard.
+    n_codes
+        Codes of each measured column.
+    n_labels
+        Number C of labels.
+    n_visits
+        As in `measured_codes`.
+
+    Returns
+    -------
+    int64 array of shape (C, 1 + W), in units of ``1 / SUM_SCALE``
+
+    Privacy
+    -------
+    Adjacency: add or remove one patient. With the integers ``a = trunc(w SUM_SCALE / S)`` and
+    ``a_j = trunc(w SUM_SCALE / (S k_j))``, ``S`` the `centred_norm`, a row adds ``a`` and
+    ``a_j (k_j onehot_j - 1)`` to its label. The squared norm of ``k onehot - 1`` is
+    ``(k - 1)^2 + (k - 1) = k^2 (1 - 1 / k)``, so that of the row is at most
+    ``(w SUM_SCALE / S)^2 (1 + sum (1 - 1 / k_j)) = (w SUM_SCALE)^2``. The weights of a patient sum
+    to at most one: sensitivity 1 (``SUM_SCALE`` grid points). Event: one discrete Gaussian.
+    """
+    codes = measured_codes(rows, n_visits)
+    if (codes >= np.asarray(n_codes)).any() or (rows.label >= n_labels).any():
+        raise ValueError("expected codes and labels inside the public domain, found one outside")
+    norm, label = centred_norm(n_codes), rows.label.astype(np.int64)
+    total = np.empty((n_labels, 1 + sum(n_codes)), dtype=np.int64)
+    amount = np.trunc(rows.weight * SUM_SCALE / norm)
+    total[:, 0] = np.bincount(label, weights=amount, minlength=n_labels)
+    start = 1
+    for column, k in enumerate(n_codes):
+        amount = np.trunc(rows.weight * SUM_SCALE / (norm * k))
+        cell = label * k + codes[:, column]
+        counted = np.bincount(cell, weights=amount, minlength=n_labels * k).astype(np.int64)
+        counted = counted.reshape(n_labels, k)
+        total[:, start : start + k] = k * counted - counted.sum(axis=1, keepdims=True)
+        start += k
+    return total
+
+
+def without_means(values: Array, offsets: NDArray[np.int64]) -> Array:
+    """Subtract from each block of the last axis its mean: what is left is centred, and noise is."""
+    sizes = np.diff(offsets)
+    means = np.add.reduceat(values, offsets[:-1], axis=-1) / sizes
+    return np.asarray(values - np.repeat(means, sizes, axis=-1))
+
+
+def counts_of(noisy: Array, n_codes: Sequence[int]) -> tuple[Array, Array]:
+    """Undo the centring of released `label_counts`.
+
+    Parameters
+    ----------
+    noisy : float64 array of shape (C, 1 + W)
+        In its own units.
+    n_codes
+        Codes of each column.
+
+    Returns
+    -------
+    sizes : float64 array of shape (C,)
+        Noisy number of patients of each label.
+    counts : float64 array of shape (C, W)
+        Noisy number of each code and label; every block sums to the size of the label. The noise of
+        an entry is that of one value of ``noisy`` times `centred_norm`, at most.
+    """
+    norm = centred_norm(n_codes)
+    offsets = np.concatenate([[0], np.cumsum(n_codes)])
+    sizes = noisy[:, 0] * norm
+    share = np.repeat(1.0 / np.asarray(n_codes, dtype=np.float64), n_codes)
+    return sizes, without_means(noisy[:, 1:] * norm, offsets) + sizes[:, None] * share
+
+
+def to_simplex(values: Array) -> Array:
+    """Nearest probabilities to a vector, in Euclidean distance.
+
+    Source: Duchi, Shalev-Shwartz, Singer and Chandra 2008, Figure 1.
+
+    Parameters
+    ----------
+    values : float64 array of shape (k,)
+        Shares with noise; they need not sum to one.
+    """
+    ordered = np.sort(values)[::-1]
+    excess = (np.cumsum(ordered) - 1.0) / np.arange(1, len(values) + 1)
+    kept = np.flatnonzero(ordered > excess)[-1]
+    return np.asarray(np.maximum(values - excess[kept], 0.0))
+
+
+def blocks_to_simplex(values: Array, offsets: NDArray[np.int64]) -> Array:
+    """Project every block of a vector of shape (W,) with `to_simplex`."""
+    return np.concatenate([to_simplex(block) for block in np.split(values, offsets[1:-1])])

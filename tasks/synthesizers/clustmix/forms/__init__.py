@@ -1,0 +1,1 @@
+"""The form of ClustMix that a domain and settings ask for."""

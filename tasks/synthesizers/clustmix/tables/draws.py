@@ -1,0 +1,294 @@
+"""The draws of ClustMix on tables: requests, and exact sums of private rows with their proofs.
+
+Written like `tasks.measurement.statistics`: rows of one shard and public arrays to int64, every
+value an integer from the start, so that sums are exact in any order. The first draw, counts of
+codes by label, is `tasks.measurement.centred.label_counts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privacy.sensitivity import weighted_sum_l2_sensitivity
+from tasks.measurement.centred import counts_request, measured_codes
+from tasks.measurement.encoded import EncodedRows
+from tasks.measurement.plan import MeasurementPlan, Request, StatisticRequest, sum_request
+from tasks.measurement.plan import plan_measurement as plan_draws
+from tasks.measurement.statistics import SUM_SCALE, softmax
+from tasks.synthesizers.clustmix.tables import rule
+from tasks.synthesizers.clustmix.tables.layout import Layout
+
+Array = NDArray[np.float64]
+
+LABEL_COUNTS = "label_counts"
+PAIR_TABLES = "pair_tables"
+N_ROUNDS = 2
+
+_FEATURE_SCALE, _RESIDUAL_SCALE = 2**16, 2**18
+"""Grid points per unit of a feature and of a residual."""
+
+RESIDUAL_SUM_SCALE = _FEATURE_SCALE * _RESIDUAL_SCALE
+"""Grid points per unit of their product."""
+
+_ROWS_AT_ONCE = 8192
+
+
+def residual_round(index: int) -> str:
+    """Name of the statistic of residual round ``index``, from 0."""
+    return f"residual_round_{index + 1}"
+
+
+def plan_of(layout: Layout, *, patients: int | None, mu: float) -> MeasurementPlan:
+    """Plan every draw from public values alone.
+
+    Parameters
+    ----------
+    layout
+        Public shape.
+    patients
+        Declared number of patients, None where nobody said.
+    mu
+        Budget of the release.
+
+    Privacy
+    -------
+    Reads no data. The sensitivities are those proved beside the sums.
+    """
+    shares = rule.shares_of(layout, patients=patients, mu=mu)
+    requests: list[Request] = [
+        counts_request(
+            LABEL_COUNTS, layout.n_codes, n_labels=layout.n_labels, share=shares.label_counts
+        )
+    ]
+    if layout.n_columns > 1:
+        most = most_codes(layout, patients=patients, mu=mu)
+        shape = (rule.n_cells(layout, most),)
+        requests.append(sum_request(PAIR_TABLES, shape, share=shares.pair_tables))
+    scale = RESIDUAL_SUM_SCALE
+    requests += [
+        StatisticRequest(
+            name=residual_round(index),
+            shape=(1 + n_features(layout), layout.n_labels),
+            l2_sensitivity=weighted_sum_l2_sensitivity(bound=1.0, scale=scale),
+            scale=scale,
+            share=shares.residuals,
+        )
+        for index in range(N_ROUNDS)
+    ]
+    return plan_draws(requests, mu=mu)
+
+
+def most_codes(layout: Layout, *, patients: int | None, mu: float) -> int:
+    """Most codes of a column in the pair tables, by the public rule."""
+    shares = rule.shares_of(layout, patients=patients, mu=mu)
+    pair_mu = mu * float(np.sqrt(shares.pair_tables))
+    return rule.most_codes(layout, patients=patients, pair_mu=pair_mu)
+
+
+def n_features(layout: Layout) -> int:
+    """Return the number of features of the label model: one code less for every declared column."""
+    declared = layout.n_codes[: layout.n_declared]
+    return int(sum(declared)) - len(declared)
+
+
+def pair_cells(n_groups: Sequence[int], used: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Cells of a matrix of joined codes that are measured: those above the diagonal, by pairs.
+
+    Returns
+    -------
+    bool array of shape (M, M), M the sum of ``n_groups``
+    """
+    column = np.repeat(np.arange(len(n_groups)), n_groups)
+    upper = np.triu(used, 1)
+    return np.asarray(upper[np.ix_(column, column)])
+
+
+def pair_tables(
+    rows: EncodedRows,
+    *,
+    n_codes: tuple[int, ...],
+    n_visits: int,
+    groups: NDArray[np.int64],
+    n_groups: tuple[int, ...],
+    used: NDArray[np.bool_],
+    one_way: float,
+    norm: float,
+    length: int,
+) -> NDArray[np.int64]:
+    """Centred one-ways and doubly centred tables of chosen pairs, over `norm`.
+
+    Parameters
+    ----------
+    rows
+        Encoded private rows of one shard.
+    n_codes, n_visits
+        Codes of each measured column, see `tasks.measurement.centred.measured_codes`.
+    groups : int64 array of shape (W,)
+        Group of each code within its column.
+    n_groups
+        Groups of each column.
+    used : bool array of shape (d, d)
+        Chosen pairs, symmetric.
+    one_way
+        Factor of the one-ways.
+    norm
+        Divides everything; at least the norm of what a row adds before.
+    length
+        Length of the statistic; what the pairs leave of it stays zero.
+
+    Returns
+    -------
+    int64 array of shape (length,), in units of ``1 / SUM_SCALE``
+        The centred one-ways of all W codes, then the cells of `pair_cells` row by row.
+
+    Privacy
+    -------
+    Adjacency: add or remove one patient. A row adds ``b_j (k_j onehot_j - 1)`` for every column and
+    ``a_ij (g_i e_i - 1)(g_j e_j - 1)'`` for every chosen pair of groups, with the integers
+    ``b_j = trunc(w f SUM_SCALE / (S k_j))`` and ``a_ij = trunc(w SUM_SCALE / (S g_i g_j))``. The
+    squared norm of ``k onehot - 1`` is ``k^2 (1 - 1 / k)``, and the norm of an outer product is the
+    product of the norms, so that the row has a squared norm of at most ``(w SUM_SCALE / S)^2 (f^2
+    sum (1 - 1 / k_j) + sum (1 - 1 / g_i)(1 - 1 / g_j))``. It is refused to divide by an S whose
+    square is smaller than that sum. The weights of a patient sum to at most one: sensitivity 1
+    (``SUM_SCALE`` grid points). Event: one discrete Gaussian.
+    """
+    sizes = np.asarray(n_groups, dtype=np.int64)
+    k = np.asarray(n_codes, dtype=np.int64)
+    inner, outer = 1.0 - 1.0 / sizes, 1.0 - 1.0 / k
+    squared = one_way**2 * outer.sum() + (np.triu(used, 1) * np.outer(inner, inner)).sum()
+    if not squared <= norm**2 * (1.0 + 1e-12):
+        raise ValueError("expected a norm that bounds what a row adds, found a smaller one")
+    codes = measured_codes(rows, n_visits)
+    if (codes >= k).any():
+        raise ValueError("expected codes inside the public domain, found one outside")
+    starts, width = np.cumsum(k) - k, int(k.sum())
+    first = np.cumsum(sizes) - sizes
+    joined = groups[starts + codes] + first
+    column = np.repeat(np.arange(len(sizes)), sizes)
+    per_code = np.repeat(sizes, sizes)
+    cells = pair_cells(n_groups, used)
+    total = np.zeros(length, dtype=np.int64)
+    for weight in np.unique(rows.weight):
+        member = rows.weight == weight
+        fine = np.bincount((starts + codes[member]).ravel(), minlength=width)
+        amount = np.trunc(weight * one_way * SUM_SCALE / (norm * k)).astype(np.int64)
+        total[:width] += np.repeat(amount, k) * (np.repeat(k, k) * fine - int(member.sum()))
+        table = _joint_counts(joined[member], int(sizes.sum()))
+        margin = per_code * np.diagonal(table)
+        amounts = np.trunc(weight * SUM_SCALE / (norm * np.outer(sizes, sizes))).astype(np.int64)
+        centred = np.outer(per_code, per_code) * table - margin[:, None] - margin + member.sum()
+        centred *= amounts[np.ix_(column, column)]
+        chosen = centred[cells]
+        total[width : width + len(chosen)] += chosen
+    return total
+
+
+def _joint_counts(joined: NDArray[np.int64], n_joined: int) -> NDArray[np.int64]:
+    """Count how often two codes are in one row; exact, for whole numbers are small in each part."""
+    total = np.zeros((n_joined, n_joined), dtype=np.int64)
+    for start in range(0, len(joined), _ROWS_AT_ONCE):
+        block = joined[start : start + _ROWS_AT_ONCE]
+        indicator = np.zeros((len(block), n_joined), dtype=np.float32)
+        np.put_along_axis(indicator, block, 1.0, axis=1)
+        total += (indicator.T @ indicator).astype(np.int64)
+    return total
+
+
+def weighted_residuals(
+    rows: EncodedRows,
+    *,
+    features: tuple[Array, ...],
+    constant: float,
+    log_odds: Array,
+    intercepts: Array,
+) -> NDArray[np.int64]:
+    """Sum features times the residual of a released label model, as large as it may be.
+
+    A row has the features ``phi = (constant, z_1[x_1], ..., z_d[x_d])`` and the residual
+    ``e_y - p``, ``p`` the probabilities of the model. It adds
+    ``w phi (e_y - p)' / (max(1, |phi|) max_c |e_c - p|)``.
+
+    Parameters
+    ----------
+    rows
+        Encoded private rows of one shard.
+    features : d float64 arrays of shape (k_j, r_j)
+        Features of each code of each declared column.
+    constant
+        Feature that every row has.
+    log_odds : float64 array of shape (W, C)
+        What each code of a declared column adds to the score of each label.
+    intercepts : float64 array of shape (C,)
+
+    Returns
+    -------
+    int64 array of shape (1 + sum of r_j, C), in units of ``2**-34``
+
+    Privacy
+    -------
+    Adjacency: add or remove one patient. With ``u = trunc(2^16 phi)`` and
+    ``v = trunc(2^18 w (e_y - p) / (max(1, |phi|) max_c |e_c - p|))`` a row adds ``u v'``, of norm
+    ``|u| |v| <= 2^16 |phi| 2^18 w / max(1, |phi|) <= 2^34 w``, since truncation shrinks magnitudes
+    and ``|e_y - p| <= max_c |e_c - p|``. The weights of a patient sum to at most one: sensitivity 1
+    (``2**34`` grid points) given the released model. The largest residual is that of the least
+    likely label: ``|e_c - p|^2 = 1 - 2 p_c + |p|^2``. No larger weight that is a function of p
+    alone would do. Event: one discrete Gaussian, composed adaptively.
+    """
+    probabilities = probabilities_of(rows.codes, log_odds, intercepts, features)
+    weight = residual_weights(probabilities)
+    shrunk = 1.0 / np.maximum(1.0, row_norms(rows.codes, features, constant))
+    amount = np.eye(probabilities.shape[1])[rows.label] - probabilities
+    amount *= (rows.weight * weight * shrunk * _RESIDUAL_SCALE)[:, None]
+    amount = np.trunc(amount)
+    n_labels = probabilities.shape[1]
+    parts = [np.trunc(constant * _FEATURE_SCALE) * amount.sum(axis=0, keepdims=True)]
+    for column, table in enumerate(features):
+        codes = rows.codes[:, column]
+        by_code = np.stack(
+            [
+                np.bincount(codes, weights=amount[:, label], minlength=len(table))
+                for label in range(n_labels)
+            ],
+            axis=1,
+        )
+        grid = np.trunc(table * _FEATURE_SCALE).astype(np.int64)
+        parts.append(grid.T @ by_code.astype(np.int64))
+    return np.concatenate([part.astype(np.int64) for part in parts])
+
+
+def probabilities_of(
+    codes: NDArray[np.uint16] | NDArray[np.int64],
+    log_odds: Array,
+    intercepts: Array,
+    features: Sequence[Array],
+) -> Array:
+    """Label probabilities of records, each by itself, float64 of shape (n, C)."""
+    scores = np.tile(intercepts, (len(codes), 1))
+    start = 0
+    for column, table in enumerate(features):
+        scores += log_odds[start + codes[:, column].astype(np.int64)]
+        start += len(table)
+    return softmax(scores)
+
+
+def residual_weights(probabilities: Array) -> Array:
+    """Return ``1 / max_c |e_c - p|`` of each row: the largest weight of a residual within one.
+
+    The least likely label is the farthest. The distance is at least ``sqrt(1 - 1 / C)``, of two
+    labels ``sqrt(2) max(p, 1 - p)``.
+    """
+    farthest = 1.0 - 2.0 * probabilities.min(axis=1) + (probabilities**2).sum(axis=1)
+    return np.asarray(1.0 / np.sqrt(np.maximum(farthest, 0.5)))
+
+
+def row_norms(
+    codes: NDArray[np.uint16] | NDArray[np.int64], features: Sequence[Array], constant: float
+) -> Array:
+    """Norms of the features of records, each by itself."""
+    total = np.full(len(codes), constant**2)
+    for column, table in enumerate(features):
+        total += (table**2).sum(axis=1)[codes[:, column]]
+    return np.asarray(np.sqrt(total))

@@ -1,0 +1,84 @@
+"""How the columns of a table are measured: their codes, and the rows of a patient as one more.
+
+A row of a patient with m rows weighs 1 / m, so what is measured is a distribution of patients.
+Where a patient may have several rows, their number is a hidden column of its own, by which the
+sampler goes back from patients to rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.measurement.encoded import EncodingDomain
+
+MAX_VISITS = 8
+"""Most levels of the hidden column; the last one stands for as many rows or more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Public shape of what is measured.
+
+    Parameters
+    ----------
+    n_codes : tuple of d int
+        Codes of each measured column, the hidden one last.
+    numeric, has_missing : tuple of d bool
+        As in `EncodingDomain`.
+    n_labels
+        Number C of label levels.
+    n_visits
+        Levels of the hidden column; 0 where every patient has one row.
+    """
+
+    n_codes: tuple[int, ...]
+    numeric: tuple[bool, ...]
+    has_missing: tuple[bool, ...]
+    n_labels: int
+    n_visits: int
+
+    @classmethod
+    def of(cls, domain: EncodingDomain) -> Layout:
+        """Return the layout of a public domain."""
+        n_visits = min(domain.rows_per_patient, MAX_VISITS) if domain.rows_per_patient > 1 else 0
+        hidden = n_visits > 0
+        return cls(
+            n_codes=domain.n_codes + (n_visits,) * hidden,
+            numeric=domain.numeric + (True,) * hidden,
+            has_missing=domain.has_missing + (False,) * hidden,
+            n_labels=domain.n_labels,
+            n_visits=n_visits,
+        )
+
+    @property
+    def n_columns(self) -> int:
+        """Number d of measured columns."""
+        return len(self.n_codes)
+
+    @property
+    def n_declared(self) -> int:
+        """Number of declared columns: those that rows are made of."""
+        return self.n_columns - (self.n_visits > 0)
+
+    @cached_property
+    def offsets(self) -> NDArray[np.int64]:
+        """Start of each column's block of codes, with the total W at the end."""
+        return np.concatenate([[0], np.cumsum(self.n_codes)]).astype(np.int64)
+
+    @property
+    def width(self) -> int:
+        """Total number W of codes."""
+        return int(self.offsets[-1])
+
+    @cached_property
+    def sizes(self) -> NDArray[np.float64]:
+        """Number of codes of the column of each code, shape (W,)."""
+        return np.repeat(np.asarray(self.n_codes, dtype=np.float64), self.n_codes)
+
+    def block(self, column: int) -> slice:
+        """Return the codes of a column."""
+        return slice(int(self.offsets[column]), int(self.offsets[column + 1]))

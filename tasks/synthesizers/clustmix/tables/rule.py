@@ -1,0 +1,280 @@
+"""The public rule: everything that would be a setting, from schema, patients, epsilon and delta.
+
+Its first part is applied before a row is read: shares of the budget, and how many codes a column
+has in the pair tables. The second part reads the released one-ways as well: which pairs are
+measured, which codes are joined, how the mixture is fitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.measurement.centred import centred_norm
+from tasks.synthesizers.clustmix.tables.layout import Layout
+
+Array = NDArray[np.float64]
+
+DEFAULT_PATIENTS = 10_000
+"""Patients that the rule assumes where the site file declares no number."""
+
+MAX_CELLS = 300_000
+"""Most values of the draw of pair tables."""
+
+DEVIATION = float(np.sqrt(0.5 / np.pi))
+"""Half of ``E|N(0, 1)|``: what noise of one standard deviation adds to a distance, cell by cell."""
+
+_ONE_WAY_NOISE = 0.014
+_LEAST_ONE_WAY, _MOST_ONE_WAY = 0.10, 0.30
+_PAIR_PART = 4.0 / 9.0
+_PAIR_NOISE = 0.40
+_ONE_WAY_PART = 0.20
+_LEAST_POTENTIAL = 0.05
+_LEAST_RATIO = 0.5
+_FINE_PAIR_NOISE = 0.03
+_PENALTY = 1.3
+_LABEL_SCALE = 1.7
+_ROWS_PER_PATIENT, _FEWEST_ROWS, _MOST_ROWS, _MOST_VALUES = 4, 100_000, 200_000, 25_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shares:
+    """Shares of ``mu**2``: label counts, pair tables, and each of two rounds of residuals."""
+
+    label_counts: float
+    pair_tables: float
+    residuals: float
+
+
+def declared_patients(patients: int | None) -> float:
+    """Return the declared number of patients, or what is assumed without one."""
+    return float(patients or DEFAULT_PATIENTS)
+
+
+def shares_of(layout: Layout, *, patients: int | None, mu: float) -> Shares:
+    """Split the budget, before a row is read.
+
+    The label counts get as much as brings the noise of one-way shares to 0.014 in total variation
+    distance, between a tenth and three tenths; four ninths of the rest go to the pair tables.
+    """
+    sizes = np.asarray(layout.n_codes, dtype=np.float64)
+    norm = centred_norm(layout.n_codes) * np.sqrt(layout.n_labels)
+    noise = DEVIATION * sizes.mean() * norm / (mu * declared_patients(patients))
+    first = float(np.clip((noise / _ONE_WAY_NOISE) ** 2, _LEAST_ONE_WAY, _MOST_ONE_WAY))
+    pairs = (1.0 - first) * _PAIR_PART if layout.n_columns > 1 else 0.0
+    return Shares(label_counts=first, pair_tables=pairs, residuals=(1.0 - first - pairs) / 2.0)
+
+
+def pair_noise(
+    n_codes: Sequence[int], *, n_pairs: float | None = None, pair_mu: float, patients: float
+) -> float:
+    """Mean noise of the shares of pair tables of these codes, in total variation distance."""
+    sizes = np.asarray(n_codes, dtype=np.float64)
+    inner = 1.0 - 1.0 / sizes
+    all_pairs = len(sizes) * (len(sizes) - 1) / 2.0
+    part = 1.0 if n_pairs is None else n_pairs / all_pairs
+    squared = (inner.sum() ** 2 - (inner**2).sum()) / 2.0 * part
+    stddev = np.sqrt(squared / (1.0 - _ONE_WAY_PART)) / pair_mu
+    cells = (sizes.sum() ** 2 - (sizes**2).sum()) / (2.0 * all_pairs)
+    return float(DEVIATION * cells * stddev / patients)
+
+
+def most_codes(layout: Layout, *, patients: int | None, pair_mu: float) -> int:
+    """Most codes of a column in the pair tables: as many as keep their mean noise at 0.4, or two.
+
+    Parameters
+    ----------
+    layout
+        Public shape.
+    patients
+        Declared number of patients.
+    pair_mu
+        Budget of the draw of pair tables.
+    """
+    n = declared_patients(patients)
+    for most in range(max(layout.n_codes), 2, -1):
+        n_codes = [min(k, most) for k in layout.n_codes]
+        if pair_noise(n_codes, pair_mu=pair_mu, patients=n) <= _PAIR_NOISE:
+            return most
+    return 2
+
+
+def n_cells(layout: Layout, most: int) -> int:
+    """Length of the draw of pair tables: one-ways, and all pairs as far as `MAX_CELLS` goes."""
+    sizes = np.minimum(np.asarray(layout.n_codes), most)
+    cells = int((sizes.sum() ** 2 - (sizes**2).sum()) // 2)
+    return layout.width + min(cells, MAX_CELLS)
+
+
+def coarse_codes(
+    shares: Array, *, most: int, numeric: bool, has_missing: bool
+) -> NDArray[np.int64]:
+    """Say which codes of a column are one in the pair tables.
+
+    Adjacent bins are joined to groups of about equal released share, the missing code stays by
+    itself where it is large; of levels the largest stay and the others become one.
+
+    Parameters
+    ----------
+    shares : float64 array of shape (k,)
+        Released shares of the codes.
+    most
+        Most groups.
+    numeric, has_missing
+        Of the column.
+
+    Returns
+    -------
+    int64 array of shape (k,)
+        Group of each code, from 0.
+    """
+    k = len(shares)
+    if k <= most:
+        return np.arange(k)
+    if not numeric:
+        groups = np.full(k, most - 1)
+        groups[np.argsort(-shares, kind="stable")[: most - 1]] = np.arange(most - 1)
+        return groups
+    n_bins = k - int(has_missing)
+    alone = has_missing and most > 2 and bool(shares[-1] > 0.5 / most)
+    n_groups = most - 1 if alone else most
+    weight = shares[:n_bins] + 1e-6
+    middle = (np.cumsum(weight) - weight / 2.0) / weight.sum()
+    groups = np.zeros(k, dtype=np.int64)
+    groups[:n_bins] = np.minimum((middle * n_groups).astype(np.int64), n_groups - 1)
+    groups[:n_bins] = np.unique(groups[:n_bins], return_inverse=True)[1]
+    if has_missing:
+        largest = int(np.argmax(np.bincount(groups[:n_bins], weights=weight)))
+        groups[-1] = int(groups[:n_bins].max()) + 1 if alone else largest
+    return groups
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairChoice:
+    """What the draw of pair tables measures; made from public and released values.
+
+    Parameters
+    ----------
+    groups : int64 array of shape (W,)
+        Group of each code within its column.
+    n_groups : tuple of d int
+        Number of groups of each column.
+    used : bool array of shape (d, d)
+        Which pairs are measured, symmetric.
+    one_way : float
+        Factor of the centred one-ways that are measured beside them.
+    norm : float
+        Norm of what a row adds before it is divided by it.
+    """
+
+    groups: NDArray[np.int64]
+    n_groups: tuple[int, ...]
+    used: NDArray[np.bool_]
+    one_way: float
+    norm: float
+
+    @property
+    def n_pairs(self) -> int:
+        """Number of measured pairs."""
+        return int(self.used.sum()) // 2
+
+
+def choose_pairs(
+    layout: Layout, shares: Array, *, most: int, pair_mu: float, patients: float
+) -> PairChoice:
+    """Choose pairs whose tables can stand out of their noise, the strongest first.
+
+    A pair's potential is the geometric mean of its columns' Gini indices. Pairs are taken by
+    potential per cell as long as that exceeds half the noise of a cell, and `layout.n_columns - 1`
+    of them at least. Of the squared norm a fifth goes to one-ways; more where the pair tables would
+    be noise even so.
+
+    Parameters
+    ----------
+    layout
+        Public shape.
+    shares : float64 array of shape (W,)
+        Released one-way shares.
+    most
+        Most groups of a column.
+    pair_mu
+        Budget of the draw.
+    patients
+        Released number of patients, above 0.
+    """
+    d = layout.n_columns
+    groups = [
+        coarse_codes(
+            shares[layout.block(j)],
+            most=most,
+            numeric=layout.numeric[j],
+            has_missing=layout.has_missing[j],
+        )
+        for j in range(d)
+    ]
+    sizes = np.array([int(group.max()) + 1 for group in groups])
+    gini = np.array(
+        [
+            1.0 - float((np.bincount(group, weights=shares[layout.block(j)]) ** 2).sum())
+            for j, group in enumerate(groups)
+        ]
+    )
+    first, second = np.triu_indices(d, 1)
+    potential, cells = np.sqrt(gini[first] * gini[second]), sizes[first] * sizes[second]
+    ratio = np.where(potential > _LEAST_POTENTIAL, potential / cells, 0.0)
+    order = np.argsort(-ratio, kind="stable")
+    noise = DEVIATION * np.sqrt(np.arange(1, len(order) + 1)) / (pair_mu * patients)
+    passed = np.flatnonzero(ratio[order] >= _LEAST_RATIO * noise)
+    n_pairs = max(int(passed[-1]) + 1 if len(passed) else 0, min(len(order), d - 1))
+    taken = order[:n_pairs]
+    taken = taken[np.cumsum(cells[taken]) <= MAX_CELLS]
+    used = np.zeros((d, d), dtype=np.bool_)
+    used[first[taken], second[taken]] = True
+    inner, outer = 1.0 - 1.0 / sizes, 1.0 - 1.0 / np.asarray(layout.n_codes, dtype=np.float64)
+    of_pairs = float((inner[first] * inner[second])[taken].sum())
+    of_one_ways = float(outer.sum())
+    pair_part = 1.0 - _ONE_WAY_PART
+    if len(taken):
+        noise_level = pair_noise(
+            sizes.tolist(), n_pairs=len(taken), pair_mu=pair_mu, patients=max(patients, 1.0)
+        )
+        pair_part *= min(1.0, (_PAIR_NOISE / noise_level) ** 2)
+    one_way = np.sqrt(of_pairs * (1.0 / pair_part - 1.0) / of_one_ways) if of_pairs else 1.0
+    return PairChoice(
+        groups=np.concatenate(groups),
+        n_groups=tuple(int(size) for size in sizes),
+        used=used | used.T,
+        one_way=float(one_way),
+        norm=float(np.sqrt(of_pairs + one_way**2 * of_one_ways)),
+    )
+
+
+def n_components(choice: PairChoice, *, pair_stddev: float, patients: float) -> int:
+    """Components of one mixture: 128 where the pair tables are fine, else 64."""
+    sizes = np.asarray(choice.n_groups, dtype=np.float64)
+    cells = float(np.outer(sizes, sizes)[choice.used].mean()) if choice.n_pairs else 1.0
+    return 128 if DEVIATION * cells * pair_stddev / patients < _FINE_PAIR_NOISE else 64
+
+
+def penalty(choice: PairChoice, *, pair_stddev: float, patients: float) -> float:
+    """Weight of the divergence of the components from their mean."""
+    d, width = len(choice.n_groups), float(sum(choice.n_groups))
+    part = choice.n_pairs / max(d * (d - 1) / 2.0, 1.0)
+    return float(_PENALTY * np.sqrt(width * part) * patients * d / (pair_stddev * width))
+
+
+def label_scale(layout: Layout) -> float:
+    """Prior standard deviation of the log-odds of a code: ``1.7 / sqrt(d)``."""
+    return float(_LABEL_SCALE / np.sqrt(layout.n_declared))
+
+
+def default_rows(n_columns: int, patients: int | None) -> int:
+    """Synthetic rows where a site file names no number: four a patient, 100,000 to 200,000.
+
+    Fewer for wide tables: 25 million values at most.
+    """
+    rows = np.clip(_ROWS_PER_PATIENT * declared_patients(patients), _FEWEST_ROWS, _MOST_ROWS)
+    return int(min(rows, max(_MOST_VALUES // n_columns, 10_000)))

@@ -1,0 +1,100 @@
+"""Rows of the released mixture, and their labels, with as little chance as can be.
+
+Chance in the rows is no privacy: it is error. Components have quotas of rows and codes quotas in
+each component, rounded at random to whole numbers; labels are drawn systematically along their
+probabilities, so that every share is met and nothing is sharpened. Post-processing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.synthesizers.clustmix.tables.layout import Layout
+from tasks.synthesizers.clustmix.tables.mixture import Mixture
+
+Array = NDArray[np.float64]
+
+
+def quotas(shares: Array, total: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Round ``total * shares`` to whole numbers of this sum, each up or down, right in the mean."""
+    ends = np.cumsum(shares)
+    ends = np.floor(ends / ends[-1] * total + rng.random())
+    ends[-1] = total
+    return np.asarray(np.diff(ends, prepend=0.0), dtype=np.int64)
+
+
+def sample_codes(
+    mixture: Mixture, layout: Layout, *, n_rows: int, rng: np.random.Generator
+) -> NDArray[np.uint16]:
+    """Sample records of all measured columns, in random order.
+
+    Returns
+    -------
+    uint16 array of shape (n_rows, d)
+    """
+    codes = np.empty((layout.n_columns, n_rows), dtype=np.uint16)
+    start = 0
+    for index, size in enumerate(quotas(mixture.weights, n_rows, rng)):
+        member = slice(start, start + int(size))
+        start += int(size)
+        for column in range(layout.n_columns):
+            share = mixture.components[index, layout.block(column)]
+            values = np.repeat(
+                np.arange(len(share), dtype=np.uint16), quotas(share, int(size), rng)
+            )
+            codes[column, member] = rng.permutation(values)
+    return codes.T[rng.permutation(n_rows)]
+
+
+def of_rows(mixture: Mixture, layout: Layout) -> Mixture:
+    """Turn a mixture of patients into that of their rows: a patient with m rows counts m times."""
+    if layout.n_visits == 0:
+        return mixture
+    components = mixture.components.copy()
+    block = layout.block(layout.n_columns - 1)
+    counted = components[:, block] * np.arange(1, layout.n_visits + 1)
+    mean = counted.sum(axis=1)
+    components[:, block] = counted / mean[:, None]
+    weights = mixture.weights * mean
+    return Mixture(weights=weights / weights.sum(), components=components)
+
+
+def rows_by_label(by_label: Array, layout: Layout) -> Array:
+    """Shares of the labels among rows, from counts of patients by label and number of rows.
+
+    Parameters
+    ----------
+    by_label : float64 array of shape (C, W)
+        Estimated counts, with a hidden column.
+    """
+    counts = np.maximum(by_label[:, layout.block(layout.n_columns - 1)], 0.0)
+    rows = counts @ np.arange(1, layout.n_visits + 1) + 1.0
+    return np.asarray(rows / rows.sum())
+
+
+def systematic_labels(probabilities: Array, rng: np.random.Generator) -> NDArray[np.uint16]:
+    """Draw a label for every row, each with its probability, and hardly any error in the shares.
+
+    Labels are decided one after the other among the rows that have none yet. Along rows sorted by
+    the conditional probability of a label, it is given wherever the running sum passes a whole
+    number plus a common random fraction.
+
+    Parameters
+    ----------
+    probabilities : float64 array of shape (n, C)
+    """
+    labels = np.full(len(probabilities), probabilities.shape[1] - 1, dtype=np.uint16)
+    open_rows = np.arange(len(probabilities))
+    left = np.ones(len(probabilities))
+    for label in range(probabilities.shape[1] - 1):
+        wanted = np.clip(probabilities[open_rows, label] / np.maximum(left, 1e-12), 0.0, 1.0)
+        order = np.argsort(wanted, kind="stable")
+        passed = np.floor(np.cumsum(wanted[order]) + rng.random())
+        given = np.diff(passed, prepend=0.0) > 0.0
+        labels[open_rows[order[given]]] = label
+        left = left - probabilities[open_rows, label]
+        kept = np.ones(len(open_rows), dtype=np.bool_)
+        kept[order[given]] = False
+        open_rows, left = open_rows[kept], left[kept]
+    return labels

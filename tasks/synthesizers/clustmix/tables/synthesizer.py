@@ -1,0 +1,243 @@
+"""ClustMix on tables and item sets: approximate, adapt, anonymise, mix, by one public rule.
+
+Approximate: counts of codes by label and tables of pairs of columns are released, and a mixture of
+product distributions is fitted to them. Adapt: a label model is fitted to what the counts say.
+Anonymise: the model is corrected by residuals, each as large as its bound allows. Mix: rows come
+from the mixture and labels from the model. Every look at the rows is one planned Gaussian draw, and
+the whole is mu-GDP by composition (Dong, Roth and Su 2019, Corollary 3.3).
+
+Source of the chain: Madl et al., "Approximate, Adapt, Anonymize (3A)", Algorithm 2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from privacy.parameters import Guarantee
+from tasks.measurement.centred import label_counts
+from tasks.measurement.curator import Curator
+from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.plan import MeasurementPlan, hold_against
+from tasks.measurement.statistics import softmax
+from tasks.measurement.synthesizer import PUBLIC_SEED, Released, Stage
+from tasks.synthesizers.clustmix.tables import draws, estimates, rule, sampler
+from tasks.synthesizers.clustmix.tables.label_features import white_features
+from tasks.synthesizers.clustmix.tables.layout import Layout
+from tasks.synthesizers.clustmix.tables.mixture import Mixture, fit_mixture, pooled
+from tasks.synthesizers.clustmix.tables.rounds import CONSTANT, Rounds
+
+Array = NDArray[np.float64]
+
+
+_SHIFTS, _SHIFT_TOLERANCE = 50, 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How much computing follows the draws; it changes neither them nor what they guarantee.
+
+    Parameters
+    ----------
+    starts
+        Public random starts, whose mixtures are pooled.
+    steps
+        Steps of Adam for each.
+    fit_rows
+        Rows of the mixture on which the label model is fitted.
+    """
+
+    starts: int = 2
+    steps: int = 1_000
+    fit_rows: int = 25_000
+
+
+@dataclass(frozen=True, slots=True)
+class TableClustMix:
+    """ClustMix bound to the public domain of a table or of item sets."""
+
+    domain: EncodingDomain
+    effort: Effort = Effort()
+    guarantee: Guarantee = Guarantee.PROVEN
+
+    def plan(self, *, mu: float) -> MeasurementPlan:
+        """Every noisy statistic and its noise, from public values alone."""
+        return draws.plan_of(self._layout, patients=self.domain.patients, mu=mu)
+
+    def stages(self, *, mu: float) -> tuple[Stage, ...]:
+        """Return the stages; the last draws are made by mixing."""
+        return (
+            Stage(name="partition", run=self._partition),
+            Stage(
+                name="constrained-gmm",
+                run=lambda curator, released: self._density(curator, released, mu=mu),
+            ),
+            Stage(
+                name="noise-calibration",
+                run=lambda curator, _: {
+                    "mu_left": np.array(hold_against(self.plan(mu=mu), curator.event, mu=mu))
+                },
+            ),
+            Stage(name="mixing", run=self._mixing),
+        )
+
+    def has_measured(self, released: Released) -> bool:
+        """Whether a measurement is one of this form."""
+        return "mixture_components" in released
+
+    def sample(
+        self, released: Released, *, n_rows: int, rng: np.random.Generator
+    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+        """Sample rows from the mixture, labels from the model; see `Synthesizer.sample`."""
+        layout = self._layout
+        mixture = sampler.of_rows(_mixture(released), layout)
+        codes = sampler.sample_codes(mixture, layout, n_rows=n_rows, rng=rng)
+        codes = np.ascontiguousarray(codes[:, : layout.n_declared])
+        scores = np.zeros((n_rows, layout.n_labels))
+        for column in range(layout.n_declared):
+            scores += released["label_scores"][layout.block(column)][codes[:, column]]
+        probabilities = _with_shares(scores, released["row_label_shares"])
+        return codes, sampler.systematic_labels(probabilities, rng)
+
+    @property
+    def _layout(self) -> Layout:
+        return Layout.of(self.domain)
+
+    def _partition(self, curator: Curator, released: Released) -> Released:
+        """Say what is measured of each column; public."""
+        layout = self._layout
+        return {"n_codes": np.array(layout.n_codes), "n_visits": np.array(layout.n_visits)}
+
+    def _density(self, curator: Curator, released: Released, *, mu: float) -> Released:
+        """Draw the counts and the pair tables; fit the mixture."""
+        layout, plan = self._layout, curator.plan
+        noisy = curator.release(
+            draws.LABEL_COUNTS,
+            label_counts,
+            n_codes=layout.n_codes,
+            n_labels=layout.n_labels,
+            n_visits=layout.n_visits,
+        )
+        counts = estimates.first_counts(
+            layout, noisy, unit_stddev=plan[draws.LABEL_COUNTS].unit_noise_stddev
+        )
+        if layout.n_columns == 1:
+            mixture = Mixture(weights=np.ones(1), components=counts.shares[None])
+        else:
+            counts, mixture = self._pairs(curator, counts, mu=mu)
+        return {
+            "counts_by_label": counts.by_label,
+            "counts_stddev": np.array(counts.stddev),
+            "one_way_stddev": np.array(counts.one_way_stddev),
+            "patients": np.array(counts.patients),
+            "label_shares": counts.labels,
+            "code_shares": counts.shares,
+            "mixture_weights": mixture.weights,
+            "mixture_components": mixture.components,
+        }
+
+    def _pairs(
+        self, curator: Curator, counts: estimates.Counts, *, mu: float
+    ) -> tuple[estimates.Counts, Mixture]:
+        layout, planned = self._layout, curator.plan[draws.PAIR_TABLES]
+        choice = rule.choose_pairs(
+            layout,
+            counts.shares,
+            most=draws.most_codes(layout, patients=self.domain.patients, mu=mu),
+            pair_mu=planned.mu,
+            patients=counts.patients,
+        )
+        noisy = curator.release(
+            draws.PAIR_TABLES,
+            draws.pair_tables,
+            n_codes=layout.n_codes,
+            n_visits=layout.n_visits,
+            groups=choice.groups,
+            n_groups=choice.n_groups,
+            used=choice.used,
+            one_way=choice.one_way,
+            norm=choice.norm,
+            length=planned.shape[0],
+        )
+        stddev = planned.unit_noise_stddev * choice.norm
+        counts = estimates.better_counts(
+            layout,
+            counts,
+            noisy[: layout.width] * (choice.norm / choice.one_way),
+            one_way_stddev=stddev / choice.one_way,
+        )
+        targets = estimates.targets_of(
+            layout, choice, counts, noisy[layout.width :] * choice.norm, stddev=stddev
+        )
+        scale = {"pair_stddev": stddev, "patients": counts.patients}
+        # By one thread: several would round as the machine has processors.
+        with threadpool_limits(1, user_api="blas"):
+            fits = [
+                fit_mixture(
+                    layout,
+                    targets,
+                    n_components=rule.n_components(choice, **scale),
+                    penalty=rule.penalty(choice, **scale),
+                    steps=self.effort.steps,
+                    seed=PUBLIC_SEED + start,
+                )
+                for start in range(self.effort.starts)
+            ]
+        return counts, pooled(fits)
+
+    def _mixing(self, curator: Curator, released: Released) -> Released:
+        """Fit the label model to the counts, correct it by weighted residuals."""
+        layout, shares = self._layout, released["label_shares"]
+        patients = float(released["patients"])
+        features = white_features(
+            layout,
+            released["code_shares"],
+            floor=max(0.5 * float(released["one_way_stddev"]) / patients, 1e-4),
+        )
+        codes = sampler.sample_codes(
+            _mixture(released),
+            layout,
+            n_rows=self.effort.fit_rows,
+            rng=np.random.default_rng(PUBLIC_SEED),
+        )
+        stddev = curator.plan[draws.residual_round(0)].unit_noise_stddev
+        scale = rule.label_scale(layout)
+        with threadpool_limits(1, user_api="blas"):
+            rounds = Rounds(layout, features, released, codes, scale=scale, stddev=stddev)
+        for index in range(draws.N_ROUNDS):
+            name = draws.residual_round(index)
+            stddev = curator.plan[name].unit_noise_stddev
+            loudness = rounds.loudness(stddev=stddev)
+            noisy = curator.release(
+                name,
+                draws.weighted_residuals,
+                features=features.scaled(loudness),
+                constant=CONSTANT,
+                log_odds=rounds.scores,
+                intercepts=rounds.intercepts,
+            )
+            with threadpool_limits(1, user_api="blas"):
+                rounds.learn(noisy, loudness, stddev=stddev)
+        row_shares = shares
+        if layout.n_visits:
+            row_shares = sampler.rows_by_label(released["counts_by_label"], layout)
+        return {"label_scores": rounds.scores, "row_label_shares": row_shares}
+
+
+def _mixture(released: Released) -> Mixture:
+    return Mixture(weights=released["mixture_weights"], components=released["mixture_components"])
+
+
+def _with_shares(scores: Array, shares: Array) -> Array:
+    """Probabilities of scores, by the intercepts with which their mean is the released shares."""
+    intercepts = np.log(shares)
+    for _ in range(_SHIFTS):
+        probabilities = softmax(scores + intercepts)
+        mean = probabilities.mean(axis=0)
+        if np.abs(mean - shares).max() < _SHIFT_TOLERANCE:
+            break
+        intercepts = intercepts + np.log(shares / np.maximum(mean, 1e-12))
+    return probabilities

@@ -35,12 +35,12 @@ from storage.sources.cohorts import CohortReader
 from tasks.execution.dask_executor import DaskExecutor
 from tasks.execution.executor import Executor, InProcessExecutor
 from tasks.execution.runtime import guarded_task
-from tasks.execution.stages import stage
+from tasks.execution.stages import guarded_stage, stage
 from tasks.ingest.shards import ShardFile
 from tasks.measurement.curator import Curator
 from tasks.measurement.plan import MeasurementPlan
 from tasks.measurement.randomness import randomness_of_run
-from tasks.measurement.synthesizer import Stage
+from tasks.measurement.synthesizer import Stage, checked_plan, run_stage
 from tasks.measurement.synthesizer import measure as measure_stages
 from tasks.steps import ingest_steps, measure_steps, source
 from tasks.steps.entries import Entries
@@ -50,14 +50,14 @@ from tasks.steps.request_key import request_key
 HELD_BYTES = 2**25
 """Up to this size of its files one process reads a table sooner than workers have started."""
 
-check_source = guarded_task(name="check-source")(source.check_source)
-plan_measurement = guarded_task(name="plan")(measure_steps.plan_measurement)
-reserve = guarded_task(name="reserve")(Entries.reserve)
+check_source = guarded_stage("check-source")(source.check_source)
+plan_measurement = guarded_stage("plan")(checked_plan)
+reserve = guarded_stage("reserve")(Entries.reserve)
 ingest = guarded_task(name="ingest")(ingest_steps.ingest)
-seal = guarded_task(name="seal")(measure_steps.seal)
+seal = guarded_stage("seal")(measure_steps.seal)
 
 
-@guarded_task(name="identify")
+@guarded_stage("identify")
 def identify(
     declared: Mapping[str, Any],
     reader: CohortReader,
@@ -71,16 +71,15 @@ def identify(
 
     ``declared`` is what shapes it, see `tasks.steps.job.ReleaseJob.measurement_settings`.
     """
-    with stage("identify"):
-        content_sha256, secret = source.content_of(reader, executor), keys.ledger_secret()
-        key = request_key(secret, content_sha256=content_sha256, settings=declared)
-        if new_draw or any(
-            entry.request_key == key
-            for entry in entries.all()
-            if entry.state not in (EntryState.VOID, EntryState.BURNED)
-        ):
-            return key
-        return earlier_key(declared, content_sha256, entries=entries, secret=secret) or key
+    content_sha256, secret = source.content_of(reader, executor), keys.ledger_secret()
+    key = request_key(secret, content_sha256=content_sha256, settings=declared)
+    if new_draw or any(
+        entry.request_key == key
+        for entry in entries.all()
+        if entry.state not in (EntryState.VOID, EntryState.BURNED)
+    ):
+        return key
+    return earlier_key(declared, content_sha256, entries=entries, secret=secret) or key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,8 +244,7 @@ def _run_as_task(
     method_stage: Stage, curator: Curator, released: dict[str, NDArray[Any]]
 ) -> dict[str, NDArray[Any]]:
     """Run one stage of a method as a task of its own."""
-    run_stage = guarded_task(name=method_stage.name)(measure_steps.run_stage)
-    return run_stage(method_stage, curator, released)
+    return guarded_stage(method_stage.name)(run_stage)(method_stage, curator, released)
 
 
 @contextmanager

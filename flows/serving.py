@@ -33,8 +33,8 @@ from privacy.ledger import Balance, EntryState, LedgerEntry
 from storage.arrivals.store import ArrivalStore
 from storage.releases.manifest import Manifest
 from storage.settings import Settings, load_settings, require_fixed_places
-from tasks.execution.runtime import Failed, guarded_call, guarded_task, private_log_directory
-from tasks.execution.stages import listen_to_stages, stage
+from tasks.execution.runtime import Failed, guarded_call, private_log_directory
+from tasks.execution.stages import guarded_stage, listen_to_stages
 from tasks.reporting.report import budget_page, gate_page, guarantee_page, waiting_page
 from tasks.steps import janitor
 from tasks.steps.bundle import REPORT_FILE
@@ -48,11 +48,10 @@ _STAGES = MappingProxyType({"measure": MEASURE, "publish": PUBLISH})
 _ORDINARY_ENDS = {BudgetRefused: "Refused", Withheld: "Withheld"}
 
 
-@guarded_task(name="clean-up")
+@guarded_stage("clean-up")
 def clean_up(settings: Settings) -> None:
     """Close and delete what dead runs have left, before a run reserves a budget."""
-    with stage("clean-up"):
-        janitor.clean_up(settings)
+    janitor.clean_up(settings)
 
 
 class RunRequest(Protocol):

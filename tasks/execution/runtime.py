@@ -170,14 +170,12 @@ def private_log(step: str, text: str) -> None:
         log.write(entry.encode("utf-8", "backslashreplace"))
 
 
-def guarded_task(
-    *, name: str | None = None, tags: tuple[str, ...] = ()
-) -> Callable[[Callable[P, R]], Task[P, R]]:
+def guarded_task(*, name: str | None = None) -> Callable[[Callable[P, R]], Task[P, R]]:
     """Make a Prefect task whose failures say which step failed and nothing else.
 
     Nothing is cached, persisted or tried again: a step that draws noise must not draw twice.
 
-    The task, which has a public name and tags, raises `ClustMixError` subclasses as they were
+    The task, which has a public name, raises `ClustMixError` subclasses as they were
     raised, with their code and message alone, and `PipelineError` with the code
     "step:ExceptionType" for the rest.
 
@@ -201,7 +199,6 @@ def guarded_task(
 
         return task(
             name=step,
-            tags=set(tags),
             persist_result=False,
             cache_policy=NO_CACHE,
             retries=0,

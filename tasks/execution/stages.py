@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from tasks.execution.runtime import guarded_task
+
+if TYPE_CHECKING:
+    from prefect.tasks import Task
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 Listener = Callable[[str, float | None], None]
 """Called with a stage and None when it starts, with its seconds when it ends."""
@@ -33,3 +43,17 @@ def stage(name: str) -> Iterator[None]:
     yield
     if listener is not None:
         listener(name, time.monotonic() - started)
+
+
+def guarded_stage(name: str) -> Callable[[Callable[P, R]], Task[P, R]]:
+    """Make a step a stage of a run and a task (`guarded_task`) of the same name."""
+
+    def decorate(function: Callable[P, R]) -> Task[P, R]:
+        @functools.wraps(function)
+        def run(*args: P.args, **kwargs: P.kwargs) -> R:
+            with stage(name):
+                return function(*args, **kwargs)
+
+        return guarded_task(name=name)(run)
+
+    return decorate

@@ -22,7 +22,6 @@ from storage.releases.checkpoints import CheckpointStore
 from storage.releases.measurements import Measurement, MeasurementStore
 from storage.releases.store import ReleaseStore
 from storage.settings import Settings
-from tasks.execution.stages import stage
 
 WAIT_SECONDS = 1800.0
 """How long a request waits for another run of the same request."""
@@ -98,32 +97,31 @@ class Entries:
         being executed, its run has died and its measurement can be continued. It is BudgetRefused
         if the charge does not fit under a cap.
         """
-        with stage("reserve"):
-            # A release that could not be published must not be paid for.
-            self._releases.check_usable(charge.dataset)
-            self._keys.pipeline()
-            give_up = time.monotonic() + WAIT_SECONDS
-            while True:
-                reservation = self._ledger.reserve(charge, new_draw=new_draw)
-                entry = reservation.entry
-                live = live_run_ids(self._workspaces)
-                if reservation.created or not _runs(entry, live):
+        # A release that could not be published must not be paid for.
+        self._releases.check_usable(charge.dataset)
+        self._keys.pipeline()
+        give_up = time.monotonic() + WAIT_SECONDS
+        while True:
+            reservation = self._ledger.reserve(charge, new_draw=new_draw)
+            entry = reservation.entry
+            live = live_run_ids(self._workspaces)
+            if reservation.created or not _runs(entry, live):
+                return reservation
+            if self._is_own_and_dead(entry, live):
+                if self.can_continue(entry):
+                    # It may have died while this run waited, and left what the next one makes.
+                    purge_abandoned(self._workspaces)
                     return reservation
-                if self._is_own_and_dead(entry, live):
-                    if self.can_continue(entry):
-                        # It may have died while this run waited, and left what the next one makes.
-                        purge_abandoned(self._workspaces)
-                        return reservation
-                    self.close_dead(entry)
-                    continue
-                if time.monotonic() > give_up:
-                    raise LedgerError(
-                        "RELEASE_RUNNING",
-                        f"expected release {entry.release_id} of the same table to end within "
-                        f"{WAIT_SECONDS:.0f} seconds, found it {entry.state.value}; wait for its "
-                        "end, or end it and run again",
-                    )
-                time.sleep(_POLL_SECONDS)
+                self.close_dead(entry)
+                continue
+            if time.monotonic() > give_up:
+                raise LedgerError(
+                    "RELEASE_RUNNING",
+                    f"expected release {entry.release_id} of the same table to end within "
+                    f"{WAIT_SECONDS:.0f} seconds, found it {entry.state.value}; wait for its "
+                    "end, or end it and run again",
+                )
+            time.sleep(_POLL_SECONDS)
 
     def begin(self, entry: LedgerEntry) -> None:
         """Move an entry to EXECUTING: from here on its charge stands, whatever happens."""

@@ -16,7 +16,6 @@ from privacy.errors import IntegrityError
 from privacy.event_records import event_to_dict
 from privacy.ledger import EntryState, LedgerEntry
 from privacy.mechanisms import NoisyStatistic, SelectedCandidate
-from privacy.parameters import Adjacency, PrivacyParameters
 from storage.files.workspace import PrivateWorkspace
 from storage.releases.checkpoints import NOTHING, Checkpoint, ResumePoint, draw_of_bytes
 from storage.releases.measurements import (
@@ -27,11 +26,9 @@ from storage.releases.measurements import (
     sealed_file,
 )
 from storage.schema.vocabulary import Vocabulary
-from tasks.execution.stages import stage
-from tasks.measurement import synthesizer
 from tasks.measurement.curator import Curator
 from tasks.measurement.plan import MeasurementPlan
-from tasks.measurement.synthesizer import Stage, Synthesizer, checked_plan
+from tasks.measurement.synthesizer import Stage
 from tasks.steps.entries import Entries
 from tasks.steps.job import ReleaseJob
 from tasks.steps.request_key import code_sha256
@@ -160,22 +157,6 @@ def _content_of(statistic: NoisyStatistic | SelectedCandidate) -> bytes:
     return arrays_to_bytes({"values": statistic.values})
 
 
-def plan_measurement(
-    method: Synthesizer, *, parameters: PrivacyParameters, adjacency: Adjacency
-) -> MeasurementPlan:
-    """Calibrate every noise scale from public settings, before the cohort is opened."""
-    with stage("plan"):
-        return checked_plan(method, parameters=parameters, adjacency=adjacency)
-
-
-def run_stage(
-    method_stage: Stage, curator: Curator, released: dict[str, NDArray[Any]]
-) -> dict[str, NDArray[Any]]:
-    """Run one stage of a method and return everything released so far."""
-    with stage(method_stage.name):
-        return synthesizer.run_stage(method_stage, curator, released)
-
-
 def seal(
     job: ReleaseJob,
     entry: LedgerEntry,
@@ -190,21 +171,20 @@ def seal(
 
     The measurement comes first: a run that dies between the two is found to have sealed.
     """
-    with stage("seal"):
-        files = {**seals.files, RELEASED_FILE: arrays_to_bytes(released)}
-        record = MeasurementRecord(
-            dataset=job.ref.dataset,
-            release_id=job.ref.release_id,
-            ledger_entry=entry.entry_id,
-            request_key=entry.request_key,
-            site=job.site,
-            events=tuple(event_to_dict(event) for event in curator.event.events),
-            tainted=curator.tainted,
-            requester=job.requester,
-            code_version=version("clustmix"),
-            code_sha256=code_sha256(),
-            vocabulary=Vocabulary.of(job.table_schema),
-            files={name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
-        )
-        digest = measurements.seal(record, files)
-        return entries.advance(entry, EntryState.SEALED, digest=digest)
+    files = {**seals.files, RELEASED_FILE: arrays_to_bytes(released)}
+    record = MeasurementRecord(
+        dataset=job.ref.dataset,
+        release_id=job.ref.release_id,
+        ledger_entry=entry.entry_id,
+        request_key=entry.request_key,
+        site=job.site,
+        events=tuple(event_to_dict(event) for event in curator.event.events),
+        tainted=curator.tainted,
+        requester=job.requester,
+        code_version=version("clustmix"),
+        code_sha256=code_sha256(),
+        vocabulary=Vocabulary.of(job.table_schema),
+        files={name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
+    )
+    digest = measurements.seal(record, files)
+    return entries.advance(entry, EntryState.SEALED, digest=digest)

@@ -7,16 +7,14 @@ import os
 from storage.schema.table import TableSchema
 from storage.sources.cohorts import CohortReader
 from tasks.execution.executor import Executor
-from tasks.execution.stages import stage
 
 
 def check_source(columns: tuple[str, ...], schema: TableSchema, reader: CohortReader) -> None:
     """Refuse (InputError) a source that lacks a needed column, or has one not declared or read."""
-    with stage("check-source"):
-        released = set(schema.released_columns)
-        beside = tuple(column for column in columns if column not in released)
-        schema.check_header(reader.header(), also=beside)
-        reader.check_types(columns)
+    released = set(schema.released_columns)
+    beside = tuple(column for column in columns if column not in released)
+    schema.check_header(reader.header(), also=beside)
+    reader.check_types(columns)
 
 
 def content_of(reader: CohortReader, executor: Executor) -> str:

@@ -138,7 +138,6 @@ def measure(store, noise, made):
         Method(),
         curator,
         mu=1.0,
-        run=measure_steps.run_stage,
         finished=finished,
         n_finished=draws.progress.stages,
         released=draws.progress.released,

@@ -97,9 +97,9 @@ def test_a_result_passes_unchanged_and_no_log_is_made(tmp_path):
 def test_a_task_is_never_cached_persisted_or_tried_again():
     from prefect.cache_policies import NO_CACHE
 
-    task = guarded_task(name="noise", tags=("private",))(fail_with_canary)
+    task = guarded_task(name="noise")(fail_with_canary)
     assert (task.persist_result, task.cache_policy, task.retries) == (False, NO_CACHE, 0)
-    assert (task.log_prints, task.name, task.tags) == (False, "noise", {"private"})
+    assert (task.log_prints, task.name) == (False, "noise")
 
 
 def test_warnings_of_a_step_go_to_the_private_log(tmp_path, capfd):

@@ -152,7 +152,7 @@ def without_engine():
 
     from flows import measure, release, serving
 
-    make = measure.guarded_task
+    make = measure.guarded_stage
     with ExitStack() as stack:
         n_tasks = 0
         for module in (measure, release, serving):
@@ -163,9 +163,7 @@ def without_engine():
         assert n_tasks >= 8
         # The method's stages become tasks during the run.
         stack.enter_context(
-            mock.patch.object(
-                measure, "guarded_task", lambda **options: lambda f: _body(make(**options)(f))
-            )
+            mock.patch.object(measure, "guarded_stage", lambda name: lambda f: _body(make(name)(f)))
         )
         yield
 
@@ -327,24 +325,24 @@ def revoke_and_die(environment, release_id, key_file, place):
 def command_that_dies_at(method_stage, site_file):
     """Body of a subprocess: the command itself, with engine and workers, dies at a stage."""
     from flows.cli import main
-    from tasks.steps import measure_steps
+    from tasks.execution import stages
 
-    entered = measure_steps.stage
+    entered = stages.stage
 
     def stage(name):
         # The listener is the command's own, so the process ends where it would be called.
         return die() if name == method_stage else entered(name)
 
-    with mock.patch.object(measure_steps, "stage", stage):
+    with mock.patch.object(stages, "stage", stage):
         main(["release", site_file])
 
 
 def command_that_waits_at(method_stage, site_file, until):
     """Body of a subprocess: the command itself, which waits at a stage until a file appears."""
     from flows.cli import main
-    from tasks.steps import measure_steps
+    from tasks.execution import stages
 
-    entered = measure_steps.stage
+    entered = stages.stage
 
     def stage(name):
         give_up = time.monotonic() + 60
@@ -352,7 +350,7 @@ def command_that_waits_at(method_stage, site_file, until):
             time.sleep(0.05)
         return entered(name)
 
-    with mock.patch.object(measure_steps, "stage", stage):
+    with mock.patch.object(stages, "stage", stage):
         sys.exit(main(["release", site_file]))
 
 

@@ -119,14 +119,9 @@ def draw_columns(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mixture:
-    """Released mixture of product distributions.
+    """Released mixture of product distributions, with the probabilities over all components.
 
-    Parameters
-    ----------
-    weights : float64 array of shape (k,), summing to one
-    marginals : float64 array of shape (k, one_hot_width)
-    overall : float64 array of shape (one_hot_width,)
-        Probabilities over all components.
+    Weights are (k,), marginals (k, one_hot_width).
     """
 
     weights: NDArray[np.float64]
@@ -139,13 +134,7 @@ def build_mixture(
 ) -> Mixture:
     """Mixture of (label, cell) components, each shrunk toward its label, that toward the whole.
 
-    Parameters
-    ----------
-    histograms : float64 array of shape (n_labels, n_cells, one_hot_width)
-        Noisy counts in patients.
-    offsets : int64 array of shape (d + 1,)
-    noise_stddev
-        Standard deviation of the noise of one entry.
+    The histograms (n_labels, n_cells, one_hot_width) are noisy counts in patients.
     """
     n_labels, n_cells, width = histograms.shape
     label_noise = noise_stddev * np.sqrt(n_cells)

@@ -285,19 +285,8 @@ def _plan_selection(request: SelectionRequest, mu: float) -> PlannedSelection:
 def hold_against(plan: MeasurementPlan, happened: ComposedEvent, *, mu: float) -> float:
     """Check the events so far against the plan and return the ``mu`` that is left.
 
-    Parameters
-    ----------
-    plan
-        The plan, derived anew from public settings.
-    happened
-        Events that the curator recorded, in order.
-    mu
-        Budget of the release.
-
-    Raises
-    ------
-    IntegrityError
-        If an event is not the planned one, or the plan exceeds the budget.
+    The plan is derived anew from public settings; an event that is not the planned one, or a plan
+    that exceeds the budget, is an IntegrityError.
     """
     planned = plan.event.events
     if happened.events != planned[: len(happened.events)]:

@@ -39,12 +39,8 @@ and a GPU the way to it."""
 class Moments:
     """A released pair of moments, divided by the noisy number of patients behind it.
 
-    Parameters
-    ----------
-    second : float64 array of shape (m, m)
-        Positive semi-definite, ridge added.
-    cross : float64 array of shape (m, C)
-        Against one-hot labels less the released label frequencies.
+    The second (m, m) is positive semi-definite, with the ridge added; the cross moment (m, C) is
+    against one-hot labels less the released label frequencies.
     """
 
     second: NDArray[np.float64]
@@ -87,19 +83,11 @@ def centre_moments(
     size: float,
     ridge: float,
 ) -> Moments:
-    """Turn a noisy (A, B) with one-hot labels into usable moments.
+    """Turn a noisy (A, B), of shapes (m, m) and (m, C), with one-hot labels into usable moments.
 
-    Parameters
-    ----------
-    second : float64 array of shape (m, m)
-        Noisy and possibly indefinite: unbounded losses come of that, so it is projected.
-    cross : float64 array of shape (m, C)
-    prior : float64 array of shape (C,)
-        Released label frequencies.
-    size
-        Noisy number of patients, above 0.
-    ridge
-        Added to the diagonal; about the spectral norm of the noise.
+    The second moment may be indefinite: unbounded losses come of that, so it is projected. The
+    prior (C,) are released label frequencies, the size is a noisy number of patients, above 0, and
+    the ridge, added to the diagonal, is about the spectral norm of the noise.
     """
     centred = cross - cross.sum(axis=1, keepdims=True) * prior
     return Moments(second=psd_projection(second, ridge) / size, cross=centred / size)
@@ -217,26 +205,9 @@ def support_starts(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Support points at released centres, spread by a public jitter; never at real rows.
 
-    Parameters
-    ----------
-    marginals : float64 array of shape (n_labels, n_cells, one_hot_width)
-        Released probabilities of each cell.
-    sizes : float64 array of shape (n_labels, n_cells)
-        Released sizes, 0 for cells that are not used.
-    feature_map
-        Public map.
-    prior : float64 array of shape (n_labels,)
-        Released label frequencies.
-    support_per_label
-        Points of each label.
-    public_seed
-        Seed of the jitter, public.
-
-    Returns
-    -------
-    points : float64 array of shape (n_labels * support_per_label, n_raw)
-    labels : float64 array of shape (n_labels * support_per_label, n_labels)
-        One-hot less the label frequencies.
+    Of released marginals (n_labels, n_cells, one_hot_width), sizes (n_labels, n_cells), 0 for cells
+    that are not used, and label frequencies (n_labels,). There are ``n_labels * support_per_label``
+    points, each with its raw features and its one-hot label less the label frequencies.
     """
     generator = np.random.default_rng(public_seed)
     centres = feature_map.raw_of_marginals(marginals)

@@ -25,21 +25,9 @@ def fit_round(
 ) -> Cells:
     """Move the centres to the noisy means and apply the size prior to the noisy sizes.
 
-    Parameters
-    ----------
-    cells
-        Cells that the histograms were counted in.
-    histograms : float64 array of shape (n_labels, n_cells, one_hot_width)
-        Noisy weighted one-hot sums, in patients (``1 / sqrt(d)`` undone).
-    min_cluster_size
-        Smallest size of a cluster, l_min.
-    noise_stddev
-        Standard deviation of the noise of one entry of ``histograms``.
-
-    Returns
-    -------
-    Cells
-        With new centres; a slice in which no cluster reaches the minimum keeps its largest one.
+    The histograms (n_labels, n_cells, one_hot_width) are noisy weighted one-hot sums, in patients
+    (``1 / sqrt(d)`` undone), of the given cells; `noise_stddev` is of one entry, and the smallest
+    size of a cluster is l_min. A slice in which no cluster reaches it keeps its largest one.
 
     Privacy
     -------

@@ -23,12 +23,9 @@ _MAX_TILT = 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependence:
-    """Latent factors of the raw features.
+    """Latent factors of the raw features, with loadings (n_raw, r).
 
-    Parameters
-    ----------
-    loadings : float64 array of shape (n_raw, r)
-        Covariance of raw features between different columns is about ``loadings @ loadings.T``.
+    The covariance of raw features between different columns is about ``loadings @ loadings.T``.
     """
 
     loadings: NDArray[np.float64]
@@ -50,19 +47,10 @@ def fit_dependence(
 ) -> Dependence:
     """Fit factors to what the mixture leaves of the second moments between columns.
 
-    Parameters
-    ----------
-    second : float64 array of shape (m, m)
-        Noisy second moments of the features divided by the number of patients.
-    feature_map
-        Public map; its first ``n_raw`` features are the raw ones, normalised.
-    component_means : float64 array of shape (k, n_raw)
-        Mean raw features of the mixture components.
-    component_weights : float64 array of shape (k,), summing to one
-    expected_squared_norm
-        Expected squared norm of raw features, which undoes the normalisation of records.
-    noise_stddev
-        Standard deviation of the noise of one entry of ``second``.
+    The noisy second moments (m, m) are divided by the number of patients; the first ``n_raw``
+    features of the public map are the raw ones, normalised. Components have mean raw features (k,
+    n_raw) and weights (k,). The expected squared norm of raw features undoes the normalisation of
+    records; `noise_stddev` is of one entry of ``second``.
     """
     n_raw = feature_map.n_raw
     scale = expected_squared_norm / feature_map.hidden.skip_weight
@@ -93,16 +81,8 @@ def tilts(
     For a column with raw features f, loadings L and covariance S under its marginal, factor
     analysis gives the tilt ``f . Psi^-1 L`` with ``Psi = S - L L^T``.
 
-    Parameters
-    ----------
-    dependence, feature_map
-        Released factors and the public map.
-    marginals : float64 array of shape (one_hot_width,)
-        Overall probabilities.
-
-    Returns
-    -------
-    list of d float64 arrays of shape (n_codes, r)
+    The marginals (one_hot_width,) are overall probabilities; the tilts of a column are of shape
+    (n_codes, r).
     """
     offsets, start, result = feature_map.raw_offsets, 0, []
     for column, table in enumerate(feature_map.tables):
@@ -122,19 +102,9 @@ def tilts(
 def rake(
     marginal: NDArray[np.float64], tilt: NDArray[np.float64], factors: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Find base probabilities whose tilted mean over the factors is the wanted marginal.
+    """Find base probabilities (n_codes,) whose tilted mean over the factors is the wanted marginal.
 
-    Parameters
-    ----------
-    marginal : float64 array of shape (n_codes,)
-        Wanted probabilities.
-    tilt : float64 array of shape (n_codes, r)
-    factors : float64 array of shape (n, r)
-        A sample of standard normal factors.
-
-    Returns
-    -------
-    float64 array of shape (n_codes,)
+    The tilt is (n_codes, r), the factors (n, r) are a sample of standard normal ones.
     """
     gain = np.exp(np.clip(factors @ tilt.T, -_MAX_TILT, _MAX_TILT))
     base = marginal.copy()

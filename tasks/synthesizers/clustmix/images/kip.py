@@ -52,24 +52,11 @@ def moment_loss(
     which is Eq. 6 less the constant ``(1 - alpha) / 2 * sum |y|^2``, since
     ``sum |y - W^T phi|^2 = sum |y|^2 - 2 tr(W^T B) + tr(W^T A W)``.
 
-    Parameters
-    ----------
-    support
-        Points X of shape (s, d) and labels Y_s of shape (s, C).
-    start_points : (s, d)
-        Centroids C the points are held to.
-    second_moment : (m, m)
-        A, positive semi-definite (pass a noisy one through `psd_projection` first, or the loss
-        has no lower bound).
-    cross_moment : (m, C)
-        B.
-    features
-        Public feature map from (s, d) to (s, m), differentiable by jax.
-    alpha
-        Weight of staying at the centroids, in [0, 1]. (The paper's text has its meaning reversed;
-        Eq. 6 is followed.)
-    ridge
-        Regularisation lambda, above 0, absolute.
+    The support are points X (s, d) and labels Y_s (s, C), held to centroids C (s, d). A (m, m) is
+    positive semi-definite (pass a noisy one through `psd_projection` first, or the loss has no
+    lower bound), B is (m, C). The public feature map from (s, d) to (s, m) is differentiable by
+    jax. The ridge lambda, above 0, is absolute; alpha in [0, 1] is the weight of staying at the
+    centroids. (The paper's text has its meaning reversed; Eq. 6 is followed.)
 
     Privacy
     -------
@@ -83,16 +70,9 @@ def moment_loss(
 
 
 def krr_weights(support_features: Any, support_labels: Any, ridge: float) -> Array:
-    """Weights W of shape (m, C) of kernel ridge regression on a support set.
+    """Weights W (m, C) of kernel ridge regression on a support set of (s, m) and (s, C).
 
     ``W = Phi_s^T (Phi_s Phi_s^T + ridge I)^{-1} Y_s``; the prediction for x is ``phi(x) W``.
-
-    Parameters
-    ----------
-    support_features : (s, m)
-    support_labels : (s, C)
-    ridge
-        Regularisation lambda, above 0, absolute.
     """
     gram = support_features @ support_features.T
     return jnp.asarray(support_features.T @ ridge_solve(gram, support_labels, ridge))
@@ -121,37 +101,14 @@ def optimise(
     Runs in float64 on the default jax device, as one compiled program. Repeated calls with the
     same `loss` object and the same shapes reuse it.
 
-    Parameters
-    ----------
-    loss
-        Hashable function; ``loss(support, *data)`` returns a scalar.
-    start
-        Support set to start from.
-    data
-        Arrays passed on to `loss`.
-    steps
-        Largest number of Adam steps, at least 1.
-    learning_rate
-        Adam step size, above 0, in units of the points.
-    lower, upper
-        Box of the points, scalars or arrays of shape (d,). After every step the points are
-        projected to it.
-    tolerance
-        Stop once the loss changes by no more than this share of its size between two steps; 0
-        always takes every step.
-    learn_labels
-        Whether the label vectors are optimised too (Algorithm 1 leaves it open).
+    The loss is hashable; ``loss(support, *data)`` returns a scalar. At least one step is taken, of
+    a size above 0 in units of the points, which are projected to their box, scalars or arrays (d,),
+    after every step. It stops once the loss changes by no more than the share `tolerance` of its
+    size between two steps; 0 always takes every step. Label vectors may be optimised too (Algorithm
+    1 leaves it open).
 
-    Returns
-    -------
-    OptimisedSupport
-        The best support set met, the start included. A step to a loss that is not finite ends the
-        run, so the result is always usable.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is outside its range.
+    Returned is the best support set met, the start included. A step to a loss that is not finite
+    ends the run, so the result is always usable.
     """
     if steps < 1:
         raise ValueError(f"expected 1 or more steps, found {steps}")

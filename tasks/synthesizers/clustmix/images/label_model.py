@@ -38,13 +38,9 @@ _PRIOR_TOLERANCE = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelModel:
-    """Multinomial logistic model on the public features.
+    """Multinomial logistic model on the public features: weights (m, n_labels) and a log prior.
 
-    Parameters
-    ----------
-    weights : float64 array of shape (m, n_labels)
-    log_prior : float64 array of shape (n_labels,)
-        Log of the released label frequencies.
+    The prior (n_labels,) is that of the released label frequencies.
     """
 
     weights: NDArray[np.float64]
@@ -65,19 +61,10 @@ def start_model(
 ) -> LabelModel:
     """Blend kernel ridge regression with the naive-Bayes log-odds of the histograms.
 
-    Parameters
-    ----------
-    krr : float64 array of shape (m, n_labels)
-        Weights of the adapted support set.
-    log_odds : float64 array of shape (n_labels, one_hot_width)
-        Log ratio of each code's probability given the label to its overall probability.
-    feature_map
-        Public map; the log-odds are used only where every code has its own raw feature, because
-        else they are no linear function of the features.
-    prior : float64 array of shape (n_labels,)
-        Released label frequencies.
-    naive_bayes_weight
-        Weight of the log-odds: below one, because columns that say the same count once each.
+    The weights of the adapted support set are (m, n_labels), the log-odds (n_labels, one_hot_width)
+    the log ratio of each code's probability given the label to its overall probability. They are
+    used only where every code has its own raw feature, because else they are no linear function of
+    the features; their weight is below one, because columns that say the same count once each.
     """
     weights = _MARGIN_OF_KRR * krr / (prior * (1.0 - prior))
     if feature_map.n_raw == log_odds.shape[1]:
@@ -96,19 +83,8 @@ def naive_bayes_log_odds(
 ) -> NDArray[np.float64]:
     """Log ratio of p(code | label) to p(code), shrunk to 0 by half a noise standard deviation.
 
-    Parameters
-    ----------
-    histograms : float64 array of shape (n_labels, one_hot_width)
-        Noisy counts of each label.
-    offsets
-        Start of each column's block; the last entry is the width.
-    prior : float64 array of shape (n_labels,)
-    noise_stddev
-        Standard deviation of the noise of one entry.
-
-    Returns
-    -------
-    float64 array of shape (n_labels, one_hot_width)
+    The noisy counts are of shape (n_labels, one_hot_width), as is the result; the last of the
+    starts of each column's block is the width.
     """
     if histograms.shape[1] != int(offsets[-1]):
         raise ValueError(f"expected {int(offsets[-1])} codes, found {histograms.shape[1]}")
@@ -127,16 +103,8 @@ def correct(
 ) -> LabelModel:
     """One damped Newton step along a noisy residual moment.
 
-    Parameters
-    ----------
-    model
-        Released model at which the residual was taken.
-    residual : float64 array of shape (m, n_labels)
-        Noisy gradient, in patients.
-    second : float64 array of shape (m, m)
-        Noisy second moment of the features, in patients.
-    noise_stddev
-        Standard deviation of the noise of one entry of ``residual``.
+    The residual (m, n_labels), taken at the model, is a noisy gradient, and (m, m) the noisy second
+    moment of the features, both in patients; `noise_stddev` is of one entry of the residual.
 
     Privacy
     -------
@@ -160,19 +128,9 @@ def label_probabilities(
 ) -> NDArray[np.float64]:
     """Label probabilities of sampled records whose mean is the released label frequency.
 
-    Parameters
-    ----------
-    logits : float64 array of shape (n, n_labels)
-        ``phi @ weights`` of the sampled records.
-    prior : float64 array of shape (n_labels,)
-        Released label frequencies.
-    sharpness
-        Factor on the logits, above 0. Noise makes the corrections timid on wide tables; labels
-        drawn from a timid model are noisier than real ones.
-
-    Returns
-    -------
-    float64 array of shape (n, n_labels)
+    Logits (n, n_labels) are ``phi @ weights`` of the sampled records. They are multiplied by the
+    sharpness, above 0: noise makes the corrections timid on wide tables; labels drawn from a timid
+    model are noisier than real ones.
     """
     intercept = np.log(prior)
     for _ in range(_PRIOR_ITERATIONS):

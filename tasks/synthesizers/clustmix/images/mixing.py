@@ -36,21 +36,8 @@ def sample_records(
 ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
     """Sample records: component, factors, codes column by column, then the label.
 
-    Parameters
-    ----------
-    mixture, dependence, model, feature_map
-        Released statistics and the public feature map.
-    label_sharpness
-        Factor on the log-odds of the labels; public.
-    n_rows
-        Number of records, 1 or more; public.
-    rng
-        Source of post-processing randomness.
-
-    Returns
-    -------
-    codes : uint16 array of shape (n_rows, d)
-    labels : uint16 array of shape (n_rows,)
+    The sharpness is a public factor on the log-odds of the labels; codes (n_rows, d), labels
+    (n_rows,).
 
     Privacy
     -------

@@ -32,20 +32,9 @@ class MomentLoss:
     .. math:: \alpha \frac{\|X - C\|^2}{\|C\|^2}
        + \frac{1-\alpha}{2} [ \mathrm{tr}(W^T A W) - 2\, \mathrm{tr}(W^T B) ].
 
-    Parameters
-    ----------
-    features
-        Public feature map, from d to m.
-    start : float64 array of shape (s, d)
-        Points C that the inducing points are held to.
-    second : float64 array of shape (m, m)
-        A, symmetric and positive semi-definite.
-    cross : float64 array of shape (m, C)
-        B.
-    alpha
-        Weight of staying at the start, in [0, 1].
-    ridge
-        Regularisation of the kernel ridge regression, above 0, absolute.
+    The feature map is public, from d to m; points are held to the start C (s, d). A (m, m) is
+    symmetric and positive semi-definite, B is (m, C). alpha in [0, 1] is the weight of staying at
+    the start; the ridge, above 0, is absolute.
 
     Privacy
     -------
@@ -86,29 +75,9 @@ def descend(
 ) -> OptimisedSupport:
     """Minimise the loss over points and labels by Adam; points stay in ``[-box, box]``.
 
-    Parameters
-    ----------
-    loss
-        Loss of released moments.
-    start
-        Support set to start from.
-    steps
-        Number of Adam steps, at least 1.
-    learning_rate
-        Adam step size, above 0, in units of the points.
-    box
-        Largest absolute coordinate of a point, above 0.
-
-    Returns
-    -------
-    OptimisedSupport
-        The best support set met, the start included. A step to a loss that is not finite ends the
-        run, so the result is always usable.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is outside its range.
+    At least one step is taken, of a size above 0 in units of the points. Returned is the best
+    support set met, the start included. A step to a loss that is not finite ends the run, so the
+    result is always usable.
     """
     if steps < 1:
         raise ValueError(f"expected 1 or more steps, found {steps}")

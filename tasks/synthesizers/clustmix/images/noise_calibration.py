@@ -60,13 +60,6 @@ def feature_map_of(domain: EncodingDomain, config: ClustMixConfig) -> FeatureMap
 def calibrate(domain: EncodingDomain, config: ClustMixConfig, *, mu: float) -> MeasurementPlan:
     """Plan every noisy statistic of the chain for a Gaussian-DP budget.
 
-    Parameters
-    ----------
-    domain, config
-        Public domain and settings.
-    mu
-        Budget of the release.
-
     Privacy
     -------
     Reads no data. Sensitivities are those proved in ``tasks.measurement.statistics``,
@@ -111,19 +104,9 @@ def calibrate(domain: EncodingDomain, config: ClustMixConfig, *, mu: float) -> M
 
 
 def check_share(plan: MeasurementPlan, *, mu_left: float) -> None:
-    """Check that the draws of mixing fit into what noise calibration hands it.
+    """Refuse (IntegrityError) draws of mixing that need more than noise calibration hands it.
 
-    Parameters
-    ----------
-    plan
-        The plan of the measurement.
-    mu_left
-        What `hold_against` returned.
-
-    Raises
-    ------
-    IntegrityError
-        If the histograms and residual rounds of the plan need more.
+    `mu_left` is what `hold_against` returned.
     """
     own = [
         statistic.event

@@ -20,20 +20,9 @@ _START_SPREAD = 0.05
 def partition(domain: EncodingDomain, *, n_slices: int, n_clusters: int, public_seed: int) -> Cells:
     """Draw slices and starting centres from public distributions.
 
-    Parameters
-    ----------
-    domain
-        Public shape of the encoded table.
-    n_slices, n_clusters
-        Slices of the domain, and clusters of each label in each slice; 1 or more.
-    public_seed
-        Seed of the draw, public.
-
-    Returns
-    -------
-    Cells
-        ``n_slices - 1`` cut-offs drawn from the standard normal distribution, which is about how
-        the projection of a record on standard normal code scores is spread.
+    Each label has so many clusters in each slice. The ``n_slices - 1`` cut-offs are drawn from the
+    standard normal distribution, which is about how the projection of a record on standard normal
+    code scores is spread.
 
     Privacy
     -------

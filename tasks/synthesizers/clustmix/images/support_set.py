@@ -10,13 +10,7 @@ from numpy.typing import NDArray
 
 
 class SupportSet(NamedTuple):
-    """Inducing points and their label vectors.
-
-    Attributes
-    ----------
-    points : array of shape (s, d)
-    labels : array of shape (s, C)
-    """
+    """Inducing points (s, d) and their label vectors (s, C)."""
 
     points: Any
     labels: Any
@@ -24,16 +18,9 @@ class SupportSet(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimisedSupport:
-    """Outcome of a descent.
+    """Outcome of a descent: the support set with the lowest loss seen, and the steps taken.
 
-    Attributes
-    ----------
-    support
-        Support set with the lowest loss seen, as float64 numpy arrays.
-    start_loss, loss
-        Loss at the start and at `support`. They are private where the loss reads raw rows.
-    steps_taken
-        Number of Adam steps.
+    The losses, at the start and of it, are private where the loss reads raw rows.
     """
 
     support: SupportSet
@@ -48,17 +35,8 @@ def psd_projection(noisy_second_moment: NDArray[Any], ridge: float) -> NDArray[n
     The spectral norm of the mirrored noise of standard deviation sigma on an (m, m) matrix is
     about ``2 sigma sqrt(m)``, hence the usual choice of `ridge`.
 
-    Parameters
-    ----------
-    noisy_second_moment : (m, m)
-        Symmetrised before the projection.
-    ridge
-        At least 0.
-
-    Raises
-    ------
-    ValueError
-        If the matrix is not square or the ridge is negative.
+    The matrix is made symmetric before; one that is not square, or a ridge below 0, is a
+    ValueError.
     """
     noisy = np.asarray(noisy_second_moment, dtype=np.float64)
     if noisy.ndim != 2 or noisy.shape[0] != noisy.shape[1]:

@@ -42,16 +42,7 @@ def residual_round(index: int) -> str:
 
 
 def plan_of(layout: Layout, *, patients: int | None, mu: float) -> MeasurementPlan:
-    """Plan every draw from public values alone.
-
-    Parameters
-    ----------
-    layout
-        Public shape.
-    patients
-        Declared number of patients, None where nobody said.
-    mu
-        Budget of the release.
+    """Plan every draw from public values alone; nobody may have said the number of patients.
 
     Privacy
     -------
@@ -95,11 +86,9 @@ def n_features(layout: Layout) -> int:
 
 
 def pair_cells(n_groups: Sequence[int], used: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Cells of a matrix of joined codes that are measured: those above the diagonal, by pairs.
+    """Cells (M, M) of joined codes that are measured: those above the diagonal, by pairs.
 
-    Returns
-    -------
-    bool array of shape (M, M), M the sum of ``n_groups``
+    M is the sum of ``n_groups``.
     """
     column = np.repeat(np.arange(len(n_groups)), n_groups)
     upper = np.triu(used, 1)
@@ -120,29 +109,11 @@ def pair_tables(
 ) -> NDArray[np.int64]:
     """Centred one-ways and doubly centred tables of chosen pairs, over `norm`.
 
-    Parameters
-    ----------
-    rows
-        Encoded private rows of one shard.
-    n_codes, n_visits
-        Codes of each measured column, see `tasks.measurement.centred.measured_codes`.
-    groups : int64 array of shape (W,)
-        Group of each code within its column.
-    n_groups
-        Groups of each column.
-    used : bool array of shape (d, d)
-        Chosen pairs, symmetric.
-    one_way
-        Factor of the one-ways.
-    norm
-        Divides everything; at least the norm of what a row adds before.
-    length
-        Length of the statistic; what the pairs leave of it stays zero.
-
-    Returns
-    -------
-    int64 array of shape (length,), in units of ``1 / SUM_SCALE``
-        The centred one-ways of all W codes, then the cells of `pair_cells` row by row.
+    The groups (W,) are of each code within its column, and the symmetric `used` (d, d) says which
+    pairs are chosen. `one_way` is the factor of the one-ways; `norm` divides everything, and is at
+    least the norm of what a row adds before. What the pairs leave of the `length` stays zero. The
+    result, in units of ``1 / SUM_SCALE``, has the centred one-ways of all W codes, then the cells
+    of `pair_cells` row by row.
 
     Privacy
     -------
@@ -211,21 +182,9 @@ def weighted_residuals(
     ``e_y - p``, ``p`` the probabilities of the model. It adds
     ``w phi (e_y - p)' / (max(1, |phi|) max_c |e_c - p|)``.
 
-    Parameters
-    ----------
-    rows
-        Encoded private rows of one shard.
-    features : d float64 arrays of shape (k_j, r_j)
-        Features of each code of each declared column.
-    constant
-        Feature that every row has.
-    log_odds : float64 array of shape (W, C)
-        What each code of a declared column adds to the score of each label.
-    intercepts : float64 array of shape (C,)
-
-    Returns
-    -------
-    int64 array of shape (1 + sum of r_j, C), in units of ``2**-34``
+    The features are of each code (k_j, r_j) of each declared column, beside the constant that every
+    row has; log-odds (W, C) are what each such code adds to the score of each label, beside the
+    intercepts (C,). The result (1 + sum of r_j, C) is in units of ``2**-34``.
 
     Privacy
     -------

@@ -25,22 +25,11 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """Estimated numbers of patients.
+    """Estimated numbers of patients, at least 1, by label and code (C, W), with noise.
 
-    Parameters
-    ----------
-    by_label : float64 array of shape (C, W)
-        Of each code and label; every block sums to the size of the label.
-    stddev
-        Noise of one entry of ``by_label``.
-    one_way_stddev
-        Noise of one code's number over all labels.
-    patients
-        Number of patients, at least 1.
-    labels : float64 array of shape (C,)
-        Shares of the labels, each above 0.
-    shares : float64 array of shape (W,)
-        Shares of the codes; every block is a distribution.
+    Every block of ``by_label`` sums to the size of the label. `stddev` is of one of its entries,
+    `one_way_stddev` of one code's number over all labels. Shares of labels (C,) are each above 0,
+    and every block of the shares of codes (W,) is a distribution.
     """
 
     by_label: Array
@@ -52,17 +41,7 @@ class Counts:
 
 
 def first_counts(layout: Layout, noisy: Array, *, unit_stddev: float) -> Counts:
-    """Return the counts of the first draw.
-
-    Parameters
-    ----------
-    layout
-        Public shape.
-    noisy : float64 array of shape (C, 1 + W)
-        Released label counts.
-    unit_stddev
-        Noise of one of its values.
-    """
+    """Return the counts of the first draw, of noisy label counts (C, 1 + W)."""
     sizes, by_label = counts_of(noisy, layout.n_codes)
     stddev = unit_stddev * centred_norm(layout.n_codes)
     return _counts(layout, sizes, by_label, stddev, stddev * np.sqrt(layout.n_labels))
@@ -76,16 +55,7 @@ def better_counts(
     The sum over labels is the mean of both by inverse variance. What it moves is shared equally by
     the labels, whose counts have equal noise: the least-squares estimate of all of them.
 
-    Parameters
-    ----------
-    layout
-        Public shape.
-    first
-        Counts of the first draw.
-    one_ways : float64 array of shape (W,)
-        Centred one-ways in patients.
-    one_way_stddev
-        Noise of one of them.
+    The one-ways (W,) are centred, in patients.
     """
     sizes = first.by_label[:, layout.block(0)].sum(axis=1)
     total = first.by_label.sum(axis=0)
@@ -117,18 +87,10 @@ def _counts(
 class Targets:
     """What the mixture is fitted to.
 
-    Parameters
-    ----------
-    joins : float64 array of shape (M, W)
-        0 or 1: which codes are in which group.
-    tables : float64 array of shape (M, M)
-        Shares of pairs of groups, symmetric; rows and columns sum to the one-ways.
-    weights : float64 array of shape (M, M)
-        Inverse variance of each share; 0 where nothing was measured.
-    shares : float64 array of shape (W,)
-        One-way shares.
-    share_weight
-        Weight of the squared error of one of them.
+    Joins (M, W) say by 0 or 1 which codes are in which group. The tables (M, M) are shares of pairs
+    of groups, symmetric; rows and columns sum to the one-ways. Weights (M, M) are the inverse
+    variance of each share, 0 where nothing was measured; `share_weight` is that of the squared
+    error of a one-way share (W,).
     """
 
     joins: Array
@@ -143,16 +105,7 @@ def targets_of(
 ) -> Targets:
     """Put pair tables onto the estimated one-ways.
 
-    Parameters
-    ----------
-    layout, choice
-        What was measured.
-    counts
-        Estimated counts.
-    noisy : float64 array
-        Released cells of the chosen pairs, doubly centred, in patients.
-    stddev
-        Noise of one of them.
+    The noisy cells of the chosen pairs are doubly centred, in patients.
     """
     sizes = np.asarray(choice.n_groups)
     width = int(sizes.sum())

@@ -34,14 +34,9 @@ _WATER_STEPS = 60
 class LabelFeatures:
     """White features of every declared column.
 
-    Parameters
-    ----------
-    tables : d float64 arrays of shape (k_j, k_j - 1)
-        Features of each code: mean zero and variance one under the released shares.
-    prior : float64 array of shape (q,)
-        Prior variance of each feature's coefficient at unit scale, largest first in a column.
-    column : int64 array of shape (q,)
-        Column of each feature.
+    Tables (k_j, k_j - 1) hold the features of each code: mean zero and variance one under the
+    released shares. The prior (q,) is the variance of each feature's coefficient at unit scale,
+    largest first in a column; `column` (q,) is the column of each feature.
     """
 
     tables: tuple[Array, ...]
@@ -94,16 +89,9 @@ class LabelFeatures:
 
 
 def white_features(layout: Layout, shares: Array, *, floor: float) -> LabelFeatures:
-    """Make the features of released shares.
+    """Make the features of released one-way shares (W,); the hidden column has none.
 
-    Parameters
-    ----------
-    layout
-        Public shape; the hidden column has no features.
-    shares : float64 array of shape (W,)
-        Released one-way shares.
-    floor
-        Share that is mixed into each code: about its noise, so that no code is thought rarer.
+    The floor is mixed into each code: about its noise, so that no code is thought rarer.
     """
     tables, priors, columns = [], [], []
     for column in range(layout.n_declared):
@@ -148,17 +136,8 @@ def loudness_of(variances: Array, *, information: float) -> Array:
     Measured at loudness c, a coefficient of variance v keeps ``1 / (1 / v + c^2 information)``. The
     least sum under ``sum c^2 = 1`` is at ``c^2 = max(0, level - 1 / (v information))``.
 
-    Parameters
-    ----------
-    variances : float64 array of shape (q,)
-        What is not known yet, each above 0.
-    information
-        Precision of a coefficient at loudness one.
-
-    Returns
-    -------
-    float64 array of shape (q,)
-        Non-negative; the squares sum to one.
+    The variances (q,) are what is not known yet, each above 0; the information is the precision of
+    a coefficient at loudness one. The result is not negative, and its squares sum to one.
 
     Source: Cover and Thomas 2006, section 10.3.3.
     """

@@ -30,20 +30,11 @@ _BACKTRACKS, _LONGEST_STEP, _SMALL_STEP = 6, 3.0, 0.03
 
 @dataclass(frozen=True, kw_only=True)
 class Sums:
-    """One released set of sums.
+    """One released set of sums by contrast (1 + q, C - 1); the first feature is one.
 
-    Parameters
-    ----------
-    values : float64 array of shape (1 + q, C - 1)
-        The sums by contrast; the first feature is one.
-    loudness : float64 array of shape (1 + q,)
-        Factor of each feature in them.
-    noise : float64 array of shape (1 + q,) or (1 + q, 1 + q)
-        Noise variance, or covariance.
-    row_weights : float32 array of shape (N,)
-        Weight h of each row of the mixture's sample.
-    probabilities : float32 array of shape (N, C)
-        Probabilities p_t of the model that they were drawn at.
+    The loudness (1 + q,) is the factor of each feature in them; the noise is a variance (1 + q,),
+    or a covariance. Rows of the mixture's sample have weights h (N,) and the probabilities p_t (N,
+    C) of the model that the sums were drawn at.
     """
 
     values: Array
@@ -55,15 +46,9 @@ class Sums:
 
 @dataclass(frozen=True, kw_only=True)
 class LabelModel:
-    """Coefficients of the contrasts, with what is known of them.
+    """Coefficients (1 + q, C - 1) of the contrasts, with what is known of them.
 
-    Parameters
-    ----------
-    coefficients : float64 array of shape (1 + q, C - 1)
-    variances : float64 array of shape (1 + q, C - 1)
-        Posterior variances.
-    scales : float64 array of shape (d,)
-        Prior variance of each column.
+    Variances are posterior ones; scales (d,) are the prior variance of each column.
     """
 
     coefficients: Array
@@ -79,18 +64,10 @@ def contrasts(n_labels: int) -> Array:
 def start_model(
     labels: Array, prior: Array, column: NDArray[np.int64], *, scale: float
 ) -> LabelModel:
-    """Return the model that knows the shares of the labels alone.
+    """Return the model that knows the shares of the labels (C,), above 0, alone.
 
-    Parameters
-    ----------
-    labels : float64 array of shape (C,)
-        Released shares, above 0.
-    prior : float64 array of shape (q,)
-        Prior variance of each feature at unit scale of its column.
-    column : int64 array of shape (q,)
-        Column of each feature.
-    scale
-        Prior standard deviation of the log-odds of two labels.
+    The prior (q,) is the variance of each feature at unit scale of its column, `scale` the prior
+    standard deviation of the log-odds of two labels.
     """
     basis = contrasts(len(labels))
     coefficients = np.zeros((1 + len(prior), basis.shape[1]))
@@ -107,22 +84,11 @@ def start_model(
 
 @dataclass(frozen=True, kw_only=True)
 class Posterior:
-    """Everything that a fit reads.
+    """Everything that a fit reads, beside the released sums.
 
-    Parameters
-    ----------
-    design : float32 array of shape (N, 1 + q)
-        Ones and features of rows of the mixture.
-    patients
-        Number n of patients.
-    sums
-        Released sums.
-    prior, column
-        As in `start_model`.
-    intercepts : float64 array of shape (C - 1,)
-        Prior mean of the intercepts.
-    reference
-        Prior variance that the scales of columns are drawn to.
+    The design (N, 1 + q) has ones and features of rows of the mixture; prior and column are those
+    of `start_model`. Intercepts (C - 1,) are prior means; scales of columns are drawn to the prior
+    variance `reference`.
     """
 
     design: _Array32
@@ -151,17 +117,7 @@ def probabilities(design: _Array32, coefficients: Array) -> Array:
 
 
 def fit(posterior: Posterior, model: LabelModel, *, steps: int) -> LabelModel:
-    """Go from a model to the mode of the posterior.
-
-    Parameters
-    ----------
-    posterior
-        What was released.
-    model
-        Where to start.
-    steps
-        Most Gauss-Newton steps.
-    """
+    """Go from a model to the mode of the posterior, by at most so many Gauss-Newton steps."""
     found, place = _Newton(posterior), model
     current = found.at(model.coefficients)
     for step in range(steps):

@@ -21,18 +21,9 @@ MAX_VISITS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Public shape of what is measured.
+    """Public shape of what is measured: d columns, the hidden one last, and C labels.
 
-    Parameters
-    ----------
-    n_codes : tuple of d int
-        Codes of each measured column, the hidden one last.
-    numeric, has_missing : tuple of d bool
-        As in `EncodingDomain`.
-    n_labels
-        Number C of label levels.
-    n_visits
-        Levels of the hidden column; 0 where every patient has one row.
+    The hidden column has `n_visits` levels, 0 where every patient has one row.
     """
 
     n_codes: tuple[int, ...]

@@ -28,14 +28,7 @@ _LEAST_SHARE = 1e-5
 
 @dataclass(frozen=True, kw_only=True)
 class Mixture:
-    """Released mixture of products.
-
-    Parameters
-    ----------
-    weights : float64 array of shape (K,), summing to one
-    components : float64 array of shape (K, W)
-        Every block of every row is a distribution.
-    """
+    """Released mixture of products: weights (K,), and components (K, W) of distributions."""
 
     weights: Array
     components: Array
@@ -46,20 +39,8 @@ def fit_mixture(
 ) -> Mixture:
     """Fit one mixture from a public random start.
 
-    Parameters
-    ----------
-    layout
-        Public shape.
-    targets
-        Released shares and their weights.
-    n_components
-        Number K of components.
-    penalty
-        Weight r of the divergence of the components from their mean.
-    steps
-        Steps of Adam; its rate falls to nearly nothing over the second half.
-    seed
-        Public seed of the start.
+    The penalty r is the weight of the divergence of the components from their mean. The rate of
+    Adam falls to nearly nothing over the second half of the steps.
     """
     start = np.random.default_rng(seed).standard_normal((n_components, layout.width))
     fit = _Fit(layout, targets, penalty)

@@ -26,22 +26,10 @@ _LENIENCE = 3.0
 
 
 class Rounds:
-    """What the label model was told so far, on one sample of the mixture.
+    """What the label model was told so far, on one sample (N, d) of the mixture.
 
-    Parameters
-    ----------
-    layout
-        Public shape.
-    features
-        White features of the released shares.
-    released
-        What the density's draws gave.
-    codes : uint16 array of shape (N, d)
-        A sample of the mixture.
-    scale
-        Prior standard deviation of the log-odds of a code.
-    stddev
-        Noise of one value of a residual round: features that it would drown are left out.
+    The scale is the prior standard deviation of the log-odds of a code; features that the noise
+    `stddev` of one value of a residual round would drown are left out.
     """
 
     def __init__(
@@ -98,13 +86,7 @@ class Rounds:
         self._model = labels.fit(self._posterior, model, steps=_NEWTON_STEPS)
 
     def loudness(self, *, stddev: float) -> Array:
-        """How loudly each feature is measured next, of all q features.
-
-        Parameters
-        ----------
-        stddev
-            Noise of one value of the round.
-        """
+        """How loudly each of all q features is measured next, under the noise of one value."""
         information = self._information(self._probabilities(), stddev=stddev)
         loudness = np.zeros(len(self._chosen))
         loudness[self._chosen] = loudness_of(
@@ -123,17 +105,7 @@ class Rounds:
         return np.asarray(self._model.coefficients[0] @ self._basis.T)
 
     def learn(self, noisy: Array, loudness: Array, *, stddev: float) -> None:
-        """Take a released residual round in, which was drawn at the model as it is.
-
-        Parameters
-        ----------
-        noisy : float64 array of shape (1 + q, C)
-            Released sums.
-        loudness : float64 array of shape (q,)
-            Their loudness.
-        stddev
-            Noise of one of them.
-        """
+        """Take a released residual round (1 + q, C) in, which was drawn at the model as it is."""
         found = self._probabilities()
         scaled = self._all.scaled(loudness)
         weights = draws.residual_weights(found)

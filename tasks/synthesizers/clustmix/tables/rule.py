@@ -83,17 +83,7 @@ def pair_noise(
 
 
 def most_codes(layout: Layout, *, patients: int | None, pair_mu: float) -> int:
-    """Most codes of a column in the pair tables: as many as keep their mean noise at 0.4, or two.
-
-    Parameters
-    ----------
-    layout
-        Public shape.
-    patients
-        Declared number of patients.
-    pair_mu
-        Budget of the draw of pair tables.
-    """
+    """Codes of a column in the pair tables: as many as keep its mean noise at 0.4, or two."""
     n = declared_patients(patients)
     for most in range(max(layout.n_codes), 2, -1):
         n_codes = [min(k, most) for k in layout.n_codes]
@@ -117,19 +107,7 @@ def coarse_codes(
     Adjacent bins are joined to groups of about equal released share, the missing code stays by
     itself where it is large; of levels the largest stay and the others become one.
 
-    Parameters
-    ----------
-    shares : float64 array of shape (k,)
-        Released shares of the codes.
-    most
-        Most groups.
-    numeric, has_missing
-        Of the column.
-
-    Returns
-    -------
-    int64 array of shape (k,)
-        Group of each code, from 0.
+    The group (k,) of each code is numbered from 0, at `most` so many.
     """
     k = len(shares)
     if k <= most:
@@ -156,18 +134,9 @@ def coarse_codes(
 class PairChoice:
     """What the draw of pair tables measures; made from public and released values.
 
-    Parameters
-    ----------
-    groups : int64 array of shape (W,)
-        Group of each code within its column.
-    n_groups : tuple of d int
-        Number of groups of each column.
-    used : bool array of shape (d, d)
-        Which pairs are measured, symmetric.
-    one_way : float
-        Factor of the centred one-ways that are measured beside them.
-    norm : float
-        Norm of what a row adds before it is divided by it.
+    Groups (W,) are of each code within its column, and `used` (d, d), symmetric, says which pairs
+    are measured. `one_way` is the factor of the centred one-ways that are measured beside them, and
+    `norm` that of what a row adds before it is divided by it.
     """
 
     groups: NDArray[np.int64]
@@ -192,18 +161,7 @@ def choose_pairs(
     of them at least. Of the squared norm a fifth goes to one-ways; more where the pair tables would
     be noise even so.
 
-    Parameters
-    ----------
-    layout
-        Public shape.
-    shares : float64 array of shape (W,)
-        Released one-way shares.
-    most
-        Most groups of a column.
-    pair_mu
-        Budget of the draw.
-    patients
-        Released number of patients, above 0.
+    Shares (W,) are released one-way ones, as is the number of patients, above 0.
     """
     d = layout.n_columns
     groups = [

@@ -27,12 +27,7 @@ def quotas(shares: Array, total: int, rng: np.random.Generator) -> NDArray[np.in
 def sample_codes(
     mixture: Mixture, layout: Layout, *, n_rows: int, rng: np.random.Generator
 ) -> NDArray[np.uint16]:
-    """Sample records of all measured columns, in random order.
-
-    Returns
-    -------
-    uint16 array of shape (n_rows, d)
-    """
+    """Sample records (n_rows, d) of all measured columns, in random order."""
     codes = np.empty((layout.n_columns, n_rows), dtype=np.uint16)
     start = 0
     for index, size in enumerate(quotas(mixture.weights, n_rows, rng)):
@@ -61,28 +56,18 @@ def of_rows(mixture: Mixture, layout: Layout) -> Mixture:
 
 
 def rows_by_label(by_label: Array, layout: Layout) -> Array:
-    """Shares of the labels among rows, from counts of patients by label and number of rows.
-
-    Parameters
-    ----------
-    by_label : float64 array of shape (C, W)
-        Estimated counts, with a hidden column.
-    """
+    """Shares of the labels among rows, from counts (C, W) of patients, with a hidden column."""
     counts = np.maximum(by_label[:, layout.block(layout.n_columns - 1)], 0.0)
     rows = counts @ np.arange(1, layout.n_visits + 1) + 1.0
     return np.asarray(rows / rows.sum())
 
 
 def systematic_labels(probabilities: Array, rng: np.random.Generator) -> NDArray[np.uint16]:
-    """Draw a label for every row, each with its probability, and hardly any error in the shares.
+    """Draw a label for every row of probabilities (n, C), with hardly any error in the shares.
 
     Labels are decided one after the other among the rows that have none yet. Along rows sorted by
     the conditional probability of a label, it is given wherever the running sum passes a whole
     number plus a common random fraction.
-
-    Parameters
-    ----------
-    probabilities : float64 array of shape (n, C)
     """
     labels = np.full(len(probabilities), probabilities.shape[1] - 1, dtype=np.uint16)
     open_rows = np.arange(len(probabilities))

@@ -40,14 +40,7 @@ _SHIFTS, _SHIFT_TOLERANCE = 50, 1e-6
 class Effort:
     """How much computing follows the draws; it changes neither them nor what they guarantee.
 
-    Parameters
-    ----------
-    starts
-        Public random starts, whose mixtures are pooled.
-    steps
-        Steps of Adam for each.
-    fit_rows
-        Rows of the mixture on which the label model is fitted.
+    The mixtures of public random starts are pooled; the label model is fitted on rows of them.
     """
 
     starts: int = 2

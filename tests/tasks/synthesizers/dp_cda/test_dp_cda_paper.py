@@ -1,5 +1,6 @@
 import math
 from functools import cache
+from types import SimpleNamespace
 
 import mpmath
 import numpy as np
@@ -160,9 +161,8 @@ def test_is_the_same_whoever_maps():
     config = DpCdaConfig(order_of_mixture=2, mixtures_per_class=5)
     method = PaperDpCda(domain(), config, PrivacyParameters(epsilon=10.0, delta=1e-5))
     first = method.synthesize(*table(40), np.random.default_rng(4))
-    second = method.synthesize(
-        *table(40), np.random.default_rng(4), lambda f, items: [f(item) for item in items]
-    )
+    other = SimpleNamespace(map=lambda f, items: [f(item) for item in items])
+    second = method.synthesize(*table(40), np.random.default_rng(4), other)
     np.testing.assert_array_equal(first[0], second[0])
     np.testing.assert_array_equal(first[1], second[1])
 

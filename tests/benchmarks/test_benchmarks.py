@@ -224,12 +224,12 @@ def test_score_of_the_same_rows_is_that_of_the_table(tmp_path):
     raw = made_rows(1).replace({"outcome": {"yes": "1", "no": "0"}})
     raw.to_csv(real, index=False)
     bundle = made_bundle(tmp_path / "r-1", made_rows(1))
-    found = score(bundle, real)
+    found = score(bundle, real, trees=20)
     assert found["tvd_1way"] == found["tvd_2way"] == 0.0
     assert found["label_shares"]["yes"] == pytest.approx([0.2, 0.2], abs=0.02)
     assert found["auc"] > 0.9
     mapping = made_bundle(tmp_path / "r-2", made_rows(1), {"levels": {"yes": ["1"], "no": ["0"]}})
-    assert score(mapping, real) == found
+    assert score(mapping, real, trees=20) == found
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,8 @@ def test_score_of_the_same_rows_is_that_of_the_table(tmp_path):
 )
 def test_faults_are_seen_from_outside(tmp_path, change, changed):
     made_rows(2).to_csv(tmp_path / "real.csv", index=False)
-    found = score(made_bundle(tmp_path / "r-1", change(made_rows(1))), tmp_path / "real.csv")
+    bundle = made_bundle(tmp_path / "r-1", change(made_rows(1)))
+    found = score(bundle, tmp_path / "real.csv", trees=20)
     assert next(iter(found["worst_columns"])) == changed
     assert found["worst_columns"][changed] > 0.1
     assert (found["auc"] < 0.5) == (changed == "(label)")

@@ -44,8 +44,6 @@ TELLERS = {
 
 @dataclass(frozen=True)
 class Server:
-    """A server that holds the deployments, and what it has posted to a webhook."""
-
     variables: dict[str, str]
     files: Path
     webhook: WebhookReceiver

@@ -14,7 +14,6 @@ from privacy.errors import ClustMixError, ConfigurationError
 from storage.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
-USUAL = yaml.safe_load((ROOT / "deployments" / "prefect.yaml").read_text(encoding="utf-8"))
 WEEKLY = "weekly-diabetes130-readmission"
 
 

@@ -49,8 +49,6 @@ def processes_of(home):
 
 @dataclass(frozen=True)
 class Installation:
-    """A home of its own, and the commands of an operator."""
-
     folder: Path
     database: str
 

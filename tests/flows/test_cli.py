@@ -80,7 +80,6 @@ def environment(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def bundle(environment):
-    """A published bundle."""
     path = environment / "heart.csv"
     table().to_csv(path, index=False)
     site = environment / "heart.yaml"

@@ -42,7 +42,6 @@ def installation(tmp_path, monkeypatch):
 
 @pytest.fixture
 def emitted(monkeypatch):
-    """Return the events that a run has sent to the server."""
     events = []
     monkeypatch.setattr(serving, "emit", events.extend)
     return events

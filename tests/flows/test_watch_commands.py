@@ -85,8 +85,6 @@ def server(monkeypatch):
 
 
 class Clock:
-    """The time of the watcher, which passes when a test says so."""
-
     def __init__(self, monkeypatch):
         self.seconds = 1_000.0
         monkeypatch.setattr(watcher_module.time, "monotonic", lambda: self.seconds)

@@ -157,7 +157,6 @@ resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
 
 
 def crash(folder, *arguments):
-    """Let a process with a workspace crash; return its child's limits and the cores it left."""
     process = subprocess.run(
         [sys.executable, "-c", ALLOW_CORE_DUMPS + CRASH, *arguments],
         cwd=folder,

@@ -2,7 +2,6 @@
 
 import inspect
 import math
-from collections.abc import Callable
 from itertools import combinations_with_replacement, product
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from numpy.typing import NDArray
 
 from privacy import sensitivity
 from privacy.errors import ConfigurationError
@@ -19,11 +17,6 @@ from privacy.sensitivity import (
     second_moment_l2_sensitivity,
     weighted_sum_l2_sensitivity,
 )
-
-Row = tuple[float, ...]
-Patient = tuple[Row, ...]
-Table = tuple[Patient, ...]
-Statistic = Callable[[Table], NDArray[np.int64]]
 
 
 def quantise(values, scale):

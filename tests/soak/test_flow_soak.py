@@ -165,7 +165,6 @@ def test_killed_between_several_draws(rng, say, tmp_path):
 
 
 def command(installation, site, name):
-    """Start the command, with engine and workers."""
     inherited = {name: text for name, text in os.environ.items() if not name.startswith("PREFECT")}
     draws = str(installation.draws / f"command-{name}.jsonl")
     return subprocess.Popen(

@@ -39,7 +39,6 @@ def store(place):
 
 
 def accept(place, store, files=None, **changes):
-    """Accept a table that lies in the landing folder."""
     files = {"a.csv": ROWS} if files is None else files
     for name, content in files.items():
         (place.landing / name).parent.mkdir(parents=True, exist_ok=True)

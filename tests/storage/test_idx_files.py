@@ -40,7 +40,6 @@ class Files:
 
     @property
     def table(self):
-        """All cells as they should be read, the label last."""
         return np.column_stack([self.pixels.reshape(-1, 6), self.classes])
 
 

@@ -28,7 +28,6 @@ def backend():
 
 
 def new_role(backend, *grants):
-    """Return the name of a role that may connect, and its address."""
     name = f"role{next(_roles)}"
     password = f"CANARY-of-{name}"
     backend.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{password}'")

@@ -46,7 +46,6 @@ def http_status(port, path):
 
 
 def listening():
-    """Addresses that this process and its children listen on."""
     this = psutil.Process()
     return {
         tuple(connection.laddr)

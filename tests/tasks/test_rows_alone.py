@@ -15,7 +15,6 @@ import math
 import sqlite3
 import uuid
 from collections import defaultdict
-from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -43,8 +42,6 @@ from storage.sources.cohorts import CohortReader, CsvSource, IdxSource, ParquetS
 from tasks.ingest import pieces as ingest_pieces
 from tasks.ingest.pieces import IngestRules, ShardItem, bound_shard, spread_fragment
 from tasks.ingest.violations import Rule
-
-Defect = Callable[[pytest.MonkeyPatch], None]
 
 COLUMNS = ("n", "key", "x", "c", "d", "y")
 SELECTED = "s"
@@ -202,7 +199,6 @@ class Sources:
         self.folder, self.number = folder, 0
 
     def source(self, table, rows):
-        """Return a source with these rows of a table and no other."""
         self.number += 1
         path = self.folder / f"{self.number % 4}-{table.kind}"
         names = ["n", *table.types]

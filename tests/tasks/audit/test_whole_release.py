@@ -58,8 +58,6 @@ def planted(declared, canaries, *, seed=0, named=True):
 
 
 class Weaker(SeededNoise):
-    """Less noise than is asked for."""
-
     def __init__(self, seed, factor):
         super().__init__(seed)
         self._factor = factor

@@ -84,7 +84,6 @@ class Browser:
             self.call(f"{domain}.enable")
 
     def call(self, method, **parameters):
-        """Call a method of the DevTools protocol and return its result."""
         self._last_id += 1
         self._connection.send(
             json.dumps({"id": self._last_id, "method": method, "params": parameters})
@@ -111,7 +110,6 @@ class Browser:
         return {host for url in self.asked if (host := urlsplit(url).hostname)}
 
     def evaluate(self, expression):
-        """Return the value of a JavaScript expression."""
         answer = self.call(
             "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
         )
@@ -119,7 +117,6 @@ class Browser:
         return answer["result"].get("value")
 
     def open(self, url):
-        """Go to an address and wait until its document is there."""
         answer = self.call("Page.navigate", url=url)
         assert "errorText" not in answer, f"{url}: {answer['errorText']}"
         self._until(lambda: self.evaluate("document.readyState") == "complete", f"{url} loaded")
@@ -134,7 +131,6 @@ class Browser:
         )
 
     def address(self):
-        """Return the address of the page."""
         return str(self.evaluate("location.href"))
 
     def wait_for(self, *texts, timeout_seconds=TEXT_SECONDS):
@@ -155,7 +151,6 @@ class Browser:
             self.call("Input.dispatchMouseEvent", type=event, x=x, y=y, button="left", clickCount=1)
 
     def fill(self, selector, text):
-        """Write a text into the first field that a selector finds, in place of what is there."""
         field = f"document.querySelector({json.dumps(selector)})"
         self._until(lambda: self.evaluate(f"!!{field}"), f"field {selector}")
         self.evaluate(f"{field}.focus(), {field}.select && {field}.select(), true")
@@ -169,13 +164,11 @@ class Browser:
         self.fill("[data-wanted]", text)
 
     def screenshot(self, path):
-        """Write what is visible into a PNG file."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
         return path
 
     def log_in(self, address, auth_string):
-        """Enter the password of Prefect's page, as its form asks for it."""
         self.open(f"{address}/login")
         self.fill("input[type=password]", auth_string)
         self.click("Login", "button")
@@ -204,7 +197,6 @@ class Browser:
 
 
 def reason_to_skip():
-    """Return why there is no browser here, or None."""
     if not any(map(shutil.which, NAMES)):
         return f"no browser here: expected one of {', '.join(NAMES)} on the PATH"
     return None
@@ -212,7 +204,6 @@ def reason_to_skip():
 
 @contextmanager
 def start():
-    """Start a browser with an empty page; end it with all its processes."""
     if reason := reason_to_skip():
         pytest.skip(reason)
     program = next(path for name in NAMES if (path := shutil.which(name)))

@@ -77,7 +77,6 @@ class Desk:
 
     @property
     def states(self):
-        """States of the entries of the dataset, in order."""
         if not (HOME / "ledger.sqlite").exists():
             return []
         ledger = LedgerDatabase(HOME / "ledger.sqlite")
@@ -85,7 +84,6 @@ class Desk:
 
     @property
     def bundle(self):
-        """The folder of the one release."""
         (path,) = (self.folder / "releases" / self.site["dataset"]).glob("r-*")
         return path
 

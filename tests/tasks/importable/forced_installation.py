@@ -63,7 +63,6 @@ class Undisturbed:
 
     @classmethod
     def of(cls, installation, site):
-        """Run it."""
         run = installation.start(site)
         assert run.reach(Moment(place=BEGIN, time=1, seconds=0.0))
         started = time.monotonic()
@@ -147,7 +146,6 @@ class Installation:
             self.environment["CLUSTMIX_LEDGER_URL"] = ledger_url
 
     def start(self, site, *, disturbance=None, shard=None, **request):
-        """Start a release of a site file."""
         release_id = new_release_id()
         heard, said = processes().Pipe(duplex=False)
         process = processes().Process(
@@ -167,7 +165,6 @@ class Installation:
 
     @property
     def ledger(self):
-        """The ledger, which is created if it is not there."""
         path = self.home / "ledger.sqlite"
         head_file = self.home.with_name("home-head") / "ledger-head"
         return LedgerDatabase(self._ledger_url or path, head_file=head_file)
@@ -179,12 +176,10 @@ class Installation:
         return {entry.release_id: entry for entry in self.ledger.entries()}
 
     def state(self, release_id):
-        """Return the state of a release's entry, or none."""
         entry = self.entries().get(release_id)
         return "none" if entry is None else entry.state.value
 
     def is_measured(self, release_id):
-        """Return whether the measurement of a release is whole."""
         return MeasurementStore(self.home / "measurements").digest(release_id) is not None
 
     def drawn(self):
@@ -197,7 +192,6 @@ class Installation:
         }
 
     def losses(self):
-        """Return what was drawn and is not paid for."""
         # In this order: what is drawn in the meantime is charged by then.
         drawn = {path.stem: _rho_of(path) for path in sorted(self.draws.iterdir())}
         entries, found = self.entries(), []

@@ -9,7 +9,6 @@ import os
 import resource
 import signal
 from collections import Counter
-from collections.abc import Callable
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +24,6 @@ BEGIN = "begin"
 
 FILLER = "filler"
 """File that fills a disk."""
-
-Disturbance = Callable[[str, int], None]
-"""Called in the process with each place that it comes to, and for the how many-th time."""
 
 
 def _places():
@@ -94,7 +90,6 @@ class FullDisk:
     folder: str | None = None
 
     def __call__(self, place, time):
-        """Fill the disk if the place is the one."""
         if (place, time) != (self.place, self.time):
             return
         if self.folder is None:
@@ -116,7 +111,6 @@ class Death:
     time: int = 1
 
     def __call__(self, place, time):
-        """Die if the place is the one."""
         if (place, time) == (self.place, self.time):
             made.die()
 
@@ -129,7 +123,6 @@ class Pause:
     time: int = 1
 
     def __call__(self, place, time):
-        """Stop if the place is the one."""
         if (place, time) == (self.place, self.time):
             os.kill(os.getpid(), signal.SIGSTOP)
 
@@ -142,7 +135,6 @@ class DyingShard:
     died: str
 
     def __call__(self, shard, *, contribution, public):
-        """Die, or return the contribution."""
         from tasks.measurement.curator import contribution_of_shard
 
         if contribution.__name__ == self.statistic:
@@ -159,7 +151,6 @@ class DyingEverywhere:
     folder: str
 
     def __call__(self, shard, *, contribution, public):
-        """Die, or return the contribution."""
         name = contribution.__name__
         dying = DyingShard(name, os.path.join(self.folder, name))
         return dying(shard, contribution=contribution, public=public)
@@ -172,7 +163,6 @@ class DyingAdaptation:
     folder: str
 
     def __call__(self, candidate):
-        """Die, or adapt."""
         from tasks.synthesizers.clustmix.images import adaptation
 
         with suppress(FileExistsError):
@@ -229,7 +219,6 @@ def approve_and_die(environment, release_id, key_file, death):
 
 
 def command_that_records(site_file, draws):
-    """Body of a subprocess: the command itself, with engine and workers."""
     from flows.cli import main
 
     with made.record_draws(Path(draws)):

@@ -44,7 +44,6 @@ class Installation:
 
     @property
     def secret(self):
-        """The key that the sender was given."""
         from storage.keys.key_store import KeyStore
 
         return KeyStore(self.settings.key_folder).landing_secret()
@@ -68,7 +67,6 @@ class Installation:
         return path
 
     def refusals(self):
-        """Return what is in the log of refusals."""
         log = self.settings.arrivals / "refused.log"
         return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
@@ -78,7 +76,6 @@ class Installation:
 
 
 def write_site(folder, dataset, kind, **more):
-    """Write a small site file."""
     site = {
         "dataset": dataset,
         "title": "Made-up wards",

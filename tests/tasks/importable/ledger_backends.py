@@ -14,8 +14,6 @@ from storage.ledger.ledger_db import LedgerDatabase
 
 BOTH = ("sqlite", "postgres")
 
-Rows = list[dict[str, Any]]
-
 
 class Backend:
     """A ledger that is not there yet, and raw access to its table."""
@@ -38,7 +36,6 @@ class Backend:
         raise NotImplementedError
 
     def rows(self):
-        """Return the rows as they are stored."""
         return self.execute(f"SELECT * FROM {self.table} ORDER BY sequence")  # noqa: S608
 
     def replace(self, rows):
@@ -61,13 +58,10 @@ class Backend:
         self.replace(rows)
 
     def set_clock(self, monkeypatch, now):
-        """Let the database say another time."""
         monkeypatch.setattr(*self.clock, lambda _: now)
 
 
 class SqliteBackend(Backend):
-    """A ledger in a file."""
-
     table = "journal"
     refused = sqlite3.IntegrityError
     clock = (journal, "read_clock")
@@ -76,13 +70,11 @@ class SqliteBackend(Backend):
         self.location = folder / "ledger.sqlite"
 
     def execute(self, statement):
-        """Run SQL on the file."""
         with closing(sqlite3.connect(self.location)) as connection, connection:
             connection.row_factory = sqlite3.Row
             return [dict(row) for row in connection.execute(statement)]
 
     def tamper(self, *statements):
-        """Run SQL without the triggers."""
         triggers = self.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'")
         with closing(sqlite3.connect(self.location)) as connection, connection:
             for trigger in triggers:
@@ -92,8 +84,6 @@ class SqliteBackend(Backend):
 
 
 class PostgresBackend(Backend):
-    """A ledger in a database of its own."""
-
     table = "clustmix_ledger.journal"
     refused = psycopg.errors.RestrictViolation
     clock = (journal_postgres, "read_clock")
@@ -102,13 +92,11 @@ class PostgresBackend(Backend):
         self.location = postgres_server.database_url()
 
     def execute(self, statement):
-        """Run SQL as the owner of the database."""
         with psycopg.connect(self.location, row_factory=psycopg.rows.dict_row) as connection:
             cursor = connection.execute(statement)
             return cursor.fetchall() if cursor.description else []
 
     def tamper(self, *statements):
-        """Run SQL without the triggers."""
         with psycopg.connect(self.location) as connection:
             connection.execute(f"ALTER TABLE {self.table} DISABLE TRIGGER USER")
             for statement in statements:

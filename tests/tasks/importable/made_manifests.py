@@ -21,7 +21,6 @@ SHA = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
 
 def key_of(number):
-    """Return the key that belongs to a number."""
     return SigningKey(private=Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32))
 
 
@@ -62,5 +61,4 @@ def fields_of(made_of=EVENTS, **changes):
 
 
 def manifest_of(made_of=EVENTS, **changes):
-    """Return a manifest with some fields of its own."""
     return Manifest(**fields_of(made_of, **changes))

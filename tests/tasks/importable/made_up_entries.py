@@ -53,7 +53,6 @@ def enter(site, state, *, note=None, **changes):
 
 
 def move(site, entry, state, **details):
-    """Move an entry one state on."""
     assert state in TRANSITIONS[entry.state]
     if state in (EntryState.SEALED, EntryState.PUBLISHED):
         details.setdefault("digest", "d" * 64)

@@ -198,8 +198,6 @@ def die(*_, **__):
 
 
 def then_die(function):
-    """Return the function, followed by the end of this process."""
-
     def run(*args, **kwargs):
         function(*args, **kwargs)
         die()

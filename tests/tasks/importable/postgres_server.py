@@ -81,7 +81,6 @@ class PostgresServer:
         self._run("pg_ctl", "stop", "-w", "-D", self._data, "-m", mode)
 
     def reload(self):
-        """Let new settings take effect, and wait until they have."""
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
             before = connection.execute("SELECT pg_conf_load_time()").fetchone()
             connection.execute("SELECT pg_reload_conf()")
@@ -89,7 +88,6 @@ class PostgresServer:
                 time.sleep(0.01)
 
     def close(self):
-        """Stop the server and delete it."""
         try:
             self.stop("immediate")
         except RuntimeError:
@@ -97,16 +95,13 @@ class PostgresServer:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def log(self):
-        """Return what the server has logged."""
         return (self._folder / "log").read_text(encoding="utf-8", errors="replace")
 
     def url(self, database, *, user=OWNER, password=PASSWORD):
-        """Return the address of a database."""
         where = urlencode({"host": str(self._folder)})
         return f"postgresql://{user}:{quote(password, safe='')}@/{database}?{where}"
 
     def new_database(self):
-        """Create an empty database and return its name."""
         name = f"ledger{next(_numbers)}"
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {name}")

@@ -132,7 +132,6 @@ class ServedInstallation:
         return written.rename(self.sites / f"{dataset}.yaml")
 
     def add_person(self, name, *, is_officer):
-        """Make a person's key; return it."""
         place = self.people / f"{name}.key"
         place.parent.mkdir(mode=0o700, exist_ok=True)
         key = SigningKey.create(place)
@@ -144,7 +143,6 @@ class ServedInstallation:
         return key
 
     def change_source(self, dataset, content):
-        """Put another table in the place of the one that a site file names."""
         path = self.tables / dataset / "cohort.csv"
         staged = path.with_name(".next.csv")
         made_up_table(content).to_csv(staged, index=False)
@@ -202,7 +200,6 @@ class ServedInstallation:
     # --- commands ---------------------------------------------------------------------------
 
     def command(self, *arguments, seconds=START_SECONDS, served=False):
-        """Run a command of this installation and return what it printed."""
         done = self.try_command(*arguments, seconds=seconds, served=served)
         assert done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
         return done.stdout
@@ -230,7 +227,6 @@ class ServedInstallation:
     # --- processes --------------------------------------------------------------------------
 
     def start(self, *options):
-        """Start the server; return what it printed."""
         return self.command("server", "start", "--port", str(self.port), *options)
 
     def deploy(self, **crons):
@@ -238,17 +234,13 @@ class ServedInstallation:
         self.command("deploy", str(self.write_deployments(**crons)), served=True)
 
     def verify(self, release_id):
-        """Verify the bundle of a release; return what the command printed."""
         bundle = self.releases / self.entries()[release_id].dataset / release_id
         return self.command("verify", str(bundle))
 
     def stop(self):
-        """Stop the server; return what it printed."""
         return self.command("server", "stop")
 
     def wait_until_answers(self):
-        """Wait until the orchestrator does."""
-
         def answers():
             with suppress(httpx.HTTPError, AssertionError):
                 self.ask("GET", "/health")
@@ -368,11 +360,9 @@ class ServedInstallation:
         ]
 
     def run(self, run_id):
-        """Return a run."""
         return next(run for run in self.flow_runs() if run.id == run_id)
 
     def runs_of(self, name):
-        """Return the runs of a name."""
         return [run for run in self.flow_runs() if run.name == name]
 
     def runs_of_deployment(self, name):
@@ -380,7 +370,6 @@ class ServedInstallation:
         return [run for run in self.flow_runs() if run.deployment == name]
 
     def latest_run(self, flow, deployment):
-        """Return the run of a deployment that has begun last."""
         runs = [
             run
             for run in self.flow_runs()
@@ -401,7 +390,6 @@ class ServedInstallation:
         return f"{self.address}/artifacts/artifact/{of_key[0]['id']}"
 
     def deployment(self, flow, name):
-        """Return a deployment."""
         found = self.ask("GET", f"/deployments/name/{flow}/{name}")
         return found
 
@@ -413,8 +401,6 @@ class ServedInstallation:
         return str(created["id"])
 
     def wait_for_run(self, run_id, *, seconds=RUN_SECONDS):
-        """Wait until a run has ended and return it."""
-
         def ended():
             run = self.run(run_id)
             return run if run.state in ENDED else None
@@ -444,7 +430,6 @@ class ServedInstallation:
 
     @property
     def ledger(self):
-        """The ledger."""
         return LedgerDatabase(
             self.environment.get("CLUSTMIX_LEDGER_URL") or self.home / "ledger.sqlite",
             head_file=self.home.with_name("home-head") / "ledger-head",
@@ -457,7 +442,6 @@ class ServedInstallation:
         return {entry.release_id: entry for entry in self.ledger.entries()}
 
     def states(self):
-        """Return how many entries are in each state."""
         return Counter(entry.state.value for entry in self.entries().values())
 
     def wait_for_state(self, dataset, state, *, n=1, seconds=RUN_SECONDS):
@@ -479,8 +463,6 @@ class ServedInstallation:
         return result
 
     def wait_for_release(self, release_id, *, seconds=RUN_SECONDS):
-        """Wait until a release is published."""
-
         def is_published():
             entry = self.entries().get(release_id)
             return entry is not None and entry.state is EntryState.PUBLISHED
@@ -518,7 +500,6 @@ class ServedInstallation:
         )
 
     def leftovers(self):
-        """Return files that nobody needs any more, and entries that nobody ends."""
         entries = self.entries()
         kept = {
             e.release_id for e in entries.values() if e.state in (*forced.PAID, EntryState.WITHHELD)

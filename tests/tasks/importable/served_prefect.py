@@ -26,7 +26,6 @@ def free_port():
 
 @contextmanager
 def served_prefect(folder, *, port=None):
-    """Run a server whose state is in a folder; give the variables that name it to a client."""
     port = port or free_port()
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT")}
     environment = {

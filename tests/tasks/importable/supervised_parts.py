@@ -28,8 +28,6 @@ class Command:
 
 
 class SupervisedParts:
-    """The long-lived processes of an installation's server."""
-
     def __init__(self, installation):
         self._installation = installation
         record = json.loads((installation.home / "server" / "parts.json").read_text())
@@ -50,7 +48,6 @@ class SupervisedParts:
 
     @property
     def names(self):
-        """Names of the parts."""
         return list(self._pids)
 
     def runs(self):
@@ -71,7 +68,6 @@ class SupervisedParts:
         ]
 
     def kill(self, name):
-        """Kill the first process of a part, with nothing said before."""
         with suppress(psutil.Error):
             process = psutil.Process(self._pids[name])
             process.kill()

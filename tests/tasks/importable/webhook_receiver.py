@@ -23,7 +23,6 @@ class WebhookReceiver:
         self.bodies = []
 
     def messages(self):
-        """Return the bodies, read as JSON where they are."""
         return [_read(body) for body in list(self.bodies)]
 
     def wait_for(self, wanted, *, timeout_seconds=60.0):

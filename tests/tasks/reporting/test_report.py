@@ -1,7 +1,6 @@
 """The page and the card: complete, self-contained, and closed to hostile names."""
 
 import re
-from collections.abc import Callable
 from html.parser import HTMLParser
 
 import numpy as np
@@ -10,11 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from storage.releases.manifest import GateRecord, Manifest, MethodRecord
+from storage.releases.manifest import GateRecord, MethodRecord
 from storage.schema.table import CategoricalColumn, Label, NumericColumn, TableSchema
 from tasks.reporting.report import render_data_card, render_report, waiting_page
 
-MakeManifest = Callable[..., Manifest]
 PUBLISHED = "epsilon claimed by the paper, not proven"
 TAINTED = "Made with seeded noise, for tests only"
 VOID = {"meta", "br", "hr", "link", "img", "input"}

@@ -172,7 +172,7 @@ class Plan:
     >>> schema = Schema(items=("tea",), label={"name": "y", "levels": {"no": (), "yes": ()}})
     >>> print(NaiveBayes(schema, epsilon=1.0, delta=1e-6).plan())
     statistic                      values  draws     noise  share
-    feature_by_label_histograms         4      1     4.225   100%
+    feature_by_label_histograms         6      1     4.225   100%
     """
 
     measurement: MeasurementPlan

@@ -42,12 +42,6 @@ class Analysis(StrEnum):
     PAPER = "published"
 
 
-class Guarantee(StrEnum):
-    """What a method may claim: a proof of privacy that covers every access to the data."""
-
-    PROVEN = "proven"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivacyParameters:
     """The target of an (epsilon, delta)-differential privacy guarantee.

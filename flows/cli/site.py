@@ -81,7 +81,7 @@ def _facts(entry: MethodEntry) -> dict[str, Any]:
         "kind": entry.kind,
         "title": entry.title,
         "source": entry.source,
-        "guarantee": entry.guarantee.value,
+        "guarantee": "none" if entry.proven is None else "proven",
         "analyses": [name for name, form in forms if form is not None],
         "data_kinds": [kind.value for kind in entry.data_kinds],
         "settings": {

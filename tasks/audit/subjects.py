@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.errors import ConfigurationError
-from privacy.parameters import Adjacency, Guarantee
+from privacy.parameters import Adjacency
 from tasks.audit.canaries import canary_domain, play_one_run
 from tasks.audit.findings import (
     AuditResult,
@@ -52,7 +52,6 @@ class PatientCount:
     """One count through the curator and its noise: the path that every method takes."""
 
     domain: EncodingDomain
-    guarantee: Guarantee = Guarantee.PROVEN
 
     def plan(self, *, mu: float) -> MeasurementPlan:
         """One count, with the whole budget."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from privacy.accountants.approximate_gaussian import SLACK_DELTA, ApproximateGaussianAccountant
 from privacy.accountants.calibration import release_mu
 from privacy.errors import ConfigurationError, IntegrityError
-from privacy.parameters import Adjacency, Guarantee, PrivacyParameters
+from privacy.parameters import Adjacency, PrivacyParameters
 from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.measurement.curator import Curator
 from tasks.measurement.plan import MeasurementPlan
@@ -45,10 +45,6 @@ class Stage:
 
 class Synthesizer(Protocol):
     """A method bound to a public domain and public settings."""
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """What this method can claim."""
 
     def plan(self, *, mu: float) -> MeasurementPlan:
         """Plan every noisy statistic and its noise, from public settings alone."""

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from privacy.parameters import Guarantee
 from tasks.measurement.centred import (
     blocks_to_simplex,
     counts_of,
@@ -43,7 +42,6 @@ class NaiveBayes:
 
     domain: EncodingDomain
     config: NaiveBayesConfig = field(default_factory=NaiveBayesConfig)
-    guarantee: Guarantee = Guarantee.PROVEN
 
     def plan(self, *, mu: float) -> MeasurementPlan:
         """One statistic, with the whole budget."""

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from privacy.errors import ConfigurationError
 from privacy.extras import extra
-from privacy.parameters import Guarantee, PrivacyParameters
+from privacy.parameters import PrivacyParameters
 
 if TYPE_CHECKING:
     from tasks.measurement.encoded import EncodingDomain
@@ -39,8 +39,6 @@ class MethodEntry:
     ----------
     kind, class_name, title
         Name in a site file, of its class in `clustmix`, and for people.
-    guarantee
-        The most that the method can claim: ``proven`` if it has a form with a proof.
     settings
         Module and class of its settings, a pydantic model with the field ``kind``.
     histograms
@@ -57,7 +55,6 @@ class MethodEntry:
     kind: str
     class_name: str
     title: str
-    guarantee: Guarantee
     source: str
     data_kinds: tuple[DataKind, ...]
     settings: tuple[str, str]
@@ -84,7 +81,6 @@ METHODS: tuple[MethodEntry, ...] = (
         kind="clustmix",
         class_name="ClustMix",
         title="ClustMix",
-        guarantee=Guarantee.PROVEN,
         source='Madl et al., "Approximate, Adapt, Anonymize (3A)", Algorithm 2',
         data_kinds=_ALL,
         settings=("synthesizers.clustmix.config", "ClustMixConfig"),
@@ -96,7 +92,6 @@ METHODS: tuple[MethodEntry, ...] = (
         kind="dp_cda",
         class_name="DPCDA",
         title="DP-CDA",
-        guarantee=Guarantee.PROVEN,
         source='Saha, Tonoy and Imtiaz, "DP-CDA: An Algorithm for Enhanced Privacy Preservation in '
         'Dataset Synthesis Through Randomized Mixing", Algorithm 1',
         data_kinds=_ALL,
@@ -108,7 +103,6 @@ METHODS: tuple[MethodEntry, ...] = (
         kind="dpgm",
         class_name="DPGM",
         title="DPGM",
-        guarantee=Guarantee.PROVEN,
         source='Acs, Melis, Castelluccia and De Cristofaro, "Differentially Private Mixture of '
         'Generative Neural Networks", Algorithm 1',
         data_kinds=_ALL,
@@ -120,7 +114,6 @@ METHODS: tuple[MethodEntry, ...] = (
         kind="naive_bayes",
         class_name="NaiveBayes",
         title="Naive-Bayes synthesizer",
-        guarantee=Guarantee.PROVEN,
         source="One Gaussian release of all feature-by-label histograms",
         data_kinds=(DataKind.TABLES, DataKind.ITEMS),
         settings=("synthesizers.naive_bayes", "NaiveBayesConfig"),
@@ -131,7 +124,6 @@ METHODS: tuple[MethodEntry, ...] = (
         kind="dp_kmeans",
         class_name="DPKMeans",
         title="DP k-means",
-        guarantee=Guarantee.PROVEN,
         source="Noisy Lloyd rounds, plain or on random Fourier features (DPGM, Algorithm 2), then "
         "noisy histograms of each cluster",
         data_kinds=_ALL,
@@ -143,7 +135,6 @@ METHODS: tuple[MethodEntry, ...] = (
         kind="dp_merf",
         class_name="DPMERF",
         title="DP-MERF",
-        guarantee=Guarantee.PROVEN,
         source='Harder, Adamczewski and Park, "DP-MERF: Differentially Private Mean Embeddings '
         'with Random Features", AISTATS 2021',
         data_kinds=_ALL,
@@ -155,7 +146,6 @@ METHODS: tuple[MethodEntry, ...] = (
         kind="mwem",
         class_name="MWEM",
         title="MWEM",
-        guarantee=Guarantee.PROVEN,
         source='Hardt, Ligett and McSherry, "A Simple and Practical Algorithm for Differentially '
         'Private Data Release", NeurIPS 2012',
         data_kinds=(DataKind.TABLES, DataKind.ITEMS),
@@ -167,7 +157,6 @@ METHODS: tuple[MethodEntry, ...] = (
         kind="dp_mix",
         class_name="DPMix",
         title="DPMix",
-        guarantee=Guarantee.PROVEN,
         source='Lee, Kim, Lee, Suh and Ramchandran, "Synthesizing Differentially Private Datasets '
         'using Random Mixing", ISIT 2019',
         data_kinds=_ALL,
@@ -179,7 +168,6 @@ METHODS: tuple[MethodEntry, ...] = (
         kind="local_perturbation",
         class_name="LocalPerturbation",
         title="Local perturbation",
-        guarantee=Guarantee.PROVEN,
         source="Noise on every record; a rival in Table 3 of the paper of DP-CDA",
         data_kinds=_ALL,
         settings=("synthesizers.slots.config", "LocalPerturbationConfig"),
@@ -190,7 +178,6 @@ METHODS: tuple[MethodEntry, ...] = (
         kind="random_projection",
         class_name="RandomProjection",
         title="Random projection",
-        guarantee=Guarantee.PROVEN,
         source="Noise in a random subspace; a rival in Table 3 of the paper of DP-CDA",
         data_kinds=_ALL,
         settings=("synthesizers.slots.config", "RandomProjectionConfig"),

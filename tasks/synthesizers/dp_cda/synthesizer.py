@@ -24,7 +24,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.errors import ConfigurationError
-from privacy.parameters import Guarantee
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.marginals import draw_codes
@@ -71,7 +70,6 @@ class DpCda:
 
     domain: EncodingDomain
     config: DpCdaConfig
-    guarantee: Guarantee = Guarantee.PROVEN
     record_map: RecordMap = field(init=False)
     smallest_class: float = field(init=False)
 

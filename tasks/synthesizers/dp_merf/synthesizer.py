@@ -17,7 +17,6 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.parameters import Guarantee
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.marginals import draw_codes
@@ -44,7 +43,6 @@ class DpMerf:
 
     domain: EncodingDomain
     config: DpMerfConfig
-    guarantee: Guarantee = Guarantee.PROVEN
 
     def plan(self, *, mu: float) -> MeasurementPlan:
         """Class counts and embedding, each with its share of the budget."""

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from scipy.sparse import csc_array
 
 from privacy.errors import ConfigurationError
-from privacy.parameters import Guarantee
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.labelled_vectors import LabelledVectors, matched_labels
@@ -60,7 +59,6 @@ class DPMix:
 
     domain: EncodingDomain
     config: DPMixConfig
-    guarantee: Guarantee = Guarantee.PROVEN
 
     def __post_init__(self) -> None:
         config = self.config

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.parameters import Guarantee
 from tasks.measurement.curator import Curator
 from tasks.measurement.descent import Descent
 from tasks.measurement.encoded import EncodingDomain
@@ -51,7 +50,6 @@ class Dpgm:
 
     domain: EncodingDomain
     config: DpgmConfig
-    guarantee: Guarantee = Guarantee.PROVEN
 
     def plan(self, *, mu: float) -> MeasurementPlan:
         """Plan the rounds of k-means, the sizes and means, then the gradients."""

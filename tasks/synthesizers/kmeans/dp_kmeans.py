@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.parameters import Guarantee
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.marginals import build_mixture, draw_codes, draw_columns
@@ -101,7 +100,6 @@ class DpKMeans:
 
     domain: EncodingDomain
     config: DpKMeansConfig
-    guarantee: Guarantee = Guarantee.PROVEN
 
     def plan(self, *, mu: float) -> MeasurementPlan:
         """Plan the rounds, then the histograms."""

@@ -16,7 +16,6 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.parameters import Guarantee
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.marginals import to_marginals
@@ -66,7 +65,6 @@ class Mwem:
 
     domain: EncodingDomain
     config: MwemConfig
-    guarantee: Guarantee = Guarantee.PROVEN
     workload: Workload = field(init=False)
 
     def __post_init__(self) -> None:

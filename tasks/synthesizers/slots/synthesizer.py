@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from privacy.parameters import Guarantee
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.labelled_vectors import LabelledVectors
@@ -47,7 +46,6 @@ class NoisySlots:
 
     domain: EncodingDomain
     config: LocalPerturbationConfig | RandomProjectionConfig
-    guarantee: Guarantee = Guarantee.PROVEN
 
     def __post_init__(self) -> None:
         self.vectors()

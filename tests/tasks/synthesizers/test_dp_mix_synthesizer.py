@@ -5,7 +5,6 @@ import pytest
 from measuring import NoNoise, released_of
 
 from privacy.errors import ConfigurationError
-from privacy.parameters import Guarantee
 from privacy.randomness import SeededNoise
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.labelled_vectors import matched_labels
@@ -32,7 +31,6 @@ def dp_mix(small, **settings):
 def test_plan_is_one_series_at_the_public_rate(small):
     method = dp_mix(small)
     [planned] = method.plan(mu=1.0).statistics
-    assert method.guarantee is Guarantee.PROVEN
     assert (planned.name, planned.shape, planned.n_draws) == (MIXTURES, (6,), 400)
     assert planned.sampling_probability == 0.2
     # Records of length two at most, and a label with a fifth of the square.

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.parameters import Guarantee
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.plan import MeasurementPlan
 from tasks.measurement.synthesizer import Released, Stage, Synthesizer
@@ -26,7 +25,6 @@ class ClustMix:
 
     domain: EncodingDomain
     config: ClustMixConfig
-    guarantee: Guarantee = Guarantee.PROVEN
 
     @property
     def form(self) -> Synthesizer:

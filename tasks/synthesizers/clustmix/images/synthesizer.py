@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.parameters import Guarantee
 from tasks.measurement import statistics
 from tasks.measurement.cells import Cells
 from tasks.measurement.curator import Curator
@@ -53,7 +52,6 @@ class SlicedClustMix:
 
     domain: EncodingDomain
     config: ClustMixConfig
-    guarantee: Guarantee = Guarantee.PROVEN
 
     def plan(self, *, mu: float) -> MeasurementPlan:
         """Every noisy statistic and its noise, from public settings alone."""

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from privacy.parameters import Guarantee
 from tasks.measurement.centred import label_counts
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
@@ -54,7 +53,6 @@ class TableClustMix:
 
     domain: EncodingDomain
     effort: Effort = Effort()
-    guarantee: Guarantee = Guarantee.PROVEN
 
     def plan(self, *, mu: float) -> MeasurementPlan:
         """Every noisy statistic and its noise, from public values alone."""

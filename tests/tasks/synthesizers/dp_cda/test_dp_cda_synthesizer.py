@@ -6,7 +6,6 @@ from measuring import NoNoise, released_of
 
 from privacy.errors import ConfigurationError
 from privacy.events import DiscreteGaussianEvent, RepeatedEvent
-from privacy.parameters import Guarantee
 from privacy.randomness import SeededNoise
 from tasks.measurement.sampling import PoissonCoins, shard_name
 from tasks.measurement.statistics import class_counts
@@ -29,7 +28,6 @@ BINS = GROUPS.model_copy(update={"one_hot_levels": 32})
 
 def test_plan_of_groups_is_two_gaussians(small):
     method = DpCda(small.domain, GROUPS)
-    assert method.guarantee is Guarantee.PROVEN
     plan = method.plan(mu=0.5)
     counts, sums = plan.statistics
     assert (counts.name, counts.shape) == (COUNTS, (2,))

@@ -22,7 +22,6 @@ from privacy.parameters import Analysis
 from storage.releases.manifest import GateRecord, Manifest
 from storage.schema.table import CategoricalColumn, Label, NumericColumn, TableSchema
 from tasks.reporting.guarantee import Claim, rounded_up
-from tasks.reporting.method_steps import steps
 from tasks.reporting.rendering import words
 
 MAX_LISTED_LEVELS = 12
@@ -75,6 +74,15 @@ def public_facts(manifest: Manifest, schema: TableSchema, title: str | None) -> 
             ("Column", "Kind", "Domain", "No value is written as"), tuple(_dictionary(schema))
         ),
     }
+
+
+def steps(manifest: Manifest) -> dict[str, str]:
+    """Return the description of each step that made the release, by title and in order."""
+    said, methods = words()["steps"], words()["methods"]
+    if manifest.analysis == Analysis.PAPER:
+        return {**said["published"], **said["decode"]}
+    own = methods.get(manifest.method.name, said["other"])
+    return {**said["encode"], **own, **said["decode"]}
 
 
 def budget_sentence(manifest: Manifest) -> str:

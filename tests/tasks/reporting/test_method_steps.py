@@ -9,7 +9,7 @@ from privacy.event_records import event_to_dict
 from privacy.events import ExponentialMechanismEvent, PoissonSampledGaussianEvent, RepeatedEvent
 from privacy.parameters import Analysis
 from tasks.reporting import facts
-from tasks.reporting.method_steps import steps
+from tasks.reporting.facts import steps
 from tasks.synthesizers.registry import METHODS
 
 

@@ -43,7 +43,7 @@ def cluster(tmp_path_factory):
         yield client
 
 
-@pytest.fixture(params=["local", pytest.param("dask", marks=pytest.mark.integration)])
+@pytest.fixture(params=["local", "dask"])
 def executor(request):
     if request.param == "local":
         return InProcessExecutor(guarded=True)
@@ -276,7 +276,7 @@ def test_missing_piece_is_found(run, monkeypatch):
 @pytest.mark.parametrize(
     "waits",
     [
-        pytest.param([0.2], marks=pytest.mark.integration, id="once"),
+        pytest.param([0.2], id="once"),
         pytest.param([0.2, 1.5], marks=pytest.mark.soak, id="again"),
     ],
 )

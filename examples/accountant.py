@@ -18,9 +18,7 @@ schema = Schema(
 for epsilon in (0.5, 1.0, 2.0):
     plan = NaiveBayes(schema, epsilon=epsilon, delta=1e-6).plan()
     [noise] = plan.to_frame()["noise"]
-    print(
-        f"epsilon {epsilon}: every count of patients gets noise of standard deviation {noise:.3g}"
-    )
+    print(f"epsilon {epsilon}: noise of {noise:.3g} on sums that one patient moves by at most 1")
 
 # The events are all that the guarantee is computed from; ask them at another delta.
 plan = MWEM(schema, epsilon=1.0, delta=1e-6, rounds=2).plan()

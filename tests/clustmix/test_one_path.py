@@ -27,12 +27,13 @@ def randomness():
     [
         {"kind": "naive_bayes"},
         {"kind": "dp_cda", "mixtures_per_class": 20, "order_of_mixture": 8},
+        {"kind": "clustmix"},
         pytest.param(made.SMALL_CLUSTMIX, marks=pytest.mark.integration),
     ],
-    ids=lambda method: method["kind"],
+    ids=["naive_bayes", "dp_cda", "clustmix", "clustmix-sliced"],
 )
 def test_the_same_noise_gives_the_same_release(tmp_path, monkeypatch, method):
-    site = made.write_site(tmp_path, method=method)
+    site = made.write_site(tmp_path, method=method, patients=1_500)
     for name, value in made.environment_of(tmp_path).items():
         monkeypatch.setenv(name, value)
     published = {}
@@ -54,6 +55,7 @@ def test_the_same_noise_gives_the_same_release(tmp_path, monkeypatch, method):
         delta=1e-5,
         patient_column="patient",
         max_rows_per_patient=3,
+        patients=1_500,
         **settings,
     )
     cohort = pd.read_csv(tmp_path / "cohort.csv")

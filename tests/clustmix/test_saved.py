@@ -24,7 +24,7 @@ def model(schema, frame):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda schema: NaiveBayes(schema, **BY_PATIENT),
+        lambda schema: NaiveBayes(schema, **BY_PATIENT, patients=1_000),
         lambda schema: MWEM(schema, **BY_PATIENT, rounds=3, passes=2),
         lambda schema: DPMix(schema, **BY_PATIENT, n_mixtures=20, declared_patients=200),
     ],

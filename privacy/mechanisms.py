@@ -40,34 +40,15 @@ def discrete_gaussian_mechanism(
     Call it once per statistic and keep the result: a second call is a second draw, with its own
     event, and the average of two draws has less noise.
 
-    Parameters
-    ----------
-    exact : int64 array, not empty
-        Private exact statistic, in grid units.
-    statistic : str
-        Public name of the statistic.
-    l2_sensitivity : float
-        Proven Euclidean sensitivity of the whole array, in grid units.
-    noise_stddev : float
-        Parameter of the noise, in grid units.
-    adjacency : Adjacency
-        The neighbours for which the sensitivity was proven.
-    noise_source : NoiseSource
-        Where the noise comes from.
-    before_adding : callable, optional
-        Called when the noise is there and before it is added, to note on a disk that the draw
-        begins. Much noise takes long to make, and noise that was added to nothing tells nothing.
+    `exact` is a private int64 array, not empty; it, the proven Euclidean sensitivity of the whole
+    array and the parameter of the noise are in grid units; the adjacency is that for which the
+    sensitivity was proven. The result is public and has the shape of `exact`. `before_adding` is
+    called when the noise is there and before it is added, to note on a disk that the draw begins.
+    Much noise takes long to make, and noise that was added to nothing tells nothing.
 
-    Returns
-    -------
-    NoisyStatistic
-        Public; of the shape of `exact`.
-
-    Raises
-    ------
-    ConfigurationError
-        If `exact` is not an int64 array or is empty or too large, or the event is not acceptable,
-        for example because the noise is too small for the grid. Nothing is drawn then.
+    It is a ConfigurationError if `exact` is not an int64 array or is empty or too large, or the
+    event is not acceptable, for example because the noise is too small for the grid. Nothing is
+    drawn then.
 
     Privacy
     -------
@@ -126,33 +107,14 @@ def exponential_mechanism(
     and Talwar, "Mechanism design via differential privacy", FOCS 2007). Scores are integers and the
     draw is exact: no probability is rounded.
 
-    Parameters
-    ----------
-    scores : int64 array of shape (n_candidates,), not empty
-        Private scores ``u_j``, in grid units.
-    statistic : str
-        Public name of the selection.
-    score_sensitivity : int
-        Proven largest change ``D`` of a single score between neighbours, in grid units, from 1 to
-        2**61. Scores may change in both directions and all at once.
-    epsilon : float
-        In nats, as in `privacy.events.ExponentialMechanismEvent`.
-    adjacency : Adjacency
-        The neighbours for which the sensitivity was proven.
-    noise_source : NoiseSource
-        Where the randomness comes from.
+    The private scores ``u_j`` (n_candidates,) are int64, not empty and in grid units, as is ``D``,
+    the proven largest change of a single score between neighbours, from 1 to 2**61; scores may
+    change in both directions and all at once. Epsilon is in nats, as in
+    `privacy.events.ExponentialMechanismEvent`. The result is public.
 
-    Returns
-    -------
-    SelectedCandidate
-        Public.
-
-    Raises
-    ------
-    ConfigurationError
-        If `scores` is not an int64 array of one dimension or is empty or too large, or the
-        sensitivity is not acceptable (``STATISTIC_INVALID``), or the event is not
-        (``EVENT_INVALID``). Nothing is drawn then.
+    It is a ConfigurationError if `scores` is no such array or too large, or the sensitivity is not
+    acceptable (``STATISTIC_INVALID``), or the event is not (``EVENT_INVALID``). Nothing is drawn
+    then.
 
     Privacy
     -------

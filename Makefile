@@ -53,7 +53,7 @@ test: $(STAMP) ## Run the tests
 
 # One process more than there are processors: these tests wait for servers and workers.
 integration: $(STAMP) ## Test against a real orchestrator, and watch whole runs from outside
-	@$(BIN)/python -m pytest -q $(PARALLEL) $$(( $$(nproc) + 1 )) -m integration tests
+	@$(BIN)/python -m pytest -q $(PARALLEL) $$(( $$(nproc) + 1 )) -m "integration and not soak" tests
 
 audit: $(STAMP) ## Attack every method for about twenty minutes; numbers and plot in audit-output
 	@$(BIN)/python -m pytest -q -m audit tests/audit

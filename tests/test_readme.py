@@ -134,7 +134,7 @@ WANTED = {
     "server": "clustmix server start",
     "server-stop": "clustmix server stop",
     "test": "pytest",
-    "integration": "-m integration",
+    "integration": '-m "integration and not soak"',
     "e2e": "-m e2e",
     "bench": "python -m benchmarks",
     "audit": "-m audit",

@@ -46,18 +46,9 @@ class Analysis(StrEnum):
 class PrivacyParameters:
     """The target of an (epsilon, delta)-differential privacy guarantee.
 
-    Parameters
-    ----------
-    epsilon : float
-        Bound on the privacy loss in nats, finite and above 0.
-    delta : float
-        Probability with which the bound may fail, above 0 and below 1/1000. A public constant,
-        never a function of the number of patients.
-
-    Raises
-    ------
-    ConfigurationError
-        If a number is outside its range.
+    Epsilon, the bound on the privacy loss in nats, is finite and above 0. Delta, with which the
+    bound may fail, is above 0 and below 1/1000: a public constant, never a function of the number
+    of patients. A number outside its range is a ConfigurationError.
     """
 
     epsilon: float

@@ -77,13 +77,10 @@ def deploy(settings: Settings, file: Path) -> Deployed:
     What somebody has paused on the server stays paused. `file` is the ``prefect.yaml``;
     ``automations.yaml`` lies beside it.
 
-    Raises
-    ------
-    ConfigurationError
-        If a file is wrong, or a schedule could not run: its parameters are not those of its flow,
-        or its dataset has no site file that can be released. Nothing was sent then.
-    OrchestratorError
-        If the server of ``PREFECT_API_URL`` does not answer, or refuses.
+    It is a ConfigurationError, and nothing was sent, if a file is wrong, or a schedule could not
+    run: its parameters are not those of its flow, or its dataset has no site file that can be
+    released. It is an OrchestratorError if the server of ``PREFECT_API_URL`` does not answer, or
+    refuses.
     """
     declared = read_deployments(file)
     automations = read_automations(file.with_name(AUTOMATIONS_NAME))

@@ -24,15 +24,9 @@ from storage.releases.signatures import (
 class VerifiedBundle:
     """A bundle whose files and numbers agree with its signed manifest.
 
-    Attributes
-    ----------
-    manifest_sha256 : str
-        Digest of the manifest file, to be compared with the one in the ledger: whoever has the
-        key of the pipeline can sign a bundle that was never charged.
-    signer : str
-        Id of the key that signed the manifest.
-    approved_by, reason : str or None
-        Id of the officer's key and what the officer wrote, or None if no approval was needed.
+    The digest of the manifest is to be compared with the one in the ledger: whoever has the key of
+    the pipeline can sign a bundle that was never charged. The officer's key id and reason are None
+    if no approval was needed.
     """
 
     path: Path

@@ -78,11 +78,8 @@ def require_publishable(manifest: Manifest) -> None:
 def verify_claims(manifest: Manifest) -> None:
     """Compute the guarantee again from the events, and refuse a manifest that states another.
 
-    Raises
-    ------
-    IntegrityError
-        If an event is none, if mu, rho or an epsilon is not what the events give to one part in a
-        million, or if the release should not have been published.
+    It is an IntegrityError if an event is none, if mu, rho or an epsilon is not what the events
+    give to one part in a million, or if the release should not have been published.
     """
     problem = ""
     try:

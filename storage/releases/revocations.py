@@ -28,14 +28,8 @@ REVOKED_FILE = "revoked.json"
 class Revocation(Record):
     """A release that was taken back.
 
-    Attributes
-    ----------
-    ledger_entry : str
-        The charge that paid for its measurement.
-    reason : str
-        One line of 1 to 200 printable characters, for anybody to read.
-    revoked_by, revoked_on
-        Key id of the officer, and the UTC date.
+    The charge is the one that paid for its measurement; the reason is one line of 1 to 200
+    printable characters, for anybody to read; the officer has a key id, and the date is in UTC.
     """
 
     dataset: str

@@ -36,16 +36,8 @@ def counts_request(
 def measured_codes(rows: EncodedRows, n_visits: int) -> NDArray[np.int64]:
     """Return the codes of private rows, with the number of the patient's rows where asked for.
 
-    Parameters
-    ----------
-    rows
-        Encoded private rows; a row of a patient with m rows weighs 1 / m.
-    n_visits
-        Levels of a hidden last column for m, the last level for as many or more; 0 for none.
-
-    Returns
-    -------
-    int64 array of shape (n, d) or (n, d + 1)
+    A row of a patient with m rows weighs 1 / m. A hidden last column for m has `n_visits` levels,
+    the last level for as many or more; 0 for none. The codes are (n, d) or (n, d + 1).
 
     Privacy
     -------
@@ -63,20 +55,7 @@ def label_counts(
 ) -> NDArray[np.int64]:
     """Weighted number of rows and centred codes of each label, divided by `centred_norm`.
 
-    Parameters
-    ----------
-    rows
-        Encoded private rows of one shard.
-    n_codes
-        Codes of each measured column.
-    n_labels
-        Number C of labels.
-    n_visits
-        As in `measured_codes`.
-
-    Returns
-    -------
-    int64 array of shape (C, 1 + W), in units of ``1 / SUM_SCALE``
+    Of shape (C, 1 + W), in units of ``1 / SUM_SCALE``.
 
     Privacy
     -------
@@ -113,22 +92,11 @@ def without_means(values: Array, offsets: NDArray[np.int64]) -> Array:
 
 
 def counts_of(noisy: Array, n_codes: Sequence[int]) -> tuple[Array, Array]:
-    """Undo the centring of released `label_counts`.
+    """Undo the centring of released `label_counts` (C, 1 + W), in its own units.
 
-    Parameters
-    ----------
-    noisy : float64 array of shape (C, 1 + W)
-        In its own units.
-    n_codes
-        Codes of each column.
-
-    Returns
-    -------
-    sizes : float64 array of shape (C,)
-        Noisy number of patients of each label.
-    counts : float64 array of shape (C, W)
-        Noisy number of each code and label; every block sums to the size of the label. The noise of
-        an entry is that of one value of ``noisy`` times `centred_norm`, at most.
+    Returned are the noisy number of patients of each label (C,) and of each code and label (C, W);
+    every block sums to the size of the label. The noise of an entry is that of one value of
+    ``noisy`` times `centred_norm`, at most.
     """
     norm = centred_norm(n_codes)
     offsets = np.concatenate([[0], np.cumsum(n_codes)])
@@ -138,14 +106,9 @@ def counts_of(noisy: Array, n_codes: Sequence[int]) -> tuple[Array, Array]:
 
 
 def to_simplex(values: Array) -> Array:
-    """Nearest probabilities to a vector, in Euclidean distance.
+    """Nearest probabilities (k,), in Euclidean distance, to shares with noise.
 
     Source: Duchi, Shalev-Shwartz, Singer and Chandra 2008, Figure 1.
-
-    Parameters
-    ----------
-    values : float64 array of shape (k,)
-        Shares with noise; they need not sum to one.
     """
     ordered = np.sort(values)[::-1]
     excess = (np.cumsum(ordered) - 1.0) / np.arange(1, len(values) + 1)

@@ -26,13 +26,9 @@ class LabelledVectors:
     it is longer; the one-hot label times `label_scale` stands behind it. So every vector has a
     Euclidean norm of at most `l2_bound`, and a label is never shortened.
 
-    Parameters
-    ----------
-    l2_clip_norm
-        Bound of the record part; None for the norm that no record of the domain exceeds (without
-        a projection) or exceeds on average (with one).
-    label_share
-        Part of ``l2_bound**2`` that the label has, between 0 and 1.
+    The bound of the record part may be None for the norm that no record of the domain exceeds
+    (without a projection) or exceeds on average (with one). The label has a share of
+    ``l2_bound**2``, between 0 and 1.
     """
 
     domain: EncodingDomain

@@ -103,14 +103,7 @@ def noisy_counts(
 ) -> NoisyCounts | None:
     """Return the sealed counts of codes by label, in patients, or None if there are none.
 
-    Parameters
-    ----------
-    names
-        Names of statistics that are such counts, see `MethodEntry.histograms`.
-    domain
-        Public shape of the encoded table.
-    measurement
-        What was sealed.
+    The names are of statistics that are such counts, see `MethodEntry.histograms`.
     """
     drawn = {
         event.statistic: event.noise_stddev

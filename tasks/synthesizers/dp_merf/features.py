@@ -62,17 +62,10 @@ def typical_distance(blocks: tuple[Block, ...]) -> float:
 class EmbeddingFeatures:
     """Map codes to features ``phi``; those of `draw` have norm at most 1 for every record.
 
-    Parameters
-    ----------
-    vector_map
-        Public map from codes to vectors, without the label.
-    frequencies : float64 array of shape (m / 2, D)
-        In whole multiples of ``1 / FREQUENCY_SCALE``; too large ones, whose phases would be
-        rounded, are a ConfigurationError (``LENGTH_SCALE_TOO_SMALL``).
-    fourier_scale
-        Factor of a cosine or sine.
-    linear_scales : float64 array of shape (D,), or None
-        Factors of the coordinates of the vector; None for features without a linear part.
+    Frequencies (m / 2, D) are in whole multiples of ``1 / FREQUENCY_SCALE``; too large ones, whose
+    phases would be rounded, are a ConfigurationError (``LENGTH_SCALE_TOO_SMALL``). The linear
+    scales (D,) are factors of the coordinates of the vector; None for features without a linear
+    part.
 
     Privacy
     -------

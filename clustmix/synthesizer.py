@@ -129,6 +129,10 @@ class Synthesizer(Estimator):
         Noise is drawn once, with randomness of the operating system, on exact integer sums; the
         draws are those of `plan`, or nothing is released. What is lost before `save` is lost: to
         draw it again is a second charge.
+
+        The guarantee begins at the rows of the frame. What was computed over other rows to make one
+        of them (an imputed or scaled value, a type that a null elsewhere has changed, the choice of
+        rows) is not covered.
         """
         from clustmix import saved
         from clustmix.charging import charging

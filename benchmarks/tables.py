@@ -32,7 +32,7 @@ SITES = (ROOT / "benchmarks" / "sites", DEPLOYED)
 TEST_SHARE = 0.25
 
 DECLARED_PATIENTS = {"adult": 24_000, "mnist": 60_000}
-"""Public round numbers, for methods that sample patients at a declared rate."""
+"""Public round numbers, for methods that sample patients at a declared rate; else `patients`."""
 
 
 def site_names() -> list[str]:
@@ -61,7 +61,8 @@ def with_method(document: dict[str, Any], kind: str) -> dict[str, Any]:
         return document
     method: dict[str, Any] = {"kind": kind}
     if "declared_patients" in method_entry(kind).config.model_fields:
-        method["declared_patients"] = DECLARED_PATIENTS[document["dataset"]]
+        known = DECLARED_PATIENTS.get(document["dataset"])
+        method["declared_patients"] = known or document["patients"]
     return {**document, "method": method}
 
 

@@ -185,6 +185,8 @@ def test_method_is_that_of_the_site_file_or_has_its_defaults():
     assert tables.with_method(adult, "clustmix") == adult
     assert tables.with_method(adult, "naive_bayes")["method"] == {"kind": "naive_bayes"}
     assert tables.with_method(adult, "dp_cda")["method"]["declared_patients"] == 24_000
+    other = tables.with_method(tables.site_document("flchain"), "dp_cda")
+    assert other["method"]["declared_patients"] == 8_000
     assert tables.site_document("adult-epsilon-10")["schema"] == adult["schema"]
 
 

@@ -150,7 +150,7 @@ def test_window_holds_where_the_clock_is_set_back(tmp_path, monkeypatch):
 def test_statistic_is_not_drawn_again_where_a_worker_died(tmp_path):
     installation = forced.Installation(tmp_path / "installation", dask_workers=1)
     run = installation.start(
-        forced.Tables(tmp_path)(0), shard=DyingShard("cell_histograms", str(tmp_path / "died"))
+        forced.Tables(tmp_path)(0), shard=DyingShard("label_counts", str(tmp_path / "died"))
     )
     answer = run.answer()
     assert (tmp_path / "died").exists()

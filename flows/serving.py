@@ -85,7 +85,7 @@ def run(step: str, request: R, body: Callable[[R, Settings], Ending]) -> State[N
     """
     ending = guarded_call(step, with_private_log, step, request, _showing_stages(step, body))
     if isinstance(ending, Failed):
-        _tell_refused(request, ending)
+        _notify_of_refusal(request, ending)
         return ended(ending)
     return Completed(name=ending.name, message=ending.text)
 
@@ -208,7 +208,7 @@ def _show_claims(manifest: Manifest) -> None:
         )
 
 
-def _tell_refused(request: RunRequest, failed: Failed) -> None:
+def _notify_of_refusal(request: RunRequest, failed: Failed) -> None:
     """Tell of a refusal, of which the ledger knows nothing: it has no entry."""
     if failed.error_class is not BudgetRefused:
         return

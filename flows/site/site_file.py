@@ -182,8 +182,8 @@ class SiteFile(_Section):
     method
         Synthesizer and its settings.
     rows
-        Number of synthetic rows; public, and no function of the size of the cohort. If left out,
-        four for every declared patient, from 100,000 to 200,000, fewer for more than 250 columns.
+        Number of synthetic rows; public, and no function of the size of the cohort. 300,000 if left
+        out, and fewer for more than 100 columns.
     patients
         About how many patients there are: a public, rounded number, and no count of the table. The
         budget is split by it; it is no part of the guarantee.
@@ -272,7 +272,7 @@ class SiteFile(_Section):
     @property
     def n_rows(self) -> int:
         """Number of synthetic rows: as declared, or by the public rule."""
-        return self.rows or default_rows(len(self.table_schema.columns), self.patients)
+        return self.rows or default_rows(len(self.table_schema.columns))
 
     @property
     def cohort(self) -> str:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tasks.measurement import statistics
 from tasks.measurement.cells import Cells
-from tasks.measurement.centred import centred_norm, label_counts, measured_codes
+from tasks.measurement.centred import centred_norm, count_factor, label_counts, measured_codes
 from tasks.measurement.curator import Contribution, exact_sum, in_memory
 from tasks.measurement.encoded import EncodedRows
 from tasks.measurement.features import FeatureMap
@@ -147,7 +147,7 @@ def _label_counts(
     n_labels: int,
     n_visits: int = 0,
 ) -> Projection:
-    inner = direction[rows.label, 0] + _centred(
+    inner = count_factor(n_codes) * direction[rows.label, 0] + _centred(
         measured_codes(rows, n_visits), n_codes, direction[:, 1:], rows.label
     )
     amount = rows.weight * (SUM_SCALE / centred_norm(n_codes))

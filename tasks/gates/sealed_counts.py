@@ -40,10 +40,15 @@ _CLEAR_OF_NOISE = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoisyCounts:
-    """Sealed noisy counts of every code by label (C, one_hot_width), in patients."""
+    """Sealed noisy counts of every code by label (C, one_hot_width), in patients.
+
+    Where the patients of a label were counted by themselves, their number has its own noise;
+    otherwise it is the mean over columns of sums of counts.
+    """
 
     by_label: NDArray[np.float64]
     noise_stddev: float
+    label_stddev: float | None = None
 
 
 def against_counts(
@@ -73,8 +78,10 @@ def against_counts(
         of_noise = noise_bound(len(table), noise_stddev=stddev, alarm=alarm / 2.0)
         return sampling + of_noise + allowance
 
-    # A count by label is the mean over columns of sums of blocks.
-    of_label = noise * np.sqrt(domain.one_hot_width) / domain.n_columns
+    if noisy.label_stddev is None:
+        of_label = noise * np.sqrt(domain.one_hot_width) / domain.n_columns
+    else:
+        of_label = noisy.label_stddev / n_patients
     label = shares[0].sum(axis=1)
     said = association(counted)
     of_noise = sum(table.size for table in said) * noise**2

@@ -21,9 +21,20 @@ from tasks.measurement.statistics import SUM_SCALE
 Array = NDArray[np.float64]
 
 
+_COUNT_PART = 0.1
+
+
+def count_factor(n_codes: Sequence[int]) -> float:
+    """Return how loudly a row is counted beside its codes: a tenth of their squares, 1 at least.
+
+    The shares of the labels rest on that one number.
+    """
+    return math.sqrt(max(1.0, _COUNT_PART * sum(1.0 - 1.0 / k for k in n_codes)))
+
+
 def centred_norm(n_codes: Sequence[int]) -> float:
-    """Norm of one count and the centred one-hot codes of one row: ``sqrt(1 + sum (1 - 1 / k))``."""
-    return math.sqrt(1.0 + sum(1.0 - 1.0 / k for k in n_codes))
+    """Return the norm of the count and the centred codes: ``sqrt(c^2 + sum (1 - 1 / k))``."""
+    return math.sqrt(count_factor(n_codes) ** 2 + sum(1.0 - 1.0 / k for k in n_codes))
 
 
 def counts_request(
@@ -59,19 +70,20 @@ def label_counts(
 
     Privacy
     -------
-    Adjacency: add or remove one patient. With the integers ``a = trunc(w SUM_SCALE / S)`` and
-    ``a_j = trunc(w SUM_SCALE / (S k_j))``, ``S`` the `centred_norm`, a row adds ``a`` and
+    Adjacency: add or remove one patient. With the integers ``a = trunc(w c SUM_SCALE / S)`` and
+    ``a_j = trunc(w SUM_SCALE / (S k_j))``, ``c`` the `count_factor` and ``S`` the `centred_norm`, a
+    row adds ``a`` and
     ``a_j (k_j onehot_j - 1)`` to its label. The squared norm of ``k onehot - 1`` is
     ``(k - 1)^2 + (k - 1) = k^2 (1 - 1 / k)``, so that of the row is at most
-    ``(w SUM_SCALE / S)^2 (1 + sum (1 - 1 / k_j)) = (w SUM_SCALE)^2``. The weights of a patient sum
-    to at most one: sensitivity 1 (``SUM_SCALE`` grid points). Event: one discrete Gaussian.
+    ``(w SUM_SCALE / S)^2 (c^2 + sum (1 - 1 / k_j)) = (w SUM_SCALE)^2``. The weights of a patient
+    sum to at most one: sensitivity 1 (``SUM_SCALE`` grid points). Event: one discrete Gaussian.
     """
     codes = measured_codes(rows, n_visits)
     if (codes >= np.asarray(n_codes)).any() or (rows.label >= n_labels).any():
         raise ValueError("expected codes and labels inside the public domain, found one outside")
     norm, label = centred_norm(n_codes), rows.label.astype(np.int64)
     total = np.empty((n_labels, 1 + sum(n_codes)), dtype=np.int64)
-    amount = np.trunc(rows.weight * SUM_SCALE / norm)
+    amount = np.trunc(rows.weight * (count_factor(n_codes) * SUM_SCALE / norm))
     total[:, 0] = np.bincount(label, weights=amount, minlength=n_labels)
     start = 1
     for column, k in enumerate(n_codes):
@@ -96,11 +108,11 @@ def counts_of(noisy: Array, n_codes: Sequence[int]) -> tuple[Array, Array]:
 
     Returned are the noisy number of patients of each label (C,) and of each code and label (C, W);
     every block sums to the size of the label. The noise of an entry is that of one value of
-    ``noisy`` times `centred_norm`, at most.
+    ``noisy`` times `centred_norm`, at most; that of a size is as much over `count_factor`.
     """
     norm = centred_norm(n_codes)
     offsets = np.concatenate([[0], np.cumsum(n_codes)])
-    sizes = noisy[:, 0] * norm
+    sizes = noisy[:, 0] * (norm / count_factor(n_codes))
     share = np.repeat(1.0 / np.asarray(n_codes, dtype=np.float64), n_codes)
     return sizes, without_means(noisy[:, 1:] * norm, offsets) + sizes[:, None] * share
 

@@ -27,7 +27,7 @@ from tasks.gates.agreement import CodedTable
 from tasks.gates.agreement_gate import REFERENCE_ROWS, NoisyCounts, agreement_gate
 from tasks.ingest.conditions import sample_rows
 from tasks.ingest.encoding import decode, domain_of
-from tasks.measurement.centred import centred_norm, counts_of
+from tasks.measurement.centred import centred_norm, count_factor, counts_of
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.reporting.tables import (
@@ -123,10 +123,15 @@ def noisy_counts(
         )
     hidden = values.shape[1] - 1 - domain.one_hot_width
     n_codes = domain.n_codes + (hidden,) * (hidden > 0)
-    _, by_label = counts_of(values / SUM_SCALE, n_codes)
+    sizes, by_label = counts_of(values / SUM_SCALE, n_codes)
+    if hidden:
+        # Published are rows; what was counted are patients, of whom some have more.
+        shares = measurement.released["row_label_shares"] / np.maximum(sizes / sizes.sum(), 1e-9)
+        by_label *= shares[:, None]
     return NoisyCounts(
         by_label=by_label[:, : domain.one_hot_width],
         noise_stddev=float(stddev * centred_norm(n_codes)),
+        label_stddev=float(stddev * centred_norm(n_codes) / count_factor(n_codes)),
     )
 
 

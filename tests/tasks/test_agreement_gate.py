@@ -15,7 +15,7 @@ from tasks.gates.agreement import (
 )
 from tasks.gates.agreement_gate import NoisyCounts, agreement_gate
 from tasks.ingest.encoding import decode, domain_of
-from tasks.measurement.centred import centred_norm, counts_of
+from tasks.measurement.centred import centred_norm, count_factor, counts_of
 from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.encoded import N_FOLDS, EncodedRows
 from tasks.measurement.synthesizer import measure
@@ -92,6 +92,9 @@ class Sealed:
         noisy = NoisyCounts(
             by_label=counts_of(values, self.domain.n_codes)[1],
             noise_stddev=plan[HISTOGRAMS].unit_noise_stddev * centred_norm(self.domain.n_codes),
+            label_stddev=plan[HISTOGRAMS].unit_noise_stddev
+            * centred_norm(self.domain.n_codes)
+            / count_factor(self.domain.n_codes),
         )
         return released, noisy
 

@@ -55,7 +55,7 @@ def plan_of(layout: Layout, *, patients: int | None, mu: float) -> MeasurementPl
         )
     ]
     if layout.n_columns > 1:
-        most = most_codes(layout, patients=patients, mu=mu)
+        most = rule.most_codes(layout, patients=patients, mu=mu)
         shape = (rule.n_cells(layout, most),)
         requests.append(sum_request(PAIR_TABLES, shape, share=shares.pair_tables))
     scale = RESIDUAL_SUM_SCALE
@@ -70,13 +70,6 @@ def plan_of(layout: Layout, *, patients: int | None, mu: float) -> MeasurementPl
         for index in range(N_ROUNDS)
     ]
     return plan_draws(requests, mu=mu)
-
-
-def most_codes(layout: Layout, *, patients: int | None, mu: float) -> int:
-    """Most codes of a column in the pair tables, by the public rule."""
-    shares = rule.shares_of(layout, patients=patients, mu=mu)
-    pair_mu = mu * float(np.sqrt(shares.pair_tables))
-    return rule.most_codes(layout, patients=patients, pair_mu=pair_mu)
 
 
 def n_features(layout: Layout) -> int:

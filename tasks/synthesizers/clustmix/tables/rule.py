@@ -31,22 +31,35 @@ _ONE_WAY_NOISE = 0.014
 _LEAST_ONE_WAY, _MOST_ONE_WAY = 0.10, 0.30
 _PAIR_PART = 4.0 / 9.0
 _PAIR_NOISE = 0.40
-_ONE_WAY_PART = 0.20
+_ONE_WAY_PART, _MOST_ONE_WAY_PART = 0.20, 0.90
+_MOST_PAIR_PART = 0.75
+_DROWNING = 0.05
 _LEAST_POTENTIAL = 0.05
 _LEAST_RATIO = 0.5
 _FINE_PAIR_NOISE = 0.03
 _PENALTY = 1.3
 _LABEL_SCALE = 1.7
-_ROWS_PER_PATIENT, _FEWEST_ROWS, _MOST_ROWS, _MOST_VALUES = 4, 100_000, 200_000, 25_000_000
+_MOST_ROWS, _MOST_VALUES = 300_000, 30_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shares:
-    """Shares of ``mu**2``: label counts, pair tables, and each of two rounds of residuals."""
+    """Shares of ``mu**2``.
+
+    Parameters
+    ----------
+    label_counts, pair_tables
+        Of the first two draws.
+    residuals
+        Of each of two rounds of residuals.
+    one_ways
+        Part of the draw of pair tables that goes to one-ways.
+    """
 
     label_counts: float
     pair_tables: float
     residuals: float
+    one_ways: float
 
 
 def declared_patients(patients: int | None) -> float:
@@ -58,18 +71,32 @@ def shares_of(layout: Layout, *, patients: int | None, mu: float) -> Shares:
     """Split the budget, before a row is read.
 
     The label counts get as much as brings the noise of one-way shares to 0.014 in total variation
-    distance, between a tenth and three tenths; four ninths of the rest go to the pair tables.
+    distance, between a tenth and three tenths; four ninths of the rest go to the pair tables, and a
+    fifth of that to one-ways again. Where even the whole budget leaves a noise above 0.05, one-ways
+    come first: these parts grow, up to three quarters and nine tenths.
     """
     sizes = np.asarray(layout.n_codes, dtype=np.float64)
     norm = centred_norm(layout.n_codes) * np.sqrt(layout.n_labels)
     noise = DEVIATION * sizes.mean() * norm / (mu * declared_patients(patients))
     first = float(np.clip((noise / _ONE_WAY_NOISE) ** 2, _LEAST_ONE_WAY, _MOST_ONE_WAY))
-    pairs = (1.0 - first) * _PAIR_PART if layout.n_columns > 1 else 0.0
-    return Shares(label_counts=first, pair_tables=pairs, residuals=(1.0 - first - pairs) / 2.0)
+    drowned = 1.0 - min(1.0, _DROWNING / noise)
+    pairs = (1.0 - first) * (_PAIR_PART + (_MOST_PAIR_PART - _PAIR_PART) * drowned)
+    pairs = pairs if layout.n_columns > 1 else 0.0
+    return Shares(
+        label_counts=first,
+        pair_tables=pairs,
+        residuals=(1.0 - first - pairs) / 2.0,
+        one_ways=_ONE_WAY_PART + (_MOST_ONE_WAY_PART - _ONE_WAY_PART) * drowned,
+    )
 
 
 def pair_noise(
-    n_codes: Sequence[int], *, n_pairs: float | None = None, pair_mu: float, patients: float
+    n_codes: Sequence[int],
+    *,
+    n_pairs: float | None = None,
+    one_ways: float,
+    pair_mu: float,
+    patients: float,
 ) -> float:
     """Mean noise of the shares of pair tables of these codes, in total variation distance."""
     sizes = np.asarray(n_codes, dtype=np.float64)
@@ -77,17 +104,19 @@ def pair_noise(
     all_pairs = len(sizes) * (len(sizes) - 1) / 2.0
     part = 1.0 if n_pairs is None else n_pairs / all_pairs
     squared = (inner.sum() ** 2 - (inner**2).sum()) / 2.0 * part
-    stddev = np.sqrt(squared / (1.0 - _ONE_WAY_PART)) / pair_mu
+    stddev = np.sqrt(squared / (1.0 - one_ways)) / pair_mu
     cells = (sizes.sum() ** 2 - (sizes**2).sum()) / (2.0 * all_pairs)
     return float(DEVIATION * cells * stddev / patients)
 
 
-def most_codes(layout: Layout, *, patients: int | None, pair_mu: float) -> int:
+def most_codes(layout: Layout, *, patients: int | None, mu: float) -> int:
     """Codes of a column in the pair tables: as many as keep its mean noise at 0.4, or two."""
-    n = declared_patients(patients)
+    n, shares = declared_patients(patients), shares_of(layout, patients=patients, mu=mu)
+    pair_mu = mu * float(np.sqrt(shares.pair_tables))
     for most in range(max(layout.n_codes), 2, -1):
         n_codes = [min(k, most) for k in layout.n_codes]
-        if pair_noise(n_codes, pair_mu=pair_mu, patients=n) <= _PAIR_NOISE:
+        noise = pair_noise(n_codes, one_ways=shares.one_ways, pair_mu=pair_mu, patients=n)
+        if noise <= _PAIR_NOISE:
             return most
     return 2
 
@@ -152,13 +181,19 @@ class PairChoice:
 
 
 def choose_pairs(
-    layout: Layout, shares: Array, *, most: int, pair_mu: float, patients: float
+    layout: Layout,
+    shares: Array,
+    *,
+    most: int,
+    one_ways: float,
+    pair_mu: float,
+    patients: float,
 ) -> PairChoice:
     """Choose pairs whose tables can stand out of their noise, the strongest first.
 
     A pair's potential is the geometric mean of its columns' Gini indices. Pairs are taken by
     potential per cell as long as that exceeds half the noise of a cell, and `layout.n_columns - 1`
-    of them at least. Of the squared norm a fifth goes to one-ways; more where the pair tables would
+    of them at least. Of the squared norm a part goes to one-ways; more where the pair tables would
     be noise even so.
 
     Shares (W,) are released one-way ones, as is the number of patients, above 0.
@@ -194,10 +229,14 @@ def choose_pairs(
     inner, outer = 1.0 - 1.0 / sizes, 1.0 - 1.0 / np.asarray(layout.n_codes, dtype=np.float64)
     of_pairs = float((inner[first] * inner[second])[taken].sum())
     of_one_ways = float(outer.sum())
-    pair_part = 1.0 - _ONE_WAY_PART
+    pair_part = 1.0 - one_ways
     if len(taken):
         noise_level = pair_noise(
-            sizes.tolist(), n_pairs=len(taken), pair_mu=pair_mu, patients=max(patients, 1.0)
+            sizes.tolist(),
+            n_pairs=len(taken),
+            one_ways=one_ways,
+            pair_mu=pair_mu,
+            patients=max(patients, 1.0),
         )
         pair_part *= min(1.0, (_PAIR_NOISE / noise_level) ** 2)
     one_way = np.sqrt(of_pairs * (1.0 / pair_part - 1.0) / of_one_ways) if of_pairs else 1.0
@@ -229,10 +268,10 @@ def label_scale(layout: Layout) -> float:
     return float(_LABEL_SCALE / np.sqrt(layout.n_declared))
 
 
-def default_rows(n_columns: int, patients: int | None) -> int:
-    """Synthetic rows where a site file names no number: four a patient, 100,000 to 200,000.
+def default_rows(n_columns: int) -> int:
+    """Return the synthetic rows of a site file that names no number: 300,000, or 30,000,000 values.
 
-    Fewer for wide tables: 25 million values at most.
+    Rows cost no privacy. A label that is drawn has much chance in it, and a classifier needs many
+    rows to see through it, the more the rarer the label.
     """
-    rows = np.clip(_ROWS_PER_PATIENT * declared_patients(patients), _FEWEST_ROWS, _MOST_ROWS)
-    return int(min(rows, max(_MOST_VALUES // n_columns, 10_000)))
+    return min(_MOST_ROWS, max(_MOST_VALUES // n_columns, 10_000))

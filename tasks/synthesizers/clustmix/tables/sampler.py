@@ -55,10 +55,25 @@ def of_rows(mixture: Mixture, layout: Layout) -> Mixture:
     return Mixture(weights=weights / weights.sum(), components=components)
 
 
-def rows_by_label(by_label: Array, layout: Layout) -> Array:
-    """Shares of the labels among rows, from counts (C, W) of patients, with a hidden column."""
-    counts = np.maximum(by_label[:, layout.block(layout.n_columns - 1)], 0.0)
-    rows = counts @ np.arange(1, layout.n_visits + 1) + 1.0
+def row_label_shares(
+    labels: Array, by_label: Array, shares: Array, layout: Layout, *, stddev: float
+) -> Array:
+    """Shares of the labels among rows, where patients have several.
+
+    A label has more of the rows than of the patients as its patients have more rows than others.
+    That surplus is shrunk by the part of it that noise explains (positive-part James-Stein).
+
+    Given are the shares of the labels among patients (C,), counts of patients (C, W), with a
+    hidden column and this noise, and shares of all codes (W,).
+    """
+    block, n_rows = layout.block(layout.n_columns - 1), np.arange(1.0, layout.n_visits + 1.0)
+    mean = float(shares[block] @ n_rows)
+    surplus = by_label[:, block] @ (n_rows - mean)
+    noise = stddev * float(np.linalg.norm(n_rows - mean))
+    explained = len(labels) * noise**2 / max(float((surplus**2).sum()), 1e-12)
+    patients = max(float(by_label[:, block].sum()), 1.0)
+    rows = mean * labels + max(0.0, 1.0 - explained) * surplus / patients
+    rows = np.maximum(rows, 0.1 * mean * labels)
     return np.asarray(rows / rows.sum())
 
 

@@ -134,10 +134,12 @@ class TableClustMix:
         self, curator: Curator, counts: estimates.Counts, *, mu: float
     ) -> tuple[estimates.Counts, Mixture]:
         layout, planned = self._layout, curator.plan[draws.PAIR_TABLES]
+        declared = self.domain.patients
         choice = rule.choose_pairs(
             layout,
             counts.shares,
-            most=draws.most_codes(layout, patients=self.domain.patients, mu=mu),
+            most=rule.most_codes(layout, patients=declared, mu=mu),
+            one_ways=rule.shares_of(layout, patients=declared, mu=mu).one_ways,
             pair_mu=planned.mu,
             patients=counts.patients,
         )
@@ -214,7 +216,13 @@ class TableClustMix:
                 rounds.learn(noisy, loudness, stddev=stddev)
         row_shares = shares
         if layout.n_visits:
-            row_shares = sampler.rows_by_label(released["counts_by_label"], layout)
+            row_shares = sampler.row_label_shares(
+                shares,
+                released["counts_by_label"],
+                released["code_shares"],
+                layout,
+                stddev=float(released["counts_stddev"]),
+            )
         return {"label_scores": rounds.scores, "row_label_shares": row_shares}
 
 

@@ -1,0 +1,241 @@
+"""Rule, estimates, mixture and sampler: post-processing that is checked by what it must give."""
+
+import numpy as np
+import pytest
+
+from tasks.measurement.encoded import EncodingDomain
+from tasks.synthesizers.clustmix.tables import estimates, rule, sampler
+from tasks.synthesizers.clustmix.tables.layout import Layout
+from tasks.synthesizers.clustmix.tables.mixture import Mixture, _Fit, fit_mixture
+
+LAYOUT = Layout(
+    n_codes=(4, 3, 2),
+    numeric=(True, False, False),
+    has_missing=(True, False, False),
+    n_labels=2,
+    n_visits=0,
+)
+
+
+def layout_of(n_columns, n_codes, **changes):
+    fields = {"numeric": True, "has_missing": False}
+    return Layout(
+        n_codes=(n_codes,) * n_columns,
+        **{name: (value,) * n_columns for name, value in fields.items()},
+        **{"n_labels": 2, "n_visits": 0, **changes},
+    )
+
+
+def mixture_of(layout, n_components, seed):
+    rng = np.random.default_rng(seed)
+    blocks = [rng.dirichlet(np.full(k, 0.4), n_components) for k in layout.n_codes]
+    return Mixture(weights=rng.dirichlet(np.ones(n_components)), components=np.hstack(blocks))
+
+
+def exact_targets(layout, mixture, groups=None):
+    """What noiseless draws of a mixture lead to."""
+    groups = np.concatenate([np.arange(k) for k in layout.n_codes]) if groups is None else groups
+    sizes = tuple(int(groups[layout.block(j)].max()) + 1 for j in range(layout.n_columns))
+    used = ~np.eye(layout.n_columns, dtype=bool)
+    choice = rule.PairChoice(groups=groups, n_groups=sizes, used=used, one_way=1.0, norm=1.0)
+    shares = mixture.weights @ mixture.components
+    counts = estimates.Counts(
+        by_label=np.tile(shares * 500, (2, 1)),
+        stddev=1.0,
+        one_way_stddev=1.0,
+        patients=1000.0,
+        labels=np.array([0.5, 0.5]),
+        shares=shares,
+    )
+    column = np.repeat(np.arange(layout.n_columns), sizes)
+    row = np.repeat(np.cumsum(sizes) - sizes, layout.n_codes) + groups
+    joined = np.zeros((len(mixture.weights), sum(sizes)))
+    np.add.at(joined.T, row, mixture.components.T)
+    centre = (1.0 / np.asarray(sizes))[column]
+    table = (joined - centre).T @ (mixture.weights[:, None] * (joined - centre))
+    cells = np.triu(used, 1)[np.ix_(column, column)]
+    true = joined.T @ (mixture.weights[:, None] * joined)
+    noisy = np.append(table[cells] * 1000.0, np.zeros(5))
+    return estimates.targets_of(layout, choice, counts, noisy, stddev=1.0), true, cells
+
+
+@pytest.mark.parametrize("groups", [None, np.array([0, 0, 1, 1, 0, 1, 1, 0, 1])])
+def test_tables_of_pairs_are_put_together_from_centred_ones(groups):
+    targets, true, cells = exact_targets(LAYOUT, mixture_of(LAYOUT, 3, 1), groups)
+    np.testing.assert_allclose(targets.tables[cells], true[cells], atol=1e-12)
+    np.testing.assert_allclose(targets.tables, targets.tables.T)
+    assert (targets.weights[cells] > 0).all()
+
+
+def test_gradient_of_the_mixture_is_that_of_its_loss():
+    targets, _, _ = exact_targets(
+        LAYOUT, mixture_of(LAYOUT, 3, 2), np.array([0, 0, 1, 1, 0, 1, 1, 0, 1])
+    )
+    fit, rng = _Fit(LAYOUT, targets, 3.0), np.random.default_rng(3)
+    scores, logits = rng.standard_normal(4), rng.standard_normal((4, LAYOUT.width))
+
+    def loss(scores, logits):
+        weights, parts = fit.distribution(scores, logits)
+        joined = parts @ targets.joins.T
+        table = joined.T @ (weights[:, None] * joined)
+        mean = weights @ parts
+        value = 0.25 * (targets.weights * (table - targets.tables) ** 2).sum()
+        value += 0.5 * targets.share_weight * ((mean - targets.shares) ** 2).sum()
+        return value + 3.0 * (weights[:, None] * parts * np.log(parts / mean)).sum()
+
+    by_score, by_logit = fit.gradients(scores.astype(np.float32), logits.astype(np.float32))
+    scale, step = float(abs(by_logit).max()), 1e-6
+    for index in np.ndindex(*logits.shape):
+        moved = np.zeros_like(logits)
+        moved[index] = step
+        slope = (loss(scores, logits + moved) - loss(scores, logits - moved)) / (2 * step)
+        assert float(by_logit[index]) == pytest.approx(slope, abs=2e-3 * scale)
+    for index in range(4):
+        moved = np.eye(4)[index] * step
+        slope = (loss(scores + moved, logits) - loss(scores - moved, logits)) / (2 * step)
+        assert float(by_score[index]) == pytest.approx(slope, abs=2e-3 * float(abs(by_score).max()))
+
+
+def test_a_mixture_fits_tables_that_a_mixture_gave():
+    targets, true, cells = exact_targets(LAYOUT, mixture_of(LAYOUT, 3, 4))
+    found = fit_mixture(LAYOUT, targets, n_components=16, penalty=1e-3, steps=600, seed=0)
+    table = found.components.T @ (found.weights[:, None] * found.components)
+    assert np.abs(table - true)[cells].max() < 0.005
+    # A penalty beyond all measure leaves one component, and so no dependence.
+    alone = fit_mixture(LAYOUT, targets, n_components=16, penalty=1e9, steps=600, seed=0)
+    mean = alone.weights @ alone.components
+    table = alone.components.T @ (alone.weights[:, None] * alone.components)
+    assert np.abs(table - np.outer(mean, mean)).max() < 0.005
+
+
+def test_one_ways_of_both_draws_are_weighed_by_their_noise():
+    shares = np.concatenate([np.full(k, 1.0 / k) for k in LAYOUT.n_codes])
+    rng, first_error, both_error = np.random.default_rng(5), [], []
+    for _ in range(300):
+        noisy = np.tile(shares * 500, (2, 1)) + rng.normal(0, 20, (2, LAYOUT.width))
+        noisy -= np.concatenate(
+            [np.tile((b.sum(axis=1, keepdims=True) - 500) / b.shape[1], b.shape[1])
+             for b in np.split(noisy, LAYOUT.offsets[1:-1], axis=1)], axis=1
+        )  # fmt: skip
+        first = estimates._counts(LAYOUT, noisy[:, :4].sum(axis=1), noisy, 20.0, 20.0 * 2**0.5)
+        second = shares * 1000 + rng.normal(0, 10, LAYOUT.width)
+        both = estimates.better_counts(LAYOUT, first, second, one_way_stddev=10.0)
+        first_error.append(first.by_label.sum(axis=0) - 1000 * shares)
+        both_error.append(both.by_label.sum(axis=0) - 1000 * shares)
+        np.testing.assert_allclose(both.by_label[:, :4].sum(axis=1), 500.0)
+    # Variances 800 and 100 give 800 / 9, less what centring takes from a block.
+    assert np.mean(np.square(first_error)) / np.mean(np.square(both_error)) == pytest.approx(
+        9, rel=0.1
+    )
+
+
+def test_shares_add_up_and_one_ways_come_first_where_they_drown():
+    rich = rule.shares_of(layout_of(14, 12), patients=24_000, mu=0.2757)
+    poor = rule.shares_of(layout_of(14, 12), patients=100, mu=0.2757)
+    for shares in (rich, poor):
+        assert shares.label_counts + shares.pair_tables + 2 * shares.residuals == pytest.approx(1.0)
+    assert rich.label_counts < poor.label_counts == 0.30
+    assert rich.one_ways == 0.20
+    assert poor.one_ways > 0.7
+    alone = rule.shares_of(layout_of(1, 12), patients=100, mu=1.0)
+    assert alone.pair_tables == 0.0
+
+
+def test_columns_are_coarser_where_patients_are_few():
+    found = [
+        rule.most_codes(layout_of(30, 12), patients=n, mu=0.3) for n in (300, 3_000, 30_000, 10**6)
+    ]
+    assert found == sorted(found)
+    assert (found[0], found[-1]) == (2, 12)
+
+
+def test_codes_are_joined_by_neighbourhood_or_by_size():
+    shares = np.array([0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.4])
+    bins = rule.coarse_codes(shares, most=4, numeric=True, has_missing=True)
+    assert bins.tolist() == [0, 0, 1, 1, 2, 2, 3]
+    levels = rule.coarse_codes(shares, most=3, numeric=False, has_missing=True)
+    assert levels[6] == 0
+    assert sorted(np.bincount(levels).tolist()) == [1, 1, 5]
+    assert rule.coarse_codes(shares, most=7, numeric=True, has_missing=True).tolist() == [*range(7)]
+
+
+def test_pairs_are_chosen_by_potential_and_cost_what_they_say():
+    shares = np.concatenate([[0.25] * 4, [0.5, 0.3, 0.2], [1.0, 0.0]])
+    settings = {"most": 4, "one_ways": 0.2, "pair_mu": 1.0}
+    choice = rule.choose_pairs(LAYOUT, shares, patients=10_000.0, **settings)
+    # The constant column has nothing to say, and d - 1 pairs are taken all the same.
+    assert choice.used[0, 1]
+    assert choice.n_pairs == 2
+    sizes, k = np.array(choice.n_groups), np.array(LAYOUT.n_codes)
+    of_pairs = (np.triu(choice.used, 1) * np.outer(1 - 1 / sizes, 1 - 1 / sizes)).sum()
+    squared = of_pairs + choice.one_way**2 * (1 - 1 / k).sum()
+    assert choice.norm**2 == pytest.approx(squared)
+    assert of_pairs / squared == pytest.approx(0.8)
+    few = rule.choose_pairs(LAYOUT, shares, patients=3.0, **settings)
+    assert few.one_way > 3 * choice.one_way
+
+
+def test_quotas_are_whole_numbers_right_in_the_mean():
+    rng, shares = np.random.default_rng(6), np.array([0.5, 0.3, 0.15, 0.05])
+    drawn = np.array([sampler.quotas(shares, 7, rng) for _ in range(4_000)])
+    assert (drawn.sum(axis=1) == 7).all()
+    assert (np.abs(drawn - 7 * shares) < 1.0).all()
+    np.testing.assert_allclose(drawn.mean(axis=0), 7 * shares, atol=0.04)
+
+
+def test_sampled_shares_hardly_miss_those_of_the_mixture():
+    mixture = mixture_of(LAYOUT, 8, 7)
+    codes = sampler.sample_codes(mixture, LAYOUT, n_rows=5_000, rng=np.random.default_rng(8))
+    expected = mixture.weights @ mixture.components
+    for column in range(LAYOUT.n_columns):
+        found = np.bincount(codes[:, column], minlength=LAYOUT.n_codes[column]) / 5_000
+        # Independent draws would miss by about 0.007 each.
+        assert np.abs(found - expected[LAYOUT.block(column)]).max() < 0.003
+    table = np.zeros((4, 3))
+    np.add.at(table, (codes[:, 0], codes[:, 1]), 1 / 5_000)
+    first, second = mixture.components[:, :4], mixture.components[:, 4:7]
+    assert np.abs(table - first.T @ (mixture.weights[:, None] * second)).max() < 0.02
+
+
+def test_labels_are_drawn_by_their_probabilities_with_hardly_any_error():
+    rng = np.random.default_rng(9)
+    p = rng.dirichlet(np.ones(4), 400)
+    drawn = np.array([sampler.systematic_labels(p, rng) for _ in range(3_000)])
+    for label in range(4):
+        counts = (drawn == label).sum(axis=1)
+        assert np.abs(counts - p[:, label].sum()).max() < 12  # independent draws: about 35
+        np.testing.assert_allclose((drawn == label).mean(axis=0), p[:, label], atol=0.05)
+
+
+def test_rows_count_as_often_as_their_patient_has_rows():
+    domain = EncodingDomain(
+        column_names=("a",),
+        n_codes=(2,),
+        has_missing=(False,),
+        numeric=(False,),
+        label_levels=("no", "yes"),
+        rows_per_patient=3,
+    )
+    layout = Layout.of(domain)
+    assert (layout.n_codes, layout.n_declared) == ((2, 3), 1)
+    # Half of the patients have code 0 and one row, half code 1 and three.
+    mixture = Mixture(
+        weights=np.array([0.5, 0.5]), components=np.array([[1.0, 0, 1, 0, 0], [0, 1.0, 0, 0, 1]])
+    )
+    tilted = sampler.of_rows(mixture, layout)
+    np.testing.assert_allclose(tilted.weights @ tilted.components, [0.25, 0.75, 0.25, 0, 0.75])
+    by_label = np.array([[1000, 0, 1000, 0, 0], [0, 1000, 0, 0, 1000.0]])
+    arguments = (np.array([0.5, 0.5]), by_label, mixture.weights @ mixture.components, layout)
+    exact = sampler.row_label_shares(*arguments, stddev=1e-3)
+    np.testing.assert_allclose(exact, [0.25, 0.75], atol=1e-6)
+    drowned = sampler.row_label_shares(*arguments, stddev=1e6)
+    np.testing.assert_allclose(drowned, [0.5, 0.5])
+
+
+def test_rows_of_the_rule():
+    assert [rule.default_rows(d) for d in (1, 100, 1_000, 10**6)] == [
+        300_000,
+        300_000,
+        30_000,
+        10_000,
+    ]

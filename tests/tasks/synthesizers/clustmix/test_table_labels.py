@@ -1,0 +1,126 @@
+"""Features and model of the labels: what they must give where it is known."""
+
+import numpy as np
+import pytest
+
+from tasks.measurement.statistics import softmax
+from tasks.synthesizers.clustmix.tables import label_model as labels
+from tasks.synthesizers.clustmix.tables.label_features import loudness_of, white_features
+from tasks.synthesizers.clustmix.tables.layout import Layout
+
+LAYOUT = Layout(
+    n_codes=(6, 3, 1),
+    numeric=(True, False, False),
+    has_missing=(True, False, False),
+    n_labels=3,
+    n_visits=0,
+)
+SHARES = np.array([0.1, 0.2, 0.3, 0.2, 0.1, 0.1, 0.5, 0.3, 0.2, 1.0])
+
+
+def test_features_are_white_under_the_released_shares():
+    features = white_features(LAYOUT, SHARES, floor=0.0)
+    assert [table.shape for table in features.tables] == [(6, 5), (3, 2), (1, 0)]
+    for table, share in zip(features.tables, np.split(SHARES, [6, 9]), strict=True):
+        np.testing.assert_allclose(share @ table, 0.0, atol=1e-9)
+        moment = table.T @ (share[:, None] * table)
+        np.testing.assert_allclose(moment, np.eye(table.shape[1]), atol=1e-9)
+    # The first directions tell the missing code from the others, and low bins from high ones.
+    steps = np.diff(features.tables[0][:5, :2], axis=0)
+    assert ((steps > 0).all(axis=0) | (steps < 0).all(axis=0)).any()
+    assert features.column.tolist() == [0] * 5 + [1] * 2
+    codes = np.array([[2, 1, 0], [5, 2, 0]])
+    design = features.design(codes)
+    np.testing.assert_allclose(
+        design[0], [1.0, *features.tables[0][2], *features.tables[1][1]], rtol=1e-6
+    )
+    counts = np.zeros((10, 1))
+    np.add.at(counts[:, 0], np.array([0, 6, 9]) + codes, 1.0)
+    np.testing.assert_allclose(
+        features.of_counts(counts)[:, 0], design[:, 1:].sum(axis=0), rtol=1e-5
+    )
+    some = features.only(np.array([True, False, False, False, True, False, True]))
+    assert [table.shape for table in some.tables] == [(6, 2), (3, 1), (1, 0)]
+
+
+def test_no_other_loudness_leaves_less_unknown():
+    rng = np.random.default_rng(1)
+    variances, information = rng.gamma(1.0, 1.0, 12), 30.0
+    best = loudness_of(variances, information=information)
+
+    def left(squares):
+        return (1.0 / (1.0 / variances + squares * information)).sum()
+
+    assert (best**2).sum() == pytest.approx(1.0)
+    others = rng.dirichlet(np.full(12, 0.5), 500)
+    assert all(left(best**2) <= left(squares) + 1e-12 for squares in others)
+    # Where nothing can be learned, all goes to what is known least; where all can, to everything.
+    assert np.flatnonzero(loudness_of(variances, information=1e-9)).tolist() == [variances.argmax()]
+    np.testing.assert_allclose(loudness_of(variances, information=1e12), 12**-0.5, rtol=1e-6)
+
+
+@pytest.mark.parametrize("n_labels", [2, 4])
+def test_exact_sums_lead_back_to_the_model_that_they_came_from(n_labels):
+    rng, n = np.random.default_rng(n_labels), 4_000
+    design = np.column_stack([np.ones(n), rng.standard_normal((n, 5))]).astype(np.float32)
+    basis = labels.contrasts(n_labels)
+    true = rng.normal(0.0, 0.6, (6, n_labels - 1))
+    p = softmax(design @ true @ basis.T)
+    shares = p.mean(axis=0)
+    weights = (1.0 + rng.random(n)).astype(np.float32)
+    patients, loudness = 50_000.0, np.array([0.1, 1.0, 0.5, 1.0, 0.3, 1.0])
+    sums = labels.Sums(
+        values=loudness[:, None]
+        * (design.T @ (weights[:, None] * (p - shares)))
+        @ basis
+        * (patients / n),
+        loudness=loudness,
+        noise=np.full(6, 1.0),
+        row_weights=weights,
+        probabilities=np.tile(shares.astype(np.float32), (n, 1)),
+    )
+    column = np.array([0, 0, 1, 2, 2])
+    start = labels.start_model(shares, np.ones(5), column, scale=1.0)
+    np.testing.assert_allclose(labels.probabilities(design, start.coefficients)[0], shares)
+    posterior = labels.Posterior(
+        design=design,
+        patients=patients,
+        sums=(sums,),
+        prior=np.ones(5),
+        column=column,
+        intercepts=np.log(shares) @ basis,
+        reference=0.5,
+    )
+    found = labels.fit(posterior, start, steps=40)
+    np.testing.assert_allclose(found.coefficients, true, atol=0.06)
+    # What is heard is known better than before.
+    assert (found.variances[1:] < 0.1 * start.variances[1:]).all()
+
+
+def test_noise_that_drowns_the_sums_leaves_the_prior():
+    rng, n = np.random.default_rng(5), 1_000
+    design = np.column_stack([np.ones(n), rng.standard_normal((n, 3))]).astype(np.float32)
+    shares = np.array([0.7, 0.3])
+    sums = labels.Sums(
+        values=rng.normal(0, 1e6, (4, 1)),
+        loudness=np.ones(4),
+        noise=1e12 * np.eye(4),
+        row_weights=np.ones(n, dtype=np.float32),
+        probabilities=np.tile(shares.astype(np.float32), (n, 1)),
+    )
+    column = np.zeros(3, dtype=np.int64)
+    start = labels.start_model(shares, np.ones(3), column, scale=0.5)
+    posterior = labels.Posterior(
+        design=design,
+        patients=1000.0,
+        sums=(sums,),
+        prior=np.ones(3),
+        column=column,
+        intercepts=np.log(shares) @ labels.contrasts(2),
+        reference=0.125,
+    )
+    found = labels.fit(posterior, start, steps=5)
+    assert np.abs(found.coefficients[1:]).max() < 0.05
+    np.testing.assert_allclose(
+        labels.probabilities(design, found.coefficients)[0], shares, atol=0.02
+    )

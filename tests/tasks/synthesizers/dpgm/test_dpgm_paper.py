@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -190,7 +191,7 @@ def test_a_run_makes_as_many_valid_records_as_there_are_real_ones(small):
         return [function(item) for item in items]
 
     codes, labels = paper_of(small).synthesize(
-        rows.codes, rows.label, np.random.default_rng(4), mapped
+        rows.codes, rows.label, np.random.default_rng(4), SimpleNamespace(map=mapped)
     )
     assert (codes.shape, codes.dtype, labels.dtype) == (rows.codes.shape, np.uint16, np.uint16)
     assert (codes < np.array(small.domain.n_codes)).all()

@@ -379,7 +379,7 @@ def test_every_refusal_of_an_arrival_is_explained():
         assert f"`{code}`" in OPERATE, code
 
 
-def test_lines_for_a_feeder_are_those_of_the_program():
+def test_lines_for_a_sender_are_those_of_the_program():
     [block] = re.findall(r"```python\n(.*?)```", OPERATE, flags=re.S)
     text = inspect.cleandoc(ready_files.__doc__).split("::\n\n")[1]
     lines = re.match(r"(?: {4}.*\n)+", text).group()

@@ -454,7 +454,7 @@ def test_ready_announces_a_table_that_is_then_accepted(commanded, capsys):
     assert len(scan(commanded.settings).accepted) == 1
 
 
-def test_a_feeder_has_a_copy_of_the_key_and_no_installation(commanded, monkeypatch, capsys):
+def test_a_sender_has_a_copy_of_the_key_and_no_installation(commanded, monkeypatch, capsys):
     key = commanded.landing.parent / "landing.key"
     key.write_bytes(commanded.secret)
     key.chmod(0o600)

@@ -75,7 +75,7 @@ def test_an_accepted_table_is_ours_alone(place, store):
 @pytest.mark.parametrize(
     ("name", "kept"), [("zebra.csv", "table"), ("zebra.CSV.GZ", "table.gz"), ("x.parquet", "table")]
 )
-def test_the_name_of_the_feeder_is_not_kept(place, store, name, kept):
+def test_the_name_of_the_sender_is_not_kept(place, store, name, kept):
     arrival = accept(place, store, {name: ROWS})
     assert store.path(arrival.arrival_id).name == kept
     assert "zebra" not in str(store.path(arrival.arrival_id))

@@ -34,7 +34,7 @@ def file_of(**changes):
     return {"a.csv": {"sha256": "0" * 64, "size": 3, **changes}}
 
 
-def test_what_a_feeder_writes_by_hand_is_parsed_and_verified():
+def test_what_a_sender_writes_by_hand_is_parsed_and_verified():
     ready = parse_ready_file(announce(FILES, "wards", SECRET, signed_at="2026-11-21T17:00:00Z"))
     ready.verify(SECRET)
     ready.check_names("a.csv.ready.json")
@@ -42,7 +42,7 @@ def test_what_a_feeder_writes_by_hand_is_parsed_and_verified():
     assert ready.signed == datetime(2026, 11, 21, 17, tzinfo=UTC)
 
 
-def test_what_we_write_is_what_a_feeder_would_write(tmp_path):
+def test_what_we_write_is_what_a_sender_would_write(tmp_path):
     table = tmp_path / "b"
     (table / "k=1").mkdir(parents=True)
     (table / "k=1" / "y.parquet").write_bytes(b"y")

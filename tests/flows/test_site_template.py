@@ -50,7 +50,7 @@ def filled_in(template):
     data["privacy_unit"] = {"column": "patient", "max_rows_per_patient": 2}
     data["privacy"] = {"epsilon": 1.0, "delta": 1e-6}
     data["budget"]["lifetime_epsilon"] = 2.0
-    data.update(dataset="wards", title="Wards", rows=100)
+    data.update(dataset="wards", title="Wards", patients=1000)
     return yaml.safe_dump(data)
 
 

@@ -225,8 +225,8 @@ def test_a_url_that_is_none(desk, before_the_flow, monkeypatch, url):
 
 
 METHODS = (
-    "'clustmix', 'dp_cda', 'dpgm', 'naive_bayes', 'dp_kmeans', 'dp_merf', 'dp_mix', "
-    "'local_perturbation', 'mwem', 'random_projection'"
+    "'clustmix', 'dp_cda', 'dpgm', 'naive_bayes', 'dp_kmeans', 'dp_merf', 'mwem', 'dp_mix', "
+    "'local_perturbation', 'random_projection'"
 )
 
 

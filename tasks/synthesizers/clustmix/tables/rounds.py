@@ -20,8 +20,8 @@ CONSTANT = 0.1
 """Feature that every row has in a residual round: the shares of the labels are known well."""
 
 _NEWTON_STEPS = 5
-_MOST_FEATURES = 400
-_LENIENCE = 3.0
+_MOST_FEATURES = 600
+_LENIENCE = 30.0
 """Features are kept for all draws together, which tell more than one round."""
 
 

@@ -39,7 +39,7 @@ _LEAST_RATIO = 0.5
 _FINE_PAIR_NOISE = 0.03
 _PENALTY = 1.3
 _LABEL_SCALE = 1.7
-_MOST_ROWS, _MOST_VALUES = 300_000, 30_000_000
+_MOST_ROWS, _MOST_VALUES = 300_000, 25_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,7 +269,7 @@ def label_scale(layout: Layout) -> float:
 
 
 def default_rows(n_columns: int) -> int:
-    """Return the synthetic rows of a site file that names no number: 300,000, or 30,000,000 values.
+    """Return the synthetic rows of a site file that names no number: 300,000, or 25,000,000 values.
 
     Rows cost no privacy. A label that is drawn has much chance in it, and a classifier needs many
     rows to see through it, the more the rarer the label.

@@ -233,9 +233,5 @@ def test_rows_count_as_often_as_their_patient_has_rows():
 
 
 def test_rows_of_the_rule():
-    assert [rule.default_rows(d) for d in (1, 100, 1_000, 10**6)] == [
-        300_000,
-        300_000,
-        30_000,
-        10_000,
-    ]
+    found = [rule.default_rows(n_columns) for n_columns in (1, 80, 1_000, 10**6)]
+    assert found == [300_000, 300_000, 25_000, 10_000]

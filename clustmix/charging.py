@@ -12,7 +12,7 @@ from pathlib import Path
 from clustmix.guarantee import Charged
 from privacy.accountants.calibration import release_rho
 from privacy.charges import Caps, Charge, unit_in_words
-from privacy.errors import ClustMixError, ConfigurationError
+from privacy.errors import ClustMixError, ConfigurationError, InputError
 from privacy.ledger import EntryState
 from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
 from storage.files.refs import new_release_id
@@ -128,6 +128,10 @@ def charging(
                 books.transition(
                     entry, EntryState.BURNED, expected_from=EntryState.EXECUTING, note=note
                 )
+        if isinstance(error, InputError):
+            raise InputError(
+                error.code, f"{error.message}; rows were read, so the charge of {entry} stands"
+            ) from None
         raise
 
 

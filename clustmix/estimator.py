@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from privacy.errors import ClustMixError, ConfigurationError
 from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
@@ -20,6 +20,18 @@ if TYPE_CHECKING:
 
 _NO_SETTING = ("kind", "published")
 """Fields of the settings of a method that a constructor here does not take."""
+
+
+class _Public(BaseModel):
+    """What every constructor takes beside the schema, by type; its ranges are checked in use."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    epsilon: float
+    delta: float
+    patient_column: str | None
+    max_rows_per_patient: int
+    patients: Annotated[int, Field(ge=1, le=10_000_000_000)] | None
 
 
 class NotFittedError(ClustMixError, ValueError, AttributeError):
@@ -115,7 +127,8 @@ class Estimator:
         return f"{text}, fitted; {'nothing was charged' if charged is None else charged}"
 
     def _target(self) -> tuple[PrivacyParameters, Adjacency]:
-        parameters = PrivacyParameters(epsilon=self.epsilon, delta=self.delta)
+        public = self._public()
+        parameters = PrivacyParameters(epsilon=public.epsilon, delta=public.delta)
         try:
             return parameters, Adjacency(self.adjacency)
         except ValueError:
@@ -125,14 +138,26 @@ class Estimator:
             "ADJACENCY_INVALID", f"expected adjacency {names}, found {self.adjacency!r}"
         )
 
+    def _public(self) -> _Public:
+        """Return what every constructor takes, checked; a number of numpy is one of Python."""
+        given = {name: getattr(self, name) for name in _Public.model_fields}
+        try:
+            return _Public.model_validate(
+                {name: getattr(value, "item", lambda v=value: v)() for name, value in given.items()}
+            )
+        except ValidationError as error:
+            problem = one_line(error, given)
+        raise refusal("SETTING_INVALID", f"{type(self).__name__}: {problem}")
+
     def _unit(self) -> PrivacyUnit:
+        public = self._public()
         if self.patient_column in (*self.schema.released_columns, *self.schema.ignore):
             raise ConfigurationError(
                 "PRIVACY_UNIT_INVALID",
                 "expected a patient_column outside columns, label and ignore of the schema, found "
                 f"{self.patient_column!r} in it; the patient is never released",
             )
-        return PrivacyUnit(column=self.patient_column, max_rows=self.max_rows_per_patient)
+        return PrivacyUnit(column=public.patient_column, max_rows=public.max_rows_per_patient)
 
     def _bound(self) -> synthesizer.Synthesizer:
         """Return the method, bound to the public domain."""
@@ -144,10 +169,14 @@ class Estimator:
                 f"expected a clustmix.Schema, found {type(self.schema).__name__}; "
                 "Schema.from_yaml reads one",
             )
-        domain = domain_of(self.schema)
+        domain, public = domain_of(self.schema), self._public()
         return build(
             self._settings(),
-            replace(domain, rows_per_patient=self.max_rows_per_patient, patients=self.patients),
+            replace(
+                domain,
+                rows_per_patient=public.max_rows_per_patient,
+                patients=public.patients,
+            ),
         )
 
     def _settings(self) -> BaseModel:

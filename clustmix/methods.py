@@ -59,6 +59,10 @@ guarantee_ : Guarantee
 released_ : dict of str to array
     Everything that was released: the input of the sampler.
 
+Notes
+-----
+{inspect.cleandoc(entry.config.__doc__ or "")}
+
 Privacy
 -------
 `plan` says what is measured with which noise, before a row is read; `fit` draws it once.

@@ -8,8 +8,9 @@ system is drawn once on exact sums, and rows are sampled from what was released.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import index
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 from clustmix.estimator import Estimator, settings_of
 from clustmix.schema import Schema
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from clustmix.guarantee import Charged, Guarantee, Plan
     from privacy.events import Event
     from storage.ledger.ledger_db import LedgerDatabase
+
+MAX_ROWS = 10_000_000
+"""Most rows of one call of `Synthesizer.sample`, as of one release."""
 
 
 class Synthesizer(Estimator):
@@ -173,13 +177,15 @@ class Synthesizer(Estimator):
         self.guarantee_ = guarantee
         return self
 
-    def sample(self, n: int, *, where: Mapping[str, object] | None = None) -> pd.DataFrame:
+    def sample(
+        self, n: SupportsIndex, *, where: Mapping[str, object] | None = None
+    ) -> pd.DataFrame:
         """Sample synthetic rows. Free, as often as wanted: no row is read and no noise is drawn.
 
         Parameters
         ----------
         n
-            Number of rows.
+            Number of rows, at most 10,000,000 at once.
         where
             Level by column, for columns with levels and the label: only rows with these levels,
             by rejection.
@@ -195,18 +201,29 @@ class Synthesizer(Estimator):
         NotFittedError
             If the model has measured nothing yet.
         ConfigurationError
-            If a condition names no declared level, or hardly any row meets the conditions.
+            If `n` is out of its range, a condition names no declared level, or hardly any row meets
+            the conditions.
         """
         from tasks.ingest.conditions import sample_rows
         from tasks.ingest.encoding import decode
         from tasks.measurement.randomness import randomness_of_run
 
         self._require_fitted()
-        if n < 1:
-            raise ConfigurationError("ROWS_INVALID", f"expected n of at least 1, found {n!r}")
+        n_rows = index(n) if hasattr(n, "__index__") else 0
+        if not 1 <= n_rows <= MAX_ROWS:
+            raise ConfigurationError(
+                "ROWS_INVALID", f"expected a whole number n from 1 to {MAX_ROWS:,}, found {n!r}"
+            )
+        if not hasattr(where or {}, "items"):
+            raise ConfigurationError(
+                "CONDITION_INVALID",
+                f"expected where as a mapping of column to level, found {type(where).__name__}",
+            )
         rng = randomness_of_run().sampling
         conditions = {column: raw_text(level) for column, level in (where or {}).items()}
-        rows = sample_rows(self._method, self.schema, self.released_, rng, conditions, n_rows=n)
+        rows = sample_rows(
+            self._method, self.schema, self.released_, rng, conditions, n_rows=n_rows
+        )
         frame = decode(rows.codes, rows.label, self.schema, rng=rng)
         frame.attrs["guarantee"] = self.guarantee_.statement
         return frame
@@ -222,7 +239,8 @@ class Synthesizer(Estimator):
         NotFittedError
             If the model has measured nothing yet.
         ConfigurationError
-            If there is a file of this name: a measurement is never replaced.
+            If there is a file of this name, as a measurement is never replaced, or none can be made
+            there.
         """
         self._require_fitted()
         try:
@@ -230,6 +248,11 @@ class Synthesizer(Estimator):
                 file.write(self._file)
         except FileExistsError:
             pass
+        except OSError as error:
+            raise ConfigurationError(
+                "FILE_NOT_MADE",
+                f"expected a place for a new file at {path}, found none: {error.strerror}",
+            ) from None
         else:
             return
         raise ConfigurationError(
@@ -285,10 +308,10 @@ class Synthesizer(Estimator):
 
         return Guarantee.of(
             events,
-            delta=self.delta,
+            delta=self._public().delta,
             adjacency=self._target()[1],
             privacy_unit=unit_in_words(self._unit()),
-            max_rows_per_patient=self.max_rows_per_patient,
+            max_rows_per_patient=self._public().max_rows_per_patient,
             charged=charged,
             tainted=tainted,
         )
@@ -302,12 +325,8 @@ class Synthesizer(Estimator):
                 "settings": self._settings().model_dump(mode="json", exclude={"kind"}),
             },
             "table_schema": self.schema.model_dump(mode="json"),
-            "epsilon": self.epsilon,
-            "delta": self.delta,
+            **self._public().model_dump(),
             "adjacency": guarantee.adjacency,
-            "patient_column": self.patient_column,
-            "max_rows_per_patient": self.max_rows_per_patient,
-            "patients": self.patients,
             "events": tuple(event_to_dict(event) for event in guarantee.events),
             "charged": guarantee.charged,
             "tainted": guarantee.tainted,

@@ -5,7 +5,8 @@ Post-processing of released values: free, as often as wanted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,9 @@ from privacy.errors import ConfigurationError
 from storage.schema.table import NumericColumn, TableSchema
 from tasks.gates.agreement import CodedTable
 from tasks.measurement.synthesizer import Released, Synthesizer
+
+_NAMED = 12
+"""Most names of a list that a message gives."""
 
 MAX_OVERSAMPLING = 200
 """Most rows that are sampled for each row that has to meet the conditions."""
@@ -77,12 +81,23 @@ def check_conditions(schema: TableSchema, conditions: Mapping[str, str]) -> None
     """Refuse a condition on anything but a declared level of a column with levels."""
     levels = _levels_of(schema)
     for column, level in conditions.items():
-        if level not in levels.get(column, ()):
+        known = levels.get(column)
+        if known is None:
             raise ConfigurationError(
                 "CONDITION_UNKNOWN",
-                f"expected a declared level of a column with levels, found {column}={level}; the "
-                "schema.json of a bundle lists them",
+                f"expected a column with levels ({_some(levels)}), found {column}={level}",
             )
+        if level not in known:
+            raise ConfigurationError(
+                "CONDITION_UNKNOWN",
+                f"expected a declared level of {column} ({_some(known)}), found {column}={level}",
+            )
+
+
+def _some(names: Iterable[str]) -> str:
+    """Name the first few of what was declared."""
+    first = list(islice(names, _NAMED + 1))
+    return ", ".join([*first[:_NAMED], "..."] if len(first) > _NAMED else first)
 
 
 def _levels_of(schema: TableSchema) -> dict[str, tuple[str, ...]]:

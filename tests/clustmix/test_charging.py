@@ -62,11 +62,15 @@ def test_rows_and_files_are_free_and_another_measurement_is_not(schema, frame, p
 
 def test_a_table_that_is_refused_stays_paid_for(schema, frame, path):
     model = NaiveBayes(schema, **TARGET)
-    # The names of the columns are public: nothing is charged for them.
+    # Settings and the names of the columns are public: nothing is charged for them.
+    with pytest.raises(ConfigurationError, match="max_rows_per_patient: expected a valid integer"):
+        NaiveBayes(schema, **TARGET | {"max_rows_per_patient": 2.5}).fit(
+            frame, ledger=path, cohort="c", lifetime_epsilon=5.0
+        )
     with pytest.raises(InputError, match="HEADER_MISMATCH"):
         model.fit(frame.assign(x=1), ledger=path, cohort="c", lifetime_epsilon=5.0)
     assert not path.exists()
-    with pytest.raises(InputError, match="INPUT_REFUSED"):
+    with pytest.raises(InputError, match=r"INPUT_REFUSED: .* so the charge of e-.* stands"):
         model.fit(frame.assign(ward="Z"), ledger=path, cohort="c", lifetime_epsilon=5.0)
     assert [entry.state for entry in entries(path)] == [EntryState.BURNED]
     with pytest.raises(ConfigurationError, match="FITTED"):

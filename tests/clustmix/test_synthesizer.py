@@ -3,6 +3,7 @@
 import copy
 import inspect
 
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -150,6 +151,12 @@ def test_habits_of_scikit_learn(schema, frame):
         ({"schema": {}}, "SCHEMA_INVALID: expected a clustmix.Schema, found dict"),
         ({"max_rows_per_patient": 2}, "PRIVACY_UNIT_INVALID"),
         ({"patient_column": "ward"}, "PRIVACY_UNIT_INVALID: .* outside columns"),
+        ({"patient_column": 3}, "SETTING_INVALID: MWEM: patient_column: expected a valid string"),
+        ({"max_rows_per_patient": 2.5}, "SETTING_INVALID: MWEM: max_rows_per_patient: expected a"),
+        ({"patients": 2500.5}, "SETTING_INVALID: MWEM: patients: expected a valid integer"),
+        ({"patients": 0}, "SETTING_INVALID: MWEM: patients: expected a number greater than"),
+        ({"patients": "many"}, "SETTING_INVALID: MWEM: patients: expected a valid integer"),
+        ({"epsilon": "1"}, "SETTING_INVALID: MWEM: epsilon: expected a valid number"),
     ],
 )
 def test_a_setting_that_is_not_acceptable_is_one_line(schema, changed, message):
@@ -169,8 +176,12 @@ def test_rows_under_conditions(schema, frame):
         model.sample(5, where={"ward": "Z"})
     with pytest.raises(ConfigurationError, match=r"CONDITION_UNKNOWN: .* found age=5"):
         model.sample(5, where={"age": 5})
-    with pytest.raises(ConfigurationError, match="ROWS_INVALID"):
-        model.sample(0)
+    with pytest.raises(ConfigurationError, match=r"CONDITION_INVALID: .* found str"):
+        model.sample(5, where="died")
+    for n in (0, 5.0, "5", 10_000_001):
+        with pytest.raises(ConfigurationError, match="ROWS_INVALID"):
+            model.sample(n)
+    assert len(model.sample(np.int64(5))) == 5
 
 
 class Interchanged:

@@ -43,7 +43,11 @@ class PaperSettings(BaseModel):
 
 
 class ClustMixConfig(BaseModel):
-    """Settings of ClustMix. All are public: none may be chosen by looking at the private table."""
+    """Settings of ClustMix. All are public: none may be chosen by looking at the private table.
+
+    On tables and item sets a public rule takes the place of all of them. Where one of them is not
+    its default, the form for images is run instead: another algorithm, which `plan` shows.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 

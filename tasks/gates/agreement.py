@@ -56,8 +56,13 @@ def sampling_bound(
     """
     inverse = 1.0 / n_first + 1.0 / n_second
     # The mean of |a - b| is at most its standard deviation.
-    mean = float(np.sqrt(shares * (1.0 - shares) * inverse).sum() / 2.0)
+    mean = float(np.sqrt(_variances(shares) * inverse).sum() / 2.0)
     return mean + float(np.sqrt(inverse * np.log(1.0 / alarm) / 2.0))
+
+
+def _variances(shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Variances of what has these shares; a pooled share may round to a little above one."""
+    return np.asarray(np.maximum(shares * (1.0 - shares), 0.0))
 
 
 def cell_bounds(
@@ -70,7 +75,7 @@ def cell_bounds(
     """
     inverse = 1.0 / n_first + 1.0 / n_second
     tail = np.log(4.0 * shares.size / alarm)
-    return np.sqrt(2.0 * tail * shares * (1.0 - shares) * inverse) + 3.0 * tail * inverse
+    return np.sqrt(2.0 * tail * _variances(shares) * inverse) + 3.0 * tail * inverse
 
 
 def noise_bound(n_cells: int, *, noise_stddev: float, alarm: float) -> float:

@@ -440,7 +440,8 @@ def test_a_template_is_refused_until_it_is_filled_in(environment, bundle, tmp_pa
     assert columns["age"]["kind"] == ("integer" if kind == "parquet" else PLACEHOLDER)
     assert "p17" not in site.read_text()
     filled = site_of(source, f"cli-init-{kind}")
-    data |= {key: filled[key] for key in data if key not in {"source", "method"}}
+    data |= {key: filled[key] for key in data if key not in {"source", "method", "patients"}}
+    data["patients"] = 1_000
     data["method"] = {"kind": "naive_bayes"}
     site.write_text(yaml.safe_dump(data))
     code, output, errors = run(capsys, "release", site, "--json")

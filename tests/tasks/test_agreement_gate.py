@@ -238,6 +238,14 @@ def test_honest_releases_pass(kind, n_releases):
     assert alarms <= 1
 
 
+def test_a_share_that_rounds_above_one_has_bounds():
+    # Shares of one code pooled over two samples: (n + m) / (n + m) in another order.
+    sizes = {"n_first": 120, "n_second": 1000, "alarm": 1e-6}
+    exact, rounded = np.array([0.0, 1.0]), np.array([0.0, 1.0 + 2**-52])
+    assert sampling_bound(rounded, **sizes) == sampling_bound(exact, **sizes)
+    assert (cell_bounds(rounded, **sizes) == cell_bounds(exact, **sizes)).all()
+
+
 def test_the_bounds_hold_and_are_not_far_from_what_they_bound():
     rng, shares, alarm = np.random.default_rng(10), np.array([0.5, 0.3, 0.15, 0.05]), 0.01
     n, m, repetitions = 400, 900, 2_000

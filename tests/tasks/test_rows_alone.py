@@ -568,4 +568,4 @@ def test_generated_tables_find_a_planted_defect(defect, kind, sources, request):
     with pytest.MonkeyPatch.context() as patch:
         defect(patch)
         with pytest.raises(AssertionError):
-            search(kind, sources, 500)
+            search(kind, sources, 2_000)

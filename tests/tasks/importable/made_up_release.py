@@ -549,7 +549,9 @@ def _failure(name, site_file, patch):
     except (ClustMixError, KeyboardInterrupt) as error:
         caught = error
     states = {e.release_id: e.state.value for e in LedgerDatabase(settings.ledger_path).entries()}
-    left = [path.name for path in settings.private_root.iterdir() if path.name != ".lock"]
+    root = settings.private_root
+    # What fails before the first workspace leaves no folder of them.
+    left = [path.name for path in root.iterdir() if path.name != ".lock"] if root.exists() else []
     bundle = settings.releases / request.dataset / request.release_id
     return {
         "name": name,

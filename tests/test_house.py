@@ -8,7 +8,7 @@ from benchmarks.house import MAX_LINES, House
 
 LIMITS = {
     "product lines": 43_500,
-    "test lines": 47_200,
+    "test lines": 45_600,
     f"modules over {MAX_LINES} lines": 0,
     "folder arrows that run up": 0,
     "arrows among the methods": 15,

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import sys
 from argparse import Namespace
 
@@ -18,11 +17,9 @@ from benchmarks.results import (
     IN_PROCESS,
     RESULTS,
     ResultRow,
-    figure,
     keep_rows,
     read_rows,
     run_table,
-    table,
     write_rows,
 )
 from benchmarks.score import calibration_error, score
@@ -342,20 +339,6 @@ def test_counting_queries_at_some_epsilons_are_shown_and_not_met():
     assert [found.met for found in counting_queries.requirements(whole)] == [True, True]
 
 
-def test_memory_requirement_is_largest_over_smallest_table():
-    small, large = row_of(rows=100_000), row_of(rows=1_000_000, peak_rss_mib=1100.0)
-    (grown,) = million_rows.requirements([small, large])
-    assert (grown.measured, grown.met) == ("1.22 (1100 MiB)", False)
-    (flat,) = million_rows.requirements([small, dataclasses.replace(large, peak_rss_mib=950.0)])
-    assert flat.met
-
-
-def test_figure_and_table_text():
-    assert figure([0.9, 0.92], 2) == "0.91 ±0.01"
-    assert figure([None]) == "-"
-    assert table(("a", "b"), [("x", "10")]) == "a   b\n-  --\nx  10"
-
-
 @pytest.mark.parametrize("kind", million_rows.FORMATS)
 def test_generated_table_is_what_its_site_file_declares(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(million_rows, "CHUNK_ROWS", 300)
@@ -378,10 +361,3 @@ def test_memory_of_a_command_covers_its_children():
     assert measured.exit_code == 0
     assert measured.peak_rss_mib > 80
     assert measured.peak_processes == 2
-
-
-def test_command_gets_the_environment_and_its_exit_code_is_kept():
-    code = "import os, sys; print(os.environ['CLUSTMIX_HOME']); sys.exit(3)"
-    measured = run_measured([sys.executable, "-c", code], {"CLUSTMIX_HOME": "home"})
-    assert (measured.exit_code, measured.stdout) == (3, "home\n")
-    assert os.environ.get("CLUSTMIX_HOME") != "home"

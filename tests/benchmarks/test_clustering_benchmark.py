@@ -43,10 +43,3 @@ def test_only_epsilons_below_the_limit_are_asked_for():
     assert "epsilon 0.1, 2 runs" in asked.text
     (missed,) = clustering.requirements([*rows_of("fourier", 0.1, (0.1, 0.1)), *ROWS[2:]])
     assert not missed.met
-
-
-def test_rows_are_a_table():
-    lines = clustering.accuracy_table(ROWS).splitlines()
-    assert lines[0].split() == ["epsilon", "fourier", "plain"]
-    assert lines[2].startswith("0.1")
-    assert len({row.key for row in ROWS}) == len(ROWS)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from benchmarks import dp_cda_images
-from benchmarks.convolutional import SIDE, accuracy, adapted, fit, initial, scores
-from benchmarks.dp_cda_images import preprocessed, published_cases, run
+from benchmarks.convolutional import SIDE, accuracy, fit, initial, scores
+from benchmarks.dp_cda_images import preprocessed, run
 from benchmarks.dp_cda_table import (
     ORDERS,
     PAPER,
@@ -31,21 +31,6 @@ def result_of(case, found=0.75):
 
 
 # --- the network ----------------------------------------------------------------------------------
-
-
-def test_network_has_the_layers_of_table_1():
-    parameters = initial(0, n_labels=10).parameters
-    assert {
-        name: layer["weights"].shape for name, layer in parameters.items() if "weights" in layer
-    } == {
-        "convolution1": (5, 5, 1, 32),
-        "convolution2": (3, 3, 32, 64),
-        "dense1": (3136, 100),
-        "dense2": (100, 100),
-        "output": (100, 10),
-    }
-    assert parameters["norm1"]["gain"].shape == (32,)
-    assert parameters["norm2"]["gain"].shape == (64,)
 
 
 def slow_scores(network, image):
@@ -107,23 +92,6 @@ def test_network_learns_bars_and_is_the_same_for_the_same_seed():
     assert float(abs(network.moments["norm1_mean"]).max()) > 0.01
 
 
-def test_an_adapted_network_normalises_by_the_other_images():
-    network = initial(4, n_labels=2)
-    images = np.random.default_rng(4).normal(3.0, 2.0, (6, SIDE, SIDE)).astype(np.float32)
-    moments = adapted(network, images).moments
-    layer = network.parameters["convolution1"]
-    padded = np.pad(images, ((0, 0), (2, 2), (2, 2)))
-    windows = np.lib.stride_tricks.sliding_window_view(padded, (5, 5), axis=(1, 2))
-    weights = np.asarray(layer["weights"])[:, :, 0]
-    activated = np.maximum(
-        np.tensordot(windows, weights, axes=2) + np.asarray(layer["biases"]), 0.0
-    )
-    np.testing.assert_allclose(moments["norm1_mean"], activated.mean((0, 1, 2)), rtol=1e-3)
-    np.testing.assert_allclose(
-        moments["norm1_variance"], activated.var((0, 1, 2), ddof=1), rtol=1e-2, atol=1e-4
-    )
-
-
 def test_ghost_batches_take_one_step_along_the_mean_of_their_gradients():
     # The first step of Adam has the size of the rate and the sign of the gradient: it is the step
     # of a mean gradient, whose sign here differs from that of every single ghost somewhere.
@@ -175,16 +143,6 @@ def test_a_run_keeps_every_result_and_goes_on_where_it_stopped(tmp_path):
     assert [case_of(result) for result in results] == cases
     assert asked == [*cases[:3], *cases[2:]]
     assert shown[0] == "mnist published l=4 epsilon=10 seed 2: accuracy 0.7500, 1 s"
-
-
-def test_the_grid_is_table_2_with_the_asked_figures_first():
-    cases = published_cases()
-    assert len(cases) == len(set(cases)) == 2 * 6 * 2 * 3
-    assert cases[:2] == [CASE, replace(CASE, dataset="fashion_mnist")]
-    asked, others = cases[:6], cases[6:]
-    assert all((case.order, case.epsilon) == (4, 10.0) for case in asked)
-    noisy = [case.epsilon is not None for case in others]
-    assert noisy == sorted(noisy)
 
 
 def test_requirements_hold_results_against_the_paper():

@@ -37,13 +37,6 @@ def test_equals_the_counted_reference(seed, n, m):
     assert found.two_way == pytest.approx(np.mean(two_way))
 
 
-def test_same_columns_with_another_dependence_differ_in_pairs_alone():
-    left = np.array([[0, 0], [1, 1]], dtype=np.uint16)
-    right = np.array([[0, 1], [1, 0]], dtype=np.uint16)
-    found = marginal_distance(left, right, (2, 2))
-    assert (found.one_way, found.two_way) == (0.0, 1.0)
-
-
 def test_tables_longer_than_a_chunk_are_counted_whole():
     codes = np.zeros((10_000, 2), dtype=np.uint16)
     codes[:2500, 0] = 1

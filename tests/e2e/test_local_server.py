@@ -199,13 +199,6 @@ def test_workers_keep_no_results(served):
         assert looked.returncode == 0
 
 
-def test_releases_are_shown(served):
-    bundle = served.settings.releases / "cohort"
-    bundle.mkdir(parents=True)
-    (bundle / "report.html").write_text("a report")
-    assert httpx.get(f"{served.record().address('pages')}/cohort/report.html").text == "a report"
-
-
 def test_a_second_start_changes_nothing(served):
     before = served.record()
     done = served.run("start", json_wanted=True)

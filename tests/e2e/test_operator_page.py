@@ -84,31 +84,3 @@ def test_the_publication_shows_guarantee_gate_and_report(usual, page, release, s
     page.screenshot(screenshots / "report.png")
     # Everything came from this machine.
     assert page.hosts() <= {"127.0.0.1", "localhost"}
-
-
-def test_the_form_explains_and_limits_what_can_be_asked(usual, page, release, screenshots):
-    deployment = usual.deployment("measure", "on-demand")
-    page.open(f"{usual.address}/deployments/deployment/{deployment['id']}/run")
-    page.wait_for(
-        *("Dataset", "Arrival", "Release id", "New draw"),
-        "Its site file says everything else",
-        "pay again",
-    )
-    page.screenshot(screenshots / "form.png")
-    page.fill_parameter("Dataset", "../../etc")
-    page.click("Submit", "button")
-    page.wait_for("Validation failed for field 'request.dataset'")
-    page.screenshot(screenshots / "form-refused.png")
-
-
-def test_a_run_started_from_the_form_ends_as_it_should(usual, page, release):
-    deployment = usual.deployment("measure", "on-demand")
-    before = {run.id for run in usual.flow_runs()}
-    page.open(f"{usual.address}/deployments/deployment/{deployment['id']}/run")
-    page.fill_parameter("Dataset", WARD)
-    page.click("Submit", "button")
-    page.wait_for("Runs", "measure")
-    new = usual.wait_for_new_run(before)
-    ended = usual.wait_for_run(new.id)
-    assert ended.state == "COMPLETED", ended
-    assert ended.name.startswith(f"{WARD}/r-")

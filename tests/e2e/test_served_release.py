@@ -117,10 +117,3 @@ def test_parameters_that_no_request_has_are_refused_by_the_server(installation):
         with pytest.raises(AssertionError, match="409"):
             installation.request("measure", "on-demand", **wrong)
     assert {run.id for run in installation.runs_of_deployment("on-demand")} == before
-
-
-def test_status_shows_the_same(installation):
-    installation.wait_until_quiet()
-    shown = installation.command("status")
-    for word in (WARD, POOR, "Refused", "measure", "publish", "watcher"):
-        assert word in shown, shown

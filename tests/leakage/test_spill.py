@@ -15,7 +15,7 @@ import distributed
 import made_up_release as made
 import psutil
 import pytest
-from private_arrays import CANARY, N_BYTES, core_limits, private_array
+from private_arrays import CANARY, N_BYTES, private_array
 
 from storage.files.workspace import PrivateWorkspace, purge_abandoned
 from tasks.execution.cluster import local_cluster
@@ -175,22 +175,3 @@ def test_crash_of_a_process_with_private_rows_leaves_no_core(tmp_path):
     # One byte: what the Linux kernel reads as "not even to a crash reporter".
     assert seen in {"1 1", "0 0"}
     assert cores == []
-
-
-def test_workers_inherit_the_limit_of_the_run(tmp_path):
-    with (
-        PrivateWorkspace.create(tmp_path / "private", "r-1") as workspace,
-        local_cluster(1, workspace.path("dask")) as client,
-    ):
-        assert set(client.run(core_limits).values()) <= {(1, 1), (0, 0)}
-
-
-def test_a_stricter_limit_is_kept(tmp_path):
-    command = (
-        "import resource as r; from storage.files.workspace import forbid_core_dumps as f; "
-        "r.setrlimit(r.RLIMIT_CORE, (0, 0)); f(); print(*r.getrlimit(r.RLIMIT_CORE))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", command], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert done.stdout == "0 0\n"

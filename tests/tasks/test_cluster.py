@@ -5,12 +5,10 @@ import http.client
 import os
 import resource
 import signal
-import socket
 import time
 from contextlib import contextmanager, suppress
 from unittest import mock
 
-import dask
 import distributed
 import numpy as np
 import psutil
@@ -186,20 +184,6 @@ def test_connect_reaches_a_scheduler_on_loopback():
     assert set(limits.values()) == {(1, 1)}
 
 
-@pytest.mark.parametrize(("target", "spill"), [(0.6, False), (False, 0.7)])
-def test_connect_refuses_a_worker_that_may_spill(target, spill):
-    name, fraction = ("target", target) if target else ("spill", spill)
-    message = f"set distributed.worker.memory.{name} to false .found {fraction}.; start it again"
-    memory = "distributed.worker.memory"
-    with (
-        dask.config.set({f"{memory}.target": target, f"{memory}.spill": spill}),
-        in_process(memory_limit="1GB") as running,
-        pytest.raises(ConfigurationError, match=message),
-        connect(running.scheduler_address),
-    ):
-        pass
-
-
 def test_connect_refuses_a_scheduler_with_a_jupyter_server():
     message = "set --jupyter of the scheduler to off .found on.; start it again"
     with (
@@ -233,25 +217,6 @@ def test_connect_refuses_to_send_sums_in_clear(address):
         connect(address),
     ):
         pass
-
-
-def test_connect_asks_for_a_certificate():
-    with (
-        pytest.raises(ConfigurationError, match="SCHEDULER_CERTIFICATE: expected a client cert"),
-        connect("tls://scheduler:8786"),
-    ):
-        pass
-
-
-def test_connect_says_that_nobody_answers():
-    with socket.socket() as reserved:
-        reserved.bind(("127.0.0.1", 0))  # bound and not listening
-        address = f"tcp://127.0.0.1:{reserved.getsockname()[1]}"
-        with (
-            pytest.raises(ConfigurationError, match=f"UNREACHABLE: .* at {address}, found none"),
-            connect(address, timeout_seconds=5),
-        ):
-            pass
 
 
 def test_scratch_directory_open_to_others_is_refused(tmp_path):

@@ -7,16 +7,13 @@ import asyncio
 import stat
 
 import distributed
-import numpy as np
 import pytest
 from cryptography import x509
 from dask_programs import running, using
-from shard_functions import square, weighted_shard
 
 from privacy.errors import ConfigurationError
 from tasks.execution.cluster import connect
 from tasks.execution.cluster_certificates import MAX_DAYS, ROLES, make_certificates
-from tasks.execution.dask_executor import DaskExecutor
 
 pytestmark = pytest.mark.integration
 
@@ -95,19 +92,6 @@ def test_long_validity_is_refused(tmp_path, days):
 
 
 # --- a cluster -------------------------------------------------------------------------------
-
-
-def test_sums_over_tls(cluster, certificates, tmp_path):
-    address, _ = cluster
-    assert address.startswith("tls://127.0.0.1:")
-    with using(certificates), connect(address) as client:
-        executor = DaskExecutor(client, "r-20250131-0f3a9c21")
-        assert executor.map(square, [3, 4]) == [9, 16]
-        shards = []
-        for number in range(3):
-            shards.append(tmp_path / f"shard-{number}.npy")
-            np.save(shards[-1], np.full(4, number))
-        assert executor.sum(weighted_shard, shards, {"factor": np.int64(2)}).tolist() == [6] * 4
 
 
 def test_certificate_of_another_authority_is_refused(cluster, of_another_authority):

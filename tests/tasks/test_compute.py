@@ -2,7 +2,6 @@
 
 import time
 
-import distributed
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -143,27 +142,6 @@ def test_keys_are_counted_and_nothing_stays_on_the_cluster(cluster, shards, monk
     while cluster.futures and time.monotonic() < give_up:
         time.sleep(0.05)
     assert not cluster.futures
-
-
-def test_gpu_items_ask_for_a_gpu_where_there_is_one(monkeypatch):
-    with (
-        distributed.LocalCluster(
-            n_workers=1, processes=False, dashboard_address="127.0.0.1:0", resources={"GPU": 1}
-        ) as gpu_cluster,
-        distributed.Client(gpu_cluster, set_as_default=False) as client,
-    ):
-        asked = []
-        submit = client.submit
-
-        def recording_submit(*args, **kwargs):
-            asked.append(kwargs["resources"])
-            return submit(*args, **kwargs)
-
-        monkeypatch.setattr(client, "submit", recording_submit)
-        executor = DaskExecutor(client, "r-3")
-        assert executor.map(square, [3], gpu=True) == [9]
-        assert executor.map(square, [4]) == [16]
-        assert asked == [{"GPU": 1}, None]
 
 
 def test_gpu_items_run_where_there_is_no_gpu(cluster):

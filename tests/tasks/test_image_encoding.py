@@ -71,12 +71,6 @@ def test_real_images_take_the_gray_levels_of_the_release():
     ]
 
 
-def test_black_and_white_is_two_levels_and_gray_is_a_number():
-    assert domain_of(schema_of(gray_levels=2)).numeric == (False,) * 6
-    assert domain_of(schema_of(gray_levels=3)).numeric == (True,) * 6
-    assert domain_of(schema_of(gray_levels=2)).n_codes == (2,) * 6
-
-
 def test_items_are_read_from_numbers_text_and_booleans():
     label = {"name": "label", "levels": LEVELS}
     schema = TableSchema.model_validate({"items": ["a", "b", "c"], "label": label})

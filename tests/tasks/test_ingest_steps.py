@@ -16,7 +16,7 @@ import pytest
 
 from flows.site.request import job_of
 from flows.site.site_file import load_site
-from privacy.errors import ClustMixError, InputError, IntegrityError
+from privacy.errors import ClustMixError, InputError
 from storage.files.diagnostics import DiagnosticsFile
 from storage.files.workspace import PrivateWorkspace
 from storage.settings import Settings
@@ -25,7 +25,6 @@ from storage.sources.cohorts import CohortReader
 from tasks.execution.cluster import local_cluster
 from tasks.execution.dask_executor import DaskExecutor
 from tasks.execution.executor import IN_PROCESS, InProcessExecutor
-from tasks.ingest import pieces as ingest_pieces
 from tasks.ingest.shards import load_shard
 from tasks.steps.ingest_steps import N_FRAGMENTS, ingest
 
@@ -168,19 +167,6 @@ def test_broken_rows_have_the_numbers_of_the_whole_source(tmp_path, executor):
     assert line["rows"] == [{"row": 900, "value": " "}]
 
 
-def test_refusals_are_those_of_the_serial_reader(tmp_path, executor):
-    cohort = whole(made.made_up_cohort())
-    for number, (changed, text) in enumerate(
-        (
-            (cohort.iloc[:0], "EMPTY_TABLE: expected rows in the source, found an empty table"),
-            (cohort.assign(died="y"), "ONE_LABEL_LEVEL: column died: expected two or more label"),
-        )
-    ):
-        folder = tmp_path / f"{number}"
-        folder.mkdir()
-        assert Run(folder, changed).refusal(executor).startswith(text)
-
-
 def test_column_and_file_that_cannot_be_read(run, executor):
     reader = run.reader()
     with pytest.raises(InputError, match="COLUMN_MISSING: column 'absent' is declared"):
@@ -224,14 +210,6 @@ def test_bytes_that_changed_are_refused_though_all_times_are_the_same(
     assert run.refusal(executor, reader).startswith("SOURCE_CHANGED: the source changed while it")
 
 
-def test_touched_source_is_refused_before_it_is_read(run):
-    reader = run.reader()
-    reader.content_sha256()
-    next(run.table.rglob("*.parquet")).touch()
-    with pytest.raises(InputError, match="SOURCE_CHANGED"):
-        reader.fragments(["age"], 2)
-
-
 def test_source_is_hashed_twice_and_not_by_this_process(run, cluster, monkeypatch):
     hashed = []
 
@@ -259,18 +237,6 @@ def test_worker_in_another_directory_reads_a_relative_path(run, cluster, monkeyp
     monkeypatch.chdir(run.folder)
     run.site = made.write_site(run.folder, source={"kind": "parquet", "path": "cohort"})
     assert run.ingest(DaskExecutor(cluster, "r-3")) == expected
-
-
-def test_missing_piece_is_found(run, monkeypatch):
-    bound = ingest_pieces.bound_shard
-
-    def lose(item):
-        next(iter(sorted(item.workspace.glob("piece-*.npz")))).unlink(missing_ok=True)
-        return bound(item)
-
-    monkeypatch.setattr("tasks.steps.ingest_steps.bound_shard", lose)
-    with pytest.raises(IntegrityError, match=r"ARTIFACT_UNREADABLE: file piece-0000-.* is missing"):
-        run.ingest(IN_PROCESS)
 
 
 @pytest.mark.parametrize(

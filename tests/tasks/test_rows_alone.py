@@ -554,18 +554,3 @@ def test_planted_defect_is_found(defect, kind, sources, request):
         defect(patch)
         with pytest.raises(AssertionError):
             check(table, sources)
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize(
-    ("defect", "kind"),
-    [(merge_equal_cells, "sqlite"), (merge_equal_cells, "postgres")]
-    + [(select_by_chunk, kind) for kind in ("parquet", "hive")],
-)
-def test_generated_tables_find_a_planted_defect(defect, kind, sources, request):
-    if kind == "postgres":
-        request.getfixturevalue("postgres")
-    with pytest.MonkeyPatch.context() as patch:
-        defect(patch)
-        with pytest.raises(AssertionError):
-            search(kind, sources, 2_000)

@@ -11,7 +11,6 @@ import psutil
 import psycopg
 import pytest
 
-from flows.server import database as server_database
 from flows.server.database import DATABASE_NAME, ROLE, accepts_passwords, find_postgres
 from flows.server.ports import HOST, free_port, port_of
 from flows.server.processes import (
@@ -22,7 +21,6 @@ from flows.server.processes import (
     stop_processes,
     wait_until_answers,
 )
-from flows.server.record import ServerError
 
 pytestmark = pytest.mark.integration
 
@@ -138,42 +136,3 @@ def test_who_works_in_its_folder_and_is_not_postgresql_is_left_alone(running):
     with psutil.Popen(["sleep", "600"], cwd=running.postgres.data) as shell:
         assert shell.pid not in [process.pid for process in running.postgres.processes()]
         shell.kill()
-
-
-def test_a_lost_password_is_named_with_what_to_do(running):
-    with pytest.raises(ServerError) as caught:
-        running.postgres.open(running.address, "another")
-    assert caught.value.code == "SERVER_DATABASE_REFUSED"
-    assert caught.value.message == (
-        f"expected to open the orchestrator's database in {running.postgres.folder}, found no "
-        "connection; its password is kept in the server's folder: restore that, or move the "
-        "database away to begin a new one"
-    )
-
-
-def test_data_that_cannot_be_made_are_reported_with_the_log(make):
-    server = make()
-    with pytest.raises(ServerError) as caught:
-        server.postgres.prepare(PASSWORD, lambda program, stdin: False)
-    assert str(caught.value) == (
-        f"SERVER_DATABASE_FAILED: expected initdb to make the data in {server.postgres.folder}, "
-        "found that it failed; database.log in the server's folder says why"
-    )
-
-
-def test_the_reason_is_told_where_there_is_none(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    found = find_postgres(tmp_path, "x")
-    if not isinstance(found, str):
-        assert (found.user, found.folder) == (None, tmp_path / "postgres")
-        monkeypatch.setattr(os, "geteuid", lambda: 0)
-        monkeypatch.setattr(server_database, "_SERVICE_USER", "no-such-user")
-        assert find_postgres(tmp_path, "x") == (
-            "PostgreSQL refuses to run as root and there is no user no-such-user"
-        )
-        monkeypatch.setattr(shutil, "which", lambda name: None)
-        assert find_postgres(tmp_path, "x") == (
-            "PostgreSQL refuses to run as root and setpriv is not installed"
-        )
-    monkeypatch.setattr(server_database, "_PROGRAMS", ("initdb", "no-such-program"))
-    assert find_postgres(tmp_path, "x") == "PostgreSQL is not installed"

@@ -1,7 +1,5 @@
 """The parts of a local server: their settings, what is written down, and what is refused."""
 
-import contextlib
-import json
 import os
 import socket
 import stat
@@ -16,13 +14,9 @@ from flows.server import environment as server_environment
 from flows.server import start as server_start
 from flows.server.parts import connection, join_server, start_server, stop_server
 from flows.server.ports import (
-    DEFAULT_PAGE_PORT,
     HOST,
-    accepts_calls,
     free_port,
-    has_worker,
     page_port,
-    web_status,
 )
 from flows.server.processes import marked
 from flows.server.record import Part, ServerError, ServerRecord, read_record, write_record
@@ -112,17 +106,6 @@ def test_passwords_are_random_kept_and_private(tmp_path):
 # --- ports -------------------------------------------------------------------------------------
 
 
-def test_the_page_takes_its_usual_port_or_a_free_one():
-    with socket.socket() as taken:
-        with contextlib.suppress(OSError):
-            taken.bind((HOST, DEFAULT_PAGE_PORT))
-            taken.listen()
-        port = page_port(None)
-        assert port not in (0, DEFAULT_PAGE_PORT)
-    port = free_port()
-    assert page_port(port) == port
-
-
 def test_a_port_that_was_asked_for_is_taken_or_refused():
     with socket.create_server((HOST, 0)) as taken:
         port = taken.getsockname()[1]
@@ -135,16 +118,6 @@ def test_a_port_that_was_asked_for_is_taken_or_refused():
     )
     with pytest.raises(ServerError):
         page_port(70_000)
-
-
-def test_nobody_is_no_answer_and_no_proxy_is_asked(monkeypatch):
-    with socket.create_server((HOST, 0)) as proxy:
-        monkeypatch.setenv("HTTP_PROXY", f"http://{HOST}:{proxy.getsockname()[1]}")
-        address = f"http://{HOST}:{free_port()}"
-        assert not accepts_calls(address)
-        assert web_status(address) == 0
-        assert not has_worker(address, "name:word", "private", since=0.0)
-        assert accepts_calls(f"tls://{HOST}:{proxy.getsockname()[1]}")
 
 
 # --- cluster -----------------------------------------------------------------------------------
@@ -246,24 +219,6 @@ def test_a_server_without_one_part_is_not_taken_for_whole(settings):
         "expected all parts of the server to run, found that watcher ended; the logs in "
         f"{settings.server_home} say why: stop the server, then start it again"
     )
-
-
-def test_the_record_of_an_earlier_version_is_read(settings):
-    scheduler = part_of(settings, "scheduler", "tls://127.0.0.1:1")
-    database = part_of(settings, "database").model_copy(update={"mark": "", "created": 0.0})
-    record = {
-        "mark": "gone",
-        "parts": [part.model_dump(mode="json") for part in (scheduler, database)],
-        "ready": True,
-        "port": 4200,
-        "scheduler": scheduler.address,
-        "pages": "",
-    }
-    (settings.server_home / "parts.json").write_text(json.dumps(record))
-    found = read_record(settings.server_home)
-    assert found == ServerRecord(mark="gone", parts=(scheduler, database), ready=True)
-    # Everybody without a mark is left alone.
-    assert stop_server(settings) == ()
 
 
 @pytest.mark.parametrize("call", [start_server, stop_server, connection])

@@ -158,18 +158,3 @@ def test_a_part_that_ends_or_stays_silent_is_named_with_its_log(started):
         with pytest.raises(ServerError) as caught:
             wait_until_answers(part, lambda: False, timeout_seconds=3)
         assert str(caught.value) == expected.format(part.log)
-
-
-def test_a_process_that_cannot_be_killed_is_reported(started, monkeypatch):
-    part = started(SLEEP)
-    monkeypatch.setattr("flows.server.processes._KILLED_SECONDS", 0.2)
-    monkeypatch.setattr(psutil.Process, "kill", lambda self: None)
-    monkeypatch.setattr(psutil.Process, "send_signal", lambda self, number: None)
-    with pytest.raises(ServerError) as caught:
-        stop(part, grace_seconds=0)
-    monkeypatch.undo()
-    assert caught.value.code == "SERVER_PART_STAYS"
-    assert caught.value.message == (
-        f"expected every process to end when it is killed, found that {part.pid} did not; see "
-        "what holds it"
-    )

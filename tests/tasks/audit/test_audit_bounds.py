@@ -44,12 +44,6 @@ def test_upper_limit_leaves_the_stated_tail(runs, share, confidence):
         assert float(exact_tail(errors, runs, limit)) == pytest.approx(1 - confidence, rel=1e-6)
 
 
-def test_golden_limits():
-    # No error in n runs: 1 - alpha**(1/n). Otherwise Table of Clopper and Pearson, 1 in 10.
-    assert upper_limit(0, 100, confidence=0.95) == pytest.approx(1 - 0.05**0.01)
-    assert upper_limit(1, 10, confidence=0.975) == pytest.approx(0.44502, abs=5e-6)
-
-
 def test_epsilon_of_a_perfect_attack_is_what_the_runs_allow():
     limit = 1 - 0.0005 ** (1 / 1000)
     for delta in (0.0, 1e-3):

@@ -12,7 +12,7 @@ from matplotlib import image as matplotlib_image
 from storage.schema.table import TableSchema
 from tasks.reporting import contact_sheet as sheets
 from tasks.reporting.contact_sheet import contact_sheet
-from tasks.reporting.report import render_data_card, render_report
+from tasks.reporting.report import render_report
 
 NAMES = ("circle", "square", "never seen")
 
@@ -82,13 +82,6 @@ def test_strange_names_are_drawn(rows):
     assert contact_sheet(rows.assign(shape="$x^2$"), schema).startswith(b"\x89PNG")
 
 
-def test_a_table_without_images_has_none(rows):
-    label = {"name": "shape", "levels": {name: [] for name in NAMES}}
-    items = TableSchema.model_validate({"items": ["a"], "label": label})
-    with pytest.raises(ValueError, match="expected a schema with an image, found one without"):
-        contact_sheet(rows, items)
-
-
 def test_the_page_shows_the_sheet(make_manifest, schema, rows):
     text = render_report(make_manifest(), rows, schema)
     (content,) = re.findall(r'<img src="data:image/png;base64,([^"]*)" alt="[^"]+">', text)
@@ -101,9 +94,3 @@ def test_the_page_shows_the_sheet(make_manifest, schema, rows):
     text = render_report(published, rows, schema)
     (content,) = re.findall(r'base64,([^"]*)"', text)
     assert base64.b64decode(content) != contact_sheet(rows, schema)
-
-
-def test_the_card_has_one_row_for_all_pixels(make_manifest, schema):
-    card = render_data_card(make_manifest(), schema)
-    assert "pixels of images, 5 x 4: row, then column | 0 to 255 in 256 gray levels | never" in card
-    assert len(card) < 10_000

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from storage.schema.table import CategoricalColumn, Label, NumericColumn, TableSchema
-from tasks.reporting.plots import MAX_BARS, MAX_LEVELS, column_plots, highlighted_level
+from tasks.reporting.plots import MAX_BARS, MAX_LEVELS, column_plots
 
 
 def plots_of(frame, schema):
@@ -63,17 +63,6 @@ def test_many_levels_are_summed_up():
     shown = titles(plots_of(frame, schema)["c"])
     assert len(shown) == MAX_LEVELS
     assert shown[-1] == "41 others: 82.0 % of all rows, 84.0 % of the highlighted ones"
-
-
-def test_a_label_without_a_positive_level_highlights_the_last():
-    assert highlighted_level(Label(name="y", levels={"a": (), "b": ()})) == "b"
-    assert highlighted_level(Label(name="y", levels={"a": (), "b": ()}, positive="a")) == "a"
-
-
-def test_a_table_without_highlighted_rows_is_drawn(schema, rows):
-    rows["readmitted"] = "no"
-    shares = [bar.reach for plot in column_plots(rows, schema) for bar in plot.drawn]
-    assert np.isfinite(shares).all()
 
 
 def test_a_text_code_among_numbers_counts_as_missing():

@@ -5,16 +5,13 @@ import pytest
 
 from privacy.randomness import SeededNoise
 from tasks.measurement.curator import Curator, in_memory
-from tasks.measurement.statistics import SUM_SCALE, cell_histograms
 from tasks.measurement.synthesizer import measure
 from tasks.synthesizers.kmeans.dp_kmeans import (
     HISTOGRAMS,
-    ClusterCells,
     DpKMeans,
     DpKMeansConfig,
     round_name,
 )
-from tasks.synthesizers.kmeans.kernel_kmeans import Clustering
 
 BIG_MU = 100.0
 FEATURES = ("plain", "fourier")
@@ -56,20 +53,3 @@ def test_clusters_keep_columns_together_that_go_together(small, features):
     assert (of_first[:, 0] == of_first[:, 2]).mean() > 0.95
     assert 0.4 < (of_first[:, 0] == 0).mean() < 0.6
     assert abs(labels.mean() - rows.label.mean()) < 0.03
-
-
-def test_a_patient_in_two_clusters_moves_the_histograms_by_at_most_one(small):
-    method = DpKMeans(small.domain, config_of("fourier"))
-    released = measure(method, curator_of(method, [small.rows(small.patients(90, 2))]), mu=BIG_MU)
-    cells = ClusterCells(
-        clustering=Clustering(
-            embedding=method._embedding,
-            centres=released["centres"],
-            alive=np.ones(4, dtype=np.bool_),
-        ),
-        n_labels=2,
-    )
-    rows = small.rows([(0, [([0, 0, 0], 0), ([3, 1, 2], 0), ([1, 0, 2], 1)])])
-    assert len(set(cells.assign(rows.codes, rows.label))) > 1
-    exact = cell_histograms(rows, cells=cells, offsets=small.domain.one_hot_offsets)
-    assert np.linalg.norm(exact.astype(float)) <= SUM_SCALE

@@ -14,7 +14,6 @@ from privacy.errors import ConfigurationError
 from privacy.sensitivity import weighted_sum_l2_sensitivity
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.statistics import SUM_SCALE, class_counts
-from tasks.measurement.vectors import Block
 from tasks.synthesizers.dp_merf.config import DpMerfConfig
 from tasks.synthesizers.dp_merf.features import (
     EmbeddingFeatures,
@@ -64,16 +63,6 @@ def test_features_equal_the_reference(small, kind, linear_share):
     np.testing.assert_allclose(features.phi(codes), expected, atol=1e-14)
 
 
-@pytest.mark.parametrize("kind", ["one_hot", "ordinal"])
-def test_norm_is_one_with_fourier_features_alone_and_at_most_one_otherwise(small, kind):
-    codes = every_record(small.domain)
-    alone = features_of(small, features=kind, linear_share=0.0)
-    norms = np.linalg.norm(alone.phi(codes), axis=1)
-    np.testing.assert_allclose(norms, 1.0, rtol=1e-14)
-    both = features_of(small, features=kind, linear_share=0.7)
-    assert np.linalg.norm(both.phi(codes), axis=1).max() <= 1.0 + 1e-14
-
-
 @settings(deadline=None, max_examples=20)
 @given(seed=st.integers(0, 2**16), n=st.integers(2, 60))
 def test_features_of_a_record_do_not_depend_on_the_others(seed, n):
@@ -104,21 +93,6 @@ def test_kernel_approaches_the_gaussian_and_the_linear_one(small):
     linear = vectors @ vectors.T / features.vector_map.max_l2_norm**2
     phi = features.phi(codes)
     np.testing.assert_allclose(phi @ phi.T, 0.75 * gaussian + 0.25 * linear, atol=0.02)
-
-
-def test_typical_distance_is_that_of_uniform_records():
-    blocks = (
-        Block(start=0, stop=1, kind="unit"),
-        Block(start=1, stop=2, kind="binary"),
-        Block(start=2, stop=6, kind="one_hot"),
-    )
-    rng = np.random.default_rng(0)
-    squared = (
-        (rng.random(200_000) - rng.random(200_000)) ** 2
-        + (rng.integers(0, 2, 200_000) != rng.integers(0, 2, 200_000))
-        + 2.0 * (rng.integers(0, 4, 200_000) != rng.integers(0, 4, 200_000))
-    )
-    assert typical_distance(blocks) == pytest.approx(math.sqrt(squared.mean()), rel=0.01)
 
 
 def test_a_narrow_table_keeps_every_bin_and_a_wide_one_a_score(small):
@@ -178,11 +152,3 @@ def test_no_patient_moves_the_statistics_by_more_than_the_sensitivity(small, kin
     assert largest <= SENSITIVITY
     if linear_share == 0:
         assert largest > 0.9999 * SENSITIVITY
-
-
-def test_a_label_outside_the_domain_is_refused(small):
-    rows = small.rows([(0, [((0, 0, 0), 1)])])
-    with pytest.raises(ValueError, match="expected labels inside the public domain"):
-        class_counts(rows, n_labels=1)
-    with pytest.raises(IndexError):
-        embedding_sums(rows, features=features_of(small), n_labels=1)

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from measuring import NoNoise
 
-from privacy.errors import InputError
 from privacy.parameters import PrivacyParameters
 from tasks.measurement.synthesizer import measure
-from tasks.papers.dp_merf import PaperDpMerf, median_distance
+from tasks.papers.dp_merf import PaperDpMerf
 from tasks.synthesizers.dp_merf.config import DpMerfConfig
 from tasks.synthesizers.dp_merf.features import EmbeddingFeatures
 from tasks.synthesizers.dp_merf.synthesizer import CLASS_COUNTS, EMBEDDING, DpMerf, label_weights
@@ -118,18 +117,3 @@ def test_paper_features_are_fourier_for_numbers_and_linear_for_others(small):
     np.testing.assert_allclose(features.linear_scales, [0, 1 / math.sqrt(2), 1 / math.sqrt(2), 0])
     norm = np.linalg.norm(features.phi(np.array([[3, 1, 0]], dtype=np.uint16)))
     assert norm == pytest.approx(math.sqrt(2))
-
-
-def test_paper_form_needs_rows_beyond_those_held_aside(small):
-    method = PaperDpMerf(small.domain, QUICK, PARAMETERS)
-    codes, labels = np.zeros((100, 3), dtype=np.uint16), np.zeros(100, dtype=np.uint16)
-    with pytest.raises(InputError, match="expected more rows than are held aside") as caught:
-        method.synthesize(codes, labels, np.random.default_rng(0))
-    assert caught.value.code == "TOO_FEW_ROWS"
-
-
-def test_median_distance_falls_back_to_the_mean_and_to_one():
-    assert median_distance(np.array([[0.0], [1.0], [3.0]])) == pytest.approx(2.0)
-    assert median_distance(np.array([[0.0], [0.0], [0.0], [3.0]])) == pytest.approx(1.5)
-    assert median_distance(np.array([[0.0], [0.0], [0.0], [0.0], [5.0]])) == pytest.approx(2.0)
-    assert median_distance(np.zeros((3, 2))) == 1.0

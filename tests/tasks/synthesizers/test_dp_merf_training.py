@@ -72,19 +72,6 @@ def test_expected_features_are_the_mean_of_drawn_records(
     np.testing.assert_allclose(expected[0], sampled, atol=tolerance)
 
 
-def test_drawn_blocks_are_valid_and_follow_the_logits(small):
-    features = EmbeddingFeatures.draw(small.domain, DpMerfConfig(features="ordinal"))
-    blocks = features.vector_map.blocks
-    # Score, missing flag, two-level ward, score.
-    logits = np.tile([np.log(3.0), 800.0, np.log(3.0), -800.0], (20_000, 1))
-    vectors = draw_blocks(logits, blocks, np.random.default_rng(0))
-    np.testing.assert_allclose(vectors[:, 0], 0.75)
-    assert (vectors[:, 1] == 1.0).all()
-    assert (vectors[:, 3] == 0.0).all()
-    assert set(np.unique(vectors[:, 2])) == {0.0, 1.0}
-    assert vectors[:, 2].mean() == pytest.approx(0.75, abs=0.02)
-
-
 def test_training_learns_what_depends_on_the_label(small):
     """Two labels with opposite records; the generator must tell them apart."""
     features = EmbeddingFeatures.draw(small.domain, DpMerfConfig(fourier_features=40))
@@ -111,13 +98,3 @@ def test_training_that_leaves_the_numbers_is_refused(small):
     with pytest.raises(ConfigurationError, match="expected finite weights") as caught:
         train(item)
     assert caught.value.code == "GENERATOR_DIVERGED"
-
-
-def test_first_weights_are_public(small):
-    features = EmbeddingFeatures.draw(small.domain, DpMerfConfig(fourier_features=6))
-    first, second = generator_of(features), generator_of(features)
-    other = generator_of(features, seed=1)
-    for a, b, c in zip(first.weights, second.weights, other.weights, strict=True):
-        np.testing.assert_array_equal(a, b)
-        assert not (a == c).any()
-    assert [len(bias) for bias in first.biases] == [8, features.vector_map.width]

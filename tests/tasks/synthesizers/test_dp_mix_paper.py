@@ -3,11 +3,10 @@ import math
 import numpy as np
 import pytest
 
-from privacy.errors import ConfigurationError
 from privacy.parameters import PrivacyParameters
 from tasks.measurement.vectors import VectorMap
 from tasks.papers import dp_mix as printed
-from tasks.papers.dp_mix import ORDERS, PaperDPMix, printed_epsilon, printed_noise_multiplier
+from tasks.papers.dp_mix import PaperDPMix, printed_epsilon, printed_noise_multiplier
 from tasks.synthesizers.dp_mix.config import DPMixConfig, PaperSettings
 
 PARAMETERS = PrivacyParameters(epsilon=10.0, delta=1e-5)
@@ -43,15 +42,6 @@ def test_bisection_ends_just_inside_epsilon():
     noise = printed_noise_multiplier(parameters=PARAMETERS, **schedule)
     assert printed_epsilon(noise_multiplier=noise, delta=1e-5, **schedule) <= 10.0
     assert printed_epsilon(noise_multiplier=noise * 0.998, delta=1e-5, **schedule) > 10.0
-
-
-def test_printed_epsilon_by_hand():
-    # Everybody in one mixture: no sampling, so alpha / (2 z^2) and the conversion of the paper.
-    by_hand = min(a / (2 * 2.0**2) + math.log(1e5) / (a - 1) for a in ORDERS)
-    whole = printed_epsilon(
-        noise_multiplier=2.0, order_of_mixture=9, n_records=9, n_mixtures=1, delta=1e-5
-    )
-    assert whole == pytest.approx(by_hand, rel=1e-6)
 
 
 def test_bound_at_order_two_is_the_printed_one(monkeypatch):
@@ -113,25 +103,3 @@ def test_records_are_valid_and_single_records_come_back_without_noise(small, mon
     out, out_labels = method.synthesize(codes, labels, np.random.default_rng(0))
     real = {(*c, y) for c, y in zip(codes.tolist(), labels.tolist(), strict=True)}
     assert {(*c, y) for c, y in zip(out.tolist(), out_labels.tolist(), strict=True)} <= real
-
-
-def test_more_records_in_a_mixture_than_in_the_table_is_refused(small):
-    codes, labels = table(small, 10)
-    method = dp_mix(small, order_of_mixture=11, n_mixtures=5)
-    with pytest.raises(ConfigurationError) as refused:
-        method.synthesize(codes, labels, np.random.default_rng(0))
-    assert str(refused.value) == (
-        "ORDER_OF_MIXTURE_INVALID: expected order_of_mixture of at most the number of records, "
-        "found 11; lower order_of_mixture"
-    )
-
-
-def test_an_epsilon_that_no_noise_meets_is_refused(small):
-    tiny = PrivacyParameters(epsilon=0.01, delta=1e-5)
-    method = dp_mix(small, parameters=tiny, order_of_mixture=4, n_mixtures=50)
-    with pytest.raises(ConfigurationError) as refused:
-        method.noise_stddevs(1_000)
-    assert str(refused.value) == (
-        "CALIBRATION_UNREACHABLE: expected an epsilon that some noise meets in the accounting "
-        "of the paper, found 0.01 for 50 mixtures; choose a larger epsilon or fewer mixtures"
-    )

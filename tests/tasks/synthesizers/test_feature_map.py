@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
-from tasks.measurement.features import ONE_HOT_WIDTH_LIMIT, build_feature_map
+from tasks.measurement.features import build_feature_map
 
 
 def wide_domain(n_columns, n_codes):
@@ -61,14 +61,6 @@ def test_ordinal_scores_are_centred_bins_and_a_missing_indicator(small):
     )
 
 
-def test_wide_tables_use_ordinal_scores_unless_told():
-    narrow, wide = wide_domain(4, ONE_HOT_WIDTH_LIMIT // 4), wide_domain(4, 101)
-    settings_ = {"n_random": 2, "skip_weight": 0.9, "public_seed": 0}
-    assert build_feature_map(narrow, **settings_).n_raw == ONE_HOT_WIDTH_LIMIT
-    assert build_feature_map(wide, **settings_).n_raw == 4
-    assert build_feature_map(wide, **settings_, block_kind="one_hot").n_raw == 404
-
-
 @pytest.mark.parametrize("kind", ["one_hot", "ordinal"])
 def test_mean_features_of_marginals_equal_the_mean_over_records(kind, small):
     rng = np.random.default_rng(0)
@@ -81,24 +73,6 @@ def test_mean_features_of_marginals_equal_the_mean_over_records(kind, small):
     np.testing.assert_allclose(feature_map.raw_of_marginals(marginals), expected, atol=1e-14)
 
 
-def test_domain_refuses_what_is_no_table():
-    fields = {
-        "column_names": ("a",),
-        "n_codes": (2,),
-        "has_missing": (False,),
-        "numeric": (False,),
-        "label_levels": ("no", "yes"),
-    }
-    with pytest.raises(ValueError, match="one entry per column in every field"):
-        EncodingDomain(**{**fields, "n_codes": (2, 3)})
-    with pytest.raises(ValueError, match="at least one feature column, found none"):
-        EncodingDomain(
-            **{**fields, "column_names": (), "n_codes": (), "has_missing": (), "numeric": ()}
-        )
-    with pytest.raises(ValueError, match="two or more label levels, found 1"):
-        EncodingDomain(**{**fields, "label_levels": ("no",)})
-
-
 @pytest.mark.parametrize("weight", [0.0, -1.0, 1.0 + 2**-52, np.nan, np.inf])
 def test_rows_refuse_a_weight_that_would_break_the_sensitivity(weight):
     with pytest.raises(ValueError, match=r"every weight in \(0, 1\], found one outside"):
@@ -107,14 +81,4 @@ def test_rows_refuse_a_weight_that_would_break_the_sensitivity(weight):
             label=np.zeros(1, np.uint16),
             weight=np.array([weight]),
             fold=np.zeros(1, np.uint8),
-        )
-
-
-def test_rows_refuse_fields_of_different_length():
-    with pytest.raises(ValueError, match="as many codes, labels, weights and folds"):
-        EncodedRows(
-            codes=np.zeros((2, 1), np.uint16),
-            label=np.zeros(2, np.uint16),
-            weight=np.ones(1),
-            fold=np.zeros(2, np.uint8),
         )

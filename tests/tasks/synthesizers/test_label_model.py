@@ -104,20 +104,6 @@ def test_codes_with_nothing_but_noise_say_nothing():
         )
 
 
-def test_log_odds_are_left_out_where_features_are_scores(small):
-    feature_map = small.feature_map(0, "ordinal")
-    krr = np.random.default_rng(0).normal(size=(feature_map.n_features, 2))
-    prior = np.array([0.75, 0.25])
-    model = start_model(
-        krr,
-        np.ones((2, small.domain.one_hot_width)),
-        feature_map,
-        prior=prior,
-        naive_bayes_weight=1.0,
-    )
-    np.testing.assert_allclose(model.weights, 0.5 * krr / (0.75 * 0.25))
-
-
 @pytest.mark.parametrize("spread", [0.0, 1.0, 10.0, 40.0])
 @pytest.mark.parametrize("prior", [(0.5, 0.5), (0.93, 0.07), (0.7, 0.2, 0.1)])
 def test_mean_label_probability_is_the_prior_however_sharp(spread, prior):
@@ -125,11 +111,3 @@ def test_mean_label_probability_is_the_prior_however_sharp(spread, prior):
     p = label_probabilities(logits, np.array(prior), sharpness=1.0)
     np.testing.assert_allclose(p.sum(axis=1), 1.0)
     np.testing.assert_allclose(p.mean(axis=0), prior, atol=1e-6)
-
-
-def test_sharpness_is_a_factor_on_the_logits():
-    logits, prior = np.random.default_rng(0).normal(0, 1, (500, 2)), np.array([0.8, 0.2])
-    np.testing.assert_allclose(
-        label_probabilities(logits, prior, sharpness=3.0),
-        label_probabilities(3.0 * logits, prior, sharpness=1.0),
-    )

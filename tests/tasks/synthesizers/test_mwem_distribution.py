@@ -14,7 +14,7 @@ from tasks.synthesizers.mwem.distribution import (
     matching_tilt,
     printed_tilt,
 )
-from tasks.synthesizers.mwem.workload import Workload, draw_workload
+from tasks.synthesizers.mwem.workload import draw_workload
 
 N_CODES = (3, 2, 4, 2)
 UNIVERSE = np.array(list(itertools.product(*(range(n) for n in N_CODES))))
@@ -76,25 +76,6 @@ def test_every_iterate_equals_weights_on_the_whole_universe(drawn, passes, tilt,
             np.testing.assert_allclose(distribution.marginal(column), shares, atol=1e-10)
 
 
-def test_columns_are_joined_by_the_queries_that_name_them():
-    distribution = FactoredDistribution.uniform(N_CODES)
-    distribution.tilt((1, 1), (1, 1), 0.3)
-    assert distribution.component.tolist() == [0, 1, 2, 3]
-    distribution.tilt((3, 1), (1, 0), 0.3)
-    assert distribution.component.tolist() == [0, 1, 2, 1]
-    distribution.tilt((0, 3), (2, 1), 0.3)
-    assert distribution.component.tolist() == [0, 0, 2, 0]
-
-
-def test_one_matching_tilt_meets_the_measurement_and_the_printed_one_goes_half_the_error():
-    for share in (0.001, 0.4, 0.97):
-        distribution = FactoredDistribution.uniform(N_CODES)
-        distribution.tilt((0, 2), (1, 3), matching_tilt(share, 1 / 12))
-        assert distribution.probability((0, 2), (1, 3)) == pytest.approx(share)
-    assert printed_tilt(0.7, 0.3) == pytest.approx(0.2)
-    assert printed_tilt(0.1, 0.3) == pytest.approx(-0.1)
-
-
 def test_a_matching_tilt_survives_shares_of_nothing_and_of_everything():
     distribution = FactoredDistribution.uniform(N_CODES)
     for share in (0.0, 1.0, 0.0):
@@ -140,24 +121,3 @@ def test_samples_follow_the_probabilities():
         shares = np.bincount(records[:, column], minlength=N_CODES[column]) / 40_000
         np.testing.assert_allclose(shares, distribution.marginal(column), atol=0.012)
     assert distribution.sample(0, np.random.default_rng(0)).shape == (0, 4)
-
-
-@pytest.mark.parametrize(
-    "marginal", [np.array([0.5, 0.6]), np.array([1.5, -0.5]), np.full((2, 2), 0.25)]
-)
-def test_what_is_no_probability_is_refused(marginal):
-    message = "expected probabilities of every column that sum to one"
-    with pytest.raises(ValueError, match=message):
-        FactoredDistribution([marginal])
-
-
-def test_a_part_of_a_workload_keeps_its_order():
-    workload = Workload(
-        n_codes=N_CODES,
-        columns=np.array([[0, 0], [0, 1], [2, 3]]),
-        codes=np.array([[1, 1], [2, 1], [3, 1]]),
-    )
-    part = workload.take(np.array([2, 0, 2]))
-    assert len(part) == 3
-    assert part.columns.tolist() == [[2, 3], [0, 0], [2, 3]]
-    assert part.codes.tolist() == [[3, 1], [1, 1], [3, 1]]

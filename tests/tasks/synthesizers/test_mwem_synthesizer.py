@@ -115,15 +115,6 @@ def test_the_plan_is_drawn_in_full_and_costs_no_more_than_mu(small):
     assert released["chosen_queries"].shape == released["measured_counts"].shape == (3,)
 
 
-def test_a_uniform_start_draws_no_histograms(small):
-    method, _, released = released_of(
-        small, small.patients(20, 0), NoNoise(), rounds=1, start="uniform"
-    )
-    names = [planned.name for planned in method.plan(mu=1.0).statistics]
-    assert names == ["patient_count", "selection_001", "measurement_001"]
-    np.testing.assert_allclose(released["marginals"][:4], 0.25)
-
-
 def test_rounds_are_grouped_into_stages_that_go_on_from_the_released_history(small):
     patients = dependent_patients(300, 3)
     method = Mwem(small.domain, MwemConfig(rounds=23))

@@ -61,10 +61,6 @@ def test_rate_and_independence(probability):
     assert stats.binomtest(neighbours, shown[:, 1:].size, probability**2).pvalue > 1e-6
 
 
-def test_everybody_is_in_a_sample_of_probability_one():
-    assert coins(probability=1.0).included(7).all()
-
-
 def test_all_rows_of_a_patient_share_the_coin():
     rows = rows_of([0, 1, 1, 2, 0, 3, 3, 3])
     drawn = coins(n_draws=50)
@@ -72,10 +68,6 @@ def test_all_rows_of_a_patient_share_the_coin():
     for draw, index in enumerate(drawn.rows(rows)):
         expected = [i for i, patient in enumerate(rows.patient) if members[draw, patient]]
         assert index.tolist() == expected
-
-
-def test_an_empty_shard_has_no_rows():
-    assert [index.tolist() for index in coins().rows(rows_of([]))] == [[], [], []]
 
 
 def test_arguments_are_bound_to_their_shard():

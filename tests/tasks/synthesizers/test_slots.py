@@ -10,7 +10,6 @@ from scipy.stats import norm
 
 from privacy.accountants.calibration import gdp_mu
 from privacy.accountants.gaussian import gaussian_delta
-from privacy.errors import ConfigurationError
 from privacy.parameters import PrivacyParameters
 from privacy.randomness import SeededNoise
 from tasks.measurement.encoded import EncodingDomain
@@ -44,16 +43,6 @@ def test_plan_is_one_gaussian_for_a_whole_record(small, config, shape, bound):
     assert planned.unit_noise_stddev == pytest.approx(2 * bound, rel=1e-6)
     released = released_of(method, small.rows(small.patients(40, 0)), SeededNoise(0), mu=0.5)
     sampled(method, small.domain, released, 60)
-
-
-def test_the_number_of_released_rows_says_nothing_about_the_patients(small):
-    method = NoisySlots(small.domain, LOCAL)
-    empty = released_of(method, small.rows([]), SeededNoise(0), mu=1.0)
-    full = released_of(method, small.rows(small.patients(50, 0)), SeededNoise(1), mu=1.0)
-    assert empty[SLOTS].shape == full[SLOTS].shape == (20, 6)
-    # Nobody in the table: 120 values of pure noise; five standard errors either way.
-    noise = method.plan(mu=1.0)[SLOTS].unit_noise_stddev
-    assert empty[SLOTS].std() == pytest.approx(noise, rel=5 / math.sqrt(240))
 
 
 def test_a_record_alone_in_its_slot_comes_back_without_noise(small):
@@ -110,16 +99,6 @@ def test_back_projection_keeps_the_projection_and_starts_from_the_middle(small):
     )
     centre = random_projection(domain, n_projected=2).centre
     np.testing.assert_array_equal(centre, [0.25, 0.25, 0.25, 0.25, 0.5])
-
-
-@pytest.mark.parametrize("form", [(NoisySlots,), (PaperNoisyRecords, PARAMETERS)])
-def test_more_dimensions_than_coordinates_are_refused(small, form):
-    with pytest.raises(ConfigurationError) as refused:
-        form[0](small.domain, RandomProjectionConfig(n_projected=5), *form[1:])
-    assert str(refused.value) == (
-        "PROJECTION_INVALID: expected n_projected of at most 4, the width of a record's vector, "
-        "found 5; lower n_projected"
-    )
 
 
 @pytest.mark.parametrize("ratio", [1.0, 3.0])

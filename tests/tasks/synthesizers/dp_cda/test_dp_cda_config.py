@@ -1,7 +1,6 @@
 import pytest
 from pydantic import ValidationError
 
-from privacy.errors import ConfigurationError
 from tasks.synthesizers.dp_cda.config import DpCdaConfig
 
 
@@ -22,16 +21,3 @@ def test_an_order_above_a_declared_class_is_refused_at_load():
 def test_no_class_sizes_at_all_are_refused():
     with pytest.raises(ValidationError, match="as many patients as order_of_mixture"):
         DpCdaConfig(class_sizes=())
-
-
-def test_a_sampling_rate_above_one_is_refused():
-    with pytest.raises(ConfigurationError, match="ORDER_ABOVE_CLASS") as refused:
-        DpCdaConfig(declared_patients=600, order_of_mixture=201).sizes(3)
-    assert "= 200, found 201: the sampling rate would be above 1" in str(refused.value)
-    assert refused.value.exit_code == 2
-
-
-def test_sizes_for_other_labels_are_refused():
-    with pytest.raises(ConfigurationError, match="CLASS_SIZES_INVALID") as refused:
-        DpCdaConfig(class_sizes=(500, 180)).sizes(3)
-    assert "for each of the 3 labels, found 2; give them in the order" in str(refused.value)

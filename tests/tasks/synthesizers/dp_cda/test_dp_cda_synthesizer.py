@@ -11,7 +11,7 @@ from tasks.measurement.sampling import PoissonCoins, shard_name
 from tasks.measurement.statistics import class_counts
 from tasks.synthesizers.dp_cda import synthesizer
 from tasks.synthesizers.dp_cda.config import DpCdaConfig
-from tasks.synthesizers.dp_cda.sums import RecordMap, groups_of, sampled_sums
+from tasks.synthesizers.dp_cda.sums import groups_of, sampled_sums
 from tasks.synthesizers.dp_cda.synthesizer import COUNTS, SUMS, DpCda
 
 GROUPS = DpCdaConfig(declared_patients=40, order_of_mixture=5, sampling="groups", one_hot_levels=0)
@@ -23,7 +23,6 @@ POISSON = DpCdaConfig(
     one_hot_levels=0,
     l2_clip_norm=1.0,
 )
-BINS = GROUPS.model_copy(update={"one_hot_levels": 32})
 
 
 def test_plan_of_groups_is_two_gaussians(small):
@@ -39,13 +38,6 @@ def test_plan_of_groups_is_two_gaussians(small):
     assert sums.unit_noise_stddev == pytest.approx(2.0 / 0.5 / np.sqrt(0.98), rel=1e-6)
 
 
-def test_few_bins_are_mixed_one_by_one_at_the_cost_of_any_column(small):
-    sums = DpCda(small.domain, BINS).plan(mu=0.5)[SUMS]
-    # Age with missing 4, ward 1, lab 3; a record has a one in each column at most.
-    assert sums.shape == (4, 2, 8)
-    assert sums.unit_noise_stddev == pytest.approx(np.sqrt(3) / 0.5 / np.sqrt(0.98), rel=1e-6)
-
-
 def test_plan_of_poisson_samples_is_a_series_at_the_public_rate(small):
     method = DpCda(small.domain, POISSON)
     sums = method.plan(mu=0.5)[SUMS]
@@ -54,12 +46,6 @@ def test_plan_of_poisson_samples_is_a_series_at_the_public_rate(small):
     assert isinstance(sums.event, RepeatedEvent)
     # Less noise than without sampling, with the same number of draws.
     assert sums.unit_noise_stddev < np.sqrt(7) / 0.5
-
-
-def test_unequal_classes_are_sampled_at_the_rate_of_the_smallest(small):
-    for sampling, expected in (("poisson", 5 / 25), ("groups", 1 / 5)):
-        config = DpCdaConfig(class_sizes=(100, 25), order_of_mixture=5, sampling=sampling)
-        assert DpCda(small.domain, config).sampling_probability == expected
 
 
 def test_group_means_equal_a_hand_calculation_without_noise(small):
@@ -177,18 +163,3 @@ def test_settings_that_do_not_fit_the_domain_are_refused_before_a_plan(small):
         DpCda(small.domain, DpCdaConfig(declared_patients=100, order_of_mixture=64))
     with pytest.raises(ConfigurationError, match="CLASS_SIZES_INVALID"):
         DpCda(small.domain, DpCdaConfig(class_sizes=(200, 200, 200)))
-
-
-def test_mixtures_that_would_fill_the_memory_are_refused(small):
-    config = DpCdaConfig(declared_patients=10**9, order_of_mixture=1, sampling="groups")
-    with pytest.raises(ConfigurationError, match="MIXTURES_TOO_MANY") as refused:
-        DpCda(small.domain, config)
-    assert "raise order_of_mixture or lower mixtures_per_class" in str(refused.value)
-
-
-def test_clipping_above_the_largest_norm_adds_no_noise(small):
-    method = DpCda(
-        small.domain, DpCdaConfig(declared_patients=40, order_of_mixture=5, l2_clip_norm=9.0)
-    )
-    assert isinstance(method.record_map, RecordMap)
-    assert method.record_map.l2_clip_norm == pytest.approx(np.sqrt(3))

@@ -12,11 +12,10 @@ from tasks.measurement.vectors import VectorMap
 from tasks.synthesizers.dpgm.cluster_means import (
     TOTAL_SHARE,
     cluster_means,
-    size_noise,
     sizes_and_means,
 )
 from tasks.synthesizers.kmeans.embedding import build_embedding
-from tasks.synthesizers.kmeans.kernel_kmeans import Clustering, count_share, to_centres
+from tasks.synthesizers.kmeans.kernel_kmeans import Clustering, to_centres
 
 BOUND = weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE)
 
@@ -113,25 +112,3 @@ def test_noise_leaves_valid_means_that_average_to_the_mean_of_all(small, public)
         errors.append(np.abs(weights @ means - expected[-1]).mean())
         summed.append(np.abs(alone(noisy) - expected[-1]).mean())
     assert np.mean(errors) < 0.8 * np.mean(summed)
-
-
-def test_means_that_are_all_noise_become_the_mean_of_all(small, public):
-    width = public["vector_map"].width
-    noisy = np.zeros((4, 1 + width))
-    noisy[:, 0] = [100.0, 100.0, 100.0, 300.0]
-    noisy[:3, 1:] = np.random.default_rng(1).normal(0.0, 3.0, (3, width))
-    _, means = sizes_and_means(noisy, vector_map=public["vector_map"], noise_stddev=30.0)
-    assert np.ptp(means, axis=0) == pytest.approx(np.zeros(width), abs=1e-9)
-
-
-def test_without_records_sizes_and_means_are_finite(public):
-    noisy = np.zeros((4, 1 + public["vector_map"].width))
-    sizes, means = sizes_and_means(noisy, vector_map=public["vector_map"], noise_stddev=1.0)
-    assert np.isfinite(sizes).all()
-    assert np.isfinite(means).all()
-
-
-def test_the_noise_of_a_size(public):
-    vector_map = public["vector_map"]
-    expected = 3.0 / math.sqrt(count_share(vector_map.width) * (1.0 - TOTAL_SHARE))
-    assert size_noise(vector_map, noise_stddev=3.0) == pytest.approx(expected)

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from privacy.sensitivity import weighted_sum_l2_sensitivity
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.vectors import VectorMap
-from tasks.synthesizers.kmeans.embedding import POINT_SCALE, build_embedding, public_length_scale
+from tasks.synthesizers.kmeans.embedding import POINT_SCALE, build_embedding
 from tasks.synthesizers.kmeans.kernel_kmeans import (
     Clustering,
     cluster_sums,
-    count_share,
     move_centres,
     start_clustering,
     to_centres,
@@ -76,12 +75,6 @@ def test_products_of_fourier_features_are_near_the_kernel(small):
     assert np.abs(points @ points.T - kernel).max() < 0.1
 
 
-def test_the_public_length_scale_is_half_the_distance_of_two_uniform_records(small):
-    vector_map = VectorMap(small.domain, with_label=True)
-    # A number with missing (1/6 + 1/2), two levels (1/2), a number (1/6), two labels (1/2).
-    assert public_length_scale(vector_map) == pytest.approx(0.5 * math.sqrt(2 / 6 + 3 / 2))
-
-
 @settings(max_examples=25, deadline=None)
 @given(seed=SEEDS, form=st.sampled_from(FORMS))
 def test_sums_equal_a_record_by_record_reference(small, seed, form):
@@ -121,23 +114,6 @@ def test_no_patient_moves_counts_and_sums_by_more_than_the_sensitivity(small, fo
     # Attained, but by plain vectors only where a record is as long as the clipping norm.
     if form["features"] == "fourier" or form["l2_clip_norm"]:
         assert largest > 0.99 * BOUND
-
-
-def test_a_patient_in_two_clusters_stays_inside_the_same_bound(small):
-    clustering = clustering_of(small, FORMS[0], 3)
-    records = all_records(small)
-    rows = small.rows([(0, [record]) for record in records])
-    cluster = clustering.assign(rows.codes, rows.label)
-    pair = [records[int(np.argmax(cluster == 0))], records[int(np.argmax(cluster == 1))]]
-    exact = cluster_sums(small.rows([(0, pair)]), clustering=clustering)
-    assert (exact[:2, 0] > 0).all()
-    assert math.sqrt(sum(int(v) ** 2 for v in exact.ravel())) <= BOUND
-
-
-def test_dead_clusters_take_no_records(small):
-    clustering = clustering_of(small, FORMS[0], 4)
-    rows = small.rows(small.patients(40, 1))
-    assert set(clustering.assign(rows.codes, rows.label)) <= {0, 1}
 
 
 def test_moved_centres_are_the_means_where_there_is_no_noise(small):
@@ -186,23 +162,3 @@ def test_clusters_that_are_apart_are_found(small):
     cluster = clustering.assign(rows.codes, rows.label)
     assert set(cluster[::2]) != set(cluster[1::2])
     assert len(set(cluster)) == 2
-
-
-def test_the_count_has_less_of_the_sensitivity_the_more_coordinates_there_are():
-    assert count_share(8) == pytest.approx(1 / (1 + math.sqrt(8)))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"n_features": 3}, "expected an even number of 2 or more features, found 3"),
-        ({"length_scale": 0.0}, "expected a length scale and a clipping norm above 0"),
-        ({"l2_clip_norm": -1.0}, "expected a length scale and a clipping norm above 0"),
-    ],
-)
-def test_settings_outside_their_range_are_refused(small, change, message):
-    settings_ = {"n_features": 4, "length_scale": 1.0, "l2_clip_norm": None, **change}
-    with pytest.raises(ValueError, match=message):
-        build_embedding(
-            VectorMap(small.domain, with_label=True), features="fourier", public_seed=1, **settings_
-        )

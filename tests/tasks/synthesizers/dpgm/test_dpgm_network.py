@@ -196,25 +196,6 @@ def test_wrong_arguments_are_named(network):
             clipped_sum(network, records(1), np.ones(1), scale=scale)
 
 
-@pytest.mark.parametrize("kind", [Rbm, Vae])
-def test_wrong_settings_are_named(kind):
-    with pytest.raises(ValueError, match="expected 1 or more hidden_units, found 0"):
-        kind(blocks=MIXED, hidden_units=0)
-    with pytest.raises(ValueError, match=r"finite mean of shape \(7,\), found one of shape \(3,\)"):
-        kind(blocks=MIXED, mean=np.zeros(3))
-    with pytest.raises(ValueError, match="expected a finite mean"):
-        kind(blocks=MIXED, mean=np.full(7, np.nan))
-    with pytest.raises(ValueError, match="expected 1 or more blocks of coordinates, found none"):
-        kind(blocks=())
-
-
-@pytest.mark.parametrize(("start", "stop"), [(2, 3), (1, 1), (0, 2)])
-def test_blocks_have_to_follow_one_another(start, stop):
-    blocks = (Block(start=0, stop=1, kind="unit"), Block(start=start, stop=stop, kind="unit"))
-    with pytest.raises(ValueError, match=f"found one from {start} to {stop} after 1"):
-        VisibleUnits(blocks)
-
-
 @settings(max_examples=25)
 @given(scores=st.lists(st.floats(-60.0, 60.0), min_size=7, max_size=7))
 def test_probabilities_and_likelihood_agree_with_their_definitions(scores):
@@ -232,21 +213,6 @@ def test_probabilities_and_likelihood_agree_with_their_definitions(scores):
     by_hand = record @ scores.astype(float) - np.log1p(np.exp(scores[[0, 4]].astype(float))).sum()
     by_hand -= sum(np.log(level.sum()) for level in levels)
     assert likelihood == pytest.approx(by_hand, rel=1e-4, abs=1e-3)
-
-
-def test_draws_have_the_stated_probabilities():
-    scores = jnp.asarray([1.0, 0.5, -0.5, 1.0, -1.0, 2.0, 1.0], dtype=jnp.float32)
-    with jax.enable_x64(False):
-        keys = jax.random.split(jax.random.key(0), 20_000)
-        draw = jax.jit(jax.vmap(UNITS.draw, in_axes=(0, None)))
-        drawn = np.asarray(draw(keys, scores))
-        expected = np.asarray(PROBABILITIES(scores), dtype=np.float64)
-    assert set(np.unique(drawn)) == {0.0, 1.0}
-    assert (drawn[:, 1:4].sum(axis=1) == 1.0).all()
-    np.testing.assert_allclose(drawn.mean(axis=0), expected, atol=0.015)
-    rounded = UNITS.rounded(np.random.default_rng(0), np.tile(expected, (20_000, 1)))
-    np.testing.assert_allclose(rounded.mean(axis=0), expected, atol=0.015)
-    assert (rounded[:, 0] == expected[0]).all()
 
 
 def test_scores_of_a_mean_give_that_mean_back():
@@ -273,10 +239,3 @@ def test_fitted_biases_give_the_released_mean(network):
     drawn = network.sample(fitted, 4_000, np.random.default_rng(0), state=state)
     assert drawn.mean(axis=0) == pytest.approx(MEAN, abs=0.05)
     assert np.abs(network.sample(trained, 500, rng, state=state).mean(axis=0) - MEAN).max() > 0.05
-
-
-def test_a_correction_is_exact_for_units_by_themselves():
-    scores = UNITS.scores_of(MEAN)
-    other = np.clip(MEAN[::-1], 0.1, 0.9)
-    corrected = UNITS.scores_of(other) + np.asarray(UNITS.correction(scores, other))
-    assert corrected == pytest.approx(scores, abs=1e-5)

@@ -124,13 +124,6 @@ def test_start_is_that_of_the_paper_and_at_the_mean_where_one_was_released():
     np.testing.assert_allclose(chains.mean(axis=0), mean, atol=0.04)
 
 
-def test_first_chains_of_a_plain_machine_are_uniform_and_valid():
-    blocks = (Block(start=0, stop=1, kind="unit"), Block(start=1, stop=4, kind="one_hot"))
-    chains = Rbm(blocks=blocks, n_chains=3_000).first_chains(0)
-    assert (chains[:, 1:].sum(axis=1) == 1.0).all()
-    np.testing.assert_allclose(chains.mean(axis=0), [1 / 2, 1 / 3, 1 / 3, 1 / 3], atol=0.04)
-
-
 @pytest.mark.parametrize("x64", [False, True])
 def test_results_do_not_depend_on_the_precision_that_jax_is_set_to(x64):
     machine = Rbm(blocks=PIXELS, hidden_units=4, n_chains=256)
@@ -161,25 +154,3 @@ def test_training_learns_two_patterns():
     like = [(drawn == pattern).all(axis=1).mean() for pattern in PATTERNS]
     assert sum(like) > 0.8
     assert min(like) > 0.2
-
-
-def test_wrong_chains_and_settings_are_named():
-    machine = Rbm(blocks=PIXELS, hidden_units=4)
-    with pytest.raises(ValueError, match=r"chains of shape \(1 or more, 6\), found \(0, 6\)"):
-        machine.batch_gradients(
-            machine.start(0), PATTERNS, step_seed=0, state=np.zeros((0, 6), dtype=np.float32)
-        )
-    with pytest.raises(ValueError, match=r"chains of shape \(1 or more, 6\), found \(2, 5\)"):
-        machine.chains(machine.start(0), np.zeros((2, 5), dtype=np.float32), step_seed=0)
-    for stddev in (0.0, float("nan")):
-        with pytest.raises(ValueError, match="expected a weight_stddev above 0"):
-            Rbm(blocks=PIXELS, weight_stddev=stddev)
-
-
-@pytest.mark.parametrize(
-    "name", ["n_chains", "gibbs_steps", "burn_in_sweeps", "sweeps_between_rows"]
-)
-def test_counts_below_one_are_named(name):
-    settings = {name: 0}
-    with pytest.raises(ValueError, match=f"expected 1 or more {name}, found 0"):
-        Rbm(blocks=PIXELS, **settings)

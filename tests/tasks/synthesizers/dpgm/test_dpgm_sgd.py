@@ -1,7 +1,7 @@
 """The draw of a step: reference, brute-force neighbours, the clipping norm, the optimiser."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -118,18 +118,6 @@ def test_no_patient_moves_a_draw_by_more_than_the_sensitivity(
         assert largest > 0.999 * BOUND
 
 
-def test_rows_of_a_patient_in_two_clusters_share_one_sensitivity(small):
-    step = step_of(small, 2, factor=1e3)
-    records = every_labelled_record(small.domain)
-    rows = small.rows([(0, [record]) for record in records])
-    cluster = step.clustering.assign(rows.codes, rows.label)
-    pair = [records[int(np.argmax(cluster == index))] for index in np.unique(cluster)[:2]]
-    exact = gradient_sums(small.rows([(0, pair)]), coins=coins_of(), step=step)
-    gradients = exact[0, BINS.n_bins :].reshape(step.parameters.shape)
-    assert (np.abs(gradients).sum(axis=1) > 0).sum() == 2
-    assert norm_of(exact) <= BOUND
-
-
 def test_the_other_patients_do_not_change_what_a_patient_adds(small):
     step = step_of(small, 5)
     patients = small.patients(20, 4)
@@ -152,12 +140,6 @@ def test_each_draw_has_the_patients_of_its_own_coins(small):
         assert counted == pytest.approx(rows.weight[member].sum(), abs=1e-3)
 
 
-def test_an_empty_sample_adds_nothing(small):
-    step = step_of(small, 1)
-    rows = small.rows([])
-    assert (gradient_sums(rows, coins=coins_of(), step=step) == 0).all()
-
-
 def test_norms_fall_into_half_open_bins_and_the_last_takes_what_is_above():
     counts = BINS.counts(np.array([0.0, 0.4, 0.41, 2.0, 7.0, np.inf]), np.ones(6))
     assert (counts / int(math.sqrt(0.2) * SUM_SCALE)).tolist() == [2, 1, 0, 0, 3]
@@ -169,25 +151,6 @@ def test_the_next_norm_follows_the_released_histogram():
     # All of it may be noise: the norm stays.
     assert BINS.next_norm(noisy, 0.5, noise_stddev=40.0) == 0.5
     assert NO_BINS.next_norm(np.zeros(0), 0.5, noise_stddev=1.0) == 0.5
-
-
-def test_the_norm_that_a_step_clips_at_is_that_of_the_step_before(small):
-    rows = small.rows(small.patients(40, 3))
-    first = step_of(small, 1, l2_clip_norm=0.4)
-    counts, _ = split_draw(gradient_sums(rows, coins=coins_of(), step=first)[0] / SUM_SCALE, first)
-    norm = first.histogram.next_norm(counts, 0.4, noise_stddev=0.1)
-    assert norm > 0.4
-    second = replace(first, l2_clip_norm=norm)
-    assert second.gradient_scale < first.gradient_scale
-    # The histogram of a step is of norms before clipping: the norm of the step is not in it.
-    again, _ = split_draw(gradient_sums(rows, coins=coins_of(), step=second)[0] / SUM_SCALE, second)
-    assert again == pytest.approx(counts)
-
-
-@pytest.mark.parametrize(("n_bins", "share"), [(5, 0.0), (0, 0.1), (5, 1.0)])
-def test_a_histogram_has_a_share_if_and_only_if_it_has_bins(n_bins, share):
-    with pytest.raises(ValueError, match=r"expected a share in \(0, 1\) with bins"):
-        NormHistogram(max_norm=1.0, n_bins=n_bins, share=share)
 
 
 def descent(kind, **settings_):

@@ -90,14 +90,6 @@ def test_clusters_below_the_least_size_are_not_used(small):
     assert (released["alive"] == (released["weights"] > 0)).all()
 
 
-def test_without_patients_all_clusters_are_alike(small):
-    method = Dpgm(small.domain, CONFIG)
-    released = measure(method, curator_of(method, [small.rows([])]), mu=BIG_MU)
-    assert released["weights"] == pytest.approx(np.full(3, 1 / 3))
-    codes, _ = method.sample(released, n_rows=5, rng=np.random.default_rng(0))
-    assert codes.shape == (5, 3)
-
-
 def test_an_epoch_starts_from_what_was_stored(measured, small):
     """What a stage returned is all that the next one needs, to the last bit."""
     _, _, straight = measured
@@ -128,11 +120,6 @@ def test_records_have_the_released_means(small):
         assert np.bincount(drawn, minlength=4) / len(drawn) == pytest.approx(wanted, abs=0.03)
 
 
-def test_a_number_of_many_codes_stays_a_number(small):
-    config = CONFIG.model_copy(update={"one_hot_levels": 0})
-    assert "unit" in {block.kind for block in Dpgm(small.domain, config)._vector_map.blocks}
-
-
 def test_the_machine_trains_with_chains(small):
     config = CONFIG.model_copy(update={"network": "rbm"})
     method = Dpgm(small.domain, config)
@@ -156,16 +143,3 @@ def test_a_trained_network_follows_the_records(small):
     codes, labels = method.sample(released, n_rows=2_000, rng=np.random.default_rng(1))
     assert abs(labels.mean() - rows.label.mean()) < 0.05
     assert (codes[:, 1] == labels).mean() > 0.95
-
-
-def test_what_is_left_out_of_the_optimiser_follows_from_the_network():
-    machine, autoencoder = DpgmConfig(network="rbm"), DpgmConfig(network="vae")
-    assert (machine.descent, machine.step_size) == ("momentum", 0.8)
-    assert (autoencoder.descent, autoencoder.step_size) == ("adam", 0.04)
-    asked = DpgmConfig(network="rbm", optimiser="adam", learning_rate=0.1)
-    assert (asked.descent, asked.step_size) == ("adam", 0.1)
-
-
-def test_an_epoch_shows_everybody_once_on_average():
-    assert DpgmConfig(sampling_probability=0.1).steps_per_epoch == 10
-    assert DpgmConfig(sampling_probability=0.3, epochs=3).n_steps == 12

@@ -85,22 +85,6 @@ def test_noise_of_a_record_is_its_own_and_new_at_every_step():
     assert drawn.std() == pytest.approx(1.0, abs=0.15)
 
 
-def test_start_decodes_to_the_mean_where_one_was_released():
-    network = Vae(blocks=MIXED, mean=MEAN, hidden_units=3)
-    drawn = network.sample(
-        network.start(0), 4_000, np.random.default_rng(0), state=network.first_chains(0)
-    )
-    np.testing.assert_allclose(drawn.mean(axis=0), MEAN, atol=0.04)
-
-
-def test_width_of_the_latent_space_is_a_setting():
-    narrow, wide = (Vae(blocks=MIXED, hidden_units=3, latent_dimensions=n) for n in (2, 7))
-    # Encoder: two more outputs per dimension; decoder: one more input.
-    assert wide.n_parameters - narrow.n_parameters == 5 * (2 * (3 + 1) + 3)
-    with pytest.raises(ValueError, match="expected 1 or more latent_dimensions, found 0"):
-        Vae(blocks=MIXED, latent_dimensions=0)
-
-
 def test_training_learns_two_patterns():
     network = Vae(blocks=PIXELS, mean=np.full(6, 0.5), hidden_units=8, latent_dimensions=1)
     rng = np.random.default_rng(0)

@@ -9,8 +9,6 @@ It plans, measures and samples by the functions that the flow of a hospital runs
 when it is first named, so that this import is quick and loads no orchestrator.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 

@@ -1,7 +1,5 @@
 """What a measurement in a notebook is charged, in the ledger that releases charge too."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A table in memory, of whatever library, as the rows that a source of the pipeline gives."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The class of each registered method: its signature and its words come from its entry."""
 
-from __future__ import annotations
-
 import inspect
 from functools import cache
 

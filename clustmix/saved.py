@@ -4,8 +4,6 @@ An uncompressed zip file of ``model.json``, in canonical JSON, and ``released.np
 runs when it is read, and it holds no row.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import zipfile

@@ -1,7 +1,5 @@
 """The declared table, typed or from a file. Nothing in it is ever inferred from rows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Self
 

@@ -3,8 +3,6 @@
 Who decided is proved by the signature alone, whoever brings it and by which page or command.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

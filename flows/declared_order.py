@@ -4,8 +4,6 @@ Measurements of format 1 hold a site file whose label levels stand in the order 
 whatever the order in which they were measured. Only a person's site file still has that order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any

@@ -5,8 +5,6 @@ read; noise is drawn in this process, once, after aggregation, and sealed before
 private workspace is gone at the end, however the run ends. No step is cached or tried again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace

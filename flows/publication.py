@@ -3,8 +3,6 @@
 None of this reads the table or draws noise, and none of it costs budget.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The publication of a sealed measurement, as a run of its own. No table is read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from prefect import flow

@@ -4,8 +4,6 @@ This is what ``clustmix release`` does. Where an orchestrator is served, the two
 their own: `flows.measure`, which ends without a private row, and `flows.publish`.
 """
 
-from __future__ import annotations
-
 from contextvars import ContextVar
 
 from prefect import flow

@@ -4,8 +4,6 @@ The list is written first. A run that dies in between leaves a release that read
 the ledger still has as published; the same command again finishes it.
 """
 
-from __future__ import annotations
-
 import hashlib
 from datetime import UTC, datetime
 

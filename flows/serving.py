@@ -3,8 +3,6 @@
 Everything here is public: ids, states, names of stages, guarantees, budgets.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What is installed beside the base of this software, and what to install where it is missing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import MappingProxyType

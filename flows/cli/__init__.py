@@ -1,7 +1,5 @@
 """The command ``clustmix``, where the packages of an installation are there."""
 
-from __future__ import annotations
-
 import sys
 
 from privacy.extras import MissingExtra, extra

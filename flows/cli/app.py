@@ -4,8 +4,6 @@ A command is declared where it is carried out: its options are the parameters of
 help is the docstring. Heavy imports are made in the functions, so that help is answered at once.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

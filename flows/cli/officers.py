@@ -1,7 +1,5 @@
 """What an officer decides: ``approve``, ``reject``, ``revoke`` and ``sign``; and ``keygen``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal
 

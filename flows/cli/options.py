@@ -3,8 +3,6 @@
 Whether a file can be read is found by who reads it (``readable=False``).
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

@@ -4,8 +4,6 @@ It goes to standard error, and all of it is public. Imported by commands that ru
 rich is loaded with it.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 import textwrap

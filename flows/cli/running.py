@@ -1,7 +1,5 @@
 """One command, run; its failures turned into one line and a code."""
 
-from __future__ import annotations
-
 import atexit
 import gc
 import os

@@ -1,7 +1,5 @@
 """What has arrived: every ready file of the landing place is accepted, or refused and put aside."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ that differs from the given one in its source alone. What it has sealed and publ
 its files. No table but the generated one is read, and nothing of this is kept.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -4,8 +4,6 @@ Its epsilon is claimed by the paper and not proven, so there is no ledger entry,
 way from here into the release store. Every file that it writes carries that mark.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

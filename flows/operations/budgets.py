@@ -1,7 +1,5 @@
 """What each dataset has left of its budget, by its site file and by the ledger."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime

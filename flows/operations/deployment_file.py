@@ -5,8 +5,6 @@ what it cannot read and goes on, and a schedule that cannot run fails months lat
 a wrong file is refused as a whole.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar

@@ -1,7 +1,5 @@
 """Examine an installation: packages, folders, keys, ledger, revocations, noise, public data."""
 
-from __future__ import annotations
-
 import importlib
 import os
 from collections.abc import Callable

@@ -4,14 +4,12 @@ The watcher reads the rows after its place, tells of them, and moves its place o
 answered. After a crash between the two it tells again, with the same event ids.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -71,7 +69,7 @@ class Cursor(BaseModel):
     repeated: dict[str, Repetition] = {}
 
     @classmethod
-    def at_first(cls, rows: Iterable[LedgerEntry], *, now: datetime) -> Cursor:
+    def at_first(cls, rows: Iterable[LedgerEntry], *, now: datetime) -> Self:
         """Return the cursor of a watcher that starts for the first time."""
         past = [row for row in rows if moment(row.recorded_at) < now - FIRST_LOOK_BACK]
         return cls(sequence=past[-1].sequence, row_hash=past[-1].hash) if past else cls()

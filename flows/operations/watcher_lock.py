@@ -1,7 +1,5 @@
 """One watcher an installation: a lock that ends with its process."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The Dask cluster of a local server: its programs, their certificates, and a check of them."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shutil

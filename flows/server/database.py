@@ -4,8 +4,6 @@ Only the orchestrator's database: the ledger stays where ``CLUSTMIX_LEDGER_URL``
 only, with a password for every connection.
 """
 
-from __future__ import annotations
-
 import os
 import pwd
 import shutil

@@ -4,8 +4,6 @@ A variable of the orchestrator or of Dask that an operator once exported for som
 not open a port or write a file here.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 from pathlib import Path

@@ -4,8 +4,6 @@ Every part is a process of its own on the loopback interface. What was started i
 before and while it starts, so that `stop_server` ends exactly that.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Ports of the loopback interface: which are free, and what answers at them."""
 
-from __future__ import annotations
-
 import socket
 import uuid
 from contextlib import suppress

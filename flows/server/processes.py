@@ -5,8 +5,6 @@ process can belong to another one later, a child can lose its parent, and the ru
 starts leads a session of its own.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """What a start of the local server has made, kept beside the logs of its parts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict

@@ -1,7 +1,5 @@
 """One start of a local server: its parts, in the order in which they need each other."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Mapping

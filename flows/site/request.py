@@ -1,7 +1,5 @@
 """The request of a release: what the orchestrator stores and its page asks for. All public."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The site file: everything that one release is declared to be, in one public YAML file."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path

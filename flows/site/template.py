@@ -4,8 +4,6 @@ It is made from column names and types alone. No value, bound, level or count of
 it: bounds and levels taken from records would be a release without a guarantee.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path

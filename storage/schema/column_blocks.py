@@ -1,7 +1,5 @@
 """Columns that are declared together: the pixels of images, the items of sets."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Annotated, Self
 

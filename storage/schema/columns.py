@@ -3,8 +3,6 @@
 See `storage.schema.table`, of which these are parts.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ Plain means mappings, lists, text, numbers, dates, true, false and null. Tags, l
 are given twice are refused, and nothing in a file runs, grows or hides.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

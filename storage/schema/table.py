@@ -5,8 +5,6 @@ range) and is written down before a record is read. Nothing here is ever inferre
 whatever is derived from a schema alone costs no privacy budget.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Annotated, Any, Self

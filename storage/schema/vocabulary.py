@@ -4,11 +4,9 @@ Arrays hold codes. A code means something by its place in an ordered list of nam
 measurement keeps those lists itself. What decodes it is held against them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import groupby, zip_longest
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import Field
 
@@ -51,7 +49,7 @@ class Vocabulary(Record):
     label: CodedColumns
 
     @classmethod
-    def of(cls, schema: TableSchema) -> Vocabulary:
+    def of(cls, schema: TableSchema) -> Self:
         """Return the vocabulary that a schema gives to its codes.
 
         Examples

@@ -4,8 +4,6 @@ Every rule looks at the rows of one person. A table of several files is written 
 do not depend on the version of a library, so that its SHA-256 can be compared.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import tomllib

@@ -6,8 +6,6 @@ mix types in a column, so its cells are all text. Nothing is inferred from value
 are taken for one because they compare as equal: 1.1 and 1.10 of a database are two texts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import date, time
 from decimal import Decimal

@@ -6,14 +6,14 @@ ranges are blocks of three-digit codes in the tabular list of ICD-9-CM (National
 Statistics, public domain), in places several neighbouring ones together.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+
+from storage.sources.catalogue import listed
 
 DRUGS = (
     "metformin repaglinide nateglinide chlorpropamide glimepiride acetohexamide glipizide "
@@ -23,76 +23,7 @@ DRUGS = (
 ).split()
 """The drug columns of the table, in its order; each is an item of the same name."""
 
-DIAGNOSES: tuple[tuple[int, int, str], ...] = (
-    (1, 9, "intestinal-infections"),
-    (10, 18, "tuberculosis"),
-    (20, 41, "bacterial-diseases"),
-    (42, 79, "viral-diseases"),
-    (80, 139, "other-infections"),
-    (140, 149, "cancer-mouth-throat"),
-    (150, 159, "cancer-digestive"),
-    (160, 165, "cancer-chest"),
-    (170, 176, "cancer-bone-skin-breast"),
-    (179, 189, "cancer-genitourinary"),
-    (190, 199, "cancer-other-secondary"),
-    (200, 209, "cancer-blood-endocrine"),
-    (210, 239, "neoplasms-benign-uncertain"),
-    (240, 246, "thyroid"),
-    (249, 250, "diabetes"),
-    (251, 259, "other-endocrine"),
-    (260, 269, "nutritional-deficiencies"),
-    (270, 279, "other-metabolic"),
-    (280, 285, "anemias"),
-    (286, 289, "other-blood"),
-    (290, 294, "organic-psychoses"),
-    (295, 299, "other-psychoses"),
-    (300, 319, "other-mental"),
-    (320, 327, "nervous-inflammatory-sleep"),
-    (330, 337, "nervous-degenerative"),
-    (338, 349, "other-central-nervous"),
-    (350, 359, "peripheral-nervous"),
-    (360, 379, "eye"),
-    (380, 389, "ear"),
-    (390, 398, "rheumatic-heart"),
-    (401, 405, "hypertensive"),
-    (410, 414, "ischemic-heart"),
-    (415, 417, "pulmonary-circulation"),
-    (420, 429, "other-heart"),
-    (430, 438, "cerebrovascular"),
-    (440, 449, "arteries"),
-    (451, 459, "veins-lymphatics"),
-    (460, 478, "upper-respiratory"),
-    (480, 488, "pneumonia-influenza"),
-    (490, 496, "chronic-pulmonary"),
-    (500, 519, "other-respiratory"),
-    (520, 529, "mouth"),
-    (530, 539, "esophagus-stomach"),
-    (540, 553, "appendix-hernia"),
-    (555, 569, "intestines"),
-    (570, 579, "liver-gallbladder-pancreas"),
-    (580, 589, "nephritis-renal-failure"),
-    (590, 599, "other-urinary"),
-    (600, 608, "male-genital"),
-    (610, 629, "breast-female-genital"),
-    (630, 679, "pregnancy-childbirth"),
-    (680, 686, "skin-infections"),
-    (690, 709, "other-skin"),
-    (710, 719, "joints"),
-    (720, 724, "spine"),
-    (725, 739, "other-musculoskeletal"),
-    (740, 779, "congenital-perinatal"),
-    (780, 789, "symptoms"),
-    (790, 799, "abnormal-findings"),
-    (800, 819, "fractures-head-trunk-arm"),
-    (820, 829, "fractures-leg"),
-    (830, 848, "dislocations-sprains"),
-    (850, 869, "internal-injuries"),
-    (870, 939, "wounds-other-injuries"),
-    (940, 959, "burns-nerves-complications"),
-    (960, 979, "drug-poisoning"),
-    (980, 995, "toxic-external-effects"),
-    (996, 999, "complications-of-care"),
-)
+DIAGNOSES = tuple((first, last, name) for name, (first, last) in listed("diagnoses.toml").items())
 """First code, last code and name of each kind of diagnosis; codes with V and E come after them."""
 
 FACTORS, EXTERNAL_CAUSES = "health-factors-V", "external-causes-E"

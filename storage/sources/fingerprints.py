@@ -1,7 +1,5 @@
 """What the files of a source looked like at one moment, hashed on as many workers as there are."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -5,8 +5,6 @@ unsigned bytes), the number of axes, the length of each axis. Images have three 
 Source: Y. LeCun, C. Cortes and C. Burges, "The MNIST database", section on file formats.
 """
 
-from __future__ import annotations
-
 import gzip
 import math
 import zlib

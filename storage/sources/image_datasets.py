@@ -1,7 +1,5 @@
 """Public datasets of images: found by name, checked by the SHA-256 of what is in the files."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io

@@ -3,8 +3,6 @@
 Nothing here guards its exceptions, which may quote the data: `storage.sources.cohorts` does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -20,8 +20,6 @@ privacy unit. A query about patients has to
 Where every row is another patient, one row is read at a time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn

@@ -4,8 +4,6 @@ What a statement may hold is listed, so whatever is not listed is refused: state
 functions that reach files, hosts, clocks or dice, and whatever depends on the order of rows.
 """
 
-from __future__ import annotations
-
 import logging
 from functools import lru_cache
 

@@ -7,8 +7,6 @@ small refute a claim. The rates are known from finitely many runs; the bounds he
 ``1 - confidence``, whatever the mechanism is.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

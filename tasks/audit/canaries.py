@@ -1,7 +1,5 @@
 """The one-run game: many patients, each in the table by its own coin, guessed from one run."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -6,11 +6,9 @@ probability is divided over everything that is evaluated, so that all bounds of 
 together with its confidence.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +48,7 @@ class ClaimedGuarantee:
     mu: float | None = None
 
     @classmethod
-    def of_budget(cls, *, epsilon: float, delta: float) -> ClaimedGuarantee:
+    def of_budget(cls, *, epsilon: float, delta: float) -> Self:
         """Claim of a method whose noise is calibrated to this target."""
         return cls(epsilon=epsilon, delta=delta, mu=gdp_mu(epsilon=epsilon, delta=delta))
 

@@ -6,8 +6,6 @@ both tables at the arguments that were really released, also where a later draw 
 earlier one; the attack is thereby the best one there is against Gaussian noise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -7,8 +7,6 @@ Sources: Steinke, Nasr and Jagielski, "Privacy auditing with one (1) training ru
 Mahloujifar, Melis and Chaudhuri, "Auditing f-differential privacy in one run", ICML 2025.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 The tables are made from the public domain alone. No private row is read by an audit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

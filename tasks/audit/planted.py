@@ -1,7 +1,5 @@
 """A generated table with canaries: patients of whom each is in it by a fair coin."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Self
 

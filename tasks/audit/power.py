@@ -5,8 +5,6 @@ follow from how far the patient moves each draw, so they are simulated with too 
 judged by the same rules.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

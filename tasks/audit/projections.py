@@ -5,8 +5,6 @@ and it is what a method's other statistics are projected by. For the statistics 
 moments and residuals the same inner products are formulas, as fast for 20,000 canaries as for one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

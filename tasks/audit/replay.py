@@ -5,8 +5,6 @@ sum is known at the arguments that were really used. From a table that this prog
 generated itself, nothing of this can be computed, and only the audit command calls it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

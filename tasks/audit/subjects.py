@@ -1,7 +1,5 @@
 """What can be audited: every proven method of the registry, small, and the noise path itself."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

@@ -4,8 +4,6 @@ The attack sees what was sealed, or the synthetic rows, and the list of canaries
 the coins. It scores every canary and guesses.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """The Dask cluster that a run computes on: its own worker processes, or a running scheduler."""
 
-from __future__ import annotations
-
 import logging
 import os
 import socket

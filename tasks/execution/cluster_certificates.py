@@ -6,8 +6,6 @@ it signs one certificate for each role and its key is thrown away without touchi
 its maker included, can add another certificate later; make a new set instead.
 """
 
-from __future__ import annotations
-
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

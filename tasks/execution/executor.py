@@ -5,8 +5,6 @@ sums, hence the same bits whatever the number of workers and the order in which 
 executor of a cluster is in `tasks.execution.dask_executor`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, cast
 

@@ -7,8 +7,6 @@ so it exceeds its mean by t with probability at most ``exp(-2 t^2 / (1/n + 1/m))
 1989). What an honest measurement adds is Gaussian noise, which is bounded in the same way.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

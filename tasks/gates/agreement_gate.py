@@ -13,8 +13,6 @@ Both read released values alone: post-processing, free. All checks of a release 
 an honest one with probability at most `FALSE_ALARM`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ for all cells of a column if it holds for its different texts, or for its smalle
 number: those are what it is asked about. Booleans alone come back, whatever the rows are.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import warnings

@@ -9,11 +9,9 @@ private rows. A refusal stays with the operators and keeps its charge; that a re
 tells that the table kept the declared rules, and the guarantee does not cover that one bit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import pandas as pd
 
@@ -41,7 +39,7 @@ class GateCheck:
     @classmethod
     def compared(
         cls, name: str, column: str, *, distance: float, bound: float, unseen: tuple[str, ...] = ()
-    ) -> GateCheck:
+    ) -> Self:
         """Return a comparison, which passes up to its bound."""
         return cls(
             name=name,

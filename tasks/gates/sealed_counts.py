@@ -4,8 +4,6 @@ Between the two lie noise, sampling error and what a model may miss, so gross fa
 or of its sampler are seen.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Pixels of images and items of sets are hundreds of columns of one declaration: t
 them together are asked its rule, as one check.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 

@@ -3,8 +3,6 @@
 Post-processing of released values: free, as often as wanted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from itertools import islice
 

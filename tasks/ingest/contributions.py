@@ -4,8 +4,6 @@ Every function here is a function of the rows of one patient at a time: adding o
 patient leaves the rows, the weights and the hashes of all others as they were.
 """
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

@@ -5,8 +5,6 @@ schema. No statistic of other rows takes part (no observed range, no observed le
 is a per-record map and decoding is post-processing; neither costs privacy budget.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -5,8 +5,6 @@ the files of a private workspace (`tasks.ingest.pieces`) or one table lies in me
 (`encoded_shards`). Private throughout.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

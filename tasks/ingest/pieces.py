@@ -6,8 +6,6 @@ wrote them and when. A piece that is written twice, because a worker was lost, i
 Only booleans and declared names leave.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass

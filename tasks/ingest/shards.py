@@ -4,8 +4,6 @@ Kept apart from what makes shards, so that a worker that only adds them up does 
 readers and the gates.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 The rule and the column are public. Which rows, and what they hold, stay private.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum

@@ -5,8 +5,6 @@ that record and of public arrays alone; no other record can move it. That is wha
 algorithm lacks, whose memberships move when any record changes.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -6,8 +6,6 @@ row adds one count, and ``onehot - 1 / k`` for every column, which has the squar
 k``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -6,8 +6,6 @@ events that really happened. It never draws a statistic twice and never draws on
 planned; there is no other way for a proven method to learn anything about the rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType

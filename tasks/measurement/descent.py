@@ -6,8 +6,6 @@ with a state of plain arrays, from which a run that is stopped goes on.
 Source: Kingma and Ba 2015 for Adam; Polyak 1964 for the heavy ball.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 

@@ -4,8 +4,6 @@ A synthesizer never sees a data frame. It sees integer codes that the public sch
 produced, so that no statistic of the private rows can hide in the encoding.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

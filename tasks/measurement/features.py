@@ -8,8 +8,6 @@ part by random features drawn from a public seed. Nothing here is fitted to data
 Sources: Nguyen, Chen and Lee 2020 (kernel inducing points); Jacot et al. 2018 (tangent kernel).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Records and labels as vectors of bounded norm, and noisy sums of them back to records."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ A one-hot row is d blocks side by side, one per column. Functions here work on t
 leave the others alone.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any

@@ -6,8 +6,6 @@ Three things can be planned: a noisy statistic; a series of noisy statistics, ea
 secret sample of the patients; and the choice of one of several public candidates.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

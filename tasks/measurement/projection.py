@@ -1,7 +1,5 @@
 """Public random projections of records' vectors, and the way back."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -9,8 +9,6 @@ Jacot, Gabriel and Hongler (2018), "Neural tangent kernel: convergence and gener
 networks". Rahimi and Recht (2007), "Random features for large-scale kernel machines".
 """
 
-from __future__ import annotations
-
 import importlib
 from dataclasses import dataclass
 from typing import Any, Self

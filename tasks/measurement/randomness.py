@@ -1,7 +1,5 @@
 """The randomness of a run: fresh from the operating system, but for tests."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

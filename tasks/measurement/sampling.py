@@ -8,8 +8,6 @@ has to compute a sum again finds the same sample, and no two draws, shards or pa
 Source: amplification by Poisson sampling, Zhu, Dong and Wang 2022, Theorem 11.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Iterator

@@ -10,8 +10,6 @@ so a coordinate can only shrink and the stated bound survives. Partial sums of i
 itself: BLAS, which rounds a row by where it lies among others, sees no vector of a record.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

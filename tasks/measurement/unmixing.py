@@ -12,8 +12,6 @@ Numbers that are averaged as numbers are left as they are, and so are images.
 Privacy: post-processing. All that is read here is public or released, the noise included.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -5,8 +5,6 @@ other column, and the label, is one-hot. The map back takes the nearest valid co
 so that whatever numbers a method ends with, the records it releases are valid.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Literal
 

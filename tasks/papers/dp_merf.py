@@ -26,8 +26,6 @@ training are those of the proven form. The noise multiplier is exact, where the 
 bound.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

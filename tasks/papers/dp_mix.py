@@ -18,8 +18,6 @@ a release: a patient may have several records, the number of records is private,
 comes from a seedable generator in floating point.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ patient with several rows is not one unit, and the noise here is continuous and 
 for public benchmark data alone.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -22,8 +22,6 @@ guarantee of a release: a patient may have several records, and one row is relea
 that the number of records shows.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

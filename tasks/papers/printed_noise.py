@@ -1,7 +1,5 @@
 """Noise by printed analyses: Renyi bounds of samples without replacement, and a search."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

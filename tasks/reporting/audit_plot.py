@@ -1,7 +1,5 @@
 """A drawing of audits: what is claimed, and what attacks measured at least."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

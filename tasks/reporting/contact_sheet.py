@@ -1,7 +1,5 @@
 """Synthetic images at one look: a PNG with a row for each class, drawn from the release alone."""
 
-from __future__ import annotations
-
 import io
 import math
 import warnings

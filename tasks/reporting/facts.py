@@ -1,7 +1,5 @@
 """Public facts of a release, computed once, that the templates of card and page draw."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Sequence

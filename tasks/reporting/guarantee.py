@@ -6,8 +6,6 @@ absent patients at rate alpha is right about present ones at rate at most
 ``Phi(Phi^-1(alpha) + mu)`` (Dong, Roth and Su 2022, Definition 2.6 and equation 6).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from decimal import Decimal

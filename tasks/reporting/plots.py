@@ -5,8 +5,6 @@ rows with one label level. Both are counted in the release itself, so a reader c
 plot from the published table. The template ``plots.html`` draws them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ Whatever a template writes is escaped for its format here, once, so that nothing
 can become structure.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from importlib import resources

@@ -5,8 +5,6 @@ is written from the manifest, the public schema and the synthetic rows; of the m
 and files it shows nothing, so that neither a path nor a host can reach it.
 """
 
-from __future__ import annotations
-
 import base64
 from decimal import Decimal
 

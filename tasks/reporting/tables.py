@@ -4,8 +4,6 @@ They are read back before they are published: what is true of the rows in memory
 of the files that readers get.
 """
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ A release of images also has them in a picture.
 Everything here reads released values and public settings only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime

@@ -3,8 +3,6 @@
 How far a run came is judged by what is on disk, not by what the run could still say.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress

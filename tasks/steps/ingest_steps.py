@@ -7,8 +7,6 @@ fragments; a text file, a query and a library's data set have no place to begin 
 and are read in this process, in chunks. See `tasks.ingest.pieces`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

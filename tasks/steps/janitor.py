@@ -1,7 +1,5 @@
 """Cleans up after dead runs: closes their entries and deletes what they have left."""
 
-from __future__ import annotations
-
 from privacy.ledger import EntryState
 from storage.files.private import ensure_private_directory, remove_staging, staged
 from storage.files.workspace import live_run_ids, purge_abandoned

@@ -1,7 +1,5 @@
 """Steps that measure: run a method's stages against the shards, and seal what was drawn."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Everything here reads released values and public settings only, and draws no noise.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 The key is an HMAC, because a plain digest of a small table could be guessed and looked up.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """What is asked of a source before a row of it is read or paid for."""
 
-from __future__ import annotations
-
 import os
 
 from storage.schema.table import TableSchema

@@ -4,8 +4,6 @@ The simplest honest method, and the yardstick of every other: sample a label, th
 itself given the label. It keeps all one-way relations to the label and none between columns.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 

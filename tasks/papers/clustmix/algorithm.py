@@ -8,8 +8,6 @@ The work is cut into items without shared state and handed to a map function, so
 workers can take them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Algorithm 2 of the 3A paper on coded rows: each column's codes, scaled to [0, 1]."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Parameters of Algorithm 2 as printed."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from tasks.measurement.settings import MethodSettings

@@ -13,8 +13,6 @@ Flaw C4: memberships are an optimum over all rows. Replacing a single record can
 between clusters and shift their means by a constant, not by one over the cluster size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -7,8 +7,6 @@ algorithm is such a mechanism (flaws C4 to C7: memberships, overlaps, two change
 cluster sizes are outside it), so the epsilon that goes in here is the epsilon *claimed*.
 """
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 

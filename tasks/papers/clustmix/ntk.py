@@ -8,8 +8,6 @@ Jacot, Gabriel and Hongler (2018), "Neural tangent kernel: convergence and gener
 networks". Cho and Saul (2009), "Kernel methods for deep learning" (arc-cosine kernels).
 """
 
-from __future__ import annotations
-
 from typing import TypeAlias
 
 import jax

@@ -4,8 +4,6 @@ Flaw C5: it reads the rows at every step. `tasks.synthesizers.clustmix.images.ki
 form, in which they enter through two released moments, and the descent that both forms take.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -5,8 +5,6 @@ value of every other record; the noise of a cluster mean does not cover that. Wh
 scalings is used was chosen by utility (flaw C9).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

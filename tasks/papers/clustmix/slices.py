@@ -9,8 +9,6 @@ Flaw C2: the cut-offs are raw data values, and a record that happens to be a cut
 regions of many others. The sizes that decide whether to cut on are private too (flaw C3).
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -4,8 +4,6 @@ Each item carries its rows and its own stream of random numbers, shares no state
 can be pickled, so that any worker may take it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ Source: DPGM paper (Acs, Melis, Castelluccia and De Cristofaro 2019), Lemma 1, E
 Theorem 4.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache

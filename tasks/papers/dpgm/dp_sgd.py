@@ -4,8 +4,6 @@ Flaw G8: both read the same batch, and their costs are added up as if they did n
 sampling rate follows the exact size of the cluster.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Literal

@@ -8,8 +8,6 @@ mean is nearer to nearly every record than the others are, and takes them all. S
 authors will have run, one assignment per iteration, is here as well.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

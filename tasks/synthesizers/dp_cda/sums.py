@@ -4,8 +4,6 @@ Written like `tasks.measurement.statistics`: rows of one shard and public arrays
 truncated toward zero on the grid, each one rounded by itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

@@ -16,8 +16,6 @@ The paper leaves open how a mixture becomes a record of a table. Here its shares
 variance of records, and columns are drawn from them (`tasks.measurement.unmixing`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Public settings of DP-MERF."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

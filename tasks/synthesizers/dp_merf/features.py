@@ -15,8 +15,6 @@ Rahimi and Recht (2007), "Random features for large-scale kernel machines". Hard
 Park (AISTATS 2021), "DP-MERF", Section 4: Gaussian kernel for numbers, linear one for categories.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Self
 

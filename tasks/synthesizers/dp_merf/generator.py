@@ -4,8 +4,6 @@ Numpy alone: sampling from a finished generator needs no more. Training is in
 `tasks.synthesizers.dp_merf.training`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise

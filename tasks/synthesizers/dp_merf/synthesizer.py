@@ -9,8 +9,6 @@ The class counts are a draw of their own. A feature of frequency zero would carr
 embedding at the same cost; apart, the embedding keeps its norm and the counts their meaning.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 

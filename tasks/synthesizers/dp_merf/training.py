@@ -11,8 +11,6 @@ by the inner product of their two errors. That is unbiased; the square of one ba
 variance of the generated features to the loss, and so punish records for being different.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """Public settings of DPMix."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field

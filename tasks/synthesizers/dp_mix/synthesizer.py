@@ -10,8 +10,6 @@ DPMix is a yardstick, not a method of choice; DP-CDA mixes within a label. What 
 together of single records, `tasks.measurement.unmixing` gets out of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial

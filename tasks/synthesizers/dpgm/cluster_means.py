@@ -5,8 +5,6 @@ known far better than the sum of the means of many small clusters, so it is a li
 its own, and the means of the clusters are shrunk toward it.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

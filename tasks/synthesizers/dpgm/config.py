@@ -1,7 +1,5 @@
 """Public settings of DPGM."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 

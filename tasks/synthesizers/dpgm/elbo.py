@@ -3,8 +3,6 @@
 Source: DPGM paper, section 3.2; Kingma and Welling 2014.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import NamedTuple
 

@@ -7,8 +7,6 @@ of released parameters and public seeds. Private are only the vectors handed to 
 Source: DPGM paper (Acs, Melis, Castelluccia and De Cristofaro 2019), sections 3.1 and 3.2.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field

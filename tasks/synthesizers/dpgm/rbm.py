@@ -9,8 +9,6 @@ the paper, to the letter.
 Source: DPGM paper, section 3.1 and 6.1; Tieleman 2008 for the persistent chains.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Gradients of records in compiled blocks: each record by itself, or a whole batch at once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias

@@ -7,8 +7,6 @@ the batch, so that a patient who comes or goes does not give other patients othe
 Source: DPGM paper, section 3.2 and 6.1; Kingma and Welling 2014.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Visible units of a generative network: Bernoulli numbers and categorical blocks."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TypeAlias
 

@@ -8,8 +8,6 @@ Source: Blum, Dwork, McSherry and Nissim 2005 (plain); DPGM paper (Acs, Melis, C
 Cristofaro 2019), Algorithm 2 (Fourier features). The histograms are of this software.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -8,8 +8,6 @@ Source: Rahimi and Recht 2007, with paired features; DPGM paper (Acs, Melis, Cas
 Cristofaro 2019), Eq. 3.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

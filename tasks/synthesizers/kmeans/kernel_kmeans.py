@@ -11,8 +11,6 @@ Source: DPGM paper (Acs, Melis, Castelluccia and De Cristofaro 2019), section 4.
 with one assignment per round and paired features, whose norm is exactly one.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

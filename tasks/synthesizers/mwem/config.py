@@ -1,7 +1,5 @@
 """Public settings of MWEM."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field

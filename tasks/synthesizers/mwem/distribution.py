@@ -12,8 +12,6 @@ Everything here is post-processing of released values, and without randomness: t
 noisy answers gives the same distributions, so a run that is resumed only needs the history.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -43,11 +41,11 @@ class FactoredDistribution:
         }
 
     @classmethod
-    def uniform(cls, n_codes: Sequence[int]) -> FactoredDistribution:
+    def uniform(cls, n_codes: Sequence[int]) -> "FactoredDistribution":
         """All records alike."""
         return cls([np.full(n, 1.0 / n) for n in n_codes])
 
-    def copy(self) -> FactoredDistribution:
+    def copy(self) -> "FactoredDistribution":
         """Return a distribution of the same probabilities that changes by itself."""
         other = FactoredDistribution.__new__(FactoredDistribution)
         other.n_codes = self.n_codes

@@ -7,8 +7,6 @@ differential privacy; the update meets a measurement instead of taking a short s
 the first distribution may have noisy one-way histograms.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial

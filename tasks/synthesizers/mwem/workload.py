@@ -1,7 +1,5 @@
 """The public workload: counting queries on one or two columns, and their exact private answers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -37,7 +35,7 @@ class Workload:
     def __len__(self) -> int:
         return len(self.columns)
 
-    def take(self, index: NDArray[np.int64]) -> Workload:
+    def take(self, index: NDArray[np.int64]) -> "Workload":
         """Return the queries of an index array, in its order."""
         return Workload(n_codes=self.n_codes, columns=self.columns[index], codes=self.codes[index])
 

@@ -11,8 +11,6 @@ Random projection has the noise in k public random directions instead of all D: 
 them is not measured and comes back as the middle of the domain.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

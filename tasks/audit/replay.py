@@ -33,10 +33,13 @@ class ReplayedDraw:
     residual : float64 array of shape (n_values,)
         What was sealed less the exact sum, over the stated noise.
     projection : float64 array of shape (n_canaries,)
-        Inner product of each canary's vector with what was sealed less its expectation before the
-        coins, over the stated noise. A function of the output alone.
+        Inner product of each canary's own part with what was sealed less its expectation before
+        the coins, over the stated noise. A function of the output alone. The own part is its
+        vector less the mean vector of the canaries of its label: what all of these share, such as
+        their count, holds the coins of all and tells nothing of one.
     squared_norm : float64 array of shape (n_canaries,)
-        Squared norm of each canary's vector, over that of the noise: its share of mu squared.
+        Inner product of each canary's own part with its vector, over the squared noise: its share
+        of mu squared.
     """
 
     name: str
@@ -85,6 +88,12 @@ class Replay(Curator):
         # Every coin is fair, so before they are thrown the sum is expected half way.
         surprise = values - (others + everybody) / 2.0
         inner, squared_norm = project(contribution, public, self._canaries, surprise)
+        for label in np.unique(self._canaries.label):
+            alike = self._canaries.label == label
+            rows = row_block(self._canaries, alike)
+            mean = exact_sum(contribution, public, in_memory([rows])) / len(rows)
+            inner[alike] -= inner[alike].mean()
+            squared_norm[alike] -= project(contribution, public, rows, mean)[0]
         self.replayed.append(
             ReplayedDraw(
                 name=name,

@@ -138,9 +138,7 @@ def test_an_honest_release_is_within_its_claim_and_not_far_below():
     assert found.expected_epsilon == pytest.approx(found.measurement.epsilon, abs=0.6)
     assert found.residual.n_values == 20 * 321
     assert found.residual.lowest < found.residual.ratio < found.residual.highest
-    # All rows of a label share its count, so one of them stands out less than by codes alone.
-    assert found.power[2.0] > 0.6
-    assert found.power[3.0] > 0.99
+    assert found.power[2.0] > 0.99
 
 
 def test_half_of_the_noise_is_found_twice():

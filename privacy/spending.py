@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TypeVar
 
+from privacy.accountants.calibration import affordable_epsilon
 from privacy.charges import Caps, Charge, Partition
 from privacy.errors import BudgetRefused, LedgerError
 from privacy.ledger import Balance, EntryState, LedgerEntry
@@ -114,12 +115,15 @@ class Spending:
         tightest = min(limits, key=lambda limit: limit.left_rho)
         if charge.rho > tightest.left_rho:
             payer = "" if charge.partition is None else f" for {charge.partition}"
+            epsilon = affordable_epsilon(
+                tightest.left_rho, delta=charge.delta, adjacency=charge.adjacency
+            )
             raise BudgetRefused(
                 "BUDGET_EXCEEDED",
                 f"expected at most rho {tightest.left_rho:f}, what is left of the {tightest.name} "
                 f"cap {tightest.cap_rho:f} of {tightest.scope}{payer}, found a request for "
-                f"{charge.rho:f}; {tightest.left_rho // charge.rho} releases like this one are "
-                "left",
+                f"{charge.rho:f}; at delta {charge.delta:g} an epsilon of at most {epsilon:g} "
+                f"fits, and {tightest.left_rho // charge.rho} releases like this one are left",
             )
 
     def balance(

@@ -12,7 +12,12 @@ from fractions import Fraction
 from functools import lru_cache
 
 from privacy.accountants.approximate_gaussian import ApproximateGaussianAccountant
-from privacy.accountants.gaussian import SMOOTHING_STDDEV, event_mu_squared, gaussian_delta
+from privacy.accountants.gaussian import (
+    SMOOTHING_STDDEV,
+    event_mu_squared,
+    gaussian_delta,
+    gaussian_epsilon,
+)
 from privacy.errors import ConfigurationError
 from privacy.events import (
     MAX_NOISE_MULTIPLIER,
@@ -95,6 +100,14 @@ def release_mu(parameters: PrivacyParameters, *, adjacency: Adjacency) -> float:
     # Rounded down twice over, so that mu**2 / 2 is at most the charge.
     rho = float(release_rho(parameters, adjacency=adjacency))
     return math.nextafter(math.sqrt(2.0 * rho), 0.0) * (1.0 - 1e-15)
+
+
+def affordable_epsilon(rho: Decimal, *, delta: float, adjacency: Adjacency) -> float:
+    """Largest epsilon, of three decimals, of a release whose `release_rho` is at most `rho`."""
+    if adjacency is not Adjacency.ADD_REMOVE:
+        rho *= 4
+    found = gaussian_epsilon(delta=delta, mu=math.sqrt(2.0 * float(rho))) if rho else 0.0
+    return math.floor(found * 1_000) / 1_000
 
 
 def discrete_noise_stddev(*, l2_sensitivity: float, mu: float) -> float:

@@ -577,7 +577,8 @@ def test_more_than_the_remaining_budget(desk):
     message = (
         f"expected at most rho {balance.remaining_rho:f}, what is left of the "
         f"lifetime cap {balance.cap_rho:f} of cohort '{desk.site['dataset']}', found a request "
-        f"for {entry.rho:f}; 0 releases like this one are left"
+        f"for {entry.rho:f}; at delta 1e-06 an epsilon of at most 0.776 fits, and 0 releases like "
+        "this one are left"
     )
     refused(desk, f"BUDGET_EXCEEDED: {message}", code=3, options=["--new-draw", "--json"])
     assert desk.states == ["published"]

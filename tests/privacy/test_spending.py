@@ -157,8 +157,8 @@ def test_a_cap_is_met_exactly_and_not_passed_by_a_step():
     granted(spending, charge(1), charge(2, rho=Decimal("0.2")))
     assert refusal(spending, charge(3, rho=RHO_STEP)) == (
         "BUDGET_EXCEEDED: expected at most rho 0, what is left of the lifetime cap "
-        "0.300000000000 of cohort 'adult', found a request for 0.000000000001; 0 releases like "
-        "this one are left"
+        "0.300000000000 of cohort 'adult', found a request for 0.000000000001; at delta "
+        "1e-06 an epsilon of at most 0 fits, and 0 releases like this one are left"
     )
 
 
@@ -246,7 +246,8 @@ def test_parts_of_one_partition_pay_side_by_side():
     assert refusal(spending, charge(9, rho=RHO_STEP, partition=part(2))) == (
         "BUDGET_EXCEEDED: expected at most rho 0, what is left of the lifetime cap "
         "0.300000000000 of cohort 'adult' for part 2 of 4 of scheme 'hash', found a request for "
-        "0.000000000001; 0 releases like this one are left"
+        "0.000000000001; at delta 1e-06 an epsilon of at most 0 fits, and 0 releases like this "
+        "one are left"
     )
     # The whole cohort holds every part, and another partition cuts the same patients.
     refusal(spending, charge(9, rho=RHO_STEP))

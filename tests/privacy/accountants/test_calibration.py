@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 
 from privacy.accountants.approximate_gaussian import SLACK_DELTA, ApproximateGaussianAccountant
 from privacy.accountants.calibration import (
+    affordable_epsilon,
     booked_noise_multiplier,
     discrete_noise_stddev,
     gdp_mu,
     gdp_rho,
+    release_rho,
 )
 from privacy.accountants.gaussian import GaussianAccountant, gaussian_delta, gaussian_epsilon
 from privacy.errors import ConfigurationError
@@ -24,7 +26,7 @@ from privacy.events import (
     RepeatedEvent,
 )
 from privacy.ledger import RHO_STEP, charged_rho
-from privacy.parameters import Adjacency
+from privacy.parameters import Adjacency, PrivacyParameters
 from tests.privacy.accountants.tight_accountant import TightAccountant
 
 
@@ -57,6 +59,19 @@ def test_the_charge_of_a_release_is_the_budget_of_its_target(epsilon, delta):
     assert rho % RHO_STEP == 0
     assert Fraction(mu) ** 2 / 2 <= Fraction(rho)
     assert charged_rho(mu**2 / 2 * (1 - 1e-15)) == rho
+
+
+@given(epsilon=st.floats(0.05, 20), delta=st.floats(1e-12, 9e-4), part=st.floats(0.01, 1))
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_an_affordable_epsilon_is_the_largest_of_three_decimals(epsilon, delta, part, adjacency):
+    left = gdp_rho(epsilon=epsilon, delta=delta) * Decimal(part)
+    found = affordable_epsilon(left, delta=delta, adjacency=adjacency)
+
+    def charged(of):
+        return release_rho(PrivacyParameters(epsilon=of, delta=delta), adjacency=adjacency)
+
+    assert charged(found + 0.001) > left
+    assert found == 0.0 or charged(found) <= left
 
 
 def test_mu_agrees_with_the_equation_solved_by_mpmath():

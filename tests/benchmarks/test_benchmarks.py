@@ -2,8 +2,6 @@
 
 import dataclasses
 import json
-import sys
-from argparse import Namespace
 
 import numpy as np
 import pandas as pd
@@ -11,7 +9,6 @@ import pytest
 
 from benchmarks import counting_queries, million_rows, public_tables, releases, tables
 from benchmarks.bundle_rows import label_of, level_of, text_of
-from benchmarks.process_memory import run_measured
 from benchmarks.results import (
     BUNDLE,
     IN_PROCESS,
@@ -22,7 +19,7 @@ from benchmarks.results import (
     run_table,
     write_rows,
 )
-from benchmarks.score import calibration_error, score
+from benchmarks.score import score
 from privacy.errors import InputError
 from storage.sources.cohorts import CohortReader
 from tasks.ingest.encoding import encode_chunk
@@ -76,20 +73,6 @@ def test_stored_rows_have_the_one_form(path):
         assert all(share is None or 0 <= share <= 1 for share in shares)
 
 
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
-        ({"analysis": "sound"}, "expected a known analysis and source"),
-        ({"source": "inside"}, "expected a known analysis and source"),
-        ({"analysis": "published"}, "expected a bundle of the proven analysis"),
-        ({"epsilon": None}, "expected an epsilon and a delta for every analysis but none"),
-    ],
-)
-def test_row_refuses_what_it_does_not_stand_for(changes, text):
-    with pytest.raises(ValueError, match=text):
-        row_of(**changes)
-
-
 def test_requirements_are_of_bundles_alone():
     rows = [row_of(seed=seed, auc=auc) for seed, auc in enumerate((0.898, 0.901, 0.904))]
     rows[1] = dataclasses.replace(rows[1], peak_rss_mib=2100.0)
@@ -112,16 +95,6 @@ def test_every_form_of_every_method_is_run_once():
         assert forms >= {(entry.kind, "proven") for entry in METHODS if entry.proven}
         assert ("dpgm", "published") in forms
     assert all(job.seed is not None for job in jobs if releases.has_split(job.site))
-
-
-def test_what_is_named_is_run_and_what_is_stored_is_not(tmp_path, monkeypatch):
-    monkeypatch.setattr(releases, "RESULT_FILE", tmp_path / "releases.json")
-    write_rows(releases.RESULT_FILE, [row_of(), row_of(seed=1, source=IN_PROCESS)])
-    left = releases.missing_jobs()
-    assert releases.Job("adult", "clustmix", "proven", 0) not in left
-    assert releases.Job("adult", "clustmix", "proven", 1) in left
-    named = Namespace(dataset=["breast-cancer"], method=["dpgm"], analysis=None, seed=[2])
-    assert releases.named_jobs(named) == [releases.Job("breast-cancer", "dpgm", "proven", 2)]
 
 
 @pytest.mark.parametrize("name", tables.site_names())
@@ -264,16 +237,6 @@ def test_cells_are_read_by_the_declared_rules():
     ]  # fmt: skip
 
 
-def test_calibration_error_is_the_distance_of_what_is_said_and_what_comes_true():
-    label = np.repeat([0, 1, 1], 100)  # two in three
-    said = np.full(300, 2 / 3)
-    assert calibration_error(np.column_stack([1 - said, said]), label) == pytest.approx(0)
-    said[:100], said[100:] = 0.1, 1.0  # too high by .1 for a third, right for the others
-    assert calibration_error(np.column_stack([1 - said, said]), label) == pytest.approx(0.1 / 3)
-    three = np.tile([0.5, 0.3, 0.2], (300, 1))  # the first level is true in a third of the rows
-    assert calibration_error(three, label) == pytest.approx(0.5 - 1 / 3)
-
-
 # --- tables that nothing was chosen on ------------------------------------------------------------
 
 
@@ -352,12 +315,3 @@ def test_generated_table_is_what_its_site_file_declares(kind, tmp_path, monkeypa
     chunk = encode_chunk(frame, site.table_schema)
     assert (len(chunk), chunk.violations) == (700, ())
     assert set(np.unique(chunk.label)) == {0, 1}
-
-
-def test_memory_of_a_command_covers_its_children():
-    child = "import time; block = b'x' * (80 * 2**20); time.sleep(1)"
-    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
-    measured = run_measured([sys.executable, "-c", parent], {})
-    assert measured.exit_code == 0
-    assert measured.peak_rss_mib > 80
-    assert measured.peak_processes == 2

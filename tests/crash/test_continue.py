@@ -57,8 +57,7 @@ def test_next_run_goes_on_and_draws_the_rest(forkserver, site, tmp_path, monkeyp
     process.join(200)
     assert process.exitcode == -signal.SIGKILL
     first = draws_in(draws)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
+    made.install(monkeypatch, tmp_path)
     with made.record_draws(draws):
         outcome = made.release_without_engine(site)
     both = draws_in(draws)
@@ -86,8 +85,7 @@ def test_next_run_goes_on_and_draws_the_rest(forkserver, site, tmp_path, monkeyp
 
 def test_a_run_that_comes_too_late_draws_nothing(site, tmp_path, monkeypatch):
     """The entry was seen open; when the lock is held, another run has gone on to the end."""
-    for name, value in made.environment_of(tmp_path).items():
-        monkeypatch.setenv(name, value)
+    made.install(monkeypatch, tmp_path)
     draws = tmp_path / "draws.jsonl"
     made.release_without_engine(site, release_id=STOPPED_ID)
     [entry] = LedgerDatabase(tmp_path / "home" / "ledger.sqlite").entries()

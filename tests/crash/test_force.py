@@ -124,8 +124,7 @@ def test_decision_that_died_is_finished(tmp_path, monkeypatch, place, state):
 
 
 def test_window_holds_where_the_clock_is_set_back(tmp_path, monkeypatch):
-    for name, value in made.environment_of(tmp_path).items():
-        monkeypatch.setenv(name, value)
+    made.install(monkeypatch, tmp_path)
     # One release in 30 days.
     tables = forced.Tables(
         tmp_path, lifetime_epsilon=50.0, budget={"window": {"days": 30, "epsilon": 1.0}}

@@ -11,12 +11,10 @@ import subprocess
 import sys
 import time
 from decimal import Decimal
-from pathlib import Path
 
 import made_up_release as made
 import psutil
 import pytest
-from prefect_database import put_database
 
 from privacy.accountants.gaussian import GaussianAccountant
 from privacy.event_records import event_from_dict
@@ -115,8 +113,7 @@ def kill_and_run_again(forkserver, folder, monkeypatch, site, next_site, point, 
     environment, draws = made.environment_of(folder), folder / "draws.jsonl"
     killed(forkserver, environment, site, point, draws)
     check_after_kill(folder, states[0], draws)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
+    made.install(monkeypatch, folder)
     outcome = made.release_without_engine(next_site)
     check_after_next_run(folder, outcome, states[1], draws)
 
@@ -140,15 +137,6 @@ def test_killed_method_stage_is_paid_for(forkserver, sites, tmp_path, monkeypatc
     )
 
 
-def test_draws_are_recorded_where_a_run_dies_after_them(forkserver, sites, tmp_path):
-    # Otherwise the comparison with the charge would hold for want of draws.
-    draws = tmp_path / "draws.jsonl"
-    environment = made.environment_of(tmp_path)
-    killed(forkserver, environment, sites["naive"], "between noise and seal", draws)
-    assert drawn_rho(draws) > 0
-    assert list((tmp_path / "home" / "private" / KILLED_ID).glob("shard-*.npz"))
-
-
 @pytest.mark.parametrize(("point", "state"), [("histograms", "executing"), ("publish", "approved")])
 def test_live_run_is_not_cleaned_up(forkserver, sites, tmp_path, monkeypatch, point, state):
     environment = made.environment_of(tmp_path)
@@ -159,8 +147,7 @@ def test_live_run_is_not_cleaned_up(forkserver, sites, tmp_path, monkeypatch, po
         while psutil.Process(live.pid).status() != psutil.STATUS_STOPPED:
             assert live.exitcode is None
             time.sleep(0.02)
-        for name, value in environment.items():
-            monkeypatch.setenv(name, value)
+        made.install(monkeypatch, tmp_path)
         outcome = made.release_without_engine(sites["naive"], new_draw=True)
         ledger = LedgerDatabase(tmp_path / "home" / "ledger.sqlite")
         states = {entry.release_id: entry.state.value for entry in ledger.entries()}
@@ -178,17 +165,13 @@ def test_live_run_is_not_cleaned_up(forkserver, sites, tmp_path, monkeypatch, po
 
 
 def test_killed_command_leaves_no_process(sites, tmp_path, monkeypatch):
-    environment = made.environment_of(tmp_path, dask_workers=1)
-    (tmp_path / "home").mkdir(mode=0o700)
-    put_database(tmp_path / "home" / "prefect")
-    inherited = {name: text for name, text in os.environ.items() if not name.startswith("PREFECT")}
     command = (
-        "from made_up_release import command_that_dies_at as run; "
-        f"run('constrained-gmm', {str(sites['clustmix'])!r})"
+        "import made_up_release as made; "
+        f"made.command_at('constrained-gmm', {str(sites['clustmix'])!r}, made.die)"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", command],
-        env={**inherited, **environment, "PYTHONPATH": str(Path(made.__file__).parent)},
+        env=made.process_environment(tmp_path, dask_workers=1),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -209,9 +192,7 @@ def test_killed_command_leaves_no_process(sites, tmp_path, monkeypatch):
 
     check_after_kill(tmp_path, "executing", tmp_path / "none")
     assert [path.name for path in (tmp_path / "home" / "private").iterdir() if path.is_dir()]
-    monkeypatch.setenv("CLUSTMIX_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("CLUSTMIX_RELEASES", str(tmp_path / "releases"))
-    monkeypatch.setenv("CLUSTMIX_DASK_WORKERS", "0")
+    made.install(monkeypatch, tmp_path)
     made.release_without_engine(sites["naive"])
     states = [e.state.value for e in LedgerDatabase(tmp_path / "home" / "ledger.sqlite").entries()]
     assert states == ["burned", "published"]

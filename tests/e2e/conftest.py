@@ -1,8 +1,6 @@
 """Two installations that run side by side, shared by the tests that disturb neither."""
 
-import os
 from contextlib import ExitStack
-from pathlib import Path
 
 import process_patches
 import pytest
@@ -28,13 +26,6 @@ def told():
     """Return the address that is told of what goes wrong."""
     with webhook_receiver.listening() as receiver:
         yield receiver
-
-
-@pytest.fixture(scope="session")
-def screenshots(tmp_path_factory):
-    """Return the folder for pictures; E2E_SCREENSHOTS names one that stays."""
-    folder = os.environ.get("E2E_SCREENSHOTS")
-    return tmp_path_factory.mktemp("screenshots") if folder is None else Path(folder)
 
 
 @pytest.fixture(scope="session")

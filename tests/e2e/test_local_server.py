@@ -4,126 +4,61 @@ The tests run in this order, on one server; a second one stands beside it for a 
 """
 
 import contextlib
-import ipaddress
 import json
-import os
-import shutil
-import socket
 import stat
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
-from pathlib import Path
 
 import httpx
+import process_patches
 import psutil
 import pytest
+from hospital import no_postgres
+from served_installation import ServedInstallation
 
 from flows.server import environment as server_environment
-from flows.server.database import find_postgres
 from flows.server.parts import connection
-from flows.server.processes import MARK
 from flows.server.record import read_record
-from storage.installation import installation_id
 from storage.settings import Settings
 from tasks.execution.runtime import safe_environment
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
-ROOT = Path(__file__).resolve().parents[2]
 
-
-def processes_of(home):
-    """Return all processes that belong to the server of an installation."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if process.status() == psutil.STATUS_ZOMBIE:
-                continue
-            environment = process.environ()
-            if MARK in environment and environment.get("CLUSTMIX_HOME") == str(home):
-                found.append(process)
-    return found
-
-
-@dataclass(frozen=True)
-class Installation:
-    folder: Path
-    database: str
+class LocalServer(ServedInstallation):
+    """An installation of which nothing but the server is asked."""
 
     @property
     def settings(self):
-        return Settings(
-            home=self.folder / "home",
-            releases=self.folder / "releases",
-            landing=str(self.folder / "landing"),
-        )
-
-    def run(self, action, *, json_wanted=False):
-        words = ["server", action]
-        words += ["--workers", "1"] if action == "start" else []
-        words += ["--json"] if json_wanted else []
-        program = "from flows.cli import main\nfrom flows.server import parts\n"
-        if self.database == "SQLite":
-            program += "parts.find_postgres = lambda *_: 'none here for this test'\n"
-        program += f"raise SystemExit(main({words!r}))\n"
-        return subprocess.run(
-            [sys.executable, "-c", program],
-            cwd=ROOT,
-            env={
-                **{k: v for k, v in os.environ.items() if not k.startswith(("PREFECT", "CLUST"))},
-                "CLUSTMIX_HOME": str(self.settings.home),
-                "CLUSTMIX_RELEASES": str(self.settings.releases),
-                "CLUSTMIX_LANDING": self.settings.landing,
-            },
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=400,
-        )
-
-    def record(self):
-        record = read_record(self.settings.server_home)
-        assert record is not None
-        return record
-
-    def processes(self):
-        """Return all processes, those of PostgreSQL included."""
-        found = processes_of(self.settings.home)
-        server = self.postgres()
-        return list({*found, *([] if server is None else server.processes())})
-
-    def postgres(self):
-        home = self.settings.home
-        found = find_postgres(home / "server", installation_id(home))
-        return None if self.database == "SQLite" or isinstance(found, str) else found
+        return Settings(home=self.home, releases=self.releases)
 
     @property
-    def page(self):
-        return self.record().address("orchestrator")
+    def record(self):
+        return read_record(self.settings.server_home)
+
+    def run(self, action, *options):
+        wanted = ("--port", str(self.port), "--workers", "1") if action == "start" else ()
+        return self.try_command("server", action, *wanted, *options)
 
     def status(self, path="/api/flows/count", **options):
-        return httpx.get(f"{self.page}{path}", **options).status_code
+        return httpx.get(f"{self.address}{path}", **options).status_code
 
 
 @contextlib.contextmanager
-def installation(folder, database):
-    folder.chmod(0o755)
-    made = Installation(folder=folder, database=database)
-    (folder / "home").mkdir(mode=0o700)
+def installation(folder, **settings):
+    made = LocalServer(folder, **settings)
+    made.write_deployments()
     try:
         yield made
     finally:
         made.run("stop")
-        if (server := made.postgres()) is not None:
-            shutil.rmtree(server.folder, ignore_errors=True)
+        made.end_everything()
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    with installation(tmp_path_factory.mktemp("first"), "PostgreSQL") as made:
+    with installation(tmp_path_factory.mktemp("first")) as made:
         done = made.run("start")
         assert done.returncode == 0, done.stderr
         (made.folder / "said").write_text(done.stdout + done.stderr)
@@ -132,7 +67,7 @@ def served(tmp_path_factory):
 
 def test_start_says_where_everything_is(served):
     said = (served.folder / "said").read_text()
-    record = served.record()
+    record = served.record
     assert record.ready
     names = [part.name for part in record.parts]
     assert names[:3] == ["scheduler", "cpu-workers", "pages"]
@@ -141,10 +76,10 @@ def test_start_says_where_everything_is(served):
         assert f"{part.name:<16}{part.pid:>8}" in said
         assert part.address in said
     home = served.settings.server_home
-    assert f"Page:       {served.page}\n" in said
+    assert f"Page:       {served.address}\n" in said
     assert f"Password:   {home / 'page-password'} (all of its one line)\n" in said
     assert server_environment.page_password(home) not in said
-    assert ("database" in names) == (served.postgres() is not None)
+    assert ("database" in names) == (no_postgres() is None)
 
 
 def test_what_is_kept_is_private_and_no_password_is_shown(served):
@@ -161,36 +96,24 @@ def test_what_is_kept_is_private_and_no_password_is_shown(served):
     assert not any(secret in shown + logs for secret in secrets)
 
 
-def test_every_listener_is_on_loopback(served):
-    found = set()
-    for process in served.processes():
-        with contextlib.suppress(psutil.Error):
-            for one in process.net_connections(kind="inet"):
-                datagrams = one.type == socket.SOCK_DGRAM and not one.raddr
-                if one.status == psutil.CONN_LISTEN or datagrams:
-                    found.add(one.laddr)
-    assert len(found) >= 5
-    assert [a for a in found if not ipaddress.ip_address(a[0]).is_loopback] == []
-
-
 def test_the_api_asks_for_the_password_and_a_token(served):
     auth = tuple(server_environment.page_password(served.settings.server_home).split(":"))
     assert served.status("/api/health") == 200  # says nothing
     assert served.status("/api/work_pools/private") == 401
     assert served.status("/api/work_pools/private", auth=auth) == 200
-    url = f"{served.page}/api/flows/filter"
+    url = f"{served.address}/api/flows/filter"
     assert httpx.post(url, json={}).status_code == 403
     assert httpx.post(url, json={}, auth=auth).status_code == 403
-    page = httpx.get(f"{served.page}/", follow_redirects=True)
+    page = httpx.get(f"{served.address}/", follow_redirects=True)
     assert page.status_code == 200
     assert "connect-src 'self'" in page.headers["content-security-policy"]
-    shown = httpx.get(f"{served.page}/ui-settings").json()
+    shown = httpx.get(f"{served.address}/ui-settings").json()
     assert (shown["api_url"], shown["csrf_enabled"], shown["auth"]) == ("/api", True, "BASIC")
 
 
 def test_workers_keep_no_results(served):
     for pool in ("private", "public"):
-        part = served.record().part(f"{pool}-worker")
+        part = served.record.part(f"{pool}-worker")
         environment = psutil.Process(part.pid).environ()
         assert safe_environment().items() <= environment.items()
         assert environment["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"] == "30"
@@ -200,22 +123,24 @@ def test_workers_keep_no_results(served):
 
 
 def test_a_second_start_changes_nothing(served):
-    before = served.record()
-    done = served.run("start", json_wanted=True)
+    before = served.record
+    done = served.run("start", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["started"] is False
-    assert served.record() == before
+    assert served.record == before
 
 
 def test_another_installation_runs_beside_it_and_survives_a_crash(served, tmp_path_factory):
-    with installation(tmp_path_factory.mktemp("second"), "SQLite") as second:
+    with installation(
+        tmp_path_factory.mktemp("second"), **{process_patches.NO_POSTGRES: "1"}
+    ) as second:
         done = second.run("start")
         assert done.returncode == 0, done.stderr
-        assert "keeps its runs in SQLite: none here for this test" in done.stderr
+        assert "keeps its runs in SQLite: PostgreSQL is hidden" in done.stderr
         database = second.settings.server_home / "prefect" / "prefect.db"
         assert stat.S_IMODE(database.stat().st_mode) == 0o600
-        record = second.record()
-        assert second.page != served.page
+        record = second.record
+        assert second.address != served.address
         assert second.status("/api/health") == served.status("/api/health") == 200
         # As after a crash of the machine: what is written down is gone.
         for process in second.processes():
@@ -225,7 +150,7 @@ def test_another_installation_runs_beside_it_and_survives_a_crash(served, tmp_pa
             time.sleep(0.1)
         done = second.run("start")
         assert done.returncode == 0, done.stderr
-        assert second.record().mark != record.mark
+        assert second.record.mark != record.mark
         done = second.run("stop")
         assert done.stdout.startswith("stopped: scheduler, cpu-workers, pages, orchestrator")
         assert second.processes() == []
@@ -233,7 +158,7 @@ def test_another_installation_runs_beside_it_and_survives_a_crash(served, tmp_pa
 
 
 def test_a_part_that_died_is_told(served):
-    psutil.Process(served.record().part("watcher").pid).kill()
+    psutil.Process(served.record.part("watcher").pid).kill()
     time.sleep(1)
     done = served.run("start")
     assert done.returncode == 1

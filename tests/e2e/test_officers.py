@@ -1,6 +1,5 @@
-"""An officer decides through the page; the signature proves who it was, not the page."""
+"""An officer decides through the server; the signature proves who it was, not the server."""
 
-import browser
 import pytest
 from hospital import DECIDED
 
@@ -68,27 +67,9 @@ def test_whoever_may_not_decide_is_refused(usual, waiting, person):
     assert "APPROVER_IS_REQUESTER" in signed.stderr
 
 
-def test_an_officer_approves_through_the_form(usual, waiting, screenshots):
+def test_an_officer_approves(usual, waiting):
     signed = sign(usual, waiting, "officer").stdout.strip()
-    deployment = usual.deployment("publish", "on-demand")
-    if browser.reason_to_skip():
-        ended = carry_out(usual, waiting, signed)
-    else:
-        before = {run.id for run in usual.flow_runs()}
-        with browser.start() as page:
-            page.log_in(usual.address, usual.password)
-            page.open(f"{usual.address}/artifacts")
-            page.wait_for(f"decision-{DECIDED}")
-            page.open(usual.artifact_page(f"decision-{DECIDED}"))
-            page.wait_for(waiting, "clustmix approve")
-            page.screenshot(screenshots / "decision.png")
-            page.open(f"{usual.address}/deployments/deployment/{deployment['id']}/run")
-            page.fill_parameter("Dataset", DECIDED)
-            page.fill_parameter("Release id", waiting)
-            page.fill_parameter("Signed decision", signed)
-            page.screenshot(screenshots / "decision-form.png")
-            page.click("Submit", "button")
-            ended = usual.wait_for_run(usual.wait_for_new_run(before).id)
+    ended = carry_out(usual, waiting, signed)
     assert ended.state == "COMPLETED", ended
     assert usual.entries()[waiting].state is EntryState.PUBLISHED
     assert SigningKey.read(usual.people / "officer.key").key_id in usual.verify(waiting)

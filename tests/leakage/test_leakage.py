@@ -5,19 +5,18 @@ and one that runs the flow again and again, failing in another place each time.
 """
 
 import json
-import os
 import re
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
 import made_up_release as made
 import psutil
 import pytest
-from prefect_database import put_database
 from served_prefect import served_prefect
 
 from storage.keys.key_store import KeyStore
@@ -59,17 +58,8 @@ FAILURES = {
 
 def run_and_watch(folder, arguments, *, dask_workers, **variables):
     """Run a process in an installation of its own; keep its output and all process arguments."""
-    if not (folder / "home").exists():
-        (folder / "home").mkdir(mode=0o700)
-        put_database(folder / "home" / "prefect")
+    environment = made.process_environment(folder, dask_workers=dask_workers, **variables)
     (folder / "work").mkdir()
-    inherited = {name: text for name, text in os.environ.items() if not name.startswith("PREFECT")}
-    environment = {
-        **inherited,
-        **made.environment_of(folder, dask_workers=dask_workers),
-        "PYTHONPATH": str(Path(made.__file__).parent),
-        **variables,
-    }
     with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("wb") as stderr:
         process = psutil.Popen(
             [sys.executable, *arguments],
@@ -81,11 +71,9 @@ def run_and_watch(folder, arguments, *, dask_workers, **variables):
         )
         seen = set()
         while process.poll() is None:
-            for child in _family(process):
-                try:
+            for child in made.family_of(process):
+                with suppress(psutil.Error):
                     seen.add(" ".join(child.cmdline()))
-                except psutil.Error:
-                    continue
             time.sleep(0.1)
     (folder / "arguments").write_text("\n".join(sorted(seen)))
     return SimpleNamespace(
@@ -95,13 +83,6 @@ def run_and_watch(folder, arguments, *, dask_workers, **variables):
         stderr=(folder / "stderr").read_text(),
         n_processes=len(seen),
     )
-
-
-def _family(process):
-    try:
-        return [process, *process.children(recursive=True)]
-    except psutil.Error:
-        return []
 
 
 def _succeed(folder, site):

@@ -1,7 +1,6 @@
 """While a release runs, with workers and an orchestrator of its own, nobody outside can call it."""
 
 import ipaddress
-import os
 import socket
 import ssl
 import subprocess
@@ -14,7 +13,6 @@ from pathlib import Path
 import made_up_release as made
 import psutil
 import pytest
-from prefect_database import put_database
 
 pytestmark = pytest.mark.integration
 
@@ -29,13 +27,6 @@ class Observed:
     """Commands by address of each socket that listens or, for datagrams, is bound."""
     speaks: dict[int, str] = field(default_factory=dict)
     """By port: "tls" where a handshake was answered as such, else "plain"."""
-
-
-def family_of(process):
-    try:
-        return [process, *process.children(recursive=True)]
-    except psutil.Error:
-        return []
 
 
 def open_sockets(process):
@@ -75,32 +66,25 @@ N_TLS = 5
 @pytest.fixture(scope="module")
 def observed(tmp_path_factory):
     folder, site = tmp_path_factory.mktemp("run"), tmp_path_factory.mktemp("site")
-    (folder / "home").mkdir(mode=0o700)
-    put_database(folder / "home" / "prefect")
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT", "DASK"))}
     path = made.write_site(site, method=made.SMALL_CLUSTMIX)
     # The run stands still until every listener was asked, also on a busy machine.
     asked = folder / "asked"
     command = (
-        "from made_up_release import command_that_waits_at as run; "
-        f"run('constrained-gmm', {str(path)!r}, {str(asked)!r})"
+        "import made_up_release as made; made.command_at("
+        f"'constrained-gmm', {str(path)!r}, lambda: made.wait_for({str(asked)!r}))"
     )
     seen = Observed()
     with (folder / "stderr").open("wb") as stderr:
         process = psutil.Popen(
             [sys.executable, "-c", command],
             cwd=folder,
-            env={
-                **inherited,
-                **made.environment_of(folder, dask_workers=2),
-                "PYTHONPATH": str(Path(made.__file__).parent),
-            },
+            env=made.process_environment(folder, dask_workers=2),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=stderr,
         )
         while process.poll() is None:
-            for one in family_of(process):
+            for one in made.family_of(process):
                 with suppress(psutil.Error):
                     command = " ".join(one.cmdline())
                     for address in open_sockets(one):
@@ -119,7 +103,7 @@ def observed(tmp_path_factory):
 def test_the_run_succeeds_and_was_seen_whole(observed):
     assert observed.exit_code == 0, observed.stderr
     commands = set().union(*observed.addresses.values())
-    assert any("command_that_waits_at" in command for command in commands)  # scheduler, nannies
+    assert any("command_at" in command for command in commands)  # scheduler, nannies
     assert any("flows.server.orchestrator" in command for command in commands)
     assert any("multiprocessing" in command for command in commands)  # workers
     # Scheduler and two workers of one port for calls and one without pages each, two nannies, and

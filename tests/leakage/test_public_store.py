@@ -16,8 +16,7 @@ from storage.settings import load_settings
 
 @pytest.fixture
 def installation(tmp_path, monkeypatch):
-    for name, value in made.environment_of(tmp_path).items():
-        monkeypatch.setenv(name, value)
+    made.install(monkeypatch, tmp_path)
     return tmp_path
 
 

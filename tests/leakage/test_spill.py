@@ -15,7 +15,7 @@ import distributed
 import made_up_release as made
 import psutil
 import pytest
-from private_arrays import CANARY, N_BYTES, private_array
+from shard_functions import CANARY, N_BYTES, private_array
 
 from storage.files.workspace import PrivateWorkspace, purge_abandoned
 from tasks.execution.cluster import local_cluster
@@ -66,7 +66,7 @@ def test_usual_worker_spills_what_this_search_finds(tmp_path):
         distributed.Client(cluster, set_as_default=False) as client,
     ):
         arrays = hold(client)
-        assert made.found_in_tree(tmp_path, [CANARY])
+        assert made.found_in_tree(tmp_path, [CANARY.encode()])
         client.cancel(arrays)
 
 
@@ -83,14 +83,14 @@ def test_own_workers_write_no_private_byte(tmp_path, monkeypatch, variables):
             arrays = hold(client)
             assert stat.S_IMODE(scratch.stat().st_mode) == 0o700
             assert open_to_others(scratch) == []
-            assert made.found_in_tree(tmp_path, [CANARY]) == []
+            assert made.found_in_tree(tmp_path, [CANARY.encode()]) == []
             # What is there at all: locks of the workers.
             assert {path.suffix for path in files_below(scratch)} <= {".dirlock", ".lock"}
             del arrays
         assert {path.stat().st_size for path in files_below(scratch)} <= {0}
     # The workspace goes with all that is in it.
     assert list((tmp_path / "private").iterdir()) == [tmp_path / "private" / ".lock"]
-    assert made.found_in_tree(tmp_path, [CANARY]) == []
+    assert made.found_in_tree(tmp_path, [CANARY.encode()]) == []
 
 
 RUN_AND_WAIT = """

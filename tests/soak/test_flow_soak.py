@@ -5,21 +5,15 @@ moments that nobody has chosen; then the same is asked for again. `make soak` ru
 prints their figures.
 """
 
-import json
 import os
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import forced_installation as forced
 import made_up_release as made
 import numpy as np
-import psutil
 import pytest
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1_800)]
@@ -27,8 +21,8 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(1_800)]
 N_KILLS = int(os.environ.get("SOAK_KILLS", "200"))
 """Random moments for each ledger; fewer for a try."""
 
-N_SLOW_KILLS, N_COMMANDS = N_KILLS // 10, N_KILLS // 20
-"""Of a method of several draws, and of the command with engine and workers."""
+N_SLOW_KILLS = N_KILLS // 10
+"""Of a method of several draws."""
 
 KILLS_PER_INSTALLATION = 25
 
@@ -162,77 +156,3 @@ def test_killed_between_several_draws(rng, say, tmp_path):
     assert tally.kills == N_SLOW_KILLS
     assert len(drawn) > 1
     assert not tally.wrong, "\n".join(tally.wrong)
-
-
-def command(installation, site, name):
-    inherited = {name: text for name, text in os.environ.items() if not name.startswith("PREFECT")}
-    draws = str(installation.draws / f"command-{name}.jsonl")
-    return subprocess.Popen(
-        [
-            *(sys.executable, "-c"),
-            "from forced_release import command_that_records as run; "
-            f"run({str(site)!r}, {draws!r})",
-        ],
-        env={
-            **inherited,
-            **installation.environment,
-            "PYTHONPATH": os.pathsep.join([str(Path(made.__file__).parent), *sys.path[:1]]),
-        },
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-
-
-def test_killed_command_with_engine_and_workers(rng, say, tmp_path):
-    started = time.monotonic()
-    installation = forced.Installation(tmp_path / "installation", dask_workers=1)
-    tables, tally = forced.Tables(tmp_path), Tally()
-    seconds, body_seconds, number, alive = 0.0, 0.0, 0, 0
-    while tally.kills < N_COMMANDS:
-        site, known = tables(number), set(installation.entries())
-        begun = time.monotonic()
-        process = command(installation, site, str(number))
-        if number < 2:  # undisturbed; the first one makes the engine's database
-            body_seconds = -wait_for_workspace(installation, process)
-            answer = json.loads(process.communicate(timeout=240)[0])
-            assert (process.returncode, answer["state"]) == (0, "published")
-            seconds = time.monotonic() - begun
-            body_seconds += time.monotonic()
-            number += 1
-            continue
-        if number % 4:  # most of the time nothing but Python and the engine start
-            wait_for_workspace(installation, process)
-            wait = rng.uniform(0, body_seconds)
-        else:
-            wait = rng.uniform(0, seconds)
-        number += 1
-        time.sleep(wait)
-        children = psutil.Process(process.pid).children(recursive=True)
-        process.kill()
-        killed = process.wait(60) == -signal.SIGKILL
-        process.communicate()
-        alive += len(psutil.wait_procs(children, timeout=30)[1])
-        runs = sorted(set(installation.entries()) - known)
-        if killed:
-            tally.kills += 1
-            tally.states[installation.state(runs[0]) if runs else "none"] += 1
-        tally.wrong += [f"{text} [after {wait:.3f} s]" for text in installation.damages()]
-        measured = [release for release in runs if installation.is_measured(release)]
-        following = installation.start(site)
-        tally.wrong += finished(installation, following, runs, measured, tally.endings)
-    say(
-        f"{tally}; {alive} processes survived their command; {time.monotonic() - started:.0f} s, "
-        f"a command takes {seconds:.1f} s, {body_seconds:.1f} s of them in the flow"
-    )
-    assert alive == 0
-    assert not tally.wrong, "\n".join(tally.wrong)
-
-
-def wait_for_workspace(installation, process):
-    """Return the time when the run has made its workspace."""
-    root = installation.home / "private"
-    while process.poll() is None and not any(path.is_dir() for path in root.glob("r-*")):
-        time.sleep(0.01)
-    return time.monotonic()

@@ -18,7 +18,6 @@ from tasks.measurement.encoded import N_FOLDS
 
 RECORD_HASH = 6635167847842469323
 RECORDS = np.arange(5, dtype=np.uint16)[:, None]
-KEYS = st.lists(st.sampled_from("abcdefg"), max_size=40)
 
 
 ROWS = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 3)), max_size=40)
@@ -53,24 +52,6 @@ def test_no_record_is_preferred():
     keep, _ = bound_contributions(keys, records, 1)
     assert keep.sum() == 4_000
     assert abs(keep[::2].sum() - 2_000) < 6 * 31.7
-
-
-@given(keys=KEYS, max_rows=st.integers(1, 5), removed=st.sampled_from("abcdefg"))
-def test_removing_a_patient_changes_nothing_for_the_others(keys, max_rows, removed):
-    keys = np.array(keys, dtype=object)
-    others = keys != removed
-    records = np.arange(len(keys), dtype=np.uint16)[:, None]
-    _, weight = bound_contributions(keys, records, max_rows)
-    _, without = bound_contributions(keys[others], records[others], max_rows)
-    assert np.array_equal(weight[others], without)
-    assert np.array_equal(hash_patients(keys)[others], hash_patients(keys[others]))
-
-
-def test_weights_of_a_patient_sum_to_one():
-    keys = pd.Series([7, 8, 7, 7, 9])
-    _, weight = bound_contributions(keys, RECORDS[:5], 2)
-    assert sorted(weight[[0, 2, 3]]) == [0, 0.5, 0.5]
-    assert weight[[1, 4]].tolist() == [1, 1]
 
 
 def test_a_key_is_the_same_patient_however_it_is_stored():

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from privacy.errors import ConfigurationError
 from storage.schema.table import Buckets, CategoricalColumn, Label, NumericColumn, TableSchema
 from tasks.gates import expectation_suites
-from tasks.gates.expectations import GateReport, input_gate, merge, output_gate
+from tasks.gates.expectations import input_gate, merge, output_gate
 from tasks.ingest.encoding import decode, domain_of, encode_chunk
 
 CANARY = "MRN-SECRET-7751"
@@ -225,15 +225,6 @@ def test_merge_fails_a_check_that_failed_in_any_chunk():
     assert merge([good, good]).passed
 
 
-def test_merge_of_nothing_is_refused():
-    with pytest.raises(ConfigurationError) as caught:
-        merge([])
-    assert str(caught.value) == (
-        "GATE_EMPTY: expected the report of one chunk or more, found none; check the source"
-    )
-    assert not GateReport(checks=()).passed
-
-
 def make_release(n_rows=200):
     rng = np.random.default_rng(3)
     domain = domain_of(make_schema())
@@ -271,15 +262,6 @@ def test_the_output_gate_says_which_rule_is_broken(column, value, checks):
     assert found == [(check, column) for check in checks]
 
 
-@pytest.mark.parametrize(
-    ("value", "check"), [(140, "bounds"), (7.5, "grid"), (np.nan, "not_null"), (np.inf, "bounds")]
-)
-def test_a_number_among_numbers_breaks_one_rule(value, check):
-    frame = make_release().astype({"age": float})
-    frame.loc[0, "age"] = value
-    assert failed(output_gate(frame, make_schema(), 200)) == [(check, "age")]
-
-
 def test_the_output_gate_checks_rows_and_columns():
     frame = make_release()
     assert failed(output_gate(frame, make_schema(), 199)) == [("row_count", None)]
@@ -291,9 +273,3 @@ def test_the_output_gate_checks_rows_and_columns():
     assert ("bounds", "age") in failed(without)
     twice = pd.concat([frame, frame[["age"]]], axis=1)
     assert failed(output_gate(twice, make_schema(), 200)) == [("columns", None)]
-
-
-def test_a_label_level_may_be_absent_from_a_release():
-    frame = make_release()
-    frame["died"] = "no"
-    assert output_gate(frame, make_schema(), 200).passed

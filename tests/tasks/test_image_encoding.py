@@ -60,17 +60,6 @@ def test_every_code_decodes_to_a_gray_level_and_back(form):
     assert np.array_equal(again.label, label)
 
 
-def test_real_images_take_the_gray_levels_of_the_release():
-    schema = schema_of(gray_levels=2, threshold=100)
-    frame = frame_of(schema, [[0, 99, 100, 255, 3, 200], [1, 2, 3, 4, 5, 101]])
-    chunk = encode_chunk(frame, schema)
-    decoded = decode(chunk.codes, chunk.label, schema, rng=np.random.default_rng(1))
-    assert decoded.to_numpy().tolist() == [
-        [0, 0, 255, 255, 0, 255, "cat"],
-        [0, 0, 0, 0, 0, 255, "dog"],
-    ]
-
-
 def test_items_are_read_from_numbers_text_and_booleans():
     label = {"name": "label", "levels": LEVELS}
     schema = TableSchema.model_validate({"items": ["a", "b", "c"], "label": label})

@@ -1,11 +1,8 @@
 """PostgreSQL for the orchestrator of a local server."""
 
 import os
-import pwd
 import shutil
-import stat
 from functools import partial
-from pathlib import Path
 
 import psutil
 import psycopg
@@ -101,17 +98,6 @@ def test_the_password_is_in_no_file_and_in_no_command(running):
     files = [path for path in (*folder.iterdir(), *running.folder.iterdir()) if path.is_file()]
     assert {path.name for path in files} >= {"database.log", "database.log.1"}
     assert PASSWORD not in shown + "".join(path.read_text() for path in files)
-
-
-def test_its_folder_is_private_and_its_user_is_not_root(running):
-    postgres = running.postgres
-    for folder in (postgres.folder, postgres.data):
-        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    users = {process.uids().real for process in postgres.processes()}
-    assert users == {postgres.folder.stat().st_uid}
-    assert 0 not in users
-    if postgres.user is not None:
-        assert postgres.folder.parent == Path(pwd.getpwnam(postgres.user).pw_dir)
 
 
 def test_it_stops_or_crashes_and_comes_back_with_its_rows(make):

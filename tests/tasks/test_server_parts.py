@@ -2,7 +2,6 @@
 
 import os
 import socket
-import stat
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from flows.server.ports import (
 from flows.server.processes import marked
 from flows.server.record import Part, ServerError, ServerRecord, read_record, write_record
 from privacy.errors import ConfigurationError
-from storage.files.documents import write_kept
 from storage.settings import Settings
 from tasks.execution.runtime import safe_environment
 
@@ -91,16 +89,6 @@ def test_the_orchestrator_listens_here_and_asks_for_a_password(tmp_path):
     assert find("127.0.0.1:5432")[url] == (
         f"postgresql+asyncpg://clustmix:{word}@127.0.0.1:5432/prefect?ssl=disable"
     )
-
-
-def test_passwords_are_random_kept_and_private(tmp_path):
-    folders = [tmp_path / "a", tmp_path / "b"]
-    first, other = map(server_environment.page_password, folders)
-    assert first == server_environment.page_password(folders[0])
-    assert first.startswith("clustmix:")
-    assert len({first, other, *map(server_environment.database_password, folders)}) == 4
-    for path in tmp_path.glob("*/*"):
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 # --- ports -------------------------------------------------------------------------------------
@@ -233,16 +221,6 @@ def test_a_damaged_record_is_refused(settings, call):
         f"expected the record of the started parts in {record}, found something else; end "
         "the processes of the server by hand and delete the file"
     )
-
-
-def test_what_is_kept_is_private_and_replaced_as_a_whole(tmp_path):
-    path = tmp_path / "server" / "kept"
-    write_kept(path, "first")
-    (path.parent / ".kept.new").write_text("of a process that died")
-    write_kept(path, "second")
-    assert path.read_text() == "second\n"
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert list(path.parent.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("call", [start_server, stop_server])

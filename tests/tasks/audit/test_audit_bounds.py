@@ -44,13 +44,6 @@ def test_upper_limit_leaves_the_stated_tail(runs, share, confidence):
         assert float(exact_tail(errors, runs, limit)) == pytest.approx(1 - confidence, rel=1e-6)
 
 
-def test_epsilon_of_a_perfect_attack_is_what_the_runs_allow():
-    limit = 1 - 0.0005 ** (1 / 1000)
-    for delta in (0.0, 1e-3):
-        found = epsilon_lower_bound(counts(0, 1000, 0, 1000), delta=delta, confidence=0.999)
-        assert found == pytest.approx(math.log((1 - limit - delta) / limit))
-
-
 def test_bounds_do_not_change_when_the_tables_are_exchanged():
     errors = counts(3, 200, 150, 300)
     mirrored = counts(150, 300, 3, 200)

@@ -6,18 +6,14 @@ from privacy.accountants.gaussian import gaussian_epsilon
 from privacy.parameters import Adjacency
 from tasks.audit.findings import (
     ABOVE,
-    LOWER_BOUND,
     WITHIN,
     AuditResult,
     ClaimedGuarantee,
     OneRunFinding,
     PairFinding,
-    judge_guesses,
     judge_pair,
-    part_confidence,
 )
 from tasks.audit.game import Scores
-from tasks.audit.one_run import GuessCounts
 
 
 def gaussian_scores(rng, mu, runs, noise_columns=0):
@@ -84,17 +80,6 @@ def test_another_attack_is_used_where_it_is_better():
     assert found.mu > 2.0
 
 
-def test_too_few_or_unequal_runs_are_refused():
-    rng = np.random.default_rng(4)
-    scores = gaussian_scores(rng, 1.0, 10)
-    for bad in (
-        gaussian_scores(rng, 1.0, 3),
-        Scores(names=scores.names, absent=scores.absent, present=scores.present[1:]),
-    ):
-        with pytest.raises(ValueError, match="expected 4 or more runs of each table, equally many"):
-            judge_pair("p", bad, delta=0.0, confidence=0.9)
-
-
 def test_verdict_and_exit_code():
     claim = ClaimedGuarantee.of_budget(epsilon=1.0, delta=1e-6)
     assert claim.mu == pytest.approx(0.2367, abs=1e-4)
@@ -109,23 +94,3 @@ def test_verdict_and_exit_code():
     assert result(claim, finding(0.1), one_run=guessed).verdict == ABOVE
     # Where no mu was claimed, a bound on mu refutes nothing.
     assert result(ClaimedGuarantee(epsilon=1.0, delta=1e-6), finding(5.0)).verdict == WITHIN
-
-
-def test_result_as_json_says_what_it_is():
-    claim = ClaimedGuarantee.of_budget(epsilon=1.0, delta=1e-6)
-    guessed = judge_guesses(
-        GuessCounts(canaries=1000, guesses=100, correct=75), delta=1e-4, confidence=0.95
-    )
-    written = result(claim, finding(0.1), one_run=guessed).to_dict()
-    assert written["claimed_epsilon"] == 1.0
-    assert written["claimed_mu"] == claim.mu
-    assert written["audited_epsilon_without_assumption"] == pytest.approx(0.673, abs=5e-4)
-    assert written["adjacency"] == "add_remove"
-    assert written["verdict"] == "within the claim"
-    assert written["note"] == LOWER_BOUND
-    assert written["pairs"][0]["pair"] == "p"
-    assert written["one_run"]["correct"] == 75
-
-
-def test_parts_of_a_confidence_add_up_to_its_error():
-    assert 1 - part_confidence(0.999, parts=4) == pytest.approx(0.00025)

@@ -10,7 +10,6 @@ from tasks.audit.game import (
     noise_differences,
     play,
     play_once,
-    synthetic_counts,
 )
 from tasks.audit.pairs import AUDIT_DOMAIN, AuditPatient, encode, neighbour_pairs
 from tasks.audit.subjects import PatientCount, subject_of
@@ -81,15 +80,6 @@ def test_difference_cancels_noise_that_was_used_twice():
         )
         scores = noise_differences(transcript(*draws))
         assert scores == {"difference a, b": pytest.approx(sign * 0.5)}
-
-
-def test_synthetic_counts_are_of_the_patients_first_record():
-    codes, labels = [(2, 1), (2, 0), (2, 1), (0, 0)], [1, 1, 0, 1]
-    assert synthetic_counts(transcript(codes=codes, labels=labels)) == {
-        "synthetic rows with the label": 3.0,
-        "synthetic codes of the patient": 3.0,
-        "synthetic copies of the patient": 1.0,
-    }
 
 
 @pytest.mark.parametrize("name", ["clustmix", "naive_bayes", "noise"])

@@ -18,10 +18,6 @@ from tasks.audit.pairs import AUDIT_DOMAIN, AuditPatient, neighbour_pairs
 from tasks.audit.subjects import PatientCount, subject_of
 from tasks.measurement.statistics import SUM_SCALE, patient_count
 from tasks.measurement.synthesizer import Stage
-from tasks.papers.clustmix.algorithm import ClustMixAlgorithm
-from tasks.papers.clustmix.config import AlgorithmConfig
-from tasks.papers.clustmix.constrained_gmm import cluster_means, constrained_k_means
-from tasks.papers.clustmix.noise import minimum_cluster_size, noise_sigma
 
 PAIRS = {pair.name: pair for pair in neighbour_pairs(AUDIT_DOMAIN)}
 CLAIM = ClaimedGuarantee.of_budget(epsilon=4.0, delta=1e-6)
@@ -184,77 +180,6 @@ def play_sampled(runs, *, rate):
     return Scores(names=("likelihood ratio",), absent=ratios(False), present=ratios(True))
 
 
-# ClustMix as printed: the number of records shows a class count (flaw C3), one
-# record moves memberships (C4), and the noise follows the private size of a cluster (C7). One
-# record is replaced in the first two, as in the paper; one is added in the third.
-
-PAPER_CLAIM = ClaimedGuarantee(epsilon=1.0, delta=1e-5)
-
-
-@lru_cache
-def flipped_clusters(size, *, moved):
-    low = np.zeros(size - 1)
-    rows = np.concatenate([low, [0.0 if moved else 0.2], low + 0.5, [0.9], low + 1.0])[:, None]
-    rng = np.random.default_rng(0)
-    fits = [constrained_k_means(rows, n_clusters=2, min_size=size, rng=rng) for _ in range(10)]
-    labels = min(fits, key=lambda found: np.sum((rows - cluster_means(rows, found, 2)[found]) ** 2))
-    return cluster_means(rows, labels, 2)[:, 0], np.bincount(labels, minlength=2)
-
-
-def paper_noise(size, n_features):
-    claim = PAPER_CLAIM
-    return noise_sigma(
-        epsilon=claim.epsilon,
-        delta=claim.delta,
-        cluster_size=int(size),
-        n_classes=1,
-        n_features=n_features,
-    )
-
-
-def play_membership_flip(runs, *, size=50):
-    rng = np.random.default_rng()
-
-    def sums(moved):
-        means, sizes = flipped_clusters(size, moved=moved)
-        noise = np.array([paper_noise(each, 1) for each in sizes])
-        released = means + noise * rng.standard_normal((runs, 2))
-        return released.sum(axis=1, keepdims=True)
-
-    return Scores(names=("sum of the means",), absent=sums(True), present=sums(False))
-
-
-def play_record_count(runs):
-    claim = PAPER_CLAIM
-    target = {"epsilon": claim.epsilon, "delta": claim.delta, "sigma_max": 0.15}
-    size = minimum_cluster_size(n_classes=2, n_features=1, **target)
-    features = np.linspace(0.0, 1.0, 2 * size)[:, None]
-    labels = np.repeat([0, 1], size)
-    model = ClustMixAlgorithm(
-        config=AlgorithmConfig(**target, max_slice_rows=6 * size, hidden_layers=1, kip_steps=1)
-    )
-
-    def records(first_label):
-        changed = np.concatenate([[first_label], labels[1:]])
-        counted = [
-            len(model.synthesize(features, changed, np.random.default_rng())[1])
-            for _ in range(runs)
-        ]
-        return np.array(counted, dtype=float)[:, None]
-
-    return Scores(names=("number of records",), absent=records(1), present=records(0))
-
-
-def play_variance_leak(runs, *, size=20, n_features=784):
-    rng = np.random.default_rng()
-
-    def squares(rows):
-        noise = paper_noise(rows, n_features)
-        return noise**2 * rng.chisquare(n_features, (runs, 1))
-
-    return Scores(names=("squared norm",), absent=squares(size + 1), present=squares(size))
-
-
 BROKEN = (
     played("noise halved", NAIVE_BAYES, PAIRS["outlier"], 1_000, noise=HalvedNoise),
     played(
@@ -281,23 +206,6 @@ BROKEN = (
         claim=sampled_claim(),
         runs=40_000,
         play=lambda n: play_sampled(n, rate=3 * CLAIMED_RATE),
-    ),
-    Mechanism(
-        name="paper: record count",
-        claim=PAPER_CLAIM,
-        runs=200,
-        play=play_record_count,
-        adjacency=Adjacency.REPLACE_ONE,
-    ),
-    Mechanism(
-        name="paper: membership flip",
-        claim=PAPER_CLAIM,
-        runs=5_000,
-        play=play_membership_flip,
-        adjacency=Adjacency.REPLACE_ONE,
-    ),
-    Mechanism(
-        name="paper: noise follows size", claim=PAPER_CLAIM, runs=20_000, play=play_variance_leak
     ),
 )
 

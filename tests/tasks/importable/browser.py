@@ -5,7 +5,6 @@ ends with the block that started it. ``start()`` skips the test, with the reason
 none.
 """
 
-import base64
 import json
 import os
 import shutil
@@ -47,39 +46,13 @@ FIND = """
 """
 """The middle of the element that shows a text: exactly, or the innermost that holds it."""
 
-PROPERTY = """
-(label) => {
-  const name = e => e.querySelector(".schema-form-property__label").innerText.trim();
-  const found = [...document.querySelectorAll(".schema-form-property")]
-    .find(e => [label, label + " (Optional)"].includes(name(e)));
-  if (!found) return false;
-  const text = [...found.querySelectorAll("button")].find(b => b.innerText.trim() === "str");
-  if (text && text.getAttribute("aria-selected") !== "true") text.click();
-  const field = found.querySelector("textarea, input");
-  if (!field) return false;
-  document.querySelectorAll("[data-wanted]").forEach(e => e.removeAttribute("data-wanted"));
-  field.setAttribute("data-wanted", "");
-  return true;
-}
-"""
-"""Marks the field of a parameter in Prefect's form, by the parameter's title."""
-
 
 class Browser:
-    """One page of a browser that runs.
-
-    Attributes
-    ----------
-    asked : list of str
-        Addresses that the page has asked for.
-    complaints : list of str
-        Errors of the page's scripts.
-    """
+    """One page of a browser that runs; ``asked`` has the addresses that it has asked for."""
 
     def __init__(self, connection):
         self._connection, self._last_id = connection, 0
         self.asked = []
-        self.complaints = []
         for domain in ("Page", "Network", "Runtime"):
             self.call(f"{domain}.enable")
 
@@ -94,16 +67,13 @@ class Browser:
                 break
             self._hear(message.get("method"), message.get("params", {}))
         assert "error" not in message, f"{method}: {message}"
-        result = message["result"]
-        return result
+        return message["result"]
 
     def _hear(self, event, parameters):
         if event == "Network.requestWillBeSent":
             self.asked.append(parameters["request"]["url"])
         elif event == "Network.webSocketCreated":
             self.asked.append(parameters["url"])
-        elif event == "Runtime.exceptionThrown":
-            self.complaints.append(json.dumps(parameters["exceptionDetails"]))
 
     def hosts(self):
         """Return the hosts that the page has asked for anything."""
@@ -150,27 +120,13 @@ class Browser:
         for event in ("mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=event, x=x, y=y, button="left", clickCount=1)
 
-    def fill(self, selector, text):
-        field = f"document.querySelector({json.dumps(selector)})"
-        self._until(lambda: self.evaluate(f"!!{field}"), f"field {selector}")
-        self.evaluate(f"{field}.focus(), {field}.select && {field}.select(), true")
-        self.call("Input.insertText", text=text)
-        time.sleep(TAKEN_SECONDS)
-
-    def fill_parameter(self, title, text):
-        """Write a text into the field of a parameter, in Prefect's form."""
-        expression = f"({PROPERTY})({json.dumps(title)})"
-        self._until(lambda: self.evaluate(expression), f"parameter {title!r}")
-        self.fill("[data-wanted]", text)
-
-    def screenshot(self, path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
-        return path
-
     def log_in(self, address, auth_string):
         self.open(f"{address}/login")
-        self.fill("input[type=password]", auth_string)
+        field = "document.querySelector('input[type=password]')"
+        self._until(lambda: self.evaluate(f"!!{field}"), "field of the password")
+        self.evaluate(f"{field}.focus(), true")
+        self.call("Input.insertText", text=auth_string)
+        time.sleep(TAKEN_SECONDS)
         self.click("Login", "button")
         # The page keeps it here, and leaves the form when the server has taken it.
         self._until(

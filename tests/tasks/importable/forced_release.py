@@ -216,10 +216,3 @@ def approve_and_die(environment, release_id, key_file, death):
             key=SigningKey.read(Path(key_file)),
             reason="as agreed",
         )
-
-
-def command_that_records(site_file, draws):
-    from flows.cli import main
-
-    with made.record_draws(Path(draws)):
-        raise SystemExit(main(["release", site_file, "--json"]))

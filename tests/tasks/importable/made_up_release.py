@@ -10,14 +10,16 @@ import sqlite3
 import struct
 import sys
 import time
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
 import pandas as pd
+import psutil
 import yaml
+from prefect_database import put_database
 
 from privacy.errors import ClustMixError
 
@@ -134,15 +136,30 @@ def environment_of(folder, *, dask_workers=0):
     }
 
 
+def process_environment(folder, *, dask_workers, **variables):
+    """Return the environment of a process of its own that imports this module, with its home."""
+    if not (folder / "home").exists():
+        (folder / "home").mkdir(mode=0o700)
+        put_database(folder / "home" / "prefect")
+    return {
+        **{k: v for k, v in os.environ.items() if not k.startswith(("PREFECT", "DASK"))},
+        **environment_of(folder, dask_workers=dask_workers),
+        "PYTHONPATH": str(Path(__file__).parent),
+        **variables,
+    }
+
+
+def family_of(process):
+    """Return a process with all that it has started, or nothing when it has ended."""
+    with suppress(psutil.Error):
+        return [process, *process.children(recursive=True)]
+    return []
+
+
 def install(monkeypatch, folder, *, dask_workers=0):
     """Let the programs of a test work in an installation of its own below a folder."""
     for name, value in environment_of(folder, dask_workers=dask_workers).items():
         monkeypatch.setenv(name, value)
-
-
-def _body(task):
-    body = task.fn
-    return body
 
 
 @contextmanager
@@ -159,11 +176,11 @@ def without_engine():
             tasks = {name: value for name, value in vars(module).items() if isinstance(value, Task)}
             n_tasks += len(tasks)
             for name, task in tasks.items():
-                stack.enter_context(mock.patch.object(module, name, _body(task)))
+                stack.enter_context(mock.patch.object(module, name, task.fn))
         assert n_tasks >= 8
         # The method's stages become tasks during the run.
         stack.enter_context(
-            mock.patch.object(measure, "guarded_stage", lambda name: lambda f: _body(make(name)(f)))
+            mock.patch.object(measure, "guarded_stage", lambda name: lambda f: make(name)(f).fn)
         )
         yield
 
@@ -320,36 +337,27 @@ def revoke_and_die(environment, release_id, key_file, place):
         revoke(load_settings(), release_id, key=key, reason="wrong table")
 
 
-def command_that_dies_at(method_stage, site_file):
-    """Body of a subprocess: the command itself, with engine and workers, dies at a stage."""
+def command_at(method_stage, site_file, act):
+    """Body of a subprocess: the command itself, with engine and workers, that acts at a stage."""
     from flows.cli import main
     from tasks.execution import stages
 
     entered = stages.stage
 
     def stage(name):
-        # The listener is the command's own, so the process ends where it would be called.
-        return die() if name == method_stage else entered(name)
-
-    with mock.patch.object(stages, "stage", stage):
-        main(["release", site_file])
-
-
-def command_that_waits_at(method_stage, site_file, until):
-    """Body of a subprocess: the command itself, which waits at a stage until a file appears."""
-    from flows.cli import main
-    from tasks.execution import stages
-
-    entered = stages.stage
-
-    def stage(name):
-        give_up = time.monotonic() + 60
-        while name == method_stage and not os.path.exists(until) and time.monotonic() < give_up:
-            time.sleep(0.05)
+        # The listener is the command's own, so it acts where that would be called.
+        if name == method_stage:
+            act()
         return entered(name)
 
     with mock.patch.object(stages, "stage", stage):
         sys.exit(main(["release", site_file]))
+
+
+def wait_for(path):
+    give_up = time.monotonic() + 60
+    while not os.path.exists(path) and time.monotonic() < give_up:
+        time.sleep(0.05)
 
 
 # --- breaking --------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ ledger and before anybody sees it.
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -26,6 +25,7 @@ import process_patches
 import psutil
 import yaml
 
+from flows.server.ports import free_port
 from privacy.ledger import EntryState
 from storage.arrivals.ready_files import build_ready_file, write_ready_file
 from storage.arrivals.store import ArrivalStore
@@ -48,14 +48,6 @@ RUN_SECONDS = 240.0
 POLL_SECONDS = 1.0
 
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "CRASHED")
-
-
-def free_port():
-    """Return a port of the loopback interface that nobody listens at."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-        return port
 
 
 def wait_until(holds, what, *, seconds=RUN_SECONDS):
@@ -376,13 +368,6 @@ class ServedInstallation:
             if (run.flow, run.deployment) == (flow, deployment) and run.started
         ]
         return max(runs, key=lambda run: run.started)
-
-    def wait_for_new_run(self, known):
-        """Wait until there is a run of none of the known ids; return it."""
-        found = wait_until(
-            lambda: [run for run in self.flow_runs() if run.id not in known], self.flow_runs
-        )
-        return found[0]
 
     def artifact_page(self, key):
         """Return the address of the latest artifact of a key."""

@@ -1,27 +1,17 @@
 """A real Prefect server as a hospital runs it: SQLite, loopback, a password, CSRF protection."""
 
-import base64
 import os
-import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from contextlib import contextmanager
 
 from prefect_database import put_database
 
+from flows.server.ports import free_port, web_status
 from tasks.execution.runtime import safe_environment
 
 PASSWORD = "operator:made-up"  # noqa: S105 -- of a server that lives as long as a test
-
-
-def free_port():
-    """Return a port of the loopback interface that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager
@@ -57,16 +47,8 @@ def served_prefect(folder, *, port=None):
 
 
 def _wait_until_it_answers(port, process):
-    token = base64.b64encode(PASSWORD.encode()).decode()
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/api/health", headers={"Authorization": f"Basic {token}"}
-    )
     give_up = time.monotonic() + 120
-    while time.monotonic() < give_up:
+    while web_status(f"http://127.0.0.1:{port}/api/health") != 200:
         assert process.poll() is None, "the server ended"
-        try:
-            with urllib.request.urlopen(request, timeout=5):  # noqa: S310 -- loopback
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.2)
-    raise AssertionError("the server did not answer")
+        assert time.monotonic() < give_up, "the server did not answer"
+        time.sleep(0.2)

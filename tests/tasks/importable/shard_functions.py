@@ -12,6 +12,7 @@ import numpy as np
 from privacy.errors import InputError
 
 CANARY = "patient-zebra-4711"
+N_BYTES = 4_000_000
 
 
 def weighted_shard(shard, *, factor):
@@ -89,5 +90,7 @@ def worker_number(shard):
     return np.eye(10, dtype=np.int64)[number]
 
 
-def raise_argument(item):
-    raise ValueError(item)
+def private_array(number):
+    """Return the canary, then noise that nothing compresses."""
+    noise = np.random.default_rng(number).bytes(N_BYTES)
+    return np.frombuffer(CANARY.encode() + noise, dtype=np.uint8)

@@ -1,6 +1,5 @@
 """An address on the loopback interface that keeps what is posted to it."""
 
-import json
 import threading
 import time
 from contextlib import contextmanager
@@ -8,22 +7,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class WebhookReceiver:
-    """What has been posted so far.
-
-    Attributes
-    ----------
-    url : str
-        Where to post; its path is a token, as webhooks have.
-    bodies : list of str
-        Bodies in their order of arrival.
-    """
+    """Where to post, with a token as webhooks have, and the bodies that came so far."""
 
     def __init__(self, port):
         self.url = f"http://127.0.0.1:{port}/hooks/CANARY-webhook-token"
         self.bodies = []
-
-    def messages(self):
-        return [_read(body) for body in list(self.bodies)]
 
     def wait_for(self, wanted, *, timeout_seconds=60.0):
         """Wait for a body that is wanted; return all such bodies."""
@@ -32,13 +20,6 @@ class WebhookReceiver:
             assert time.monotonic() < end, f"not among the posted: {self.bodies}"
             time.sleep(0.1)
         return found
-
-
-def _read(body):
-    try:
-        return json.loads(body)
-    except ValueError:
-        return body
 
 
 @contextmanager

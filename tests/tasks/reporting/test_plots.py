@@ -1,14 +1,12 @@
 """The plots count the synthetic rows, and nothing else."""
 
 import re
-from itertools import pairwise
 
-import numpy as np
 import pandas as pd
 import pytest
 
-from storage.schema.table import CategoricalColumn, Label, NumericColumn, TableSchema
-from tasks.reporting.plots import MAX_BARS, MAX_LEVELS, column_plots
+from storage.schema.table import CategoricalColumn, Label, TableSchema
+from tasks.reporting.plots import MAX_LEVELS, column_plots
 
 
 def plots_of(frame, schema):
@@ -41,20 +39,6 @@ def test_the_bars_of_a_histogram_add_up(column, schema, rows):
     assert shown[-1].startswith("missing: ") is (column != "age")
 
 
-def test_integer_bars_hold_whole_numbers_inside_the_bounds():
-    for lower, upper in [(0, 6), (1, 14), (0, 100), (-5, 300), (0, 1)]:
-        column = NumericColumn(kind="integer", name="n", lower=lower, upper=upper, bins=2)
-        schema = TableSchema(columns=(column,), label=Label(name="y", levels={"no": (), "yes": ()}))
-        frame = pd.DataFrame({"n": np.arange(lower, upper + 1), "y": "no"})
-        shown = [title.split(":")[0] for title in titles(plots_of(frame, schema)["n"])]
-        ends = [tuple(map(int, name.split(" to "))) for name in shown]
-        assert len(shown) <= MAX_BARS
-        assert ends[0][0] == lower
-        assert ends[-1][-1] == upper
-        for before, after in pairwise(ends):
-            assert after[0] == before[-1] + 1
-
-
 def test_many_levels_are_summed_up():
     levels = tuple(f"level {i}" for i in range(50))
     column = CategoricalColumn(kind="categorical", name="c", levels=levels)
@@ -63,12 +47,3 @@ def test_many_levels_are_summed_up():
     shown = titles(plots_of(frame, schema)["c"])
     assert len(shown) == MAX_LEVELS
     assert shown[-1] == "41 others: 82.0 % of all rows, 84.0 % of the highlighted ones"
-
-
-def test_a_text_code_among_numbers_counts_as_missing():
-    column = NumericColumn(kind="integer", name="n", lower=0, upper=5, bins=2, missing=("?",))
-    schema = TableSchema(columns=(column,), label=Label(name="y", levels={"no": (), "yes": ()}))
-    frame = pd.DataFrame({"n": ["1", "?", "3", "?"], "y": "yes"})
-    assert titles(plots_of(frame, schema)["n"])[-1] == (
-        "missing: 50.0 % of all rows, 50.0 % of the highlighted ones"
-    )

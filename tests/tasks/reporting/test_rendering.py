@@ -41,32 +41,6 @@ def test_a_name_that_nobody_gives_is_an_error(suffix):
         render("gate.md")
 
 
-@pytest.mark.parametrize("sign", ["\u202e", "\u2028", "\u200b", "\n", "\x00", "\ufeff"])
-def test_invisible_characters_are_written_out(sign):
-    assert visible(f"a{sign}b") == f"a\\u{ord(sign):04x}b"
-
-
-@pytest.mark.parametrize(
-    ("text", "escaped"),
-    [
-        ("a_b", "a\\_b"),
-        ("a|b", "a\\|b"),
-        ("<script>", "&lt;script\\>"),
-        ("&lt;", "&amp;lt;"),
-        ("[x](http://e)", "\\[x\\](http\\://e)"),
-        ("www.e.org", "www\\.e.org"),
-        ("- item", "\\- item"),
-        ("1. item", "1\\. item"),
-        ("12)", "12\\)"),
-        ("line\nbreak", "line\\\\u000abreak"),
-        ("1.5, x-y", "1.5, x-y"),
-    ],
-)
-def test_markdown_is_escaped(text, escaped):
-    assert markdown(text) == escaped
-    assert _environment("md").from_string("{{ text }}").render(text=text) == escaped
-
-
 @given(st.text())
 def test_markdown_has_no_bare_sign_that_starts_structure(text):
     plain = markdown(text)

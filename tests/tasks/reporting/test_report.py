@@ -112,30 +112,6 @@ def test_a_table_without_a_proven_guarantee_is_marked_at_the_top(
     assert "It protects against" not in card
 
 
-def test_a_proven_release_has_no_marker(make_manifest, rows, schema):
-    for text in (
-        render_report(make_manifest(), rows, schema),
-        render_data_card(make_manifest(), schema),
-    ):
-        assert PUBLISHED not in text
-        assert TAINTED not in text
-        assert "ot for release" not in text
-
-
-def test_failed_checks_are_named(make_manifest, rows, schema):
-    gate = (
-        GateRecord(check="bounds: age", passed=False),
-        GateRecord(check="bounds: visits", passed=True),
-    )
-    page = Page(render_report(make_manifest(gate=gate), rows, schema))
-    assert "1 of 2 checks failed." in page.text
-    assert "failed: bounds: age" in page.text
-    card = render_data_card(make_manifest(gate=gate), schema)
-    assert "1 of 2 checks failed." in card
-    page = Page(render_report(make_manifest(gate=()), rows, schema))
-    assert "No check was recorded." in page.text
-
-
 def test_a_resample_says_where_its_rows_come_from(make_manifest, rows, schema):
     paid = "r-20261101-0a1b2c3d"
     plain = make_manifest()

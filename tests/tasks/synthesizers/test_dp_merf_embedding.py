@@ -1,7 +1,6 @@
 """Features and sums of DP-MERF: slow references, bit-exact records, brute-force sensitivity."""
 
 import math
-from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 
@@ -10,17 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privacy.errors import ConfigurationError
 from privacy.sensitivity import weighted_sum_l2_sensitivity
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.statistics import SUM_SCALE, class_counts
 from tasks.synthesizers.dp_merf.config import DpMerfConfig
 from tasks.synthesizers.dp_merf.features import (
     EmbeddingFeatures,
-    draw_frequencies,
     embedding_sums,
     typical_distance,
-    vector_map_of,
 )
 
 SENSITIVITY = weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE)
@@ -93,23 +89,6 @@ def test_kernel_approaches_the_gaussian_and_the_linear_one(small):
     linear = vectors @ vectors.T / features.vector_map.max_l2_norm**2
     phi = features.phi(codes)
     np.testing.assert_allclose(phi @ phi.T, 0.75 * gaussian + 0.25 * linear, atol=0.02)
-
-
-def test_a_narrow_table_keeps_every_bin_and_a_wide_one_a_score(small):
-    assert vector_map_of(small.domain, DpMerfConfig()).width == 4 + 1 + 3
-    wide = replace(small.domain, n_codes=(400, 2, 3))
-    assert vector_map_of(wide, DpMerfConfig()).width == 2 + 1 + 1
-    assert vector_map_of(wide, DpMerfConfig(features="one_hot")).width == 400 + 1 + 3
-
-
-def test_phases_that_would_be_rounded_are_refused(small):
-    vector_map = vector_map_of(small.domain, DpMerfConfig())
-    frequencies = draw_frequencies(2, vector_map.width, length_scale=1e-6)
-    with pytest.raises(ConfigurationError, match="expected phases below 2") as caught:
-        EmbeddingFeatures(
-            vector_map=vector_map, frequencies=frequencies, fourier_scale=1.0, linear_scales=None
-        )
-    assert caught.value.code == "LENGTH_SCALE_TOO_SMALL"
 
 
 def test_sums_equal_a_loop_over_records(small):

@@ -106,14 +106,3 @@ def test_paper_length_scale_is_moved_by_one_private_record(small):
     )
     proven = DpMerf(small.domain, QUICK)
     assert proven.plan(mu=1.0) == proven.plan(mu=1.0)
-
-
-def test_paper_features_are_fourier_for_numbers_and_linear_for_others(small):
-    method = PaperDpMerf(small.domain, QUICK, PARAMETERS)
-    features = method.features(np.array([[0, 0, 0], [1, 1, 2]], dtype=np.uint16))
-    # Score, missing flag, two-level ward, score.
-    assert (features.frequencies[:, [1, 2]] == 0.0).all()
-    assert (features.frequencies[:, [0, 3]] != 0.0).all()
-    np.testing.assert_allclose(features.linear_scales, [0, 1 / math.sqrt(2), 1 / math.sqrt(2), 0])
-    norm = np.linalg.norm(features.phi(np.array([[3, 1, 0]], dtype=np.uint16)))
-    assert norm == pytest.approx(math.sqrt(2))

@@ -80,17 +80,6 @@ def test_mixtures_have_the_moments_of_samples_without_replacement(small):
         np.testing.assert_allclose(mixed.var(axis=0), variance, rtol=5 * math.sqrt(2 / n_mixtures))
 
 
-def test_a_mixture_never_has_a_record_twice(small, monkeypatch):
-    monkeypatch.setattr(PaperDPMix, "noise_stddevs", lambda self, n: (0.0, 0.0))
-    codes, labels = table(small, 12)
-    method = dp_mix(small, order_of_mixture=12, n_mixtures=5)
-    [(features, shares)] = method.mixtures(codes, labels, np.random.default_rng(0))
-    # All twelve of twelve: every mixture is the mean of the table.
-    exact = VectorMap(small.domain).vectors(codes).mean(axis=0)
-    np.testing.assert_allclose(features, np.tile(exact, (5, 1)), atol=1e-6)
-    np.testing.assert_allclose(shares, np.tile(np.eye(2)[labels].mean(axis=0), (5, 1)), atol=1e-6)
-
-
 def test_records_are_valid_and_single_records_come_back_without_noise(small, monkeypatch):
     codes, labels = table(small, 200)
     method = dp_mix(small, order_of_mixture=4, n_mixtures=50)

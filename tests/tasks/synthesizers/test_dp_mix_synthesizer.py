@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 from measuring import NoNoise, released_of
 
-from privacy.errors import ConfigurationError
 from privacy.randomness import SeededNoise
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.labelled_vectors import matched_labels
 from tasks.measurement.statistics import SUM_SCALE
-from tasks.synthesizers.dp_mix import synthesizer
 from tasks.synthesizers.dp_mix.config import DPMixConfig
 from tasks.synthesizers.dp_mix.synthesizer import MIXTURES, NOISE, DPMix
 
@@ -50,23 +48,6 @@ def test_sums_have_the_moments_of_poisson_samples(small):
     errors = 5 * np.sqrt(variance / 400)
     assert (np.abs(sums.mean(axis=0) - mean) <= errors).all()
     np.testing.assert_allclose(sums.var(axis=0), variance, rtol=5 * math.sqrt(2 / 400))
-
-
-def test_stages_draw_the_series_piece_by_piece(small, monkeypatch):
-    rows = small.rows(small.patients(40, 0))
-    method = dp_mix(small, n_mixtures=7)
-    assert [stage.name for stage in method.stages(mu=1.0)] == ["mixtures-1-of-1"]
-    whole = released_of(method, rows, NoNoise(3), mu=3.0)
-    monkeypatch.setattr(synthesizer, "_VALUES_AT_ONCE", 3 * 6)
-    names = [stage.name for stage in method.stages(mu=1.0)]
-    assert names == ["mixtures-1-of-3", "mixtures-2-of-3", "mixtures-3-of-3"]
-    pieces = released_of(method, rows, NoNoise(3), mu=3.0)
-    assert {name: len(value) for name, value in pieces.items() if name != NOISE} == {
-        "mixtures_000001": 3,
-        "mixtures_000002": 3,
-        "mixtures_000003": 1,
-    }
-    np.testing.assert_array_equal(sums_of(pieces), sums_of(whole))
 
 
 def test_numbers_are_those_of_the_mixtures_and_every_mixture_is_used():
@@ -113,13 +94,3 @@ def test_a_wrong_number_of_declared_patients_does_not_shrink_the_records(small, 
     codes, labels = method.sample(released, n_rows=50, rng=np.random.default_rng(0))
     assert (codes[:, 2] == 2).mean() > 0.9
     assert (labels == 0).all()
-
-
-def test_more_records_in_a_mixture_than_patients_is_refused_before_any_plan(small):
-    with pytest.raises(ConfigurationError) as refused:
-        dp_mix(small, order_of_mixture=101)
-    assert str(refused.value) == (
-        "ORDER_OF_MIXTURE_INVALID: expected order_of_mixture of at most declared_patients, so "
-        "that the sampling probability is at most 1, found 101 and 100; lower order_of_mixture "
-        "or declare more patients"
-    )

@@ -71,20 +71,6 @@ def test_no_vector_is_longer_than_the_bound_and_no_label_is_shortened(small, geo
     assert share == pytest.approx(geometry.get("share", 0.2))
 
 
-def test_bounds_by_hand(small):
-    # A missing age is longest: the middle and the flag, 1.25; ward one, lab one.
-    vectors = vectors_of(small.domain, share=0.2)
-    assert (vectors.record_width, vectors.width) == (4, 6)
-    assert vectors.record_l2_bound == pytest.approx(math.sqrt(3.25))
-    assert vectors.label_scale == pytest.approx(math.sqrt(3.25) / 2)
-    assert vectors.l2_bound == pytest.approx(math.sqrt(3.25 / 0.8))
-    # A clip norm above that adds no noise; one below it is kept.
-    assert vectors_of(small.domain, clip=9.0).l2_bound == vectors.l2_bound
-    assert vectors_of(small.domain, clip=1.0).record_l2_bound == 1.0
-    # A projected record can be longer than any record, so there the clip norm is kept.
-    assert vectors_of(small.domain, clip=9.0, n_projected=2).record_l2_bound == 9.0
-
-
 def test_mixture_sums_equal_a_slow_reference(small):
     rows = small.rows(small.patients(30, 1))
     vectors = vectors_of(small.domain, clip=1.1, share=0.3)
@@ -184,17 +170,6 @@ def test_exact_sums_of_equal_records_decode_to_that_record(small):
         decoded, decoded_labels = vectors.decode(sums)
         np.testing.assert_array_equal(decoded, codes)
         np.testing.assert_array_equal(decoded_labels, labels)
-
-
-def test_decoding_does_not_raise_noise_where_slots_are_nearly_empty(small):
-    vectors = vectors_of(small.domain)
-    codes, labels = np.array([[0, 0, 0]], np.uint16), np.array([0], np.uint16)
-    sums = np.zeros((50, vectors.width))
-    sums[0] = vectors.vectors(codes, labels)[0]
-    # A quarter of a bin of noise: divided by 1, not by the mean of 1/50 of a patient.
-    sums[:, 2] += 0.1
-    decoded, _ = vectors.decode(sums)
-    assert (decoded[:, 1] == 0).all()
 
 
 @settings(max_examples=40, deadline=None)

@@ -115,9 +115,3 @@ def test_hold_against_returns_what_is_left_and_refuses_foreign_events(small):
     ):
         with pytest.raises(IntegrityError, match="expected exactly the planned draws so far"):
             left(*happened)
-
-
-def test_hold_against_refuses_a_plan_over_its_budget(small):
-    plan = noise_calibration.calibrate(small.domain, ClustMixConfig(), mu=0.5)
-    with pytest.raises(IntegrityError, match="expected a plan within the budget"):
-        hold_against(plan, ComposedEvent(events=()), mu=0.499)

@@ -76,15 +76,6 @@ def test_every_iterate_equals_weights_on_the_whole_universe(drawn, passes, tilt,
             np.testing.assert_allclose(distribution.marginal(column), shares, atol=1e-10)
 
 
-def test_a_matching_tilt_survives_shares_of_nothing_and_of_everything():
-    distribution = FactoredDistribution.uniform(N_CODES)
-    for share in (0.0, 1.0, 0.0):
-        present = distribution.probability((0,), (1,))
-        distribution.tilt((0,), (1,), matching_tilt(share, present))
-        assert distribution.probability((0,), (1,)) == pytest.approx(share, abs=1e-9)
-    assert distribution.marginal(0).sum() == pytest.approx(1.0)
-
-
 def test_answers_and_admissible_queries(small):
     workload = draw_workload(small.domain, max_queries=4000, label_share=0.5, public_seed=1)
     distribution = FactoredDistribution.uniform(workload.n_codes)

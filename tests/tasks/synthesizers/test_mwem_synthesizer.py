@@ -115,33 +115,6 @@ def test_the_plan_is_drawn_in_full_and_costs_no_more_than_mu(small):
     assert released["chosen_queries"].shape == released["measured_counts"].shape == (3,)
 
 
-def test_rounds_are_grouped_into_stages_that_go_on_from_the_released_history(small):
-    patients = dependent_patients(300, 3)
-    method = Mwem(small.domain, MwemConfig(rounds=23))
-    stages = method.stages(mu=HUGE_MU)
-    assert [stage.name for stage in stages][:3] == ["count", "rounds-01-of-10", "rounds-02-of-10"]
-    assert (len(stages), stages[-1].name) == (11, "rounds-10-of-10")
-    short = Mwem(small.domain, MwemConfig(rounds=2)).stages(mu=HUGE_MU)
-    assert [stage.name for stage in short] == ["count", "rounds-01-of-02", "rounds-02-of-02"]
-    curator = curator_of(method, [small.rows(patients)], mu=HUGE_MU)
-    start = stages[0].run(curator, {})
-    with pytest.raises(ValueError, match="expected the rounds before 4, found 0"):
-        stages[2].run(curator, start)
-
-
-def test_the_size_limit_of_a_component_keeps_columns_apart(small):
-    patients = dependent_patients(500, 4)
-    for limit, joined in ((1, False), (6, True)):
-        method, _, released = released_of(
-            small, patients, NoNoise(), rounds=20, max_component_cells=limit
-        )
-        columns = method.workload.columns[released["chosen_queries"]]
-        pairs = {tuple(pair) for pair in columns.tolist() if pair[0] != pair[1]}
-        assert bool(pairs) is joined
-        # Four codes with two are too many cells; three with two and two with two are not.
-        assert pairs <= {(1, 2), (2, 3), (1, 3)}
-
-
 def test_the_mean_of_the_distributions_is_sampled_round_by_round(small):
     patients = dependent_patients(400, 5)
     method, _, released = released_of(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.measurement.encoded import EncodedRows, EncodingDomain
+from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.statistics import SUM_SCALE, patient_count
 from tasks.synthesizers.mwem.workload import (
     draw_workload,
@@ -126,24 +126,3 @@ def test_no_neighbour_changes_an_answer_by_more_than_one_patient(small, seed):
         histograms = one_way_histograms(everybody, n_codes=n_codes).astype(float)
         histograms -= one_way_histograms(rows, n_codes=n_codes)
         assert np.linalg.norm(histograms) <= SUM_SCALE
-
-
-def test_histograms_equal_a_hand_calculation(small):
-    rows = small.rows([(0, [((0, 0, 2), 1)]), (1, [((3, 1, 2), 0), ((3, 0, 0), 0)])])
-    counts = one_way_histograms(rows, n_codes=(4, 2, 3, 2)) * np.sqrt(4) / SUM_SCALE
-    np.testing.assert_allclose(counts, [1, 0, 0, 1, 1.5, 0.5, 0.5, 0, 1.5, 1, 1], atol=1e-6)
-
-
-@pytest.mark.parametrize(("codes", "label"), [((4, 0, 0), 0), ((0, 0, 0), 2)])
-def test_codes_outside_the_domain_are_refused(small, codes, label):
-    rows = EncodedRows(
-        codes=np.array([codes], dtype=np.uint16),
-        label=np.array([label], dtype=np.uint16),
-        weight=np.ones(1),
-        fold=np.zeros(1, dtype=np.uint8),
-    )
-    message = "expected codes and labels inside the public domain, found one outside"
-    with pytest.raises(ValueError, match=message):
-        workload_answers(rows, workload=workload_of(small.domain))
-    with pytest.raises(ValueError, match=message):
-        one_way_histograms(rows, n_codes=(4, 2, 3, 2))

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from privacy.accountants.approximate_gaussian import ApproximateGaussianAccountant
-from privacy.events import ExponentialMechanismEvent, PoissonSampledGaussianEvent, RepeatedEvent
+from privacy.events import ExponentialMechanismEvent
 from privacy.parameters import Adjacency
 from privacy.randomness import SeededNoise
 from tasks.execution.executor import InProcessExecutor
@@ -59,21 +59,6 @@ def plan():
 @pytest.fixture
 def shards(small):
     return in_memory([small.rows(small.patients(40, seed)) for seed in (0, 1)])
-
-
-def test_plan_books_series_and_statistics_together(plan):
-    series = plan["series"]
-    assert series.is_series
-    assert not plan["first"].is_series
-    event = series.event
-    assert isinstance(event, RepeatedEvent)
-    assert event.count == 6
-    assert isinstance(event.event, PoissonSampledGaussianEvent)
-    assert event.event.sampling_probability == 0.25
-    accountant = ApproximateGaussianAccountant(adjacency=Adjacency.ADD_REMOVE).compose(plan.event)
-    assert 0.99 < accountant.mu <= 1.0
-    # A sample of a quarter needs less noise than six draws that read everybody.
-    assert event.event.noise_multiplier < np.sqrt(6 / 0.5)
 
 
 def test_every_draw_has_its_own_sample_and_all_are_the_plan(plan, shards):

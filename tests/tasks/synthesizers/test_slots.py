@@ -9,17 +9,15 @@ from measuring import NoNoise, assert_valid, every_record, released_of, sampled
 from scipy.stats import norm
 
 from privacy.accountants.calibration import gdp_mu
-from privacy.accountants.gaussian import gaussian_delta
 from privacy.parameters import PrivacyParameters
 from privacy.randomness import SeededNoise
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.projection import random_projection
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.vectors import VectorMap
-from tasks.papers.noisy_records import PaperNoisyRecords, perturbed_labels
+from tasks.papers.noisy_records import PaperNoisyRecords
 from tasks.synthesizers.slots.config import (
     LocalPerturbationConfig,
-    LocalPerturbationPaperSettings,
     RandomProjectionConfig,
 )
 from tasks.synthesizers.slots.synthesizer import SLOTS, NoisySlots, slots_of
@@ -101,19 +99,6 @@ def test_back_projection_keeps_the_projection_and_starts_from_the_middle(small):
     np.testing.assert_array_equal(centre, [0.25, 0.25, 0.25, 0.25, 0.5])
 
 
-@pytest.mark.parametrize("ratio", [1.0, 3.0])
-def test_paper_noise_by_hand(small, ratio):
-    config = LocalPerturbationConfig(
-        published=LocalPerturbationPaperSettings(label_noise_ratio=ratio)
-    )
-    feature, label = PaperNoisyRecords(small.domain, config, PARAMETERS).noise_stddevs()
-    assert label == pytest.approx(ratio * feature)
-    # Four coordinates and two labels; the exact delta of the Gaussian mechanism at epsilon 10.
-    mu = math.sqrt(4 / feature**2 + 2 / label**2)
-    assert mu == pytest.approx(gdp_mu(epsilon=10.0, delta=1e-5))
-    assert gaussian_delta(epsilon=10.0, mu=mu) == pytest.approx(1e-5, rel=1e-6)
-
-
 def test_paper_sensitivity_covers_all_pairs_of_projected_records(small):
     method = PaperNoisyRecords(small.domain, RandomProjectionConfig(n_projected=3), PARAMETERS)
     projection, (feature, label) = method.projection(), method.noise_stddevs()
@@ -122,15 +107,6 @@ def test_paper_sensitivity_covers_all_pairs_of_projected_records(small):
     assert largest <= projection.spectral_norm * 2.0
     mu = math.sqrt((projection.spectral_norm * 2.0) ** 2 / feature**2 + 2 / label**2)
     assert mu == pytest.approx(gdp_mu(epsilon=10.0, delta=1e-5))
-
-
-def test_paper_labels_are_right_as_often_as_they_should():
-    labels = np.random.default_rng(0).integers(0, 2, 40_000).astype(np.uint16)
-    noisy = perturbed_labels(labels, n_labels=2, noise_stddev=1.5, rng=np.random.default_rng(1))
-    # Two coordinates: right if their difference, N(1, 2 * 1.5^2), is positive.
-    expected = norm.cdf(1 / (1.5 * math.sqrt(2)))
-    error = 5 * math.sqrt(expected * (1 - expected) / 40_000)
-    assert (noisy == labels).mean() == pytest.approx(expected, abs=error)
 
 
 def real_table(n):

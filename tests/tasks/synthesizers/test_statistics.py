@@ -213,24 +213,6 @@ def test_sensitivity_is_attained_so_that_a_smaller_bound_would_be_wrong(name, at
     assert math.sqrt(max(moves)) >= attained * sensitivity_of(name, public)
 
 
-@pytest.mark.parametrize("n_rows", [1, 3, 7, 10, 49, 1000])
-@pytest.mark.parametrize("name", NAMES)
-def test_weights_whose_rounded_sum_exceeds_one_stay_inside_the_margin(name, n_rows, small):
-    public = public_of(name, small, 0, sharp=1e4)
-    rows = small.rows([(2, [((2, 1, 0), 1)] * n_rows)])
-    moved = squared_distance(exact(name, rows, public), exact(name, small.rows([]), public))
-    assert moved <= Fraction(sensitivity_of(name, public)) ** 2
-
-
-@pytest.mark.parametrize("wrong", ["code", "label"])
-def test_a_record_outside_the_domain_is_refused_not_counted_elsewhere(wrong, small):
-    record = ((3, 2, 0), 0) if wrong == "code" else ((3, 1, 0), 2)
-    with pytest.raises(ValueError, match="codes and labels inside the public domain"):
-        exact(
-            "cell_histograms", small.rows([(0, [record])]), public_of("cell_histograms", small, 0)
-        )
-
-
 def test_residual_moment_is_the_gradient_of_the_log_likelihood(small):
     rows = small.rows(small.patients(200, 3))
     public = public_of("residual_moments", small, 3)

@@ -44,21 +44,6 @@ def dependent_records():
     return np.column_stack([10 * ward, ward, late, 7 * late]).astype(np.uint16)
 
 
-def test_drawn_coordinates_are_those_of_levels():
-    assert drawn_coordinates(VECTORS).tolist() == [1, 2, 3, 4, 5]
-    numbers = VectorMap(EncodingDomain(
-        column_names=("a",), n_codes=(256,), has_missing=(True,), numeric=(True,),
-        label_levels=("no", "yes"),
-    ))  # fmt: skip
-    assert drawn_coordinates(numbers).tolist() == []
-
-
-def test_without_drawn_coordinates_the_means_are_untouched():
-    means = np.random.default_rng(0).random((5, 3)).astype(np.float32)
-    mixtures = Mixtures(means=means, order=4, noise_stddev=0.1)
-    assert spread(mixtures, np.empty(0, dtype=np.intp)) is means
-
-
 @settings(max_examples=50, deadline=None)
 @given(variance=st.floats(0.01, 1e4), aspect=st.floats(0.01, 20.0))
 def test_a_spiked_variance_undoes_the_shift_and_loses_the_angle(variance, aspect):
@@ -70,22 +55,6 @@ def test_a_spiked_variance_undoes_the_shift_and_loses_the_angle(variance, aspect
         return
     cosine = (1 - aspect / variance**2) / (1 + aspect / variance)
     assert found == pytest.approx(variance * cosine, rel=1e-4, abs=1e-4)
-
-
-def test_eigenvalues_of_noise_have_no_variance():
-    for shape in ((400, 40), (50, 200)):
-        noise = np.random.default_rng(1).standard_normal(shape)
-        eigenvalues = np.linalg.svd(noise, compute_uv=False) ** 2 / len(noise)
-        # The largest one is a few parts in a hundred around the edge.
-        found = spiked_variances(eigenvalues / 1.1, aspect=shape[1] / shape[0])
-        assert (found == 0.0).all()
-
-
-def test_mixtures_that_are_all_noise_become_their_average():
-    means = 0.3 + np.random.default_rng(2).normal(0.0, 0.1, (200, 20))
-    mixtures = Mixtures(means=means, order=9, noise_stddev=0.11)
-    scores = spread(mixtures, np.arange(20))
-    np.testing.assert_allclose(scores, np.tile(means.mean(axis=0), (200, 1)))
 
 
 @pytest.mark.parametrize("noise_stddev", [0.001, 0.1])
@@ -121,14 +90,6 @@ def test_spread_is_that_of_a_singular_value_decomposition(shape):
     expected = average + left * np.sqrt(shape[0] * 5 * variances) * 0.03 @ right
     found = spread(mixtures, np.arange(shape[1]))
     np.testing.assert_allclose(found, expected, atol=1e-9)
-
-
-def test_coordinates_that_are_not_asked_for_stay():
-    mixtures = poisson_mixtures(
-        VECTORS.vectors(dependent_records()), order=5, n_mixtures=60, noise_stddev=0.01, seed=5
-    )
-    scores = spread(mixtures, drawn_coordinates(VECTORS))
-    np.testing.assert_array_equal(scores[:, [0, 6, 7]], mixtures.means[:, [0, 6, 7]])
 
 
 def test_the_size_of_a_sample_is_not_spread():
@@ -200,15 +161,3 @@ def test_spreading_brings_the_dependence_of_columns_back():
     assert agree["mixed"] < 0.58
     # Shares are cut at zero and one, so not all of it.
     assert agree["spread"] > 0.62
-
-
-def test_no_records_are_drawn_from_no_chosen_mixture():
-    mixtures = Mixtures(means=np.full((3, VECTORS.width), 0.2), order=3, noise_stddev=0.1)
-    codes = draw_records(
-        mixtures,
-        mixtures.means,
-        VECTORS,
-        chosen=np.empty(0, dtype=np.intp),
-        rng=np.random.default_rng(0),
-    )
-    assert codes.shape == (0, 4)

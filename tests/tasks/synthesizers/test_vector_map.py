@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.measurement.encoded import EncodingDomain
-from tasks.measurement.vectors import Block, VectorMap, one_hot_numbers
+from tasks.measurement.vectors import VectorMap, one_hot_numbers
 
 DOMAIN = EncodingDomain(
     column_names=("age", "lab", "sex", "ward", "flag", "one"),
@@ -32,28 +32,6 @@ def test_vector_of_one_record_by_hand():
     assert vector.tolist() == expected
 
 
-def test_blocks_cover_the_coordinates_in_order():
-    assert MAP.blocks == (
-        Block(start=0, stop=1, kind="unit"),
-        Block(start=1, stop=2, kind="unit"),
-        Block(start=2, stop=3, kind="binary"),
-        Block(start=3, stop=4, kind="binary"),
-        Block(start=4, stop=7, kind="one_hot"),
-        Block(start=7, stop=10, kind="one_hot"),
-        Block(start=10, stop=11, kind="unit"),
-        Block(start=11, stop=14, kind="one_hot"),
-    )
-    assert MAP.width == 14
-    assert VectorMap(DOMAIN).width == 11
-    assert VectorMap(DOMAIN).blocks == MAP.blocks[:-1]
-
-
-def test_spans_are_the_coordinates_of_each_column():
-    spans = [(span.start, span.stop) for span in MAP.spans]
-    assert spans == [(0, 1), (1, 3), (3, 4), (4, 7), (7, 10), (10, 11)]
-    assert VectorMap(DOMAIN).spans == MAP.spans
-
-
 def test_numbers_of_few_codes_become_levels():
     assert one_hot_numbers(DOMAIN, most_codes=4).numeric == (True, *(False,) * 5)
     assert one_hot_numbers(DOMAIN, most_codes=3).numeric == (True, True, *(False,) * 4)
@@ -62,17 +40,6 @@ def test_numbers_of_few_codes_become_levels():
     assert (domain.numeric, domain.n_codes) == ((False,) * 6, DOMAIN.n_codes)
     # One coordinate for each code, but for two.
     assert VectorMap(domain).width == 5 + 4 + 1 + 3 + 3 + 1
-
-
-def test_two_labels_take_one_coordinate():
-    domain = EncodingDomain(
-        column_names=("a",),
-        n_codes=(2,),
-        has_missing=(False,),
-        numeric=(False,),
-        label_levels=("no", "yes"),
-    )
-    assert VectorMap(domain, with_label=True).blocks[-1].kind == "binary"
 
 
 def test_every_record_comes_back():
@@ -110,16 +77,3 @@ def test_norm_is_bounded_and_the_bound_is_reached():
     assert MAP.max_l2_norm**2 == pytest.approx(6.25)
     missing = np.array([[4, 3, 1, 0, 0, 0]], dtype=np.uint16)
     assert np.linalg.norm(MAP.vectors(missing, labels[:1])) ** 2 == pytest.approx(6.25)
-
-
-def test_labels_and_numbers_are_checked():
-    codes, labels = random_records(2, 3)
-    text = "^expected labels if and only if the map is one with labels$"
-    for vector_map, given_labels in ((MAP, None), (VectorMap(DOMAIN), labels)):
-        with pytest.raises(ValueError, match=text):
-            vector_map.vectors(codes, given_labels)
-    for bad in (np.nan, np.inf):
-        vectors = MAP.vectors(codes, labels)
-        vectors[1, 3] = bad
-        with pytest.raises(ValueError, match=r"^expected finite numbers, found another$"):
-            MAP.codes(vectors)

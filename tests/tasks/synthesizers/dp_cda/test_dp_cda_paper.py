@@ -8,7 +8,6 @@ from dp_accounting import dp_event
 from dp_accounting.privacy_accountant import NeighboringRelation
 from dp_accounting.rdp import RdpAccountant
 
-from privacy.errors import InputError
 from privacy.parameters import PrivacyParameters
 from tasks.measurement.encoded import EncodingDomain
 from tasks.papers import dp_cda as printed
@@ -16,7 +15,6 @@ from tasks.papers.dp_cda import (
     ClassPool,
     MixingNoise,
     PaperDpCda,
-    ZScore,
     noisy_mixtures,
     theorem_1_epsilon,
     theorem_1_noise,
@@ -89,16 +87,6 @@ def test_noise_is_the_least_that_theorem_1_allows():
     assert theorem_1_epsilon(multiplier * (1 - 2e-3), **MNIST, delta=1e-5) > 10.0
 
 
-def test_z_score_and_its_inverse():
-    records = np.array([[1.0, 5.0, 0.2], [3.0, 5.0, 0.4], [5.0, 5.0, 0.9]])
-    z_score = ZScore.of(records)
-    scaled = z_score.apply(records)
-    np.testing.assert_allclose(scaled.mean(axis=0), 0.0, atol=1e-12)
-    # A feature without variance, which the paper would divide by zero.
-    np.testing.assert_allclose(scaled.std(axis=0), [1.0, 0.0, 1.0])
-    np.testing.assert_allclose(z_score.undo(scaled), records)
-
-
 def test_label_noise_turns_labels_over():
     pool = ClassPool(records=np.zeros((4, 2)), label=1, order=2, n_mixtures=4_000)
     rng = np.random.default_rng(0)
@@ -140,10 +128,3 @@ def test_synthesizes_valid_records_of_every_class():
     assert (codes < [11, 3]).all()
     # Little noise: the classes of the first column, 0-4 and 6-10, stay apart.
     assert ((codes[:, 0] >= 5) == (labels == 1)).mean() > 0.9
-
-
-def test_a_class_smaller_than_the_order():
-    config = DpCdaConfig(order_of_mixture=30, declared_patients=100, published=PaperSettings())
-    method = PaperDpCda(domain(), config, PrivacyParameters(epsilon=10.0, delta=1e-5))
-    with pytest.raises(InputError, match="CLASS_TOO_SMALL: expected at least order_of_mixture"):
-        method.synthesize(*table(40), np.random.default_rng(0))

@@ -111,18 +111,3 @@ def test_a_group_depends_on_the_record_alone(small, take_rows):
     groups = groups_of(rows, n_groups=7)
     np.testing.assert_array_equal(groups_of(take_rows(rows, order), n_groups=7), groups[order])
     np.testing.assert_array_equal(groups_of(take_rows(rows, [3]), n_groups=7), groups[[3]])
-
-
-def test_different_records_spread_over_the_groups():
-    from tasks.measurement.encoded import EncodedRows
-
-    rng = np.random.default_rng(6)
-    n = 7_000
-    rows = EncodedRows(
-        codes=rng.integers(0, 256, (n, 4)).astype(np.uint16),
-        label=np.zeros(n, dtype=np.uint16),
-        weight=np.ones(n),
-        fold=np.zeros(n, dtype=np.uint8),
-    )
-    sizes = np.bincount(groups_of(rows, n_groups=7), minlength=7)
-    assert abs(sizes - 1_000).max() < 5 * np.sqrt(1_000 * 6 / 7)

@@ -78,16 +78,6 @@ def test_sampled_means_equal_a_hand_calculation_without_noise(small, monkeypatch
     np.testing.assert_allclose(released["mixtures"], sums / (0.25 * counts[:, None]), atol=1e-5)
 
 
-@pytest.mark.parametrize("config", [GROUPS, POISSON])
-def test_what_is_known_of_the_mixtures_is_released_with_them(small, config):
-    method = DpCda(small.domain, config)
-    released = released_of(method, small.rows(small.patients(40, 4)), mu=0.7)
-    expected = method.sampling_probability * released["class_counts"]
-    np.testing.assert_allclose(released["mixture_orders"], expected)
-    noise = released["mixture_noise_stddevs"] * expected
-    np.testing.assert_allclose(noise, method.plan(mu=0.7)[SUMS].unit_noise_stddev)
-
-
 @pytest.mark.parametrize("sampling", ["groups", "poisson"])
 @pytest.mark.parametrize(("centre", "scale"), [(0.0, 1.0), (0.3, 0.4)])
 def test_columns_of_a_sample_depend_on_each_other_as_in_the_table(small, sampling, centre, scale):
@@ -136,18 +126,6 @@ def test_without_noise_and_mixing_the_numbers_come_back(small):
     assert set(map(tuple, found.tolist())) == set(map(tuple, expected.tolist()))
     # The class says the ward.
     np.testing.assert_array_equal(codes[:, 1], labels)
-
-
-def test_a_mixture_comes_again_only_after_all_others(small):
-    method = DpCda(small.domain, GROUPS)
-    means = np.zeros((4, 2, 4))
-    means[:, :, 0] = np.array([0, 1, 2, 3])[:, None] / 2
-    means[3, :, :2] = (0.5, 1.0)
-    codes, _ = method.sample(
-        mixtures_of(means, (1.0, 0.0)), n_rows=10, rng=np.random.default_rng(2)
-    )
-    counts = np.bincount(codes[:, 0], minlength=4)
-    assert sorted(counts) == [2, 2, 3, 3]
 
 
 @settings(max_examples=15, deadline=None)

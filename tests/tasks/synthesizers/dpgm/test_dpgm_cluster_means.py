@@ -80,12 +80,6 @@ def test_no_patient_moves_the_draw_by_more_than_the_sensitivity(small, public):
     assert (cluster_means(small.rows([]), **public) == 0).all()
 
 
-def test_the_line_of_all_records_is_the_sum_of_the_others(small, public):
-    exact = cluster_means(small.rows(small.patients(40, 5)), **public).astype(np.float64)
-    own = exact[:-1].sum(axis=0) / math.sqrt(1.0 - TOTAL_SHARE)
-    assert exact[-1] / math.sqrt(TOTAL_SHARE) == pytest.approx(own, abs=1e-3 * SUM_SCALE)
-
-
 def test_noise_leaves_valid_means_that_average_to_the_mean_of_all(small, public):
     """The mean of all records is known better than a sum over clusters."""
     rows = small.rows(small.patients(3_000, 6))

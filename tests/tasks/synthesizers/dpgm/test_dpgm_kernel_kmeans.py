@@ -64,17 +64,6 @@ def test_points_are_whole_numbers_of_norm_at_most_one(small, form):
         assert norms.min() > 1.0 - 1e-5
 
 
-def test_products_of_fourier_features_are_near_the_kernel(small):
-    form = {"features": "fourier", "length_scale": 1.3, "l2_clip_norm": None}
-    embedding = embedding_of(small, form, n_features=4_000)
-    rows = small.rows([(0, [record]) for record in all_records(small)])
-    vectors = embedding.vector_map.vectors(rows.codes, rows.label)
-    points = embedding.points(rows.codes, rows.label) / POINT_SCALE
-    squared = np.square(vectors[:, None] - vectors[None]).sum(axis=2)
-    kernel = np.exp(-squared / (2.0 * 1.3**2))
-    assert np.abs(points @ points.T - kernel).max() < 0.1
-
-
 @settings(max_examples=25, deadline=None)
 @given(seed=SEEDS, form=st.sampled_from(FORMS))
 def test_sums_equal_a_record_by_record_reference(small, seed, form):

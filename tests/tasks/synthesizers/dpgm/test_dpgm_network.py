@@ -13,7 +13,7 @@ from tasks.synthesizers.dpgm.network import GenerativeNetwork
 from tasks.synthesizers.dpgm.rbm import Rbm
 from tasks.synthesizers.dpgm.record_gradients import ROWS_AT_ONCE
 from tasks.synthesizers.dpgm.vae import Vae
-from tasks.synthesizers.dpgm.visible_units import MEAN_MARGIN, VisibleUnits
+from tasks.synthesizers.dpgm.visible_units import VisibleUnits
 
 MIXED = (
     Block(start=0, stop=1, kind="unit"),
@@ -170,32 +170,6 @@ def test_drawn_records_are_valid(network):
     assert (drawn[:, 0] != np.round(drawn[:, 0])).all()
 
 
-@each_network
-def test_wrong_arguments_are_named(network):
-    with pytest.raises(ValueError, match=r"vectors of shape \(n, 7\), found \(2, 6\)"):
-        batch(network, np.zeros((2, 6)))
-    with pytest.raises(ValueError, match=r"vectors of shape \(n, 7\), found \(2, 6\)"):
-        clipped_sum(network, np.zeros((2, 6)), np.ones(2))
-    with pytest.raises(ValueError, match=r"expected parameters of shape"):
-        batch(network, records(1), parameters=np.zeros(3))
-    with pytest.raises(ValueError, match="expected finite parameters"):
-        batch(network, records(1), parameters=network.start(1) + np.inf)
-    for seed in (-1, 2**32):
-        with pytest.raises(ValueError, match=r"expected a seed from 0 to 2\*\*32 - 1"):
-            network.start(seed)
-        with pytest.raises(ValueError, match=r"expected a seed from 0 to 2\*\*32 - 1"):
-            network.first_chains(seed)
-    for weights in (np.ones(2), np.array([1.5]), np.array([-0.5]), np.array([np.nan])):
-        with pytest.raises(ValueError, match=r"one weight in \[0, 1\] for each record"):
-            clipped_sum(network, records(1), weights)
-    for clip in (0.0, -1.0, np.inf, np.nan):
-        with pytest.raises(ValueError, match="expected an l2_clip_norm above 0 and finite"):
-            clipped_sum(network, records(1), np.ones(1), clip=clip)
-    for scale in (0, 2**50):
-        with pytest.raises(ValueError, match="expected a scale of 1 or more whose sums are exact"):
-            clipped_sum(network, records(1), np.ones(1), scale=scale)
-
-
 @settings(max_examples=25)
 @given(scores=st.lists(st.floats(-60.0, 60.0), min_size=7, max_size=7))
 def test_probabilities_and_likelihood_agree_with_their_definitions(scores):
@@ -213,16 +187,6 @@ def test_probabilities_and_likelihood_agree_with_their_definitions(scores):
     by_hand = record @ scores.astype(float) - np.log1p(np.exp(scores[[0, 4]].astype(float))).sum()
     by_hand -= sum(np.log(level.sum()) for level in levels)
     assert likelihood == pytest.approx(by_hand, rel=1e-4, abs=1e-3)
-
-
-def test_scores_of_a_mean_give_that_mean_back():
-    with jax.enable_x64(False):
-        scores = jnp.asarray(UNITS.scores_of(MEAN), dtype=jnp.float32)
-        np.testing.assert_allclose(PROBABILITIES(scores), MEAN, rtol=1e-4)
-    outside = np.array([-0.2, 0.5, 0.5, 0.0, 1.3, 1.0, 0.0])
-    inner = UNITS.scores_of(outside)
-    assert inner[0] == pytest.approx(np.log(MEAN_MARGIN / (1 - MEAN_MARGIN)))
-    assert inner[4] == pytest.approx(-inner[0])
 
 
 @each_network

@@ -11,7 +11,7 @@ from privacy.parameters import PrivacyParameters
 from tasks.papers.dpgm import accounting
 from tasks.papers.dpgm import dp_sgd as paper_sgd
 from tasks.papers.dpgm.accounting import paper_epsilon
-from tasks.papers.dpgm.dp_sgd import Cluster, noisy_mean, private_norm, train
+from tasks.papers.dpgm.dp_sgd import Cluster, noisy_mean
 from tasks.papers.dpgm.kernel_kmeans import clip_rows, fourier_features, private_kernel_kmeans
 from tasks.papers.dpgm.synthesizer import PaperDpgm
 from tasks.synthesizers.dpgm.config import DpgmConfig, PaperSettings
@@ -89,30 +89,6 @@ def test_one_record_may_be_counted_in_several_clusters_of_one_pass():
     assert len(counted) == 2
 
 
-def test_as_typeset_the_first_mean_takes_nearly_every_record():
-    rng = np.random.default_rng(0)
-    templates = rng.random((4, 60)) < 0.4
-    vectors = (templates[np.arange(2_000) % 4] ^ (rng.random((2_000, 60)) < 0.3)).astype(float)
-    points = fourier_features(vectors, n_features=100, gamma=0.09, rng=rng)
-    first = points[:4]
-    shares = {}
-    for simultaneous in (False, True):
-        found = private_kernel_kmeans(
-            points, first, n_rounds=3, sigma_k=1.0, rng=rng, simultaneous=simultaneous
-        )
-        shares[simultaneous] = np.bincount(found, minlength=4).max() / len(points)
-    assert shares[False] > 0.9
-    assert shares[True] < 0.4
-
-
-def test_the_private_norm_is_the_upper_end_of_the_fullest_bin():
-    norms = np.array([0.35] * 30 + [2.0] * 10 + [0.0] * 50 + [70.0] * 99)
-    rng = np.random.default_rng(0)
-    assert private_norm(norms, sigma_c=0.01, rng=rng) == pytest.approx(0.4)
-    assert private_norm(np.full(9, 2.0), sigma_c=0.01, rng=rng) == pytest.approx(2.0)
-    assert 0.0 < private_norm(np.zeros(0), sigma_c=4.0, rng=rng) <= 10.0
-
-
 @dataclass(frozen=True)
 class QuadraticNetwork:
     """Loss ``|parameters - vector|**2 / 2``."""
@@ -162,13 +138,6 @@ def test_a_noisy_mean_is_clipped_at_the_norm_of_its_own_batch():
     assert noisy_mean(gradients, cluster) == pytest.approx(
         np.array([0.3, 5 * 0.25]) / 6.0, rel=1e-5
     )
-
-
-def test_training_finds_the_mean_of_the_cluster():
-    vectors = np.random.default_rng(0).random((40, 2))
-    parameters, chains = train(cluster_of(vectors))
-    assert parameters == pytest.approx(vectors.mean(axis=0), abs=0.1)
-    assert chains.shape == (0, 2)
 
 
 def paper_of(small, config=CONFIG, epsilon=50.0):

@@ -109,21 +109,6 @@ def test_chains_reach_the_distribution_of_the_model():
     np.testing.assert_allclose(state.mean(axis=0), share @ every, atol=0.04)
 
 
-def test_start_is_that_of_the_paper_and_at_the_mean_where_one_was_released():
-    plain = Rbm(blocks=PIXELS, hidden_units=500)
-    weights, visible, hidden = parts(plain.start(3), 6, 500)
-    assert weights.std() == pytest.approx(0.01, rel=0.1)
-    assert not visible.any()
-    assert not hidden.any()
-    mean = np.array([0.1, 0.5, 0.9, 0.3, 0.4, 0.6])
-    centred = Rbm(blocks=PIXELS, mean=mean, hidden_units=500, n_chains=3_000)
-    _, visible, _ = parts(centred.start(3), 6, 500)
-    np.testing.assert_allclose(sigmoid(visible), mean)
-    chains = centred.first_chains(3)
-    assert set(np.unique(chains)) == {0.0, 1.0}
-    np.testing.assert_allclose(chains.mean(axis=0), mean, atol=0.04)
-
-
 @pytest.mark.parametrize("x64", [False, True])
 def test_results_do_not_depend_on_the_precision_that_jax_is_set_to(x64):
     machine = Rbm(blocks=PIXELS, hidden_units=4, n_chains=256)

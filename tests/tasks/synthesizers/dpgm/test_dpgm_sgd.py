@@ -145,25 +145,8 @@ def test_norms_fall_into_half_open_bins_and_the_last_takes_what_is_above():
     assert (counts / int(math.sqrt(0.2) * SUM_SCALE)).tolist() == [2, 1, 0, 0, 3]
 
 
-def test_the_next_norm_follows_the_released_histogram():
-    noisy = np.array([3.0, 50.0, 20.0, 0.0, 1.0])
-    assert BINS.next_norm(noisy, 0.5, noise_stddev=4.0) == pytest.approx(0.8)
-    # All of it may be noise: the norm stays.
-    assert BINS.next_norm(noisy, 0.5, noise_stddev=40.0) == 0.5
-    assert NO_BINS.next_norm(np.zeros(0), 0.5, noise_stddev=1.0) == 0.5
-
-
 def descent(kind, **settings_):
     return Descent.start(kind, np.zeros((1, 2)), **settings_)
-
-
-def test_the_descent_finds_the_minimum_of_a_quadratic():
-    for kind, rate in (("adam", 0.05), ("momentum", 0.05)):
-        state = descent(kind, learning_rate=rate, momentum=0.9)
-        for _ in range(600):
-            state = state.step(state.parameters - np.array([[1.0, -2.0]]))
-        assert state.parameters == pytest.approx(np.array([[1.0, -2.0]]), abs=0.02)
-        assert state.n_steps == 600
 
 
 def test_the_first_steps_are_those_of_the_formulas():

@@ -80,16 +80,6 @@ def test_without_adaption_the_norm_stays_and_no_histogram_is_drawn(small):
     assert curator.plan[GRADIENTS].shape == (released["parameters"].size,)
 
 
-def test_clusters_below_the_least_size_are_not_used(small):
-    """One kind of record: one cluster takes them all and has all the weight."""
-    rows = small.rows([(0, [([1, 1, 1], 1)]) for _ in range(60)])
-    method = Dpgm(small.domain, CONFIG)
-    released = method.stages(mu=BIG_MU)[0].run(curator_of(method, [rows]), {})
-    assert sorted(released["weights"]) == [0.0, 0.0, 1.0]
-    assert released["alive"].sum() == 1
-    assert (released["alive"] == (released["weights"] > 0)).all()
-
-
 def test_an_epoch_starts_from_what_was_stored(measured, small):
     """What a stage returned is all that the next one needs, to the last bit."""
     _, _, straight = measured
@@ -130,16 +120,3 @@ def test_the_machine_trains_with_chains(small):
     assert after["chains"].shape[1] > 0
     assert (after["chains"] != first["chains"]).any()
     assert (after["parameters"] != first["parameters"]).any()
-
-
-def test_a_trained_network_follows_the_records(small):
-    """With hardly any noise the samples of the clusters have the frequencies of the table."""
-    rng = np.random.default_rng(0)
-    kinds = [([0, 0, 0], 0), ([2, 1, 2], 1)]
-    rows = small.rows([(0, [kinds[int(kind)]]) for kind in rng.random(400) < 0.3])
-    config = CONFIG.model_copy(update={"clusters": 4, "clustering_rounds": 4})
-    method = Dpgm(small.domain, config)
-    released = measure(method, curator_of(method, [rows], mu=2_000.0), mu=2_000.0)
-    codes, labels = method.sample(released, n_rows=2_000, rng=np.random.default_rng(1))
-    assert abs(labels.mean() - rows.label.mean()) < 0.05
-    assert (codes[:, 1] == labels).mean() > 0.95

@@ -74,17 +74,6 @@ def test_gradient_is_that_of_the_negative_lower_bound(mean):
         np.testing.assert_allclose(gradient, slopes, rtol=1e-3, atol=1e-4)
 
 
-def test_noise_of_a_record_is_its_own_and_new_at_every_step():
-    rng = np.random.default_rng(0)
-    records = [rng.integers(2, size=5) for _ in range(2)] + [rng.random(5) for _ in range(150)]
-    drawn = np.array([noise_of(record, 3) for record in records])
-    assert (noise_of(records[0], 3) == drawn[0]).all()
-    assert (noise_of(records[0], 4) != drawn[0]).all()
-    assert len(np.unique(drawn[:, 0])) == len({tuple(record) for record in records})
-    assert np.abs(drawn.mean()) < 0.2
-    assert drawn.std() == pytest.approx(1.0, abs=0.15)
-
-
 def test_training_learns_two_patterns():
     network = Vae(blocks=PIXELS, mean=np.full(6, 0.5), hidden_units=8, latent_dimensions=1)
     rng = np.random.default_rng(0)

@@ -345,11 +345,6 @@ def test_clean_up_is_explained_for_every_state_of_an_open_run():
         assert EntryState[following] in TRANSITIONS[EntryState[state]]
 
 
-def test_every_flaw_has_a_row():
-    rows = [row[0] for row in table_after(METHODS, "## Why the published proof fails")]
-    assert rows == [f"C{number}" for number in range(1, 13)]
-
-
 def first_cells(heading):
     return [row[0].strip("`") for row in table_after(OPERATE, heading)]
 

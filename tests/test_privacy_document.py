@@ -58,9 +58,6 @@ def counterexample(name):
     return module
 
 
-# --- links ----------------------------------------------------------------------------------------
-
-
 def test_every_named_test_exists():
     functions = {}
     for link in LINKS:
@@ -101,22 +98,6 @@ def test_every_paragraph_that_claims_names_a_test(section):
     }
 
 
-# --- the pyramid and the lists --------------------------------------------------------------------
-
-
-def test_sections_follow_the_pyramid_from_its_top():
-    assert re.findall(r"^## (.+)$", TEXT, flags=re.M) == [
-        "The guarantee",
-        "How it is proven",
-        "How it is kept",
-        "What it stands on",
-        "What the guarantee does not cover",
-        "Threats",
-        "Acceptance tests",
-        "For an auditor",
-    ]
-
-
 def test_every_threat_has_a_test_or_is_open():
     rows = table_after("## Threats")
     assert [row[0].split()[0] for row in rows] == [f"T{number}" for number in range(1, 21)]
@@ -129,9 +110,6 @@ def test_every_acceptance_test_has_a_test_or_is_open():
     rows = table_after("## Acceptance tests")
     assert [int(row[0].split()[0]) for row in rows] == list(range(1, 15))
     assert all("(../tests/" in row[1] or row[1] == "open" for row in rows)
-
-
-# --- tables ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("row", table_after("### What the numbers mean"), ids=lambda row: row[0])
@@ -195,8 +173,6 @@ def test_paper_analyses_that_fail():
         assert 0 <= truth - number(row[2]) < 0.1, row[0]
         assert number(row[2]) > number(row[1]), row[0]
 
-
-# --- claims that no other test holds --------------------------------------------------------------
 
 SITE = ROOT / "deployments" / "sites" / "breast-cancer.yaml"
 

@@ -28,7 +28,7 @@ from tasks.execution.runtime import safe_environment
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).resolve().parents[2]
-RELEASE, ARRIVAL = "r-20261121-0a1b2c3d", "a-20261121-0a1b2c3d"
+ARRIVAL = "a-20261121-0a1b2c3d"
 DATASET = "diabetes130-readmission"
 SCHEDULED = f"measure/weekly-{DATASET}"
 SERVED = {SCHEDULED, "measure/on-arrival", "measure/on-demand", "publish/on-seal"} | {
@@ -202,13 +202,6 @@ def test_arrival_starts_one_run_with_ids_alone(server):
     assert len(runs) == 1, "the same event twice is one run"
     assert runs[0]["work_queue_name"] == "arrivals"
     assert runs[0]["work_pool_name"] == "private"
-
-
-def test_seal_starts_its_publication(server):
-    payload = {"dataset": DATASET, "release_id": RELEASE}
-    emit([PublicEvent("measurement.sealed", f"clustmix.release.{RELEASE}", payload)])
-    (run,) = wait_for(lambda: runs_with(dataset=DATASET, release_id=RELEASE), "no run")
-    assert run["work_pool_name"] == "public"
 
 
 def test_event_with_other_than_ids_starts_nothing_and_is_reported(server):

@@ -89,40 +89,26 @@ def test_approved_release_is_published_as_it_was_seen(waiting, site, officer, in
     assert again.manifest.resampled_from == waiting.release_id
 
 
-def test_requester_cannot_approve(installation, site, requester, officer, waiting):
+def test_stranger_cannot_approve(installation, site, waiting):
+    stranger = make_key(installation / "stranger", "stranger")
+    with pytest.raises(ConfigurationError, match=f"NOT_AN_OFFICER: .* found {stranger.key_id}"):
+        Decisions(site.settings).approve(waiting.release_id, key=stranger, reason="why not")
+
+
+def test_requester_cannot_approve(site, requester, waiting):
     # Not even as an officer.
     requester.public.write(site.settings.key_folder / "officers" / "engineer.pub")
     decisions = Decisions(site.settings)
     for decide in (decisions.approve, decisions.reject):
-        with pytest.raises(ConfigurationError) as caught:
+        with pytest.raises(ConfigurationError, match="APPROVER_IS_REQUESTER: expected the key of"):
             decide(waiting.release_id, key=requester, reason="mine")
-        assert str(caught.value) == (
-            "APPROVER_IS_REQUESTER: expected the key of an officer other than the person who "
-            "asked for the release; a second person has to decide"
-        )
     assert [entry.state.value for entry in site.ledger.entries()] == ["sealed"]
-
-
-def test_stranger_cannot_approve(installation, site, waiting):
-    stranger = make_key(installation / "stranger", "stranger")
-    with pytest.raises(ConfigurationError) as caught:
-        Decisions(site.settings).approve(waiting.release_id, key=stranger, reason="why not")
-    assert str(caught.value) == (
-        "NOT_AN_OFFICER: expected a key whose public half is in "
-        f"{site.settings.key_folder / 'officers'}, found {stranger.key_id}; its administrator can "
-        "put it there"
-    )
 
 
 def test_request_is_signed_too(installation):
     path = made.write_site(installation, approval="officer")
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError, match=r"REQUESTER_MISSING: .* person who asks, because"):
         made.release_without_engine(path)
-    assert str(caught.value) == (
-        "REQUESTER_MISSING: expected the key of the person who asks, because an officer other "
-        "than that person has to approve; give --key (clustmix keygen makes one), or "
-        "CLUSTMIX_REQUESTER where the orchestrator asks"
-    )
     assert not (installation / "home" / "ledger.sqlite").exists()
 
 
@@ -131,21 +117,15 @@ def test_rejected_release_is_never_published_and_stays_charged(waiting, site, of
     entry = Decisions(site.settings).reject(
         waiting.release_id, key=officer, reason="too few patients"
     )
-    assert (entry.state, entry.note, entry.signers) == (
-        "withheld",
-        "too few patients",
-        (officer.key_id,),
-    )
+    assert (entry.state, entry.note) == ("withheld", "too few patients")
+    assert entry.signers == (officer.key_id,)
     assert site.ledger.balance("made-up").spent_rho == before
     assert not Path(waiting.bundle).exists()
     decisions = Decisions(site.settings)
     for decide in (decisions.approve, decisions.reject):
-        with pytest.raises(LedgerError) as caught:
+        again = f"NOTHING_TO_DECIDE: .* found {waiting.release_id} withheld"
+        with pytest.raises(LedgerError, match=again):
             decide(waiting.release_id, key=officer, reason="again")
-        assert str(caught.value) == (
-            "NOTHING_TO_DECIDE: expected a release that waits for an officer, found "
-            f"{waiting.release_id} withheld"
-        )
 
 
 def test_approval_cannot_be_turned_off(installation, waiting):
@@ -172,12 +152,8 @@ def test_other_measurement_under_the_same_signature_is_refused(waiting, site, of
 def test_other_rows_than_the_officer_saw_are_refused(waiting, site, officer):
     path = Path(waiting.bundle) / "synthetic.csv"
     path.write_bytes(path.read_bytes().replace(b"icu", b"ICU", 1))
-    with pytest.raises(IntegrityError) as caught:
+    with pytest.raises(IntegrityError, match=f"PENDING_DAMAGED: .* of {waiting.release_id} is da"):
         Decisions(site.settings).approve(waiting.release_id, key=officer, reason="agreed")
-    assert str(caught.value) == (
-        f"PENDING_DAMAGED: the pending bundle of {waiting.release_id} is damaged; reject it, then "
-        "make another from its measurement (clustmix resample)"
-    )
 
 
 def test_publication_that_failed_after_the_signature_goes_on(

@@ -76,14 +76,9 @@ def test_draws_methods_and_planted_flaws(tmp_path, suffix):
         assert "planted flaws" in text
 
 
-def test_file_names_are_plain(tmp_path):
-    files = write_audit(made_up(0.1, method="Published: record/count"), tmp_path)
-    assert [path.name for path in files] == [
-        f"published-record-count-epsilon-1.{suffix}" for suffix in ("json", "svg")
-    ]
-
-
 def test_a_second_audit_of_the_same_claim_replaces_the_first(tmp_path):
-    write_audit(made_up(0.1), tmp_path)
-    write_audit(made_up(0.2), tmp_path)
+    for mu in (0.1, 0.2):
+        files = write_audit(made_up(mu, method="Published: record/count"), tmp_path)
+    names = [f"published-record-count-epsilon-1.{suffix}" for suffix in ("json", "svg")]
+    assert [path.name for path in files] == names
     assert [written["audited_mu"] for written in read_audits(tmp_path)] == [0.2]

@@ -107,12 +107,6 @@ def test_a_continuous_label(desk):
     assert desk.states == ["burned"]
 
 
-def test_a_class_that_is_not_declared(desk):
-    desk.classes[7] = 9
-    write_images(desk)
-    refused(desk, "INPUT_REFUSED: column label: expected declared label values only; correct the ")
-
-
 def test_images_of_another_size(desk, before_the_flow):
     desk.pixels = desk.pixels[:, :, :3].copy()
     write_images(desk)

@@ -1,6 +1,7 @@
 import functools
 import json
 import os
+import re
 import stat
 
 import ledger_requests
@@ -13,7 +14,6 @@ from flows.operations import doctor
 from flows.operations.doctor import examine
 from flows.revocation import revoke
 from privacy.randomness import OperatingSystemNoise
-from storage.files.private import ensure_private_directory
 from storage.keys.key_store import KeyStore
 from storage.keys.keys import SigningKey
 from storage.ledger.ledger_db import LedgerDatabase
@@ -84,15 +84,18 @@ def test_an_installation_after_its_first_release(released, tmp_path):
     assert content_of(tmp_path) == before
 
 
-def test_a_ledger_is_verified(settings):
-    ensure_private_directory(settings.home)
-    LedgerDatabase(settings.ledger_path)
-    assert found(settings, "ledger").text == "in a file; hash chain of 0 rows verified"
-    assert found(settings, "private folder").text == f"{settings.home}, closed to others"
-    settings.ledger_path.write_bytes(b"no database, but long enough to be read as one")
-    finding = found(settings, "ledger")
-    assert not finding.good
-    assert "file is not a database" in finding.text
+@pytest.mark.parametrize(
+    ("place", "mode", "name"),
+    [
+        ("keys", 0o755, "keys"),
+        ("measurements", 0o755, "measurements"),
+        ("keys/pipeline.key", 0o644, "keys"),
+    ],
+)
+def test_what_is_open_to_others_is_found(released, place, mode, name):
+    path = released.home / place
+    path.chmod(mode)
+    assert re.search(f"{path}.* found {mode:04o}; .*chmod", refused(released, name))
 
 
 def refused(settings, name):
@@ -110,17 +113,10 @@ def test_keys_that_are_lost_or_exchanged_are_found(released):
     assert "found another; restore the one that was replaced" in refused(released, "keys")
     (folder / "pipeline.key").unlink()
     assert "found none; restore it, or move the public key away" in refused(released, "keys")
-
-
-def test_retired_keys_are_counted(released):
-    folder = released.key_folder
     (folder / "retired").mkdir()
-    (folder / "pipeline.key").rename(folder.parent / "old.key")
     (folder / "pipeline.pub").rename(folder / "retired" / "2025.pub")
-    key = KeyStore(folder).pipeline()
-    assert (
-        found(released, "keys").text == f"pipeline key {key.key_id} and 1 retired, closed to others"
-    )
+    KeyStore(folder).pipeline()
+    assert " and 1 retired, closed to others" in found(released, "keys").text
 
 
 def test_a_release_that_is_revoked_in_the_ledger_alone_is_found(released):
@@ -132,48 +128,24 @@ def test_a_release_that_is_revoked_in_the_ledger_alone_is_found(released):
     assert found(released, "revocations").text == "1 listed, signature verified"
     path = released.releases / "revoked.json"
     path.rename(released.home / "kept.json")
-    assert refused(released, "revocations") == (
-        f"expected release {entry.release_id} in {path}, found it revoked in the ledger alone; run "
-        "clustmix revoke for it again"
-    )
+    alone = f"expected release {entry.release_id} in {path}, found it revoked in the ledger alone"
+    assert refused(released, "revocations").startswith(alone)
     path.write_bytes(b"{}")
     assert "file revoked.json field" in refused(released, "revocations")
 
 
 def test_a_lost_key_of_requests_is_found(released):
     (released.key_folder / "ledger.key").rename(released.home / "kept")
-    text = (
-        f"expected the key of earlier requests in {released.key_folder / 'ledger.key'}, found none;"
-        " restore it, or what was measured before is measured and paid for again"
-    )
-    assert refused(released, "keys") == text
+    path = released.key_folder / "ledger.key"
+    assert f"of earlier requests in {path}, found none; restore" in refused(released, "keys")
     released.key_folder.rename(released.home / "old-keys")
-    assert refused(released, "keys") == text
-
-
-def test_open_folders_are_found(released):
-    for folder in (released.key_folder, released.measurements):
-        folder.chmod(0o755)
-        name = "keys" if folder == released.key_folder else "measurements"
-        assert refused(released, name) == (
-            f"directory {folder} holds private data and must have mode 0700, found 0755; run: "
-            f"chmod 700 {folder}"
-        )
-
-
-def test_a_private_key_that_is_open_is_found(released):
-    path = released.key_folder / "pipeline.key"
-    path.chmod(0o644)
-    assert f"expected mode 0600 of the private key {path}, found 0644" in refused(released, "keys")
+    assert f"of earlier requests in {path}, found none; restore" in refused(released, "keys")
 
 
 def test_officers_are_people_with_keys_of_their_own(released):
     officers = released.key_folder / "officers"
     (officers / "carla.pub").write_bytes((officers / "ada.pub").read_bytes())
-    assert refused(released, "officers") == (
-        "expected a key of their own for each of ada, ben, carla, found 2 keys; remove the "
-        "repeated file"
-    )
+    assert "each of ada, ben, carla, found 2 keys; remove" in refused(released, "officers")
     for path in officers.iterdir():
         path.unlink()
     finding = found(released, "officers")
@@ -189,18 +161,15 @@ def test_a_ledger_that_was_set_back_or_lost_is_found(released):
     assert "sequence 6: expected the row of the exported head" in refused(released, "ledger head")
     released.ledger_path.rename(released.home / "elsewhere")
     assert found(released, "ledger").text == "none yet; the first release makes it"
-    assert refused(released, "ledger head") == (
-        f"expected the ledger whose row 6 was exported, found none at {released.ledger_path}; "
-        "restore its latest copy before the next release"
-    )
+    lost = f"expected the ledger whose row 6 was exported, found none at {released.ledger_path};"
+    assert refused(released, "ledger head").startswith(lost)
+    released.ledger_path.write_bytes(b"no database, but long enough to be read as one")
+    assert "file is not a database" in refused(released, "ledger")
 
 
 def test_a_head_that_readers_can_see_is_found_until_it_is_moved(released):
     released.ledger_head_path.rename(released.former_ledger_head_path)
-    assert refused(released, "ledger head") == (
-        "expected the head of the ledger where only its operator can read it, found it in "
-        f"{released.releases}, which is read by others; run clustmix ledger verify, which moves it"
-    )
+    assert f"found it in {released.releases}, which is read" in refused(released, "ledger head")
     assert main(["ledger", "verify"]) == 0
     assert found(released, "ledger head").text == "row 5 is in the ledger"
 
@@ -225,10 +194,7 @@ def test_a_ledger_that_does_not_answer_is_found(settings, monkeypatch, capsys):
     assert main(["doctor"]) == 1
     shown = capsys.readouterr()
     [line] = [line for line in shown.out.splitlines() if line.startswith("  FAIL")]
-    assert line.startswith(
-        "  FAIL ledger               expected the PostgreSQL ledger to answer within 30 seconds, "
-        "found OperationalError"
-    )
+    assert line.startswith("  FAIL ledger               expected the PostgreSQL ledger to answer")
     assert not {"secret-word", "somebody"} & set(
         (shown.out + shown.err).replace(":", " ").replace("@", " ").split()
     )
@@ -238,11 +204,12 @@ def test_an_open_home_is_found(settings, capsys):
     settings.home.mkdir()
     settings.home.chmod(0o750)
     assert main(["doctor"]) == 1
-    text = (
-        f"directory {settings.home} holds private data and must have mode 0700, found 0750; run: "
-        f"chmod 700 {settings.home}"
-    )
-    assert f"  FAIL private folder       {text}" in capsys.readouterr().out.splitlines()
+    open_home = f"  FAIL private folder       directory {settings.home} holds private data and must"
+    assert open_home in capsys.readouterr().out
+    assert main(["doctor", "--json"]) == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert [finding["name"] for finding in answer] == NAMES
+    assert all(finding.keys() == {"name", "good", "text"} for finding in answer)
     assert stat.S_IMODE(settings.home.stat().st_mode) == 0o750
 
 
@@ -257,36 +224,21 @@ def test_a_folder_that_may_not_be_entered_is_found(settings, monkeypatch):
     assert finding.text.startswith("expected to look at it, found: [Errno 13] Permission denied")
 
 
-def test_noise_of_the_wrong_size_is_found(settings, monkeypatch):
+def test_what_is_found_of_the_machine(settings, tmp_path, monkeypatch):
     sample = OperatingSystemNoise.discrete_gaussian
     monkeypatch.setattr(
         OperatingSystemNoise,
         "discrete_gaussian",
         lambda self, shape, *, noise_stddev: sample(self, shape, noise_stddev=noise_stddev / 2),
     )
-    assert found(settings, "noise").text == "expected noise of the asked size, found another"
-
-
-def test_a_package_of_another_distribution_is_found(settings, monkeypatch):
     owners = {"flows": ["clustmix", "flows-of-others"]}
     monkeypatch.setattr(doctor, "packages_distributions", lambda: owners)
-    assert found(settings, "packages").text == (
-        "expected package 'flows' of this distribution, found another; use a clean environment"
-    )
-
-
-def test_a_server_is_named_by_its_variable_only(settings, monkeypatch):
-    monkeypatch.setenv("PREFECT_API_URL", "http://user:secret@host/api")
-    assert found(settings, "orchestrator").text == "the server named by PREFECT_API_URL"
-
-
-def test_public_data_are_looked_for_and_not_fetched(settings, tmp_path, monkeypatch):
     monkeypatch.setattr(doctor.datasets, "find", lambda name, settings: tmp_path / f"{name}.csv")
-    assert found(settings, "data: adult").text == "found adult.csv"
-
-
-def test_the_answer_for_a_program(settings, capsys):
-    assert main(["doctor", "--json"]) == 0
-    answer = json.loads(capsys.readouterr().out)
-    assert [finding["name"] for finding in answer] == NAMES
-    assert all(finding.keys() == {"name", "good", "text"} for finding in answer)
+    monkeypatch.setenv("PREFECT_API_URL", "http://user:secret@host/api")
+    findings = {finding.name: finding for finding in examine(settings)}
+    assert [name for name in NAMES if not findings[name].good] == ["packages", "noise"]
+    assert findings["noise"].text == "expected noise of the asked size, found another"
+    assert "expected package 'flows' of this distribution" in findings["packages"].text
+    # Named by its variable, and looked for but not fetched.
+    assert findings["orchestrator"].text == "the server named by PREFECT_API_URL"
+    assert findings["data: adult"].text == "found adult.csv"

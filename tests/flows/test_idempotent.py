@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sqlite3
 from unittest import mock
 
@@ -145,10 +146,8 @@ def test_a_sealed_release_is_published_without_its_table(installation, capsys):
     answer = json.loads(capsys.readouterr().out)
     assert (answer["state"], answer["charged_rho"]) == ("published", "0")
     assert main(["publish", entry.release_id]) == 1
-    assert (
-        f"NOTHING_TO_PUBLISH: expected a sealed release that was not published, found "
-        f"{entry.release_id} published"
-    ) in capsys.readouterr().err
+    nothing = f"NOTHING_TO_PUBLISH: .* found {entry.release_id} published"
+    assert re.search(nothing, capsys.readouterr().err)
 
 
 def test_a_run_of_the_same_request_that_does_not_end(installation, monkeypatch):
@@ -166,13 +165,9 @@ def test_a_run_of_the_same_request_that_does_not_end(installation, monkeypatch):
     with (
         mock.patch.object(janitor, "clean_up"),
         mock.patch.object(entries, "live_run_ids", return_value={entry.release_id}),
-        pytest.raises(ClustMixError) as caught,
+        pytest.raises(ClustMixError, match=f"RELEASE_RUNNING: .* {entry.release_id} .* reserved; "),
     ):
         made.release_without_engine(site)
-    assert str(caught.value) == (
-        f"RELEASE_RUNNING: expected release {entry.release_id} of the same table to end within 0 "
-        "seconds, found it reserved; wait for its end, or end it and run again"
-    )
 
 
 def test_a_database_is_measured_at_every_release(installation, monkeypatch):

@@ -1,15 +1,12 @@
 """What an auditor and two officers do with the ledger: export, keep a head, adjust."""
 
 import json
-import shutil
 from decimal import Decimal
 from unittest import mock
 
-import made_up_release as made
 import pytest
 
 from flows.cli import main
-from privacy.errors import IntegrityError
 from privacy.ledger import GENESIS_HASH
 from storage.keys.keys import SigningKey
 from storage.ledger.adjustments import Adjustment
@@ -54,30 +51,6 @@ def test_every_row_is_exported(installation, capsys):
     assert f"FILE_EXISTS: expected no file at {file}" in capsys.readouterr().err
     assert main(["ledger", "export", str(installation / "more.jsonl"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"] == 5
-
-
-def test_old_backup_is_refused(installation, capsys):
-    path = installation / "home" / "ledger.sqlite"
-    for suffix in ("", "-wal", "-shm"):
-        backup = path.with_name(path.name + suffix)
-        if backup.exists():
-            shutil.copy(backup, installation / f"backup{suffix}")
-    site = made.write_site(installation)
-    made.release_without_engine(site, new_draw=True)
-    spent = ledger_of(installation).balance("made-up").spent_rho
-    for suffix in ("", "-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
-        if (installation / f"backup{suffix}").exists():
-            shutil.copy(installation / f"backup{suffix}", path.with_name(path.name + suffix))
-    restored = ledger_of(installation)
-    assert restored.balance("made-up").spent_rho == spent / 2
-    # The head in the other folder knows better: nothing is released or shown.
-    for action in ("show", "verify"):
-        assert main(["ledger", action]) == 1
-        assert "LEDGER_ROLLED_BACK" in capsys.readouterr().err
-    with pytest.raises(IntegrityError, match="LEDGER_ROLLED_BACK"):
-        made.release_without_engine(site, new_draw=True)
-    assert restored.head()[0] == 5
 
 
 def test_two_officers_add_a_charge(installation, officers, capsys):

@@ -7,10 +7,8 @@ from pathlib import Path
 import made_up_release as made
 import numpy as np
 import pytest
-import yaml
 
-from flows.site.site_file import load_site
-from privacy.errors import BudgetRefused, ConfigurationError, InputError
+from privacy.errors import BudgetRefused, InputError
 from storage.ledger.ledger_db import LedgerDatabase
 from tasks.ingest import pieces as ingest_pieces
 from tasks.ingest.contributions import part_of_patients
@@ -72,17 +70,6 @@ def test_parts_by_other_identifiers_add_up(installation, other):
     assert ledger.balance("made-up").spent_rho == 2 * Decimal(outcome.charged_rho)
 
 
-def test_cap_of_one_release_pays_for_one_of_each_part(installation):
-    for number in range(2):
-        site = made.write_site(installation, privacy_unit=part(number), lifetime_epsilon=1.0)
-        made.release_without_engine(site)
-    with pytest.raises(BudgetRefused, match="0 releases like this one are left"):
-        made.release_without_engine(site, new_draw=True)
-    whole = made.write_site(installation, lifetime_epsilon=1.0)
-    with pytest.raises(BudgetRefused):
-        made.release_without_engine(whole)
-
-
 def test_the_bundle_says_which_part(installation):
     outcome = made.release_without_engine(made.write_site(installation, privacy_unit=part(1)))
     manifest = json.loads((Path(outcome.bundle) / "manifest.json").read_text())
@@ -113,43 +100,6 @@ def test_rows_without_a_patient_are_refused_in_every_part(installation):
         site = made.write_site(installation, privacy_unit=part(number), cohort=cohort)
         with pytest.raises(InputError, match="column patient"):
             made.release_without_engine(site)
-
-
-@pytest.mark.parametrize(
-    ("changes", "line"),
-    [
-        (
-            {"privacy_unit": {"column": None, "max_rows_per_patient": 1, **part(0)}},
-            "privacy_unit: expected no partition where no column names the patient",
-        ),
-        (
-            {"privacy_unit": part(2, 2)},
-            "privacy_unit.partition: expected part below parts, as the first part is 0",
-        ),
-        (
-            {"privacy_unit": part(0), "privacy": {"adjacency": "replace_one"}},
-            "privacy_unit.partition: expected adjacency add_remove; a patient who is replaced may "
-            "move from one part to another, so the parts do not protect each other",
-        ),
-        (
-            {"budget": {"window": {"days": 30, "epsilon": 0.5}}},
-            "budget.window.epsilon: expected at least privacy.epsilon, so that one release is "
-            "possible",
-        ),
-        (
-            {"budget": {"dataset_epsilon": 0.5}},
-            "budget.dataset_epsilon: expected at least privacy.epsilon, so that one release is "
-            "possible",
-        ),
-        ({"approval": "officers"}, "approval: expected 'none' or 'officer'"),
-    ],
-)
-def test_site_files_that_declare_it_wrongly(tmp_path, changes, line):
-    path = made.write_site(tmp_path, **changes)
-    with pytest.raises(ConfigurationError) as caught:
-        load_site(path)
-    assert str(caught.value) == f"SITE_INVALID: site.yaml: {line}"
-    assert yaml.safe_load(path.read_text())["dataset"] == "made-up"
 
 
 def test_window_and_dataset_caps_are_kept(installation):

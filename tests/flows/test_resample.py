@@ -12,8 +12,6 @@ from stores import Stores
 from flows.cli import main
 from flows.publication import Publisher
 from privacy.errors import ConfigurationError, IntegrityError, LedgerError, Withheld
-from storage.keys.key_store import KeyStore
-from storage.ledger.ledger_db import LedgerDatabase
 from storage.releases.bundles import verify_bundle
 from storage.settings import load_settings
 from tasks.measurement import curator
@@ -94,26 +92,18 @@ def test_rare_condition_ends(released, site, monkeypatch):
         return frame.assign(ward="surgery")
 
     monkeypatch.setattr(publish_steps, "decode", without_icu)
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(
+        ConfigurationError, match=r"CONDITION_RARE: .* 2 sampled rows to meet ward="
+    ):
         Publisher(site.settings).resample(released.release_id, conditions={"ward": "icu"})
-    assert str(caught.value) == (
-        "CONDITION_RARE: expected one of 2 sampled rows to meet ward=icu, found fewer; ask for "
-        "fewer conditions"
-    )
     assert [path.name for path in site.private_root.iterdir()] == [".lock"]
 
 
 def test_only_what_paid_and_was_published_is_sampled_again(released, site):
-    with pytest.raises(LedgerError) as caught:
-        Publisher(site.settings).resample("r-20250101-00000000")
-    assert str(caught.value) == (
-        "RELEASE_UNKNOWN: expected a release that paid for its measurement, found no "
-        "'r-20250101-00000000' in the ledger (clustmix ledger show); a resample is sampled again "
-        "from its original"
-    )
     again = Publisher(site.settings).resample(released.release_id)
-    with pytest.raises(LedgerError, match="RELEASE_UNKNOWN"):
-        Publisher(site.settings).resample(again.release_id)
+    for unknown in ("r-20250101-00000000", again.release_id):
+        with pytest.raises(LedgerError, match=f"RELEASE_UNKNOWN: .* found no '{unknown}' in the"):
+            Publisher(site.settings).resample(unknown)
 
 
 def test_measurement_of_no_release_is_not_sampled(installation):
@@ -122,12 +112,8 @@ def test_measurement_of_no_release_is_not_sampled(installation):
         made.release_without_engine(made.write_site(installation))
     site = Stores(load_settings())
     (entry,) = site.ledger.entries()
-    with pytest.raises(Withheld) as caught:
+    with pytest.raises(Withheld, match=f"NOT_PUBLISHED: .* found {entry.release_id} sealed; only"):
         Publisher(site.settings).resample(entry.release_id)
-    assert str(caught.value) == (
-        f"NOT_PUBLISHED: expected a published release, found {entry.release_id} sealed; only "
-        "what was published once is sampled again"
-    )
 
 
 def test_the_gate_holds_for_a_resample(released, site):
@@ -161,5 +147,3 @@ def test_command_line(released, site, capsys):
     for rows in ("0", "10000001", "some"):
         assert main(["resample", released.release_id, "--rows", rows]) == 2
         assert "USAGE: Invalid value for '--rows': " in capsys.readouterr().err
-    assert LedgerDatabase(site.settings.ledger_path).head() == site.ledger.head()
-    assert KeyStore(site.settings.key_folder).pipeline().key_id

@@ -38,29 +38,6 @@ def asked(tmp_path, monkeypatch):
     return calls
 
 
-def test_start_says_where_everything_is_and_what_comes_next(asked, tmp_path, capsys):
-    assert main(["server", "start", "--port", "4300", "--workers", "3"]) == 0
-    assert asked == [{"port": 4300, "n_workers": 3}]
-    said = capsys.readouterr()
-    assert said.err == "  waiting for the watcher\n"
-    assert said.out.splitlines() == [
-        "the server runs",
-        "  scheduler            100  tls://127.0.0.1:5000",
-        "  pages                100  http://127.0.0.1:5001",
-        "  orchestrator         100  http://127.0.0.1:4200",
-        "  watcher              100",
-        "Page:       http://127.0.0.1:4200",
-        f"Password:   {tmp_path}/server/page-password (all of its one line)",
-        "Releases:   http://127.0.0.1:5001",
-        f"Logs:       {tmp_path}/server",
-        "Next:       put a table into /srv/landing, then",
-        "            clustmix ready /srv/landing/TABLE --dataset NAME",
-        "            clustmix status shows what goes on, clustmix server stop ends it",
-    ]
-    assert main(["server", "start"]) == 0
-    assert capsys.readouterr().out.startswith("the server runs already\n")
-
-
 def test_start_answers_a_program(asked, tmp_path, capsys):
     assert main(["server", "start", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)

@@ -1,20 +1,15 @@
 """What people and programs are shown: on a pipe plain lines, on a terminal colour and a bar."""
 
 import io
-import json
-from decimal import Decimal
 from types import SimpleNamespace
 
 import pytest
 
-from flows.cli import ledger, main, terminal
+from flows.cli import terminal
 from flows.cli.progress import Progress
 from flows.cli.publication import show_outcome
 from flows.stages import STAGES
-from privacy.charges import Caps, Partition
 from privacy.errors import BudgetRefused
-from privacy.ledger import Balance, EntryState, LedgerEntry
-from privacy.parameters import Adjacency
 
 WIDTH = 80
 
@@ -48,9 +43,6 @@ def outcome(releases_left, **changed):
         **changed,
     }
     return SimpleNamespace(**facts, model_dump=lambda: facts)
-
-
-# ---- what goes on ----------------------------------------------------------------------------
 
 
 def test_every_stage_fits_into_a_line(capsys):
@@ -122,9 +114,6 @@ def test_a_terminal_has_colour_unless_it_is_not_wanted(monkeypatch):
     assert shown.out.getvalue().count("31m") == 1
 
 
-# ---- answers ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("left", "words"), [(0, "0 more releases"), (1, "1 more release")])
 def test_the_end_of_a_release(capsys, left, words):
     show_outcome(outcome(left), as_json=False)
@@ -153,69 +142,3 @@ def test_the_end_of_a_release_that_waits(capsys):
     assert lines[-1] == (
         "Then:       clustmix approve r-20260131-0a1b2c3d --key FILE --reason TEXT"
     )
-
-
-def entry(cohort, number):
-    return LedgerEntry(
-        sequence=number,
-        entry_id=f"e-{number:016x}",
-        state=EntryState.EXECUTING,
-        cohort=cohort,
-        dataset="made-up",
-        release_id=f"r-20260131-{number:08x}",
-        request_key="0" * 64,
-        rho=Decimal("0.035925702327"),
-        epsilon=0.125,
-        delta=1e-6,
-        adjacency=Adjacency.ADD_REMOVE,
-        unit="one patient",
-        caps=Caps(lifetime_rho=Decimal("2.000891340150")),
-        partition=Partition(scheme="by-hash", parts=4, part=1),
-        owner="i-0123456789abcdef",
-        **dict.fromkeys(("requester", "digest", "note")),
-        needs_approval=False,
-        signers=("0123456789abcdef",),
-        recorded_at="2026-01-31T00:00:00.000Z",
-        previous_hash="0" * 64,
-        hash="1" * 64,
-    )
-
-
-BALANCE = Balance(spent_rho=Decimal("0.071851404654"), cap_rho=Decimal("2.000891340150"))
-
-
-@pytest.fixture
-def entered(monkeypatch):
-    entries = [entry("wards", 1), entry("icu", 2), entry("wards", 3)]
-    read = SimpleNamespace(entries=lambda cohort: entries, balance=lambda cohort: BALANCE)
-    monkeypatch.setattr(ledger, "_verified_ledger", lambda: read)
-
-
-def test_the_ledger_is_a_table(entered, capsys):
-    assert main(["ledger", "show"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[6:] == [
-        "wards",
-        "  lifetime cap  rho 2.000891340150",
-        "  spent         rho 0.071851404654",
-        "  left          rho 1.929039935496",
-        "  release              state      epsilon  delta             rho",
-        "  r-20260131-00000001  executing    0.125  1e-06  0.035925702327",
-        "  r-20260131-00000003  executing    0.125  1e-06  0.035925702327",
-    ]
-    assert max(map(len, lines)) <= WIDTH
-
-
-def test_the_ledger_for_a_program_keeps_exact_amounts(entered, capsys):
-    assert main(["ledger", "show", "--json"]) == 0
-    answer = json.loads(capsys.readouterr().out)
-    assert answer["balances"]["wards"] == {
-        "spent_rho": "0.071851404654",
-        "cap_rho": "2.000891340150",
-        "remaining_rho": "1.929039935496",
-    }
-    row = answer["entries"][0]
-    assert (row["entry_id"], row["state"]) == ("e-0000000000000001", "executing")
-    assert row["caps"]["lifetime_rho"] == "2.000891340150"
-    assert row["partition"] == {"scheme": "by-hash", "parts": 4, "part": 1}
-    assert row["signers"] == ["0123456789abcdef"]

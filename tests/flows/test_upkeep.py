@@ -57,9 +57,6 @@ def retold(site, cursor, server, now):
     return [event.resource_id for event in news.events], news.cursor
 
 
-# --- what nobody took ------------------------------------------------------------------------
-
-
 def test_a_sealed_entry_that_nobody_publishes_is_told_again_with_growing_pauses(site):
     entry = enter(site, EntryState.SEALED)
     rows = site.ledger.history()
@@ -163,9 +160,6 @@ def test_an_arrival_that_nobody_took_is_told_again(site, monkeypatch):
     assert retold(site, cursor, server, NOW + PATIENCE)[0] == []
 
 
-# --- budgets -----------------------------------------------------------------------------------
-
-
 def budget(percent):
     return DatasetBudget(dataset="wards", percent_left=percent, releases_left=percent // 10)
 
@@ -218,9 +212,6 @@ def test_site_files_are_read_again_when_they_change(site, tmp_path):
     assert (files.sites(), list(files.faults())) == ({}, ["made-up.yaml"])
     path.unlink()
     assert (files.sites(), files.faults()) == ({}, {})
-
-
-# --- schedules ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -95,9 +95,6 @@ def place_of(site):
     return None if cursor is None else cursor.sequence
 
 
-# --- one look ----------------------------------------------------------------------------------
-
-
 def test_one_look_does_everything_once(site, server, capsys):
     entry = enter(site, EntryState.BURNED, note="ABANDONED")
     assert main(["watch", "--once"]) == 0
@@ -145,9 +142,6 @@ def test_a_broken_site_file_is_named_and_keeps_no_other_from_its_budget(site, se
     assert "budgets: SITE_UNUSABLE: expected site files, found broken.yaml (SITE_" in said
     assert "); their budgets are not looked at; tried again in 60 s\n" in said
     assert server.names() == ["release.published", "budget.low"]
-
-
-# --- the loop ----------------------------------------------------------------------------------
 
 
 def test_the_place_stays_until_the_server_has_answered(site, server, monkeypatch, capsys):
@@ -296,9 +290,6 @@ def test_a_local_server_is_found_whenever_it_starts(site, server, monkeypatch):
         enter(site, EntryState.BURNED)
         watcher._notify_of_rows()
     assert addresses == [None, "http://a", "http://b"]
-
-
-# --- the process -------------------------------------------------------------------------------
 
 
 @contextmanager

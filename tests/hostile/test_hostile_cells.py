@@ -86,9 +86,6 @@ def refused(error, rule):
     assert str(error).isprintable()
 
 
-# --- one bad cell ----------------------------------------------------------------------------
-
-
 @settings(max_examples=500)
 @given(column=st.sampled_from(COLUMNS), cell=cells)
 def test_refusal_names_the_column_and_the_restricted_file_has_the_cell(folder, column, cell):
@@ -142,9 +139,6 @@ def test_cell_of_any_type_is_encoded_or_a_violation(row):
         if not chunk.violations:
             assert chunk.codes[0, place] < column.n_codes
     assert CANARY not in repr(chunk.violations)
-
-
-# --- files -----------------------------------------------------------------------------------
 
 
 def read(source, columns):

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from privacy.errors import ConfigurationError, IntegrityError
@@ -55,31 +55,46 @@ def test_name_is_plain_or_refused(name):
 
 
 @settings(max_examples=1_500)
-@given(hostile)
-def test_file_name_stays_in_its_folder(name):
-    folder = Path("/folder")
+@given(hostile | st.from_regex(r"\A[A-Za-z_-]{1,3}(\.[a-zC0-9]{0,9}){0,3}\n?\Z"))
+def test_file_name_is_plain_and_stays_in_its_folder(name):
+    folder, (stem, *suffixes) = Path("/folder"), name.split(".")
+    plain = (
+        name.isascii()
+        and len(stem) in range(1, 64)
+        and stem[0] not in "-_"
+        and stem.replace("-", "").replace("_", "").isalnum()
+        and len(suffixes) <= 2
+        and all(len(s) in range(1, 9) and s.isalnum() and s == s.lower() for s in suffixes)
+    )
     try:
         check_file_name(name)
     except ConfigurationError as error:
+        assert not plain
         assert "INVALID_FILE_NAME: a file name has letters" in str(error)
         said(error)
         return
-    assert name.isascii()
-    assert not name.startswith(".")
+    assert plain
     assert os.path.normpath(folder / name) == f"/folder/{name}"
     assert (folder / name).parent == folder
     assert len(os.fsencode(name)) <= 255
 
 
 @settings(max_examples=700)
-@given(dataset=hostile, release_id=st.one_of(hostile, st.just(RELEASE_ID)))
+@given(
+    dataset=hostile | st.just("adult"),
+    release_id=hostile | st.from_regex(r"\A[rR]-[0-9]{7,8}-[0-9a-fA-F]{8}\n?\Z"),
+)
+@example("adult", RELEASE_ID)
 def test_release_is_below_its_store(dataset, release_id):
     store = ReleaseStore(Path("/nowhere/store"))
     try:
         path = store.path(ReleaseRef(dataset=dataset, release_id=release_id))
     except ConfigurationError as error:
         said(error)
+        assert (dataset, release_id) != ("adult", RELEASE_ID)
         return
+    assert [len(part) for part in release_id.split("-")] == [1, 8, 8]
+    assert release_id == release_id.lower().strip()
     assert path.relative_to("/nowhere/store").parts == (dataset, release_id)
     assert os.path.normpath(path) == str(path)
 

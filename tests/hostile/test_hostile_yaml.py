@@ -76,9 +76,6 @@ def test_the_file_that_is_changed_below_is_good(path):
     assert isinstance(loaded(path, GOOD), SiteFile)
 
 
-# --- bytes -----------------------------------------------------------------------------------
-
-
 @settings(max_examples=600)
 @given(st.binary(max_size=200))
 @example(b"\xff\xfea\0")
@@ -89,37 +86,13 @@ def test_any_bytes(path, content):
 
 
 TOKENS = [
-    *(
-        "a", "b", "- ", ": ", ", ", "{", "}", "[", "]", "&a ", "*a", "!!", "!", "|", ">", "'",
-        '"', "%",
-    ),
-    *(
-        "\n",
-        "  ",
-        "? ",
-        "---\n",
-        "...\n",
-        "#",
-        "@",
-        "`",
-        "<<: ",
-        "~",
-        "0x1",
-        "1e999",
-        ".nan",
-        "-.inf",
-    ),
-    *("1_000", "190:20:30", "2001-13-45", "0o7", "!!int ", "!!bool ", "!!float ", "!!timestamp "),
-    *(
-        '"\\ud800"', '"\\UFFFFFFFF"', '"\\e[2J"', '"\\0"', '"\\u202e"', "!!binary ", "!!set ",
-        "!!omap ",
-    ),
-    *(
-        "%YAML 9.9\n",
-        "%TAG ! tag:yaml.org,2002:python/\n",
-        "!!python/object/apply:os.system ['id']",
-    ),
-    *("\t", "\r", "\x85", "\u2028", "9" * 400, "0x" + "f" * 4000, "dataset", "FILL_IN"),
+    "a", "b", "- ", ": ", ", ", "{", "}", "[", "]", "&a ", "*a", "!!", "!", "|", ">", "'", '"', "%",
+    "\n", "  ", "? ", "---\n", "...\n", "#", "@", "`", "<<: ", "~", "0x1", "1e999", ".nan", "-.inf",
+    "1_000", "190:20:30", "2001-13-45", "0o7", "!!int ", "!!bool ", "!!float ", "!!timestamp ",
+    '"\\ud800"', '"\\UFFFFFFFF"', '"\\e[2J"', '"\\0"', '"\\u202e"', "!!binary ", "!!set ",
+    "!!omap ", "%YAML 9.9\n", "%TAG ! tag:yaml.org,2002:python/\n",
+    "!!python/object/apply:os.system ['id']",
+    "\t", "\r", "\x85", "\u2028", "9" * 400, "0x" + "f" * 4000, "dataset", "FILL_IN",
 ]  # fmt: skip
 
 
@@ -142,8 +115,6 @@ def test_any_tokens(path, text):
 def test_good_file_with_a_wound(path, position, length, inserted):
     loaded(path, GOOD[:position] + inserted + GOOD[position + length :])
 
-
-# --- values ----------------------------------------------------------------------------------
 
 scalars = st.one_of(
     st.none(),
@@ -203,9 +174,6 @@ def test_unknown_key_is_named_and_refused(path, place, key, value):
     assert isinstance(loaded(path, text), ConfigurationError)
 
 
-# --- what released text may hold -------------------------------------------------------------
-
-
 @settings(max_examples=100)
 @given(
     place=st.sampled_from(
@@ -244,9 +212,6 @@ def test_released_text_is_no_formula(path, place, formula):
 def test_levels_of_laboratories_are_fine(path, level):
     data = changed(("schema", "columns", 0, "levels", 0), level)
     assert isinstance(loaded(path, yaml.safe_dump(data)), SiteFile)
-
-
-# --- size, depth, aliases, keys --------------------------------------------------------------
 
 
 @settings(max_examples=30)
@@ -327,17 +292,6 @@ def test_long_key_leaves_room_for_the_advice(path):
     error = loaded(path, f"{GOOD}{'k' * 900}: 1\n")
     assert " [...] " in error.message
     assert error.message.endswith("unknown key")
-
-
-@settings(max_examples=100)
-@given(st.text(max_size=12).map(lambda name: name.replace("/", "")))
-def test_any_path(path, name):
-    """Names of files, not their content."""
-    try:
-        load_site(path.parent / f"absent-{name}")
-    except ConfigurationError as error:
-        assert error.code == "SITE_MISSING"
-        assert error.message.isprintable()
 
 
 def test_pipe_is_not_waited_for(tmp_path):

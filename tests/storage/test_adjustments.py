@@ -128,19 +128,3 @@ def rewritten(change):
 def test_a_file_of_something_else_is_refused(change, message):
     with pytest.raises(IntegrityError, match=f"ADJUSTMENT_INVALID: .*{message}"):
         Adjustment.from_bytes(rewritten(change))
-
-
-def test_a_changed_statement_does_not_verify(tmp_path):
-    def lower(parts):
-        for part in parts:
-            part["statement"]["rho"] = "0.200000000000"
-
-    ledger = LedgerDatabase(tmp_path / "ledger.sqlite")
-    changed = Adjustment.from_bytes(rewritten(lower))
-    entry = ledger.adjust(
-        **{**STATED, "rho": Decimal("0.2")},
-        signers=changed.signers,
-        entry_id=changed.statement.entry_id,
-    )
-    with pytest.raises(IntegrityError, match="SIGNATURE_WRONG: file of the adjustment: the sig"):
-        changed.verify(entry, officers=OFFICERS)

@@ -88,14 +88,9 @@ def test_what_is_not_as_announced_is_refused_and_nothing_is_kept(place, store, f
     ready = parse_ready_file(announce({"a.csv": ROWS}, "wards", place.secret))
     if found is not None:
         (place.landing / "a.csv").write_bytes(found)
-    with store.scanning(), pytest.raises(InputError) as caught:
+    with store.scanning(), pytest.raises(InputError, match="ARRIVAL_INCOMPLETE"):
         store.accept(ready, LandingFolder(str(place.landing)), name="a.ready.json", sha256="")
-    assert caught.value.code == "ARRIVAL_INCOMPLETE"
     if found is not None:
-        assert str(caught.value) == (
-            "ARRIVAL_INCOMPLETE: expected files of the announced size and digest, found another; "
-            "write the table whole, then announce it anew (clustmix ready)"
-        )
         assert (place.landing / "a.csv").read_bytes() == found
     assert place.kept() == []
     assert store.unfinished() == ()
@@ -146,17 +141,10 @@ def test_a_disk_that_fails_keeps_nothing(place, store, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(arrival_copies, "fsync_directory", full)
-        with pytest.raises(ConfigurationError) as caught:
+        with pytest.raises(ConfigurationError, match=r"ARRIVALS_UNWRITABLE: .* No space left on d"):
             accept(place, store)
-    assert str(caught.value) == (
-        "ARRIVALS_UNWRITABLE: expected to keep a table that has arrived below CLUSTMIX_HOME, found"
-        ": No space left on device; mend the disk, the table waits in the landing place"
-    )
     assert place.kept() == []
     assert accept(place, store).state is ArrivalState.ACCEPTED
-
-
-# --- runs
 
 
 @pytest.mark.parametrize("outcome", [o for o in Outcome if o is not Outcome.FAILED])
@@ -175,12 +163,9 @@ def test_an_arrival_is_taken_once_and_deleted_at_its_end(place, store, outcome):
     done = store.find(arrival_id)
     assert (done.state, done.outcome, done.release_id) == (ArrivalState.DONE, outcome, R1)
     for use in (other.begin, other.path):
-        with pytest.raises(ConfigurationError) as caught:
+        ended = rf"ARRIVAL_ENDED: .* found {arrival_id}, which has ended \({outcome}\)"
+        with pytest.raises(ConfigurationError, match=ended):
             use(arrival_id)
-        assert str(caught.value) == (
-            f"ARRIVAL_ENDED: expected an arrival that was not released yet, found {arrival_id}, "
-            f"which has ended ({outcome}); the sender can deliver the table anew"
-        )
     assert store.waiting() == store.unfinished() == ()
 
 
@@ -205,12 +190,8 @@ def test_what_is_not_an_arrival_is_refused(place, store):
     with pytest.raises(ConfigurationError, match="ARRIVAL_OTHER_DATASET: expected an arrival of"):
         store.begin(arrival_id, dataset="parts")
     shutil.rmtree(place.settings.arrivals / arrival_id)
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError, match=f"ARRIVAL_LOST: .* of arrival {arrival_id}, f"):
         store.begin(arrival_id)
-    assert str(caught.value) == (
-        f"ARRIVAL_LOST: expected the table of arrival {arrival_id}, found none; the sender can "
-        "deliver it anew"
-    )
 
 
 def test_a_failed_arrival_is_tried_again_later_and_not_for_ever(place, store, monkeypatch):
@@ -261,23 +242,16 @@ def dead_run(place, *arrival_ids):
     assert subprocess.run(command, check=False, cwd=os.getcwd()).returncode == 9
 
 
-def test_an_arrival_whose_run_died_waits_again_at_once(place, store):
-    arrival_id = accept(place, store).arrival_id
-    dead_run(place, arrival_id)
-    assert store.find(arrival_id).state is ArrivalState.TAKEN
-    (waiting,) = store.waiting()
-    assert (waiting.state, waiting.failures) == (ArrivalState.ACCEPTED, 1)
-    dead_run(place, arrival_id)
-    # Another run takes it before anybody has looked.
-    assert store.begin(arrival_id, release_id=R2).failures == 2
-    store.end(arrival_id, Outcome.SEALED)
-    assert store.find(arrival_id).outcome is Outcome.SEALED
-
-
-def test_an_arrival_whose_runs_died_three_times_ends(place, store):
+def test_an_arrival_whose_run_died_waits_again_at_once_and_ends_at_the_third(place, store):
     one, two = (accept(place, store, {name: ROWS}).arrival_id for name in ("a.csv", "b.csv"))
-    for _ in range(3):
-        dead_run(place, one, two)
+    dead_run(place, one, two)
+    assert store.find(one).state is ArrivalState.TAKEN
+    assert {(found.state, found.failures) for found in store.waiting()} == {("accepted", 1)}
+    dead_run(place, one, two)
+    # Another run takes it before anybody has looked.
+    assert store.begin(one, release_id=R2).failures == 2
+    store.end(one, Outcome.FAILED)
+    dead_run(place, two)
     with pytest.raises(ConfigurationError, match="ARRIVAL_ENDED"):
         store.begin(one)
     assert store.waiting() == ()
@@ -326,9 +300,6 @@ def test_a_run_that_may_not_begin_ends_nothing(place, store):
     store.end(arrival_id, "sealed")
 
 
-# --- the folder
-
-
 def test_what_dead_processes_left_is_deleted_and_nothing_else(place, store):
     kept = accept(place, store).arrival_id
     root = place.settings.arrivals
@@ -341,12 +312,8 @@ def test_what_dead_processes_left_is_deleted_and_nothing_else(place, store):
 def test_tables_without_their_list_are_not_deleted(place, store):
     accept(place, store)
     (place.settings.arrivals / "arrivals.sqlite").unlink()
-    with pytest.raises(IntegrityError) as caught, store.scanning():
+    with pytest.raises(IntegrityError, match=r"ARRIVALS_DAMAGED: .* found none"), store.scanning():
         raise AssertionError
-    assert str(caught.value) == (
-        "ARRIVALS_DAMAGED: expected the list of arrivals (arrivals.sqlite below CLUSTMIX_HOME) "
-        "beside the tables that have arrived, found none; restore it from a backup"
-    )
     assert len(place.kept()) == 1
 
 

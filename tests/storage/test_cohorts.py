@@ -49,9 +49,6 @@ def assert_public(error):
     assert SECRET not in str(error)
 
 
-# --- text files
-
-
 def test_cells_of_a_text_file_are_text_exactly_as_written(tmp_path):
     path = written(tmp_path / "a.csv", 'id,age,note\n007,1.50,NA\n 8 ,,"None, ""x"""\n9,nan,a\n')
     frame = all_rows(csv_reader(path), ["note", "id", "age"])
@@ -162,9 +159,6 @@ def test_header_reads_no_row(tmp_path):
     assert csv_reader(path).header() == ("a", "b")
 
 
-# --- select
-
-
 def test_select_keeps_equal_rows_and_its_column_may_be_left_out(tmp_path):
     path = written(tmp_path / "a.csv", "a,split,site\n1,train,5\n2,test,5\n3,train,6\n4,train,5\n")
     reader = csv_reader(path, select={"split": "train", "site": 5})
@@ -188,9 +182,6 @@ def test_select_on_numbers_missing_cells_and_text(tmp_path):
     ):
         reader = parquet_reader(tmp_path / "a.parquet", select=select)
         assert [row for frame in reader.chunks(["a"]) for row in frame["a"]] == kept
-
-
-# --- changes
 
 
 @pytest.mark.parametrize("when", ["first", "last"])
@@ -255,9 +246,6 @@ def test_a_file_added_to_a_folder_is_a_change(tmp_path):
     pq.write_table(table, folder / "2.parquet")
     with pytest.raises(InputError, match="SOURCE_CHANGED"):
         list(chunks)
-
-
-# --- Parquet
 
 
 def test_folder_with_partitions_dictionaries_and_hidden_files(tmp_path):
@@ -379,9 +367,6 @@ def test_memory_does_not_grow_with_the_rows(tmp_path, kind, monkeypatch):
     assert peak(1_600_000) < 4_000_000
 
 
-# --- SQL
-
-
 @pytest.fixture
 def database(tmp_path):
     path = tmp_path / "c.sqlite"
@@ -415,12 +400,6 @@ def test_cell_of_a_query_without_text_is_refused_by_column(database):
         all_rows(reader, ["b"])
     assert_public(caught.value)
     assert all_rows(reader, ["ward"]).size == 4
-
-
-def test_parameters_are_bound_and_never_text_of_the_query(database):
-    parameters = {"ward": "a' OR '1'='1"}
-    reader = sql_reader(database, "SELECT key FROM stays WHERE ward = :ward", parameters=parameters)
-    assert list(reader.chunks(["key"])) == []
 
 
 @pytest.mark.parametrize(
@@ -465,11 +444,3 @@ def test_a_database_of_another_kind_than_the_query_is_refused(database, monkeypa
     source = SqlSource(kind="sql", url_env="COHORT_URL", query="SELECT ward FROM stays")
     with pytest.raises(ConfigurationError, match="DATABASE_KIND: expected a postgresql database"):
         CohortReader(source).header()
-
-
-def test_duplicate_columns_of_a_query_are_refused(database):
-    with pytest.raises(InputError, match="HEADER_DUPLICATE"):
-        sql_reader(database, "SELECT key, ward AS key FROM stays").header()
-
-
-# --- scikit-learn and the whole

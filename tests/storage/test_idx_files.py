@@ -92,13 +92,6 @@ def test_columns_are_chosen_and_rows_selected(files):
     assert np.array_equal(frame.to_numpy(), files.table[rows][:, [5, 0]])
 
 
-def test_names_go_by_row_then_column(files):
-    assert files.reader.header() == (
-        *("pixel_00_00", "pixel_00_01", "pixel_01_00", "pixel_01_01", "pixel_02_00"),
-        *("pixel_02_01", "label"),
-    )
-
-
 def test_the_content_is_that_of_both_files(files, tmp_path):
     first = files.reader.content_sha256()
     (tmp_path / "elsewhere").mkdir()

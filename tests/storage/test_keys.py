@@ -4,12 +4,11 @@ import pickle
 import stat
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,9 +65,6 @@ def mode_of(path):
 
 def names(folder):
     return sorted(entry.name for entry in folder.iterdir())
-
-
-# --- keys
 
 
 @pytest.mark.parametrize(("secret", "public", "message", "signature"), VECTORS)
@@ -190,11 +186,9 @@ NOT_PRIVATE = {
     "empty": b"",
     "public": spki(ED),
     "raw": ED.private_bytes_raw(),
-    "cut": pkcs8(ED)[:-40],
     "two keys": pkcs8(ED) * 2,
     "with password": pkcs8(ED, serialization.BestAvailableEncryption(b"x")),
     "elliptic curve": pkcs8(ec.generate_private_key(ec.SECP256R1())),
-    "rsa": pkcs8(rsa.generate_private_key(public_exponent=65537, key_size=2048)),
     "openssh": ED.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.OpenSSH,
@@ -247,25 +241,28 @@ def test_hostile_files_are_refused_or_are_keys(tmp_path_factory, content):
         assert code == "KEY_INVALID"
 
 
-# --- the store
-
-
 @pytest.fixture
 def store(tmp_path):
     return KeyStore(tmp_path / "keys")
 
 
 def test_keys_are_made_once(store, tmp_path):
+    folder = tmp_path / "keys"
+    landing = store.landing_secret()
+    assert names(folder) == ["landing.key"]
     key, secret = store.pipeline(), store.ledger_secret()
-    assert names(tmp_path / "keys") == ["ledger.key", "pipeline.key", "pipeline.pub"]
-    assert mode_of(tmp_path / "keys") == 0o700
-    assert mode_of(tmp_path / "keys" / "ledger.key") == 0o600
-    assert len(secret) == 32
-    again = KeyStore(tmp_path / "keys")
-    assert again.pipeline().public == key.public == PublicKey.read(tmp_path / "keys/pipeline.pub")
-    assert again.ledger_secret() == secret
-    assert KeyStore(tmp_path / "other").ledger_secret() != secret
-    assert repr(store) == f"KeyStore('{tmp_path / 'keys'}')"
+    assert names(folder) == ["landing.key", "ledger.key", "pipeline.key", "pipeline.pub"]
+    assert mode_of(folder) == 0o700
+    assert [mode_of(folder / f"{name}.key") for name in ("ledger", "landing")] == [0o600] * 2
+    assert len(secret) == len(landing) == 32
+    again = KeyStore(folder)
+    assert again.pipeline().public == key.public == PublicKey.read(folder / "pipeline.pub")
+    assert (again.ledger_secret(), again.landing_secret()) == (secret, landing)
+    assert len({secret, landing, KeyStore(tmp_path / "other").ledger_secret()}) == 3
+    assert key_files.read_secret(folder / "landing.key") == landing
+    with pytest.raises(ConfigurationError, match="KEY_MISSING"):
+        key_files.read_secret(tmp_path / "gone")
+    assert repr(store) == f"KeyStore('{folder}')"
 
 
 def test_an_open_folder_is_refused(tmp_path):
@@ -300,12 +297,9 @@ def test_an_officer_is_who_has_a_key_among_theirs(store, tmp_path):
     (tmp_path / "anna.pub").rename(tmp_path / "keys" / "officers" / "anna.pub")
     store.require_officer(anna.key_id)
     for stranger in (bert.key_id, store.pipeline().key_id):
-        with pytest.raises(ConfigurationError) as caught:
+        message = f"NOT_AN_OFFICER: .* in {tmp_path}/keys/officers, found {stranger}; its adminis"
+        with pytest.raises(ConfigurationError, match=message):
             store.require_officer(stranger)
-        assert str(caught.value) == (
-            f"NOT_AN_OFFICER: expected a key whose public half is in {tmp_path}/keys/officers, "
-            f"found {stranger}; its administrator can put it there"
-        )
 
 
 @pytest.mark.parametrize("name", ["ledger", "landing"])
@@ -320,17 +314,6 @@ def test_a_damaged_secret_is_refused_and_not_repeated(store, tmp_path, name):
     path.chmod(0o644)
     with pytest.raises(ConfigurationError, match="KEY_MODE"):
         secret()
-
-
-def test_the_secret_of_the_landing_place_is_its_own(store, tmp_path):
-    secret = store.landing_secret()
-    assert names(tmp_path / "keys") == ["landing.key"]
-    assert mode_of(tmp_path / "keys" / "landing.key") == 0o600
-    assert len(secret) == 32
-    assert secret == KeyStore(tmp_path / "keys").landing_secret() != store.ledger_secret()
-    assert key_files.read_secret(tmp_path / "keys" / "landing.key") == secret
-    with pytest.raises(ConfigurationError, match="KEY_MISSING"):
-        key_files.read_secret(tmp_path / "gone")
 
 
 def test_trusted_keys_are_those_of_the_pipeline_and_of_the_officers(store, tmp_path):
@@ -395,23 +378,6 @@ def test_the_folder_of_retired_keys_holds_public_keys_alone(store, tmp_path, nam
     for read in (store.trusted, store.officers):
         with pytest.raises(ConfigurationError, match="NOT_A_DIRECTORY: expected a folder of publ"):
             read()
-
-
-def test_first_use_by_many_threads_makes_one_key(store, tmp_path):
-    found, barrier = [], threading.Barrier(8)
-
-    def use():
-        barrier.wait()
-        found.append((store.pipeline().public.raw, store.ledger_secret()))
-
-    threads = [threading.Thread(target=use) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 8
-    assert len(set(found)) == 1
-    assert names(tmp_path / "keys") == ["ledger.key", "pipeline.key", "pipeline.pub"]
 
 
 def test_first_use_by_several_processes_makes_one_key(tmp_path):

@@ -11,16 +11,6 @@ from privacy.errors import ConfigurationError, InputError
 from storage.arrivals import landing_local
 from storage.arrivals.landing import LandingFolder
 
-UNREADABLE = (
-    "LANDING_UNREADABLE: expected to list, read and change the landing place that CLUSTMIX_LANDING "
-    "names, found no such place, no answer, or no right to; look after its address, its "
-    "credentials and the network"
-)
-NOT_REGULAR = (
-    "ARRIVAL_NAME: expected regular files in folders of the landing place, found a link or "
-    "something else; write the files themselves"
-)
-
 
 def read(landing, name):
     return b"".join(landing.chunks(name))
@@ -146,9 +136,6 @@ def test_of_a_large_ready_file_only_enough_is_read(place):
     assert 2_000_000 < len(landing.read_ready("a.ready.json")) < 12_000_000
 
 
-# --- a folder of this machine
-
-
 def test_a_landing_folder_is_made_for_its_owner_alone(tmp_path):
     before = os.umask(0)
     try:
@@ -164,12 +151,8 @@ def test_a_landing_folder_is_made_for_its_owner_alone(tmp_path):
 def test_a_landing_folder_that_others_can_enter_is_refused(tmp_path, mode):
     (tmp_path / "landing").mkdir()
     (tmp_path / "landing").chmod(mode)
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError, match=f"LANDING_OPEN: .* found mode {mode:04o}; run: c"):
         LandingFolder(str(tmp_path / "landing")).ready_names()
-    assert str(caught.value) == (
-        f"LANDING_OPEN: expected a landing folder that others cannot enter, found mode {mode:04o}; "
-        "run: chmod o-rwx on the folder that CLUSTMIX_LANDING names"
-    )
 
 
 def test_an_unusable_landing_folder_is_one_clear_error(tmp_path, monkeypatch):
@@ -180,12 +163,8 @@ def test_an_unusable_landing_folder_is_one_clear_error(tmp_path, monkeypatch):
         "file": "Not a directory",
         "link": "Not a directory",
     }.items():
-        with pytest.raises(ConfigurationError) as caught:
+        with pytest.raises(ConfigurationError, match=f"LANDING_UNREADABLE: .* found: {reason}"):
             LandingFolder(str(tmp_path / name)).ready_names()
-        assert str(caught.value) == (
-            "LANDING_UNREADABLE: expected a folder at the place that CLUSTMIX_LANDING names, "
-            f"found: {reason}; make it, or mend its permissions"
-        )
     monkeypatch.setattr(landing_local.os, "access", lambda *_: False)
     with pytest.raises(ConfigurationError, match="LANDING_UNWRITABLE: expected to read, rename a"):
         LandingFolder(str(tmp_path / "landing")).ready_names()
@@ -241,9 +220,8 @@ def test_no_link_is_followed_and_nothing_waits_for_a_pipe(tmp_path):
         listener.bind(str(root / "socket"))
         landing = LandingFolder(str(root))
         for name in "link folder/secret inner/up/secret pipe inner plain/x socket".split():
-            with pytest.raises(InputError) as caught:
+            with pytest.raises(InputError, match="ARRIVAL_NAME: expected regular files in folders"):
                 read(landing, name)
-            assert str(caught.value) == NOT_REGULAR
         landing.remove("folder/secret", "anything")
         assert landing.version("folder/secret") is None
         assert (outside / "secret").exists()
@@ -283,18 +261,12 @@ def test_what_was_not_announced_stays(tmp_path):
     assert left == {"a", "a/k=2", "a/k=2/_SUCCESS"}
 
 
-# --- stores
-
-
 @pytest.mark.parametrize(
     "place", ["zebra://user:zebra-password@host/x", "filecache::s3://bucket", "s3::memory://x"]
 )
 def test_a_place_of_another_kind_is_refused(place):
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError, match=r"LANDING_UNSUPPORTED: .* install s3fs") as caught:
         LandingFolder(place)
-    assert caught.value.code == "LANDING_UNSUPPORTED"
-    assert "expected a landing place of a kind that is installed, found " in str(caught.value)
-    assert str(caught.value).endswith("for s3:// install s3fs (pip install 'clustmix[s3]')")
     assert "zebra-password" not in str(caught.value)
 
 
@@ -311,9 +283,8 @@ def _absent(_protocol):
 
 
 def test_an_absent_bucket_is_one_clear_error(s3):
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError, match="LANDING_UNREADABLE: expected to list, read and"):
         LandingFolder("s3://none/x").ready_names()
-    assert str(caught.value) == UNREADABLE
 
 
 def test_a_store_that_does_not_answer_is_one_clear_error(s3, monkeypatch):
@@ -327,8 +298,8 @@ def test_a_store_that_does_not_answer_is_one_clear_error(s3, monkeypatch):
             lambda: landing.refuse("a.ready.json"),
             lambda: landing.version("a"),
         ):
-            with pytest.raises(ConfigurationError) as caught:
+            with pytest.raises(ConfigurationError, match=r"LANDING_UNREADABLE: .* no an") as caught:
                 call()
-            assert str(caught.value) == UNREADABLE
+            assert "zebra" not in str(caught.value)
             assert caught.value.__suppress_context__
     s3.clear_instance_cache()

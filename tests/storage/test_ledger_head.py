@@ -6,8 +6,7 @@ import pytest
 from ledger_requests import charge
 
 from privacy.errors import ConfigurationError, IntegrityError, LedgerError
-from privacy.ledger import GENESIS_HASH
-from storage.ledger.head import HeadFile, check_head
+from storage.ledger.head import HeadFile
 from storage.ledger.ledger_db import LedgerDatabase
 
 HASH = "ab" * 32
@@ -100,13 +99,6 @@ def test_a_link_is_not_followed(path, tmp_path):
     path.symlink_to(tmp_path / "other")
     with pytest.raises(LedgerError, match=r"LEDGER_HEAD_UNAVAILABLE: .* can be read, found: Too m"):
         HeadFile(path).read()
-
-
-def test_every_journal_contains_no_head():
-    check_head([], None)
-    check_head([], (0, GENESIS_HASH))
-    with pytest.raises(IntegrityError, match="LEDGER_ROLLED_BACK: sequence 1"):
-        check_head([], (1, HASH))
 
 
 def test_the_head_is_exported_after_every_commit(tmp_path, path):

@@ -1,4 +1,3 @@
-# ruff: noqa: S608 - the tests write SQL against a database of their own
 """What is special about a ledger in PostgreSQL: its catalogue, roles, and a secret address."""
 
 import itertools
@@ -12,8 +11,7 @@ import psycopg
 import pytest
 from ledger_requests import ROOT, charge
 
-from privacy.errors import ClustMixError, ConfigurationError, IntegrityError, LedgerError
-from privacy.ledger import EntryState
+from privacy.errors import ClustMixError, IntegrityError, LedgerError
 from storage.ledger import journal_postgres
 from storage.ledger.journal_postgres import SecretUrl
 from storage.ledger.ledger_db import LedgerDatabase
@@ -35,31 +33,6 @@ def new_role(backend, *grants):
         backend.execute(f"GRANT {grant} TO {name}")
     database = str(psycopg.conninfo.conninfo_to_dict(backend.location)["dbname"])
     return name, postgres_server.server().url(database, user=name, password=password)
-
-
-def test_a_pipeline_needs_to_select_and_insert_and_nothing_else(backend):
-    backend.open()
-    _, url = new_role(backend, "USAGE ON SCHEMA clustmix_ledger", f"SELECT, INSERT ON {J}")
-    ledger = LedgerDatabase(url)
-    entry = ledger.reserve(charge(1)).entry
-    ledger.transition(entry.entry_id, EntryState.EXECUTING, expected_from=EntryState.RESERVED)
-    ledger.verify()
-    with psycopg.connect(url, autocommit=True) as connection:
-        for statement in (
-            f"UPDATE {J} SET rho = '1'",
-            f"DELETE FROM {J}",
-            f"TRUNCATE {J}",
-            f"DROP TABLE {J}",
-            f"ALTER TABLE {J} DISABLE TRIGGER USER",
-            f"DROP TRIGGER journal_continues ON {J}",
-            "DROP FUNCTION clustmix_ledger.refuse()",
-            "CREATE TABLE clustmix_ledger.other (x int)",
-            "SET session_replication_role = replica",
-        ):
-            with pytest.raises(psycopg.errors.InsufficientPrivilege):
-                connection.execute(statement)
-        with pytest.raises(psycopg.errors.RestrictViolation):
-            connection.execute(f"INSERT INTO {J} SELECT * FROM {J} WHERE sequence = 1")
 
 
 @pytest.mark.parametrize("grants", [(), ("USAGE ON SCHEMA clustmix_ledger",)])
@@ -208,13 +181,8 @@ def test_a_commit_whose_answer_is_lost_is_charged_once(backend, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(psycopg.Connection, "execute", lose_the_answer)
-        with pytest.raises(LedgerError) as caught:
+        with pytest.raises(LedgerError, match=r"LEDGER_UNAVAILABLE: .* take it as charged and re"):
             ledger.reserve(charge(1))
-    assert str(caught.value) == (
-        "LEDGER_UNAVAILABLE: expected the PostgreSQL ledger to answer within 30 seconds, found "
-        "OperationalError without SQLSTATE; see the log of the server. Whether a step that was "
-        "under way is recorded is not known: take it as charged and read the ledger again"
-    )
     assert len(ledger.history()) == 1
     assert not ledger.reserve(charge(1)).created
 
@@ -282,25 +250,6 @@ def test_a_failure_inside_a_transaction_does_not_show_the_password(backend):
     with pytest.raises(IntegrityError, match="LEDGER_DAMAGED") as damaged:
         ledger.reserve(charge(1))
     assert not [text for text in everything_of(damaged.value) if CANARY in text]
-
-
-@pytest.mark.parametrize(
-    ("url", "message"),
-    [
-        ("file:ledger", "expected the address of the ledger to begin with postgresql://; a ledger"),
-        (
-            "postgresql://u:%@h/d",
-            "expected an address like postgresql://role@host:5432/database, fo",
-        ),
-        (
-            "postgresql://u@db.example/d",
-            "expected sslmode=verify-full for a ledger on another host",
-        ),
-    ],
-)
-def test_an_address_that_is_refused_says_why(url, message):
-    with pytest.raises(ConfigurationError, match=f"LEDGER_URL_INVALID: {message}"):
-        LedgerDatabase(url)
 
 
 def test_an_address_stays_in_its_process(backend):

@@ -2,7 +2,6 @@
 
 import hashlib
 import multiprocessing
-import os
 import stat
 
 import numpy as np
@@ -76,11 +75,8 @@ def test_measurement_is_read_as_it_was_sealed(store, tmp_path):
 
 def test_measurement_is_never_replaced(store):
     digest = store.seal(record(), files())
-    with pytest.raises(IntegrityError) as caught:
+    with pytest.raises(IntegrityError, match=f"ALREADY_WRITTEN: folder {RELEASE} is already"):
         store.seal(record(tainted=True), files())
-    assert str(caught.value) == (
-        f"ALREADY_WRITTEN: folder {RELEASE} is already written and never replaced"
-    )
     assert store.open(RELEASE).sha256 == digest
 
 
@@ -89,21 +85,13 @@ def test_files_are_those_of_the_record(store):
         store.seal(record(), {**files(), RELEASED_FILE: b"other"})
 
 
-DAMAGED = (
-    "MEASUREMENT_DAMAGED: the sealed measurement of {release} is {what}; restore it from a "
-    "backup, or measure anew (--new-draw), which is charged again"
-)
-
-
 def test_missing_changed_and_foreign_measurements(store, tmp_path):
     other = "r-20260101-00000002"
-    with pytest.raises(IntegrityError) as caught:
+    with pytest.raises(IntegrityError, match=f"_DAMAGED: .* of {other} is missing or unreadable"):
         store.open(other)
-    assert str(caught.value) == DAMAGED.format(release=other, what="missing or unreadable")
     digest = store.seal(record(), files())
-    with pytest.raises(IntegrityError) as caught:
+    with pytest.raises(IntegrityError, match=f"_DAMAGED: .* of {RELEASE} is not the one in the l"):
         store.open(RELEASE, expected_sha256="f" * 64)
-    assert str(caught.value) == DAMAGED.format(release=RELEASE, what="not the one in the ledger")
     (tmp_path / "measurements" / RELEASE).rename(tmp_path / "measurements" / other)
     with pytest.raises(IntegrityError, match="not the one in the ledger"):
         store.open(other, expected_sha256=digest)
@@ -114,9 +102,10 @@ def test_changed_file_is_named(store, tmp_path, name):
     store.seal(record(), files())
     path = tmp_path / "measurements" / RELEASE / name
     path.write_bytes(path.read_bytes()[:-1] + b"\1")
-    with pytest.raises(IntegrityError) as caught:
+    with pytest.raises(
+        IntegrityError, match=f"_DAMAGED: .* of {RELEASE} is changed in file {name}"
+    ):
         store.open(RELEASE)
-    assert str(caught.value) == DAMAGED.format(release=RELEASE, what=f"changed in file {name}")
 
 
 @given(
@@ -141,9 +130,6 @@ def test_arrays_come_back_and_have_one_form(arrays):
 def test_pickled_arrays_are_neither_written_nor_read():
     with pytest.raises(ValueError, match="allow_pickle=False"):
         arrays_to_bytes({"objects": np.array([{}], dtype=object)})
-
-
-# ---- folders ---------------------------------------------------------------------------------
 
 
 def test_folder_appears_whole_or_not_at_all(tmp_path, monkeypatch):
@@ -173,9 +159,6 @@ def test_what_a_dead_writer_left_is_removed(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == [".staging-two-0a1b2c3d"]
 
 
-# ---- installation ----------------------------------------------------------------------------
-
-
 def test_installation_has_one_id(tmp_path):
     home = tmp_path / "home"
     first = installation_id(home)
@@ -194,11 +177,6 @@ def test_other_content_is_refused(tmp_path):
     home = tmp_path / "home"
     installation_id(home)
     (home / "installation").write_text("../../elsewhere")
-    with pytest.raises(IntegrityError) as caught:
+    with pytest.raises(IntegrityError, match=f"INSTALLATION_INVALID: .* {home / 'installation'}"):
         installation_id(home)
-    assert str(caught.value) == (
-        f"INSTALLATION_INVALID: expected the id of this installation in {home / 'installation'}, "
-        "found something else; restore the file, or delete it once no entry of this installation "
-        "is open"
-    )
-    assert os.path.exists(home / "installation")
+    assert (home / "installation").exists()

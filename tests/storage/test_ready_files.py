@@ -94,14 +94,12 @@ def test_the_lines_of_the_documentation_write_a_ready_file(tmp_path):
     ],
 )
 def test_a_change_of_anything_is_a_forgery(changes):
-    ready = parse_ready_file(changed(**changes))
-    with pytest.raises(InputError, match="ARRIVAL_FORGED: expected a ready file signed with the"):
-        ready.verify(SECRET)
-
-
-def test_another_key_is_a_forgery():
-    with pytest.raises(InputError, match="ARRIVAL_FORGED"):
-        parse_ready_file(announce(FILES, "wards", SECRET)).verify(bytes(32))
+    for content, key in (
+        (changed(**changes), SECRET),
+        (announce(FILES, "wards", SECRET), bytes(32)),
+    ):
+        with pytest.raises(InputError, match="ARRIVAL_FORGED: expected a ready file signed with t"):
+            parse_ready_file(content).verify(key)
 
 
 OUT_OF_RANGE = {
@@ -230,12 +228,10 @@ def test_a_ready_file_appears_at_once_and_is_not_for_everybody(tmp_path, monkeyp
 
     with monkeypatch.context() as patched:
         patched.setattr(ready_files.os, "fsync", full)
-        with pytest.raises(ConfigurationError) as caught:
+        with pytest.raises(
+            ConfigurationError, match=f"READY_UNWRITABLE: .* {target}, found: No sp"
+        ):
             write_ready_file(tmp_path / "a.csv", b"second")
-    assert str(caught.value) == (
-        f"READY_UNWRITABLE: expected to write {target}, found: No space left on device; run as a "
-        "user who may write to the landing folder"
-    )
     assert target.read_bytes() == b"first"
     assert write_ready_file(tmp_path / "a.csv", b"third").read_bytes() == b"third"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv.ready.json"]

@@ -9,8 +9,6 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from made_manifests import key_of, manifest_of
 from pydantic import ValidationError
 
@@ -78,9 +76,6 @@ def numbers_in(store):
     return [int(item.release_id[-8:], 16) for item in listed.revocations]
 
 
-# --- the document
-
-
 def test_what_is_signed():
     rows = [item.model_dump(mode="json") for item in LISTED.revocations]
     message = canonical_json({"format_version": 1, "key_id": PIPELINE.key_id, "revocations": rows})
@@ -123,21 +118,6 @@ def test_no_release_is_listed_twice():
         RevocationList.signed(PIPELINE, revocations=())
 
 
-@given(st.data())
-def test_no_changed_byte_is_accepted(tmp_path_factory, data):
-    content = LISTED.to_bytes()
-    position = data.draw(st.integers(0, len(content) - 1))
-    byte = data.draw(st.integers(0, 255).filter(lambda byte: byte != content[position]))
-    folder = tmp_path_factory.getbasetemp() / "changed"
-    folder.mkdir(exist_ok=True)
-    path = folder / REVOKED_FILE
-    path.write_bytes(content[:position] + bytes([byte]) + content[position + 1 :])
-    with pytest.raises(IntegrityError) as caught:
-        read_revocations(path, trusted=TRUSTED)
-    assert caught.value.code in ("REVOKED_INVALID", "SIGNATURE_WRONG", "SIGNER_UNKNOWN")
-    assert caught.value.message.isprintable()
-
-
 def test_a_bad_list_is_refused(tmp_path):
     path = tmp_path / REVOKED_FILE
     with pytest.raises(IntegrityError, match=r"FILE_MISSING: file revoked\.json is missing"):
@@ -170,19 +150,14 @@ def test_a_bad_list_is_refused(tmp_path):
         read_revocations(path, trusted=TRUSTED)
 
 
-# --- what it says about a bundle
-
-
 def test_listed_bundles_are_refused_with_date_and_reason():
     LISTED.require_not_revoked(bundle_of(3))
     LISTED.require_not_revoked(bundle_of(3, resampled_from="r-20250131-00000004"))
     own = (
-        "RELEASE_REVOKED: release r-20250131-00000001 was revoked on 2025-02-01: Bounds were taken "
-        "from the rows.; do not use it, and delete your copies"
+        "RELEASE_REVOKED: release r-20250131-00000001 was revoked on 2025-02-01: Bounds were taken"
     )
-    with pytest.raises(IntegrityError) as caught:
+    with pytest.raises(IntegrityError, match=own):
         LISTED.require_not_revoked(bundle_of(1))
-    assert str(caught.value) == own
     # Under its own id with other bytes, and its bytes under another id.
     for bundle in (
         bundle_of(2, manifest_sha256="f" * 64),
@@ -192,26 +167,19 @@ def test_listed_bundles_are_refused_with_date_and_reason():
             LISTED.require_not_revoked(bundle)
 
 
-# --- the file
-
-
 def test_the_list_only_grows(store):
+    assert add(store) == ()
+    assert not (store.root / REVOKED_FILE).exists()
     assert [item.release_id[-1] for item in add(store, 1, 2)] == ["1", "2"]
     path = store.root / REVOKED_FILE
     before = path.read_bytes()
     assert add(store, 2, 1, reason="another") == ()
-    assert add(store) == ()
     assert path.read_bytes() == before
     assert [item.release_id[-1] for item in add(store, 2, 3, 3, reason="another")] == ["3"]
     assert numbers_in(store) == [1, 2, 3]
     kept = read_revocations(path, trusted=TRUSTED).revocations
     assert [item.reason for item in kept] == [*2 * [revocation(1).reason], "another"]
     assert sorted(entry.name for entry in store.root.iterdir()) == [".lock", REVOKED_FILE]
-
-
-def test_nothing_is_written_for_nothing(store):
-    assert add(store) == ()
-    assert not (store.root / REVOKED_FILE).exists()
 
 
 @pytest.mark.parametrize("umask", [0, 0o077])

@@ -45,28 +45,18 @@ def stated(**changes):
     return sign_approval(STATEMENT.model_copy(update=changes), ANNA)
 
 
-# --- documents
-
-
 def test_what_is_signed():
     digest = canonical_json(digest_of(CONTENT).model_dump())
+    begun = '{"format_version":1,"key_id":"%s",'
     expected = (
-        b'clustmix-manifest-v1\0{"format_version":1,"key_id":"'
-        + PIPELINE.key_id.encode()
-        + b'","manifest":'
-        + digest
-        + b"}"
+        b"clustmix-manifest-v1\0" + (begun % PIPELINE.key_id).encode() + b'"manifest":%b}' % digest
     )
     assert SIGNATURE.message == expected
     assert base64.b64decode(SIGNATURE.signature) == PIPELINE.sign(expected)
     assert SIGNATURE.manifest == digest_of(CONTENT)
     statement = canonical_json(STATEMENT.model_dump(mode="json"))
     assert APPROVAL.message == (
-        b'clustmix-approval-v1\0{"format_version":1,"key_id":"'
-        + ANNA.key_id.encode()
-        + b'","statement":'
-        + statement
-        + b"}"
+        b"clustmix-approval-v1\0" + (begun % ANNA.key_id).encode() + b'"statement":%b}' % statement
     )
 
 
@@ -223,7 +213,8 @@ def test_hostile_content_is_refused_or_is_a_document(content):
             assert str(refused).isprintable()
 
 
-# --- approval
+def required(approval, manifest=MANIFEST, officers=OFFICERS):
+    return require_approval(approval, manifest, signer=PIPELINE.public, officers=officers)
 
 
 def test_a_statement_is_made_from_the_manifest():
@@ -250,16 +241,12 @@ def test_an_approval_of_something_else_is_refused(field, value):
         IntegrityError,
         match=f"APPROVAL_MISMATCH: file approval.json: expected the {field} of the manifest, found",
     ):
-        require_approval(
-            stated(**{field: value}), MANIFEST, signer=PIPELINE.public, officers=OFFICERS
-        )
+        required(stated(**{field: value}))
 
 
 def test_a_rejection_is_no_approval():
     with pytest.raises(IntegrityError, match=r"APPROVAL_REJECTED: file approval\.json rejects the"):
-        require_approval(
-            stated(decision="reject"), MANIFEST, signer=PIPELINE.public, officers=OFFICERS
-        )
+        required(stated(decision="reject"))
 
 
 def test_nobody_approves_their_own_request():
@@ -278,30 +265,23 @@ def test_nobody_approves_their_own_request():
         with pytest.raises(
             IntegrityError, match=f"APPROVER_IS_REQUESTER: .* signed by key {BERT.key_id}, which a"
         ):
-            require_approval(forged, MANIFEST, signer=PIPELINE.public, officers=OFFICERS)
+            required(forged)
 
 
 def test_the_pipeline_and_strangers_approve_nothing():
     by_pipeline = sign_approval(STATEMENT, PIPELINE)
     with pytest.raises(IntegrityError, match="SIGNER_UNKNOWN"):
-        require_approval(by_pipeline, MANIFEST, signer=PIPELINE.public, officers=OFFICERS)
+        required(by_pipeline)
     with pytest.raises(IntegrityError, match=f"APPROVER_IS_PIPELINE: .* key {PIPELINE.key_id}, wh"):
-        require_approval(
-            by_pipeline, MANIFEST, signer=PIPELINE.public, officers=[*OFFICERS, PIPELINE.public]
-        )
+        required(by_pipeline, officers=[*OFFICERS, PIPELINE.public])
     with pytest.raises(IntegrityError, match=r"SIGNER_UNKNOWN: file approval\.json is signed by "):
-        require_approval(
-            sign_approval(STATEMENT, STRANGER), MANIFEST, signer=PIPELINE.public, officers=OFFICERS
-        )
+        required(sign_approval(STATEMENT, STRANGER))
 
 
 def test_a_resample_carries_the_approval_of_its_original():
     fields = {**FIELDS, "release_id": "r-20250301-00000001"}
     resample = Manifest(**{**fields, "resampled_from": FIELDS["release_id"], "rows": 5})
-    assert (
-        require_approval(APPROVAL, resample, signer=PIPELINE.public, officers=OFFICERS)
-        == ANNA.public
-    )
+    assert required(APPROVAL, resample) == ANNA.public
     of_itself = stated(release_id="r-20250301-00000001")
     with pytest.raises(IntegrityError, match=r"APPROVAL_MISMATCH: .* the release_id of the manife"):
-        require_approval(of_itself, resample, signer=PIPELINE.public, officers=OFFICERS)
+        required(of_itself, resample)

@@ -1,6 +1,4 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from storage.sources.declared import CsvSource, ParquetSource, SklearnSource, Source, SqlSource
@@ -64,16 +62,11 @@ def test_reading_queries_are_accepted(query):
         ("DELETE FROM stays", "must begin with SELECT or WITH"),
         ("", "must begin with SELECT or WITH"),
         ("EXPLAIN SELECT 1", "must begin with SELECT or WITH"),
-        ("SELECT 1; SELECT 2", "must be one statement without ';'"),
         ("SELECT 1;;", "must be one statement without ';'"),
-        ("SELECT 1 -- note", "must be one statement without '--'"),
-        ("SELECT 1 /* note */", r"must be one statement without '/\*'"),
-        ("SELECT 1 # note", "must be one statement without '#'"),
         ("SELECT $$ ; $$", "must be one statement without"),
         ("SELECT 'a\\' ; DROP TABLE x'", "unclosed quote"),
         ("SELECT 'a\\' || '; DROP TABLE x'", "must be one statement without"),
         ("SELECT * FROM stays WHERE ward = '{ward}' AND {x}", "must be one statement without '{'"),
-        ("SELECT * FROM stays WHERE ward = %s", "must be one statement without '%'"),
         ("SELECT * FROM stays WHERE ward = 'open", "unclosed quote"),
         ("SELECT * INTO copy_of FROM stays", "found SELECT WITH INTO"),
         (
@@ -124,12 +117,3 @@ def test_a_url_in_place_of_a_variable_name_is_not_repeated():
     with pytest.raises(ValidationError, match="is the name of an environment variable") as caught:
         sql("SELECT 1", url_env="postgresql://user:SECRET@host/db")
     assert "SECRET" not in str(caught.value)
-
-
-@given(
-    st.sampled_from(["INSERT", "update", "Delete", "DROP", "Create", "ATTACH", "PRAGMA", "COPY"]),
-    st.sampled_from([" ", "\n", "\t", "\n\n  "]),
-)
-def test_writing_words_are_refused_in_any_case_and_place(word, blank):
-    with pytest.raises(ValidationError, match=r"could not be parsed|must only read|nothing but SE"):
-        sql(f"WITH x AS ({word}{blank}stays){blank}SELECT 1")

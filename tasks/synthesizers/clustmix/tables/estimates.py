@@ -5,22 +5,24 @@ Post-processing throughout.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tasks.measurement.centred import (
-    blocks_to_simplex,
     centred_norm,
     counts_of,
     without_means,
 )
 from tasks.synthesizers.clustmix.tables.draws import pair_cells
 from tasks.synthesizers.clustmix.tables.layout import Layout
+from tasks.synthesizers.clustmix.tables.one_ways import smooth_shares
 from tasks.synthesizers.clustmix.tables.rule import PairChoice
 
 Array = NDArray[np.float64]
+
+_POOLED_CODES = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +30,8 @@ class Counts:
     """Estimated numbers of patients, at least 1, by label and code (C, W), with noise.
 
     Every block of ``by_label`` sums to the size of the label. `stddev` is of one of its entries,
-    `one_way_stddev` of one code's number over all labels. Shares of labels (C,) are each above 0,
-    and every block of the shares of codes (W,) is a distribution.
+    `one_way_stddev` about that of one code's number over all labels. Shares of labels (C,) are each
+    above 0, and every block of the shares of codes (W,) is a distribution.
     """
 
     by_label: Array
@@ -44,7 +46,7 @@ def first_counts(layout: Layout, noisy: Array, *, unit_stddev: float) -> Counts:
     """Return the counts of the first draw, of noisy label counts (C, 1 + W)."""
     sizes, by_label = counts_of(noisy, layout.n_codes)
     stddev = unit_stddev * centred_norm(layout.n_codes)
-    return _counts(layout, sizes, by_label, stddev, stddev * np.sqrt(layout.n_labels))
+    return _counts(layout, sizes, by_label, stddev, np.zeros(layout.width), np.inf)
 
 
 def better_counts(
@@ -52,35 +54,79 @@ def better_counts(
 ) -> Counts:
     """Combine the first draw with the one-ways measured beside the pair tables.
 
-    The sum over labels is the mean of both by inverse variance. What it moves is shared equally by
-    the labels, whose counts have equal noise: the least-squares estimate of all of them.
+    What these move the sum over labels is shared equally by the labels, whose counts have equal
+    noise: the least-squares estimate of all of them.
 
     The one-ways (W,) are centred, in patients.
     """
     sizes = first.by_label[:, layout.block(0)].sum(axis=1)
-    total = first.by_label.sum(axis=0)
-    mine = without_means(total, layout.offsets)
+    mine = without_means(first.by_label.sum(axis=0), layout.offsets)
     theirs = without_means(one_ways, layout.offsets)
-    weights = 1.0 / first.one_way_stddev**2, 1.0 / one_way_stddev**2
-    moved = (theirs - mine) * weights[1] / sum(weights)
-    by_label = first.by_label + moved / layout.n_labels
-    return _counts(layout, sizes, by_label, first.stddev, sum(weights) ** -0.5)
+    variances = layout.n_labels * first.stddev**2, one_way_stddev**2
+    moved = (theirs - mine) * variances[0] / sum(variances)
+    return replace(
+        _counts(layout, sizes, first.by_label, first.stddev, theirs, one_way_stddev),
+        by_label=first.by_label + moved / layout.n_labels,
+    )
 
 
 def _counts(
-    layout: Layout, sizes: Array, by_label: Array, stddev: float, one_way_stddev: float
+    layout: Layout,
+    sizes: Array,
+    by_label: Array,
+    stddev: float,
+    one_ways: Array,
+    one_way_stddev: float,
 ) -> Counts:
     patients = max(float(sizes.sum()), 1.0)
     # A label that noise has lost keeps what the noise allows: half a standard deviation.
     labels = np.maximum(sizes, 0.5 * stddev)
+    labels = labels / labels.sum()
+    centred = without_means(by_label, layout.offsets) / patients
+    weights, precision = label_weights(layout, labels, centred, stddev=stddev / patients)
+    more = (patients / one_way_stddev) ** 2
+    total = np.einsum("cw,wc->w", centred, np.repeat(weights, layout.n_codes, axis=0))
+    total += more * one_ways / patients
+    deviations = (precision + more) ** -0.5
+    total *= np.repeat(deviations**2, layout.n_codes)
     return Counts(
         by_label=by_label,
         stddev=stddev,
-        one_way_stddev=float(one_way_stddev),
+        one_way_stddev=float(np.sqrt((deviations**2).mean())) * patients,
         patients=patients,
-        labels=labels / labels.sum(),
-        shares=blocks_to_simplex(by_label.sum(axis=0) / patients, layout.offsets),
+        labels=labels,
+        shares=smooth_shares(layout, total + 1.0 / layout.sizes, stddev=deviations),
     )
+
+
+def label_weights(
+    layout: Layout, labels: Array, by_label: Array, *, stddev: float
+) -> tuple[Array, Array]:
+    """Weights (d, C) of the labels' counts in a column's one-ways, and their precision (d,).
+
+    Counts of a label of share ``a_c`` tell ``a_c (p + delta_c)``, with the shares p of all and what
+    is the label's own. Where the noise hides what is its own, a rare label is mostly noise and the
+    large one tells p; else p is the sum. The weights are the best linear ones (Gauss-Markov) for
+    ``delta`` with a variance that each column learns from its counts, subject to
+    ``sum a_c delta_c = 0``; p times the precision is the weighted sum.
+
+    The counts (C, W) are centred, in shares of all patients, with this noise.
+    """
+    squared = float(labels @ labels)
+    left = by_label - labels[:, None] * by_label.sum(axis=0)
+    free = np.asarray(layout.n_codes, dtype=np.float64) - 1.0
+    squares = np.add.reduceat((left**2).sum(axis=0), layout.offsets[:-1])
+    noise = stddev**2 * (len(labels) * (1.0 + squared) - 2.0)
+    excess = (squares - free * noise) / (squared - float((labels**4).sum()) / squared)
+    pooled = max(0.0, float(excess.sum() / free.sum()))
+    own = np.maximum(0.0, (excess + _POOLED_CODES * pooled) / (free + _POOLED_CODES))
+    projected = np.diag(labels**2) - np.outer(labels**2, labels**2) / squared
+    covariance = own[:, None, None] * projected + stddev**2 * np.eye(len(labels))
+    weights = np.linalg.solve(
+        covariance, np.broadcast_to(labels[:, None], (len(own), len(labels), 1))
+    )
+    found: Array = weights[..., 0].astype(np.float64)
+    return found, found @ labels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +136,8 @@ class Targets:
     Joins (M, W) say by 0 or 1 which codes are in which group. The tables (M, M) are shares of pairs
     of groups, symmetric; rows and columns sum to the one-ways. Weights (M, M) are the inverse
     variance of each share, 0 where nothing was measured; `share_weight` is that of the squared
-    error of a one-way share (W,).
+    error of a one-way share (W,). Codes by label (C, W) are shares as well, of inverse variance
+    `label_weight`; their blocks sum to the shares of the labels.
     """
 
     joins: Array
@@ -98,6 +145,8 @@ class Targets:
     weights: Array
     shares: Array
     share_weight: float
+    by_label: Array
+    label_weight: float
 
 
 def targets_of(
@@ -131,5 +180,18 @@ def targets_of(
         tables=np.where(measured, tables, 0.0),
         weights=np.where(measured, weight, 0.0),
         shares=counts.shares,
+        by_label=_by_label(layout, counts),
+        label_weight=(counts.patients / counts.stddev) ** 2,
         share_weight=max(4.0 * weight, (counts.patients / counts.one_way_stddev) ** 2),
     )
+
+
+def _by_label(layout: Layout, counts: Counts) -> Array:
+    """Shares of codes by label (C, W) with the estimated shares of labels and of codes."""
+    surplus = counts.by_label / counts.patients
+    # What a label has beyond its part of every code: rows and blocks sum to zero.
+    surplus = without_means(surplus, layout.offsets)
+    surplus -= surplus.mean(axis=0)
+    expected = counts.labels[:, None] * counts.shares
+    mine = without_means(expected, layout.offsets)
+    return np.asarray(expected + surplus - (mine - mine.mean(axis=0)))

@@ -17,15 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.synthesizers.clustmix.tables.layout import Layout
+from tasks.synthesizers.clustmix.tables.layout import Layout, prior_covariance
 
 Array = NDArray[np.float64]
-
-_SMOOTH_BINS = 3.0
-"""Length over which effects of neighbouring bins are alike."""
-
-_ROUGH = 0.35
-"""Standard deviation of what a bin has for itself, relative to the smooth part."""
 
 _WATER_STEPS = 60
 
@@ -116,18 +110,6 @@ def white_features(layout: Layout, shares: Array, *, floor: float) -> LabelFeatu
     return LabelFeatures(
         tables=tuple(tables), prior=np.concatenate(priors), column=np.concatenate(columns)
     )
-
-
-def prior_covariance(n_codes: int, *, numeric: bool, has_missing: bool) -> Array:
-    """Prior covariance of the effects of a column's codes, of shape (k, k)."""
-    if not numeric:
-        return np.eye(n_codes)
-    n_bins = n_codes - int(has_missing)
-    place = np.arange(n_bins)
-    covariance = np.eye(n_codes)
-    smooth = np.exp(-0.5 * ((place[:, None] - place) / _SMOOTH_BINS) ** 2)
-    covariance[:n_bins, :n_bins] = smooth + _ROUGH**2 * np.eye(n_bins)
-    return covariance
 
 
 def loudness_of(variances: Array, *, information: float) -> Array:

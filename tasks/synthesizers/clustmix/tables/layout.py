@@ -15,6 +15,14 @@ from numpy.typing import NDArray
 
 from tasks.measurement.encoded import EncodingDomain
 
+Array = NDArray[np.float64]
+
+_SMOOTH_BINS = 3.0
+"""Length over which effects of neighbouring bins are alike."""
+
+_ROUGH = 0.35
+"""Standard deviation of what a bin has for itself, relative to the smooth part."""
+
 MAX_VISITS = 8
 """Most levels of the hidden column; the last one stands for as many rows or more."""
 
@@ -73,3 +81,15 @@ class Layout:
     def block(self, column: int) -> slice:
         """Return the codes of a column."""
         return slice(int(self.offsets[column]), int(self.offsets[column + 1]))
+
+
+def prior_covariance(n_codes: int, *, numeric: bool, has_missing: bool) -> Array:
+    """Prior covariance of the effects of a column's codes, of shape (k, k)."""
+    if not numeric:
+        return np.eye(n_codes)
+    n_bins = n_codes - int(has_missing)
+    place = np.arange(n_bins)
+    covariance = np.eye(n_codes)
+    smooth = np.exp(-0.5 * ((place[:, None] - place) / _SMOOTH_BINS) ** 2)
+    covariance[:n_bins, :n_bins] = smooth + _ROUGH**2 * np.eye(n_bins)
+    return covariance

@@ -3,10 +3,13 @@
 Post-processing of released values. With components ``P`` of shape (K, W) and weights ``w``, the
 pair shares of the mixture are ``A = P' diag(w) P``. Minimised is
 
-    1/4 sum W (A - T)^2 + 1/2 v sum (w P - p)^2 + r sum w_k KL(P_k | w P),
+    1/4 sum V (A - T)^2 + 1/2 u sum (L' diag(w) P - B)^2 + 1/2 v sum (w P - p)^2
+        + r sum w_k KL(P_k | w P),
 
-where the factor 1/4 counts every pair twice, and the last term, which is the mutual information of
+where the factor 1/4 counts every pair twice, B are the released shares of codes by label and L the
+labels of the components, which are a column of P as well. The last term, the mutual information of
 component and codes, is the prior that keeps noise out: what a component does not need, it shares.
+Where pair tables are noise, what is left is that columns go together by the label.
 """
 
 from __future__ import annotations
@@ -42,7 +45,8 @@ def fit_mixture(
     The penalty r is the weight of the divergence of the components from their mean. The rate of
     Adam falls to nearly nothing over the second half of the steps.
     """
-    start = np.random.default_rng(seed).standard_normal((n_components, layout.width))
+    width = layout.width + layout.n_labels
+    start = np.random.default_rng(seed).standard_normal((n_components, width))
     fit = _Fit(layout, targets, penalty)
     adam = [_Adam(np.zeros(n_components, dtype=np.float32)), _Adam(start.astype(np.float32))]
     for step in range(steps):
@@ -52,6 +56,7 @@ def fit_mixture(
             one.step(gradient, rate)
     parameters = [one.parameters for one in adam]
     weights, components = (part.astype(np.float64) for part in fit.distribution(*parameters))
+    components = components[:, : layout.width]
     sums = np.add.reduceat(components, layout.offsets[:-1], axis=1)
     return Mixture(
         weights=weights / weights.sum(),
@@ -91,10 +96,13 @@ class _Fit:
     """The loss, by its gradient."""
 
     def __init__(self, layout: Layout, targets: Targets, penalty: float) -> None:
-        self._starts = layout.offsets[:-1]
-        self._sizes = np.diff(layout.offsets)
-        self._base = np.log(targets.shares + _LEAST_SHARE).astype(np.float32)
-        self._shares = targets.shares.astype(np.float32)
+        shares = np.concatenate([targets.shares, targets.by_label.sum(axis=1) / layout.n_columns])
+        self._starts, self._width = layout.offsets, layout.width
+        self._sizes = np.append(np.diff(layout.offsets), layout.n_labels)
+        self._base = np.log(shares + _LEAST_SHARE).astype(np.float32)
+        self._shares = shares.astype(np.float32)
+        self._by_label = targets.by_label.astype(np.float32)
+        self._label_weight = np.float32(targets.label_weight)
         self._share_weight = np.float32(targets.share_weight)
         # Codes that stand for themselves need no matrix.
         rows, width = targets.joins.shape
@@ -117,14 +125,21 @@ class _Fit:
     def gradients(self, scores: _Array32, logits: _Array32) -> tuple[_Array32, _Array32]:
         """Gradients by the parameters."""
         weights, components = self.distribution(scores, logits)
-        joined = components if self._joins is None else components @ self._joins.T
+        codes, labels = components[:, : self._width], components[:, self._width :]
+        joined = codes if self._joins is None else codes @ self._joins.T
         table = joined.T @ (weights[:, None] * joined)
         table -= self._tables
         table *= self._weights
         pulled = joined @ table
         by_weight = (pulled * joined).sum(axis=1)
         pulled *= 2.0
-        by_component = pulled if self._joins is None else pulled @ self._joins
+        by_label = labels.T @ (weights[:, None] * codes)
+        by_label -= self._by_label
+        by_label *= self._label_weight
+        of_codes = labels @ by_label
+        by_weight += (of_codes * codes).sum(axis=1)
+        of_codes += pulled if self._joins is None else pulled @ self._joins
+        by_component = np.concatenate([of_codes, codes @ by_label.T], axis=1)
         mean = weights @ components
         by_component += self._share_weight * (mean - self._shares)
         divergence = np.log(components + np.float32(1e-9)) - np.log(mean + np.float32(1e-9))

@@ -29,10 +29,9 @@ DEVIATION = float(np.sqrt(0.5 / np.pi))
 
 _ONE_WAY_NOISE = 0.014
 _LEAST_ONE_WAY, _MOST_ONE_WAY = 0.10, 0.30
-_PAIR_PART = 4.0 / 9.0
+_PAIR_PART, _LEAST_PAIR_PART = 0.4, 0.25
 _PAIR_NOISE = 0.40
-_ONE_WAY_PART, _MOST_ONE_WAY_PART = 0.20, 0.90
-_MOST_PAIR_PART = 0.75
+_ONE_WAY_PART, _TOLERATED = 0.22, 0.005
 _DROWNING = 0.05
 _LEAST_POTENTIAL = 0.05
 _LEAST_RATIO = 0.5
@@ -71,22 +70,25 @@ def shares_of(layout: Layout, *, patients: int | None, mu: float) -> Shares:
     """Split the budget, before a row is read.
 
     The label counts get as much as brings the noise of one-way shares to 0.014 in total variation
-    distance, between a tenth and three tenths; four ninths of the rest go to the pair tables, and a
-    fifth of that to one-ways again. Where even the whole budget leaves a noise above 0.05, one-ways
-    come first: these parts grow, up to three quarters and nine tenths.
+    distance, between a tenth and three tenths. One-ways without the label are measured beside the
+    pair tables, with a fifth of their part at least. Together they tell of the one-ways what naive
+    Bayes tells, which gives all to the label counts, as far as its noise stands above 0.005. Of the
+    rest two fifths go to the pair tables, and less where even naive Bayes has a noise above 0.05.
     """
     sizes = np.asarray(layout.n_codes, dtype=np.float64)
     norm = centred_norm(layout.n_codes) * np.sqrt(layout.n_labels)
     noise = DEVIATION * sizes.mean() * norm / (mu * declared_patients(patients))
     first = float(np.clip((noise / _ONE_WAY_NOISE) ** 2, _LEAST_ONE_WAY, _MOST_ONE_WAY))
+    wanted = noise / (noise + _TOLERATED) - first
+    one_ways = max(wanted / layout.n_labels, _ONE_WAY_PART * _PAIR_PART * (1.0 - first))
     drowned = 1.0 - min(1.0, _DROWNING / noise)
-    pairs = (1.0 - first) * (_PAIR_PART + (_MOST_PAIR_PART - _PAIR_PART) * drowned)
-    pairs = pairs if layout.n_columns > 1 else 0.0
+    pairs = (1.0 - first - one_ways) * (_PAIR_PART - (_PAIR_PART - _LEAST_PAIR_PART) * drowned)
+    both = one_ways + pairs if layout.n_columns > 1 else 0.0
     return Shares(
         label_counts=first,
-        pair_tables=pairs,
-        residuals=(1.0 - first - pairs) / 2.0,
-        one_ways=_ONE_WAY_PART + (_MOST_ONE_WAY_PART - _ONE_WAY_PART) * drowned,
+        pair_tables=both,
+        residuals=(1.0 - first - both) / 2.0,
+        one_ways=one_ways / (one_ways + pairs),
     )
 
 

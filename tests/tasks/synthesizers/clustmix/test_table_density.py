@@ -2,11 +2,15 @@
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
+from scipy.special import softmax
 
+from tasks.measurement.centred import blocks_to_simplex, without_means
 from tasks.measurement.encoded import EncodingDomain
 from tasks.synthesizers.clustmix.tables import estimates, rule, sampler
-from tasks.synthesizers.clustmix.tables.layout import Layout
+from tasks.synthesizers.clustmix.tables.layout import Layout, prior_covariance
 from tasks.synthesizers.clustmix.tables.mixture import Mixture, _Fit, fit_mixture
+from tasks.synthesizers.clustmix.tables.one_ways import _Columns, smooth_shares
 
 LAYOUT = Layout(
     n_codes=(4, 3, 2),
@@ -72,15 +76,19 @@ def test_gradient_of_the_mixture_is_that_of_its_loss():
         LAYOUT, mixture_of(LAYOUT, 3, 2), np.array([0, 0, 1, 1, 0, 1, 1, 0, 1])
     )
     fit, rng = _Fit(LAYOUT, targets, 3.0), np.random.default_rng(3)
-    scores, logits = rng.standard_normal(4), rng.standard_normal((4, LAYOUT.width))
+    scores, logits = rng.standard_normal(4), rng.standard_normal((4, LAYOUT.width + 2))
+    shares = np.append(targets.shares, [0.5, 0.5])
 
     def loss(scores, logits):
         weights, parts = fit.distribution(scores, logits)
-        joined = parts @ targets.joins.T
+        codes, labels = parts[:, :-2], parts[:, -2:]
+        joined = codes @ targets.joins.T
         table = joined.T @ (weights[:, None] * joined)
+        by_label = labels.T @ (weights[:, None] * codes)
         mean = weights @ parts
         value = 0.25 * (targets.weights * (table - targets.tables) ** 2).sum()
-        value += 0.5 * targets.share_weight * ((mean - targets.shares) ** 2).sum()
+        value += 0.5 * targets.label_weight * ((by_label - targets.by_label) ** 2).sum()
+        value += 0.5 * targets.share_weight * ((mean - shares) ** 2).sum()
         return value + 3.0 * (weights[:, None] * parts * np.log(parts / mean)).sum()
 
     by_score, by_logit = fit.gradients(scores.astype(np.float32), logits.astype(np.float32))
@@ -117,7 +125,9 @@ def test_one_ways_of_both_draws_are_weighed_by_their_noise():
             [np.tile((b.sum(axis=1, keepdims=True) - 500) / b.shape[1], b.shape[1])
              for b in np.split(noisy, LAYOUT.offsets[1:-1], axis=1)], axis=1
         )  # fmt: skip
-        first = estimates._counts(LAYOUT, noisy[:, :4].sum(axis=1), noisy, 20.0, 20.0 * 2**0.5)
+        first = estimates._counts(
+            LAYOUT, noisy[:, :4].sum(axis=1), noisy, 20.0, np.zeros(LAYOUT.width), np.inf
+        )
         second = shares * 1000 + rng.normal(0, 10, LAYOUT.width)
         both = estimates.better_counts(LAYOUT, first, second, one_way_stddev=10.0)
         first_error.append(first.by_label.sum(axis=0) - 1000 * shares)
@@ -129,14 +139,70 @@ def test_one_ways_of_both_draws_are_weighed_by_their_noise():
     )
 
 
-def test_shares_add_up_and_one_ways_come_first_where_they_drown():
+def test_a_rare_label_counts_for_little_where_noise_hides_what_is_its_own():
+    rng, labels, shares = np.random.default_rng(6), np.array([0.05, 0.95]), np.full(9, 0.25)
+    errors = {"best": [], "sum": []}
+    for own in (0.0, 0.2):
+        delta = without_means(rng.normal(0, own, 9), LAYOUT.offsets)
+        true = labels[:, None] * (shares + np.outer(1 / labels * [1, -1], delta * labels[0]))
+        for _ in range(200):
+            noisy = without_means(true + rng.normal(0, 0.01, (2, 9)), LAYOUT.offsets)
+            weights, precision = estimates.label_weights(LAYOUT, labels, noisy, stddev=0.01)
+            found = (np.repeat(weights, LAYOUT.n_codes, axis=0).T * noisy).sum(axis=0)
+            found /= np.repeat(precision, LAYOUT.n_codes)
+            centred = without_means(true.sum(axis=0), LAYOUT.offsets)
+            errors["best"].append(found - centred)
+            errors["sum"].append(noisy.sum(axis=0) - centred)
+        spread = {name: np.mean(np.square(values)) for name, values in errors.items()}
+        # Alone the large label has the precision .95^2 and .05^2, two of them one half.
+        if own == 0.0:
+            assert spread["sum"] / spread["best"] == pytest.approx(2 * 0.905, rel=0.2)
+        else:
+            assert spread["best"] < 1.1 * spread["sum"]
+
+
+def test_one_ways_are_the_mode_of_their_posterior_and_nothing_else_where_patients_are_many():
+    rng, many = np.random.default_rng(7), np.full(3, 1e-5)
+    shares = mixture_of(LAYOUT, 1, 8).components[0]
+    noisy = shares + without_means(rng.normal(0, 1e-5, 9), LAYOUT.offsets)
+    found = smooth_shares(LAYOUT, noisy, stddev=many)
+    np.testing.assert_allclose(found, blocks_to_simplex(noisy, LAYOUT.offsets), atol=5e-5)
+    # A general optimiser finds the same mode of one column at its first prior variance.
+    layout, noise = layout_of(1, 6), np.array([0.1])
+    noisy = np.array([0.5, 0.3, 0.2, -0.1, 0.2, -0.1])
+    column = _Columns(layout, (6, True, False), [0], noisy, noise, np.zeros(6))
+    column.improve()
+    precision = np.linalg.inv(prior_covariance(6, numeric=True, has_missing=False)) / 2.0
+
+    def loss(logits):
+        return ((noisy - softmax(logits)) ** 2).sum() / noise[0] ** 2 + logits @ precision @ logits
+
+    expected = softmax(minimize(loss, np.zeros(6)).x)
+    np.testing.assert_allclose(softmax(column.logits[0]), expected, atol=5e-4)
+
+
+def test_smooth_one_ways_are_nearer_than_projected_ones_where_patients_are_few():
+    layout, rng, better = layout_of(20, 10), np.random.default_rng(8), []
+    bins = np.exp(-0.5 * ((np.arange(10) - rng.uniform(2, 7, (20, 1))) / 1.5) ** 2)
+    shares = (bins / bins.sum(axis=1, keepdims=True)).ravel()
+    for stddev in (0.1, 0.5):
+        noisy = shares + without_means(rng.normal(0, stddev, 200), layout.offsets)
+        found = smooth_shares(layout, noisy, stddev=np.full(20, stddev))
+        projected = blocks_to_simplex(noisy, layout.offsets)
+        better.append(np.abs(projected - shares).sum() / np.abs(found - shares).sum())
+    assert min(better) > 1.2
+
+
+def test_shares_add_up_and_one_ways_have_what_naive_bayes_gives_them_where_they_drown():
     rich = rule.shares_of(layout_of(14, 12), patients=24_000, mu=0.2757)
     poor = rule.shares_of(layout_of(14, 12), patients=100, mu=0.2757)
     for shares in (rich, poor):
         assert shares.label_counts + shares.pair_tables + 2 * shares.residuals == pytest.approx(1.0)
     assert rich.label_counts < poor.label_counts == 0.30
-    assert rich.one_ways == 0.20
-    assert poor.one_ways > 0.7
+    told = [s.label_counts / 2 + s.pair_tables * s.one_ways for s in (rich, poor)]
+    assert told[0] < 0.35
+    assert 0.49 < told[1] < 0.5
+    assert rich.residuals > poor.residuals > 0.1
     alone = rule.shares_of(layout_of(1, 12), patients=100, mu=1.0)
     assert alone.pair_tables == 0.0
 

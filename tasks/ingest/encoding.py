@@ -117,16 +117,16 @@ def decode(
     if schema.image is not None:
         return _images(codes, label, schema, schema.image)
     columns: dict[str, pd.Series] = {}
-    for j, column in enumerate(schema.columns):
+    for own, column in zip(np.ascontiguousarray(codes.T), schema.columns, strict=True):
         if isinstance(column, NumericColumn):
-            missing = codes[:, j] == column.n_bins
-            grid = _draw(np.where(missing, 0, codes[:, j]), column, rng)
+            missing = own == column.n_bins
+            grid = _draw(np.where(missing, 0, own), column, rng)
             columns[column.name] = _written(grid, missing, column)
         else:
-            columns[column.name] = _named(codes[:, j], column)
+            columns[column.name] = _named(own, column)
     names = np.array(schema.label.level_names, dtype=object)
     columns[schema.label.name] = pd.Series(names[label], dtype="str")
-    return pd.DataFrame(columns)
+    return pd.DataFrame(columns, copy=False)
 
 
 def _column_codes(

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
@@ -34,11 +35,14 @@ def table_files(
     """
     marked = frame.assign(**(mark or {}))
     written = {**(mark or {}), **schema.model_dump(mode="json")}
-    buffer = io.BytesIO()
-    marked.to_parquet(buffer, index=False, compression="zstd")
+    parquet, text = io.BytesIO(), io.BytesIO()
+    marked.to_parquet(parquet, index=False, compression="zstd")
+    # Several times as fast as pandas, which formats cell by cell.
+    rows = pa.Table.from_pandas(marked, preserve_index=False)
+    pa_csv.write_csv(rows, text, pa_csv.WriteOptions(quoting_style="needed"))
     return {
-        PARQUET_FILE: buffer.getvalue(),
-        CSV_FILE: marked.to_csv(index=False, lineterminator="\n").encode("utf-8"),
+        PARQUET_FILE: parquet.getvalue(),
+        CSV_FILE: text.getvalue(),
         SCHEMA_FILE: (json.dumps(written, indent=2, ensure_ascii=False) + "\n").encode("utf-8"),
     }
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import counting_queries, million_rows, public_tables, releases, tables
+from benchmarks import million_rows, public_tables, releases, tables
 from benchmarks.bundle_rows import label_of, level_of, text_of
 from benchmarks.results import (
     BUNDLE,
@@ -267,51 +267,4 @@ def test_methods_are_compared_on_the_splits_of_both_and_errors_decide():
     assert (noisy.verdict, public_tables.Difference(gains=(-0.9,)).verdict) == ("level", "level")
 
 
-def test_a_later_look_is_measured_anew_and_the_real_rows_once():
-    jobs = public_tables.jobs_of(["flchain"], ["real", "clustmix"], [0.2], [0])
-    delta = tables.site_document("flchain")["privacy"]["delta"]
-    rows = split_rows("clustmix", (0.7,), epsilon=0.2, delta=delta) + split_rows("real", (0.9,))
-    assert public_tables.missing(jobs, rows, {}) == []
-    assert public_tables.missing(jobs, rows, {"look": 2}) == jobs[1:]
-    document = releases.Job("rotterdam", "clustmix", "proven", 0, 20.0).document()
-    assert document["privacy"]["epsilon"] == document["budget"]["lifetime_epsilon"] == 20.0
-
-
 # --- other benchmarks -----------------------------------------------------------------------------
-
-
-def test_counting_queries_at_some_epsilons_are_shown_and_not_met():
-    def row(variant, epsilon, error):
-        return counting_queries.row_of(
-            "mnist-binarised", variant, epsilon, "short", 5,
-            number=0, errors=[error] * 5, seconds=1.0,
-        )  # fmt: skip
-
-    rival = [row("mwem", epsilon, 0.3) for epsilon in (0.1, 0.2, 1.0)]
-    own = [row("dpgm_vae", 0.2, 0.4), row("dpgm_vae", 1.0, 0.1)]
-    falling, below = counting_queries.requirements([*rival, *own])
-    assert (falling.measured, falling.met) == ("0.4000 to 0.1000", False)
-    assert (below.asked, below.measured) == ("at 5 epsilons", "at 1 of 2 that were run")
-    assert not below.met
-    assert counting_queries.requirements([*rival, own[0]]) == []
-    whole = [
-        row(method, epsilon, error / epsilon)
-        for method, error in (("mwem", 0.3), ("dpgm_vae", 0.2))
-        for epsilon in counting_queries.EPSILONS
-    ]
-    assert [found.met for found in counting_queries.requirements(whole)] == [True, True]
-
-
-@pytest.mark.parametrize("kind", million_rows.FORMATS)
-def test_generated_table_is_what_its_site_file_declares(kind, tmp_path, monkeypatch):
-    monkeypatch.setattr(million_rows, "CHUNK_ROWS", 300)
-    source, site_path = tmp_path / f"table.{kind}", tmp_path / "generated.yaml"
-    million_rows.write_table(source, 700, kind)
-    site = tables.write_site(million_rows.site(source, kind), site_path)
-    reader = CohortReader(site.source)
-    site.check_header(reader.header())
-    assert len(site.columns_to_read) == 30
-    (frame,) = reader.chunks(site.columns_to_read)
-    chunk = encode_chunk(frame, site.table_schema)
-    assert (len(chunk), chunk.violations) == (700, ())
-    assert set(np.unique(chunk.label)) == {0, 1}

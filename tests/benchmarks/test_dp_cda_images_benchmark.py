@@ -3,18 +3,16 @@
 import json
 from dataclasses import replace
 
-import jax
 import numpy as np
 import pytest
 
-from benchmarks.convolutional import SIDE, fit, initial, scores
+from benchmarks.convolutional import SIDE, initial, scores
 from benchmarks.dp_cda_images import run
 from benchmarks.dp_cda_table import (
     ORDERS,
     PAPER,
     Case,
     case_of,
-    order_curve,
     requirements,
     result_table,
     row_of,
@@ -74,36 +72,6 @@ def test_scores_equal_a_slow_reference():
     assert after == network.moments
 
 
-def test_ghost_batches_take_one_step_along_the_mean_of_their_gradients():
-    # The first step of Adam has the size of the rate and the sign of the gradient: it is the step
-    # of a mean gradient, whose sign here differs from that of every single ghost somewhere.
-    rng = np.random.default_rng(5)
-    images = rng.normal(0.0, 1.0, (8, SIDE, SIDE)).astype(np.float32)
-    labels = rng.integers(0, 2, 8)
-    start = initial(5, n_labels=2)
-    key, gradients = jax.random.key(5), []
-    order = np.random.default_rng([5, 1]).permutation(8)
-    for ghost in order.reshape(2, 4):
-        key, dropout = jax.random.split(key)
-
-        def loss(parameters, ghost=ghost, dropout=dropout):
-            pixels = images[ghost].reshape(-1, SIDE, SIDE, 1)
-            found, _ = scores(parameters, start.moments, pixels, dropout)
-            chosen = jax.nn.log_softmax(found)[np.arange(4), labels[ghost]]
-            return -chosen.mean()
-
-        gradient = jax.jit(jax.grad(loss))(start.parameters)
-        gradients.append(np.asarray(gradient["dense2"]["weights"]))
-    network = fit(images, labels, n_labels=2, epochs=1, seed=5, batch_size=8, ghost_batch_size=4)
-    moved = np.asarray(network.parameters["dense2"]["weights"]) - np.asarray(
-        start.parameters["dense2"]["weights"]
-    )
-    mean = sum(gradients) / 2
-    clear = abs(mean) > 1e-5
-    assert (np.sign(moved) == -np.sign(mean))[clear].all()
-    assert all((np.sign(mean) != np.sign(one))[clear].any() for one in gradients)
-
-
 # --- the table ------------------------------------------------------------------------------------
 
 
@@ -143,12 +111,3 @@ def test_requirements_hold_results_against_the_paper():
     text = result_table(near)
     assert "0.7808" in text
     assert "published (claimed, not proven)" in text
-
-
-def test_the_best_order_is_read_off_the_mean_of_the_seeds():
-    results = [
-        result_of(replace(CASE, order=order, seed=seed), value + 0.01 * seed)
-        for order, value in ((1, 0.1), (4, 0.78), (8, 0.76))
-        for seed in (0, 1)
-    ]
-    assert order_curve(results, dataset="mnist", epsilon=10.0) == 4

@@ -1,11 +1,10 @@
 """Counting queries on item data, against a loop over records."""
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.query_sets import count_records, draw_query_sets, query_set_errors
+from benchmarks.query_sets import count_records, query_set_errors
 
 
 def slow_count(records, query):
@@ -29,18 +28,6 @@ def test_counts_equal_a_loop_over_records(seed, n, n_items, density):
     counts = count_records(records, queries)
     assert counts.dtype == np.int64
     assert counts.tolist() == [slow_count(records, query) for query in queries]
-
-
-def test_lengths_of_the_sets_grow_and_items_are_different():
-    sets = draw_query_sets(n_items=40, max_length=30, rng=np.random.default_rng(0))
-    assert [len(queries) for queries in sets] == [200] * 5
-    for number, queries in enumerate(sets, start=1):
-        lengths = [len(query) for query in queries]
-        assert min(lengths) >= 1
-        assert max(lengths) == 6 * number, "two hundred draws of at most thirty lengths"
-        assert np.mean(lengths) == pytest.approx((1 + 6 * number) / 2, rel=0.2)
-        assert all(len(set(query.tolist())) == len(query) for query in queries)
-        assert all(0 <= query.min() and query.max() < 40 for query in queries)
 
 
 def test_errors_by_set_equal_a_hand_calculation_and_scale_to_the_real_table():

@@ -74,16 +74,6 @@ def test_what_dead_runs_left_goes_although_a_clean_up_dies_too(tmp_path):
     assert installation.leftovers() == []
 
 
-@pytest.mark.parametrize("place", ["before os.rename", "after os.rename"])
-@pytest.mark.parametrize("time", [1, 2, 4])
-def test_run_that_dies_in_a_new_installation_leaves_nothing(tmp_path, place, time):
-    installation, site = forced.Installation(tmp_path / "installation"), forced.Tables(tmp_path)(0)
-    installation.start(site, disturbance=Death(place=place, time=time)).answer()
-    assert installation.start(site).answer()["state"] == "published"
-    assert installation.damages() == []
-    assert installation.leftovers() == []
-
-
 @pytest.mark.parametrize(
     ("place", "state"), [("stage commit", "sealed"), ("stage publish", "approved")]
 )

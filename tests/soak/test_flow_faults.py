@@ -4,32 +4,21 @@ import re
 import subprocess
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import forced_installation as forced
-import made_up_release as made
 import postgres_server
-import psutil
 import pytest
 from forced_release import FILLER, FullDisk
-
-from privacy.accountants.calibration import gdp_rho
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1_200)]
 
 ROUNDS = 6
-N_GRANTED, N_ASKING, N_AT_A_TIME = 10, 32, 8
 DISK_BYTES = 4_000_000
 N_RESTARTS = 8
-N_LOST_WORKERS = 5
 
 UNAVAILABLE = "LEDGER_UNAVAILABLE"
 LINE = re.compile(r"[A-Za-z_:-]+")
-
-
-def spent(installation):
-    return installation.ledger.balance(forced.DATASET).spent_rho
 
 
 def test_eight_identical_requests_of_which_one_is_killed(install, rng, say, tmp_path):
@@ -59,33 +48,6 @@ def test_eight_identical_requests_of_which_one_is_killed(install, rng, say, tmp_
     wrong += installation.leftovers() + ([str(last)] if "code" in last else [])
     say(f"{ROUNDS} times one of eight killed; its entry: {dict(states)}; faults {len(wrong)}")
     assert not wrong, "\n".join(wrong)
-
-
-def test_cap_for_ten_grants_ten_of_thirty_two(install, say, tmp_path):
-    started = time.monotonic()
-    # The smallest cap that ten charges fit under.
-    cap, charge = 1.0, gdp_rho(epsilon=1.0, delta=1e-5)
-    while gdp_rho(epsilon=cap, delta=1e-5) < N_GRANTED * charge:
-        cap *= 1.001
-    assert gdp_rho(epsilon=cap, delta=1e-5) < (N_GRANTED + 1) * charge
-    installation, tables = install("installation"), forced.Tables(tmp_path, lifetime_epsilon=cap)
-    sites = [tables(number) for number in range(N_ASKING)]
-    with ThreadPoolExecutor(N_AT_A_TIME) as pool:
-        answers = list(pool.map(lambda site: installation.start(site).answer(), sites))
-    published = [answer for answer in answers if answer.get("state") == "published"]
-    refused = [answer for answer in answers if answer.get("code") == "BUDGET_EXCEEDED"]
-    say(
-        f"{len(published)} of {N_ASKING} published, {len(refused)} refused, {N_AT_A_TIME} at a "
-        f"time; {time.monotonic() - started:.0f} s"
-    )
-    assert (len(published), len(refused)) == (N_GRANTED, N_ASKING - N_GRANTED), answers
-    assert len({answer["release_id"] for answer in published}) == N_GRANTED
-    assert len(installation.entries()) == N_GRANTED
-    assert spent(installation) == N_GRANTED * charge
-    # Nobody measured who was refused.
-    assert set(installation.drawn()) == {answer["release_id"] for answer in published}
-    assert installation.damages() == []
-    assert installation.leftovers() == []
 
 
 def test_ledger_server_stops_at_once_in_the_middle(rng, say, tmp_path):
@@ -200,29 +162,3 @@ def test_disk_is_full_from_some_place_on(install, say, tmp_path):
 def is_one_public_line(answer):
     line = answer.get("message", "")
     return bool(LINE.fullmatch(answer.get("code", ""))) and line != "" and "\n" not in line
-
-
-def test_workers_are_killed_at_random_moments(rng, say, tmp_path):
-    installation = forced.Installation(tmp_path / "installation", dask_workers=2)
-    tables = forced.Tables(tmp_path, method=made.SMALL_CLUSTMIX)
-    ends, wrong = Counter(), []
-    for number in range(N_LOST_WORKERS):
-        run = installation.start(tables(number))
-        place = str(rng.choice(["stage partition", "stage constrained-gmm", "stage kip"]))
-        moment = forced.Moment(place=place, time=1, seconds=float(rng.uniform(0, 1)))
-        assert run.reach(moment)
-        workers = [
-            child
-            for child in psutil.Process(run.process.pid).children(recursive=True)
-            if "spawn_main" in " ".join(child.cmdline())
-        ]
-        workers[int(rng.integers(len(workers)))].kill()
-        answer, state = run.answer(), installation.state(run.release_id)
-        ends[f"{answer.get('code', answer.get('state'))} {state}"] += 1
-        faults = installation.damages()
-        # Its sums are computed again, and nobody noticed; `damages` counts the draws.
-        if (answer.get("state"), state) != ("published", "published"):
-            faults.append(f"{answer}, entry {state}")
-        wrong += [f"{moment}: {fault}" for fault in faults]
-    say(f"{N_LOST_WORKERS} workers killed: {dict(ends)}; faults {len(wrong)}")
-    assert not wrong, "\n".join(wrong)

@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import forced_installation as forced
-import made_up_release as made
 import numpy as np
 import pytest
 
@@ -20,9 +19,6 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(1_800)]
 
 N_KILLS = int(os.environ.get("SOAK_KILLS", "200"))
 """Random moments for each ledger; fewer for a try."""
-
-N_SLOW_KILLS = N_KILLS // 10
-"""Of a method of several draws."""
 
 KILLS_PER_INSTALLATION = 25
 
@@ -132,27 +128,4 @@ def test_killed_at_random_moments(install, rng, say, tmp_path):
         f"and comes to {len(set(undisturbed.places))} places"
     )
     assert tally.kills == N_KILLS
-    assert not tally.wrong, "\n".join(tally.wrong)
-
-
-def test_killed_between_several_draws(rng, say, tmp_path):
-    started = time.monotonic()
-    installation = forced.Installation(tmp_path / "installation")
-    tables = forced.Tables(tmp_path, method=made.SMALL_CLUSTMIX)
-    undisturbed = forced.Undisturbed.of(installation, tables(-1))
-    # Most of the time is spent on released values: these are the places where something changes.
-    places = [p for p in undisturbed.places if "curator" in p or "Seals" in p or "Store.seal" in p]
-
-    def moment():
-        place = str(rng.choice(places))
-        nth = int(rng.integers(1, places.count(place) + 1))
-        return forced.Moment(place=place, time=nth, seconds=float(rng.uniform(0, 0.02)))
-
-    tally = kill_and_go_on(installation, tables, N_SLOW_KILLS, moment, rng)
-    drawn = Counter(sum(names.values()) for names in installation.drawn().values())
-    say(
-        f"{tally}; runs by draws: {dict(sorted(drawn.items()))}; {time.monotonic() - started:.0f} s"
-    )
-    assert tally.kills == N_SLOW_KILLS
-    assert len(drawn) > 1
     assert not tally.wrong, "\n".join(tally.wrong)

@@ -108,17 +108,6 @@ def test_certificate_of_another_authority_is_refused(cluster, of_another_authori
         asyncio.run(distributed.comm.connect(address, timeout=3, **security))
 
 
-def test_plaintext_and_no_certificate_are_refused(cluster):
-    address, folder = cluster
-    with pytest.raises(ConfigurationError, match="SCHEDULER_CERTIFICATE: expected a client cert"):
-        connect(address).__enter__()
-    plain = address.replace("tls", "tcp")
-    with pytest.raises(distributed.comm.CommClosedError):
-        asyncio.run(distributed.comm.connect(plain, timeout=3))
-    # Nobody but the two workers and the clients of the tests was let in.
-    assert "PRIVATE" not in (folder / "scheduler" / "log").read_text()
-
-
 def test_client_certificate_cannot_pass_for_a_scheduler(certificates, tmp_path):
     """Hold a listener with the client's certificate: other members of the cluster refuse it."""
     with using(certificates):
@@ -177,12 +166,3 @@ def test_unsafe_cluster_is_refused_by_the_setting(tmp_path, name):
     assert str(caught.value).count("set --") + str(caught.value).count("set dist") == (
         2 if "spills" in name else 1
     )
-
-
-def test_cluster_without_a_worker_is_refused(tmp_path):
-    with (
-        running(tmp_path, certificates=None, workers=()) as address,
-        pytest.raises(ConfigurationError, match="CLUSTER_EMPTY: expected one or more workers"),
-        connect(address, timeout_seconds=2),
-    ):
-        pass

@@ -16,7 +16,7 @@ from shard_functions import (
     weighted_shard,
 )
 
-from privacy.errors import ConfigurationError, InputError, IntegrityError
+from privacy.errors import InputError, IntegrityError
 from tasks.execution.cluster import local_cluster
 from tasks.execution.dask_executor import DaskExecutor
 from tasks.execution.executor import InProcessExecutor, sum_exactly
@@ -85,11 +85,6 @@ def test_a_private_failure_leaves_its_type_and_a_restricted_log(executor, shards
     log = tmp_path / "private" / PRIVATE_LOG_NAME
     assert CANARY in log.read_text(encoding="utf-8")
     assert log.stat().st_mode & 0o777 == 0o600
-
-
-def test_no_shard_is_refused(executor):
-    with pytest.raises(ConfigurationError, match=r"^NO_SHARDS: expected one or more shards"):
-        executor.sum(weighted_shard, [], {"factor": 1})
 
 
 @settings(max_examples=200, deadline=None)

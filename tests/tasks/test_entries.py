@@ -109,14 +109,6 @@ def test_same_request_waits_for_a_run_of_another_installation(site, tmp_path, mo
     assert len(site.ledger.entries()) == 1
 
 
-@pytest.mark.parametrize("state", ["executing", "reserved"])
-def test_same_request_after_a_dead_run_is_a_new_charge(site, state):
-    entry_in(site, 1, state)
-    reservation = reserve(site, 2, key=1)
-    assert reservation.created
-    assert states(site) == {"1": "burned" if state == "executing" else "void", "2": "reserved"}
-
-
 @pytest.mark.parametrize(
     ("state", "error", "after"),
     [

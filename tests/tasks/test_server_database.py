@@ -116,9 +116,3 @@ def test_it_stops_or_crashes_and_comes_back_with_its_rows(make):
     assert is_running(server.start())
     with server.connect() as connection:
         assert connection.execute("SELECT count(*) FROM kept").fetchone() == (0,)
-
-
-def test_who_works_in_its_folder_and_is_not_postgresql_is_left_alone(running):
-    with psutil.Popen(["sleep", "600"], cwd=running.postgres.data) as shell:
-        assert shell.pid not in [process.pid for process in running.postgres.processes()]
-        shell.kill()

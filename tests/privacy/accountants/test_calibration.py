@@ -33,10 +33,7 @@ from tests.privacy.accountants.tight_accountant import TightAccountant
 @pytest.mark.parametrize(
     ("epsilon", "delta", "mu", "rho"),
     [
-        (0.5, 1e-6, 0.1241, 0.00770),
         (1.0, 1e-6, 0.2367, 0.02801),
-        (2.0, 1e-6, 0.4483, 0.10050),
-        (3.0, 1e-6, 0.6477, 0.20977),
         (1.0, 1e-5, 0.2681, 0.03593),
     ],
 )
@@ -162,9 +159,7 @@ def booked(probability, noise_multiplier, steps):
     ("probability", "steps", "mu", "noise_multiplier"),
     [
         (0.01, 2000, 0.2681, 1.868),
-        (0.01, 2000, 1.1212, 0.791),
         (0.5, 500, 0.2681, 41.82),
-        (0.02, 100, 0.1422, 1.820),
     ],
 )
 def test_a_series_is_booked_at_its_budget_and_less_noise_would_not_do(

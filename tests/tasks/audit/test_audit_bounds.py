@@ -115,15 +115,3 @@ def test_mu_bounds_are_close_when_runs_are_many():
     )
     assert 0.76 < apart < balanced < 0.8
     assert balanced > 0.78
-
-
-def test_bad_arguments_are_refused():
-    for bad in ((-1, 10, 0, 10), (11, 10, 0, 10), (0, 0, 0, 10), (0, 10, 11, 10)):
-        with pytest.raises(ValueError, match="expected 0 <= errors <= runs and a run, found"):
-            counts(*bad)
-    good = counts(1, 10, 1, 10)
-    for confidence in (0.5, 1.0, math.nan):
-        with pytest.raises(ValueError, match=r"expected confidence from 0.75 to below 1, found"):
-            mu_lower_bound(good, confidence=confidence)
-    with pytest.raises(ValueError, match="expected equally many runs of both tables"):
-        mu_lower_bound_balanced(counts(1, 10, 1, 11), confidence=0.9)

@@ -6,7 +6,6 @@ from measuring import NotingExecutor
 from scipy.stats import binom
 
 from privacy.accountants.calibration import gdp_mu
-from privacy.errors import ConfigurationError
 from privacy.randomness import SeededNoise
 from storage.schema.table import TableSchema
 from tasks.audit.findings import ABOVE, WITHIN, ClaimedGuarantee
@@ -178,10 +177,3 @@ def test_only_the_audit_command_can_compute_the_noise():
     attacking = {p.name for p in modules if "audit_release" in p.read_text(encoding="utf-8")}
     assert replaying == {"audit_release.py", "whole_release.py"}
     assert attacking == {"audit.py"}
-
-
-def test_a_method_that_samples_patients_is_refused():
-    table = planted(NARROW, 40)
-    synthesizer = subject_of("mwem").bind(domain_of(NARROW))
-    with pytest.raises(ConfigurationError, match="AUDIT_UNSUPPORTED: expected a method whose"):
-        replay(synthesizer, mu=1.0, table=table, sealed={}, stated={})

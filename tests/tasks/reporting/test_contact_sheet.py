@@ -72,16 +72,6 @@ def test_the_bytes_depend_on_the_rows_alone(schema, rows):
     assert b"matplotlib" not in png
 
 
-def test_strange_names_are_drawn(rows):
-    schema = TableSchema.model_validate(
-        {
-            "image": {"height": 5, "width": 4},
-            "label": {"name": "shape", "levels": {"数学": [], "$x^2$": [], "a" * 60: []}},
-        }
-    )
-    assert contact_sheet(rows.assign(shape="$x^2$"), schema).startswith(b"\x89PNG")
-
-
 def test_the_page_shows_the_sheet(make_manifest, schema, rows):
     text = render_report(make_manifest(), rows, schema)
     (content,) = re.findall(r'<img src="data:image/png;base64,([^"]*)" alt="[^"]+">', text)

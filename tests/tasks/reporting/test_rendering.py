@@ -2,12 +2,10 @@
 
 from html.parser import HTMLParser
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jinja2 import UndefinedError
 
-from tasks.reporting.rendering import _environment, markdown, render, visible
+from tasks.reporting.rendering import _environment, markdown, visible
 
 
 class Reader(HTMLParser):
@@ -31,14 +29,6 @@ def test_text_comes_back_as_text(text):
     read = Reader(template.render(text=text))
     assert read.tags == [("p", {"title": visible(text)})]
     assert read.text == visible(text)
-
-
-@pytest.mark.parametrize("suffix", ["html", "md"])
-def test_a_name_that_nobody_gives_is_an_error(suffix):
-    with pytest.raises(UndefinedError):
-        _environment(suffix).from_string("{{ absent }}").render()
-    with pytest.raises(UndefinedError):
-        render("gate.md")
 
 
 @given(st.text())

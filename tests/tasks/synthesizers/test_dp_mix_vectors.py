@@ -162,16 +162,6 @@ def test_slots_are_a_function_of_the_record_and_spread_evenly():
     assert one.tolist() == [1917295107]
 
 
-def test_exact_sums_of_equal_records_decode_to_that_record(small):
-    codes, labels = all_records(small.domain)
-    for geometry in ({}, {"n_projected": 4, "clip": 50.0}):
-        vectors = vectors_of(small.domain, **geometry)
-        sums = 8.0 * vectors.vectors(codes, labels)
-        decoded, decoded_labels = vectors.decode(sums)
-        np.testing.assert_array_equal(decoded, codes)
-        np.testing.assert_array_equal(decoded_labels, labels)
-
-
 @settings(max_examples=40, deadline=None)
 @given(st.integers(2, 4), st.integers(1, 12), st.integers(0, 10**6))
 def test_matched_labels_maximise_the_score_for_their_counts(n_labels, n_rows, seed):
@@ -183,17 +173,3 @@ def test_matched_labels_maximise_the_score_for_their_counts(n_labels, n_rows, se
     chosen = linear_sum_assignment(-scores[:, places])
     best = scores[:, places][chosen].sum()
     assert scores[np.arange(n_rows), labels].sum() == pytest.approx(best)
-
-
-@pytest.mark.parametrize(
-    ("scores", "expected"),
-    [
-        ([[1.0, 0.0], [0.0, 1.0]], [0, 1]),
-        ([[-1.0, -2.0], [-2.0, -1.0]], [0, 1]),
-        ([[1.0, 0.0], [1.0, 0.0]], [0, 0]),
-        ([[-1.0, 3.0], [-1.0, 2.0], [-9.0, 9.0]], [1, 1, 1]),
-        ([[0.7, 0.3], [0.6, 0.4], [0.6, 0.5], [0.9, 0.1]], [0, 0, 1, 0]),
-    ],
-)
-def test_matched_labels_by_hand(scores, expected):
-    assert matched_labels(np.array(scores)).tolist() == expected

@@ -3,13 +3,7 @@ import pytest
 from measuring import NoNoise, curator_of
 
 from benchmarks.marginal_distance import marginal_distance
-from privacy.accountants.gaussian import GaussianAccountant
-from privacy.parameters import Adjacency, PrivacyParameters
-from privacy.randomness import OperatingSystemNoise
-from tasks.measurement.plan import PlannedSelection
-from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.synthesizer import measure
-from tasks.papers.mwem import PaperMwem
 from tasks.synthesizers.mwem.config import MwemConfig
 from tasks.synthesizers.mwem.synthesizer import Mwem
 
@@ -88,33 +82,6 @@ def test_the_first_choice_is_the_worst_query_and_its_measurement_is_met(small):
     assert share == pytest.approx(shares[query], abs=0.012)
 
 
-def test_the_plan_is_drawn_in_full_and_costs_no_more_than_mu(small):
-    patients = small.patients(60, 0)
-    method, curator, released = released_of(
-        small, patients, OperatingSystemNoise(), mu=0.5, rounds=3
-    )
-    plan = method.plan(mu=0.5)
-    assert [planned.name for planned in plan.statistics] == [
-        "patient_count",
-        "one_way_histograms",
-        *(f"{kind}_00{t}" for t in (1, 2, 3) for kind in ("selection", "measurement")),
-    ]
-    assert curator.event == plan.event
-    accountant = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE).compose(curator.event)
-    assert 0.499 < accountant.mu <= 0.5
-    selections = [p for p in plan.statistics if isinstance(p, PlannedSelection)]
-    assert {p.score_sensitivity for p in selections} == {SUM_SCALE}
-    assert {p.n_candidates for p in selections} == {len(method.workload)}
-    squares = {
-        kind: sum(p.mu**2 for p in plan.statistics if p.name.startswith(kind)) / 0.25
-        for kind in ("patient", "one_way", "selection", "measurement")
-    }
-    assert squares == pytest.approx(
-        {"patient": 0.02, "one_way": 0.4, "selection": 0.4, "measurement": 0.18}
-    )
-    assert released["chosen_queries"].shape == released["measured_counts"].shape == (3,)
-
-
 def test_the_mean_of_the_distributions_is_sampled_round_by_round(small):
     patients = dependent_patients(400, 5)
     method, _, released = released_of(
@@ -131,27 +98,3 @@ def test_the_mean_of_the_distributions_is_sampled_round_by_round(small):
 
     mean = (shares(last, first) + shares(last, released)) / 2
     np.testing.assert_allclose(shares(method, released), mean, atol=0.012)
-
-
-def test_the_paper_form_keeps_the_number_of_rows_and_learns(small):
-    patients = dependent_patients(2_000, 6)
-    rows = small.rows(patients)
-    found = []
-    for rounds in (1, 40):
-        method = PaperMwem(
-            small.domain,
-            MwemConfig(rounds=rounds, passes=20),
-            PrivacyParameters(epsilon=1e3, delta=1e-6),
-        )
-        codes, labels = method.synthesize(rows.codes, rows.label, np.random.default_rng(0))
-        assert (codes.shape, labels.shape) == (rows.codes.shape, rows.label.shape)
-        found.append(
-            marginal_distance(
-                np.column_stack([codes, labels]),
-                np.column_stack([rows.codes, rows.label]),
-                (4, 2, 3, 2),
-            ).two_way
-        )
-    assert found[1] < found[0] / 2
-    with pytest.raises(ValueError, match="expected one row or more, found none"):
-        method.synthesize(rows.codes[:0], rows.label[:0], np.random.default_rng(0))

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.statistics import SUM_SCALE, patient_count
 from tasks.synthesizers.mwem.workload import (
     draw_workload,
@@ -51,30 +50,6 @@ def test_the_whole_workload_has_every_cell_without_first_codes_once(small):
     assert len(set(cells)) == 24
     assert workload.codes.min() == 1
     assert (workload.codes < np.array(workload.n_codes)[workload.columns]).all()
-
-
-def test_places_go_to_single_codes_then_by_share_to_pairs_with_the_label():
-    domain = EncodingDomain(
-        column_names=tuple("abcdef"),
-        n_codes=(3,) * 6,
-        has_missing=(False,) * 6,
-        numeric=(False,) * 6,
-        label_levels=("no", "yes"),
-    )
-
-    def kinds(max_queries, label_share):
-        columns = workload_of(domain, max_queries, label_share).columns
-        single = columns[:, 0] == columns[:, 1]
-        label = (columns == 6).any(axis=1) & ~single
-        return single.sum(), label.sum(), (~single & ~label).sum()
-
-    # 13 single codes, 12 pairs with the label, 60 others.
-    assert kinds(33, 0.25) == (13, 5, 15)
-    assert kinds(33, 0.0) == (13, 0, 20)
-    assert kinds(33, 1.0) == (13, 12, 8), "too few pairs with the label: others take the places"
-    assert kinds(80, 0.0) == (13, 7, 60), "too few others: pairs with the label take the places"
-    assert kinds(10, 0.5)[0] == 5, "single codes take half of the places at most"
-    assert kinds(1, 0.5) == (1, 0, 0)
 
 
 @settings(max_examples=25, deadline=None)

@@ -1,13 +1,7 @@
-import math
-
 import numpy as np
-import pytest
 from measuring import released_of, sampled
 
-from privacy.randomness import SeededNoise
-from tasks.measurement.curator import Curator, in_memory
-from tasks.measurement.synthesizer import measure
-from tasks.synthesizers.naive_bayes import HISTOGRAMS, NaiveBayes
+from tasks.synthesizers.naive_bayes import NaiveBayes
 
 
 def test_equals_a_hand_calculation_without_noise(small):
@@ -40,25 +34,3 @@ def test_samples_follow_the_released_probabilities(small):
             ]
         )
         np.testing.assert_allclose(shares, released["marginals"][label], atol=0.025)
-
-
-def test_noise_of_the_histograms_has_the_planned_size(small):
-    method = NaiveBayes(small.domain)
-    plan = method.plan(mu=0.5)
-    [statistic] = plan.statistics
-    assert statistic.name == HISTOGRAMS
-    # Sensitivity one, so one over mu in the statistic's own units.
-    assert statistic.unit_noise_stddev == pytest.approx(2.0, rel=1e-6)
-    empty = in_memory([small.rows([])])
-    draws = []
-    for seed in range(100):
-        curator = Curator(
-            plan=plan,
-            shards=empty,
-            noise_source=SeededNoise(seed),
-            seal=lambda _, noisy: draws.append(noisy.values / 2**24),
-        )
-        measure(method, curator, mu=0.5)
-    values = np.concatenate(draws, axis=None)
-    # 1,800 values: the standard deviation is known to 1.7 percent; five of these either way.
-    assert values.std() == pytest.approx(2.0, rel=5 / math.sqrt(2 * values.size))

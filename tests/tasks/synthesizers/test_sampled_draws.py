@@ -107,20 +107,6 @@ def test_a_run_draws_the_planned_number_and_no_more(plan, shards):
         curator.release_sample("series", lambda rows, coins: label_counts(rows), 1)
 
 
-def test_draws_are_sealed_one_by_one_under_their_numbers(plan, shards):
-    sealed = []
-    curator = Curator(
-        plan=plan,
-        shards=shards,
-        noise_source=SeededNoise(1),
-        seal=lambda name, noisy: sealed.append((name, noisy.event.statistic)),
-    )
-    curator.release("first", label_counts)
-    curator.release_sample("series", sampled_counts, 4)
-    curator.release_sample("series", sampled_counts, 2)
-    assert sealed == [("first", "first"), ("series_000000", "series"), ("series_000004", "series")]
-
-
 def test_noise_of_a_series_is_the_planned_one(plan, small):
     nobody = in_memory([small.rows([])])
     n, values = 400, []

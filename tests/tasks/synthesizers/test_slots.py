@@ -130,15 +130,3 @@ def test_paper_form_gives_one_valid_record_per_record_each_by_itself(small):
     other[77] = [0, 0, 0] if codes[77].any() else [1, 1, 1]
     again, _ = method.synthesize(other, labels, np.random.default_rng(1))
     assert set(np.flatnonzero((out != again).any(axis=1))) <= {77}
-
-
-def test_paper_form_without_noise_and_in_all_dimensions_is_the_identity(small, monkeypatch):
-    codes, labels = real_table(300)
-    method = PaperNoisyRecords(small.domain, RandomProjectionConfig(n_projected=4), PARAMETERS)
-    noisy, noisy_labels = method.synthesize(codes, labels, np.random.default_rng(1))
-    assert_valid(small.domain, noisy, noisy_labels, 300)
-    assert (noisy != codes).any()
-    monkeypatch.setattr(PaperNoisyRecords, "noise_stddevs", lambda self: (0.0, 0.0))
-    exact, exact_labels = method.synthesize(codes, labels, np.random.default_rng(1))
-    np.testing.assert_array_equal(exact, codes)
-    np.testing.assert_array_equal(exact_labels, labels)

@@ -92,16 +92,6 @@ def test_spread_is_that_of_a_singular_value_decomposition(shape):
     np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
-def test_the_size_of_a_sample_is_not_spread():
-    # One kind of record: sums differ by the number of records alone.
-    for centre in (0.0, 0.3):
-        rng = np.random.default_rng(6)
-        record = np.array([1.0, 0.0, 0.0, 1.0])
-        sums = rng.poisson(10, (100, 1)) * (record - centre) + rng.normal(0, 0.05, (100, 4))
-        mixtures = Mixtures(means=sums / 10 + centre, order=10, noise_stddev=0.006, centre=centre)
-        assert spread(mixtures, np.arange(4)).std(axis=0).max() < 0.01
-
-
 @settings(max_examples=60, deadline=None)
 @given(n=st.integers(2, 30), width=st.integers(1, 6), seed=st.integers(0, 1_000))
 def test_shares_sum_to_one_and_average_to_the_target(n, width, seed):
@@ -112,13 +102,6 @@ def test_shares_sum_to_one_and_average_to_the_target(n, width, seed):
     assert (shares >= 0.0).all()
     np.testing.assert_allclose(shares.sum(axis=1), 1.0)
     np.testing.assert_allclose(shares.mean(axis=0), target, atol=5e-3)
-
-
-def test_shares_by_hand():
-    target = np.array([0.5, 0.5, 0.0])
-    scores = np.array([[3.0, -1.0, 1.0], [-2.0, 0.5, 1.0], [-1.0, -1.0, 5.0], [1.0, 1.0, 1.0]])
-    expected = [[1, 0, 0], [0, 1, 0], [0.5, 0.5, 0], [0.5, 0.5, 0]]
-    np.testing.assert_allclose(matched_shares(scores, target), expected)
 
 
 def test_drawn_columns_have_the_shares_and_numbers_are_the_nearest(monkeypatch):

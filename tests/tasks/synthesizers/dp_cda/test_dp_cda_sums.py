@@ -10,7 +10,6 @@ from tasks.synthesizers.dp_cda.sums import (
     RecordMap,
     group_sums,
     groups_of,
-    largest_norm,
     sampled_sums,
 )
 
@@ -43,18 +42,6 @@ def test_records_are_scaled_and_clipped_one_by_one(small):
     norms = np.linalg.norm(scaled, axis=1)
     assert norms.max() == pytest.approx(2.0)
     assert norms.min() < 1.99
-
-
-@pytest.mark.parametrize("centre", [0.0, 0.25, 0.5, 0.9])
-def test_no_record_is_longer_than_the_largest_norm(small, centre):
-    vectors = VectorMap(small.domain)
-    bound = largest_norm(vectors.blocks, centre=centre, scale=0.5)
-    codes = np.array(
-        [[a, b, c] for a in range(4) for b in range(2) for c in range(3)], dtype=np.uint16
-    )
-    norms = np.linalg.norm((vectors.vectors(codes) - centre) / 0.5, axis=1)
-    # Missing numbers are in the middle, so a bound over blocks need not be attained.
-    assert 0.8 * bound <= norms.max() <= bound * (1 + 1e-12)
 
 
 def test_group_sums_equal_a_loop_over_records(small, monkeypatch):

@@ -103,31 +103,6 @@ def test_columns_of_a_sample_depend_on_each_other_as_in_the_table(small, samplin
     np.testing.assert_allclose(ages, [1 / 3, 1 / 3, 1 / 3, 0], atol=0.03)
 
 
-def mixtures_of(means, frequencies=(0.5, 0.5)):
-    return {
-        "label_frequencies": np.array(frequencies),
-        "mixture_orders": np.ones(2),
-        "mixture_noise_stddevs": np.full(2, 1e-9),
-        "mixtures": means,
-    }
-
-
-def test_without_noise_and_mixing_the_numbers_come_back(small):
-    # One patient in each mixture: what is released without noise is what went in.
-    patients = [(0, [((n % 4, n % 2, n % 3), n % 2)]) for n in range(12)]
-    rows = small.rows(patients)
-    mapping = DpCda(small.domain, GROUPS).record_map
-    means = [mapping.scaled(rows.codes[rows.label == label]) for label in range(2)]
-    codes, labels = DpCda(small.domain, GROUPS).sample(
-        mixtures_of(np.stack(means, axis=1)), n_rows=400, rng=np.random.default_rng(1)
-    )
-    found = np.column_stack([codes[:, [0, 2]], labels])
-    expected = np.column_stack([rows.codes[:, [0, 2]], rows.label])
-    assert set(map(tuple, found.tolist())) == set(map(tuple, expected.tolist()))
-    # The class says the ward.
-    np.testing.assert_array_equal(codes[:, 1], labels)
-
-
 @settings(max_examples=15, deadline=None)
 @given(declared=st.integers(10, 400), order=st.integers(1, 5))
 def test_declared_sizes_change_no_sensitivity(small, declared, order):

@@ -1,11 +1,9 @@
 """Epsilon as the paper prints it, with the figure for the paper's settings for MNIST."""
 
-import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.integrate import quad
 
 from tasks.papers.dpgm import accounting
 from tasks.papers.dpgm.accounting import NoiseSettings, paper_epsilon, paper_sigma_g, steps_of
@@ -31,26 +29,6 @@ def test_the_figure_for_mnist_is_the_papers_to_its_last_digit_where_j_is_chosen_
     found = paper_epsilon(MNIST)
     accounting._step_moment.cache_clear()
     assert round(found, 2) == 1.74
-
-
-@pytest.mark.parametrize(("order", "sigma"), [(1.0, 1.0), (20.5, 4.0)])
-def test_sampled_moments_equal_an_adaptive_quadrature(order, sigma):
-    q = 0.01
-
-    def alone(x, centre=0.0):
-        return math.exp(-((x - centre) ** 2) / (2 * sigma**2)) / math.sqrt(2 * math.pi) / sigma
-
-    def mixed(x):
-        return (1 - q) * alone(x) + q * alone(x, 1.0)
-
-    def moment(top, bottom):
-        def integrand(x):
-            return top(x) * (top(x) / bottom(x)) ** order if bottom(x) > 0 else 0.0
-
-        return math.log(quad(integrand, -12 * sigma, 12 * sigma + order, limit=400)[0])
-
-    expected = max(moment(alone, mixed), moment(mixed, alone))
-    assert accounting._sampled_moment(order, q, sigma) == pytest.approx(expected, abs=1e-9)
 
 
 def test_a_sample_of_everybody_has_the_moment_of_a_gaussian():

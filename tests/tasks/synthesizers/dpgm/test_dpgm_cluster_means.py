@@ -10,7 +10,6 @@ from privacy.sensitivity import weighted_sum_l2_sensitivity
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.vectors import VectorMap
 from tasks.synthesizers.dpgm.cluster_means import (
-    TOTAL_SHARE,
     cluster_means,
     sizes_and_means,
 )
@@ -78,31 +77,3 @@ def test_no_patient_moves_the_draw_by_more_than_the_sensitivity(small, public):
     # A record in a corner of the domain is as far from its middle as any can be.
     assert largest > 0.99 * BOUND
     assert (cluster_means(small.rows([]), **public) == 0).all()
-
-
-def test_noise_leaves_valid_means_that_average_to_the_mean_of_all(small, public):
-    """The mean of all records is known better than a sum over clusters."""
-    rows = small.rows(small.patients(3_000, 6))
-    exact = cluster_means(rows, **public) / SUM_SCALE
-    _, expected = plain_means(rows, public)
-    vector_map = public["vector_map"]
-
-    def alone(noisy):
-        """Mean of all records, from the lines of the clusters without the last one."""
-        lines = noisy[:-1].sum(axis=0) / math.sqrt(1.0 - TOTAL_SHARE)
-        lines = np.vstack([np.zeros_like(noisy[:-1]), lines * math.sqrt(TOTAL_SHARE)])
-        lines[0] = lines[-1] * math.sqrt((1.0 - TOTAL_SHARE) / TOTAL_SHARE)
-        return sizes_and_means(lines, vector_map=vector_map, noise_stddev=1e-9)[1][0]
-
-    rng, errors, summed = np.random.default_rng(0), [], []
-    for _ in range(20):
-        noisy = exact + rng.normal(0.0, 20.0, exact.shape)
-        sizes, means = sizes_and_means(noisy, vector_map=public["vector_map"], noise_stddev=20.0)
-        assert ((means >= 0) & (means <= 1)).all()
-        for block in public["vector_map"].blocks:
-            if block.kind == "one_hot":
-                assert means[:, block.start : block.stop].sum(axis=1) == pytest.approx(1.0)
-        weights = np.maximum(sizes, 0.0) / np.maximum(sizes, 0.0).sum()
-        errors.append(np.abs(weights @ means - expected[-1]).mean())
-        summed.append(np.abs(alone(noisy) - expected[-1]).mean())
-    assert np.mean(errors) < 0.8 * np.mean(summed)

@@ -1,19 +1,13 @@
 """Visible units, the block loops and the sum of clipped gradients, apart from any one network."""
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from single_gradients import gradient_of_each
 
 from tasks.measurement.vectors import Block
-from tasks.synthesizers.dpgm.network import GenerativeNetwork
 from tasks.synthesizers.dpgm.rbm import Rbm
 from tasks.synthesizers.dpgm.record_gradients import ROWS_AT_ONCE
 from tasks.synthesizers.dpgm.vae import Vae
-from tasks.synthesizers.dpgm.visible_units import VisibleUnits
 
 MIXED = (
     Block(start=0, stop=1, kind="unit"),
@@ -21,9 +15,6 @@ MIXED = (
     Block(start=4, stop=5, kind="binary"),
     Block(start=5, stop=7, kind="one_hot"),
 )
-UNITS = VisibleUnits(MIXED)
-PROBABILITIES = jax.jit(UNITS.probabilities)
-LOG_LIKELIHOOD = jax.jit(UNITS.log_likelihood)
 SCALE = 2**24
 
 
@@ -72,26 +63,6 @@ def clipped_sum(network, vectors, weights, *, clip=0.7, scale=SCALE):
         step_seed=4,
         state=network.first_chains(1),
     )
-
-
-@each_network
-def test_every_network_fits_the_protocol_and_its_shapes(network):
-    assert isinstance(network, GenerativeNetwork)
-    parameters, state = network.start(1), network.first_chains(1)
-    assert parameters.dtype == np.float64
-    assert parameters.shape == (network.n_parameters,)
-    assert network.width == 7
-    assert (network.start(1) == parameters).all()
-    assert (network.start(2) != parameters).any()
-    moved = network.chains(parameters, state, step_seed=3)
-    assert moved.shape == state.shape
-    assert (moved == network.chains(parameters, state, step_seed=3)).all()
-    for n in (0, 2):
-        found = batch(network, records(n))
-        assert found.norms.shape == (n,)
-        total = found.weighted_sum(np.ones(n))
-        assert total.shape == (network.n_parameters,)
-        assert total.any() == (n > 0)
 
 
 @each_network
@@ -156,50 +127,3 @@ def test_record_of_weight_zero_or_without_a_finite_gradient_adds_nothing(network
     found = clipped_sum(network, vectors, np.ones(3))
     assert (found.total == alone.total).all()
     assert np.isinf(found.norms[1:]).all()
-
-
-@each_network
-def test_drawn_records_are_valid(network):
-    rng = np.random.default_rng(0)
-    drawn = network.sample(network.start(1), 300, rng, state=network.first_chains(1))
-    assert drawn.shape == (300, 7)
-    assert ((drawn >= 0.0) & (drawn <= 1.0)).all()
-    assert set(np.unique(drawn[:, 1:])) == {0.0, 1.0}
-    assert (drawn[:, 1:4].sum(axis=1) == 1.0).all()
-    assert (drawn[:, 5:7].sum(axis=1) == 1.0).all()
-    assert (drawn[:, 0] != np.round(drawn[:, 0])).all()
-
-
-@settings(max_examples=25)
-@given(scores=st.lists(st.floats(-60.0, 60.0), min_size=7, max_size=7))
-def test_probabilities_and_likelihood_agree_with_their_definitions(scores):
-    scores = np.array(scores, dtype=np.float32)
-    levels = [np.exp(scores[part].astype(float)) for part in (slice(1, 4), slice(5, 7))]
-    bernoulli = 1.0 / (1.0 + np.exp(-scores.astype(float)))
-    expected = np.concatenate(
-        [bernoulli[:1], levels[0] / levels[0].sum(), bernoulli[4:5], levels[1] / levels[1].sum()]
-    )
-    with jax.enable_x64(False):
-        found = np.asarray(PROBABILITIES(jnp.asarray(scores)))
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
-        record = records(1, seed=int(abs(scores).sum()))[0].astype(np.float32)
-        likelihood = float(LOG_LIKELIHOOD(jnp.asarray(scores), jnp.asarray(record)))
-    by_hand = record @ scores.astype(float) - np.log1p(np.exp(scores[[0, 4]].astype(float))).sum()
-    by_hand -= sum(np.log(level.sum()) for level in levels)
-    assert likelihood == pytest.approx(by_hand, rel=1e-4, abs=1e-3)
-
-
-@each_network
-def test_fitted_biases_give_the_released_mean(network):
-    """Whatever the training did; and the other parameters stay."""
-    rng = np.random.default_rng(3)
-    trained = network.start(1) + rng.normal(0.0, 0.3, network.n_parameters)
-    state = network.first_chains(1)
-    fitted = network.fitted_to_mean(trained, state=state)
-    if network.mean is None:
-        assert (fitted == trained).all()
-        return
-    assert 0 < (fitted != trained).sum() <= network.width
-    drawn = network.sample(fitted, 4_000, np.random.default_rng(0), state=state)
-    assert drawn.mean(axis=0) == pytest.approx(MEAN, abs=0.05)
-    assert np.abs(network.sample(trained, 500, rng, state=state).mean(axis=0) - MEAN).max() > 0.05

@@ -2,7 +2,6 @@
 
 import itertools
 
-import jax
 import numpy as np
 import pytest
 from single_gradients import gradient_of_each, mean_gradient
@@ -107,21 +106,6 @@ def test_chains_reach_the_distribution_of_the_model():
     seen = np.bincount((state @ 2 ** np.arange(5, -1, -1)).astype(int), minlength=64) / len(state)
     assert np.abs(seen - share).sum() / 2 < 0.08
     np.testing.assert_allclose(state.mean(axis=0), share @ every, atol=0.04)
-
-
-@pytest.mark.parametrize("x64", [False, True])
-def test_results_do_not_depend_on_the_precision_that_jax_is_set_to(x64):
-    machine = Rbm(blocks=PIXELS, hidden_units=4, n_chains=256)
-    parameters, state = machine.start(1) * 30, machine.first_chains(1)
-    expected = gradient_of_each(machine, parameters, PATTERNS, step_seed=0, state=state)
-    expected_mean = mean_gradient(machine, parameters, PATTERNS, step_seed=0, state=state)
-    with jax.enable_x64(x64):
-        found = gradient_of_each(machine, parameters, PATTERNS, step_seed=0, state=state)
-        found_mean = mean_gradient(machine, parameters, PATTERNS, step_seed=0, state=state)
-        moved = machine.chains(parameters, state, step_seed=2)
-    assert (found == expected).all()
-    assert (found_mean == expected_mean).all()
-    assert moved.dtype == np.float32
 
 
 def test_training_learns_two_patterns():

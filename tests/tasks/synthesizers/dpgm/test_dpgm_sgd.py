@@ -140,11 +140,6 @@ def test_each_draw_has_the_patients_of_its_own_coins(small):
         assert counted == pytest.approx(rows.weight[member].sum(), abs=1e-3)
 
 
-def test_norms_fall_into_half_open_bins_and_the_last_takes_what_is_above():
-    counts = BINS.counts(np.array([0.0, 0.4, 0.41, 2.0, 7.0, np.inf]), np.ones(6))
-    assert (counts / int(math.sqrt(0.2) * SUM_SCALE)).tolist() == [2, 1, 0, 0, 3]
-
-
 def descent(kind, **settings_):
     return Descent.start(kind, np.zeros((1, 2)), **settings_)
 

@@ -50,20 +50,6 @@ def test_the_plan_pays_for_clusters_means_and_gradients(small):
     assert plan[round_name(0)].mu ** 2 == pytest.approx(0.06, rel=2e-3)
 
 
-def test_there_is_one_stage_per_epoch(small):
-    names = [stage.name for stage in Dpgm(small.domain, CONFIG).stages(mu=1.0)]
-    assert names == ["clustering", "train-01-of-02", "train-02-of-02"]
-
-
-def test_what_is_released_is_finite_arrays(measured):
-    _, _, released = measured
-    assert int(released["steps_taken"]) == 4
-    assert released["weights"].sum() == pytest.approx(1.0)
-    for name, value in released.items():
-        assert isinstance(value, np.ndarray), name
-        assert np.isfinite(value).all(), name
-
-
 def test_the_norm_adapts_and_stays_at_an_end_of_a_bin(measured):
     _, _, released = measured
     norm = float(released["l2_clip_norm"])

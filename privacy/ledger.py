@@ -2,7 +2,7 @@
 
 An amount is charged when it is reserved, before a private byte is read, and is given back only if
 it is certain that none was read. Amounts, caps and charges are those of `privacy.charges`; what a
-cohort has spent, and whether one more charge fits under its caps, is `privacy.spending`.
+cohort has spent, and whether one more charge fits, is `privacy.accountants.spending`.
 """
 
 import hashlib

@@ -8,9 +8,9 @@ from made_up_entries import enter, move
 from stores import Stores
 
 from flows.operations.notices import FIRST_LOOK_BACK, Cursor, CursorFile, Repetition, notices
+from privacy.accountants.spending import moment
 from privacy.errors import IntegrityError
 from privacy.ledger import EntryState
-from privacy.spending import moment
 from storage.settings import load_settings
 
 NOTHING = Cursor()

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ledger_requests import REQUESTER, charge
 
+from privacy.accountants.spending import Spending, composed_rho, moment, time_text
 from privacy.charges import CHARGE_FIELDS, RHO_STEP, Caps, Partition
 from privacy.errors import BudgetRefused, LedgerError
 from privacy.ledger import GENESIS_HASH, EntryState, LedgerEntry
 from privacy.parameters import Adjacency
-from privacy.spending import Spending, composed_rho, moment, time_text
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 

@@ -39,7 +39,7 @@ from tasks.measurement.plan import PlannedSelection
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.steps.entries import WAIT_SECONDS
 from tasks.synthesizers.clustmix.config import ClustMixConfig
-from tasks.synthesizers.clustmix.images.noise_calibration import calibrate
+from tasks.synthesizers.clustmix.earlier.noise_calibration import calibrate
 from tasks.synthesizers.clustmix.tables.synthesizer import TableClustMix
 from tasks.synthesizers.registry import METHODS as ENTRIES
 from tasks.synthesizers.registry import build

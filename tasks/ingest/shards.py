@@ -7,7 +7,7 @@ readers and the gates.
 from dataclasses import dataclass
 from pathlib import Path
 
-from storage.files.workspace import load_arrays
+from storage.files.workspace import load_arrays, store_arrays
 from tasks.measurement.encoded import EncodedRows
 
 
@@ -25,6 +25,13 @@ class ShardFile:
     def load(self) -> EncodedRows:
         """Read the rows."""
         return load_shard(self.path)
+
+    def recoded(self, rows: EncodedRows) -> ShardFile:
+        """Write these rows beside the shard."""
+        path = self.path.with_name(f"recoded-{self.path.name}")
+        names = ("codes", "label", "weight", "fold", "patient")
+        store_arrays(path, **{name: getattr(rows, name) for name in names})
+        return ShardFile(path)
 
 
 def load_shard(path: Path) -> EncodedRows:

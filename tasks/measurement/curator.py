@@ -35,6 +35,10 @@ Contribution = Callable[..., NDArray[np.int64]]
 """A function of ``tasks.measurement.statistics``: rows of a shard and public arrays to int64."""
 
 
+Recoding = Callable[..., EncodedRows]
+"""Rows of a shard and public arrays to the same rows with other codes, each row by itself."""
+
+
 class Shard(Protocol):
     """Encoded rows of whole patients, wherever they lie."""
 
@@ -44,6 +48,9 @@ class Shard(Protocol):
 
     def load(self) -> EncodedRows:
         """Return the rows."""
+
+    def recoded(self, rows: EncodedRows) -> Shard:
+        """Keep these rows, which are those of this shard coded otherwise, where this shard lies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,10 @@ class ShardInMemory:
         """Return the rows."""
         return self.rows
 
+    def recoded(self, rows: EncodedRows) -> ShardInMemory:
+        """Return a shard of these rows."""
+        return ShardInMemory(rows, self.name)
+
 
 def in_memory(tables: Sequence[EncodedRows]) -> tuple[ShardInMemory, ...]:
     """Return the shards of tables that are at hand, named by their place."""
@@ -68,6 +79,19 @@ def contribution_of_shard(
 ) -> NDArray[np.int64]:
     """Return the exact contribution of one shard; on a worker, where there are any."""
     return contribution(shard.load(), **arguments_of_shard(public, shard.name))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _Recoding:
+    """A shard whose rows are coded otherwise, each by itself."""
+
+    shard: Shard
+    recoding: Recoding
+    public: dict[str, Any]
+
+
+def _recoded_shard(item: _Recoding) -> Shard:
+    return item.shard.recoded(item.recoding(item.shard.load(), **item.public))
 
 
 def exact_sum(
@@ -119,7 +143,7 @@ class Curator:
         sealed: Mapping[str, NDArray[np.int64]] = MappingProxyType({}),
     ) -> None:
         self.plan = plan
-        self._shards = shards
+        self._shards: Sequence[Shard] = shards
         self._executor = executor
         self._noise_source = noise_source
         self._seal = seal
@@ -234,6 +258,18 @@ class Curator:
         if self._seal is not None:
             self._seal(name, chosen)
         return chosen.index
+
+    def recode(self, recoding: Recoding, **public: Any) -> None:
+        """Code the rows otherwise for all draws that follow; nothing is released.
+
+        For what is costly to compute and read by many draws. The arguments are public or released.
+
+        Privacy
+        -------
+        The new codes of a row are a function of that row, its public and released arguments.
+        """
+        items = [_Recoding(shard, recoding, public) for shard in self._shards]
+        self._shards = self._executor.map(_recoded_shard, items)
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Return ``function(item)`` for each item, in order: post-processing of released values.

@@ -33,8 +33,9 @@ class EncodingDomain:
         Most rows of a patient that are kept.
     patients
         About how many patients there are, declared and public; None where nobody said.
-    is_image
-        Whether the columns are the pixels of an image.
+    image
+        Rows, columns and channels of the image whose pixels the columns are, from the top left;
+        None where they are none.
     """
 
     column_names: tuple[str, ...]
@@ -44,7 +45,7 @@ class EncodingDomain:
     label_levels: tuple[str, ...]
     rows_per_patient: int = 1
     patients: int | None = None
-    is_image: bool = False
+    image: tuple[int, int, int] | None = None
 
     def __post_init__(self) -> None:
         widths = {len(self.column_names), len(self.n_codes), len(self.has_missing)}
@@ -54,6 +55,11 @@ class EncodingDomain:
             raise ValueError("expected at least one feature column, found none")
         if len(self.label_levels) < 2:
             raise ValueError(f"expected two or more label levels, found {len(self.label_levels)}")
+
+    @property
+    def is_image(self) -> bool:
+        """Whether the columns are the pixels of an image."""
+        return self.image is not None
 
     @property
     def n_columns(self) -> int:

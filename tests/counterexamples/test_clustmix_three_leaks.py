@@ -26,7 +26,7 @@ from tasks.papers.clustmix.constrained_gmm import cluster_means, constrained_gmm
 from tasks.papers.clustmix.noise import noise_sigma
 from tasks.papers.clustmix.stages import AnonymizeItem, Region, anonymize
 from tasks.synthesizers.clustmix.config import ClustMixConfig
-from tasks.synthesizers.clustmix.images.synthesizer import SlicedClustMix
+from tasks.synthesizers.clustmix.earlier.synthesizer import SlicedClustMix
 
 EPSILON, DELTA, LEAST = 1.0, 1e-5, 20
 CLAIM = {"epsilon": EPSILON, "delta": DELTA, "n_classes": 1, "n_features": 1}

@@ -31,7 +31,7 @@ from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.randomness import Randomness, fixed_randomness
 from tasks.measurement.synthesizer import measure
 from tasks.steps import ingest_steps
-from tasks.synthesizers.clustmix.images import adaptation
+from tasks.synthesizers.clustmix.earlier import adaptation
 
 pytestmark = pytest.mark.integration
 

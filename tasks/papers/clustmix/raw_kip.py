@@ -1,6 +1,6 @@
 """Eq. 6 of the 3A paper on raw rows: how well inducing points predict the table they stand for.
 
-Flaw C5: it reads the rows at every step. `tasks.synthesizers.clustmix.images.kip` has the proven
+Flaw C5: it reads the rows at every step. `tasks.synthesizers.clustmix.earlier.kip` has the proven
 form, in which they enter through two released moments, and the descent that both forms take.
 """
 
@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.synthesizers.clustmix.images.kip import Array, ridge_solve
-from tasks.synthesizers.clustmix.images.support_set import SupportSet
+from tasks.synthesizers.clustmix.earlier.kip import Array, ridge_solve
+from tasks.synthesizers.clustmix.earlier.support_set import SupportSet
 
 
 def centred_one_hot(labels: NDArray[np.integer[Any]], n_classes: int) -> NDArray[np.float64]:

@@ -52,6 +52,12 @@ class ClustMixConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     kind: Literal["clustmix"] = "clustmix"
+    variation: float = Field(
+        default=1.0,
+        ge=0,
+        le=3,
+        description="Images: strength of the public warps of what is sampled; 0 for none.",
+    )
     slices: int = Field(default=2, ge=1, le=64, description="Public random slices of the domain.")
     clusters_per_slice: int = Field(
         default=2, ge=1, le=64, description="Mixture components of each label in each slice."
@@ -100,5 +106,5 @@ class ClustMixConfig(BaseModel):
         return any(
             getattr(self, name) != field.get_default(call_default_factory=True, validated_data={})
             for name, field in type(self).model_fields.items()
-            if name not in ("kind", "published")
+            if name not in ("kind", "variation", "published")
         )

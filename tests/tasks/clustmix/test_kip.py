@@ -7,9 +7,9 @@ import pytest
 
 from tasks.measurement.random_ntk import RandomNtkFeatures
 from tasks.papers.clustmix.raw_kip import centred_one_hot, raw_loss
-from tasks.synthesizers.clustmix.images.kip import krr_weights, moment_loss, optimise
-from tasks.synthesizers.clustmix.images.moment_kip import MomentLoss, descend
-from tasks.synthesizers.clustmix.images.support_set import SupportSet, psd_projection
+from tasks.synthesizers.clustmix.earlier.kip import krr_weights, moment_loss, optimise
+from tasks.synthesizers.clustmix.earlier.moment_kip import MomentLoss, descend
+from tasks.synthesizers.clustmix.earlier.support_set import SupportSet, psd_projection
 
 N_ROWS, N_POINTS = 300, 12
 FEATURES = RandomNtkFeatures.draw(n_inputs=3, n_random=40, skip_weight=0.5, public_seed=1)

@@ -163,7 +163,7 @@ class DyingAdaptation:
     folder: str
 
     def __call__(self, candidate):
-        from tasks.synthesizers.clustmix.images import adaptation
+        from tasks.synthesizers.clustmix.earlier import adaptation
 
         with suppress(FileExistsError):
             os.close(os.open(os.path.join(self.folder, "adapt"), os.O_CREAT | os.O_EXCL))

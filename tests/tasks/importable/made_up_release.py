@@ -455,7 +455,7 @@ def fail_in_every_stage(folder, report):
     from tasks.execution.stages import listen_to_stages
     from tasks.measurement import curator
     from tasks.steps import measure_steps
-    from tasks.synthesizers.clustmix.images import adaptation
+    from tasks.synthesizers.clustmix.earlier import adaptation
 
     naive, clustmix = Path(folder) / "naive" / "site.yaml", Path(folder) / "clustmix" / "site.yaml"
 

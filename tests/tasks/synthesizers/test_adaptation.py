@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from tasks.synthesizers.clustmix.images import adaptation
-from tasks.synthesizers.clustmix.images.adaptation import (
+from tasks.synthesizers.clustmix.earlier import adaptation
+from tasks.synthesizers.clustmix.earlier.adaptation import (
     AdaptedSupport,
     Candidate,
     Moments,

@@ -4,8 +4,8 @@ from hypothesis import strategies as st
 
 from tasks.measurement.cells import Cells
 from tasks.measurement.encoded import EncodingDomain
-from tasks.synthesizers.clustmix.images.constrained_gmm import fit_round
-from tasks.synthesizers.clustmix.images.partition import partition
+from tasks.synthesizers.clustmix.earlier.constrained_gmm import fit_round
+from tasks.synthesizers.clustmix.earlier.partition import partition
 
 
 @settings(max_examples=30, deadline=None)

@@ -13,7 +13,7 @@ from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.synthesizer import measure
 from tasks.synthesizers.clustmix.config import ClustMixConfig
-from tasks.synthesizers.clustmix.images.synthesizer import SlicedClustMix
+from tasks.synthesizers.clustmix.earlier.synthesizer import SlicedClustMix
 from tasks.synthesizers.naive_bayes import NaiveBayes
 
 DOMAIN = EncodingDomain(

@@ -4,7 +4,7 @@ import pytest
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.features import build_feature_map
 from tasks.measurement.marginals import draw_codes
-from tasks.synthesizers.clustmix.images.dependence import (
+from tasks.synthesizers.clustmix.earlier.dependence import (
     Dependence,
     fit_dependence,
     rake,

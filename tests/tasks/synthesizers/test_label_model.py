@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from tasks.measurement.statistics import SUM_SCALE, residual_moments, softmax
-from tasks.synthesizers.clustmix.images.label_model import (
+from tasks.synthesizers.clustmix.earlier.label_model import (
     LabelModel,
     correct,
     label_probabilities,

@@ -10,7 +10,7 @@ from privacy.events import ComposedEvent, DiscreteGaussianEvent
 from privacy.parameters import Adjacency
 from tasks.measurement.plan import StatisticRequest, hold_against, plan_measurement
 from tasks.synthesizers.clustmix.config import BudgetShares, ClustMixConfig
-from tasks.synthesizers.clustmix.images import noise_calibration
+from tasks.synthesizers.clustmix.earlier import noise_calibration
 
 ACCOUNTANT = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
 

@@ -1,7 +1,7 @@
-"""The two proven forms of ClustMix: that of tables and item sets, and that of images.
+"""The proven forms of ClustMix: that of tables and item sets, and that of images.
 
-A table whose site file changes a setting of the form with slices gets that form. A measurement that
-was sealed when it was the only one is recognised by what was released.
+A table whose site file changes a setting of the earlier form with slices gets that form. A
+measurement that was sealed when it was the only one is recognised by what was released.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.plan import MeasurementPlan
 from tasks.measurement.synthesizer import Released, Stage, Synthesizer
 from tasks.synthesizers.clustmix.config import ClustMixConfig
-from tasks.synthesizers.clustmix.images.synthesizer import SlicedClustMix
+from tasks.synthesizers.clustmix.earlier.synthesizer import SlicedClustMix
+from tasks.synthesizers.clustmix.images.synthesizer import ImageClustMix
 from tasks.synthesizers.clustmix.tables.synthesizer import TableClustMix
 
 
@@ -29,7 +30,9 @@ class ClustMix:
     @property
     def form(self) -> Synthesizer:
         """The form that measures."""
-        if self.domain.is_image or self.config.is_sliced:
+        if self.domain.is_image:
+            return ImageClustMix(self.domain, self.config.variation)
+        if self.config.is_sliced:
             return SlicedClustMix(self.domain, self.config)
         return TableClustMix(self.domain)
 
@@ -44,11 +47,8 @@ class ClustMix:
     def sample(
         self, released: Released, *, n_rows: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
-        """Sample from a measurement of either form; see `Synthesizer.sample`."""
-        measured = TableClustMix(self.domain)
-        form = (
-            measured
-            if measured.has_measured(released)
-            else SlicedClustMix(self.domain, self.config)
-        )
+        """Sample from a measurement of any form; see `Synthesizer.sample`."""
+        forms = (TableClustMix(self.domain), ImageClustMix(self.domain))
+        measured = (form for form in forms if form.has_measured(released))
+        form: Synthesizer = next(measured, SlicedClustMix(self.domain, self.config))
         return form.sample(released, n_rows=n_rows, rng=rng)

@@ -1,1 +1,1 @@
-"""ClustMix for images: slices of the domain, noisy histograms, KIP on released moments."""
+"""ClustMix for images: a released density, public variation, labels of a released teacher."""

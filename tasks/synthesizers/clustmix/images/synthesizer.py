@@ -1,269 +1,223 @@
-"""ClustMix in the proven analysis: partition, constrained GMM, KIP, noise calibration, mixing.
+"""ClustMix on images: approximate, adapt, anonymise, mix, by one public rule.
 
-Approximate: a mixture per label and public slice, from noisy histograms. Adapt: a support set
-optimised by KIP on noisy moments, chosen on noisy validation moments, and a label model corrected
-by noisy residuals. Anonymise: every look at the rows is one planned Gaussian draw, and the whole
-is mu-GDP by composition (Dong, Roth and Su 2019, Corollary 3.3).
+Approximate: sums and second moments of each label and of its cells are released, in low
+frequencies, and a mixture of Gaussians is fitted to them. Adapt: images of it are the inducing
+points of a Nystroem map of scattering features. Anonymise: a teacher, softmax regression on that
+map, is taught by noisy sums of its residuals. Mix: images come from the mixture, varied by public
+warps, and labels from the teacher. Every look at the rows is one planned Gaussian draw, and the
+whole is mu-GDP by composition (Dong, Roth and Su 2019, Corollary 3.3).
 
-Source of the method: Madl et al., "Approximate, Adapt, Anonymize (3A)", Algorithm 2.
+Source of the chain: Madl et al., "Approximate, Adapt, Anonymize (3A)", Algorithm 2.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
-from tasks.measurement import statistics
-from tasks.measurement.cells import Cells
 from tasks.measurement.curator import Curator
-from tasks.measurement.encoded import N_FOLDS, EncodingDomain
-from tasks.measurement.features import FeatureMap
-from tasks.measurement.marginals import Mixture, build_mixture, sizes_of, to_marginals
+from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.plan import MeasurementPlan, hold_against
 from tasks.measurement.synthesizer import PUBLIC_SEED, Released, Stage
-from tasks.synthesizers.clustmix.config import ClustMixConfig
-from tasks.synthesizers.clustmix.images import adaptation
-from tasks.synthesizers.clustmix.images import noise_calibration as calibration
-from tasks.synthesizers.clustmix.images.constrained_gmm import fit_round
-from tasks.synthesizers.clustmix.images.dependence import Dependence, fit_dependence
-from tasks.synthesizers.clustmix.images.label_model import (
-    LabelModel,
-    correct,
-    naive_bayes_log_odds,
-    start_model,
-)
-from tasks.synthesizers.clustmix.images.mixing import sample_records
-from tasks.synthesizers.clustmix.images.partition import partition
+from tasks.synthesizers.clustmix.images import density, draws, rule
+from tasks.synthesizers.clustmix.images.density import Classes, Density
+from tasks.synthesizers.clustmix.images.layout import ImageLayout
+from tasks.synthesizers.clustmix.images.rule import ImageRule
+from tasks.synthesizers.clustmix.images.sampler import ImageSampler, drawn
+from tasks.synthesizers.clustmix.images.scattering import feature_bound, scatter
+from tasks.synthesizers.clustmix.images.teacher import Teacher
+from tasks.synthesizers.clustmix.images.tone import Tone, norm_shares
+from tasks.synthesizers.clustmix.images.whitening import Whitening
 
-VALIDATION_FOLD = 0
-"""Patients of this fold give the validation moments."""
-
-_RIDGE_PER_NOISE = 1.5
-"""Ridge added to a noisy second moment, in units of noise_stddev * sqrt(m)."""
+_TONE_IMAGES, _TONE_TEMPERATURES = 600, (0.8, 0.8)
 
 
 @dataclass(frozen=True, slots=True)
-class SlicedClustMix:
-    """ClustMix bound to a public domain and public settings."""
+class ImageClustMix:
+    """ClustMix bound to a public domain of images; `variation` is the strength of public warps."""
 
     domain: EncodingDomain
-    config: ClustMixConfig
+    variation: float = 1.0
 
     def plan(self, *, mu: float) -> MeasurementPlan:
-        """Every noisy statistic and its noise, from public settings alone."""
-        return calibration.calibrate(self.domain, self.config, mu=mu)
+        """Every noisy statistic and its noise, from public values alone."""
+        return draws.plan_of(self._layout, self._rule(mu), mu=mu)
 
     def stages(self, *, mu: float) -> tuple[Stage, ...]:
-        """Return the five stages of Algorithm 2; the last draw is made by mixing."""
+        """Return the five stages; the last draws are made by mixing."""
+        settings = self._rule(mu)
         return (
-            Stage(name="partition", run=self._partition),
-            Stage(name="constrained-gmm", run=self._constrained_gmm),
-            Stage(name="kip", run=self._kip),
+            Stage(name="partition", run=lambda *_: self._partition(settings)),
+            Stage(
+                name="constrained-gmm",
+                run=lambda curator, _: self._density(curator, settings),
+            ),
+            Stage(name="kip", run=lambda curator, released: self._kip(curator, released, settings)),
             Stage(
                 name="noise-calibration",
-                run=lambda curator, _: self._noise_calibration(curator, mu=mu),
+                run=lambda curator, _: {
+                    "mu_left": np.array(hold_against(self.plan(mu=mu), curator.event, mu=mu))
+                },
             ),
-            Stage(name="mixing", run=self._mixing),
+            Stage(
+                name="mixing",
+                run=lambda curator, released: self._mixing(curator, released, settings),
+            ),
         )
+
+    def has_measured(self, released: Released) -> bool:
+        """Whether a measurement is one of this form."""
+        return "teacher_weights" in released
 
     def sample(
         self, released: Released, *, n_rows: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
-        """Sample from mixture, dependence and label model; see `Synthesizer.sample`."""
-        return sample_records(
-            Mixture(
-                weights=released["mixture_weights"],
-                marginals=released["mixture_marginals"],
-                overall=released["overall_marginals"],
-            ),
-            Dependence(loadings=released["loadings"]),
-            LabelModel(weights=released["label_weights"], log_prior=released["label_log_prior"]),
-            self._feature_map,
-            label_sharpness=self.config.label_sharpness,
-            n_rows=n_rows,
-            rng=rng,
-        )
+        """Sample images of the mixture, labelled by the teacher; see `Synthesizer.sample`."""
+        layout = self._layout
+        codes = np.empty((n_rows, layout.n_columns), dtype=np.uint16)
+        labels = np.empty(n_rows, dtype=np.uint16)
+        # The most likely label does not change with the norm of the features.
+        whitening, weights = whitening_of(released), released["teacher_weights"]
+        matrix = whitening.matrix.astype(np.float64) @ (whitening.scales[:, None] * weights)
+        shift = (whitening.shift * whitening.scales) @ weights
+        start = 0
+        for batch in self._sampler(released).batches(n_rows, rng):
+            part = slice(start, start + len(batch))
+            codes[part] = batch
+            with threadpool_limits(1, user_api="blas"):
+                scores = scatter(layout.pixels(batch)) @ matrix - shift
+            labels[part] = scores.argmax(axis=1)
+            start += len(batch)
+        return codes, labels
 
     @property
-    def _feature_map(self) -> FeatureMap:
-        return calibration.feature_map_of(self.domain, self.config)
+    def _layout(self) -> ImageLayout:
+        return ImageLayout.of(self.domain)
 
-    def _histograms(
-        self, curator: Curator, name: str, cells: Cells
-    ) -> tuple[NDArray[np.float64], float]:
-        """Draw the histograms of the cells; return them in patients, with their noise."""
-        root = np.sqrt(self.domain.n_columns)
+    def _rule(self, mu: float) -> ImageRule:
+        return rule.rule_of(
+            self._layout, patients=self.domain.patients, mu=mu, variation=self.variation
+        )
+
+    def _sampler(self, released: Released) -> ImageSampler:
+        return ImageSampler(
+            layout=self._layout,
+            density=_density_of(released),
+            tone=Tone(sharpness=released["sharpness"], norms=released["norm_shares"]),
+            temperatures=_range(released["temperatures"]),
+            warps=_range(released["warps"]),
+        )
+
+    def _partition(self, settings: ImageRule) -> Released:
+        """Say how images are sampled later; public."""
+        return {
+            "temperatures": np.array(settings.temperatures),
+            "warps": np.array(settings.warps),
+        }
+
+    def _density(self, curator: Curator, settings: ImageRule) -> Released:
+        """Draw sums, moments and cells of the labels; fit the mixture."""
+        layout, rng = self._layout, np.random.default_rng(PUBLIC_SEED)
+        classes = Classes.of(curator.release(draws.CLASS_SUMS, draws.class_sums, layout=layout))
         noisy = curator.release(
-            name, statistics.cell_histograms, cells=cells, offsets=self.domain.one_hot_offsets
+            draws.CLASS_MOMENTS, draws.class_moments, layout=layout, means=classes.means
         )
-        return noisy * root, curator.plan[name].unit_noise_stddev * float(root)
-
-    def _partition(self, curator: Curator, released: Released) -> Released:
-        cells = partition(
-            self.domain,
-            n_slices=self.config.slices,
-            n_clusters=self.config.clusters_per_slice,
-            public_seed=PUBLIC_SEED,
-        )
-        return _cells_to_arrays(cells)
-
-    def _constrained_gmm(self, curator: Curator, released: Released) -> Released:
-        cells = self._cells(released)
-        offsets = self.domain.one_hot_offsets
-        for index in range(self.config.clustering_rounds):
-            histograms, noise = self._histograms(
-                curator, calibration.clustering_round(index), cells
-            )
-            cells = fit_round(
-                cells,
-                histograms,
-                min_cluster_size=self.config.min_cluster_size,
-                noise_stddev=noise,
-            )
-        sizes = np.maximum(sizes_of(histograms, offsets), 1.0)
-        marginals = to_marginals(histograms, offsets, noise_stddev=noise)
-        return {**_cells_to_arrays(cells), "cell_sizes": sizes, "cell_marginals": marginals}
-
-    def _kip(self, curator: Curator, released: Released) -> Released:
-        feature_map, config = self._feature_map, self.config
-        m = feature_map.n_features
-        upper = curator.release(
-            calibration.SECOND_MOMENT,
-            statistics.second_moments,
-            feature_map=feature_map,
-            validation_fold=VALIDATION_FOLD,
-        )
-        second = statistics.symmetric_from_upper(upper, size=m)
-        cross = curator.release(
-            calibration.FEATURE_LABEL,
-            statistics.feature_label_sums,
-            feature_map=feature_map,
-            validation_fold=VALIDATION_FOLD,
-            n_labels=self.domain.n_labels,
-        )
-        sizes = released["cell_sizes"]
-        n_patients, prior = float(sizes.sum()), sizes.sum(axis=1) / sizes.sum()
-        noise = curator.plan[calibration.SECOND_MOMENT].unit_noise_stddev
-        ridge = _RIDGE_PER_NOISE * noise * float(np.sqrt(m))
-        held_out = n_patients / N_FOLDS
-        training, validation = (
-            adaptation.centre_moments(
-                second[part], cross[part], prior=prior, size=size, ridge=ridge * (1 - part)
-            )
-            for part, size in enumerate((n_patients - held_out, held_out))
-        )
-        candidates = []
-        for restart, alpha, ridge_lambda in product(
-            range(config.restarts), config.alphas, config.lambdas
-        ):
-            points, labels = adaptation.support_starts(
-                released["cell_marginals"],
-                sizes,
-                feature_map,
-                prior=prior,
-                support_per_label=config.support_per_label,
-                public_seed=PUBLIC_SEED + restart,
-            )
-            candidates.append(
-                adaptation.Candidate(
-                    feature_map=feature_map,
-                    start=points,
-                    start_labels=labels,
-                    training=training,
-                    alpha=alpha,
-                    ridge=ridge_lambda,
-                    steps=config.kip_steps,
-                    box=1.0,
-                )
-            )
-        adapted = adaptation.choose(curator.map(adaptation.adapt, candidates), validation)
-        return {
-            # The training part alone: adding the validation part adds more noise than signal.
-            "second_moment": second[0] * N_FOLDS / (N_FOLDS - 1),
-            "support_points": adapted.points,
-            "support_labels": adapted.labels,
-            "krr_weights": adapted.weights,
-        }
-
-    def _noise_calibration(self, curator: Curator, *, mu: float) -> Released:
-        left = hold_against(self.plan(mu=mu), curator.event, mu=mu)
-        return {"mu_left_for_mixing": np.array(left)}
-
-    def _mixing(self, curator: Curator, released: Released) -> Released:
-        calibration.check_share(curator.plan, mu_left=float(released["mu_left_for_mixing"]))
-        feature_map, offsets = self._feature_map, self.domain.one_hot_offsets
-        histograms, noise = self._histograms(curator, calibration.HISTOGRAMS, self._cells(released))
-        mixture = build_mixture(histograms, offsets, noise_stddev=noise)
-        by_label = histograms.sum(axis=1)
-        sizes = np.maximum(sizes_of(by_label, offsets), 1.0)
-        prior, n_patients = sizes / sizes.sum(), float(sizes.sum())
-        model = start_model(
-            released["krr_weights"],
-            naive_bayes_log_odds(
-                by_label,
-                offsets,
-                prior=prior,
-                noise_stddev=noise * float(np.sqrt(histograms.shape[1])),
-            ),
-            feature_map,
-            prior=prior,
-            naive_bayes_weight=self.config.naive_bayes_weight,
-        )
-        second = released["second_moment"]
-        for index in range(self.config.residual_rounds):
-            name = calibration.residual_round(index)
-            residual = curator.release(
+        stddev = curator.plan[draws.CLASS_MOMENTS].unit_noise_stddev
+        with threadpool_limits(1, user_api="blas"):
+            spread = density.spread_of(noisy, classes, stddev=stddev)
+            cells = density.first_cells(classes, spread, settings.n_cells, rng)
+        for index in range(rule.CELL_ROUNDS):
+            name = draws.cell_round(index)
+            if index:
+                with threadpool_limits(1, user_api="blas"):
+                    cells = density.restarted(cells, classes, spread, rng)
+            noisy = curator.release(
                 name,
-                statistics.residual_moments,
-                feature_map=feature_map,
-                weights=model.weights,
-                log_prior=model.log_prior,
+                draws.cell_sums,
+                layout=layout,
+                directions=spread.leading,
+                centres=cells.centres @ spread.leading,
             )
-            model = correct(
-                model, residual, second, noise_stddev=curator.plan[name].unit_noise_stddev
-            )
-        moment_noise = curator.plan[calibration.SECOND_MOMENT].unit_noise_stddev
-        dependence = fit_dependence(
-            second / n_patients,
-            feature_map,
-            component_means=feature_map.raw_of_marginals(mixture.marginals),
-            component_weights=mixture.weights,
-            expected_squared_norm=_expected_squared_norm(feature_map, mixture.overall),
-            noise_stddev=moment_noise * N_FOLDS / (N_FOLDS - 1) / n_patients,
-        )
+            stddev = curator.plan[name].unit_noise_stddev
+            with threadpool_limits(1, user_api="blas"):
+                cells = density.moved(cells, noisy, classes, spread, stddev=stddev)
+        with threadpool_limits(1, user_api="blas"):
+            fitted = Density.of(cells, classes, spread)
         return {
-            "mixture_weights": mixture.weights,
-            "mixture_marginals": mixture.marginals,
-            "overall_marginals": mixture.overall,
-            "loadings": dependence.loadings,
-            "label_weights": model.weights,
-            "label_log_prior": model.log_prior,
+            "label_sizes": classes.sizes,
+            "cell_shares": fitted.shares,
+            "cell_centres": fitted.centres,
+            "cell_factors": fitted.factors,
         }
 
-    def _cells(self, released: Released) -> Cells:
-        return Cells(
-            offsets=self.domain.one_hot_offsets,
-            code_scores=released["code_scores"],
-            cut_offs=released["cut_offs"],
-            centres=released["centres"],
-            alive=released["alive"],
+    def _kip(self, curator: Curator, released: Released, settings: ImageRule) -> Released:
+        """Draw brightness and intensities; whiten features on released images."""
+        layout, rng = self._layout, np.random.default_rng(PUBLIC_SEED)
+        shares = norm_shares(
+            curator.release(draws.NORMS, draws.norms, layout=layout),
+            stddev=curator.plan[draws.NORMS].unit_noise_stddev,
         )
+        intensity = curator.release(draws.INTENSITY, draws.intensity, layout=layout)
+        with threadpool_limits(1, user_api="blas"):
+            images, label = drawn(
+                _density_of(released), layout, _TONE_IMAGES, rng, temperatures=_TONE_TEMPERATURES
+            )
+            tone = Tone.fitted(images, label, shares, intensity, rng)
+        toned: dict[str, NDArray[Any]] = {"sharpness": tone.sharpness, "norm_shares": tone.norms}
+        sampler = self._sampler({**released, **toned})
+        features = [
+            scatter(layout.pixels(codes)) for codes in sampler.batches(rule.INDUCING_POINTS, rng)
+        ]
+        with threadpool_limits(1, user_api="blas"):
+            whitening = Whitening.fitted(
+                np.concatenate(features),
+                directions=settings.directions,
+                flat=settings.flat,
+                bound=feature_bound(layout.channels),
+            )
+        return {
+            **toned,
+            "whitening_matrix": whitening.matrix.astype(np.int16),
+            "whitening_scales": whitening.scales,
+            "whitening_shift": whitening.shift,
+        }
+
+    def _mixing(self, curator: Curator, released: Released, settings: ImageRule) -> Released:
+        """Teach the teacher by its residuals."""
+        curator.recode(draws.with_features, layout=self._layout, whitening=whitening_of(released))
+        teacher = Teacher(settings.directions, self._layout.n_labels, rounds=settings.rounds)
+        step = settings.step / float(released["label_sizes"].sum())
+        for index in range(settings.rounds):
+            noisy = curator.release(
+                draws.residual_round(index),
+                draws.residuals,
+                weights=teacher.weights,
+                residual_norm=settings.residual_norm,
+            )
+            teacher.learn(noisy, step=step)
+        return {"teacher_weights": teacher.averaged}
 
 
-def _cells_to_arrays(cells: Cells) -> dict[str, NDArray[Any]]:
-    return {
-        "code_scores": cells.code_scores,
-        "cut_offs": cells.cut_offs,
-        "centres": cells.centres,
-        "alive": cells.alive,
-    }
+def _range(ends: NDArray[np.float64]) -> tuple[float, float]:
+    return float(ends[0]), float(ends[1])
 
 
-def _expected_squared_norm(feature_map: FeatureMap, overall: NDArray[np.float64]) -> float:
-    """Return the expected squared norm of the raw features under these marginals."""
-    squares = np.concatenate([(table**2).sum(axis=1) for table in feature_map.tables])
-    return float(overall @ squares)
+def _density_of(released: Released) -> Density:
+    return Density(
+        shares=released["cell_shares"],
+        centres=released["cell_centres"],
+        factors=released["cell_factors"],
+    )
+
+
+def whitening_of(released: Released) -> Whitening:
+    """Return the whitening map of a measurement."""
+    return Whitening(
+        released["whitening_matrix"].astype(np.float32),
+        released["whitening_scales"],
+        released["whitening_shift"],
+    )

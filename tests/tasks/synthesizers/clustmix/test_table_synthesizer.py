@@ -11,8 +11,9 @@ from privacy.randomness import SeededNoise
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.synthesizer import measure
 from tasks.synthesizers.clustmix.config import ClustMixConfig
+from tasks.synthesizers.clustmix.earlier.synthesizer import SlicedClustMix
 from tasks.synthesizers.clustmix.forms.synthesizer import ClustMix
-from tasks.synthesizers.clustmix.images.synthesizer import SlicedClustMix
+from tasks.synthesizers.clustmix.images.synthesizer import ImageClustMix
 from tasks.synthesizers.clustmix.tables.synthesizer import Effort, TableClustMix
 from tasks.synthesizers.naive_bayes import NaiveBayes
 
@@ -234,9 +235,9 @@ def test_a_measurement_of_the_earlier_form_is_sampled_as_it_was(rows):
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_images_and_changed_settings_keep_the_form_with_slices():
+def test_images_have_a_form_and_changed_settings_keep_that_with_slices():
     assert isinstance(ClustMix(DOMAIN, ClustMixConfig()).form, TableClustMix)
     assert isinstance(ClustMix(DOMAIN, ClustMixConfig(slices=3)).form, SlicedClustMix)
     assert isinstance(
-        ClustMix(replace(DOMAIN, is_image=True), ClustMixConfig()).form, SlicedClustMix
+        ClustMix(replace(DOMAIN, image=(1, 5, 1)), ClustMixConfig()).form, ImageClustMix
     )

@@ -20,8 +20,8 @@ from threadpoolctl import threadpool_limits
 
 from tasks.measurement.features import FeatureMap
 from tasks.measurement.random_ntk import RandomNtkFeatures
-from tasks.synthesizers.clustmix.images.moment_kip import MomentLoss, descend
-from tasks.synthesizers.clustmix.images.support_set import (
+from tasks.synthesizers.clustmix.earlier.moment_kip import MomentLoss, descend
+from tasks.synthesizers.clustmix.earlier.support_set import (
     OptimisedSupport,
     SupportSet,
     psd_projection,
@@ -145,7 +145,7 @@ def _direct(candidate: Candidate) -> OptimisedSupport:
 def _compiled(candidate: Candidate) -> OptimisedSupport:
     """Descend as one compiled program, on the GPU of the process where it has one."""
     # Imported here: jax takes seconds to load.
-    from tasks.synthesizers.clustmix.images.kip import optimise
+    from tasks.synthesizers.clustmix.earlier.kip import optimise
 
     return optimise(
         _loss(*_recipe(candidate.feature_map.hidden)),
@@ -178,7 +178,7 @@ def _recipe(features: RandomNtkFeatures) -> tuple[int, int, float, int]:
 @lru_cache(maxsize=4)
 def _loss(n_inputs: int, n_random: int, skip_weight: float, public_seed: int) -> Callable[..., Any]:
     """One loss object per feature map in each process, so that jax compiles it there once."""
-    from tasks.synthesizers.clustmix.images.kip import moment_loss
+    from tasks.synthesizers.clustmix.earlier.kip import moment_loss
 
     features = RandomNtkFeatures.draw(
         n_inputs=n_inputs, n_random=n_random, skip_weight=skip_weight, public_seed=public_seed

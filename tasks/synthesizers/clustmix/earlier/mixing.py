@@ -14,8 +14,8 @@ from scipy.stats import norm, qmc
 from tasks.measurement.features import FeatureMap
 from tasks.measurement.marginals import Mixture, draw_codes
 from tasks.measurement.synthesizer import PUBLIC_SEED
-from tasks.synthesizers.clustmix.images.dependence import Dependence, rake, tilted, tilts
-from tasks.synthesizers.clustmix.images.label_model import LabelModel, label_probabilities
+from tasks.synthesizers.clustmix.earlier.dependence import Dependence, rake, tilted, tilts
+from tasks.synthesizers.clustmix.earlier.label_model import LabelModel, label_probabilities
 
 _RAKING_POINTS_LOG2 = 11
 """Binary logarithm of the number of factors over which the tilted marginals are matched."""

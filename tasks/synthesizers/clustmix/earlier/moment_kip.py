@@ -1,6 +1,6 @@
 """KIP on released moments, in numpy: for the small problems that come of a table.
 
-The loss is `tasks.synthesizers.clustmix.images.kip.moment_loss`, its gradient is written out here.
+The loss is `tasks.synthesizers.clustmix.earlier.kip.moment_loss`, its gradient is written out here.
 A table has a few hundred features and a few dozen inducing points, and 100 steps take less time
 than loading and compiling anything. Tests hold it against the compiled form, which remains for
 large problems and for GPUs.
@@ -18,7 +18,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from tasks.measurement.descent import Descent
 from tasks.measurement.random_ntk import RandomNtkFeatures
-from tasks.synthesizers.clustmix.images.support_set import OptimisedSupport, SupportSet
+from tasks.synthesizers.clustmix.earlier.support_set import OptimisedSupport, SupportSet
 
 Array = NDArray[np.float64]
 

@@ -3,8 +3,8 @@
 The loss is written so that the rows enter only through two moments of a finite feature map; once
 those moments are released with noise, every step here is post-processing and costs nothing. (The
 paper compares predictions with the raw rows: `tasks.papers.clustmix.raw_kip`.) Everything here is
-compiled by jax; `tasks.synthesizers.clustmix.images.moment_kip` has the same loss in numpy for what
-is too small to be worth that.
+compiled by jax; `tasks.synthesizers.clustmix.earlier.moment_kip` has the same loss in numpy for
+what is too small to be worth that.
 
 References
 ----------
@@ -25,7 +25,7 @@ import optax
 from jax.scipy.linalg import cho_factor, cho_solve
 from numpy.typing import ArrayLike
 
-from tasks.synthesizers.clustmix.images.support_set import OptimisedSupport, SupportSet
+from tasks.synthesizers.clustmix.earlier.support_set import OptimisedSupport, SupportSet
 
 Array: TypeAlias = jax.Array
 Loss: TypeAlias = Callable[..., Array]

@@ -1,0 +1,176 @@
+"""The density of images that the released sums tell: cells of each label, with a covariance.
+
+Post-processing of released values throughout.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+LEADING = 12
+"""Pooled principal directions in which the nearest centre is sought."""
+
+_LEAST_COUNT = 20.0
+_START_SPREAD = 0.7
+_LEAST_CELL = 4.0
+"""Smallest noisy size of a cell, in standard deviations of its noise, above one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Classes:
+    """Released labels: sizes (C,), each at least 20, and means (C, d)."""
+
+    sizes: Array
+    means: Array
+
+    @classmethod
+    def of(cls, noisy: Array) -> Classes:
+        """Return the labels of noisy class sums (C, 1 + d)."""
+        sizes = np.maximum(noisy[:, 0], _LEAST_COUNT)
+        means = noisy[:, 1:] / sizes[:, None]
+        # A mean of vectors of norm one is no longer.
+        return cls(
+            sizes=sizes, means=means / np.maximum(np.linalg.norm(means, axis=1), 1.0)[:, None]
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """Covariances (C, d, d) of the labels, and the leading pooled directions (d, r)."""
+
+    covariances: Array
+    leading: Array
+
+
+def spread_of(noisy: Array, classes: Classes, *, stddev: float) -> Spread:
+    """Return covariances of noisy upper triangles (C, d (d + 1) / 2) as `draws.class_moments` has.
+
+    `stddev` is of the noise of an entry. What a label tells beyond the pooled covariance is shrunk
+    by the part of it that noise explains (positive-part James-Stein); eigenvalues below the edge of
+    the noise's spectrum, ``2 stddev sqrt(d)``, are cut off.
+    """
+    n_labels, d = classes.means.shape
+    rows, columns = np.triu_indices(d)
+    sums = np.zeros((n_labels, d, d))
+    sums[:, rows, columns] = noisy
+    sums += np.triu(sums, 1).transpose(0, 2, 1)
+    sums[:, np.arange(d), np.arange(d)] *= np.sqrt(2.0)
+    edge, total = 2.0 * stddev * np.sqrt(d), classes.sizes.sum()
+    pooled = sums.sum(axis=0) / total
+    values, vectors = np.linalg.eigh(pooled)
+    values = np.where(values > edge * np.sqrt(n_labels) / total, values, 0.0)
+    pooled = (vectors * values) @ vectors.T
+    found = np.empty_like(sums)
+    for label, size in enumerate(classes.sizes):
+        own = sums[label] / size
+        noise = (stddev / size) ** 2 * d * (d + 1)
+        kept = max(0.0, 1.0 - noise / max(float(((own - pooled) ** 2).sum()), 1e-12))
+        values, axes = np.linalg.eigh(kept * own + (1.0 - kept) * pooled)
+        values = np.where(values > kept * edge / size, values, 0.0)
+        found[label] = (axes * values) @ axes.T
+    return Spread(covariances=found, leading=vectors[:, ::-1][:, :LEADING])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cells:
+    """Cells of each label: centres (C, K, d) and noisy sizes (C, K), 0 for one that is not used."""
+
+    centres: Array
+    sizes: Array
+
+
+def first_cells(classes: Classes, spread: Spread, n_cells: int, rng: np.random.Generator) -> Cells:
+    """Start at draws of the Gaussian of each label."""
+    n_labels, d = classes.means.shape
+    roots = _roots(spread.covariances)
+    centres = classes.means[:, None] + _START_SPREAD * (
+        rng.standard_normal((n_labels, n_cells, d)) @ roots.transpose(0, 2, 1)
+    )
+    return Cells(
+        centres=centres, sizes=np.repeat(classes.sizes[:, None] / n_cells, n_cells, axis=1)
+    )
+
+
+def moved(cells: Cells, noisy: Array, classes: Classes, spread: Spread, *, stddev: float) -> Cells:
+    """Move centres to the means of noisy cell sums (C, K, 1 + d).
+
+    Means are filtered in the directions of their label's covariance, each by the share of its
+    variance that is no noise (Wiener). A cell below the minimum size is not used: the step prior of
+    Eq. 2 to 4, on noisy sizes.
+    """
+    counts = noisy[..., 0]
+    used = counts >= _LEAST_CELL * stddev + 1.0
+    centres = np.repeat(classes.means[:, None], counts.shape[1], axis=1)
+    for label in range(len(counts)):
+        values, axes = np.linalg.eigh(spread.covariances[label])
+        values = np.maximum(values, 0.0)
+        for cell in np.flatnonzero(used[label]):
+            size = counts[label, cell]
+            apart = axes.T @ (noisy[label, cell, 1:] / size - classes.means[label])
+            kept = values / (values + (stddev / size) ** 2 + 1e-9)
+            centres[label, cell] += axes @ (kept * apart)
+    return Cells(centres=centres, sizes=np.where(used, counts, 0.0))
+
+
+def restarted(cells: Cells, classes: Classes, spread: Spread, rng: np.random.Generator) -> Cells:
+    """Give cells that are not used another start for the next round."""
+    other = first_cells(classes, spread, cells.sizes.shape[1], rng)
+    return Cells(
+        centres=np.where(cells.sizes[..., None] > 0.0, cells.centres, other.centres),
+        sizes=cells.sizes,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Density:
+    """Shares (C, K) of the cells of all labels, centres (C, K, d) and a factor (C, d, d) each.
+
+    ``factor @ factor.T`` is the covariance within the cells of a label.
+    """
+
+    shares: Array
+    centres: Array
+    factors: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, cells: Cells, classes: Classes, spread: Spread) -> Density:
+        """Put the parts together; the covariance within cells is that of the label less between."""
+        sizes = np.where(cells.sizes.any(axis=1, keepdims=True), cells.sizes, 1.0)
+        within = sizes / sizes.sum(axis=1, keepdims=True)
+        apart = cells.centres - classes.means[:, None]
+        between = np.einsum("ckd,cke->cde", apart * within[..., None], apart)
+        labels = classes.sizes / classes.sizes.sum()
+        return cls(
+            shares=within * labels[:, None],
+            centres=cells.centres,
+            factors=_roots(spread.covariances - between).astype(np.float32),
+        )
+
+    def sample(
+        self, n: int, rng: np.random.Generator, *, temperatures: tuple[float, float]
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Draw vectors (n, d) and their labels (n,).
+
+        Each is as far from its centre as its covariance says times a factor in the given range.
+        """
+        n_cells = self.shares.shape[1]
+        place = rng.choice(self.shares.size, size=n, p=self.shares.ravel())
+        label, cell = place // n_cells, place % n_cells
+        heat = rng.uniform(*temperatures, size=(n, 1))
+        away = (heat * rng.standard_normal((n, self.centres.shape[2]))).astype(np.float32)
+        found = self.centres[label, cell].astype(np.float32)
+        for index in np.unique(label):
+            own = label == index
+            found[own] += away[own] @ self.factors[index].T
+        return found, label
+
+
+def _roots(covariances: Array) -> Array:
+    """Roots of the nearest positive semi-definite matrices (C, d, d)."""
+    values, vectors = np.linalg.eigh(covariances)
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :])

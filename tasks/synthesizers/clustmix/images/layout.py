@@ -1,0 +1,77 @@
+"""What an image is: rows, columns and channels of pixels, each of public gray levels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.measurement.encoded import EncodingDomain
+
+BRIGHTEST = 255
+"""Value of a white pixel; that of a black one is 0."""
+
+_LUMA = np.array([77.0, 150.0, 29.0])
+"""Parts in 256 of red, green and blue in the brightness of a pixel (ITU-R BT.601)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageLayout:
+    """Public shape of an image and of its labels.
+
+    Columns are pixels from the top left, row by row; those of a colour image have three columns
+    each, red, green and blue. The codes of a column are gray levels, spread evenly to white.
+    """
+
+    height: int
+    width: int
+    channels: int
+    levels: int
+    n_labels: int
+
+    @classmethod
+    def of(cls, domain: EncodingDomain) -> ImageLayout:
+        """Return the layout of a domain of images."""
+        if domain.image is None:
+            raise ValueError("expected a domain of images, found one of a table")
+        return cls(*domain.image, levels=domain.n_codes[0], n_labels=domain.n_labels)
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns."""
+        return self.height * self.width * self.channels
+
+    def pixels(self, codes: NDArray[Any]) -> NDArray[np.float64]:
+        """Whole numbers from 0 to 255 of codes (n, columns), shape (n, channels, height, width).
+
+        The channels of a colour image are its brightness and two differences of colours, from
+        -255 to 255. Codes outside the domain are refused (ValueError).
+        """
+        if (codes >= self.levels).any():
+            raise ValueError("expected codes inside the public domain, found one outside")
+        scaled = codes.astype(np.float64)
+        if self.levels != BRIGHTEST + 1:
+            scaled = np.rint(scaled * (BRIGHTEST / (self.levels - 1)))
+        images = scaled.reshape(len(codes), self.height, self.width, self.channels)
+        if self.channels == 1:
+            return images.reshape(len(codes), 1, self.height, self.width)
+        red, green, blue = (images[..., channel] for channel in range(3))
+        bright = np.rint((_LUMA[0] * red + _LUMA[1] * green + _LUMA[2] * blue) / 256.0)
+        return np.stack([bright, red - bright, blue - bright], axis=1)
+
+    def codes(self, images: NDArray[np.floating[Any]]) -> NDArray[np.uint16]:
+        """Nearest codes (n, columns) of images (n, channels, height, width) as from `pixels`."""
+        if self.channels == 1:
+            values = images[:, 0, :, :, None]
+        else:
+            bright, red, blue = (
+                images[:, 0],
+                images[:, 0] + images[:, 1],
+                images[:, 0] + images[:, 2],
+            )
+            green = (256.0 * bright - _LUMA[0] * red - _LUMA[2] * blue) / _LUMA[1]
+            values = np.stack([red, green, blue], axis=-1)
+        scaled = np.rint(np.clip(values, 0.0, BRIGHTEST) * ((self.levels - 1) / BRIGHTEST))
+        return np.asarray(scaled, dtype=np.uint16).reshape(len(images), self.n_columns)

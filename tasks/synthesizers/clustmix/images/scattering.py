@@ -1,0 +1,237 @@
+"""Public features of an image: a scattering transform of Gabor filters in two layers.
+
+Every matrix product is one of whole numbers whose partial sums stay below 2**24, so that it is
+exact in float32: the features of an image are the same in any batch, by any number of threads and
+on any machine. Everything else is done number by number.
+
+Source: Bruna and Mallat, "Invariant scattering convolution networks", 2013; pooled by Gaussians.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Single = NDArray[np.float32]
+
+SIDE = 28
+"""Rows and columns of the canvas that images of other sizes are brought to."""
+
+EXACT = 2**24
+"""Whole numbers up to here, and so sums that stay within, are exact in float32."""
+
+IMAGES_AT_ONCE = 64
+"""Images whose features are computed together: few enough for the cache; changes no feature."""
+
+NORM = 2048
+"""Grid points of a feature vector of norm one."""
+
+_HALF, _POOLED, _ANGLES = SIDE // 2, SIDE // 4, 8
+_BRIGHTEST = 255
+_MOST = (2**11 - 1, 2**12 - 1)
+"""Largest modulus of the first and of the second layer; larger ones are cut off."""
+
+_WEIGHTS = (0.4, 0.7, 0.6)
+"""Norms of the groups of features: pooled pixels, first and second layer."""
+
+_LEAST = 1e-3
+
+
+def n_features(channels: int) -> int:
+    """Return the number of features of an image of so many channels."""
+    return _POOLED**2 * (channels + 2 * _ANGLES + _ANGLES**2)
+
+
+def scatter(images: NDArray[np.float64]) -> Single:
+    """Features of images (n, channels, height, width) of whole numbers, shape (n, m).
+
+    Whole numbers, in units of ``1 / NORM``: a norm is at most `feature_bound`. A feature depends
+    on its image alone.
+    """
+    found = np.empty((len(images), n_features(images.shape[1])), dtype=np.float32)
+    for start in range(0, len(images), IMAGES_AT_ONCE):
+        part = slice(start, start + IMAGES_AT_ONCE)
+        found[part] = _scattered(images[part])
+    return found
+
+
+def feature_bound(channels: int) -> float:
+    """Largest norm of a feature vector: that of the groups, and of rounding every number."""
+    return NORM * float(np.linalg.norm(_WEIGHTS)) + 0.5 * float(np.sqrt(n_features(channels)))
+
+
+def _scattered(images: NDArray[np.float64]) -> Single:
+    n = len(images)
+    canvas = _canvas(images)
+    filters = _filters()
+    bright = np.zeros((n, SIDE + 12, SIDE), dtype=np.float32)
+    bright[:, 6:-6] = canvas[:, 0]
+    flat = bright.reshape(n, -1)
+    maps = np.empty((2, _HALF, n, _ANGLES, _HALF), dtype=np.float32)
+    for row in range(_HALF):
+        for scale, (matrix, reach) in enumerate(filters.first):
+            first = 2 * row + 6 - reach
+            block = flat[:, first * SIDE : (first + 2 * reach + 1) * SIDE]
+            maps[scale, row] = _modulus(block @ matrix, filters.first_units, _MOST[0]).reshape(
+                n, _ANGLES, _HALF
+            )
+    fine = np.zeros((n, _ANGLES, _HALF + 6, _HALF), dtype=np.float32)
+    fine[:, :, 3:-3] = maps[0].transpose(1, 2, 0, 3)
+    flat = fine.reshape(n * _ANGLES, -1)
+    second = np.empty((_HALF, n * _ANGLES, _ANGLES * _HALF), dtype=np.float32)
+    for row in range(_HALF):
+        block = flat[:, row * _HALF : (row + 7) * _HALF]
+        second[row] = _modulus(block @ filters.second, filters.second_units, _MOST[1])
+    groups = (
+        _pooled(canvas.transpose(2, 0, 1, 3), filters.pools[0]),
+        _pooled(maps.transpose(1, 2, 0, 3, 4), filters.pools[1]),
+        _pooled(second.reshape(_HALF, n, _ANGLES**2, _HALF), filters.pools[2]),
+    )
+    return np.concatenate(
+        [
+            np.rint(group * (weight * NORM / (_norms(group) + _LEAST)))
+            for group, weight in zip(groups, _WEIGHTS, strict=True)
+        ],
+        axis=1,
+    )
+
+
+def _norms(group: Single) -> Single:
+    """Norm of each row (n, 1), of that row alone."""
+    return np.asarray(np.sqrt((group * group).sum(axis=1, keepdims=True)))
+
+
+def _modulus(products: Single, units: float, most: float) -> Single:
+    """Modulus of even and odd responses side by side, as whole numbers up to the largest one."""
+    products *= products
+    half = products.shape[1] // 2
+    found = products[:, :half] + products[:, half:]
+    np.sqrt(found, out=found)
+    found *= np.float32(1.0 / units)
+    np.rint(found, out=found)
+    np.minimum(found, np.float32(most), out=found)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Pool:
+    """Whole-number Gaussian weights (side, 7) of rows and of columns, in units of their own.
+
+    Between the two, sums are divided by `units` and rounded.
+    """
+
+    rows: Single
+    units: float
+    columns: Single
+
+    @classmethod
+    def of(cls, side: int, spread: float, units: tuple[float, float, float], most: float) -> _Pool:
+        """Return the weights of maps of values up to `most`, in the first and last of `units`."""
+        centres = (np.arange(_POOLED) + 0.5) * side / _POOLED - 0.5
+        weights = np.exp(-((np.arange(side)[:, None] - centres) ** 2) / (2.0 * spread**2))
+        weights /= weights.sum(axis=0)
+        rows, columns = (np.rint(weights * unit).astype(np.float32) for unit in units[::2])
+        between = most * rows.sum(axis=0).max() / units[1]
+        if max(between * units[1], between * columns.sum(axis=0).max()) >= EXACT:
+            raise ValueError("expected sums that are exact in float32, found larger ones")
+        return cls(rows, units[1], columns)
+
+
+def _pooled(maps: NDArray[np.floating[Any]], pool: _Pool) -> Single:
+    """Gaussian means (n, m) of maps (side, n, ..., side)."""
+    side, n = maps.shape[:2]
+    rows = pool.rows.T @ np.ascontiguousarray(maps, dtype=np.float32).reshape(side, -1)
+    if pool.units > 1.0:
+        rows *= np.float32(1.0 / pool.units)
+        np.rint(rows, out=rows)
+    found = (rows.reshape(-1, side) @ pool.columns).reshape(_POOLED, n, -1)
+    return np.ascontiguousarray(found.transpose(1, 0, 2), dtype=np.float32).reshape(n, -1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Filters:
+    """Filters as matrices of a row of outputs, whole numbers in the stated units."""
+
+    first: tuple[tuple[Single, int], ...]
+    first_units: float
+    second: Single
+    second_units: float
+    pools: tuple[_Pool, _Pool, _Pool]
+
+
+@lru_cache(maxsize=1)
+def _filters() -> _Filters:
+    first, units = [], 2.0**12
+    for spread, reach, wave in ((1.0, 3, 3.5), (2.0, 6, 7.0)):
+        first.append((_row_matrix(_gabor(spread, reach, wave), units, SIDE, 2, _BRIGHTEST), reach))
+    second = _row_matrix(_gabor(1.1, 3, 4.0), 2.0**10, _HALF, 1, _MOST[0])
+    return _Filters(
+        first=tuple(first),
+        first_units=units,
+        second=second,
+        second_units=2.0**10,
+        pools=(
+            _Pool.of(SIDE, 2.0, (2.0**8, 1.0, 250.0), _BRIGHTEST),
+            _Pool.of(_HALF, 1.0, (2.0**12, 2.0**8, 2.0**8), _MOST[0]),
+            _Pool.of(_HALF, 1.0, (2.0**11, 2.0**7, 2.0**7), _MOST[1]),
+        ),
+    )
+
+
+def _gabor(spread: float, reach: int, wave: float) -> NDArray[np.float64]:
+    """Even and odd filters (2, 8, side, side) of norm one together, without a mean."""
+    rows, columns = np.mgrid[-reach : reach + 1, -reach : reach + 1].astype(np.float64)
+    found = np.empty((2, _ANGLES, 2 * reach + 1, 2 * reach + 1))
+    for index in range(_ANGLES):
+        angle = np.pi * index / _ANGLES
+        along = columns * np.cos(angle) + rows * np.sin(angle)
+        across = rows * np.cos(angle) - columns * np.sin(angle)
+        envelope = np.exp(-(along**2 + 0.5 * across**2) / (2.0 * spread**2))
+        even = envelope * np.cos(2.0 * np.pi / wave * along)
+        even -= envelope * even.sum() / envelope.sum()
+        odd = envelope * np.sin(2.0 * np.pi / wave * along)
+        found[:, index] = np.stack([even, odd]) / np.sqrt((even**2).sum() + (odd**2).sum())
+    return found
+
+
+def _row_matrix(
+    filters: NDArray[np.float64], units: float, side: int, stride: int, most: float
+) -> Single:
+    """Whole-number matrix (k * side, 2 * 8 * outputs) of a row of filtered values.
+
+    `most` is the largest value that is filtered.
+    """
+    whole = np.rint(filters * units)
+    if np.abs(whole).sum(axis=(2, 3)).max() * most >= EXACT:
+        raise ValueError("expected sums that are exact in float32, found larger ones")
+    size = filters.shape[-1]
+    reach, outputs = size // 2, side // stride
+    matrix = np.zeros((size, side, 2, _ANGLES, outputs), dtype=np.float32)
+    for place in range(outputs):
+        for shift in range(-reach, reach + 1):
+            column = place * stride + shift
+            if 0 <= column < side:
+                matrix[:, column, :, :, place] = whole[..., shift + reach].transpose(2, 0, 1)
+    return matrix.reshape(size * side, -1)
+
+
+def _canvas(images: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Images (n, c, 28, 28) of whole numbers; of another size by linear interpolation."""
+    height, width = images.shape[2:]
+    if (height, width) == (SIDE, SIDE):
+        return images
+    down, across = (_resized(side) for side in (height, width))
+    return np.rint(down @ images @ across.T / 2.0**24)
+
+
+@lru_cache(maxsize=8)
+def _resized(side: int) -> NDArray[np.float64]:
+    """Whole-number weights (28, side), in units of 2**-12, of a resized line of pixels."""
+    place = (np.arange(SIDE) + 0.5) * side / SIDE - 0.5
+    reach = max(1.0, side / SIDE)
+    weights = np.maximum(0.0, 1.0 - np.abs(np.arange(side) - place[:, None]) / reach)
+    return np.asarray(np.rint(weights / weights.sum(axis=1, keepdims=True) * 2.0**12))

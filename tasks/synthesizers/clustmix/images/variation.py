@@ -1,0 +1,71 @@
+"""Public variation: small random warps that leave an image what it is. No data are read."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Images = NDArray[np.float32]
+
+_TURN, _STRETCH, _SHEAR, _SHIFT = 0.12, 0.07, 0.12, 0.025
+"""Standard deviations at strength one: radians, logarithm, tangent, parts of a side."""
+
+_WAVES = np.array([0.5, 0.5, 0.5, 0.35, 0.25])
+_ELASTIC = np.outer(np.where(np.arange(5) > 0, _WAVES, 0.0), _WAVES) / 28.0
+"""Standard deviations of the smooth shifts by their frequency along both sides, in parts of one."""
+
+
+def warped(images: Images, strength: NDArray[np.float64], rng: np.random.Generator) -> Images:
+    """Warp images (n, channels, height, width), each by an affine and an elastic map of its own.
+
+    The strength (n,) multiplies what the map moves; what comes from outside is 0.
+    """
+    n, channels, height, width = images.shape
+    places = _places(n, height, width, strength, rng)
+    rows, columns = places
+    row = np.clip(rows, 0.0, height - 1.001)
+    column = np.clip(columns, 0.0, width - 1.001)
+    top, left = row.astype(np.int32), column.astype(np.int32)
+    down, right = (row - top).astype(np.float32), (column - left).astype(np.float32)
+    inside = (rows > -0.5) & (rows < height - 0.5) & (columns > -0.5) & (columns < width - 0.5)
+    inside = inside.astype(np.float32)
+    index = top * width + left
+    index += (np.arange(n, dtype=np.int32) * (channels * height * width))[:, None, None]
+    flat = images.reshape(-1)
+    found = np.empty_like(images)
+    for channel in range(channels):
+        first = index + channel * height * width
+        upper = flat[first] * (1 - right) + flat[first + 1] * right
+        lower = flat[first + width] * (1 - right) + flat[first + width + 1] * right
+        found[:, channel] = (upper * (1 - down) + lower * down) * inside
+    return found
+
+
+def _places(
+    n: int, height: int, width: int, strength: NDArray[np.float64], rng: np.random.Generator
+) -> NDArray[np.float32]:
+    """Rows and columns (2, n, height, width) from where the pixels of each image come."""
+    turn, shear = rng.standard_normal((2, n)) * np.array([[_TURN], [_SHEAR]]) * strength
+    stretch = np.exp(rng.standard_normal((2, n)) * _STRETCH * strength)
+    shift = rng.standard_normal((2, n)) * _SHIFT * strength
+    waves = rng.standard_normal((2, n, 5, 5)) * _ELASTIC * strength[:, None, None]
+    y, x = ((np.arange(side) + 0.5) / side - 0.5 for side in (height, width))
+    cosine, sine = np.cos(turn), np.sin(turn)
+    one, other = (
+        np.array([cosine * stretch[0], shear - sine]),
+        np.array([sine, cosine * stretch[1]]),
+    )
+    down, across = (
+        np.cos(np.pi * np.outer(np.arange(5), np.arange(side) + 0.5) / side)
+        for side in (height, width)
+    )
+    smooth = np.einsum("pnab,ay,bx->pnyx", waves, down, across, optimize=True)
+    found = np.stack([one, other])
+    places = (
+        found[:, 0, :, None, None] * y[:, None]
+        + found[:, 1, :, None, None] * x
+        + shift[:, :, None, None]
+        + smooth
+    )
+    sides = np.array([height, width])[:, None, None, None]
+    return np.asarray((places + 0.5) * sides - 0.5, dtype=np.float32)

@@ -1,0 +1,84 @@
+"""The features of the teacher: scattering features, whitened on released images.
+
+A linear map onto the leading directions of the released images' features, each divided by the root
+of its variance. It is the Nystroem map of the scattering kernel, and the released images are its
+inducing points.
+
+Source: Williams and Seeger, "Using the Nystroem method to speed up kernel machines", 2000.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.synthesizers.clustmix.images.scattering import EXACT, Single
+
+Array = NDArray[np.float64]
+
+FEATURE_NORM = 2**12
+"""Grid points of a whitened feature vector of norm one."""
+
+FEATURE_ZERO = 2**15
+"""What is added to a feature to write it as a code."""
+
+_LEAST = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Whitening:
+    """A whitening map.
+
+    Parameters
+    ----------
+    matrix
+        Whole numbers (m, k) whose products with features are exact in float32.
+    scales, shift
+        Factor (k,) of each product, and what is taken from it before.
+    """
+
+    matrix: Single
+    scales: Array
+    shift: Array
+
+    @classmethod
+    def fitted(cls, features: Single, *, directions: int, flat: int, bound: float) -> Whitening:
+        """Fit a map to the features (n, m) of released images, whose norms are at most `bound`.
+
+        The variance of every direction is raised by that of the `flat`-th, counted from 1.
+        """
+        mean = features.mean(axis=0, dtype=np.float64)
+        centred = features - mean
+        values, vectors = np.linalg.eigh(centred @ centred.T)
+        kept = min(directions, len(features))
+        values = np.maximum(values[::-1][:kept], 1e-9)
+        axes = (centred.T @ vectors[:, ::-1][:, :kept]) / np.sqrt(values)
+        variances = values / len(features)
+        factors = (variances + variances[min(flat, kept) - 1]) ** -0.5
+        # Columns of this norm: by Cauchy and Schwarz no partial sum leaves the exact numbers.
+        units = EXACT / bound - 0.5 * np.sqrt(len(axes))
+        norms = np.linalg.norm(axes, axis=0)
+        whole = np.rint(axes * (units / norms)).astype(np.float32)
+        padding = directions - kept
+        return cls(
+            np.pad(whole, ((0, 0), (0, padding))),
+            np.pad(factors * norms / units, (0, padding)),
+            np.pad(mean @ whole, (0, padding)),
+        )
+
+    @property
+    def n_directions(self) -> int:
+        """Number k of features."""
+        return len(self.scales)
+
+    def features(self, scattered: Single) -> NDArray[np.int64]:
+        """Whole-number features (n, k) of scattering features (n, m), each row by itself.
+
+        The norm of a row is at most ``FEATURE_NORM``.
+        """
+        found = ((scattered @ self.matrix).astype(np.float64) - self.shift) * self.scales
+        norms = np.sqrt((found * found).sum(axis=1, keepdims=True))
+        whole = np.trunc(found * (FEATURE_NORM / np.maximum(norms, _LEAST)))
+        return np.asarray(whole, dtype=np.int64)

@@ -1,0 +1,220 @@
+"""The draws of ClustMix on images: against their definition, and against every neighbour."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from measuring import NotingExecutor
+
+from privacy.randomness import SeededNoise
+from tasks.measurement.curator import Curator, in_memory
+from tasks.measurement.encoded import EncodedRows, EncodingDomain
+from tasks.measurement.statistics import SECOND_MOMENT_SCALE, SUM_SCALE
+from tasks.measurement.synthesizer import measure
+from tasks.synthesizers.clustmix.images import draws
+from tasks.synthesizers.clustmix.images.coefficients import Basis
+from tasks.synthesizers.clustmix.images.layout import ImageLayout
+from tasks.synthesizers.clustmix.images.rule import MOMENT_NORM
+from tasks.synthesizers.clustmix.images.synthesizer import ImageClustMix, whitening_of
+from tasks.synthesizers.clustmix.images.whitening import FEATURE_NORM, FEATURE_ZERO
+
+HEIGHT, WIDTH, LEVELS, LABELS = 4, 5, 6, 3
+
+
+def domain_of(height=HEIGHT, width=WIDTH, channels=1, levels=LEVELS):
+    n = height * width * channels
+    return EncodingDomain(
+        column_names=tuple(f"p{i}" for i in range(n)),
+        n_codes=(levels,) * n,
+        has_missing=(False,) * n,
+        numeric=(True,) * n,
+        label_levels=("a", "b", "c"),
+        rows_per_patient=3,
+        patients=400,
+        image=(height, width, channels),
+    )
+
+
+DOMAIN = domain_of()
+LAYOUT = ImageLayout.of(DOMAIN)
+METHOD = ImageClustMix(DOMAIN)
+RNG = np.random.default_rng(0)
+EXTREMES = np.array(
+    [
+        np.zeros(HEIGHT * WIDTH),
+        np.full(HEIGHT * WIDTH, LEVELS - 1),
+        *(np.eye(HEIGHT * WIDTH)[[0, 7]] * (LEVELS - 1)),
+        np.tile([0, LEVELS - 1], HEIGHT * WIDTH // 2),
+    ],
+    dtype=np.uint16,
+)
+
+
+def rows_of(patients):
+    """Rows of patients, each a list of (codes, label)."""
+    return EncodedRows(
+        codes=np.array([codes for p in patients for codes, _ in p], np.uint16).reshape(-1, 20),
+        label=np.array([label for p in patients for _, label in p], np.uint16),
+        weight=np.array([1 / len(p) for p in patients for _ in p]),
+        fold=np.zeros(sum(len(p) for p in patients), np.uint8),
+    )
+
+
+def made_up(n, seed):
+    rng = np.random.default_rng(seed)
+    images = lambda: rng.integers(0, LEVELS, HEIGHT * WIDTH)  # noqa: E731
+    return [
+        [(images(), int(rng.integers(LABELS))) for _ in range(rng.integers(1, 4))] for _ in range(n)
+    ]
+
+
+NEIGHBOURS = [
+    *([(codes, label)] * m for codes in EXTREMES for label in range(LABELS) for m in (1, 3)),
+    *made_up(25, 2),
+]
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    """The plan, what was summed with which released arguments, and what was released."""
+    plan, executor, seen = METHOD.plan(mu=1.0), NotingExecutor(), {}
+    curator = Curator(
+        plan=plan,
+        executor=executor,
+        shards=in_memory([rows_of(made_up(40, 0))]),
+        noise_source=SeededNoise(1),
+        seal=lambda name, _: seen.update({name: executor.asked[-1]}),
+    )
+    return plan, seen, measure(METHOD, curator, mu=1.0)
+
+
+def norm_of(whole):
+    return sum(int(value) ** 2 for value in whole.ravel()) ** 0.5
+
+
+def test_no_patient_moves_a_draw_by_more_than_planned_and_one_nearly_does(drawn):
+    plan, seen, released = drawn
+    assert [*seen] == [planned.name for planned in plan.statistics]
+    whitening, others = whitening_of(released), made_up(12, 3)
+    last = [name for name in seen if name.startswith("residual_round")][-1]
+    for name, (contribution, public) in seen.items():
+        if name.startswith("residual_round") and name not in ("residual_round_1", last):
+            continue
+
+        def summed(patients, contribution=contribution, public=public):
+            rows = rows_of(patients)
+            if contribution is draws.residuals:
+                rows = draws.with_features(rows, layout=LAYOUT, whitening=whitening)
+            return contribution(rows, **public)
+
+        without, most = summed(others), 0.0
+        for patient in NEIGHBOURS:
+            moved = norm_of(summed([*others, patient]) - without)
+            assert moved <= plan[name].l2_sensitivity
+            most = max(most, moved / plan[name].l2_sensitivity)
+            # What the others are, and how many, changes nothing of what a patient adds.
+            np.testing.assert_array_equal(summed([patient]), summed([patient, *others]) - without)
+        assert most > (0.5 if name == "class_moments" else 0.9), (name, most)
+
+
+def coefficients(codes):
+    image = np.asarray(codes, float) * 255 / (LEVELS - 1)
+    found = Basis.of(LAYOUT).images @ image
+    return found / max(np.linalg.norm(found), 1e-9)
+
+
+def each(rows):
+    return zip(rows.codes, rows.label, rows.weight, strict=True)
+
+
+def test_sums_and_cells_are_those_of_their_definition(drawn):
+    rows = rows_of(made_up(15, 4))
+    contribution, public = drawn[1]["cell_round_2"]
+    centres = public["centres"]
+    expected = np.zeros((LABELS, centres.shape[1], 1 + len(Basis.of(LAYOUT))))
+    for codes, label, weight in each(rows):
+        u = coefficients(codes)
+        cell = np.linalg.norm(u @ public["directions"] - centres[label], axis=1).argmin()
+        expected[label, cell] += weight * np.r_[1.0, u]
+    np.testing.assert_allclose(contribution(rows, **public) / SUM_SCALE, expected, atol=1e-4)
+    found = draws.class_sums(rows, layout=LAYOUT) / SUM_SCALE
+    np.testing.assert_allclose(found, expected.sum(axis=1), atol=1e-4)
+
+
+def test_moments_are_those_of_their_definition(drawn):
+    rows = rows_of(made_up(15, 5))
+    contribution, public = drawn[1]["class_moments"]
+    d = len(Basis.of(LAYOUT))
+    expected = np.zeros((LABELS, d, d))
+    for codes, label, weight in each(rows):
+        z = coefficients(codes) - public["means"][label]
+        z *= min(1.0, MOMENT_NORM / np.linalg.norm(z))
+        expected[label] += weight * np.outer(z, z)
+    expected[:, np.arange(d), np.arange(d)] /= np.sqrt(2.0)
+    found = contribution(rows, **public) / SECOND_MOMENT_SCALE
+    np.testing.assert_allclose(found, expected[:, *np.triu_indices(d)], atol=5e-3)
+
+
+def test_residuals_are_those_of_their_definition(drawn):
+    contribution, public = drawn[1]["residual_round_2"]
+    rows = rows_of(made_up(15, 6))
+    coded = draws.with_features(rows, layout=LAYOUT, whitening=whitening_of(drawn[2]))
+    expected = 0.0
+    for codes, label, weight in each(coded):
+        phi = (codes.astype(float) - FEATURE_ZERO) / FEATURE_NORM
+        assert np.linalg.norm(phi) <= 1.0
+        p = np.exp(phi @ public["weights"])
+        residual = p / p.sum() - np.eye(LABELS)[label]
+        residual *= min(1.0, public["residual_norm"] / np.linalg.norm(residual))
+        expected = expected + weight * np.outer(phi, residual)
+    np.testing.assert_allclose(
+        contribution(coded, **public) / draws.RESIDUAL_SUM_SCALE, expected, atol=1e-3
+    )
+
+
+@pytest.mark.parametrize("shape", [(28, 28, 1), (6, 9, 3), (64, 40, 1)])
+def test_a_record_has_the_same_features_in_any_batch(shape, drawn):
+    domain = domain_of(*shape, levels=256)
+    layout, rng = ImageLayout.of(domain), np.random.default_rng(7)
+    codes = rng.integers(0, 256, (70, layout.n_columns)).astype(np.uint16)
+    codes[:10], codes[10] = 255, rng.choice([0, 255], layout.n_columns)
+    from tasks.synthesizers.clustmix.images.scattering import feature_bound, scatter
+    from tasks.synthesizers.clustmix.images.whitening import Whitening
+
+    together = scatter(layout.pixels(codes))
+    assert np.linalg.norm(together, axis=1).max() <= feature_bound(layout.channels)
+    whitening = Whitening.fitted(
+        together, directions=20, flat=5, bound=feature_bound(layout.channels)
+    )
+    # Every partial sum of magnitudes is a whole number that float32 has exactly.
+    assert (np.abs(together) @ np.abs(whitening.matrix)).max() < 2**24
+    alone = np.concatenate([scatter(layout.pixels(line[None])) for line in codes])
+    np.testing.assert_array_equal(alone, together)
+    np.testing.assert_array_equal(
+        np.concatenate([whitening.features(line[None]) for line in alone]),
+        whitening.features(together),
+    )
+    basis = Basis.of(layout)
+    np.testing.assert_array_equal(
+        np.concatenate([basis.vectors(layout.pixels(line[None])) for line in codes]),
+        basis.vectors(layout.pixels(codes)),
+    )
+
+
+def test_codes_of_pixels_come_back():
+    for channels, levels in ((1, 2), (1, 256), (3, 256), (3, 5)):
+        layout = ImageLayout.of(domain_of(channels=channels, levels=levels))
+        codes = RNG.integers(0, levels, (40, layout.n_columns)).astype(np.uint16)
+        again = layout.codes(layout.pixels(codes))
+        # The brightness of a colour is rounded, so that green may be off by two of 255.
+        assert np.abs(again.astype(int) - codes).max() <= (
+            2 if (channels, levels) == (3, 256) else 0
+        )
+
+
+def test_a_code_or_a_label_outside_the_domain_is_refused():
+    rows = rows_of([[(np.full(20, LEVELS), 0)]])
+    for wrong in (rows, replace(rows, codes=rows.codes - 1, label=rows.label + LABELS)):
+        for contribution in (draws.class_sums, draws.norms, draws.intensity):
+            with pytest.raises(ValueError, match="inside the public domain"):
+                contribution(wrong, layout=LAYOUT)

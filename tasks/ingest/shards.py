@@ -26,7 +26,7 @@ class ShardFile:
         """Read the rows."""
         return load_shard(self.path)
 
-    def recoded(self, rows: EncodedRows) -> ShardFile:
+    def recoded(self, rows: EncodedRows) -> "ShardFile":
         """Write these rows beside the shard."""
         path = self.path.with_name(f"recoded-{self.path.name}")
         names = ("codes", "label", "weight", "fold", "patient")

@@ -49,7 +49,7 @@ class Shard(Protocol):
     def load(self) -> EncodedRows:
         """Return the rows."""
 
-    def recoded(self, rows: EncodedRows) -> Shard:
+    def recoded(self, rows: EncodedRows) -> "Shard":
         """Keep these rows, which are those of this shard coded otherwise, where this shard lies."""
 
 
@@ -64,7 +64,7 @@ class ShardInMemory:
         """Return the rows."""
         return self.rows
 
-    def recoded(self, rows: EncodedRows) -> ShardInMemory:
+    def recoded(self, rows: EncodedRows) -> "ShardInMemory":
         """Return a shard of these rows."""
         return ShardInMemory(rows, self.name)
 

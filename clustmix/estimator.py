@@ -172,11 +172,7 @@ class Estimator:
         domain, public = domain_of(self.schema), self._public()
         return build(
             self._settings(),
-            replace(
-                domain,
-                rows_per_patient=public.max_rows_per_patient,
-                patients=public.patients,
-            ),
+            replace(domain, rows_per_patient=public.max_rows_per_patient, patients=public.patients),
         )
 
     def _settings(self) -> BaseModel:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from privacy.events import ComposedEvent, Event
 from privacy.parameters import Adjacency, Analysis
 from storage.files.documents import Record, Text
-from storage.releases.claims import totals_of
+from storage.releases.bundles import totals_of
 from tasks.measurement.plan import MeasurementPlan, PlannedStatistic
 from tasks.reporting.guarantee import Claim, rounded_up
 
@@ -99,7 +99,7 @@ class Guarantee:
         charged: Charged | None = None,
         tainted: bool = False,
     ) -> Guarantee:
-        """Add up events; see `storage.releases.claims.totals_of`."""
+        """Add up events; see `storage.releases.bundles.totals_of`."""
         totals = totals_of(events, adjacency=adjacency, delta=delta)
         return cls(
             events=tuple(events),

@@ -5,8 +5,10 @@ from typing import Self
 
 from pydantic import ValidationError
 
+from storage.schema.column_blocks import ImageColumns
+from storage.schema.columns import CategoricalColumn, NumericColumn
 from storage.schema.plain_yaml import one_line, read_mapping, refusal
-from storage.schema.table import CategoricalColumn, ImageColumns, Label, NumericColumn, TableSchema
+from storage.schema.table import Label, TableSchema
 
 __all__ = ["CategoricalColumn", "ImageColumns", "Label", "NumericColumn", "Schema"]
 

@@ -23,14 +23,9 @@ from flows.site.site_file import (
     UnitSection,
     WindowSection,
 )
-from storage.schema.table import (
-    Buckets,
-    CategoricalColumn,
-    ImageColumns,
-    Label,
-    NumericColumn,
-    TableSchema,
-)
+from storage.schema.column_blocks import ImageColumns
+from storage.schema.columns import CategoricalColumn, NumericColumn
+from storage.schema.table import Buckets, Label, TableSchema
 from storage.sources.datasets import table_names
 from storage.sources.declared import CsvSource, IdxSource, ParquetSource, SklearnSource, SqlSource
 from storage.sources.image_datasets import IMAGE_DATASETS

@@ -27,16 +27,7 @@ _BATCH = 100
 _NAME = re.compile(r"[a-z]{1,30}(\.[a-z]{1,30}){1,3}")
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+/-]{0,199}")
 _KEYS = frozenset(
-    {
-        "arrival",
-        "dataset",
-        "deployment",
-        "expected_at",
-        "percent_left",
-        "reason",
-        "release_id",
-        "releases_left",
-    }
+    "arrival dataset deployment expected_at percent_left reason release_id releases_left".split()
 )
 
 

@@ -32,8 +32,7 @@ from storage.settings import Settings
 from storage.sources.cohorts import CohortReader
 from tasks.execution.dask_executor import DaskExecutor
 from tasks.execution.executor import Executor, InProcessExecutor
-from tasks.execution.runtime import guarded_task
-from tasks.execution.stages import guarded_stage, stage
+from tasks.execution.runtime import guarded_stage, guarded_task, stage
 from tasks.ingest.shards import ShardFile
 from tasks.measurement.curator import Curator
 from tasks.measurement.plan import MeasurementPlan

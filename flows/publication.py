@@ -10,13 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from flows.site.request import job_of
 from flows.site.site_file import SiteFile
 from privacy.charges import Caps
 from privacy.errors import IntegrityError, LedgerError, Withheld
 from privacy.ledger import EntryState, LedgerEntry
+from storage.files.documents import Record
 from storage.files.private import ensure_private_directory
 from storage.files.refs import ReleaseRef, new_release_id
 from storage.files.workspace import PrivateWorkspace
@@ -41,14 +40,12 @@ _PUBLISHED_ONCE = (EntryState.PUBLISHED, EntryState.REVOKED)
 _POLL_SECONDS = 0.5
 
 
-class ReleaseOutcome(BaseModel):
+class ReleaseOutcome(Record):
     """What a release says about itself when its run ends; every field is public.
 
     It is ``sealed`` while an officer has not decided, who finds the bundle in its folder; it is
     reused if it was made from a measurement that had been paid for before.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     dataset: str
     release_id: str
@@ -234,10 +231,7 @@ class Publisher:
 
         Where another process does so, wait for its end; None if nothing is left to do then.
         """
-        with (
-            self.locked(entry.release_id, wait_seconds=WAIT_SECONDS),
-            self._entries.closing(entry),
-        ):
+        with self.locked(entry.release_id, wait_seconds=WAIT_SECONDS), self._entries.closing(entry):
             entry = self._entries.now(entry)
             if entry.state not in AFTER_SEAL:
                 return None

@@ -7,10 +7,9 @@ the ledger still has as published; the same command again finishes it.
 import hashlib
 from datetime import UTC, datetime
 
-from pydantic import BaseModel, ConfigDict
-
 from privacy.errors import LedgerError
 from privacy.ledger import EntryState, LedgerEntry
+from storage.files.documents import Record
 from storage.files.refs import ReleaseRef
 from storage.installation import open_keys, open_ledger
 from storage.keys.keys import SigningKey
@@ -23,14 +22,12 @@ from storage.settings import Settings
 from tasks.steps.janitor import clean_up
 
 
-class RevocationOutcome(BaseModel):
+class RevocationOutcome(Record):
     """What was taken back; every field is public.
 
     The entry is the one that paid: still ``published`` if a resample alone was revoked. The bundles
     are still in the store, for an operator to remove.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     listed: tuple[str, ...]
     listed_before: tuple[str, ...]
@@ -79,10 +76,7 @@ def revoke(
         for ref, manifest_sha256 in releases.items()
     ]
     added = list_revocations(
-        store,
-        revocations,
-        signer=keys.pipeline(),
-        trusted=keys.pipeline_public(),
+        store, revocations, signer=keys.pipeline(), trusted=keys.pipeline_public()
     )
     if pays and entry.state is EntryState.PUBLISHED:
         entry = ledger.transition(

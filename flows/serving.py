@@ -3,7 +3,7 @@
 Everything here is public: ids, states, names of stages, guarantees, budgets.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,8 +31,13 @@ from privacy.ledger import Balance, EntryState, LedgerEntry
 from storage.arrivals.store import ArrivalStore
 from storage.releases.manifest import Manifest
 from storage.settings import Settings, load_settings, require_fixed_places
-from tasks.execution.runtime import Failed, guarded_call, private_log_directory
-from tasks.execution.stages import guarded_stage, listen_to_stages
+from tasks.execution.runtime import (
+    Failed,
+    guarded_call,
+    guarded_stage,
+    listen_to_stages,
+    private_log_directory,
+)
 from tasks.reporting.report import budget_page, gate_page, guarantee_page, waiting_page
 from tasks.steps import janitor
 from tasks.steps.bundle import REPORT_FILE
@@ -194,10 +199,7 @@ def event_about(dataset: str, release_id: str, name: str, **more: str) -> Public
 
 
 def _show_claims(manifest: Manifest) -> None:
-    for name, text in (
-        ("guarantee", guarantee_page(manifest)),
-        ("gate", gate_page(manifest)),
-    ):
+    for name, text in (("guarantee", guarantee_page(manifest)), ("gate", gate_page(manifest))):
         _try(
             create_markdown_artifact,
             text,
@@ -230,7 +232,7 @@ def _showing_stages(
 class _PageProgress:
     """Shows on the page how far a run is: a bar, and a line of the log for each stage."""
 
-    def __init__(self, request: RunRequest, stages: MappingProxyType[str, str]) -> None:
+    def __init__(self, request: RunRequest, stages: Mapping[str, str]) -> None:
         self._log = get_run_logger()
         self._stages = stages
         self._bar = _try(

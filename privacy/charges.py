@@ -35,14 +35,8 @@ class Caps:
     takes effect with the first entry that is granted under it, can be lowered and cannot be
     raised.
 
-    Parameters
-    ----------
-    lifetime_rho : Decimal
-        Cap of the cohort for ever.
-    dataset_rho : Decimal, optional
-        Cap of the dataset for ever; None names no such cap.
-    window_rho : Decimal, optional
-        Cap of the cohort in any `window_days` days that follow each other, 1 to 36500.
+    One of the cohort and one of the dataset hold for ever, that of a window for the cohort in any
+    `window_days` days that follow each other, 1 to 36500; None is no cap.
 
     It is a ConfigurationError if an amount is not one of the ledger, or the window not complete.
     """
@@ -115,8 +109,8 @@ def unit_in_words(unit: PrivacyUnit, partition: Partition | None = None) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Charge:
-    """What a release is to be charged.
+class ChargeColumns:
+    """What a charge says of a release; every row of its entry repeats it.
 
     Cohort are the patients who pay, dataset the series of releases; a release is charged once. The
     request key is a keyed hash of all that shapes the measurement, 64 hexadecimal digits: the same
@@ -125,10 +119,6 @@ class Charge:
     caps that are recorded hold. A partition charges a part of the cohort, None all of it. The owner
     is the installation that runs the release, the requester the key id, of 16 hexadecimal digits,
     of the person who asks.
-
-    It is a ConfigurationError if a value is outside its range, an approval is needed of a request
-    without a requester, or a part is charged under another adjacency than add/remove: a patient who
-    is exchanged for one of another part changes both parts.
     """
 
     cohort: str
@@ -146,6 +136,19 @@ class Charge:
     requester: str | None
     needs_approval: bool
 
+
+CHARGE_FIELDS = tuple(field.name for field in fields(ChargeColumns))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Charge(ChargeColumns):
+    """What a release is to be charged.
+
+    It is a ConfigurationError if a value is outside its range, an approval is needed of a request
+    without a requester, or a part is charged under another adjacency than add/remove: a patient who
+    is exchanged for one of another part changes both parts.
+    """
+
     def __post_init__(self) -> None:
         """Refuse what the ledger could not hold somebody to."""
         for name in ("cohort", "dataset", "release_id", "unit", "owner"):
@@ -157,8 +160,7 @@ class Charge:
         object.__setattr__(self, "delta", float(self.delta))
         if not _DIGEST.fullmatch(self.request_key):
             raise ConfigurationError(
-                "REQUEST_KEY_INVALID",
-                "expected a request key of 64 lower-case hexadecimal digits",
+                "REQUEST_KEY_INVALID", "expected a request key of 64 lower-case hexadecimal digits"
             )
         if self.requester is not None:
             check_key_ids((self.requester,))
@@ -174,10 +176,6 @@ class Charge:
                 f"expected add_remove for {self.partition}, found {self.adjacency.value}; "
                 "exchanging two patients can change two parts, whose charges then add up",
             )
-
-
-CHARGE_FIELDS = tuple(field.name for field in fields(Charge))
-"""Fields of a charge; every row of an entry repeats them."""
 
 
 def charged_rho(rho: float) -> Decimal:

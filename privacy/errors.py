@@ -5,18 +5,17 @@ the records of an orchestrator.  A message about private data names the rule and
 never a value, a row or a count.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import MappingProxyType
 from typing import ClassVar
 
 
 class ClustMixError(Exception):
     """Base of all errors whose message is public by construction.
 
-    Parameters
-    ----------
-    code : str
-        Stable identifier in capitals, for example ``"BUDGET_EXCEEDED"``.
-    message : str
-        One sentence or more for a person: what was expected and what to do.
+    The code is a stable identifier in capitals, for example ``"BUDGET_EXCEEDED"``; the message is
+    one sentence or more for a person: what was expected and what to do.
     """
 
     exit_code: ClassVar[int] = 1
@@ -65,3 +64,47 @@ class IntegrityError(ClustMixError):
     """A record or a file that was changed after it was written (exit code 1)."""
 
     exit_code: ClassVar[int] = 1
+
+
+EXTRAS = MappingProxyType(
+    {
+        "server": (
+            "dask", "distributed", "fastapi", "great_expectations", "jinja2", "markupsafe",
+            "matplotlib", "prefect", "psutil", "psycopg", "pydantic_settings", "rich", "sklearn",
+            "sqlalchemy", "sqlglot", "typer",
+        ),
+        "papers": ("frozendict", "k_means_constrained", "neural_tangents", "ortools", "sklearn"),
+    }
+)  # fmt: skip
+"""Modules that come with an extra of pyproject.toml, where they are imported without a question."""
+
+
+class MissingExtra(ClustMixError, ImportError):
+    """Packages of an extra, which the message names, are not installed (exit code 2)."""
+
+    exit_code = 2
+
+
+@contextmanager
+def extra(name: str) -> Iterator[None]:
+    """Import in the block what comes with an extra.
+
+    Raises
+    ------
+    MissingExtra
+        If a module of the extra is not installed. Any other one is no fault of the installation,
+        and its error is left as it is.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in EXTRAS[name]:
+            raise
+    else:
+        return
+    raise MissingExtra(
+        "EXTRA_MISSING",
+        f"expected the packages of the extra {name}, found no {missing}; install them: "
+        f"pip install 'clustmix[{name}]'",
+    )

@@ -76,19 +76,10 @@ def _check_draw(event: Any, size: str = "n_values") -> None:
 class GaussianEvent:
     """One draw of the Gaussian mechanism with continuous noise.
 
-    Parameters
-    ----------
-    statistic : str
-        Public name of the statistic.
-    l2_sensitivity : float
-        Largest change of the statistic, in the Euclidean norm, between neighbours;
-        from 1e-100 to 1e100, and at most 1e100 times the noise.
-    noise_stddev : float
-        Standard deviation of the noise of each coordinate, in the unit of `l2_sensitivity`.
-    n_values : int
-        Number of coordinates, at least 1.
-    adjacency, unit
-        The neighbours for which the sensitivity was proven, and what they differ in.
+    The statistic has a public name and at least one value. `l2_sensitivity` is its largest change
+    between neighbours, in the Euclidean norm, from 1e-100 to 1e100 and at most 1e100 times the
+    noise; `noise_stddev` is the standard deviation of each coordinate's noise, in the same unit.
+    Adjacency and unit are the neighbours for which it was proven, and what they differ in.
 
     A field outside its range or of another type is a ConfigurationError.
     """
@@ -174,17 +165,12 @@ class PoissonSampledGaussianEvent:
     Each patient is in the sample with the stated probability, independently of all others and by
     coins that stay secret. A batch that is cut from a shuffled table is not a Poisson sample.
 
-    Parameters
-    ----------
-    noise_multiplier : float
-        Standard deviation of the noise over the Euclidean sensitivity for add or remove, from
-        `MIN_NOISE_MULTIPLIER` to `MAX_NOISE_MULTIPLIER`. For noise on the integers see
-        `privacy.accountants.gaussian.discrete_noise_multiplier`.
-    sampling_probability : float
-        Public, above 0 and at most 1; the coins may not show more often than this.
-    adjacency : Adjacency
-        `ADD_REMOVE` only: what is known of sampled draws is proven for it, and accountants
-        derive the value for replacement.
+    `noise_multiplier` is the standard deviation of the noise over the Euclidean sensitivity for add
+    or remove, from `MIN_NOISE_MULTIPLIER` to `MAX_NOISE_MULTIPLIER`; for noise on the integers see
+    `privacy.accountants.gaussian.discrete_noise_multiplier`. The sampling probability is public,
+    above 0 and at most 1; the coins may not show more often than this. The adjacency is
+    `ADD_REMOVE`: what is known of sampled draws is proven for it, and accountants derive the value
+    for replacement.
 
     The other fields and errors are those of `GaussianEvent`.
     """

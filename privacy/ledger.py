@@ -14,41 +14,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from privacy.charges import (
-    CHARGE_FIELDS,
-    MAX_RHO,
-    RHO_STEP,
-    Caps,
-    Charge,
-    Partition,
-    charged_rho,
-    check_key_ids,
-    checked_rho,
-)
+from privacy.charges import CHARGE_FIELDS, Charge, ChargeColumns, check_key_ids, checked_rho
 from privacy.errors import LedgerError
-from privacy.parameters import Adjacency
-
-__all__ = [
-    "COUNTING_STATES",
-    "GENESIS_HASH",
-    "MAX_RHO",
-    "RHO_STEP",
-    "SIGNERS",
-    "TRANSITIONS",
-    "Balance",
-    "Caps",
-    "Charge",
-    "EntryState",
-    "LedgerEntry",
-    "Partition",
-    "chain_hash",
-    "charged_rho",
-    "check_signers",
-    "check_transition",
-    "checked_rho",
-    "entry_paid_for",
-    "latest_entries",
-]
 
 GENESIS_HASH = "0" * 64
 """The hash before the first row of a journal."""
@@ -106,7 +73,7 @@ SIGNERS: Mapping[EntryState, tuple[int, ...]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerEntry:
+class LedgerEntry(ChargeColumns):
     """One row of the journal: an entry in one of its states.
 
     An adjustment is no release: its texts that only a release has are empty, it states no
@@ -122,20 +89,6 @@ class LedgerEntry:
     sequence: int
     entry_id: str
     state: EntryState
-    cohort: str
-    dataset: str
-    release_id: str
-    request_key: str
-    rho: Decimal
-    epsilon: float
-    delta: float
-    adjacency: Adjacency
-    unit: str
-    caps: Caps
-    partition: Partition | None
-    owner: str
-    requester: str | None
-    needs_approval: bool
     digest: str | None
     note: str | None
     signers: tuple[str, ...]

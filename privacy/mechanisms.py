@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privacy.arrays import Integers
 from privacy.errors import ConfigurationError
 from privacy.events import DiscreteGaussianEvent, ExponentialMechanismEvent
 from privacy.parameters import Adjacency
@@ -21,12 +21,12 @@ MAX_EXACT_VALUE = 2**61
 class NoisyStatistic:
     """A released statistic, read-only and in grid units, with the event of its draw."""
 
-    values: NDArray[np.int64]
+    values: Integers
     event: DiscreteGaussianEvent
 
 
 def discrete_gaussian_mechanism(
-    exact: NDArray[np.int64],
+    exact: Integers,
     *,
     statistic: str,
     l2_sensitivity: float,
@@ -93,7 +93,7 @@ class SelectedCandidate:
 
 
 def exponential_mechanism(
-    scores: NDArray[np.int64],
+    scores: Integers,
     *,
     statistic: str,
     score_sensitivity: int,

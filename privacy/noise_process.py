@@ -13,18 +13,7 @@ from privacy.randomness import exact_discrete_gaussian
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the values to standard output.
-
-    Parameters
-    ----------
-    arguments : sequence of str
-        STDDEV and COUNT.
-
-    Returns
-    -------
-    int
-        0; everything else ends in an exception, and the parent refuses the values.
-    """
+    """Write the values to standard output; what ends in an exception is refused by the parent."""
     stddev, count = arguments
     for values in exact_discrete_gaussian(int(count), noise_stddev=float.fromhex(stddev)):
         sys.stdout.buffer.write(values.astype("<i8", copy=False).tobytes())

@@ -92,8 +92,7 @@ class PrivacyUnit:
             )
         if self.max_rows < 1:
             raise ConfigurationError(
-                "PRIVACY_UNIT_INVALID",
-                f"expected max_rows of at least 1, found {self.max_rows!r}",
+                "PRIVACY_UNIT_INVALID", f"expected max_rows of at least 1, found {self.max_rows!r}"
             )
         if self.column is None and self.max_rows != 1:
             raise ConfigurationError(

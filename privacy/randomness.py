@@ -16,8 +16,8 @@ import opendp.measurements
 import opendp.measures
 import opendp.metrics
 import opendp.mod
-from numpy.typing import NDArray
 
+from privacy.arrays import Integers
 from privacy.errors import ClustMixError
 
 PARALLEL_ABOVE = 200_000
@@ -36,22 +36,15 @@ SECRET_KEY_BYTES = 32
 
 
 class NoiseSource(Protocol):
-    """A source of discrete Gaussian noise, of private choices and of keys for secret coins.
-
-    Attributes
-    ----------
-    tainted : bool
-        Whether the noise can be drawn again; nothing made with it may be published.
-    """
+    """A source of discrete Gaussian noise, of private choices and of keys for secret coins."""
 
     tainted: bool
+    """Whether the noise can be drawn again; nothing made with it may be published."""
 
-    def discrete_gaussian(
-        self, shape: tuple[int, ...], *, noise_stddev: float
-    ) -> NDArray[np.int64]:
+    def discrete_gaussian(self, shape: tuple[int, ...], *, noise_stddev: float) -> Integers:
         """Draw independent values with weights ``exp(-z**2 / (2 noise_stddev**2))``."""
 
-    def select_max(self, scores: NDArray[np.int64], *, scale: float) -> int:
+    def select_max(self, scores: Integers, *, scale: float) -> int:
         """Draw an index with weights ``exp(scores / scale)``."""
 
     def secret_key(self) -> bytes:
@@ -70,9 +63,7 @@ class OperatingSystemNoise:
 
     tainted = False
 
-    def discrete_gaussian(
-        self, shape: tuple[int, ...], *, noise_stddev: float
-    ) -> NDArray[np.int64]:
+    def discrete_gaussian(self, shape: tuple[int, ...], *, noise_stddev: float) -> Integers:
         """Draw an int64 array of independent values.
 
         ``noise_stddev`` is the parameter sigma of the discrete Gaussian, in grid units; taken as
@@ -91,7 +82,7 @@ class OperatingSystemNoise:
                 start += values.size
         return noise.astype(np.int64, copy=False).reshape(shape)
 
-    def select_max(self, scores: NDArray[np.int64], *, scale: float) -> int:
+    def select_max(self, scores: Integers, *, scale: float) -> int:
         """Draw an index: the largest of the private scores (n,) with Gumbel noise, exactly.
 
         Index ``j`` has probability proportional to ``exp(scores[j] / scale)``, with the scale taken
@@ -110,7 +101,7 @@ class OperatingSystemNoise:
         return os.urandom(SECRET_KEY_BYTES)
 
 
-def exact_discrete_gaussian(count: int, *, noise_stddev: float) -> Iterator[NDArray[np.int64]]:
+def exact_discrete_gaussian(count: int, *, noise_stddev: float) -> Iterator[Integers]:
     """Draw `count` independent values in this process, in pieces that bound the memory.
 
     The parameter is that of `OperatingSystemNoise.discrete_gaussian`, a piece at most 65,536
@@ -143,7 +134,7 @@ def _noise_environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
-def _draw_in_processes(parts: Sequence[NDArray[np.int64]], *, noise_stddev: float) -> None:
+def _draw_in_processes(parts: Sequence[Integers], *, noise_stddev: float) -> None:
     """Fill contiguous parts of a little-endian array, each from a process of its own."""
     children: list[subprocess.Popen[bytes]] = []
     try:
@@ -173,7 +164,7 @@ def _draw_in_processes(parts: Sequence[NDArray[np.int64]], *, noise_stddev: floa
         raise _failed("a process that ended early or wrote another number of values")
 
 
-def _filled(child: subprocess.Popen[bytes], part: NDArray[np.int64]) -> bool:
+def _filled(child: subprocess.Popen[bytes], part: Integers) -> bool:
     """Read a part from the pipe of a child; whether exactly its bytes came."""
     pipe: IO[bytes] | None = child.stdout
     if pipe is None:
@@ -246,14 +237,12 @@ class SeededNoise:
         self._generator = np.random.default_rng(seed)
         self._keys = np.random.default_rng([seed, 1])
 
-    def discrete_gaussian(
-        self, shape: tuple[int, ...], *, noise_stddev: float
-    ) -> NDArray[np.int64]:
+    def discrete_gaussian(self, shape: tuple[int, ...], *, noise_stddev: float) -> Integers:
         """Draw an int64 array of independent rounded normal values."""
         normal = self._generator.normal(0.0, noise_stddev, shape)
         return np.asarray(np.rint(normal), dtype=np.int64)
 
-    def select_max(self, scores: NDArray[np.int64], *, scale: float) -> int:
+    def select_max(self, scores: Integers, *, scale: float) -> int:
         """Draw an index by Gumbel noise in double precision."""
         noise = self._generator.gumbel(0.0, scale, len(scores))
         return int(np.argmax((scores - scores.max()) + noise))

@@ -48,15 +48,12 @@ def house(tmp_path_factory):
     for package in PACKAGES:
         shutil.copytree(ROOT / package, copy / package)
     [file] = re.findall(r"^```py\n(.*?)^```$", PAGE, flags=re.M | re.S)
-    entry = "".join(line + "\n" for line in re.findall(r"^\+(.*)$", PAGE, flags=re.M))
+    [entry] = re.findall(r"^```toml\n(.*?)^```$", PAGE, flags=re.M | re.S)
     [place] = re.findall(r"^The file, `(.+)`\. ", PAGE, flags=re.M)
     assert not (copy / place).exists()
     (copy / place).write_text(file, encoding="utf-8")
-    registry = copy / "tasks" / "synthesizers" / "registry.py"
-    source = registry.read_text(encoding="utf-8")
-    end = "    ),\n)\n"
-    assert source.count(end) == 1
-    registry.write_text(source.replace(end, f"    ),\n{entry})\n"), encoding="utf-8")
+    with (copy / "tasks" / "synthesizers" / "methods.toml").open("a", encoding="utf-8") as listed:
+        listed.write(f"\n{entry}")
     return copy
 
 

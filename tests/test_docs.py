@@ -29,7 +29,6 @@ from privacy.accountants.calibration import gdp_mu
 from privacy.accountants.gaussian import GaussianAccountant
 from privacy.ledger import TRANSITIONS, EntryState
 from privacy.parameters import Adjacency
-from storage.arrivals import ready_files
 from storage.arrivals.store import _RETRY_AFTER, MAX_FAILURES
 from storage.settings import Settings
 from tasks.execution.cluster_certificates import make_certificates
@@ -370,14 +369,6 @@ def test_every_refusal_of_an_arrival_is_explained():
     assert set(first_cells("### Refused arrivals")) == refusals
     for code in re.findall(r'ConfigurationError\(\s*"((?:LANDING|ARRIVALS)_[A-Z_]+)"', source):
         assert f"`{code}`" in OPERATE, code
-
-
-def test_lines_for_a_sender_are_those_of_the_program():
-    [block] = re.findall(r"```python\n(.*?)```", OPERATE, flags=re.S)
-    text = inspect.cleandoc(ready_files.__doc__).split("::\n\n")[1]
-    lines = re.match(r"(?: {4}.*\n)+", text).group()
-    # Ruff formats the block of the page.
-    assert ast.dump(ast.parse(block)) == ast.dump(ast.parse(inspect.cleandoc(lines)))
 
 
 def test_every_end_of_a_run_is_explained():

@@ -11,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from flows import cli
-from privacy.extras import EXTRAS, MissingExtra, extra
+from privacy.errors import EXTRAS, MissingExtra, extra
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCK = (ROOT / "requirements.lock").read_text(encoding="utf-8")

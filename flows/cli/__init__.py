@@ -2,7 +2,7 @@
 
 import sys
 
-from privacy.extras import MissingExtra, extra
+from privacy.errors import MissingExtra, extra
 
 
 def main(arguments: list[str] | None = None) -> int:

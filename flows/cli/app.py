@@ -4,6 +4,7 @@ A command is declared where it is carried out: its options are the parameters of
 help is the docstring. Heavy imports are made in the functions, so that help is answered at once.
 """
 
+from importlib import resources
 from typing import Annotated
 
 import typer
@@ -11,34 +12,9 @@ import typer
 from flows.cli import audit, ledger, officers, operations, publication, release, server, site
 from flows.cli.options import EXIT_CODES
 
-EXAMPLES = """\b
-examples:
-  clustmix init cohort.csv --output cohort.yaml   then fill in cohort.yaml
-  clustmix release cohort.yaml
-  clustmix verify releases/cohort/r-20260131-0a1b2c3d
-  clustmix ledger show"""
-
-ENVIRONMENT = """\b
-environment:
-  CLUSTMIX_HOME          private folder: ledger, workspaces, diagnostics
-                         (default .clustmix)
-  CLUSTMIX_RELEASES      folder that bundles are published to (default
-                         releases)
-  CLUSTMIX_DATA_DIR      folder with copies of the public datasets
-  CLUSTMIX_OFFLINE       true: never download a public dataset
-  CLUSTMIX_DASK_WORKERS  worker processes; 0: this process alone (default: 2
-                         for a table of more than 32 MiB, else 0)
-  CLUSTMIX_DASK_ADDRESS  Dask scheduler to use instead of local workers
-  CLUSTMIX_LEDGER_URL    postgresql:// address of a ledger that installations
-                         share (default: a file in CLUSTMIX_HOME)
-  CLUSTMIX_SITES         folder of site files, DATASET.yaml, for releases that
-                         the orchestrator starts (default deployments/sites)
-  CLUSTMIX_LANDING       folder or s3:// address where tables arrive
-                         (default landing)
-  CLUSTMIX_REQUESTER     key id in whose name the orchestrator asks
-  CLUSTMIX_RELEASES_URL  address at which readers find the release store
-  CLUSTMIX_NOTIFY_URL    webhook that is told of what a person should know
-  PREFECT_API_URL        Prefect server to report to instead of a private one"""
+_HELP = resources.files(__package__).joinpath("help.txt").read_text("utf-8")
+# The sign keeps the lines as they are.
+EXAMPLES, ENVIRONMENT = (f"\b\n{part}" for part in _HELP.strip().split("\n\n"))
 
 app = typer.Typer(
     epilog="\n\n".join((EXAMPLES, EXIT_CODES, ENVIRONMENT)),

@@ -97,8 +97,7 @@ def sign(
 
 @app.command(epilog=EXIT_CODES)
 def keygen(
-    file: Annotated[Path, argument("FILE", "private key to write")],
-    as_json: AsJson = False,
+    file: Annotated[Path, argument("FILE", "private key to write")], as_json: AsJson = False
 ) -> None:
     """Make a pair of Ed25519 keys.
 

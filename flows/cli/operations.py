@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -70,8 +71,8 @@ def ready(
     """
     from flows.cli.progress import Progress
     from storage.arrivals.ready_files import build_ready_file, write_ready_file
-    from storage.keys.key_files import read_secret
     from storage.keys.key_store import KeyStore
+    from storage.keys.keys import read_secret
     from storage.settings import load_settings
 
     if key is None:
@@ -113,7 +114,7 @@ def deploy(
         deployed = deployments.deploy(settings, file)
     unset = "Nobody is notified: CLUSTMIX_NOTIFY_URL is not set."
     terminal.answer(
-        deployed.as_json(),
+        asdict(deployed),
         {
             "Serves": ", ".join(deployed.deployments),
             "Watches": ", ".join(deployed.automations),
@@ -177,7 +178,7 @@ def doctor(as_json: AsJson = False) -> int:
 
         findings = examine(load_settings())
     if as_json:
-        terminal.answer([finding.as_json() for finding in findings], as_json=True)
+        terminal.answer([asdict(finding) for finding in findings], as_json=True)
     else:
         for finding in findings:
             mark, style = ("ok  ", "green") if finding.good else ("FAIL", "bold red")

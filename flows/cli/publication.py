@@ -58,8 +58,7 @@ def resample(
         column, mark, level = text.partition("=")
         if not mark or column in conditions:
             raise ConfigurationError(
-                "CONDITION_INVALID",
-                f"expected COLUMN=LEVEL, each column once, found {text[:80]!r}",
+                "CONDITION_INVALID", f"expected COLUMN=LEVEL, each column once, found {text[:80]!r}"
             )
         conditions[column] = level
     with publishing(as_json=as_json) as settings:
@@ -185,7 +184,7 @@ def publishing(*, as_json: bool) -> Iterator[Settings]:
     """Give the settings to a command that publishes, and show its stages to who looks."""
     from flows.cli.progress import Progress
     from storage.settings import load_settings
-    from tasks.execution.stages import listen_to_stages
+    from tasks.execution.runtime import listen_to_stages
 
     with Progress(quiet=as_json or not sys.stderr.isatty()) as progress:
         progress.expect_stages(PUBLISH)

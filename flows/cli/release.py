@@ -28,10 +28,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-_ADJACENCY_TEXTS = {
-    "add_remove": "add or remove one patient",
-    "replace_one": "replace one patient",
-}
+_ADJACENCY_TEXTS = {"add_remove": "add or remove one patient", "replace_one": "replace one patient"}
 
 
 @app.command(epilog=EXIT_CODES)
@@ -91,7 +88,7 @@ def release(
         )
         with orchestrator.answering(progress):
             from flows.release import run_release
-            from tasks.execution.stages import listen_to_stages
+            from tasks.execution.runtime import listen_to_stages
 
             stages = [stage.name for stage in job.synthesizer.stages(mu=job.mu)]
             progress.expect_stages(("ingest", *stages, *PUBLISH))
@@ -117,7 +114,7 @@ def benchmark(
     orchestrator = _Orchestrator(settings)
     from flows.cli.progress import Progress
     from flows.site.site_file import load_site
-    from tasks.execution.stages import listen_to_stages
+    from tasks.execution.runtime import listen_to_stages
 
     site_file = load_site(site)
     with Progress(quiet=as_json) as progress, orchestrator.answering(progress):
@@ -192,7 +189,7 @@ class _Orchestrator:
         progress.note(text)
         progress.begin(text)
         if self._hastened:
-            from tasks.gates.expectation_suites import silent_great_expectations
+            from tasks.gates.table_rules import silent_great_expectations
 
             import_module("flows.release")
             silent_great_expectations()

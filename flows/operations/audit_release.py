@@ -31,7 +31,7 @@ from storage.schema.plain_yaml import read_mapping
 from storage.schema.table import TableSchema
 from storage.settings import Settings
 from tasks.audit.findings import ClaimedGuarantee, check_confidence
-from tasks.audit.planted import PlantedTable
+from tasks.audit.pairs import PlantedTable
 from tasks.audit.replay import check_replayable, replay
 from tasks.audit.whole_release import (
     WholeRelease,

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from prefect import flow
 
 from flows.site.request import job_of
 from flows.site.site_file import SiteFile
+from privacy.arrays import Codes
 from privacy.errors import ConfigurationError, InputError
 from privacy.events import GaussianEvent
 from privacy.parameters import Adjacency, Analysis
@@ -26,8 +26,7 @@ from storage.settings import Settings
 from storage.sources.cohorts import CohortReader
 from tasks.execution.cluster import local_cluster
 from tasks.execution.dask_executor import DaskExecutor
-from tasks.execution.runtime import guarded_task
-from tasks.execution.stages import stage
+from tasks.execution.runtime import guarded_task, stage
 from tasks.gates import expectations
 from tasks.ingest.encoding import decode, domain_of, encode_chunk
 from tasks.ingest.violations import refuse_violations
@@ -73,7 +72,7 @@ class _Benchmark:
         self.job: ReleaseJob = job_of(site, new_release_id())
         self.folder = output / site.dataset / self.job.ref.release_id
 
-    def ingest(self) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+    def ingest(self) -> tuple[Codes, Codes]:
         """Read and encode the public table."""
         reader, codes, labels = CohortReader(self.job.source, settings=self.settings), [], []
         schema = self.job.table_schema
@@ -88,7 +87,7 @@ class _Benchmark:
                 raise InputError("EMPTY_TABLE", "expected rows in the source, found none")
             return np.concatenate(codes), np.concatenate(labels)
 
-    def synthesize(self, codes: NDArray[np.uint16], labels: NDArray[np.uint16]) -> pd.DataFrame:
+    def synthesize(self, codes: Codes, labels: Codes) -> pd.DataFrame:
         """Run the algorithm, item by item on the workers where it has items, and decode."""
         job = self.job
         method = build_paper(
@@ -96,10 +95,7 @@ class _Benchmark:
         )
         rng = np.random.default_rng(list(os.urandom(32)))
         scratch = ensure_private_directory(self.settings.home / "benchmark")
-        with (
-            stage("paper-method"),
-            local_cluster(max(self.settings.workers, 1), scratch) as client,
-        ):
+        with stage("paper-method"), local_cluster(max(self.settings.workers, 1), scratch) as client:
             executor = DaskExecutor(client, job.ref.release_id)
             codes, labels = method.synthesize(codes, labels, rng, executor)
         return decode(codes, labels, job.table_schema, rng=rng)

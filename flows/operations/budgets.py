@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import ROUND_FLOOR, Decimal
 from pathlib import Path
-from typing import Any
 
 from flows.site.request import job_of
 from flows.site.site_file import SiteFile, load_site
@@ -36,14 +35,6 @@ class DatasetBudget:
     def is_low(self) -> bool:
         """Whether somebody should know."""
         return self.percent_left < LOW_PERCENT
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the budget for a program."""
-        return {
-            "dataset": self.dataset,
-            "percent_left": self.percent_left,
-            "releases_left": self.releases_left,
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

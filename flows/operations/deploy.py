@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -66,10 +66,6 @@ class Deployed:
     removed: tuple[str, ...]
     notifies: bool
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the same for a program."""
-        return asdict(self)
-
 
 def deploy(settings: Settings, file: Path) -> Deployed:
     """Make the server hold what the files declare, and nothing else of ours.
@@ -99,10 +95,7 @@ def deploy(settings: Settings, file: Path) -> Deployed:
         kept = _put_automations(client, automations, blocks)
         removed += _remove_automations(client, kept)
     return Deployed(
-        deployments=names,
-        automations=tuple(kept),
-        removed=tuple(removed),
-        notifies=bool(blocks),
+        deployments=names, automations=tuple(kept), removed=tuple(removed), notifies=bool(blocks)
     )
 
 
@@ -223,10 +216,7 @@ def _put_notify_block(client: SyncPrefectClient, settings: Settings) -> dict[str
     from prefect.exceptions import ObjectNotFound
 
     if settings.notify_url is not None:
-        block = Webhook(
-            url=settings.notify_url,
-            headers={"content-type": "application/json"},
-        )
+        block = Webhook(url=settings.notify_url, headers={"content-type": "application/json"})
         return {NOTIFY_BLOCK: cast("UUID", block.save(NOTIFY_BLOCK, overwrite=True))}
     try:
         found = client.read_block_document_by_name(NOTIFY_BLOCK, "webhook")

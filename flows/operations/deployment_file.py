@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from privacy.errors import ConfigurationError
+from storage.files.documents import Record
 from storage.schema.plain_yaml import read_mapping, refusal
 
 TAG = "clustmix"
@@ -28,11 +29,7 @@ _Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 _AutomationName = Annotated[str, Field(pattern=rf"^{PREFIX}[a-z ]{{1,60}}$")]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ScheduleSection(_Section):
+class ScheduleSection(Record):
     """When a deployment runs by itself; the slug keeps its scheduled runs when it is sent again."""
 
     slug: _Name
@@ -48,14 +45,14 @@ class ScheduleSection(_Section):
         return self
 
 
-class QueueSection(_Section):
+class QueueSection(Record):
     """The queue of a work pool in which the runs of a deployment wait."""
 
     name: _Name
     work_queue_name: _Name
 
 
-class TriggerSection(_Section):
+class TriggerSection(Record):
     """Events that start a run, as Prefect declares them."""
 
     type: Literal["event"]
@@ -66,7 +63,7 @@ class TriggerSection(_Section):
     parameters: dict[str, Any]
 
 
-class DeploymentSection(_Section):
+class DeploymentSection(Record):
     """A flow that is served, and what starts it.
 
     It has a module path as its entrypoint: a path of a file would bake in one machine. The server
@@ -79,19 +76,19 @@ class DeploymentSection(_Section):
     tags: tuple[Literal["clustmix"]]
     work_pool: QueueSection
     enforce_parameter_schema: Literal[True]
-    parameters: dict[str, Any] = {}
+    parameters: dict[str, Any] = Field(default_factory=dict)
     schedules: tuple[ScheduleSection, ...] = ()
     triggers: tuple[TriggerSection, ...] = ()
 
 
-class WorkPoolSection(_Section):
+class WorkPoolSection(Record):
     """Hosts that take runs of one kind; what waits in an earlier queue starts first."""
 
     description: Annotated[str, Field(min_length=1)]
     queues: Annotated[tuple[_Name, ...], Field(min_length=1)]
 
 
-class DeploymentsFile(_Section):
+class DeploymentsFile(Record):
     """A ``prefect.yaml`` with nothing but what is checked here.
 
     The program is installed where runs start, so there is nothing to pull. Work pools are read by
@@ -120,7 +117,7 @@ class DeploymentsFile(_Section):
         return self
 
 
-class AutomationSection(_Section):
+class AutomationSection(Record):
     """What the server does when events come, or do not come, as Prefect declares it.
 
     Where an action needs the identifier of a block, it has the block's name.
@@ -132,7 +129,7 @@ class AutomationSection(_Section):
     actions: Annotated[tuple[dict[str, Any], ...], Field(min_length=1)]
 
 
-class AutomationsFile(_Section):
+class AutomationsFile(Record):
     """All automations but those that start deployments."""
 
     automations: tuple[AutomationSection, ...]

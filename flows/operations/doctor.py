@@ -36,10 +36,6 @@ class Finding:
     good: bool
     text: str
 
-    def as_json(self) -> dict[str, str | bool]:
-        """Return the finding for a program."""
-        return {"name": self.name, "good": self.good, "text": self.text}
-
 
 def examine(settings: Settings) -> list[Finding]:
     """Run all examinations; none changes anything.

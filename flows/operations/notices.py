@@ -12,13 +12,13 @@ from types import MappingProxyType
 from typing import Annotated, Literal, Self
 from uuid import NAMESPACE_URL, UUID, uuid5
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from flows.events import PublicEvent
 from privacy.accountants.spending import moment
 from privacy.errors import IntegrityError
 from privacy.ledger import GENESIS_HASH, EntryState, LedgerEntry, latest_entries
-from storage.files.documents import read_kept, write_kept
+from storage.files.documents import Record, read_kept, write_kept
 from storage.ledger.head import check_head
 
 FIRST_LOOK_BACK = timedelta(days=1)
@@ -42,16 +42,14 @@ _TO_PUBLISH = (EntryState.SEALED, EntryState.APPROVED)
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_:-]{0,99}")
 
 
-class Repetition(BaseModel):
+class Repetition(Record):
     """How often something was told again, and until when it is not told once more."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     times: Annotated[int, Field(ge=0)]
     not_before: datetime
 
 
-class Cursor(BaseModel):
+class Cursor(Record):
     """What a watcher has to know after its restart; all of it is public.
 
     `sequence` and `row_hash` are of the last row of the ledger that the orchestrator was told of,
@@ -59,14 +57,12 @@ class Cursor(BaseModel):
     told of, by schedule, and `repeated` what was told again, by resource id.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     format_version: Literal[1] = 1
     sequence: Annotated[int, Field(ge=0)] = 0
     row_hash: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] = GENESIS_HASH
     low: tuple[str, ...] = ()
-    missed: dict[str, datetime] = {}
-    repeated: dict[str, Repetition] = {}
+    missed: dict[str, datetime] = Field(default_factory=dict)
+    repeated: dict[str, Repetition] = Field(default_factory=dict)
 
     @classmethod
     def at_first(cls, rows: Iterable[LedgerEntry], *, now: datetime) -> Self:

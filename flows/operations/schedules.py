@@ -22,14 +22,7 @@ if TYPE_CHECKING:
 GRACE = timedelta(minutes=15)
 """How long after its time a run may start."""
 
-_WINDOWS = (
-    timedelta(minutes=10),
-    timedelta(hours=1),
-    timedelta(days=1),
-    timedelta(days=8),
-    timedelta(days=32),
-    timedelta(days=400),
-)
+_WINDOWS = tuple(timedelta(hours=hours) for hours in (1, 24, 8 * 24, 32 * 24, 400 * 24))
 """How far back an occurrence is looked for; frequent schedules are found in the first ones."""
 
 _TOLERANCE = timedelta(milliseconds=500)

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from uuid import UUID
 
 from flows.events import orchestrator
-from flows.operations.budgets import SiteFolder, budgets
+from flows.operations.budgets import DatasetBudget, SiteFolder, budgets
 from flows.operations.notices import reason_of
 from flows.operations.schedules import our_deployments
 from flows.operations.upkeep import waits_for_officer
@@ -99,13 +99,10 @@ class RefusedArrival:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dataset:
+class Dataset(DatasetBudget):
     """A dataset: its last release and what is left of its budget."""
 
-    dataset: str
     last_release: str | None
-    percent_left: int
-    releases_left: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,12 +301,7 @@ def _look_at_ledger(settings: Settings, status: Status) -> None:
     entries = latest_entries(rows).values()
     last = {e.dataset: e.release_id for e in entries if e.state is EntryState.PUBLISHED}
     status.datasets += [
-        Dataset(
-            dataset=budget.dataset,
-            last_release=last.get(budget.dataset),
-            percent_left=budget.percent_left,
-            releases_left=budget.releases_left,
-        )
+        Dataset(**asdict(budget), last_release=last.get(budget.dataset))
         for budget in budgets(files.sites(), rows)
     ]
     for name, code in files.faults().items():

@@ -102,10 +102,7 @@ def client_environment(folder: Path, record: ServerRecord) -> dict[str, str]:
         "PREFECT_UI_URL": page,
     }
     if scheduler:
-        variables |= {
-            "CLUSTMIX_DASK_ADDRESS": scheduler,
-            "DASK_CONFIG": str(client_config(folder)),
-        }
+        variables |= {"CLUSTMIX_DASK_ADDRESS": scheduler, "DASK_CONFIG": str(client_config(folder))}
     return variables | ({"CLUSTMIX_RELEASES_URL": releases} if releases else {})
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from privacy.errors import ClustMixError
-from storage.files.documents import read_kept, write_kept
+from storage.files.documents import Record, read_kept, write_kept
 
 RECORD_FILE = "parts.json"
 
@@ -16,15 +16,13 @@ class ServerError(ClustMixError):
     exit_code = 1
 
 
-class Part(BaseModel):
+class Part(Record):
     """A part that was started.
 
     `created` is when the operating system made the process, in seconds since 1970; the address is
     empty for a part that nobody calls. `mark` is `flows.server.processes.MARK` in its environment,
     empty for the database of a server that an earlier version has started.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     pid: int

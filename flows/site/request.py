@@ -3,13 +3,14 @@
 from decimal import Decimal
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from flows.site.site_file import ApprovalPolicy, SiteFile, load_site
 from privacy.accountants.calibration import release_rho
 from privacy.charges import Caps, Partition
 from privacy.errors import ConfigurationError
 from privacy.parameters import Analysis, PrivacyParameters
+from storage.files.documents import Record
 from storage.files.refs import ReleaseRef, new_release_id
 from storage.settings import Settings
 from tasks.steps.job import ReleaseJob
@@ -19,15 +20,13 @@ _ARRIVAL_ID = r"^a-[0-9]{8}-[0-9a-f]{8}$"
 _NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"
 
 
-class ReleaseRequest(BaseModel):
+class ReleaseRequest(Record):
     """Make a synthetic release of one dataset.
 
     What is read, what is guaranteed and who has to agree is written in the dataset's site file. A
     request never holds a value of the table, a secret or a seed, because the orchestrator stores
     and shows it.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     dataset: str = Field(
         title="Dataset",
@@ -90,13 +89,11 @@ class SiteRequest(ReleaseRequest):
         return self.requester
 
 
-class PublishRequest(BaseModel):
+class PublishRequest(Record):
     """Publish a sealed measurement, with an officer's decision where one is needed.
 
     The decision proves itself: it is signed with the officer's own key, whoever pastes it here.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     dataset: str = Field(
         title="Dataset",

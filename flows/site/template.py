@@ -15,8 +15,9 @@ from pydantic import ValidationError
 
 from flows.site.site_file import PLACEHOLDER
 from privacy.errors import ConfigurationError, InputError
-from storage.schema.table import number_of
-from storage.sources.cohorts import CohortReader, CsvSource, ParquetSource
+from storage.schema.columns import number_of
+from storage.sources.cohorts import CohortReader
+from storage.sources.declared import CsvSource, ParquetSource
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _YAML_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})

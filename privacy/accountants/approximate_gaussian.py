@@ -62,9 +62,9 @@ two steps is multiplied by ``e**eps`` in the second: the slack of a group has no
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import erfcx, ndtr
 
 from privacy.accountants.gaussian import (
@@ -74,14 +74,9 @@ from privacy.accountants.gaussian import (
     unsampled_draw,
 )
 from privacy.accountants.loss_distribution import series_curve
+from privacy.arrays import Floats
 from privacy.errors import ConfigurationError
-from privacy.events import (
-    Draw,
-    Event,
-    PoissonSampledGaussianEvent,
-    UnsampledDraw,
-    counted_draws,
-)
+from privacy.events import Draw, Event, PoissonSampledGaussianEvent, UnsampledDraw, counted_draws
 from privacy.parameters import Adjacency
 
 SLACK_DELTA = 1e-9
@@ -100,20 +95,12 @@ _ULP = 2.0**-50
 def series_mu(*, sampling_probability: float, noise_multiplier: float, steps: int) -> float:
     """Smallest ``mu`` for which a series of Poisson samples meets the condition, rounded up.
 
-    Parameters
-    ----------
-    sampling_probability, noise_multiplier : float
-        Of each draw, in the ranges of `privacy.events.PoissonSampledGaussianEvent`. The
-        multiplier is rounded down to a part in a million, so that noise which differs by a
-        rounding is booked at the same amount.
-    steps : int
-        Public number of draws, at least 1.
-
-    Returns
-    -------
-    float
-        For the slack `SLACK_DELTA` and add or remove. Never above the exact value without sampling,
-        ``sqrt(steps) / noise_multiplier``, nor below the smaller of that and `LEAST_SERIES_MU`.
+    Probability and multiplier are those of each draw, in the ranges of
+    `privacy.events.PoissonSampledGaussianEvent`, and there is at least 1. The multiplier is rounded
+    down to a part in a million, so that noise which differs by a rounding is booked at the same
+    amount. The result is for the slack `SLACK_DELTA` and add or remove; never above the exact value
+    without sampling, ``sqrt(steps) / noise_multiplier``, nor below the smaller of that and
+    `LEAST_SERIES_MU`.
     """
     everybody = math.sqrt(steps) / noise_multiplier * (1 + _ULP)
     fraction, exponent = math.frexp(noise_multiplier)
@@ -152,7 +139,7 @@ def _series_mu(probability: float, noise_multiplier: float, steps: int) -> float
     return high
 
 
-def _gaussian_delta_below(epsilon: NDArray[np.float64], mu: float) -> NDArray[np.float64]:
+def _gaussian_delta_below(epsilon: Floats, mu: float) -> Floats:
     """Return `gaussian_delta` for an array, with every rounding to the other side: down."""
     a, b = epsilon / mu - mu / 2, epsilon / mu + mu / 2
     tail_margin = np.minimum(1.0, _ULP * (4 + b))
@@ -166,34 +153,27 @@ def _gaussian_delta_below(epsilon: NDArray[np.float64], mu: float) -> NDArray[np
     below = ndtr(-a) * (1 - tail_margin) - (density + 1e-300) * upper * (1 + density_margin)
     found = np.where(a >= 0, above, below)
     # Below this, numbers lose digits.
-    result: NDArray[np.float64] = np.where(found > 1e-300, found, 0.0)
+    result: Floats = np.where(found > 1e-300, found, 0.0)
     return result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApproximateGaussianAccountant:
+class ApproximateGaussianAccountant(GaussianAccountant):
     """Total of the events so far; immutable, `compose` returns a new accountant.
 
-    Where no draw is made from a sample it is `GaussianAccountant`, to the last digit.
+    Where no draw is made from a sample it is `GaussianAccountant`, to the last digit; ``mu`` is
+    that of everything composed given that nothing leaks. The adjacency is add or remove where there
+    are samples.
 
-    Parameters
-    ----------
-    adjacency : Adjacency
-        The neighbours for which the guarantee is asked; add or remove where there are samples.
-    mu_squared : float
-        Sum of the squares of ``mu`` of the events so far.
-    n_series : int
-        Number of series of sampled draws of one patient so far, each with its slack.
-    slack_adds : bool
-        Whether the slack is added to delta, (b) of the module, or is a lower limit of it, (a).
+    ``n_series`` is the number of series of sampled draws of one patient so far, each with its
+    slack; ``slack_adds`` says whether the slack is added to delta, (b) of the module, or is a lower
+    limit of it, (a).
     """
 
-    adjacency: Adjacency
-    mu_squared: float = 0.0
     n_series: int = 0
     slack_adds: bool = False
 
-    def compose(self, event: Event) -> "ApproximateGaussianAccountant":
+    def compose(self, event: Event) -> Self:
         """Return the accountant after one more event on the same patients.
 
         The event may have been chosen in view of earlier outputs, as long as a total of ``mu**2``
@@ -217,7 +197,7 @@ class ApproximateGaussianAccountant:
             )
         # Squares of mu with the number of slacks: what came before, then each draw.
         so_far = (self.mu_squared, self.n_series)
-        parts = [so_far] * any(so_far) + [self._cost(draw, times) for draw, times in draws]
+        parts = [so_far] * any(so_far) + [self._booked(draw, times) for draw, times in draws]
         total = parts[0][0]
         if len(parts) > 1:
             total = math.fsum(mu_squared for mu_squared, _ in parts) * (1 + _ULP)
@@ -229,7 +209,7 @@ class ApproximateGaussianAccountant:
             slack_adds=self.slack_adds or (n_series > 0 and len(parts) > 1),
         )
 
-    def _cost(self, draw: Draw, times: int) -> tuple[float, int]:
+    def _booked(self, draw: Draw, times: int) -> tuple[float, int]:
         """Return ``mu**2`` and the number of slacks of a draw that happens so often."""
         exact = GaussianAccountant(adjacency=self.adjacency)
         if isinstance(draw, UnsampledDraw):
@@ -250,16 +230,6 @@ class ApproximateGaussianAccountant:
             steps=times,
         )
         return min(booked * booked * (1 + _ULP), everybody), 1
-
-    @property
-    def mu(self) -> float:
-        """Parameter of Gaussian DP of everything composed given that nothing leaks, rounded up."""
-        return math.nextafter(math.sqrt(self.mu_squared), math.inf) if self.mu_squared else 0.0
-
-    @property
-    def rho(self) -> float:
-        """``mu**2 / 2``, the amount that adds up in the ledger."""
-        return self.mu_squared / 2
 
     @property
     def slack_delta(self) -> float:

@@ -86,8 +86,7 @@ def selection_epsilon(*, mu: float) -> float:
     """
     if not (math.isfinite(mu) and mu > 0):
         raise ConfigurationError(
-            "CALIBRATION_ARGUMENT_INVALID",
-            f"expected mu to be finite and above 0, found {mu!r}",
+            "CALIBRATION_ARGUMENT_INVALID", f"expected mu to be finite and above 0, found {mu!r}"
         )
     if mu < 2:
         epsilon = 4 * math.atanh(float(erf(mu / (2 * math.sqrt(2)))))

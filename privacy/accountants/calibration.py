@@ -18,6 +18,7 @@ from privacy.accountants.gaussian import (
     gaussian_delta,
     gaussian_epsilon,
 )
+from privacy.charges import RHO_STEP
 from privacy.errors import ConfigurationError
 from privacy.events import (
     MAX_NOISE_MULTIPLIER,
@@ -28,7 +29,6 @@ from privacy.events import (
     PoissonSampledGaussianEvent,
     RepeatedEvent,
 )
-from privacy.ledger import RHO_STEP
 from privacy.parameters import Adjacency, PrivacyParameters
 
 _MULTIPLIER_PRECISION = 1e-3
@@ -42,7 +42,7 @@ _ROOM = 1 - 2.0**-18
 def gdp_rho(*, epsilon: float, delta: float) -> Decimal:
     """Largest ``rho = mu**2 / 2`` for which mu-GDP implies (epsilon, delta)-DP, rounded down.
 
-    It is a positive multiple of `privacy.ledger.RHO_STEP`; a target that is outside the range of
+    It is a positive multiple of `privacy.charges.RHO_STEP`; a target that is outside the range of
     `privacy.parameters.PrivacyParameters`, or allows less than one step, is a ConfigurationError.
     """
     PrivacyParameters(epsilon=epsilon, delta=delta)
@@ -82,7 +82,7 @@ def release_rho(parameters: PrivacyParameters, *, adjacency: Adjacency) -> Decim
     """Amount that a release of this guarantee is charged, in rho under add or remove.
 
     Replacing a patient is removing one and adding one, so a replace-one target is charged a
-    quarter: its ``mu`` is half. The amount is a multiple of `privacy.ledger.RHO_STEP`.
+    quarter: its ``mu`` is half. The amount is a multiple of `privacy.charges.RHO_STEP`.
     """
     rho = gdp_rho(epsilon=parameters.epsilon, delta=parameters.delta)
     if adjacency is Adjacency.ADD_REMOVE:
@@ -118,12 +118,7 @@ def discrete_noise_stddev(*, l2_sensitivity: float, mu: float) -> float:
     ConfigurationError if an argument is not finite and above 0, or no event has these values, for
     example because the noise does not fit in 64 bits.
     """
-    for name, value in (("l2_sensitivity", l2_sensitivity), ("mu", mu)):
-        if not (math.isfinite(value) and value > 0):
-            raise ConfigurationError(
-                "CALIBRATION_ARGUMENT_INVALID",
-                f"expected {name} to be finite and above 0, found {value!r}",
-            )
+    _check_positive(l2_sensitivity=l2_sensitivity, mu=mu)
     noise_stddev = max(math.hypot(l2_sensitivity / mu, SMOOTHING_STDDEV), MIN_DISCRETE_NOISE_STDDEV)
     while True:
         event = DiscreteGaussianEvent(
@@ -143,27 +138,16 @@ def booked_noise_multiplier(*, sampling_probability: float, steps: int, mu: floa
     """Noise multiplier with which a series of Poisson samples is booked at `mu`, rounded up.
 
     Patients are in each of `steps` samples with this probability, above 0 and at most 1; all three
-    numbers are public.
+    numbers are public. The result is the upper end of a search to one part in 1,000, or
+    ``sqrt(steps) / mu`` where everybody is in each sample. `ApproximateGaussianAccountant` finds at
+    most `mu` for it, for add or remove, and still does for a multiplier that is smaller by a part
+    in 300,000 or larger.
 
-    Returns
-    -------
-    float
-        The upper end of a search to one part in 1,000, or ``sqrt(steps) / mu`` where everybody is
-        in each sample. `ApproximateGaussianAccountant` finds at most `mu` for it, for add or
-        remove, and still does for a multiplier that is smaller by a part in 300,000 or larger.
-
-    Raises
-    ------
-    ConfigurationError
-        If `mu` is not finite and above 0 (``CALIBRATION_ARGUMENT_INVALID``), another argument is
-        outside its range (``EVENT_INVALID``), or no multiplier up to `MAX_NOISE_MULTIPLIER` is
-        enough (``CALIBRATION_UNREACHABLE``).
+    It is a ConfigurationError if `mu` is not finite and above 0 (``CALIBRATION_ARGUMENT_INVALID``),
+    another argument is outside its range (``EVENT_INVALID``), or no multiplier up to
+    `MAX_NOISE_MULTIPLIER` is enough (``CALIBRATION_UNREACHABLE``).
     """
-    if not (math.isfinite(mu) and mu > 0):
-        raise ConfigurationError(
-            "CALIBRATION_ARGUMENT_INVALID",
-            f"expected mu to be finite and above 0, found {mu!r}",
-        )
+    _check_positive(mu=mu)
     limit = mu * mu * (1 - 2.0**-48)
 
     def spent(noise_multiplier: float) -> float:
@@ -189,6 +173,15 @@ def booked_noise_multiplier(*, sampling_probability: float, steps: int, mu: floa
             "small for the schedule; choose a larger epsilon or fewer and smaller samples",
         )
     return found
+
+
+def _check_positive(**arguments: float) -> None:
+    for name, value in arguments.items():
+        if not (math.isfinite(value) and value > 0):
+            raise ConfigurationError(
+                "CALIBRATION_ARGUMENT_INVALID",
+                f"expected {name} to be finite and above 0, found {value!r}",
+            )
 
 
 def _series(sampling_probability: float, noise_multiplier: float, steps: int) -> Event:

@@ -28,6 +28,7 @@ The gain over zero-concentrated DP is about 7 percent of the noise: no conversio
 import math
 import sys
 from dataclasses import dataclass, replace
+from typing import Self
 
 from scipy.special import erfcx, ndtr
 
@@ -203,18 +204,14 @@ def unsampled_draw(event: PoissonSampledGaussianEvent) -> GaussianEvent:
 class GaussianAccountant:
     """Total of the events so far; immutable, `compose` returns a new accountant.
 
-    Parameters
-    ----------
-    adjacency : Adjacency
-        The neighbours for which the guarantee is asked, see `adjacency_factor`.
-    mu_squared : float
-        Sum of the squares of ``mu`` of the events so far.
+    The guarantee is asked for an adjacency, see `adjacency_factor`; ``mu_squared`` is the sum of
+    the squares of ``mu`` of the events so far.
     """
 
     adjacency: Adjacency
     mu_squared: float = 0.0
 
-    def compose(self, event: Event) -> "GaussianAccountant":
+    def compose(self, event: Event) -> Self:
         """Return the accountant after one more event on the same patients.
 
         The event may have been chosen in view of earlier outputs, as long as a total is fixed in

@@ -22,7 +22,8 @@ Each delta is raised by `DELTA_MARGIN`, and deltas below `MIN_PLD_DELTA` are not
 import math
 
 import numpy as np
-from numpy.typing import NDArray
+
+from privacy.arrays import Floats
 
 MIN_PLD_DELTA = 1e-10
 """Least delta that is answered; below it the rounding of the engine would be felt."""
@@ -44,27 +45,16 @@ _LARGEST_EPSILON = 500.0
 
 def series_curve(
     *, sampling_probability: float, noise_multiplier: float, steps: int, floor: float, points: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+) -> tuple[Floats, Floats] | None:
     """Return bounds of delta of a series of Poisson samples, for add or remove, at many epsilons.
 
-    Parameters
-    ----------
-    sampling_probability, noise_multiplier : float
-        Of each draw, in the ranges of `privacy.events.PoissonSampledGaussianEvent`.
-    steps : int
-        Number of draws, at least 1.
-    floor : float
-        Delta down to which the curve is wanted, at least `MIN_PLD_DELTA`.
-    points : int
-        Number of epsilons.
+    Probability and multiplier are those of each draw, in the ranges of
+    `privacy.events.PoissonSampledGaussianEvent`; there is at least one step. The curve goes down to
+    a delta of `floor`, at least `MIN_PLD_DELTA`.
 
-    Returns
-    -------
-    epsilon : float64 array of shape (points,)
-        From 0, evenly spaced.
-    delta : float64 array of shape (points,)
-        Bound of delta in both directions, with the margin for rounding; the last one is at most
-        `floor`. Delta decreases, so a bound holds at every larger epsilon too.
+    The epsilons (points,) begin at 0 and are evenly spaced; the deltas (points,) are bounds in both
+    directions, with the margin for rounding, the last one at most `floor`. Delta decreases, so a
+    bound holds at every larger epsilon too.
 
     None stands for a series that the engine does not carry: more than `MAX_STEPS` draws, or losses
     so large that they overflow or that it puts them at infinity.

@@ -26,15 +26,10 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from privacy.accountants.bounded_range import selection_rho
-from privacy.accountants.gaussian import (
-    MIN_DELTA,
-    adjacency_factor,
-    event_mu_squared,
-    require,
-)
+from privacy.accountants.gaussian import MIN_DELTA, adjacency_factor, event_mu_squared, require
+from privacy.arrays import Floats
 from privacy.events import (
     Draw,
     Event,
@@ -52,9 +47,7 @@ _ABSOLUTE_MARGIN = 1e-11
 
 
 @lru_cache(maxsize=64)
-def _poisson_bound(
-    noise_multiplier: float, probability: float, orders: tuple[int, ...]
-) -> NDArray[np.float64]:
+def _poisson_bound(noise_multiplier: float, probability: float, orders: tuple[int, ...]) -> Floats:
     """Bounds for one draw under add or remove, raised by the margins; read-only, being cached."""
     from dp_accounting import dp_event
     from dp_accounting.rdp import RdpAccountant
@@ -71,7 +64,7 @@ def _poisson_bound(
     return bound
 
 
-def _sampled_bound(event: PoissonSampledGaussianEvent, asked: Adjacency) -> NDArray[np.float64]:
+def _sampled_bound(event: PoissonSampledGaussianEvent, asked: Adjacency) -> Floats:
     """Bound of one sampled draw for each order, never above that of the draw from all patients."""
     factor = adjacency_factor(event, asked=asked)
     noise = float(event.noise_multiplier)
@@ -92,12 +85,8 @@ def _sampled_bound(event: PoissonSampledGaussianEvent, asked: Adjacency) -> NDAr
 class RenyiAccountant:
     """Total of the events so far; immutable, `compose` returns a new accountant.
 
-    Parameters
-    ----------
-    adjacency : Adjacency
-        The neighbours for which the guarantee is asked.
-    bounds : tuple of float
-        Bound of the Renyi divergence for each order in `ORDERS`.
+    The guarantee is asked for an adjacency; ``bounds`` are those of the Renyi divergence for each
+    order in `ORDERS`.
     """
 
     adjacency: Adjacency
@@ -114,7 +103,7 @@ class RenyiAccountant:
         total *= 1 + (1 + len(costs)) * 2.0**-50
         return replace(self, bounds=tuple(map(float, total)))
 
-    def _cost(self, draw: Draw) -> NDArray[np.float64]:
+    def _cost(self, draw: Draw) -> Floats:
         if isinstance(draw, PoissonSampledGaussianEvent):
             return _sampled_bound(draw, self.adjacency)
         # zCDP is a bound at every order; for a selection it is below that of its mu.

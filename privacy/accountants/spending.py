@@ -217,15 +217,9 @@ def composed_rho(
     """Return the sum under parallel composition, for one part and for the worst one.
 
     The rows are charges of one cohort that count; without a partition the whole cohort asks, whose
-    sum is that of the worst part.
-
-    Returns
-    -------
-    payer_rho : Decimal
-        What is spent on the patients of the part: charges of the whole cohort, of the part, and of
-        the worst part of every other partition.
-    worst_rho : Decimal
-        Charges of the whole cohort and of the worst part of every partition.
+    sum is that of the worst part. On the patients of the part is spent what is charged to the whole
+    cohort, to the part, and to the worst part of every other partition; on the worst ones what is
+    charged to the whole cohort and to the worst part of every partition.
     """
     whole = Decimal(0)
     parts: defaultdict[tuple[str, int], defaultdict[int, Decimal]] = defaultdict(

@@ -1,28 +1,10 @@
-r"""The ready file: what a sender says of a table that it has put into the landing place.
+"""The ready file: what a sender says of a table that it has put into the landing place.
 
 The table is one file ``NAME``, or the files of one folder ``NAME``. It is written under another
 name, ``NAME.part``, and renamed when it is whole; then ``NAME.ready.json`` appears beside it, all
 at once. That file names every file of the table with its digest, and carries an HMAC under a key
-that sender and installation share. ``clustmix ready`` writes it; so does a sender without ClustMix,
-with Python 3.11 or later and the arguments TABLE, DATASET and KEY_FILE::
-
-    import hashlib, hmac, json, os, pathlib, secrets, sys, time
-    path, dataset, key = pathlib.Path(sys.argv[1]), sys.argv[2], pathlib.Path(sys.argv[3])
-    inside = [p for p in path.rglob("*") if p.is_file() and not p.name.startswith(".")]
-    parts = inside if path.is_dir() else [path]
-    files = {}
-    for part in parts:
-        with part.open("rb") as handle:
-            sha256 = hashlib.file_digest(handle, "sha256").hexdigest()
-            size = handle.tell()
-        files[part.relative_to(path.parent).as_posix()] = {"sha256": sha256, "size": size}
-    body = {"format_version": 1, "dataset": dataset, "files": files}
-    body["signed_at"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    body["nonce"] = secrets.token_hex(16)
-    text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-    body["mac"] = hmac.new(key.read_bytes(), b"clustmix-arrival-v1\0" + text, "sha256").hexdigest()
-    path.with_name(path.name + ".ready.part").write_text(json.dumps(body))
-    os.replace(path.with_name(path.name + ".ready.part"), path.with_name(path.name + ".ready.json"))
+that sender and installation share. ``clustmix ready`` writes it; so do the lines for a sender
+without ClustMix in ``docs/operate.md``.
 
 On an S3-compatible store the table is uploaded first and the ready file last; there every upload
 appears all at once, so nothing is renamed.
@@ -192,7 +174,7 @@ def parse_ready_file(content: bytes) -> ReadyFile:
     raise InputError(
         "ARRIVAL_MALFORMED",
         f"expected a ready file with {problem}, found another; write it with clustmix ready, or "
-        "as storage/arrivals/ready_files.py shows",
+        "as docs/operate.md shows",
     )
 
 

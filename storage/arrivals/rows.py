@@ -86,14 +86,7 @@ class ArrivalTransaction:
         self._connection = connection
 
     def insert(
-        self,
-        *,
-        arrival_id: str,
-        dataset: str,
-        nonce: str,
-        content: str,
-        landed: str,
-        now: datetime,
+        self, *, arrival_id: str, dataset: str, nonce: str, content: str, landed: str, now: datetime
     ) -> None:
         """Add an accepted arrival; its nonce must be new."""
         moment = now.isoformat()

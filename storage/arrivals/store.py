@@ -15,8 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from privacy.errors import BudgetRefused, ConfigurationError, InputError, IntegrityError, Withheld
-from storage.arrivals.copies import content_name, copy_table, is_ours
-from storage.arrivals.landing import LandingFolder
+from storage.arrivals.landing import LandingFolder, content_name, copy_table, is_ours
 from storage.arrivals.ready_files import ReadyFile
 from storage.arrivals.rows import (
     Arrival,

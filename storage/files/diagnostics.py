@@ -30,9 +30,6 @@ class DiagnosticsFile:
         ensure_private_directory(path.parent)
         self._path = path
 
-    def __repr__(self) -> str:
-        return f"DiagnosticsFile({self._path.name!r})"
-
     @property
     def pointer(self) -> str:
         """The public pointer: the file name without its folder."""

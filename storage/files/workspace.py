@@ -87,9 +87,6 @@ class PrivateWorkspace:
     ) -> None:
         self.purge()
 
-    def __repr__(self) -> str:
-        return f"PrivateWorkspace(run_id={self.run_id!r})"
-
     @property
     def folder(self) -> Path:
         """The directory itself, for workers that read and write in it."""

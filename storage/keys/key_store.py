@@ -8,8 +8,15 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from privacy.errors import ConfigurationError
 from storage.files.private import ensure_private_directory
-from storage.keys.key_files import key_invalid, make_secret, write_if_first
-from storage.keys.keys import PUBLIC_SUFFIX, PublicKey, SigningKey, public_path
+from storage.keys.keys import (
+    PUBLIC_SUFFIX,
+    PublicKey,
+    SigningKey,
+    key_invalid,
+    make_secret,
+    public_path,
+    write_if_first,
+)
 
 
 class KeyStore:
@@ -25,9 +32,6 @@ class KeyStore:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-
-    def __repr__(self) -> str:
-        return f"KeyStore({str(self._folder)!r})"
 
     def pipeline(self) -> SigningKey:
         """Return the key that signs releases, made at the first use.

@@ -8,12 +8,15 @@ step of the ledger, those of burned and withheld runs as well.
 
 import json
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from pydantic import PositiveInt
+
 from privacy.errors import IntegrityError, LedgerError
 from privacy.ledger import GENESIS_HASH, LedgerEntry
+from storage.files.digests import Sha256
+from storage.files.documents import Record
 from storage.files.private import (
     ensure_private_directory,
     file_locked,
@@ -21,8 +24,12 @@ from storage.files.private import (
     replace_durably,
 )
 
-_HASH = re.compile(r"[0-9a-f]{64}")
 _MAX_BYTES = 1_000
+
+
+class _Head(Record):
+    sequence: PositiveInt
+    hash: Sha256
 
 
 class HeadFile:
@@ -36,9 +43,6 @@ class HeadFile:
     def __init__(self, path: Path, *, former: Path | None = None) -> None:
         self._path = Path(path)
         self._former = None if former is None else HeadFile(former)
-
-    def __repr__(self) -> str:
-        return f"HeadFile({self._path.name!r})"
 
     def read(self) -> tuple[int, str] | None:
         """Return sequence and hash of the last head; None before the first.
@@ -56,20 +60,15 @@ class HeadFile:
         try:
             if len(text) > _MAX_BYTES:
                 raise ValueError
-            head = json.loads(text)
-            sequence, row_hash = head["sequence"], head["hash"]
-            if set(head) != {"sequence", "hash"} or type(sequence) is not int or sequence < 1:
-                raise ValueError
-            if not _HASH.fullmatch(row_hash):
-                raise ValueError
-        except (ValueError, TypeError, KeyError, RecursionError):
+            head = _Head.model_validate_json(text, strict=True)
+        except ValueError:
             raise IntegrityError(
                 "LEDGER_HEAD_DAMAGED",
                 f"expected the sequence and the hash of the ledger's last row in "
                 f"{self._path.name}; find out who wrote to it, and compare the ledger with a head "
                 "that was exported elsewhere",
             ) from None
-        return sequence, row_hash
+        return head.sequence, head.hash
 
     def exported(self) -> tuple[tuple[int, str] | None, tuple[int, str] | None]:
         """Return the head, and the one that an earlier version has left; errors as of `read`."""

@@ -68,9 +68,6 @@ class SqliteJournal:
             self._transact(_create, write=True)
             fsync_directory(self.path.parent)
 
-    def __repr__(self) -> str:
-        return f"SqliteJournal({self.path.name!r})"
-
     def transact(self, work: Callable[[JournalTransaction], T], *, write: bool) -> T:
         """Return the result of `work`, done in one transaction and on disk."""
         return self._transact(lambda connection: work(_Transaction(connection)), write=write)

@@ -177,9 +177,6 @@ class PostgresJournal:
             self._transact(_create, write=True)
         self.transact(lambda transaction: transaction.check_schema(), write=False)
 
-    def __repr__(self) -> str:
-        return "PostgresJournal()"
-
     def transact(self, work: Callable[[JournalTransaction], T], *, write: bool) -> T:
         """Return the result of `work`, done in one transaction and on disk.
 

@@ -14,8 +14,7 @@ from typing import TypeVar
 
 from privacy.accountants.spending import Spending
 from privacy.charges import Caps, Charge, Partition, check_text, checked_rho
-from privacy.errors import LedgerError
-from privacy.extras import extra
+from privacy.errors import LedgerError, extra
 from privacy.ledger import (
     GENESIS_HASH,
     Balance,
@@ -80,17 +79,12 @@ class LedgerDatabase:
             with extra("server"):
                 from storage.ledger.journal_postgres import PostgresJournal, SecretUrl
 
-            self._name = "PostgreSQL"
             url = SecretUrl(location)
             # No frame of a traceback shows the address.
             del location
             self._journal = PostgresJournal(url)
         else:
-            self._name = location.name
             self._journal = SqliteJournal(location)
-
-    def __repr__(self) -> str:
-        return f"LedgerDatabase({self._name!r})"
 
     def reserve(self, charge: Charge, *, new_draw: bool = False) -> Reservation:
         """Charge a release before any private byte is read.

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.arrays import Integers
 from privacy.errors import IntegrityError
 from storage.files.private import (
     ensure_private_directory,
@@ -171,7 +172,7 @@ def _named(arrays: Mapping[str, NDArray[Any]], kind: str) -> dict[str, NDArray[A
     return {name.removeprefix(kind): a for name, a in arrays.items() if name.startswith(kind)}
 
 
-def draw_of_bytes(content: bytes) -> NDArray[np.int64]:
+def draw_of_bytes(content: bytes) -> Integers:
     """Return the values of a sealed draw, or the index of a sealed choice."""
     [values] = arrays_of_bytes(content).values()
     return values

@@ -5,12 +5,7 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import (
-    Field,
-    JsonValue,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, JsonValue, field_validator, model_validator
 
 from storage.files.digests import FileDigest, Sha256, digest_of
 from storage.files.documents import Document, Record, ReleaseId, Text

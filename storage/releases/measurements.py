@@ -13,15 +13,10 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Literal, Self
 
-import numpy as np
 from numpy.typing import NDArray
-from pydantic import (
-    Field,
-    JsonValue,
-    ValidationError,
-    model_validator,
-)
+from pydantic import Field, JsonValue, ValidationError, model_validator
 
+from privacy.arrays import Integers
 from privacy.errors import IntegrityError
 from storage.files.digests import Sha256
 from storage.files.documents import Record, canonical_json
@@ -111,7 +106,7 @@ class Measurement:
         """Everything the method released or derived: the input of its sampler."""
         return arrays_of_bytes(self.files[RELEASED_FILE])
 
-    def sealed_values(self, name: str) -> NDArray[np.int64]:
+    def sealed_values(self, name: str) -> Integers:
         """Return the noisy values of a statistic, in grid points; KeyError if there is none."""
         return arrays_of_bytes(self.files[sealed_file(name)])["values"]
 
@@ -159,14 +154,7 @@ class MeasurementStore:
         write_folder(self._root / record.release_id, {**files, RECORD_FILE: content})
         return hashlib.sha256(content).hexdigest()
 
-    def digest(self, release_id: str) -> str | None:
-        """Return the digest of a measurement that verifies, or None if there is none."""
-        try:
-            return self.open(release_id).sha256
-        except IntegrityError:
-            return None
-
-    def draws(self, release_id: str) -> dict[str, NDArray[np.int64]]:
+    def draws(self, release_id: str) -> dict[str, Integers]:
         """Return the sealed noisy statistics of a measurement, each by the stem of its file."""
         record = self.open(release_id).record
         draws = {}

@@ -17,15 +17,9 @@ from storage.files.private import (
 )
 from storage.files.refs import ReleaseRef
 from storage.keys.keys import PublicKey, SigningKey
-from storage.releases.bundles import verify_bundle
-from storage.releases.claims import require_publishable
+from storage.releases.bundles import require_publishable, verify_bundle
 from storage.releases.manifest import MANIFEST_FILE, Manifest
-from storage.releases.signatures import (
-    APPROVAL_FILE,
-    SIGNATURE_FILE,
-    Approval,
-    Signature,
-)
+from storage.releases.signatures import APPROVAL_FILE, SIGNATURE_FILE, Approval, Signature
 
 _STAGING_PREFIX = ".staging-"
 _LOCK_FILE = ".lock"

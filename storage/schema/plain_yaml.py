@@ -12,7 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 from privacy.errors import ConfigurationError
-from storage.schema.table import raw_text
+from storage.schema.columns import raw_text
 
 MAX_BYTES = 1_000_000
 MAX_NODES = 100_000

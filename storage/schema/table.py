@@ -22,35 +22,16 @@ from privacy.errors import InputError
 from storage.schema.column_blocks import ImageColumns, item_columns
 from storage.schema.columns import (
     MAX_CODES,
-    CategoricalColumn,
     Column,
     Declaration,
     Finite,
     Level,
     Name,
-    NumericColumn,
-    PrintableText,
     RawValue,
     number_of,
     raw_text,
     refuse_duplicates,
 )
-
-__all__ = [
-    "MAX_CODES",
-    "Buckets",
-    "CategoricalColumn",
-    "Column",
-    "ImageColumns",
-    "Label",
-    "NumericColumn",
-    "PrintableText",
-    "TableSchema",
-    "check_names",
-    "number_of",
-    "raw_text",
-]
-
 
 MAX_LISTED_NAMES = 20
 """Column names that a message lists."""
@@ -75,9 +56,7 @@ def _as_entries(levels: Mapping[str, Any]) -> list[dict[str, Any]]:
 # sorted keys, and most who read and write it, lose the order of a mapping. What a person writes as
 # a mapping is read in the order of the lines.
 _Levels = Annotated[
-    dict[Level, tuple[RawValue, ...]],
-    BeforeValidator(_of_entries),
-    PlainSerializer(_as_entries),
+    dict[Level, tuple[RawValue, ...]], BeforeValidator(_of_entries), PlainSerializer(_as_entries)
 ]
 
 

@@ -12,8 +12,8 @@ from pydantic import Field
 
 from privacy.errors import IntegrityError
 from storage.files.documents import Record
-from storage.schema.columns import CategoricalColumn, NumericColumn
-from storage.schema.table import Column, TableSchema
+from storage.schema.columns import CategoricalColumn, Column, NumericColumn
+from storage.schema.table import TableSchema
 
 MISSING_CODE = "(missing)"
 """Name of the code of a missing cell, always the last one of its column."""

@@ -11,12 +11,11 @@ from datetime import date, time
 from decimal import Decimal
 from uuid import UUID
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
-from numpy.typing import NDArray
 from pandas.api.extensions import ExtensionDtype
 
+from privacy.arrays import Indices
 from privacy.errors import InputError
 from storage.schema.columns import raw_text
 
@@ -32,7 +31,7 @@ _ARROW_KINDS = (
 _SQL_REFUSED = frozenset({"bytea", "cidr", "inet", "interval", "json", "jsonb", "record"})
 
 
-def distinct(cells: pd.Series) -> tuple[NDArray[np.intp], list[str]]:
+def distinct(cells: pd.Series) -> tuple[Indices, list[str]]:
     """Give each cell the number (n,) of its text in a list; -1 for an empty cell.
 
     Objects may be equal and have different texts, so their texts are compared; values of every

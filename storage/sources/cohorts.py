@@ -15,7 +15,6 @@ from storage.sources.declared import (
     CsvSource,
     IdxSource,
     ParquetSource,
-    SklearnSource,
     Source,
     SqlSource,
 )
@@ -33,18 +32,6 @@ from storage.sources.reading import (
     rechunk,
     unreadable,
 )
-
-__all__ = [
-    "CohortReader",
-    "CsvSource",
-    "Fingerprint",
-    "Fragment",
-    "IdxSource",
-    "ParquetSource",
-    "SklearnSource",
-    "Source",
-    "SqlSource",
-]
 
 
 class CohortReader:

@@ -11,8 +11,8 @@ import io
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from privacy.arrays import Indices
 from storage.sources.catalogue import listed
 
 DRUGS = (
@@ -85,7 +85,7 @@ def items_sha256(content: bytes) -> str:
     return digest.hexdigest()
 
 
-def _places(codes: pd.Series) -> NDArray[np.intp]:
+def _places(codes: pd.Series) -> Indices:
     """Return the place of each code among the kinds of diagnoses, -1 where it is in none."""
     index, uniques = pd.factorize(codes, use_na_sentinel=True)
     # The last entry serves index -1, an empty cell.

@@ -28,12 +28,7 @@ _MAX_HEADER_CHARACTERS = 1_000_000
 _CSV_BLOCK_BYTES = 1 << 18
 _COMMON_DELIMITERS = ",;\t|"
 _SQLITE_READS = frozenset(
-    {
-        sqlite3.SQLITE_SELECT,
-        sqlite3.SQLITE_READ,
-        sqlite3.SQLITE_FUNCTION,
-        sqlite3.SQLITE_RECURSIVE,
-    }
+    {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 )
 _SQLITE_REACHING = frozenset({"load_extension", "readfile", "writefile", "edit", "fts3_tokenizer"})
 

@@ -139,11 +139,7 @@ class IdxTable:
     def _part(self, first_row: int, stop_row: int) -> IdxPart:
         images, labels = self._files
         return IdxPart(
-            images=images,
-            labels=labels,
-            shape=self._shape,
-            first_row=first_row,
-            stop_row=stop_row,
+            images=images, labels=labels, shape=self._shape, first_row=first_row, stop_row=stop_row
         )
 
 

@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import betaincinv
 
 from privacy.accountants.calibration import gdp_mu
 from privacy.accountants.gaussian import gaussian_epsilon
+from privacy.arrays import Floats, Integers
 from privacy.errors import ConfigurationError
 from privacy.parameters import Adjacency
 from tasks.audit.bounds import (
@@ -70,12 +70,9 @@ class PairFinding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OneRunFinding:
-    """What guessing did in the one-run audit."""
+class OneRunFinding(GuessCounts):
+    """What guessing did in the one-run audit, and the bound on epsilon that it proves."""
 
-    canaries: int
-    guesses: int
-    correct: int
     epsilon: float
 
 
@@ -207,19 +204,12 @@ def judge_pair(pair: str, scores: Scores, *, delta: float, confidence: float) ->
 
 def judge_guesses(counts: GuessCounts, *, delta: float, confidence: float) -> OneRunFinding:
     """Bound epsilon by the guesses of a one-run audit."""
-    return OneRunFinding(
-        canaries=counts.canaries,
-        guesses=counts.guesses,
-        correct=counts.correct,
-        epsilon=one_run_epsilon_lower_bound(counts, delta=delta, confidence=confidence),
-    )
+    epsilon = one_run_epsilon_lower_bound(counts, delta=delta, confidence=confidence)
+    return OneRunFinding(**asdict(counts), epsilon=epsilon)
 
 
 def _middle_choice(
-    scores: Scores,
-    choices: Sequence[_Choice],
-    errors: NDArray[np.int64],
-    half: int,
+    scores: Scores, choices: Sequence[_Choice], errors: Integers, half: int
 ) -> tuple[int, float, float]:
     """Attack with the fewest errors on the first half, or the reference if it is as good.
 
@@ -232,9 +222,7 @@ def _middle_choice(
     return choices[best][:3] if errors[best] < own - np.sqrt(half) else reference
 
 
-def _thresholds(
-    absent: NDArray[np.float64], present: NDArray[np.float64]
-) -> list[tuple[float, tuple[int, int]]]:
+def _thresholds(absent: Floats, present: Floats) -> list[tuple[float, tuple[int, int]]]:
     """Thresholds with their false positives and false negatives; "present" means above."""
     absent, present = np.sort(absent), np.sort(present)
     pooled = np.sort(np.concatenate([absent, present]))
@@ -251,9 +239,7 @@ def _thresholds(
     ]
 
 
-def _likely_epsilon(
-    errors: NDArray[np.int64], runs: int, *, delta: float, confidence: float
-) -> NDArray[np.float64]:
+def _likely_epsilon(errors: Integers, runs: int, *, delta: float, confidence: float) -> Floats:
     """`epsilon_lower_bound` of many counts at once; used to choose, never to state a bound."""
     each = 1.0 - (1.0 - confidence) / 2.0
     table = np.ones(runs + 1)
@@ -261,7 +247,7 @@ def _likely_epsilon(
     table[:runs] = betaincinv(counts + 1, runs - counts, each)
     upper = table[errors]
     gained = np.maximum(1.0 - upper[:, ::-1] - delta, 1e-300)
-    best: NDArray[np.float64] = np.log(gained / upper).max(axis=1)
+    best: Floats = np.log(gained / upper).max(axis=1)
     return best
 
 

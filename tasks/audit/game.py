@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privacy.arrays import Codes, Floats, Integers
 from privacy.mechanisms import NoisyStatistic, SelectedCandidate
 from privacy.randomness import NoiseSource, OperatingSystemNoise
 from tasks.audit.pairs import AuditPatient, NeighbourPair
@@ -46,9 +46,9 @@ class Draw:
     """
 
     name: str
-    absent: NDArray[np.int64]
-    present: NDArray[np.int64]
-    values: NDArray[np.int64]
+    absent: Integers
+    present: Integers
+    values: Integers
     noise_stddev: float
     sampling_probability: float | None = None
 
@@ -58,8 +58,8 @@ class Transcript:
     """Everything that one run shows."""
 
     draws: tuple[Draw, ...]
-    codes: NDArray[np.uint16]
-    labels: NDArray[np.uint16]
+    codes: Codes
+    labels: Codes
     patient: AuditPatient
 
 
@@ -76,8 +76,8 @@ class Scores:
     """
 
     names: tuple[str, ...]
-    absent: NDArray[np.float64]
-    present: NDArray[np.float64]
+    absent: Floats
+    present: Floats
 
 
 class Referee(InProcessExecutor):
@@ -87,7 +87,7 @@ class Referee(InProcessExecutor):
         super().__init__()
         self._absent, self._present = in_memory([absent]), in_memory([present])
         self._play_present = play_present
-        self._exact: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+        self._exact: tuple[Integers, Integers] | None = None
         self._probability: float | None = None
         self.draws: list[Draw] = []
 
@@ -146,11 +146,7 @@ def play_once(
     """
     referee = Referee(absent=tables[0], present=tables[1], play_present=present)
     curator = Curator(
-        plan=plan,
-        shards=(),
-        executor=referee,
-        noise_source=noise_source,
-        seal=referee.seal,
+        plan=plan, shards=(), executor=referee, noise_source=noise_source, seal=referee.seal
     )
     released = measure(synthesizer, curator, mu=plan.mu)
     # Unseeded: the randomness of post-processing must not be the same in all runs.
@@ -194,7 +190,7 @@ def noise_differences(transcript: Transcript) -> dict[str, float]:
     return scores
 
 
-def _standardised(draw: Draw, values: NDArray[np.int64]) -> NDArray[np.float64]:
+def _standardised(draw: Draw, values: Integers) -> Floats:
     return ((values - draw.absent) / draw.noise_stddev).reshape(-1)
 
 
@@ -219,12 +215,7 @@ def synthetic_counts(transcript: Transcript) -> dict[str, float]:
     }
 
 
-ATTACKS: tuple[Attack, ...] = (
-    likelihood_ratios,
-    noise_differences,
-    noise_sizes,
-    synthetic_counts,
-)
+ATTACKS: tuple[Attack, ...] = (likelihood_ratios, noise_differences, noise_sizes, synthetic_counts)
 """Attacks of every audit: three on the noisy draws, one on the synthetic rows."""
 
 

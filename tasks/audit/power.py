@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privacy.arrays import Floats
 from privacy.randomness import OperatingSystemNoise
 from tasks.audit.findings import ClaimedGuarantee, judge_pair
 from tasks.audit.game import Scores, Transcript, play_once
@@ -37,8 +37,8 @@ class Strengths:
     where all are read.
     """
 
-    norms: NDArray[np.float64]
-    probabilities: NDArray[np.float64]
+    norms: Floats
+    probabilities: Floats
 
     @property
     def mu(self) -> float:
@@ -65,7 +65,7 @@ def strengths_of(synthesizer: Synthesizer, pair: NeighbourPair, *, mu: float) ->
     return Strengths(norms=np.array(norms), probabilities=probabilities[0])
 
 
-def _of_run(transcript: Transcript) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _of_run(transcript: Transcript) -> tuple[Floats, Floats]:
     norms: list[float] = []
     probabilities: list[float] = []
     for draw in transcript.draws:

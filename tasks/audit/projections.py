@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.arrays import Floats, Integers
 from tasks.measurement import statistics
 from tasks.measurement.cells import Cells
 from tasks.measurement.centred import centred_norm, count_factor, label_counts, measured_codes
@@ -20,7 +21,7 @@ from tasks.measurement.features import FeatureMap
 from tasks.measurement.statistics import ROOT_SCALE, SUM_SCALE
 from tasks.synthesizers.clustmix.tables import draws
 
-Projection = tuple[NDArray[np.float64], NDArray[np.float64]]
+Projection = tuple[Floats, Floats]
 """Inner product with the direction, and squared norm, of the vector of each row."""
 
 _BLOCK = 4_096
@@ -28,10 +29,7 @@ _BLOCK = 4_096
 
 
 def project(
-    contribution: Contribution,
-    public: dict[str, Any],
-    rows: EncodedRows,
-    direction: NDArray[np.float64],
+    contribution: Contribution, public: dict[str, Any], rows: EncodedRows, direction: Floats
 ) -> Projection:
     """Project a direction on the vector of every row, each a patient of its own.
 
@@ -50,10 +48,7 @@ def project(
 
 
 def project_one_by_one(
-    contribution: Contribution,
-    public: dict[str, Any],
-    rows: EncodedRows,
-    direction: NDArray[np.float64],
+    contribution: Contribution, public: dict[str, Any], rows: EncodedRows, direction: Floats
 ) -> Projection:
     """As `project`, by the contribution function alone."""
     flat = direction.reshape(-1)
@@ -77,11 +72,7 @@ def row_block(rows: EncodedRows, chosen: NDArray[np.bool_] | slice) -> EncodedRo
 
 
 def _histograms(
-    rows: EncodedRows,
-    direction: NDArray[np.float64],
-    *,
-    cells: Cells,
-    offsets: NDArray[np.int64],
+    rows: EncodedRows, direction: Floats, *, cells: Cells, offsets: Integers
 ) -> Projection:
     n_columns = rows.codes.shape[1]
     amount = np.trunc(rows.weight / np.sqrt(n_columns) * SUM_SCALE)
@@ -93,11 +84,7 @@ def _histograms(
 
 
 def _second_moments(
-    rows: EncodedRows,
-    direction: NDArray[np.float64],
-    *,
-    feature_map: FeatureMap,
-    validation_fold: int,
+    rows: EncodedRows, direction: Floats, *, feature_map: FeatureMap, validation_fold: int
 ) -> Projection:
     m = feature_map.n_features
     psi = np.trunc(np.sqrt(rows.weight)[:, None] * feature_map.phi(rows.codes) * ROOT_SCALE)
@@ -113,7 +100,7 @@ def _second_moments(
 
 
 def _feature_labels(
-    rows: EncodedRows, direction: NDArray[np.float64], *, feature_map: FeatureMap, **public: int
+    rows: EncodedRows, direction: Floats, *, feature_map: FeatureMap, **public: int
 ) -> Projection:
     amount = rows.weight[:, None] * feature_map.phi(rows.codes) * SUM_SCALE
     part = (rows.fold == public["validation_fold"]).astype(np.intp)
@@ -123,11 +110,11 @@ def _feature_labels(
 
 def _residuals(
     rows: EncodedRows,
-    direction: NDArray[np.float64],
+    direction: Floats,
     *,
     feature_map: FeatureMap,
-    weights: NDArray[np.float64],
-    log_prior: NDArray[np.float64],
+    weights: Floats,
+    log_prior: Floats,
 ) -> Projection:
     phi = feature_map.phi(rows.codes)
     probabilities = statistics.softmax(statistics.logits_by_record(phi, weights) + log_prior)
@@ -139,7 +126,7 @@ def _residuals(
 
 def _label_counts(
     rows: EncodedRows,
-    direction: NDArray[np.float64],
+    direction: Floats,
     *,
     n_codes: tuple[int, ...],
     n_labels: int,
@@ -153,11 +140,8 @@ def _label_counts(
 
 
 def _centred(
-    codes: NDArray[np.int64],
-    n_codes: tuple[int, ...],
-    direction: NDArray[np.float64],
-    line: NDArray[Any],
-) -> NDArray[np.float64]:
+    codes: Integers, n_codes: tuple[int, ...], direction: Floats, line: NDArray[Any]
+) -> Floats:
     """Inner products of centred one-hot codes with a line of a direction for each row."""
     inner, start = np.zeros(len(codes)), 0
     for column, k in enumerate(n_codes):
@@ -169,11 +153,11 @@ def _centred(
 
 def _pair_tables(
     rows: EncodedRows,
-    direction: NDArray[np.float64],
+    direction: Floats,
     *,
     n_codes: tuple[int, ...],
     n_visits: int,
-    groups: NDArray[np.int64],
+    groups: Integers,
     n_groups: tuple[int, ...],
     used: NDArray[np.bool_],
     one_way: float,
@@ -200,12 +184,12 @@ def _pair_tables(
 
 def _weighted_residuals(
     rows: EncodedRows,
-    direction: NDArray[np.float64],
+    direction: Floats,
     *,
-    features: tuple[NDArray[np.float64], ...],
+    features: tuple[Floats, ...],
     constant: float,
-    log_odds: NDArray[np.float64],
-    intercepts: NDArray[np.float64],
+    log_odds: Floats,
+    intercepts: Floats,
 ) -> Projection:
     found = draws.probabilities_of(rows.codes, log_odds, intercepts, features)
     norms = draws.row_norms(rows.codes, features, constant)

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privacy.arrays import Floats, Integers
 from privacy.errors import ConfigurationError
 from privacy.events import DiscreteGaussianEvent
 from privacy.randomness import OperatingSystemNoise
-from tasks.audit.planted import PlantedTable
+from tasks.audit.pairs import PlantedTable
 from tasks.audit.projections import project, row_block
 from tasks.measurement.curator import Contribution, Curator, exact_sum, in_memory
 from tasks.measurement.plan import MeasurementPlan, PlannedStatistic
@@ -44,9 +44,9 @@ class ReplayedDraw:
 
     name: str
     noise_stddev: float
-    residual: NDArray[np.float64]
-    projection: NDArray[np.float64]
-    squared_norm: NDArray[np.float64]
+    residual: Floats
+    projection: Floats
+    squared_norm: Floats
 
 
 class Replay(Curator):
@@ -62,13 +62,11 @@ class Replay(Curator):
         *,
         mu: float,
         table: PlantedTable,
-        sealed: Mapping[str, NDArray[np.int64]],
+        sealed: Mapping[str, Integers],
         stated: Mapping[str, DiscreteGaussianEvent],
     ) -> None:
         super().__init__(
-            plan=synthesizer.plan(mu=mu),
-            shards=(),
-            noise_source=OperatingSystemNoise(),
+            plan=synthesizer.plan(mu=mu), shards=(), noise_source=OperatingSystemNoise()
         )
         rows = table.encoded()
         self._draws, self._stated = sealed, stated
@@ -78,7 +76,7 @@ class Replay(Curator):
         self._canaries = row_block(rows, slice(0, table.n_canaries))
         self.replayed: list[ReplayedDraw] = []
 
-    def release(self, name: str, contribution: Contribution, **public: Any) -> NDArray[np.float64]:
+    def release(self, name: str, contribution: Contribution, **public: Any) -> Floats:
         """Return the sealed draw of a statistic; note its residual and all projections."""
         planned, values, event = self.plan[name], self._draws[name], self._stated[name]
         exact, others, everybody = (
@@ -104,7 +102,7 @@ class Replay(Curator):
             )
         )
         self._count(name, 1)
-        released: NDArray[np.float64] = values / planned.scale
+        released: Floats = values / planned.scale
         return released
 
 
@@ -113,7 +111,7 @@ def replay(
     *,
     mu: float,
     table: PlantedTable,
-    sealed: Mapping[str, NDArray[np.int64]],
+    sealed: Mapping[str, Integers],
     stated: Mapping[str, DiscreteGaussianEvent],
 ) -> tuple[ReplayedDraw, ...]:
     """Replay a sealed measurement of a generated table; parameters and errors as of `Replay`.

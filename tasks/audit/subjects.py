@@ -6,11 +6,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privacy.arrays import Codes
 from privacy.errors import ConfigurationError
 from privacy.parameters import Adjacency
-from tasks.audit.canaries import canary_domain, play_one_run
 from tasks.audit.findings import (
     AuditResult,
     ClaimedGuarantee,
@@ -21,6 +20,7 @@ from tasks.audit.findings import (
     part_confidence,
 )
 from tasks.audit.game import play
+from tasks.audit.one_run import canary_domain, play_one_run
 from tasks.audit.pairs import AUDIT_DOMAIN, neighbour_pairs
 from tasks.audit.power import detection_rates, strengths_of
 from tasks.measurement.curator import Curator
@@ -61,7 +61,7 @@ class PatientCount:
 
     def sample(
         self, released: Released, *, n_rows: int, rng: np.random.Generator
-    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+    ) -> tuple[Codes, Codes]:
         """Rows of zeros: a count says nothing about columns."""
         shape = (n_rows, self.domain.n_columns)
         return np.zeros(shape, dtype=np.uint16), np.zeros(n_rows, dtype=np.uint16)

@@ -16,6 +16,7 @@ from scipy.special import ndtr
 from scipy.stats import binom, chi2
 
 from privacy.accountants.gaussian import gaussian_epsilon
+from privacy.arrays import Codes, Floats
 from tasks.audit.findings import ABOVE, LOWER_BOUND, WITHIN, ClaimedGuarantee
 from tasks.audit.one_run import (
     GuessCounts,
@@ -23,7 +24,7 @@ from tasks.audit.one_run import (
     one_run_epsilon_lower_bound,
     one_run_mu_lower_bound,
 )
-from tasks.audit.planted import PlantedTable
+from tasks.audit.pairs import PlantedTable
 from tasks.audit.replay import ReplayedDraw
 
 LOUDEST_SHARE = 0.05
@@ -144,7 +145,7 @@ class MeasurementScores:
     `noise_variance` the variance of a score by the stated noise alone.
     """
 
-    scores: NDArray[np.float64]
+    scores: Floats
     signal: float
     noise_variance: float
 
@@ -177,11 +178,7 @@ def score_measurement(draws: Sequence[ReplayedDraw]) -> MeasurementScores:
     return MeasurementScores(scores=scores, signal=signal, noise_variance=noise_variance)
 
 
-def score_rows(
-    table: PlantedTable,
-    codes: NDArray[np.uint16],
-    labels: NDArray[np.uint16],
-) -> NDArray[np.float64]:
+def score_rows(table: PlantedTable, codes: Codes, labels: Codes) -> Floats:
     """Score canaries by how often their codes stand beside their label in synthetic rows.
 
     Only the canaries of the table are used. The scores have shape (n_canaries,).
@@ -200,7 +197,7 @@ def score_rows(
 
 
 def judge_scores(
-    scores: NDArray[np.float64], included: NDArray[np.bool_], *, delta: float, confidence: float
+    scores: Floats, included: NDArray[np.bool_], *, delta: float, confidence: float
 ) -> GuessFinding:
     """Guess "in" for the upper half of the scores and "out" for the lower, and bound epsilon.
 

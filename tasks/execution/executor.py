@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privacy.arrays import Integers
 from privacy.errors import ConfigurationError, IntegrityError
 
 S = TypeVar("S")
 T = TypeVar("T")
 R = TypeVar("R")
 
-IntegerSum = NDArray[np.int64] | dict[str, NDArray[np.int64]]
+IntegerSum = Integers | dict[str, Integers]
 """One int64 array, or several by name."""
 
 
@@ -78,7 +78,7 @@ def sum_exactly(terms: Iterable[object]) -> IntegerSum:
 
     To leave the range of int64, or a term of another form, is an IntegrityError.
     """
-    total: dict[str, NDArray[np.int64]] | None = None
+    total: dict[str, Integers] | None = None
     single = False
     for term in terms:
         arrays = term if isinstance(term, dict) else {"": term}
@@ -86,7 +86,7 @@ def sum_exactly(terms: Iterable[object]) -> IntegerSum:
             raise IntegrityError(
                 "SUM_TERM", "expected int64 arrays from a function that is summed; fix the function"
             )
-        named = cast(dict[str, NDArray[np.int64]], arrays)
+        named = cast(dict[str, Integers], arrays)
         if total is None:
             single = not isinstance(term, dict)
             total = {name: array.copy() for name, array in named.items()}
@@ -104,7 +104,7 @@ def sum_exactly(terms: Iterable[object]) -> IntegerSum:
     return total[""] if single else total
 
 
-def _add_in_place(total: NDArray[np.int64], term: NDArray[np.int64]) -> None:
+def _add_in_place(total: Integers, term: Integers) -> None:
     added = total + term
     # Two's complement: an overflow happened where both summands differ from the sum in sign.
     if np.any(((total ^ added) & (term ^ added)) < 0):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -198,11 +199,7 @@ def guarded_task(*, name: str | None = None) -> Callable[[Callable[P, R]], Task[
             return result
 
         return task(
-            name=step,
-            persist_result=False,
-            cache_policy=NO_CACHE,
-            retries=0,
-            log_prints=False,
+            name=step, persist_result=False, cache_policy=NO_CACHE, retries=0, log_prints=False
         )(run)
 
     return decorate
@@ -261,3 +258,48 @@ def _step_name(function: Callable[..., object]) -> str:
     # functools.partial objects and callable instances have no name of their own.
     inner = getattr(function, "func", function)
     return str(getattr(inner, "__name__", type(inner).__name__))
+
+
+if TYPE_CHECKING:
+    from prefect.tasks import Task
+
+Listener = Callable[[str, float | None], None]
+"""Called with a stage and None when it starts, with its seconds when it ends."""
+
+_listener: ContextVar[Listener | None] = ContextVar("stage_listener", default=None)
+
+
+@contextmanager
+def listen_to_stages(listener: Listener) -> Iterator[None]:
+    """Report the stages of the runs of the block, which are public names, to a listener."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+@contextmanager
+def stage(name: str) -> Iterator[None]:
+    """Mark a stage of a run."""
+    listener = _listener.get()
+    started = time.monotonic()
+    if listener is not None:
+        listener(name, None)
+    yield
+    if listener is not None:
+        listener(name, time.monotonic() - started)
+
+
+def guarded_stage(name: str) -> Callable[[Callable[P, R]], Task[P, R]]:
+    """Make a step a stage of a run and a task (`guarded_task`) of the same name."""
+
+    def decorate(function: Callable[P, R]) -> Task[P, R]:
+        @functools.wraps(function)
+        def run(*args: P.args, **kwargs: P.kwargs) -> R:
+            with stage(name):
+                return function(*args, **kwargs)
+
+        return guarded_task(name=name)(run)
+
+    return decorate

@@ -11,23 +11,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+
+from privacy.arrays import Codes, Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodedTable:
     """Codes (n, d) and labels (n,) of n rows."""
 
-    codes: NDArray[np.uint16]
-    label: NDArray[np.uint16]
+    codes: Codes
+    label: Codes
 
     def __len__(self) -> int:
         return len(self.label)
 
 
-def shares_by_label(
-    table: CodedTable, *, n_codes: Sequence[int], n_labels: int
-) -> list[NDArray[np.float64]]:
+def shares_by_label(table: CodedTable, *, n_codes: Sequence[int], n_labels: int) -> list[Floats]:
     """Return, for each column, the share of each (label, code): arrays of shape (C, w)."""
     label = table.label.astype(np.int64)
     return [
@@ -39,14 +38,12 @@ def shares_by_label(
     ]
 
 
-def total_variation(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
+def total_variation(first: Floats, second: Floats) -> float:
     """Half the sum of absolute differences of two tables of shares."""
     return float(np.abs(first - second).sum() / 2.0)
 
 
-def sampling_bound(
-    shares: NDArray[np.float64], *, n_first: int, n_second: float, alarm: float
-) -> float:
+def sampling_bound(shares: Floats, *, n_first: int, n_second: float, alarm: float) -> float:
     """Distance that two samples of one distribution exceed with probability at most ``alarm``.
 
     ``shares`` are those of the cells, estimated from both; ``n_second`` is infinite where the
@@ -58,14 +55,12 @@ def sampling_bound(
     return mean + float(np.sqrt(inverse * np.log(1.0 / alarm) / 2.0))
 
 
-def _variances(shares: NDArray[np.float64]) -> NDArray[np.float64]:
+def _variances(shares: Floats) -> Floats:
     """Variances of what has these shares; a pooled share may round to a little above one."""
     return np.asarray(np.maximum(shares * (1.0 - shares), 0.0))
 
 
-def cell_bounds(
-    shares: NDArray[np.float64], *, n_first: int, n_second: int, alarm: float
-) -> NDArray[np.float64]:
+def cell_bounds(shares: Floats, *, n_first: int, n_second: int, alarm: float) -> Floats:
     """Differences of single shares, one of which is exceeded with probability at most ``alarm``.
 
     Empirical Bernstein bounds (Maurer and Pontil 2009) for every cell: finer than the distance of
@@ -86,7 +81,7 @@ def noise_bound(n_cells: int, *, noise_stddev: float, alarm: float) -> float:
     return float(noise_stddev * (mean + np.sqrt(2.0 * n_cells * np.log(1.0 / alarm))) / 2.0)
 
 
-def mean_bound(scores: NDArray[np.float64], *, n_first: int, alarm: float) -> tuple[float, float]:
+def mean_bound(scores: Floats, *, n_first: int, alarm: float) -> tuple[float, float]:
     """Return standard error and bound of the distance of a mean of n_first rows from ``scores``.
 
     The mean of these (m,) is meant. The bound is exceeded with probability at most ``alarm``, by
@@ -98,7 +93,7 @@ def mean_bound(scores: NDArray[np.float64], *, n_first: int, alarm: float) -> tu
     return error, float(np.sqrt(2.0 * tail) * error + np.ptp(scores) * tail * inverse / 3.0)
 
 
-def association(by_label: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
+def association(by_label: Sequence[Floats]) -> list[Floats]:
     """Return what each column says about the label: joint shares less the product of the margins.
 
     All of it is zero where the label is independent of the columns, and changes its sign where two
@@ -107,9 +102,7 @@ def association(by_label: Sequence[NDArray[np.float64]]) -> list[NDArray[np.floa
     return [table - np.outer(table.sum(axis=1), table.sum(axis=0)) for table in by_label]
 
 
-def association_scores(
-    table: CodedTable, direction: Sequence[NDArray[np.float64]]
-) -> NDArray[np.float64]:
+def association_scores(table: CodedTable, direction: Sequence[Floats]) -> Floats:
     """Return how well the label of each row goes with its columns, along a public direction."""
     scores = np.zeros(len(table))
     for column, weights in enumerate(direction):
@@ -117,6 +110,6 @@ def association_scores(
     return scores
 
 
-def inner(first: Sequence[NDArray[np.float64]], second: Sequence[NDArray[np.float64]]) -> float:
+def inner(first: Sequence[Floats], second: Sequence[Floats]) -> float:
     """Inner product of two lists of tables."""
     return float(sum((a * b).sum() for a, b in zip(first, second, strict=True)))

@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privacy.arrays import Floats
 from tasks.gates.agreement import (
     CodedTable,
     association,
@@ -97,9 +97,7 @@ class _Comparison:
     def __init__(self, sizes: tuple[int, int], alarm: float) -> None:
         self._sizes, self._alarm = sizes, alarm
 
-    def of(
-        self, name: str, column: str, first: NDArray[np.float64], second: NDArray[np.float64]
-    ) -> GateCheck:
+    def of(self, name: str, column: str, first: Floats, second: Floats) -> GateCheck:
         """Compare as a whole and cell by cell; tell the comparison nearer to its bound."""
         bound, cells = self._bounds(first, second)
         apart = np.abs(first - second)
@@ -109,16 +107,14 @@ class _Comparison:
         distance, allowed = max(whole, single, key=lambda pair: pair[0] / pair[1])
         return GateCheck.compared(name, column, distance=distance, bound=allowed)
 
-    def shows(self, after: NDArray[np.float64], before: NDArray[np.float64]) -> bool:
+    def shows(self, after: Floats, before: Floats) -> bool:
         """Whether a fault is found, but for sampling error, which the bounds contain."""
         bound, cells = self._bounds(after, before)
         return total_variation(after, before) >= 2.0 * bound or bool(
             (np.abs(after - before) >= 2.0 * cells).any()
         )
 
-    def _bounds(
-        self, first: NDArray[np.float64], second: NDArray[np.float64]
-    ) -> tuple[float, NDArray[np.float64]]:
+    def _bounds(self, first: Floats, second: Floats) -> tuple[float, Floats]:
         """Bounds of the whole distance and of each cell, half of the alarms each."""
         n_first, n_second = self._sizes
         pooled = (first * n_first + second * n_second) / (n_first + n_second)
@@ -130,8 +126,8 @@ class _Comparison:
 
 
 def _faults(
-    marginals: Sequence[NDArray[np.float64]], domain: EncodingDomain, index: int
-) -> Iterator[tuple[str, NDArray[np.float64]]]:
+    marginals: Sequence[Floats], domain: EncodingDomain, index: int
+) -> Iterator[tuple[str, Floats]]:
     """Name the faults that a column may have, each with the marginal that it would have then."""
     own = marginals[index]
     n_levels = len(own) - domain.has_missing[index]

@@ -17,8 +17,7 @@ import pandas as pd
 
 from privacy.errors import ConfigurationError
 from storage.schema.table import TableSchema
-from tasks.gates.expectation_suites import Rules
-from tasks.gates.table_rules import release_rules, source_rules
+from tasks.gates.table_rules import Rules, release_rules, source_rules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

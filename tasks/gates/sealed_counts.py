@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privacy.arrays import Floats
 from tasks.gates.agreement import (
     CodedTable,
     association,
@@ -44,13 +44,13 @@ class NoisyCounts:
     otherwise it is the mean over columns of sums of counts.
     """
 
-    by_label: NDArray[np.float64]
+    by_label: Floats
     noise_stddev: float
     label_stddev: float | None = None
 
 
 def against_counts(
-    shares: Sequence[NDArray[np.float64]],
+    shares: Sequence[Floats],
     n_rows: int,
     reference: CodedTable,
     domain: EncodingDomain,
@@ -71,7 +71,7 @@ def against_counts(
     counted = [block / n_patients for block in blocks]
     noise = noisy.noise_stddev / n_patients
 
-    def bound_of(table: NDArray[np.float64], stddev: float, allowance: float) -> float:
+    def bound_of(table: Floats, stddev: float, allowance: float) -> float:
         sampling = sampling_bound(table, n_first=n_rows, n_second=np.inf, alarm=alarm / 2.0)
         of_noise = noise_bound(len(table), noise_stddev=stddev, alarm=alarm / 2.0)
         return sampling + of_noise + allowance

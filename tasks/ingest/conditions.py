@@ -9,8 +9,10 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.arrays import Codes
 from privacy.errors import ConfigurationError
-from storage.schema.table import NumericColumn, TableSchema
+from storage.schema.columns import NumericColumn
+from storage.schema.table import TableSchema
 from tasks.gates.agreement import CodedTable
 from tasks.measurement.synthesizer import Released, Synthesizer
 
@@ -60,10 +62,7 @@ def sample_rows(
 
 
 def _meets(
-    schema: TableSchema,
-    conditions: Mapping[str, str],
-    codes: NDArray[np.uint16],
-    label: NDArray[np.uint16],
+    schema: TableSchema, conditions: Mapping[str, str], codes: Codes, label: Codes
 ) -> NDArray[np.bool_]:
     keep = np.ones(len(label), dtype=np.bool_)
     levels = _levels_of(schema)

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from privacy.arrays import Codes, Floats, Indices, Integers
 from privacy.errors import InputError
 from storage.sources.cells import distinct
 from tasks.measurement.encoded import N_FOLDS
@@ -19,8 +20,8 @@ _FNV_PRIME = np.uint64(0x100000001B3)
 
 
 def bound_contributions(
-    patient_keys: ArrayLike, records: NDArray[np.uint16], max_rows: int
-) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    patient_keys: ArrayLike, records: Codes, max_rows: int
+) -> tuple[NDArray[np.bool_], Floats]:
     """Keep at most `max_rows` rows of each patient and share a weight of one among them.
 
     Kept are the rows whose digest is smallest: a digest of the patient's key and the row's own
@@ -59,7 +60,7 @@ def bound_contributions(
     return keep, np.where(keep, 1.0 / n_kept, 0.0)
 
 
-def part_of_patients(patient_keys: ArrayLike, *, scheme: str, parts: int) -> NDArray[np.int64]:
+def part_of_patients(patient_keys: ArrayLike, *, scheme: str, parts: int) -> Integers:
     """Return the part of each row's patient, for releases of disjoint sets of patients.
 
     In [0, `parts`): a function of the public name of the scheme, which is the key of the hash, and
@@ -87,7 +88,7 @@ def hash_patients(patient_keys: ArrayLike) -> NDArray[np.uint64]:
     return hashes.astype(np.uint64)[patient]
 
 
-def hash_records(codes: NDArray[np.uint16], label: NDArray[np.uint16]) -> NDArray[np.uint64]:
+def hash_records(codes: Codes, label: Codes) -> NDArray[np.uint64]:
     """Hash each record (n, d) and label, for tables where a row is a patient without a key.
 
     The position of a row would not do: it changes when an earlier row is removed. Equal records
@@ -107,12 +108,12 @@ def fold_of(hashes: NDArray[np.uint64]) -> NDArray[np.uint8]:
     return (hashes % np.uint64(N_FOLDS)).astype(np.uint8)
 
 
-def shard_of(hashes: NDArray[np.uint64], n_shards: int) -> NDArray[np.int64]:
+def shard_of(hashes: NDArray[np.uint64], n_shards: int) -> Integers:
     """Return the shard, in [0, ``n_shards``), of each hash; independent of its fold."""
     return ((hashes // np.uint64(N_FOLDS)) % np.uint64(n_shards)).astype(np.int64)
 
 
-def _patients(patient_keys: ArrayLike) -> tuple[NDArray[np.intp], list[str]]:
+def _patients(patient_keys: ArrayLike) -> tuple[Indices, list[str]]:
     """Give each patient an index; keys are compared as `raw_text` writes them."""
     # A list has no type: what pandas made of one key would depend on the others.
     keys = np.array(patient_keys, dtype=object) if isinstance(patient_keys, list) else patient_keys

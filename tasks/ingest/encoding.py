@@ -11,15 +11,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from privacy.arrays import Codes, Floats, Indices, Integers
 from privacy.errors import InputError
-from storage.schema.table import (
-    CategoricalColumn,
-    ImageColumns,
-    Label,
-    NumericColumn,
-    TableSchema,
-    number_of,
-)
+from storage.schema.column_blocks import ImageColumns
+from storage.schema.columns import CategoricalColumn, NumericColumn, number_of
+from storage.schema.table import Label, TableSchema
 from storage.sources.cells import distinct
 from tasks.ingest.violations import Rule, Violation
 from tasks.measurement.encoded import EncodingDomain
@@ -37,8 +33,8 @@ class EncodedChunk:
     are used.
     """
 
-    codes: NDArray[np.uint16]
-    label: NDArray[np.uint16]
+    codes: Codes
+    label: Codes
     valid: NDArray[np.bool_]
     violations: tuple[Violation, ...]
 
@@ -99,11 +95,7 @@ def encode_chunk(frame: pd.DataFrame, schema: TableSchema) -> EncodedChunk:
 
 
 def decode(
-    codes: NDArray[np.uint16],
-    label: NDArray[np.uint16],
-    schema: TableSchema,
-    *,
-    rng: np.random.Generator,
+    codes: Codes, label: Codes, schema: TableSchema, *, rng: np.random.Generator
 ) -> pd.DataFrame:
     """Turn codes (n, d) into valid records; encoding them gives the same codes again.
 
@@ -129,9 +121,7 @@ def decode(
     return pd.DataFrame(columns, copy=False)
 
 
-def _column_codes(
-    frame: pd.DataFrame, schema: TableSchema, violations: list[Violation]
-) -> NDArray[np.uint16]:
+def _column_codes(frame: pd.DataFrame, schema: TableSchema, violations: list[Violation]) -> Codes:
     codes = np.zeros((len(frame), len(schema.columns)), dtype=np.uint16)
     for j, column in enumerate(schema.columns):
         if isinstance(column, NumericColumn):
@@ -150,19 +140,14 @@ def _whole_numbers(frame: pd.DataFrame) -> NDArray[np.integer] | None:
     return None
 
 
-def _pixel_codes(pixels: NDArray[np.integer], image: ImageColumns) -> NDArray[np.uint16]:
+def _pixel_codes(pixels: NDArray[np.integer], image: ImageColumns) -> Codes:
     """Code all pixels at once, as `_column_codes` does column by column."""
     column = image.columns[0]
     table = _bin(np.arange(int(column.upper) + 1), column).astype(np.uint16)
     return table[pixels if pixels.dtype == np.uint8 else np.clip(pixels, 0, int(column.upper))]
 
 
-def _images(
-    codes: NDArray[np.uint16],
-    label: NDArray[np.uint16],
-    schema: TableSchema,
-    image: ImageColumns,
-) -> pd.DataFrame:
+def _images(codes: Codes, label: Codes, schema: TableSchema, image: ImageColumns) -> pd.DataFrame:
     levels = np.array(image.levels, dtype=np.uint8)
     frame = pd.DataFrame(levels[codes], columns=list(schema.column_names))
     names = np.array(schema.label.level_names, dtype=object)
@@ -172,7 +157,7 @@ def _images(
 
 def _numbers(
     series: pd.Series, column: NumericColumn, violations: list[Violation]
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+) -> tuple[Floats, NDArray[np.bool_]]:
     """Read the numbers of a column; returns values and where they are missing."""
     native = pd.api.types.is_numeric_dtype(series) and not pd.api.types.is_bool_dtype(series)
     if native:
@@ -197,7 +182,7 @@ def _numbers(
 
 def _numbers_in_text(
     series: pd.Series, column: NumericColumn
-) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+) -> tuple[Floats, NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
     index, texts = distinct(series)
     # The last entry of each table serves index -1, an empty cell.
     empty = np.array([text == "" for text in texts] + [True])
@@ -210,27 +195,25 @@ def _numbers_in_text(
     return table[index], null[index], declared[index], refused[index]
 
 
-def _to_grid(
-    values: NDArray[np.float64], missing: NDArray[np.bool_], column: NumericColumn
-) -> NDArray[np.int64]:
+def _to_grid(values: Floats, missing: NDArray[np.bool_], column: NumericColumn) -> Integers:
     """Clip and round to units of the last declared decimal; ``lower`` where there is no number."""
     usable = ~missing & np.isfinite(values)
     clipped = np.clip(np.where(usable, values, column.lower), column.lower, column.upper)
     return np.rint(clipped * 10**column.grid_decimals).astype(np.int64)
 
 
-def _grid_starts(column: NumericColumn) -> NDArray[np.int64]:
+def _grid_starts(column: NumericColumn) -> Integers:
     """Lower ends of the bins in units of the last declared decimal."""
     return np.rint(np.asarray(column.bin_starts) * 10**column.grid_decimals).astype(np.int64)
 
 
-def _bin(grid: NDArray[np.int64], column: NumericColumn) -> NDArray[np.intp]:
+def _bin(grid: Integers, column: NumericColumn) -> Indices:
     return np.searchsorted(_grid_starts(column), grid, side="right") - 1
 
 
 def _level_codes(
     series: pd.Series, column: CategoricalColumn, violations: list[Violation]
-) -> NDArray[np.uint16]:
+) -> Codes:
     index, texts = distinct(series)
     exact = {level: code for code, level in enumerate(column.levels)}
     for level, values in column.groups.items():
@@ -291,18 +274,14 @@ def _note(violations: list[Violation], rule: Rule, column: str, broken: NDArray[
         violations.append(Violation(rule=rule, column=column, rows=np.flatnonzero(broken)))
 
 
-def _draw(
-    codes: NDArray[np.uint16], column: NumericColumn, rng: np.random.Generator
-) -> NDArray[np.int64]:
+def _draw(codes: Codes, column: NumericColumn, rng: np.random.Generator) -> Integers:
     """Values inside the bin of each code, in units of the last declared decimal."""
     starts = _grid_starts(column)
     last = np.append(starts[1:] - 1, round(column.upper * 10**column.grid_decimals))
     return rng.integers(starts[codes], last[codes], endpoint=True)
 
 
-def _written(
-    grid: NDArray[np.int64], missing: NDArray[np.bool_], column: NumericColumn
-) -> pd.Series:
+def _written(grid: Integers, missing: NDArray[np.bool_], column: NumericColumn) -> pd.Series:
     """Write a released column: an empty cell or the first missing code where missing."""
     integer = column.kind == "integer"
     values = grid if integer else grid / 10**column.grid_decimals
@@ -319,6 +298,6 @@ def _written(
     )
 
 
-def _named(codes: NDArray[np.uint16], column: CategoricalColumn) -> pd.Series:
+def _named(codes: Codes, column: CategoricalColumn) -> pd.Series:
     absent = None if column.nullable or not column.missing else column.missing[0]
     return pd.Series(np.array([*column.levels, absent], dtype=object)[codes], dtype="str")

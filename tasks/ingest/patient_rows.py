@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from privacy.arrays import Codes, Floats
 from privacy.errors import InputError
 from privacy.parameters import PrivacyUnit
 from storage.schema.table import TableSchema
@@ -38,8 +39,8 @@ class KeyedRows:
     Keys are empty texts where every row is another patient.
     """
 
-    codes: NDArray[np.uint16]
-    label: NDArray[np.uint16]
+    codes: Codes
+    label: Codes
     fold: NDArray[np.uint8]
     keys: NDArray[np.str_]
 
@@ -93,7 +94,7 @@ def bounded_rows(parts: Sequence[KeyedRows], unit: PrivacyUnit) -> EncodedRows:
         for name in ("codes", "label", "fold")
     )
     keep = np.ones(len(label), dtype=np.bool_)
-    weight: NDArray[np.float64] = np.ones(len(label))
+    weight: Floats = np.ones(len(label))
     patient = np.arange(len(label))
     if unit.column is not None:
         keys = np.concatenate([part.keys for part in parts])
@@ -120,8 +121,7 @@ def require_levels(levels: Sequence[tuple[bool, ...]], schema: TableSchema) -> N
     present = np.any(levels, axis=0)
     if not present.any():
         raise InputError(
-            "EMPTY_TABLE",
-            f"column {schema.label.name}: expected rows with a label, found none",
+            "EMPTY_TABLE", f"column {schema.label.name}: expected rows with a label, found none"
         )
     if np.count_nonzero(present) < 2:
         raise InputError(

@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from privacy.ledger import Partition
+from privacy.charges import Partition
 from privacy.parameters import PrivacyUnit
 from storage.files.diagnostics import DiagnosticsFile
 from storage.files.workspace import load_arrays, store_arrays
 from storage.schema.table import TableSchema
-from storage.sources.cohorts import Fragment
+from storage.sources.reading import Fragment
 from tasks.gates import expectations
 from tasks.ingest.contributions import part_of_patients
 from tasks.ingest.encoding import EncodedChunk, encode_chunk

@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-import numpy as np
-from numpy.typing import NDArray
-
+from privacy.arrays import Indices
 from privacy.errors import InputError
 
 
@@ -31,7 +29,7 @@ class Violation:
 
     rule: Rule
     column: str
-    rows: NDArray[np.intp]
+    rows: Indices
 
     def __repr__(self) -> str:
         return f"Violation(rule={self.rule.name}, column={self.column!r})"

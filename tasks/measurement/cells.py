@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.arrays import Codes, Floats, Integers
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cells:
@@ -30,10 +32,10 @@ class Cells:
         Clusters that the size prior keeps; at least one in every slice.
     """
 
-    offsets: NDArray[np.int64]
-    code_scores: NDArray[np.float64]
-    cut_offs: NDArray[np.float64]
-    centres: NDArray[np.float64]
+    offsets: Integers
+    code_scores: Floats
+    cut_offs: Floats
+    centres: Floats
     alive: NDArray[np.bool_]
 
     @property
@@ -46,7 +48,7 @@ class Cells:
         """Number of cells of a label: slices times clusters."""
         return int(self.centres.shape[1] * self.centres.shape[2])
 
-    def slices(self, codes: NDArray[np.uint16]) -> NDArray[np.int64]:
+    def slices(self, codes: Codes) -> Integers:
         """Slice (n,) of each record (n, d): the number of cut-offs at or below its projection."""
         projection = np.zeros(len(codes))
         # Column by column: how one call would round the sum of a row depends on the other rows.
@@ -55,7 +57,7 @@ class Cells:
         projection /= np.sqrt(codes.shape[1])
         return np.asarray(np.searchsorted(self.cut_offs, projection, side="right"))
 
-    def assign(self, codes: NDArray[np.uint16], label: NDArray[np.uint16]) -> NDArray[np.int64]:
+    def assign(self, codes: Codes, label: Codes) -> Integers:
         """Cell (n,) of each record (n, d) within its label: ``slice * n_clusters + cluster``.
 
         The cluster is the one whose isotropic Gaussian around the centre is most likely; all

@@ -10,13 +10,13 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privacy.arrays import Floats, Integers
 from tasks.measurement.encoded import EncodedRows
 from tasks.measurement.plan import StatisticRequest, sum_request
 from tasks.measurement.statistics import SUM_SCALE
 
-Array = NDArray[np.float64]
+Array = Floats
 
 
 _COUNT_PART = 0.1
@@ -42,7 +42,7 @@ def counts_request(
     return sum_request(name, (n_labels, 1 + sum(n_codes)), share=share)
 
 
-def measured_codes(rows: EncodedRows, n_visits: int) -> NDArray[np.int64]:
+def measured_codes(rows: EncodedRows, n_visits: int) -> Integers:
     """Return the codes of private rows, with the number of the patient's rows where asked for.
 
     A row of a patient with m rows weighs 1 / m. A hidden last column for m has `n_visits` levels,
@@ -61,7 +61,7 @@ def measured_codes(rows: EncodedRows, n_visits: int) -> NDArray[np.int64]:
 
 def label_counts(
     rows: EncodedRows, *, n_codes: tuple[int, ...], n_labels: int, n_visits: int = 0
-) -> NDArray[np.int64]:
+) -> Integers:
     """Weighted number of rows and centred codes of each label, divided by `centred_norm`.
 
     Of shape (C, 1 + W), in units of ``1 / SUM_SCALE``.
@@ -94,7 +94,7 @@ def label_counts(
     return total
 
 
-def without_means(values: Array, offsets: NDArray[np.int64]) -> Array:
+def without_means(values: Array, offsets: Integers) -> Array:
     """Subtract from each block of the last axis its mean: what is left is centred, and noise is."""
     sizes = np.diff(offsets)
     means = np.add.reduceat(values, offsets[:-1], axis=-1) / sizes
@@ -126,6 +126,6 @@ def to_simplex(values: Array) -> Array:
     return np.asarray(np.maximum(values - excess[kept], 0.0))
 
 
-def blocks_to_simplex(values: Array, offsets: NDArray[np.int64]) -> Array:
+def blocks_to_simplex(values: Array, offsets: Integers) -> Array:
     """Project every block of a vector of shape (W,) with `to_simplex`."""
     return np.concatenate([to_simplex(block) for block in np.split(values, offsets[1:-1])])

@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privacy.arrays import Floats, Integers
 from privacy.events import ComposedEvent, Event
 from privacy.mechanisms import (
     NoisyStatistic,
@@ -31,7 +31,7 @@ from tasks.measurement.sampling import COINS, PoissonCoins, arguments_of_shard, 
 T = TypeVar("T")
 R = TypeVar("R")
 
-Contribution = Callable[..., NDArray[np.int64]]
+Contribution = Callable[..., Integers]
 """A function of ``tasks.measurement.statistics``: rows of a shard and public arrays to int64."""
 
 
@@ -76,7 +76,7 @@ def in_memory(tables: Sequence[EncodedRows]) -> tuple[ShardInMemory, ...]:
 
 def contribution_of_shard(
     shard: Shard, *, contribution: Contribution, public: dict[str, Any]
-) -> NDArray[np.int64]:
+) -> Integers:
     """Return the exact contribution of one shard; on a worker, where there are any."""
     return contribution(shard.load(), **arguments_of_shard(public, shard.name))
 
@@ -99,7 +99,7 @@ def exact_sum(
     public: dict[str, Any],
     shards: Sequence[Shard],
     executor: Executor = IN_PROCESS,
-) -> NDArray[np.int64]:
+) -> Integers:
     """Return the exact sum of ``contribution(rows, **public)`` over one or more shards.
 
     Privacy
@@ -140,7 +140,7 @@ class Curator:
         seal: Callable[[str, NoisyStatistic | SelectedCandidate], None] | None = None,
         announce: Callable[[str], None] | None = None,
         drawn: Mapping[str, int] = MappingProxyType({}),
-        sealed: Mapping[str, NDArray[np.int64]] = MappingProxyType({}),
+        sealed: Mapping[str, Integers] = MappingProxyType({}),
     ) -> None:
         self.plan = plan
         self._shards: Sequence[Shard] = shards
@@ -175,7 +175,7 @@ class Curator:
         """Whether the noise can be reproduced, so that nothing drawn may be published."""
         return self._noise_source.tainted
 
-    def release(self, name: str, contribution: Contribution, **public: Any) -> NDArray[np.float64]:
+    def release(self, name: str, contribution: Contribution, **public: Any) -> Floats:
         """Draw the planned statistic ``name`` and return it in its own units.
 
         It has the planned shape and is drawn once (ValueError; KeyError if it was not planned). The
@@ -190,7 +190,7 @@ class Curator:
 
     def release_sample(
         self, name: str, contribution: Contribution, n_draws: int, **public: Any
-    ) -> NDArray[np.float64]:
+    ) -> Floats:
         """Draw the next draws of the planned series ``name`` and return them in its own units.
 
         The contribution has exact sums of one shard over the samples that its argument ``coins``
@@ -222,7 +222,7 @@ class Curator:
         )
 
     def select(
-        self, name: str, contribution: Contribution, *, centre: NDArray[np.int64], **public: Any
+        self, name: str, contribution: Contribution, *, centre: Integers, **public: Any
     ) -> int:
         """Choose the candidate whose exact sum is far from a public value, at random.
 
@@ -278,7 +278,7 @@ class Curator:
         """
         return self._executor.map(function, items, gpu=True)
 
-    def _exact(self, contribution: Contribution, public: dict[str, Any]) -> NDArray[np.int64]:
+    def _exact(self, contribution: Contribution, public: dict[str, Any]) -> Integers:
         return exact_sum(contribution, public, self._shards, self._executor)
 
     def _draw(
@@ -286,10 +286,10 @@ class Curator:
         planned: PlannedStatistic,
         sealed_name: str,
         shape: tuple[int, ...],
-        sum_exactly: Callable[[], NDArray[np.int64]],
+        sum_exactly: Callable[[], Integers],
         *,
         n_draws: int = 1,
-    ) -> NDArray[np.float64]:
+    ) -> Floats:
         """Add the planned noise, count the draw, seal it, return it in its own units."""
         values = self._sealed.get(sealed_name)
         if values is None:
@@ -304,9 +304,9 @@ class Curator:
         planned: PlannedStatistic,
         sealed_name: str,
         shape: tuple[int, ...],
-        exact: NDArray[np.int64],
+        exact: Integers,
         n_draws: int,
-    ) -> NDArray[np.int64]:
+    ) -> Integers:
         _check_shape(planned.name, exact, shape)
         announce = self._announce
         noisy = discrete_gaussian_mechanism(
@@ -329,6 +329,6 @@ class Curator:
         self._n_draws[name] = self._n_draws.get(name, 0) + n_draws
 
 
-def _check_shape(name: str, values: NDArray[np.int64], shape: tuple[int, ...]) -> None:
+def _check_shape(name: str, values: Integers, shape: tuple[int, ...]) -> None:
     if values.shape != shape:
         raise ValueError(f"expected shape {shape} for {name!r}, found {values.shape}")

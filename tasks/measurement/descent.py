@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
+
+from privacy.arrays import Floats
 
 _SECOND_DECAY, _FLOOR = 0.999, 1e-8
 """Adam's usual constants."""
@@ -27,16 +28,16 @@ class Descent:
     kind: Literal["adam", "momentum"]
     learning_rate: float
     momentum: float
-    parameters: NDArray[np.float64]
-    first: NDArray[np.float64]
-    second: NDArray[np.float64]
+    parameters: Floats
+    first: Floats
+    second: Floats
     n_steps: int = 0
 
     @classmethod
     def start(
         cls,
         kind: Literal["adam", "momentum"],
-        parameters: NDArray[np.float64],
+        parameters: Floats,
         *,
         learning_rate: float,
         momentum: float = 0.9,
@@ -52,7 +53,7 @@ class Descent:
             second=zeros,
         )
 
-    def step(self, gradients: NDArray[np.float64]) -> Self:
+    def step(self, gradients: Floats) -> Self:
         """Descend along gradients of the shape of the parameters."""
         n_steps = self.n_steps + 1
         if self.kind == "momentum":

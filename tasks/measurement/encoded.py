@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.arrays import Codes, Floats, Integers
+
 N_FOLDS = 5
 """Number of folds into which a hash of the patient splits the patients."""
 
@@ -72,7 +74,7 @@ class EncodingDomain:
         return len(self.label_levels)
 
     @property
-    def one_hot_offsets(self) -> NDArray[np.int64]:
+    def one_hot_offsets(self) -> Integers:
         """Start of each column's block in a one-hot row, with the total width at the end."""
         return np.concatenate([[0], np.cumsum(self.n_codes)]).astype(np.int64)
 
@@ -102,9 +104,9 @@ class EncodedRows:
         which number a patient has means nothing.
     """
 
-    codes: NDArray[np.uint16]
-    label: NDArray[np.uint16]
-    weight: NDArray[np.float64]
+    codes: Codes
+    label: Codes
+    weight: Floats
     fold: NDArray[np.uint8]
     patient: NDArray[np.uint32] | None = None
 

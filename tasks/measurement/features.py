@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privacy.arrays import Codes, Floats, Integers
 from privacy.sensitivity import block_fourth_power_sum
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.random_ntk import RandomNtkFeatures
@@ -48,8 +48,8 @@ class FeatureMap:
     could move the truncated features of others.
     """
 
-    tables: tuple[NDArray[np.float64], ...]
-    products: tuple[NDArray[np.float64], ...]
+    tables: tuple[Floats, ...]
+    products: tuple[Floats, ...]
     hidden: RandomNtkFeatures
 
     @property
@@ -77,11 +77,11 @@ class FeatureMap:
         return block_fourth_power_sum([*linear, np.sqrt(1.0 - skip)])
 
     @property
-    def raw_offsets(self) -> NDArray[np.int64]:
+    def raw_offsets(self) -> Integers:
         """Start of each column's block of raw features, with the total at the end."""
         return np.cumsum([0] + [table.shape[1] for table in self.tables])
 
-    def raw(self, codes: NDArray[np.uint16]) -> NDArray[np.float64]:
+    def raw(self, codes: Codes) -> Floats:
         """Raw features of encoded records (n, d), of shape (n, n_raw) and norm at most 1."""
         offsets = self.raw_offsets
         features = np.empty((len(codes), self.n_raw))
@@ -89,16 +89,16 @@ class FeatureMap:
             features[:, offsets[column] : offsets[column + 1]] = table[codes[:, column]]
         return features
 
-    def phi(self, codes: NDArray[np.uint16]) -> NDArray[np.float64]:
+    def phi(self, codes: Codes) -> Floats:
         """Features of encoded records, float64 of shape (n, m), every row of norm at most 1."""
         total = np.zeros((len(codes), self.n_features - self.n_raw))
         for column, product in enumerate(self.products):
             total += product[codes[:, column]]
         drive, directed = np.split(total, 2, axis=1)
-        features: NDArray[np.float64] = self.hidden.from_products(self.raw(codes), drive, directed)
+        features: Floats = self.hidden.from_products(self.raw(codes), drive, directed)
         return features
 
-    def raw_of_marginals(self, marginals: NDArray[np.float64]) -> NDArray[np.float64]:
+    def raw_of_marginals(self, marginals: Floats) -> Floats:
         """Mean raw features of records drawn column by column from marginals.
 
         These, (..., one_hot_width), have one probability vector per column, side by side; the
@@ -148,7 +148,7 @@ def build_feature_map(
     return FeatureMap(tables=scaled, products=products, hidden=hidden)
 
 
-def _ordinal_table(n_codes: int, *, has_missing: bool) -> NDArray[np.float64]:
+def _ordinal_table(n_codes: int, *, has_missing: bool) -> Floats:
     """Raw features of a numeric column: centred bin position, and missingness where it has one."""
     n_bins = n_codes - int(has_missing)
     score = (2.0 * np.arange(n_bins) + 1.0) / n_bins - 1.0

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.arrays import Codes, Floats, Integers
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.projection import Projection
 from tasks.measurement.statistics import SUM_SCALE
@@ -65,7 +66,7 @@ class LabelledVectors:
         """Largest Euclidean norm of a vector."""
         return math.hypot(self.record_l2_bound, self.label_scale)
 
-    def vectors(self, codes: NDArray[np.uint16], label: NDArray[np.uint16]) -> NDArray[np.float64]:
+    def vectors(self, codes: Codes, label: Codes) -> Floats:
         """Vectors of records, float64 of shape (n, width); each depends on its record alone."""
         records = VectorMap(self.domain).vectors(codes)
         if self.projection is not None:
@@ -75,7 +76,7 @@ class LabelledVectors:
         labels = self.label_scale * np.eye(self.domain.n_labels)[label]
         return np.concatenate([records, labels], axis=1)
 
-    def grid(self, rows: EncodedRows, index: NDArray[Any] | slice) -> NDArray[np.int64]:
+    def grid(self, rows: EncodedRows, index: NDArray[Any] | slice) -> Integers:
         """Weighted vectors of some rows, truncated toward zero in units of ``1 / SUM_SCALE``.
 
         Privacy
@@ -86,10 +87,10 @@ class LabelledVectors:
         """
         vectors = self.vectors(rows.codes[index], rows.label[index])
         amounts = rows.weight[index][:, None] * vectors * SUM_SCALE
-        grid: NDArray[np.int64] = np.trunc(amounts).astype(np.int64)
+        grid: Integers = np.trunc(amounts).astype(np.int64)
         return grid
 
-    def decode(self, sums: NDArray[np.float64]) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+    def decode(self, sums: Floats) -> tuple[Codes, Codes]:
         """Nearest valid record (m, d) and label (m,) of each noisy sum (m, width): free."""
         label_part, patients = self.label_counts(sums), self.patients(sums)
         codes = [
@@ -98,18 +99,18 @@ class LabelledVectors:
         ]
         return np.concatenate(codes), matched_labels(label_part)
 
-    def label_counts(self, sums: NDArray[np.floating]) -> NDArray[np.float64]:
+    def label_counts(self, sums: NDArray[np.floating]) -> Floats:
         """Noisy number of patients of each label in each sum, of shape (m, C)."""
         return np.asarray(sums[:, self.record_width :] / self.label_scale, dtype=np.float64)
 
-    def patients(self, sums: NDArray[np.float64]) -> float:
+    def patients(self, sums: Floats) -> float:
         """Return what all sums are divided by: the mean over them of the patients in a sum.
 
         The label part tells it with little noise. Where it is below 1 it is 1: noise is not raised.
         """
         return max(1.0, float(self.label_counts(sums).sum(axis=1).mean()))
 
-    def _nearest_codes(self, records: NDArray[np.float64]) -> NDArray[np.uint16]:
+    def _nearest_codes(self, records: Floats) -> Codes:
         if self.projection is not None:
             records = self.projection.back(records)
         codes, _ = VectorMap(self.domain).codes(records)
@@ -120,7 +121,7 @@ _SWEEPS = 50
 """Most rounds over the labels; a few are enough where the scores are not tied."""
 
 
-def matched_labels(scores: NDArray[np.float64]) -> NDArray[np.uint16]:
+def matched_labels(scores: Floats) -> Codes:
     """Return the label with the largest score plus an offset of the label.
 
     The plain argmax of mixtures of many records is the most frequent label, always: a table with
@@ -154,11 +155,11 @@ def matched_labels(scores: NDArray[np.float64]) -> NDArray[np.uint16]:
             below = price[cheapest - 1] if cheapest > 0 else price[0] - 2.0
             above = price[cheapest] if cheapest < n_rows else price[-1] + 2.0
             offsets[label] = (below + above) / 2.0
-    labels: NDArray[np.uint16] = (scores + offsets).argmax(axis=1).astype(np.uint16)
+    labels: Codes = (scores + offsets).argmax(axis=1).astype(np.uint16)
     return labels
 
 
-def _whole_numbers(parts: NDArray[np.float64], total: int) -> NDArray[np.int64]:
+def _whole_numbers(parts: Floats, total: int) -> Integers:
     """Round parts of a total so that they add up to it: the largest remainders go up."""
     floors = np.floor(parts).astype(np.int64)
     order = np.argsort(-(parts - floors), kind="stable")

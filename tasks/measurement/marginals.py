@@ -11,18 +11,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.arrays import Codes, Floats, Integers
 
-def block_sums(values: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+
+def block_sums(values: Floats, offsets: Integers) -> Floats:
     """Sum of each column's block: (..., one_hot_width) to (..., d)."""
     return np.asarray(np.add.reduceat(values, offsets[:-1], axis=-1))
 
 
-def spread(per_column: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+def spread(per_column: Floats, offsets: Integers) -> Floats:
     """Repeat a value per column over its block: (..., d) to (..., one_hot_width)."""
     return np.asarray(np.repeat(per_column, np.diff(offsets), axis=-1))
 
 
-def sizes_of(histograms: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+def sizes_of(histograms: Floats, offsets: Integers) -> Floats:
     """Noisy number of patients behind each histogram row: every column counts them once.
 
     The mean over the columns has the least noise of all unbiased combinations of block sums with
@@ -31,9 +33,7 @@ def sizes_of(histograms: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDA
     return np.asarray(block_sums(histograms, offsets).mean(axis=-1))
 
 
-def to_marginals(
-    histograms: NDArray[np.float64], offsets: NDArray[np.int64], *, noise_stddev: float
-) -> NDArray[np.float64]:
+def to_marginals(histograms: Floats, offsets: Integers, *, noise_stddev: float) -> Floats:
     """Probabilities of each column, with entries below one noise standard deviation set to zero.
 
     Without the threshold, clipping negative noise at zero would give every rare code a share.
@@ -46,12 +46,8 @@ def to_marginals(
 
 
 def shrink_toward(
-    histograms: NDArray[np.float64],
-    target: NDArray[np.float64],
-    offsets: NDArray[np.int64],
-    *,
-    noise_stddev: float,
-) -> NDArray[np.float64]:
+    histograms: Floats, target: Floats, offsets: Integers, *, noise_stddev: float
+) -> Floats:
     """Probabilities of each column, shrunk toward a better known target.
 
     Positive-part James-Stein per column: the noisy histogram keeps the share of its distance from
@@ -77,15 +73,13 @@ def shrink_toward(
     return np.where(totals > 0.0, estimate / np.where(totals > 0.0, totals, 1.0), target)
 
 
-def _normalise(histograms: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+def _normalise(histograms: Floats, offsets: Integers) -> Floats:
     totals = spread(block_sums(histograms, offsets), offsets)
     uniform = np.repeat(1.0 / np.diff(offsets), np.diff(offsets))
     return np.where(totals > 0.0, histograms / np.where(totals > 0.0, totals, 1.0), uniform)
 
 
-def draw_codes(
-    marginals: NDArray[np.float64], n: int, rng: np.random.Generator
-) -> NDArray[np.uint16]:
+def draw_codes(marginals: Floats, n: int, rng: np.random.Generator) -> Codes:
     """Draw ``n`` codes from one column's probabilities, by inversion.
 
     Probabilities have shape (w,), or (n, w) for a distribution of each row; `rng` is the source of
@@ -101,11 +95,8 @@ def draw_codes(
 
 
 def draw_columns(
-    marginals: NDArray[np.float64],
-    offsets: NDArray[np.int64],
-    row: NDArray[np.integer[Any]],
-    rng: np.random.Generator,
-) -> NDArray[np.uint16]:
+    marginals: Floats, offsets: Integers, row: NDArray[np.integer[Any]], rng: np.random.Generator
+) -> Codes:
     """Draw records (n, d), column by column, from the row of marginals (k, width) of each."""
     codes = np.empty((len(row), len(offsets) - 1), dtype=np.uint16)
     for index in np.unique(row):
@@ -122,14 +113,12 @@ class Mixture:
     Weights are (k,), marginals (k, one_hot_width).
     """
 
-    weights: NDArray[np.float64]
-    marginals: NDArray[np.float64]
-    overall: NDArray[np.float64]
+    weights: Floats
+    marginals: Floats
+    overall: Floats
 
 
-def build_mixture(
-    histograms: NDArray[np.float64], offsets: NDArray[np.int64], *, noise_stddev: float
-) -> Mixture:
+def build_mixture(histograms: Floats, offsets: Integers, *, noise_stddev: float) -> Mixture:
     """Mixture of (label, cell) components, each shrunk toward its label, that toward the whole.
 
     The histograms (n_labels, n_cells, one_hot_width) are noisy counts in patients.

@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privacy.arrays import Floats
 from privacy.errors import ConfigurationError
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.statistics import logits_by_record
@@ -22,8 +22,8 @@ class Projection:
     The matrix has shape (k, D); the back-projection starts from the middle (D,) of the domain.
     """
 
-    matrix: NDArray[np.float64]
-    centre: NDArray[np.float64]
+    matrix: Floats
+    centre: Floats
 
     @property
     def n_projected(self) -> int:
@@ -35,14 +35,14 @@ class Projection:
         """Largest factor by which a difference of two vectors can grow."""
         return float(np.linalg.norm(self.matrix, 2))
 
-    def project(self, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    def project(self, vectors: Floats) -> Floats:
         """Project vectors of shape (n, D) to (n, k), each rounded without regard to the others."""
         return logits_by_record(vectors, self.matrix.T)
 
-    def back(self, projected: NDArray[np.float64]) -> NDArray[np.float64]:
+    def back(self, projected: Floats) -> Floats:
         """Return the vectors nearest to the centre with these projections, of shape (n, D)."""
         missing = projected - self.matrix @ self.centre
-        back: NDArray[np.float64] = self.centre + missing @ np.linalg.pinv(self.matrix).T
+        back: Floats = self.centre + missing @ np.linalg.pinv(self.matrix).T
         return back
 
 

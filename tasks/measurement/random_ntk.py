@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
+
+from privacy.arrays import Floats
 
 # Features are shrunk by this factor after normalisation, so that the norm is at most one in exact
 # arithmetic and not only up to the rounding of a sum of up to 1e5 squares.
@@ -52,8 +53,8 @@ class RandomNtkFeatures:
     Gates and directions have shape (n_random / 2, d) and come from the public seed.
     """
 
-    gates: NDArray[np.float64]
-    directions: NDArray[np.float64]
+    gates: Floats
+    directions: Floats
     skip_weight: float
     public_seed: int
 
@@ -111,7 +112,7 @@ class RandomNtkFeatures:
             [np.sqrt(self.skip_weight) * unit, np.sqrt(1.0 - self.skip_weight) * hidden], axis=1
         )
 
-    def pullback(self, x: NDArray[np.float64], slope: NDArray[np.float64]) -> NDArray[np.float64]:
+    def pullback(self, x: Floats, slope: Floats) -> Floats:
         """Gradient (n, d) by the records of a function with gradient `slope` by their features."""
         unit = _unit_rows(x, np)
         drive, directed = unit @ self.gates.T, unit @ self.directions.T
@@ -123,7 +124,7 @@ class RandomNtkFeatures:
         return _unit_rows_pullback(x, by_unit)
 
 
-def _unit_rows_pullback(x: NDArray[np.float64], slope: NDArray[np.float64]) -> NDArray[np.float64]:
+def _unit_rows_pullback(x: Floats, slope: Floats) -> Floats:
     """Return the gradient by x of a function with gradient `slope` by ``_unit_rows(x)``."""
     unit = _unit_rows(x, np)
     norm = np.sqrt(np.sum(x * x, axis=1, keepdims=True))

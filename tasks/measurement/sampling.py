@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.arrays import Indices
 from tasks.measurement.encoded import EncodedRows
 
 COINS = "coins"
@@ -58,7 +59,7 @@ class PoissonCoins:
         """Return who is in the sample of each draw, bool of shape (n_draws, n_patients)."""
         return np.array(list(self._draws(n_patients))).reshape(self.n_draws, n_patients)
 
-    def rows(self, rows: EncodedRows) -> Iterator[NDArray[np.intp]]:
+    def rows(self, rows: EncodedRows) -> Iterator[Indices]:
         """Yield, draw by draw, the indices of the rows whose patient is in the sample."""
         if rows.patient is None:
             raise ValueError("expected the patient of every row, so that a patient has one coin")

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privacy.arrays import Floats, Integers
 from privacy.sensitivity import ROOT_GRID_BITS, SUM_GRID_BITS
 from tasks.measurement.cells import Cells
 from tasks.measurement.encoded import EncodedRows
@@ -39,12 +39,12 @@ def _blocks(rows: EncodedRows) -> Iterator[slice]:
         yield slice(start, start + _ROWS_AT_ONCE)
 
 
-def _grid(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _grid(values: Floats) -> Floats:
     """Truncate toward zero, kept in float64: integers below 2**53 are exact there."""
     return np.trunc(values)
 
 
-def cell_histograms(rows: EncodedRows, *, cells: Cells, offsets: NDArray[np.int64]) -> Any:
+def cell_histograms(rows: EncodedRows, *, cells: Cells, offsets: Integers) -> Any:
     """Weighted one-hot sums (n_labels, n_cells, one_hot_width) in units of ``1 / SUM_SCALE``.
 
     The cell of a record depends on that record alone; offsets are the starts, (d + 1,), of each
@@ -124,11 +124,7 @@ def feature_label_sums(rows: EncodedRows, *, feature_map: FeatureMap, **public: 
 
 
 def residual_moments(
-    rows: EncodedRows,
-    *,
-    feature_map: FeatureMap,
-    weights: NDArray[np.float64],
-    log_prior: NDArray[np.float64],
+    rows: EncodedRows, *, feature_map: FeatureMap, weights: Floats, log_prior: Floats
 ) -> Any:
     """Weighted sums of features times the residual of a released label model.
 
@@ -155,7 +151,7 @@ def residual_moments(
     return total
 
 
-def logits_by_record(phi: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def logits_by_record(phi: Floats, weights: Floats) -> Floats:
     """Return ``phi @ weights`` of shape (n, C), each row rounded without regard to the others."""
     logits = np.empty((len(phi), weights.shape[1]))
     for label in range(weights.shape[1]):
@@ -163,14 +159,14 @@ def logits_by_record(phi: NDArray[np.float64], weights: NDArray[np.float64]) -> 
     return logits
 
 
-def softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+def softmax(logits: Floats) -> Floats:
     """Row-wise softmax of an array of shape (n, C), stable for large logits."""
     shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
-    probabilities: NDArray[np.float64] = shifted / shifted.sum(axis=1, keepdims=True)
+    probabilities: Floats = shifted / shifted.sum(axis=1, keepdims=True)
     return probabilities
 
 
-def symmetric_from_upper(upper: NDArray[np.float64], *, size: int) -> NDArray[np.float64]:
+def symmetric_from_upper(upper: Floats, *, size: int) -> Floats:
     """Symmetric matrices of shape (..., size, size) from their upper triangles."""
     rows, columns = np.triu_indices(size)
     matrix = np.zeros((*upper.shape[:-1], size, size))
@@ -179,7 +175,7 @@ def symmetric_from_upper(upper: NDArray[np.float64], *, size: int) -> NDArray[np
     return matrix
 
 
-def patient_count(rows: EncodedRows) -> NDArray[np.int64]:
+def patient_count(rows: EncodedRows) -> Integers:
     """Sum of the weights (1,), the number of patients, in units of ``1 / SUM_SCALE``.
 
     Privacy
@@ -190,7 +186,7 @@ def patient_count(rows: EncodedRows) -> NDArray[np.int64]:
     return np.array([np.trunc(rows.weight * SUM_SCALE).astype(np.int64).sum()], dtype=np.int64)
 
 
-def class_counts(rows: EncodedRows, *, n_labels: int) -> NDArray[np.int64]:
+def class_counts(rows: EncodedRows, *, n_labels: int) -> Integers:
     """Weighted number of patients of each label (n_labels,), in units of ``1 / SUM_SCALE``.
 
     Privacy

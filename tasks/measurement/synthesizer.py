@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from privacy.accountants.approximate_gaussian import SLACK_DELTA, ApproximateGaussianAccountant
 from privacy.accountants.calibration import release_mu
+from privacy.arrays import Codes
 from privacy.errors import ConfigurationError, IntegrityError
 from privacy.parameters import Adjacency, PrivacyParameters
 from tasks.execution.executor import IN_PROCESS, Executor
@@ -52,7 +53,7 @@ class Synthesizer(Protocol):
 
     def sample(
         self, released: Released, *, n_rows: int, rng: np.random.Generator
-    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+    ) -> tuple[Codes, Codes]:
         """Sample records from a finished measurement.
 
         Codes have shape (n_rows, d), labels (n_rows,); their number is public.
@@ -70,12 +71,8 @@ class PaperForm(Protocol):
     """
 
     def synthesize(
-        self,
-        codes: NDArray[np.uint16],
-        labels: NDArray[np.uint16],
-        rng: np.random.Generator,
-        executor: Executor = IN_PROCESS,
-    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+        self, codes: Codes, labels: Codes, rng: np.random.Generator, executor: Executor = IN_PROCESS
+    ) -> tuple[Codes, Codes]:
         """Make synthetic records of real ones.
 
         Both have codes of shape (n, d) and labels of shape (n,). Every random choice, the noise
@@ -145,6 +142,5 @@ def check_draws(plan: MeasurementPlan, curator: Curator) -> None:
     """Refuse draws of a finished measurement that are not those planned (IntegrityError)."""
     if curator.event != plan.event:
         raise IntegrityError(
-            "PLAN_BROKEN",
-            "expected exactly the planned draws, found others; nothing is released",
+            "PLAN_BROKEN", "expected exactly the planned draws, found others; nothing is released"
         )

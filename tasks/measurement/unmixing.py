@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.arrays import Codes, Floats, Indices
 from tasks.measurement.marginals import draw_codes, to_marginals
 from tasks.measurement.vectors import VectorMap
 
@@ -41,7 +42,7 @@ class Mixtures:
     centre: float = 0.0
 
 
-def drawn_coordinates(vectors: VectorMap) -> NDArray[np.intp]:
+def drawn_coordinates(vectors: VectorMap) -> Indices:
     """Coordinates of the columns that are drawn from shares: those that are no numbers."""
     chosen = [
         np.arange(columns.start, columns.stop)
@@ -51,7 +52,7 @@ def drawn_coordinates(vectors: VectorMap) -> NDArray[np.intp]:
     return np.concatenate(chosen) if chosen else np.empty(0, dtype=np.intp)
 
 
-def spread(mixtures: Mixtures, coordinates: NDArray[np.intp]) -> NDArray[np.floating]:
+def spread(mixtures: Mixtures, coordinates: Indices) -> NDArray[np.floating]:
     """Give some coordinates of mixtures the variance of single records, without their noise.
 
     Principal components of the mixtures, with the variances of `spiked_variances` times the order.
@@ -84,7 +85,7 @@ def spread(mixtures: Mixtures, coordinates: NDArray[np.intp]) -> NDArray[np.floa
     return result
 
 
-def spiked_variances(eigenvalues: NDArray[np.float64], *, aspect: float) -> NDArray[np.float64]:
+def spiked_variances(eigenvalues: Floats, *, aspect: float) -> Floats:
     """Return the variances of a signal, from eigenvalues of a sample covariance with noise.
 
     In units of the variance of the noise. An eigenvalue that noise alone can have becomes zero; a
@@ -107,7 +108,7 @@ def spiked_variances(eigenvalues: NDArray[np.float64], *, aspect: float) -> NDAr
     return variances
 
 
-def matched_shares(scores: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64]:
+def matched_shares(scores: Floats, target: Floats) -> Floats:
     """Shares in proportion to scores, weighted so that their average over the rows is a target.
 
     Of scores (T, w) negative ones count as zero; a row without a positive one gets the target, the
@@ -129,9 +130,9 @@ def draw_records(
     scores: NDArray[np.floating],
     vectors: VectorMap,
     *,
-    chosen: NDArray[np.intp],
+    chosen: Indices,
     rng: np.random.Generator,
-) -> NDArray[np.uint16]:
+) -> Codes:
     """Draw one record from each chosen mixture.
 
     `scores`, of shape (T, D), are the means of the mixtures after `spread`, and `chosen`, (n,), is

@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.arrays import Codes, Floats
 from tasks.measurement.encoded import EncodingDomain
 
 VectorBlockKind = Literal["unit", "binary", "one_hot"]
@@ -66,9 +67,7 @@ class VectorMap:
         """Largest Euclidean norm of a record's vector."""
         return float(np.sqrt(sum((table**2).sum(axis=1).max() for table in self._tables())))
 
-    def vectors(
-        self, codes: NDArray[np.uint16], label: NDArray[np.uint16] | None = None
-    ) -> NDArray[np.float64]:
+    def vectors(self, codes: Codes, label: Codes | None = None) -> Floats:
         """Vectors (n, D), values in [0, 1], of records (n, d), with labels if the map has them."""
         if (label is not None) is not self.with_label:
             raise ValueError("expected labels if and only if the map is one with labels")
@@ -80,9 +79,7 @@ class VectorMap:
             start += table.shape[1]
         return vectors
 
-    def codes(
-        self, vectors: NDArray[np.floating]
-    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16] | None]:
+    def codes(self, vectors: NDArray[np.floating]) -> tuple[Codes, Codes | None]:
         """Nearest valid record of each vector, column by column in the Euclidean norm.
 
         Vectors, of shape (n, D), are of any finite numbers (ValueError), codes of shape (n, d), and
@@ -111,7 +108,7 @@ class VectorMap:
             columns.append(_blocks_of(domain.n_labels, has_missing=False, numeric=False))
         return columns
 
-    def _tables(self) -> list[NDArray[np.float64]]:
+    def _tables(self) -> list[Floats]:
         """Vector of each code of each column."""
         domain = self.domain
         tables = [
@@ -148,7 +145,7 @@ def _blocks_of(
     return [("one_hot", n_codes)]
 
 
-def _table(n_codes: int, *, has_missing: bool, numeric: bool) -> NDArray[np.float64]:
+def _table(n_codes: int, *, has_missing: bool, numeric: bool) -> Floats:
     if not numeric:
         if n_codes == 2 and not has_missing:
             return np.array([[0.0], [1.0]])
@@ -163,15 +160,15 @@ def _table(n_codes: int, *, has_missing: bool, numeric: bool) -> NDArray[np.floa
     return table
 
 
-def _nearest(block: NDArray[np.floating], table: NDArray[np.float64]) -> NDArray[np.uint16]:
+def _nearest(block: NDArray[np.floating], table: Floats) -> Codes:
     """Index of the nearest row of a table; the first one where several are as near."""
     if table.shape[1] == 1:
         # Evenly spaced places: the nearest one is found by rounding.
         steps = max(len(table) - 1, 1)
         rounded = np.ceil(np.clip(block[:, 0], 0.0, 1.0) * steps - 0.5)
-        near: NDArray[np.uint16] = np.minimum(rounded, len(table) - 1).astype(np.uint16)
+        near: Codes = np.minimum(rounded, len(table) - 1).astype(np.uint16)
         return near
     # |v - t|^2 without |v|^2, which is the same for all codes of a record.
     scores = block @ table.T - (table**2).sum(axis=1) / 2.0
-    nearest: NDArray[np.uint16] = scores.argmax(axis=1).astype(np.uint16)
+    nearest: Codes = scores.argmax(axis=1).astype(np.uint16)
     return nearest

@@ -37,6 +37,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.arrays import Codes, Floats, Integers
 from privacy.errors import InputError
 from privacy.parameters import PrivacyParameters
 from tasks.execution.executor import IN_PROCESS, Executor
@@ -121,8 +122,8 @@ def theorem_1_noise(
 class ZScore:
     """Means and standard deviations of the features, of shape (D,): private (flaw A1)."""
 
-    mean: NDArray[np.float64]
-    stddev: NDArray[np.float64]
+    mean: Floats
+    stddev: Floats
 
     @classmethod
     def of(cls, records: NDArray[np.floating]) -> ZScore:
@@ -151,7 +152,7 @@ def clipped(records: NDArray[np.floating], l2_clip_norm: float) -> NDArray[np.fl
 
 def noisy_mixtures(
     item: tuple[ClassPool, int, MixingNoise | None, np.random.Generator],
-) -> tuple[NDArray[np.floating], NDArray[np.int64]]:
+) -> tuple[NDArray[np.floating], Integers]:
     """Take steps 9 to 15 for one class.
 
     An item is the records of the class; the number K of classes; the noise, or None for none (the
@@ -176,7 +177,7 @@ def mix_classes(
     noise: MixingNoise | None,
     rng: np.random.Generator,
     executor: Executor = IN_PROCESS,
-) -> tuple[NDArray[np.floating], NDArray[np.int64]]:
+) -> tuple[NDArray[np.floating], Integers]:
     """Take steps 8 to 17, class after class; arguments as in `noisy_mixtures`."""
     items: list[Any] = [
         (pool, len(pools), noise, stream)
@@ -198,12 +199,8 @@ class PaperDpCda:
     parameters: PrivacyParameters
 
     def synthesize(
-        self,
-        codes: NDArray[np.uint16],
-        labels: NDArray[np.uint16],
-        rng: np.random.Generator,
-        executor: Executor = IN_PROCESS,
-    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+        self, codes: Codes, labels: Codes, rng: np.random.Generator, executor: Executor = IN_PROCESS
+    ) -> tuple[Codes, Codes]:
         """Make ``mixtures_per_class`` records of each class; see `PaperForm.synthesize`.
 
         It is an InputError if a class has fewer records than the order of mixture, and a
@@ -264,7 +261,7 @@ class ClassPool:
 
 def distinct_indices(
     n_records: int, *, order: int, n_samples: int, rng: np.random.Generator
-) -> NDArray[np.int64]:
+) -> Integers:
     """Draw samples of `order` different records, every set of records as likely as any other.
 
     Floyd's algorithm (Bentley and Floyd, CACM 1987), all samples side by side: no shuffling of the

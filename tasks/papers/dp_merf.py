@@ -29,10 +29,10 @@ bound.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.spatial.distance import pdist
 
 from privacy.accountants.calibration import gdp_mu
+from privacy.arrays import Codes, Floats
 from privacy.errors import InputError
 from privacy.parameters import PrivacyParameters
 from tasks.execution.executor import IN_PROCESS, Executor
@@ -55,12 +55,8 @@ class PaperDpMerf:
     parameters: PrivacyParameters
 
     def synthesize(
-        self,
-        codes: NDArray[np.uint16],
-        labels: NDArray[np.uint16],
-        rng: np.random.Generator,
-        executor: Executor = IN_PROCESS,
-    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+        self, codes: Codes, labels: Codes, rng: np.random.Generator, executor: Executor = IN_PROCESS
+    ) -> tuple[Codes, Codes]:
         """Make as many records as there are real ones, less those held aside; see `PaperForm`.
 
         If no record is left to learn from it is an InputError (``TOO_FEW_ROWS``).
@@ -117,7 +113,7 @@ class PaperDpMerf:
         )
         return sampled, drawn
 
-    def features(self, aside: NDArray[np.uint16]) -> EmbeddingFeatures:
+    def features(self, aside: Codes) -> EmbeddingFeatures:
         """Features whose length scale is the median distance of the records (k, d) held aside."""
         vector_map = VectorMap(self.domain)
         is_number = np.concatenate(
@@ -143,19 +139,15 @@ class PaperDpMerf:
         )
 
 
-def median_distance(vectors: NDArray[np.float64]) -> float:
+def median_distance(vectors: Floats) -> float:
     """Median distance of the rows (k, D), k >= 2; their mean distance where it is 0, else 1."""
     distances = pdist(vectors)
     return float(np.median(distances) or distances.mean() or 1.0)
 
 
 def _embedding_sums(
-    features: EmbeddingFeatures,
-    codes: NDArray[np.uint16],
-    labels: NDArray[np.uint16],
-    *,
-    n_labels: int,
-) -> NDArray[np.float64]:
+    features: EmbeddingFeatures, codes: Codes, labels: Codes, *, n_labels: int
+) -> Floats:
     sums = np.zeros((n_labels, features.n_features))
     for start in range(0, len(labels), _ROWS_AT_ONCE):
         block = slice(start, start + _ROWS_AT_ONCE)

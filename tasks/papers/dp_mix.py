@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from privacy.arrays import Codes, Floats
 from privacy.errors import ConfigurationError
 from privacy.parameters import PrivacyParameters
 from tasks.execution.executor import IN_PROCESS, Executor
@@ -42,12 +42,7 @@ _MIXTURES_AT_ONCE = 1_000
 
 
 def printed_epsilon(
-    *,
-    noise_multiplier: float,
-    order_of_mixture: int,
-    n_records: int,
-    n_mixtures: int,
-    delta: float,
+    *, noise_multiplier: float, order_of_mixture: int, n_records: int, n_mixtures: int, delta: float
 ) -> float:
     """Return the epsilon of T mixtures as the paper computes it.
 
@@ -63,11 +58,7 @@ def printed_epsilon(
 
 @lru_cache(maxsize=64)
 def printed_noise_multiplier(
-    *,
-    parameters: PrivacyParameters,
-    order_of_mixture: int,
-    n_records: int,
-    n_mixtures: int,
+    *, parameters: PrivacyParameters, order_of_mixture: int, n_records: int, n_mixtures: int
 ) -> float:
     """Return the least noise multiplier that `printed_epsilon` accepts.
 
@@ -125,11 +116,8 @@ class PaperDPMix:
         return feature_stddev, ratio * feature_stddev
 
     def mixtures(
-        self,
-        codes: NDArray[np.uint16],
-        labels: NDArray[np.uint16],
-        rng: np.random.Generator,
-    ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        self, codes: Codes, labels: Codes, rng: np.random.Generator
+    ) -> Iterator[tuple[Floats, Floats]]:
         """Yield the noisy mixtures before they are made valid records, some at a time.
 
         Each part has vectors (m, D) and noisy means of the one-hot labels (m, C).
@@ -153,12 +141,8 @@ class PaperDPMix:
             )
 
     def synthesize(
-        self,
-        codes: NDArray[np.uint16],
-        labels: NDArray[np.uint16],
-        rng: np.random.Generator,
-        executor: Executor = IN_PROCESS,
-    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+        self, codes: Codes, labels: Codes, rng: np.random.Generator, executor: Executor = IN_PROCESS
+    ) -> tuple[Codes, Codes]:
         """Make ``n_mixtures`` records in one pass over the table; see `PaperForm.synthesize`.
 
         A mixture becomes the nearest valid record, with the label of the largest noisy share.

@@ -11,8 +11,8 @@ for public benchmark data alone.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privacy.arrays import Codes, Floats
 from privacy.parameters import PrivacyParameters
 from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
@@ -43,12 +43,8 @@ class PaperMwem:
     parameters: PrivacyParameters
 
     def synthesize(
-        self,
-        codes: NDArray[np.uint16],
-        labels: NDArray[np.uint16],
-        rng: np.random.Generator,
-        executor: Executor = IN_PROCESS,
-    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+        self, codes: Codes, labels: Codes, rng: np.random.Generator, executor: Executor = IN_PROCESS
+    ) -> tuple[Codes, Codes]:
         """Make as many records as there are real ones; see `PaperForm.synthesize`.
 
         There is a row or more, and no code outside the domain (ValueError).
@@ -63,10 +59,7 @@ class PaperMwem:
         workload, config = workload_of(self.domain, self.config), self.config
         epsilon_round = self.parameters.epsilon / (2.0 * config.rounds)
         rows = EncodedRows(
-            codes=codes,
-            label=labels,
-            weight=np.ones(n_rows),
-            fold=np.zeros(n_rows, dtype=np.uint8),
+            codes=codes, label=labels, weight=np.ones(n_rows), fold=np.zeros(n_rows, dtype=np.uint8)
         )
         exact = workload_answers(rows, workload=workload) / SUM_SCALE
         distribution = FactoredDistribution.uniform(workload.n_codes)
@@ -89,8 +82,6 @@ class PaperMwem:
         return sample_iterates(rounds, config.rounds, output="average", n_rows=n_rows, rng=rng)
 
 
-def _exponential_mechanism(
-    scores: NDArray[np.float64], epsilon: float, rng: np.random.Generator
-) -> int:
+def _exponential_mechanism(scores: Floats, epsilon: float, rng: np.random.Generator) -> int:
     """Index drawn with weights ``exp(epsilon * score / 2)``, for scores of sensitivity 1."""
     return int(np.argmax(epsilon * scores / 2.0 + rng.gumbel(size=len(scores))))

@@ -26,9 +26,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from privacy.accountants.calibration import gdp_mu
+from privacy.arrays import Codes
 from privacy.parameters import PrivacyParameters
 from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.measurement.encoded import EncodingDomain
@@ -40,12 +40,12 @@ _ROWS_AT_ONCE = 4_096
 
 
 def perturbed_labels(
-    labels: NDArray[np.uint16], *, n_labels: int, noise_stddev: float, rng: np.random.Generator
-) -> NDArray[np.uint16]:
+    labels: Codes, *, n_labels: int, noise_stddev: float, rng: np.random.Generator
+) -> Codes:
     """Largest coordinate of each one-hot label under Gaussian noise."""
     one_hot = np.eye(n_labels)[labels]
     noisy = one_hot + noise_stddev * rng.standard_normal(one_hot.shape)
-    largest: NDArray[np.uint16] = noisy.argmax(axis=1).astype(np.uint16)
+    largest: Codes = noisy.argmax(axis=1).astype(np.uint16)
     return largest
 
 
@@ -76,12 +76,8 @@ class PaperNoisyRecords:
         return feature_stddev, ratio * feature_stddev
 
     def synthesize(
-        self,
-        codes: NDArray[np.uint16],
-        labels: NDArray[np.uint16],
-        rng: np.random.Generator,
-        executor: Executor = IN_PROCESS,
-    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+        self, codes: Codes, labels: Codes, rng: np.random.Generator, executor: Executor = IN_PROCESS
+    ) -> tuple[Codes, Codes]:
         """Make one synthetic record of every record, in one pass; see `PaperForm.synthesize`.
 
         Privacy

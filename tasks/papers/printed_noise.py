@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privacy.arrays import Floats
 from privacy.errors import ConfigurationError
 
 _LARGEST = 1e4
@@ -15,7 +15,7 @@ _PRECISION = 1e-3
 
 def sampled_bound(
     noise_multiplier: float, *, sample_size: int, population_size: int, orders: Sequence[int]
-) -> NDArray[np.float64]:
+) -> Floats:
     """Renyi bound of one Gaussian draw on a sample without replacement, at each order.
 
     Theorem 27 of Wang, Balle and Kasiviswanathan (AISTATS 2019) for tables of a public size in
@@ -37,13 +37,11 @@ def sampled_bound(
         engine.compose(
             dp_event.SampledWithoutReplacementDpEvent(population_size, sample_size, noise)
         )
-    bound: NDArray[np.float64] = np.where(np.isnan(engine.rdp), np.inf, engine.rdp)
+    bound: Floats = np.where(np.isnan(engine.rdp), np.inf, engine.rdp)
     return bound
 
 
-def claimed_epsilon(
-    of_all_draws: NDArray[np.float64], *, orders: Sequence[int], delta: float
-) -> float:
+def claimed_epsilon(of_all_draws: Floats, *, orders: Sequence[int], delta: float) -> float:
     """Epsilon at `delta` by the conversion of Mironov 2017, least over the orders."""
     beside = math.log(1.0 / delta) / (np.asarray(orders, dtype=np.float64) - 1.0)
     return float(np.min(of_all_draws + beside))

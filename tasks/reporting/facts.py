@@ -18,7 +18,8 @@ from privacy.events import (
 )
 from privacy.parameters import Analysis
 from storage.releases.manifest import GateRecord, Manifest
-from storage.schema.table import CategoricalColumn, Label, NumericColumn, TableSchema
+from storage.schema.columns import CategoricalColumn, NumericColumn
+from storage.schema.table import Label, TableSchema
 from tasks.reporting.guarantee import Claim, rounded_up
 from tasks.reporting.rendering import words
 

@@ -12,7 +12,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from storage.schema.table import Label, NumericColumn, TableSchema, raw_text
+from privacy.arrays import Floats, Indices
+from storage.schema.columns import NumericColumn, raw_text
+from storage.schema.table import Label, TableSchema
 
 MAX_BARS = 24
 """Bars of a histogram; more bins are merged into neighbours."""
@@ -98,14 +100,12 @@ def _texts(series: pd.Series) -> NDArray[np.object_]:
     return texts[index]
 
 
-def _positions(texts: NDArray[np.object_], names: Sequence[str]) -> NDArray[np.intp]:
+def _positions(texts: NDArray[np.object_], names: Sequence[str]) -> Indices:
     known = pd.Index(np.array(names, dtype=object))
     return known.get_indexer(pd.Index(texts))
 
 
-def _bars(
-    names: Sequence[str], codes: NDArray[np.intp], highlighted: NDArray[np.bool_] | None
-) -> list[Bar]:
+def _bars(names: Sequence[str], codes: Indices, highlighted: NDArray[np.bool_] | None) -> list[Bar]:
     shares = _shares(codes, len(names))
     if highlighted is None:
         return [Bar(name, share, None) for name, share in zip(names, shares, strict=True)]
@@ -113,7 +113,7 @@ def _bars(
     return [Bar(*values) for values in zip(names, shares, inside, strict=True)]
 
 
-def _shares(codes: NDArray[np.intp], n_codes: int) -> list[float]:
+def _shares(codes: Indices, n_codes: int) -> list[float]:
     inside = codes[(codes >= 0) & (codes < n_codes)]
     shares: list[float] = (np.bincount(inside, minlength=n_codes) / max(len(codes), 1)).tolist()
     return shares
@@ -148,7 +148,7 @@ def _histogram(series: pd.Series, column: NumericColumn, highlighted: NDArray[np
     return Plot(column.name, bars, bounds, none if column.has_missing else None)
 
 
-def _edges(column: NumericColumn) -> NDArray[np.float64]:
+def _edges(column: NumericColumn) -> Floats:
     """Edges of equal width between the public bounds, on whole numbers for integers."""
     if column.kind == "real":
         return np.linspace(column.lower, column.upper, MAX_BARS + 1)

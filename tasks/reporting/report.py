@@ -25,11 +25,7 @@ PLOTS_PER_GROUP = 24
 
 
 def render_report(
-    manifest: Manifest,
-    frame: pd.DataFrame,
-    schema: TableSchema,
-    *,
-    title: str | None = None,
+    manifest: Manifest, frame: pd.DataFrame, schema: TableSchema, *, title: str | None = None
 ) -> str:
     """Return the report page of a release, a complete HTML document; as of `public_facts`.
 

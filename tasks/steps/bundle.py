@@ -18,7 +18,7 @@ from privacy.event_records import event_to_dict
 from privacy.events import Event
 from privacy.parameters import Analysis
 from storage.files.digests import FileDigest
-from storage.releases.claims import totals_of
+from storage.releases.bundles import totals_of
 from storage.releases.manifest import GateRecord, Manifest, MethodRecord, file_digests
 from tasks.gates import expectations
 from tasks.reporting.contact_sheet import CONTACT_SHEET_FILE, contact_sheet

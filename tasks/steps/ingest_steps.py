@@ -17,7 +17,7 @@ from storage.files.diagnostics import DiagnosticsFile
 from storage.files.workspace import PrivateWorkspace
 from storage.sources.cohorts import CohortReader
 from tasks.execution.executor import IN_PROCESS, Executor
-from tasks.execution.stages import stage
+from tasks.execution.runtime import stage
 from tasks.gates import expectations
 from tasks.ingest import pieces as ingest_pieces
 from tasks.ingest.patient_rows import N_SHARDS, require_levels

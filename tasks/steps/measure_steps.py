@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.arrays import Integers
 from privacy.errors import IntegrityError
 from privacy.event_records import event_to_dict
 from privacy.ledger import EntryState, LedgerEntry
@@ -96,7 +97,7 @@ class Draws:
 
     seals: Seals | CheckpointSeals
     progress: ResumePoint = NOTHING
-    sealed: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+    sealed: dict[str, Integers] = field(default_factory=dict)
 
     @property
     def announce(self) -> Callable[[str], None] | None:
@@ -130,7 +131,7 @@ def draws_of(checkpoint: Checkpoint, plan: MeasurementPlan) -> Draws:
     )
 
 
-def sealed_values(plan: MeasurementPlan, progress: ResumePoint) -> dict[str, NDArray[np.int64]]:
+def sealed_values(plan: MeasurementPlan, progress: ResumePoint) -> dict[str, Integers]:
     """Return the sealed draws of an earlier run by the names under which a curator asks."""
     names = {_file_stem(planned.name): planned.name for planned in plan.statistics}
     values = {}

@@ -19,7 +19,7 @@ from storage.releases.pending import PendingBundles
 from storage.releases.signatures import Approval
 from storage.releases.store import ReleaseStore
 from storage.schema.table import TableSchema
-from tasks.execution.stages import stage
+from tasks.execution.runtime import stage
 from tasks.gates import expectations
 from tasks.gates.agreement import CodedTable
 from tasks.gates.agreement_gate import REFERENCE_ROWS, NoisyCounts, agreement_gate
@@ -28,13 +28,7 @@ from tasks.ingest.encoding import decode, domain_of
 from tasks.measurement.centred import centred_norm, count_factor, counts_of
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.statistics import SUM_SCALE
-from tasks.reporting.tables import (
-    coded,
-    formats_agree,
-    is_stated,
-    read_rows,
-    table_files,
-)
+from tasks.reporting.tables import coded, formats_agree, is_stated, read_rows, table_files
 from tasks.steps.bundle import Provenance, build_bundle
 from tasks.steps.entries import Entries
 from tasks.steps.job import ReleaseJob
@@ -180,10 +174,7 @@ def approve(
             return entries.advance(entry, EntryState.APPROVED)
         pending.approve(entry.release_id, approval)
         return entries.advance(
-            entry,
-            EntryState.APPROVED,
-            note=approval.statement.reason,
-            signers=(approval.key_id,),
+            entry, EntryState.APPROVED, note=approval.statement.reason, signers=(approval.key_id,)
         )
 
 

@@ -34,10 +34,11 @@ def request_key(
 
 @lru_cache(maxsize=1)
 def code_sha256() -> str:
-    """Return the digest of this program: every module's name and content, in sorted order."""
+    """Return the digest of this program: name and content of each module and list, in order."""
     digest = hashlib.sha256()
     for package in _PACKAGES:
-        for path in sorted((_ROOT / package).rglob("*.py")):
+        found = (path for kind in ("*.py", "*.toml") for path in (_ROOT / package).rglob(kind))
+        for path in sorted(found):
             name = path.relative_to(_ROOT).as_posix()
             digest.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return digest.hexdigest()

@@ -8,28 +8,21 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
 
-from tasks.measurement.centred import (
-    blocks_to_simplex,
-    counts_of,
-    counts_request,
-    label_counts,
-)
+from privacy.arrays import Codes
+from tasks.measurement.centred import blocks_to_simplex, counts_of, counts_request, label_counts
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.marginals import draw_codes, draw_columns
 from tasks.measurement.plan import MeasurementPlan, plan_measurement
+from tasks.measurement.settings import MethodSettings
 from tasks.measurement.synthesizer import Released, Stage
 
 HISTOGRAMS = "feature_by_label_histograms"
 
 
-class NaiveBayesConfig(BaseModel):
+class NaiveBayesConfig(MethodSettings):
     """The naive-Bayes synthesizer has no settings."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: Literal["naive_bayes"] = "naive_bayes"
 
@@ -53,7 +46,7 @@ class NaiveBayes:
 
     def sample(
         self, released: Released, *, n_rows: int, rng: np.random.Generator
-    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+    ) -> tuple[Codes, Codes]:
         """Sample records column by column, given the label; see `Synthesizer.sample`."""
         labels = draw_codes(released["label_frequencies"], n_rows, rng)
         offsets = self.domain.one_hot_offsets

@@ -38,7 +38,7 @@ for name in [entry.class_name for entry in METHODS]:
     assert len(Synthesizer.load(f"{name}.clustmix").sample(20)) == 20
 assert not {"prefect", "dask", "sqlalchemy", "flows"} & sys.modules.keys()
 
-from privacy.extras import MissingExtra
+from privacy.errors import MissingExtra
 from privacy.parameters import PrivacyParameters
 from storage.ledger.ledger_db import LedgerDatabase
 from tasks.ingest.encoding import domain_of

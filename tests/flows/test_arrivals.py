@@ -17,7 +17,8 @@ from flows.operations import arrivals as module
 from flows.operations.arrivals import arrived, scan
 from privacy.errors import ConfigurationError
 from storage.arrivals.store import ArrivalStore
-from storage.sources.cohorts import CohortReader, CsvSource, ParquetSource
+from storage.sources.cohorts import CohortReader
+from storage.sources.declared import CsvSource, ParquetSource
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

@@ -12,7 +12,7 @@ from flows.operations.audit_release import audit_whole_release, source_of
 from flows.site.site_file import load_site
 from privacy.errors import ClustMixError, ConfigurationError
 from privacy.parameters import PrivacyUnit
-from tasks.audit.planted import PlantedTable
+from tasks.audit.pairs import PlantedTable
 from tasks.ingest.encoding import domain_of, encode_chunk
 
 AUDIT_SITE = Path(__file__).resolve().parents[2] / "benchmarks" / "sites" / "audit.yaml"

@@ -24,7 +24,7 @@ from storage.releases.manifest import MANIFEST_FILE
 from storage.releases.measurements import MeasurementStore
 from storage.releases.store import ReleaseStore
 from storage.settings import load_settings
-from tasks.execution.stages import listen_to_stages
+from tasks.execution.runtime import listen_to_stages
 from tasks.ingest.shards import load_shard
 from tasks.measurement import curator
 from tasks.measurement.curator import Curator, in_memory

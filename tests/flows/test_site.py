@@ -9,8 +9,9 @@ import yaml
 from flows.site.site_file import PLACEHOLDER, SiteFile, load_site
 from privacy.errors import ConfigurationError, InputError
 from privacy.parameters import Adjacency, Analysis, PrivacyParameters, PrivacyUnit
+from storage.schema.columns import CategoricalColumn
 from storage.schema.plain_yaml import MAX_BYTES
-from storage.schema.table import CategoricalColumn, TableSchema
+from storage.schema.table import TableSchema
 from storage.settings import Settings
 from storage.sources.cohorts import CohortReader
 from tasks.ingest.encoding import decode, domain_of, encode_chunk

@@ -19,7 +19,8 @@ from flows.operations import status as status_module
 from flows.operations.status import collect
 from flows.operations.watcher_lock import only_watcher
 from flows.server.record import Part, ServerRecord, write_record
-from privacy.ledger import Caps, EntryState
+from privacy.charges import Caps
+from privacy.ledger import EntryState
 from storage.settings import load_settings
 
 

@@ -22,7 +22,8 @@ from flows.operations.budgets import DatasetBudget, SiteFolder, budgets
 from flows.operations.notices import Cursor
 from flows.operations.schedules import GRACE, last_occurrence, review_schedules
 from flows.operations.upkeep import MOST_PATIENCE, PATIENCE, low_budgets, missed_runs, renotify
-from privacy.ledger import Caps, EntryState
+from privacy.charges import Caps
+from privacy.ledger import EntryState
 from storage.files.workspace import PrivateWorkspace
 from storage.settings import load_settings
 

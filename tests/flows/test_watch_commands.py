@@ -23,8 +23,9 @@ from flows.operations import watcher as watcher_module
 from flows.operations.notices import CursorFile
 from flows.operations.watcher import MOST_SECONDS, PeriodicTask, Watcher
 from flows.operations.watcher_lock import a_watcher_runs
+from privacy.charges import Caps
 from privacy.errors import ClustMixError
-from privacy.ledger import Caps, EntryState
+from privacy.ledger import EntryState
 from storage.settings import load_settings
 
 PARTS = ("arrivals", "news", "dead runs", "unfinished", "schedules", "budgets")

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from privacy.errors import ClustMixError, InputError
 from storage.files.diagnostics import DiagnosticsFile
 from storage.schema.table import TableSchema
-from storage.sources.cohorts import CohortReader, CsvSource, ParquetSource
+from storage.sources.cohorts import CohortReader
+from storage.sources.declared import CsvSource, ParquetSource
 from tasks.ingest.encoding import encode_chunk
 from tasks.ingest.violations import refuse_violations
 

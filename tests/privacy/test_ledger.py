@@ -4,15 +4,13 @@ from decimal import Decimal
 import pytest
 from ledger_requests import OFFICERS, REQUESTER, charge
 
-from privacy.charges import CHARGE_FIELDS
+from privacy.charges import CHARGE_FIELDS, MAX_RHO, Caps
 from privacy.errors import ConfigurationError, LedgerError
 from privacy.ledger import (
     COUNTING_STATES,
     GENESIS_HASH,
-    MAX_RHO,
     TRANSITIONS,
     Balance,
-    Caps,
     EntryState,
     LedgerEntry,
     chain_hash,

@@ -19,7 +19,7 @@ from privacy.errors import (
     LedgerError,
     Withheld,
 )
-from storage.arrivals import copies as arrival_copies
+from storage.arrivals import landing as arrival_copies
 from storage.arrivals import store as arrivals
 from storage.arrivals.landing import LandingFolder
 from storage.arrivals.ready_files import parse_ready_file

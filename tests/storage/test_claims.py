@@ -5,7 +5,7 @@ from made_manifests import EVENTS, manifest_of
 
 from privacy.errors import IntegrityError, Withheld
 from privacy.event_records import event_to_dict
-from storage.releases.claims import require_publishable, verify_claims
+from storage.releases.bundles import require_publishable, verify_claims
 from storage.releases.manifest import GateRecord, Manifest
 
 EVENT = EVENTS[0]

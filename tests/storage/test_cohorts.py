@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from privacy.errors import ClustMixError, ConfigurationError, InputError
 from storage.sources import formats
-from storage.sources.cohorts import CohortReader, CsvSource, ParquetSource, SqlSource
+from storage.sources.cohorts import CohortReader
+from storage.sources.declared import CsvSource, ParquetSource, SqlSource
 
 SECRET = "MRN-SECRET-4711"  # noqa: S105  (a planted patient, no password)
 

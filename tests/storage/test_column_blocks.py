@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from privacy.errors import InputError
-from storage.schema.table import CategoricalColumn, ImageColumns, NumericColumn, TableSchema
+from storage.schema.column_blocks import ImageColumns
+from storage.schema.columns import CategoricalColumn, NumericColumn
+from storage.schema.table import TableSchema
 
 LABEL = {"name": "label", "levels": {"0": [], "1": []}}
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from privacy.errors import InputError
 from storage.sources import idx_files
-from storage.sources.cohorts import CohortReader, IdxSource
+from storage.sources.cohorts import CohortReader
+from storage.sources.declared import IdxSource
 from storage.sources.idx_files import IdxTable, column_names, read_idx
 
 

@@ -10,7 +10,8 @@ import pytest
 from privacy.errors import InputError
 from storage.settings import Settings
 from storage.sources import datasets, image_datasets
-from storage.sources.cohorts import CohortReader, IdxSource
+from storage.sources.cohorts import CohortReader
+from storage.sources.declared import IdxSource
 from storage.sources.idx_files import read_idx
 from storage.sources.image_datasets import IMAGE_DATASETS, find_images
 

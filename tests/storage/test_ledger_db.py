@@ -7,8 +7,9 @@ import ledger_backends
 import pytest
 from ledger_requests import DIGEST, OFFICERS, REQUESTER, charge
 
+from privacy.charges import Caps, Partition
 from privacy.errors import BudgetRefused, ConfigurationError, LedgerError
-from privacy.ledger import GENESIS_HASH, Caps, EntryState, Partition
+from privacy.ledger import GENESIS_HASH, EntryState
 from storage.ledger.ledger_db import new_entry_id
 
 

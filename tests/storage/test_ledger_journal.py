@@ -8,8 +8,9 @@ import ledger_backends
 import pytest
 from ledger_requests import DIGEST, OFFICERS, REQUESTER, charge
 
+from privacy.charges import Caps
 from privacy.errors import IntegrityError
-from privacy.ledger import GENESIS_HASH, Caps, EntryState, chain_hash
+from privacy.ledger import GENESIS_HASH, EntryState, chain_hash
 from privacy.parameters import Adjacency
 from storage.ledger.journal_rows import COLUMNS
 

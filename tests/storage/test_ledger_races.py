@@ -11,8 +11,9 @@ import postgres_server
 import pytest
 from ledger_requests import DIGEST, charge, race, stream
 
+from privacy.charges import Caps
 from privacy.errors import LedgerError
-from privacy.ledger import Caps, EntryState
+from privacy.ledger import EntryState
 from storage.ledger.ledger_db import LedgerDatabase
 
 WIDE = Caps(lifetime_rho=Decimal(1000))

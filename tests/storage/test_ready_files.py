@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from landed_tables import announce
@@ -62,8 +63,8 @@ def test_what_we_write_is_what_a_sender_would_write(tmp_path):
 
 
 def test_the_lines_of_the_documentation_write_a_ready_file(tmp_path):
-    lines = re.search(r"KEY_FILE::\n\n((?:    .*\n)+)", ready_files.__doc__)[1]
-    program = re.sub("^    ", "", lines, flags=re.MULTILINE)
+    page = (Path(__file__).parents[2] / "docs" / "operate.md").read_text(encoding="utf-8")
+    [program] = re.findall(r"```python\n(.*?)```", page, flags=re.S)
     assert len(program.splitlines()) <= 20
     (tmp_path / "key").write_bytes(SECRET)
     (tmp_path / "wards.csv").write_bytes(b"rows")
@@ -144,7 +145,7 @@ def test_what_is_not_a_ready_file_is_refused_and_not_repeated(content, what):
         parse_ready_file(content)
     assert str(caught.value) == (
         f"ARRIVAL_MALFORMED: expected a ready file with {what}, found another; write it with "
-        "clustmix ready, or as storage/arrivals/ready_files.py shows"
+        "clustmix ready, or as docs/operate.md shows"
     )
 
 

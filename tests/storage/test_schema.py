@@ -6,15 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from privacy.errors import InputError
-from storage.schema.table import (
-    Buckets,
-    CategoricalColumn,
-    Label,
-    NumericColumn,
-    TableSchema,
-    number_of,
-    raw_text,
-)
+from storage.schema.columns import CategoricalColumn, NumericColumn, number_of, raw_text
+from storage.schema.table import Buckets, Label, TableSchema
 
 
 def number(**changes):

@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privacy.errors import InputError
-from storage.schema.table import NumericColumn, TableSchema
+from storage.schema.columns import NumericColumn
+from storage.schema.table import TableSchema
 from tasks.ingest.encoding import decode, domain_of, encode_chunk
 from tasks.ingest.violations import Rule, refuse_violations
 

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privacy.errors import ConfigurationError
-from storage.schema.table import Buckets, CategoricalColumn, Label, NumericColumn, TableSchema
-from tasks.gates import expectation_suites
+from storage.schema.columns import CategoricalColumn, NumericColumn
+from storage.schema.table import Buckets, Label, TableSchema
+from tasks.gates import table_rules
 from tasks.gates.expectations import input_gate, merge, output_gate
 from tasks.ingest.encoding import decode, domain_of, encode_chunk
 
@@ -184,8 +185,8 @@ def test_columns_are_the_declared_ones_unless_ignored():
 
 @pytest.mark.parametrize("result_format", ["BASIC", "SUMMARY", "COMPLETE"])
 def test_another_result_format_is_refused(result_format, monkeypatch):
-    assert expectation_suites.RESULT_FORMAT == "BOOLEAN_ONLY"
-    monkeypatch.setattr(expectation_suites, "RESULT_FORMAT", result_format)
+    assert table_rules.RESULT_FORMAT == "BOOLEAN_ONLY"
+    monkeypatch.setattr(table_rules, "RESULT_FORMAT", result_format)
     with pytest.raises(ConfigurationError) as caught:
         gate(make_text(age=["1", "2", CANARY]))
     assert str(caught.value) == (
@@ -209,7 +210,7 @@ def test_great_expectations_makes_no_connection_and_writes_no_file(monkeypatch, 
     calls = []
     monkeypatch.setattr(socket.socket, "connect", lambda self, address: calls.append(address))
     monkeypatch.chdir(tmp_path)
-    expectation_suites.batch_definition.cache_clear()
+    table_rules.batch_definition.cache_clear()
     assert gate(make_text()).passed
     assert os.environ["GX_ANALYTICS_ENABLED"] == "false"
     assert calls == []

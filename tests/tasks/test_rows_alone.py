@@ -36,9 +36,11 @@ from hypothesis import strategies as st
 
 from privacy.parameters import PrivacyUnit
 from storage.files.diagnostics import DiagnosticsFile
-from storage.schema.table import TableSchema, raw_text
+from storage.schema.columns import raw_text
+from storage.schema.table import TableSchema
 from storage.sources import cohorts, formats, parquet_files, reading
-from storage.sources.cohorts import CohortReader, CsvSource, IdxSource, ParquetSource, SqlSource
+from storage.sources.cohorts import CohortReader
+from storage.sources.declared import CsvSource, IdxSource, ParquetSource, SqlSource
 from tasks.ingest import pieces as ingest_pieces
 from tasks.ingest.pieces import IngestRules, ShardItem, bound_shard, spread_fragment
 from tasks.ingest.violations import Rule

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.arrays import Floats, Indices
 from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.papers.clustmix.config import AlgorithmConfig
 from tasks.papers.clustmix.noise import minimum_cluster_size
@@ -47,11 +48,11 @@ class ClustMixAlgorithm:
 
     def synthesize(
         self,
-        features: NDArray[np.float64],
+        features: Floats,
         labels: NDArray[np.integer[Any]],
         rng: np.random.Generator,
         executor: Executor = IN_PROCESS,
-    ) -> tuple[NDArray[np.float64], NDArray[np.integer[Any]]]:
+    ) -> tuple[Floats, NDArray[np.integer[Any]]]:
         """Make synthetic records: one noisy cluster mean each.
 
         Features (n, D) have values in [0, 1], in any public units; the data-dependent scaling of
@@ -101,7 +102,7 @@ class ClustMixAlgorithm:
             )
         )
         adapted = _adapt_slices(regions, clusters, slices, scaled, codes, executor)
-        released: list[NDArray[np.float64]] = list(
+        released: list[Floats] = list(
             executor.map(
                 anonymize,
                 [
@@ -123,7 +124,7 @@ class ClustMixAlgorithm:
         return synthetic, classes[np.repeat([region.code for region in regions], counts)]
 
 
-def _checked(features: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
+def _checked(features: NDArray[Any], labels: NDArray[Any]) -> Floats:
     features = np.asarray(features, dtype=np.float64)
     if features.ndim != 2 or labels.shape != features.shape[:1] or features.size == 0:
         raise ValueError("expected features of shape (n, D) and labels of shape (n,), not empty")
@@ -135,11 +136,11 @@ def _checked(features: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64
 def _adapt_slices(
     regions: list[Region],
     clusters: list[Clusters],
-    slices: list[NDArray[np.intp]],
-    scaled: NDArray[np.float64],
-    codes: NDArray[np.intp],
+    slices: list[Indices],
+    scaled: Floats,
+    codes: Indices,
     executor: Executor,
-) -> list[NDArray[np.float64]]:
+) -> list[Floats]:
     """Adapted centroids of each region: the classes of a slice are adapted together."""
     spread = np.std(scaled, axis=0)
     by_slice: dict[int, list[int]] = {}

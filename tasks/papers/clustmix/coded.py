@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privacy.arrays import Codes
 from privacy.errors import InputError
 from privacy.parameters import PrivacyParameters
 from tasks.execution.executor import IN_PROCESS, Executor
@@ -29,12 +29,8 @@ class PaperClustMix:
     clock: Callable[[], float] | None = None
 
     def synthesize(
-        self,
-        codes: NDArray[np.uint16],
-        labels: NDArray[np.uint16],
-        rng: np.random.Generator,
-        executor: Executor = IN_PROCESS,
-    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+        self, codes: Codes, labels: Codes, rng: np.random.Generator, executor: Executor = IN_PROCESS
+    ) -> tuple[Codes, Codes]:
         """Make one synthetic record of each cluster; without any it is an InputError.
 
         Privacy

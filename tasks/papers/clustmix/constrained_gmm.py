@@ -17,9 +17,10 @@ from collections.abc import Callable
 
 import numpy as np
 from k_means_constrained import KMeansConstrained
-from numpy.typing import NDArray
 from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
 from sklearn.cluster import kmeans_plusplus
+
+from privacy.arrays import Floats, Indices
 
 # Smallest variance of a cluster, for features in [0, 1]; sklearn's default regularisation.
 _MIN_VARIANCE = 1e-6
@@ -29,7 +30,7 @@ _FALLBACK_ITERATIONS = 10
 _COST_UNITS = 2.0**44
 
 
-def assign_with_minimum_size(cost: NDArray[np.float64], min_size: int) -> NDArray[np.intp] | None:
+def assign_with_minimum_size(cost: Floats, min_size: int) -> Indices | None:
     """Cheapest assignment of rows to clusters with at least `min_size` rows in each.
 
     A min-cost flow: a unit from each row through one cluster, of which `min_size` units stay in
@@ -59,7 +60,7 @@ def assign_with_minimum_size(cost: NDArray[np.float64], min_size: int) -> NDArra
 
 
 def constrained_gmm(
-    rows: NDArray[np.float64],
+    rows: Floats,
     *,
     n_clusters: int,
     min_size: int,
@@ -67,7 +68,7 @@ def constrained_gmm(
     n_starts: int,
     rng: np.random.Generator,
     out_of_time: Callable[[], bool] = lambda: False,
-) -> NDArray[np.intp]:
+) -> Indices:
     """Cluster rows: GMMConstrained(X, n, l_min) of the paper.
 
     Rows (n, D) are of one class in one slice, in [0, 1]; ``n_clusters * min_size`` must not exceed
@@ -80,7 +81,7 @@ def constrained_gmm(
         raise ValueError("expected enough rows to fill every cluster to its minimum size")
     if n_clusters == 1:
         return np.zeros(len(rows), dtype=np.intp)
-    best: tuple[float, NDArray[np.intp]] | None = None
+    best: tuple[float, Indices] | None = None
     for _ in range(n_starts):
         fitted = _fit(rows, n_clusters, min_size, max_iterations, rng, out_of_time)
         if fitted is None:
@@ -93,18 +94,18 @@ def constrained_gmm(
 
 
 def _fit(
-    rows: NDArray[np.float64],
+    rows: Floats,
     n_clusters: int,
     min_size: int,
     max_iterations: int,
     rng: np.random.Generator,
     out_of_time: Callable[[], bool],
-) -> tuple[float, NDArray[np.intp]] | None:
+) -> tuple[float, Indices] | None:
     seed = int(rng.integers(2**31))
     means, _ = kmeans_plusplus(rows, n_clusters, random_state=seed)
     spread = max(float(np.mean(np.var(rows, axis=0))), _MIN_VARIANCE)
     variances = np.full(n_clusters, spread)
-    labels: NDArray[np.intp] | None = None
+    labels: Indices | None = None
     for _ in range(max_iterations):
         if out_of_time():
             return None
@@ -122,9 +123,7 @@ def _fit(
     return float(np.sum(likelihood)), labels
 
 
-def log_likelihoods(
-    rows: NDArray[np.float64], means: NDArray[np.float64], variances: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def log_likelihoods(rows: Floats, means: Floats, variances: Floats) -> Floats:
     """Log density of each row (n, D) under each isotropic Gaussian; shape (n, k)."""
     squares = (
         np.sum(rows**2, axis=1)[:, None] - 2.0 * rows @ means.T + np.sum(means**2, axis=1)[None, :]
@@ -135,9 +134,7 @@ def log_likelihoods(
     return np.asarray(-0.5 * (exponents + normalisers), dtype=np.float64)
 
 
-def estimate_components(
-    rows: NDArray[np.float64], labels: NDArray[np.intp], n_clusters: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def estimate_components(rows: Floats, labels: Indices, n_clusters: int) -> tuple[Floats, Floats]:
     """Mean (k, D) and isotropic variance (k,) of each cluster, none of them empty."""
     sizes = np.bincount(labels, minlength=n_clusters)
     means = cluster_means(rows, labels, n_clusters)
@@ -146,19 +143,17 @@ def estimate_components(
     return means, np.maximum(variances, _MIN_VARIANCE)
 
 
-def cluster_means(
-    rows: NDArray[np.float64], labels: NDArray[np.intp], n_clusters: int
-) -> NDArray[np.float64]:
+def cluster_means(rows: Floats, labels: Indices, n_clusters: int) -> Floats:
     """Mean of the rows of each cluster; shape (k, D)."""
     sums = np.zeros((n_clusters, rows.shape[1]))
     np.add.at(sums, labels, rows)
-    means: NDArray[np.float64] = sums / np.bincount(labels, minlength=n_clusters)[:, None]
+    means: Floats = sums / np.bincount(labels, minlength=n_clusters)[:, None]
     return means
 
 
 def constrained_k_means(
-    rows: NDArray[np.float64], *, n_clusters: int, min_size: int, rng: np.random.Generator
-) -> NDArray[np.intp]:
+    rows: Floats, *, n_clusters: int, min_size: int, rng: np.random.Generator
+) -> Indices:
     """Constrained k-means, the paper's fallback; the same contract as `constrained_gmm`."""
     model = KMeansConstrained(
         n_clusters=n_clusters,

@@ -11,11 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.arrays import Floats
 from tasks.synthesizers.clustmix.earlier.kip import Array, ridge_solve
 from tasks.synthesizers.clustmix.earlier.support_set import SupportSet
 
 
-def centred_one_hot(labels: NDArray[np.integer[Any]], n_classes: int) -> NDArray[np.float64]:
+def centred_one_hot(labels: NDArray[np.integer[Any]], n_classes: int) -> Floats:
     """Label vectors ``e_c - 1/C`` of shape (n, C), each of norm ``sqrt(1 - 1/C)``."""
     return np.eye(n_classes)[np.asarray(labels, dtype=np.int64)] - 1.0 / n_classes
 

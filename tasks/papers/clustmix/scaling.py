@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.preprocessing import QuantileTransformer
+
+from privacy.arrays import Floats
 
 _MAX_QUANTILES = 1000
 
@@ -36,23 +37,23 @@ class DataScaling:
     """
 
     quantiles: QuantileTransformer | None
-    lower: NDArray[np.float64]
-    upper: NDArray[np.float64]
+    lower: Floats
+    upper: Floats
 
-    def scale(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+    def scale(self, features: Floats) -> Floats:
         """Map features of shape (n, D) to [0, 1]."""
         scores = features if self.quantiles is None else self.quantiles.transform(features)
         width = np.where(self.upper > self.lower, self.upper - self.lower, 1.0)
         return np.clip((scores - self.lower) / width, 0.0, 1.0)
 
-    def restore(self, scaled: NDArray[np.float64]) -> NDArray[np.float64]:
+    def restore(self, scaled: Floats) -> Floats:
         """Map scaled rows of shape (n, D), clipped to [0, 1], back to the data's own units."""
         scores = self.lower + np.clip(scaled, 0.0, 1.0) * (self.upper - self.lower)
         restored = scores if self.quantiles is None else self.quantiles.inverse_transform(scores)
         return np.asarray(restored, dtype=np.float64)
 
 
-def fit_scaling(kind: ScalingKind, features: NDArray[np.float64]) -> DataScaling:
+def fit_scaling(kind: ScalingKind, features: Floats) -> DataScaling:
     """Fit a scaling to the rows (n, D), one or more.
 
     Privacy

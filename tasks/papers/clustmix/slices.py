@@ -10,12 +10,13 @@ regions of many others. The sizes that decide whether to cut on are private too 
 """
 
 import numpy as np
-from numpy.typing import NDArray
+
+from privacy.arrays import Floats, Indices
 
 
 def random_slices(
-    features: NDArray[np.float64], *, max_rows: int, n_cutoffs: int, rng: np.random.Generator
-) -> list[NDArray[np.intp]]:
+    features: Floats, *, max_rows: int, n_cutoffs: int, rng: np.random.Generator
+) -> list[Indices]:
     """Cut the rows into regions of at most `max_rows` rows where the features allow it.
 
     A region with more rows is cut further, as long as a feature is left, by the values of
@@ -25,11 +26,11 @@ def random_slices(
     """
     if max_rows < 1 or n_cutoffs < 1:
         raise ValueError("expected max_rows and n_cutoffs of 1 or more")
-    slices: list[NDArray[np.intp]] = [np.arange(len(features))]
+    slices: list[Indices] = [np.arange(len(features))]
     for feature in rng.permutation(features.shape[1]):
         if all(len(rows) <= max_rows for rows in slices):
             break
-        pieces: list[NDArray[np.intp]] = []
+        pieces: list[Indices] = []
         for rows in slices:
             if len(rows) <= max_rows:
                 pieces.append(rows)

@@ -11,8 +11,8 @@ from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privacy.arrays import Floats, Indices
 from tasks.papers.clustmix.config import AlgorithmConfig
 from tasks.papers.clustmix.constrained_gmm import cluster_means, constrained_gmm
 from tasks.papers.clustmix.noise import noise_sigma
@@ -31,7 +31,7 @@ class Region:
     """Scaled rows of one class in one slice."""
 
     config: AlgorithmConfig
-    rows: NDArray[np.float64]
+    rows: Floats
     slice: int
     code: int
 
@@ -50,8 +50,8 @@ class ApproximateItem:
 class Clusters:
     """Centroids (k, D) and sizes (k,) of the clusters of a region."""
 
-    centroids: NDArray[np.float64]
-    sizes: NDArray[np.intp]
+    centroids: Floats
+    sizes: Indices
 
 
 def approximate(item: ApproximateItem) -> Clusters:
@@ -80,16 +80,16 @@ class AdaptItem:
     """Work item of `adapt`: the centroids of all classes of a slice, and its raw rows."""
 
     config: AlgorithmConfig
-    centroids: NDArray[np.float64]
-    centroid_codes: NDArray[np.intp]
-    targets: NDArray[np.float64]
-    target_codes: NDArray[np.intp]
+    centroids: Floats
+    centroid_codes: Indices
+    targets: Floats
+    target_codes: Indices
     n_classes: int
-    z_centre: NDArray[np.float64]
-    z_spread: NDArray[np.float64]
+    z_centre: Floats
+    z_spread: Floats
 
 
-def adapt(item: AdaptItem) -> NDArray[np.float64]:
+def adapt(item: AdaptItem) -> Floats:
     """Adapt the centroids of a slice (line 11): Eq. 6 against its raw rows, inside [0, 1].
 
     Flaw C5: every centroid of every class may follow every row of the slice.
@@ -120,7 +120,7 @@ def adapt(item: AdaptItem) -> NDArray[np.float64]:
         upper=1.0,
         tolerance=1e-6,
     )
-    points: NDArray[np.float64] = result.support.points[: len(item.centroids)]
+    points: Floats = result.support.points[: len(item.centroids)]
     return points
 
 
@@ -149,7 +149,7 @@ def _padded(length: int, smallest: int) -> int:
     return padded
 
 
-def _pad_rows(array: NDArray[np.float64], length: int) -> NDArray[np.float64]:
+def _pad_rows(array: Floats, length: int) -> Floats:
     padding = [(0, length - len(array))] + [(0, 0)] * (array.ndim - 1)
     return np.pad(array, padding)
 
@@ -159,13 +159,13 @@ class AnonymizeItem:
     """Work item of `anonymize`."""
 
     region: Region
-    centroids: NDArray[np.float64]
-    sizes: NDArray[np.intp]
+    centroids: Floats
+    sizes: Indices
     n_classes: int
     rng: np.random.Generator
 
 
-def anonymize(item: AnonymizeItem) -> NDArray[np.float64]:
+def anonymize(item: AnonymizeItem) -> Floats:
     """Recompute memberships and release noisy means (lines 13 to 19, Eq. 7).
 
     Each adapted centroid takes as many of its nearest rows of the same class and slice as its

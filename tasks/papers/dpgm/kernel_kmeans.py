@@ -11,7 +11,8 @@ authors will have run, one assignment per iteration, is here as well.
 import math
 
 import numpy as np
-from numpy.typing import NDArray
+
+from privacy.arrays import Floats, Integers
 
 _ROOT_2 = math.sqrt(2.0)
 
@@ -20,8 +21,8 @@ L2_CLIP_NORM = 1.0
 
 
 def fourier_features(
-    vectors: NDArray[np.float64], *, n_features: int, gamma: float, rng: np.random.Generator
-) -> NDArray[np.float64]:
+    vectors: Floats, *, n_features: int, gamma: float, rng: np.random.Generator
+) -> Floats:
     """Features of Eq. 3, ``sqrt(2 / d) cos(<w_i, x> + b_i)``, shape (n, d).
 
     Vectors have shape (n, D). `gamma` is the width of the kernel: the frequencies are normal with
@@ -29,29 +30,27 @@ def fourier_features(
     """
     frequencies = rng.normal(0.0, 2.0 * gamma, (vectors.shape[1], n_features))
     offsets = rng.uniform(0.0, 2.0 * math.pi, n_features)
-    features: NDArray[np.float64] = math.sqrt(2.0 / n_features) * np.cos(
-        vectors @ frequencies + offsets
-    )
+    features: Floats = math.sqrt(2.0 / n_features) * np.cos(vectors @ frequencies + offsets)
     return features
 
 
-def clip_rows(points: NDArray[np.float64], *, l2_clip_norm: float) -> NDArray[np.float64]:
+def clip_rows(points: Floats, *, l2_clip_norm: float) -> Floats:
     """Scale rows of shape (n, d) down to the norm, where they are longer (line 5)."""
     norms = np.linalg.norm(points, axis=1, keepdims=True)
-    clipped: NDArray[np.float64] = points / np.maximum(1.0, norms / l2_clip_norm)
+    clipped: Floats = points / np.maximum(1.0, norms / l2_clip_norm)
     return clipped
 
 
 def private_kernel_kmeans(
-    points: NDArray[np.float64],
-    first_centres: NDArray[np.float64],
+    points: Floats,
+    first_centres: Floats,
     *,
     n_rounds: int,
     sigma_k: float,
     rng: np.random.Generator,
     simultaneous: bool = False,
     l2_clip_norm: float = L2_CLIP_NORM,
-) -> NDArray[np.int64]:
+) -> Integers:
     """Lines 5 to 11: the cluster (n,) of each record after the last update.
 
     Points (n, d) are features of the private records; the paper takes public records as centres
@@ -78,6 +77,6 @@ def private_kernel_kmeans(
     return np.asarray(distances.argmin(axis=1))
 
 
-def _distances(points: NDArray[np.float64], centre: NDArray[np.float64]) -> NDArray[np.float64]:
+def _distances(points: Floats, centre: Floats) -> Floats:
     """Squared distances to a centre, less the squared norms of the points."""
     return np.asarray(centre @ centre - 2.0 * (points @ centre))

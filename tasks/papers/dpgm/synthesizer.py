@@ -10,23 +10,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privacy.arrays import Codes, Floats, Floats32, Integers
 from privacy.errors import ConfigurationError
 from privacy.parameters import PrivacyParameters
 from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.vectors import VectorMap
-from tasks.papers.dpgm.accounting import (
-    NoiseSettings,
-    paper_epsilon,
-    paper_sigma_g,
-    steps_of,
-)
-from tasks.papers.dpgm.kernel_kmeans import (
-    fourier_features,
-    private_kernel_kmeans,
-)
+from tasks.papers.dpgm.dp_sgd import NoiseSettings, paper_epsilon, paper_sigma_g, steps_of
+from tasks.papers.dpgm.kernel_kmeans import fourier_features, private_kernel_kmeans
 from tasks.synthesizers.dpgm.config import DpgmConfig
 from tasks.synthesizers.dpgm.synthesizer import build_network
 from tasks.synthesizers.kmeans.embedding import public_length_scale
@@ -81,12 +73,8 @@ class PaperDpgm:
         return replace(settings, sigma_g=paper_sigma_g(settings, epsilon=self.parameters.epsilon))
 
     def synthesize(
-        self,
-        codes: NDArray[np.uint16],
-        labels: NDArray[np.uint16],
-        rng: np.random.Generator,
-        executor: Executor = IN_PROCESS,
-    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+        self, codes: Codes, labels: Codes, rng: np.random.Generator, executor: Executor = IN_PROCESS
+    ) -> tuple[Codes, Codes]:
         """Make as many records as there are real ones (flaw G10); see `PaperForm.synthesize`.
 
         Privacy
@@ -110,11 +98,11 @@ class PaperDpgm:
 
     def _clusters(
         self,
-        vectors: NDArray[np.float64],
+        vectors: Floats,
         vector_map: VectorMap,
         settings: NoiseSettings,
         rng: np.random.Generator,
-    ) -> NDArray[np.int64]:
+    ) -> Integers:
         length = self.config.length_scale or public_length_scale(vector_map)
         points = fourier_features(
             vectors, n_features=self.config.fourier_features, gamma=0.5 / length, rng=rng
@@ -132,9 +120,9 @@ class PaperDpgm:
 
     def _items(
         self,
-        vectors: NDArray[np.float64],
-        cluster: NDArray[np.int64],
-        picks: NDArray[np.int64],
+        vectors: Floats,
+        cluster: Integers,
+        picks: Integers,
         settings: NoiseSettings,
         rng: np.random.Generator,
     ) -> list[Cluster]:
@@ -160,11 +148,11 @@ class PaperDpgm:
     def _generate(
         self,
         vector_map: VectorMap,
-        trained: list[tuple[NDArray[np.float64], NDArray[np.float32]]],
-        sizes: NDArray[np.int64],
+        trained: list[tuple[Floats, Floats32]],
+        sizes: Integers,
         n_rows: int,
         rng: np.random.Generator,
-    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+    ) -> tuple[Codes, Codes]:
         """Draw records; the weight of a cluster is its exact size (flaw G10).
 
         The paper prints ``1 / |D_i|``, which would prefer small clusters.

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.arrays import Codes, Floats, Indices, Integers
 from tasks.measurement.encoded import EncodedRows
 from tasks.measurement.sampling import PoissonCoins
 from tasks.measurement.statistics import SUM_SCALE
@@ -35,13 +36,11 @@ class RecordMap:
     scale: float
     l2_clip_norm: float
 
-    def scaled(self, codes: NDArray[np.uint16]) -> NDArray[np.float64]:
+    def scaled(self, codes: Codes) -> Floats:
         """Vectors of norm at most `l2_clip_norm`, of shape (n, D), each rounded by itself."""
         vectors = (self.vectors.vectors(codes) - self.centre) / self.scale
         norms = np.sqrt((vectors**2).sum(axis=1, keepdims=True))
-        clipped: NDArray[np.float64] = vectors * (
-            self.l2_clip_norm / np.maximum(norms, self.l2_clip_norm)
-        )
+        clipped: Floats = vectors * (self.l2_clip_norm / np.maximum(norms, self.l2_clip_norm))
         return clipped
 
     def coordinates(self, means: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -63,7 +62,7 @@ def largest_norm(blocks: tuple[Block, ...], *, centre: float, scale: float) -> f
 
 def group_sums(
     rows: EncodedRows, *, record_map: RecordMap, n_labels: int, n_groups: int
-) -> NDArray[np.int64]:
+) -> Integers:
     """Weighted sums (n_groups, n_labels, D) of the records of each group and class.
 
     In units of ``1 / SUM_SCALE``.
@@ -85,7 +84,7 @@ def group_sums(
 
 def sampled_sums(
     rows: EncodedRows, *, coins: PoissonCoins, record_map: RecordMap, n_labels: int
-) -> NDArray[np.int64]:
+) -> Integers:
     """Weighted sums (n_draws, n_labels, D) of the sampled records of each class, draw by draw.
 
     In units of ``1 / SUM_SCALE``.
@@ -105,7 +104,7 @@ def sampled_sums(
     return total
 
 
-def groups_of(rows: EncodedRows, *, n_groups: int) -> NDArray[np.int64]:
+def groups_of(rows: EncodedRows, *, n_groups: int) -> Integers:
     """Group (n,) of each record, from 0: a public keyed hash of the record alone.
 
     Nothing else decides it, neither the place of the record nor any other record: so a patient who
@@ -121,22 +120,18 @@ def groups_of(rows: EncodedRows, *, n_groups: int) -> NDArray[np.int64]:
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         hashed = (hashed ^ (hashed >> np.uint64(shift))) * np.uint64(factor)
     hashed ^= hashed >> np.uint64(31)
-    groups: NDArray[np.int64] = (hashed % np.uint64(n_groups)).astype(np.int64)
+    groups: Integers = (hashed % np.uint64(n_groups)).astype(np.int64)
     return groups
 
 
-def _blocks(index: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
+def _blocks(index: Indices) -> Iterator[Indices]:
     """Parts of an index: bounds the memory of the vectors, does not change a sum."""
     for start in range(0, len(index), _ROWS_AT_ONCE):
         yield index[start : start + _ROWS_AT_ONCE]
 
 
 def _add_to(
-    total: NDArray[np.int64],
-    cell: NDArray[Any],
-    rows: EncodedRows,
-    index: NDArray[np.intp],
-    record_map: RecordMap,
+    total: Integers, cell: NDArray[Any], rows: EncodedRows, index: Indices, record_map: RecordMap
 ) -> None:
     """Add the records of `index` to rows `cell` of `total`; `cell` is in rising order."""
     vectors = record_map.scaled(rows.codes[index])

@@ -19,8 +19,8 @@ variance of records, and columns are drawn from them (`tasks.measurement.unmixin
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privacy.arrays import Codes, Floats, Floats32
 from privacy.errors import ConfigurationError
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
@@ -28,20 +28,10 @@ from tasks.measurement.marginals import draw_codes
 from tasks.measurement.plan import MeasurementPlan, plan_measurement, sum_request
 from tasks.measurement.statistics import class_counts
 from tasks.measurement.synthesizer import Released, Stage
-from tasks.measurement.unmixing import (
-    Mixtures,
-    draw_records,
-    drawn_coordinates,
-    spread,
-)
+from tasks.measurement.unmixing import Mixtures, draw_records, drawn_coordinates, spread
 from tasks.measurement.vectors import VectorMap, one_hot_numbers
 from tasks.synthesizers.dp_cda.config import DpCdaConfig
-from tasks.synthesizers.dp_cda.sums import (
-    RecordMap,
-    group_sums,
-    largest_norm,
-    sampled_sums,
-)
+from tasks.synthesizers.dp_cda.sums import RecordMap, group_sums, largest_norm, sampled_sums
 
 COUNTS = "class_counts"
 SUMS = "mixture_sums"
@@ -137,7 +127,7 @@ class DpCda:
 
     def sample(
         self, released: Released, *, n_rows: int, rng: np.random.Generator
-    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+    ) -> tuple[Codes, Codes]:
         """Pick mixtures and draw a record from each; see `Synthesizer.sample`.
 
         Labels are drawn by the released frequencies; a mixture comes again only after all others
@@ -202,7 +192,7 @@ class DpCda:
         means = self._means(sums, released)
         return {"mixtures": means if earlier is None else np.concatenate([earlier, means])}
 
-    def _means(self, sums: NDArray[np.float64], released: Released) -> NDArray[np.float32]:
+    def _means(self, sums: Floats, released: Released) -> Floats32:
         """Divide by the expected number of records in a mixture, from the released counts."""
-        means: NDArray[np.float32] = (sums / released["mixture_orders"][:, None]).astype(np.float32)
+        means: Floats32 = (sums / released["mixture_orders"][:, None]).astype(np.float32)
         return means

@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privacy.arrays import Codes, Floats, Integers
 from privacy.errors import ConfigurationError
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.features import ONE_HOT_WIDTH_LIMIT
@@ -73,9 +73,9 @@ class EmbeddingFeatures:
     """
 
     vector_map: VectorMap
-    frequencies: NDArray[np.float64]
+    frequencies: Floats
     fourier_scale: float
-    linear_scales: NDArray[np.float64] | None
+    linear_scales: Floats | None
 
     def __post_init__(self) -> None:
         largest = np.abs(self.frequencies).sum(axis=1).max() * FREQUENCY_SCALE * VECTOR_SCALE
@@ -109,7 +109,7 @@ class EmbeddingFeatures:
         linear = 0 if self.linear_scales is None else len(self.linear_scales)
         return 2 * len(self.frequencies) + linear
 
-    def phi(self, codes: NDArray[np.uint16]) -> NDArray[np.float64]:
+    def phi(self, codes: Codes) -> Floats:
         """Features of encoded records (n, d), of shape (n, n_features).
 
         They are cosines, sines, and the linear part where there is one.
@@ -128,7 +128,7 @@ class EmbeddingFeatures:
         return features
 
 
-def draw_frequencies(n: int, width: int, *, length_scale: float) -> NDArray[np.float64]:
+def draw_frequencies(n: int, width: int, *, length_scale: float) -> Floats:
     """Draw frequencies (n, width) of a Gaussian kernel from the public seed, on their grid.
 
     The kernel is ``exp(-|x - y|^2 / (2 length_scale^2))``, in units of the vectors.
@@ -141,9 +141,7 @@ _ROWS_AT_ONCE = 1_024
 """Rows expanded to features at a time: bounds the memory, does not change the sum."""
 
 
-def embedding_sums(
-    rows: EncodedRows, *, features: EmbeddingFeatures, n_labels: int
-) -> NDArray[np.int64]:
+def embedding_sums(rows: EncodedRows, *, features: EmbeddingFeatures, n_labels: int) -> Integers:
     """Weighted sums (C, n_features) of the features of each label, in units of ``1 / SUM_SCALE``.
 
     Privacy

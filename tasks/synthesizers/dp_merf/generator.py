@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.arrays import Codes, Floats, Floats32
 from tasks.measurement.vectors import Block, VectorMap
 
 _ROWS_AT_ONCE = 4_096
@@ -26,8 +27,8 @@ class Generator:
     coordinates.
     """
 
-    weights: tuple[NDArray[np.float32], ...]
-    biases: tuple[NDArray[np.float32], ...]
+    weights: tuple[Floats32, ...]
+    biases: tuple[Floats32, ...]
 
     @classmethod
     def start(
@@ -59,14 +60,12 @@ class Generator:
         )
 
     @property
-    def arrays(self) -> dict[str, NDArray[np.float32]]:
+    def arrays(self) -> dict[str, Floats32]:
         """Weights and biases by name, as they are released."""
         named = {f"generator_weights_{layer}": w for layer, w in enumerate(self.weights)}
         return named | {f"generator_biases_{layer}": b for layer, b in enumerate(self.biases)}
 
-    def logits(
-        self, code: NDArray[np.float64], label: NDArray[np.integer[Any]]
-    ) -> NDArray[np.float64]:
+    def logits(self, code: Floats, label: NDArray[np.integer[Any]]) -> Floats:
         """Logits of every coordinate, float64 of shape (n, D), for codes of shape (n, code)."""
         n_labels = len(self.weights[0]) - code.shape[1]
         values = np.concatenate([code, np.eye(n_labels)[label]], axis=1).astype(np.float32)
@@ -78,13 +77,8 @@ class Generator:
         return values.astype(np.float64)
 
     def sample(
-        self,
-        vector_map: VectorMap,
-        label: NDArray[np.uint16],
-        *,
-        code_dimensions: int,
-        rng: np.random.Generator,
-    ) -> NDArray[np.uint16]:
+        self, vector_map: VectorMap, label: Codes, *, code_dimensions: int, rng: np.random.Generator
+    ) -> Codes:
         """Draw the codes (n, d) of one record for each label (n,), by the map of the training."""
         parts = [np.zeros((0, vector_map.domain.n_columns), dtype=np.uint16)]
         for start in range(0, len(label), _ROWS_AT_ONCE):
@@ -94,9 +88,7 @@ class Generator:
         return np.concatenate(parts)
 
 
-def draw_blocks(
-    logits: NDArray[np.float64], blocks: tuple[Block, ...], rng: np.random.Generator
-) -> NDArray[np.float64]:
+def draw_blocks(logits: Floats, blocks: tuple[Block, ...], rng: np.random.Generator) -> Floats:
     """Turn logits (n, D) to vectors in [0, 1]: numbers stay, zeros, ones and levels are drawn."""
     # The logistic function without overflow.
     vectors = 0.5 * (1.0 + np.tanh(0.5 * logits))

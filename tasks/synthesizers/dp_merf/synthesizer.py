@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privacy.arrays import Codes, Floats
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.marginals import draw_codes
@@ -67,7 +67,7 @@ class DpMerf:
 
     def sample(
         self, released: Released, *, n_rows: int, rng: np.random.Generator
-    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+    ) -> tuple[Codes, Codes]:
         """Sample records from the trained generator; see `Synthesizer.sample`."""
         labels = draw_codes(released["label_frequencies"], n_rows, rng)
         codes = Generator.of_arrays(released).sample(
@@ -121,14 +121,12 @@ class DpMerf:
         return {**trained.arrays}
 
 
-def label_weights(
-    sizes: NDArray[np.float64], *, n_features: int, noise_stddev: float
-) -> NDArray[np.float64]:
+def label_weights(sizes: Floats, *, n_features: int, noise_stddev: float) -> Floats:
     """Weights in (0, 1] of the labels in the loss: less where noise is stronger than any signal.
 
     A weight is ``1 / (1 + r)`` with r the expected squared norm of the noise of the mean embedding
     of `n_features` values, which has norm at most 1 itself; class counts (C,) are at least 1, and
     the noise is in patients.
     """
-    weights: NDArray[np.float64] = 1.0 / (1.0 + n_features * (noise_stddev / sizes) ** 2)
+    weights: Floats = 1.0 / (1.0 + n_features * (noise_stddev / sizes) ** 2)
     return weights

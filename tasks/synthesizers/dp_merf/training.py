@@ -19,8 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from numpy.typing import NDArray
 
+from privacy.arrays import Floats, Indices
 from privacy.errors import ConfigurationError
 from tasks.measurement.vectors import Block
 from tasks.synthesizers.dp_merf.features import EmbeddingFeatures
@@ -47,8 +47,8 @@ class TrainingItem:
 
     generator: Generator
     features: EmbeddingFeatures
-    targets: NDArray[np.float64]
-    label_weights: NDArray[np.float64]
+    targets: Floats
+    label_weights: Floats
     code_dimensions: int
     batch_size: int
     steps: int
@@ -183,7 +183,7 @@ def _logits(layers: Layers, inputs: Array) -> Array:
     return inputs @ weights[-1] + biases[-1]
 
 
-def _coordinates(blocks: tuple[Block, ...], kind: str) -> NDArray[np.intp]:
+def _coordinates(blocks: tuple[Block, ...], kind: str) -> Indices:
     chosen = [np.arange(block.start, block.stop) for block in blocks if block.kind == kind]
     return np.concatenate([np.zeros(0, dtype=np.intp), *chosen])
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csc_array
 
+from privacy.arrays import Codes, Indices, Integers
 from privacy.errors import ConfigurationError
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
@@ -25,12 +25,7 @@ from tasks.measurement.labelled_vectors import LabelledVectors, matched_labels
 from tasks.measurement.plan import MeasurementPlan, plan_measurement, sum_request
 from tasks.measurement.sampling import PoissonCoins
 from tasks.measurement.synthesizer import Released, Stage
-from tasks.measurement.unmixing import (
-    Mixtures,
-    draw_records,
-    drawn_coordinates,
-    spread,
-)
+from tasks.measurement.unmixing import Mixtures, draw_records, drawn_coordinates, spread
 from tasks.measurement.vectors import VectorMap, one_hot_numbers
 from tasks.synthesizers.dp_mix.config import DPMixConfig
 
@@ -95,7 +90,7 @@ class DPMix:
 
     def sample(
         self, released: Released, *, n_rows: int, rng: np.random.Generator
-    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+    ) -> tuple[Codes, Codes]:
         """Draw records from mixtures, which repeat if they are fewer; see `Synthesizer.sample`."""
         names = sorted(name for name in released if name.startswith(MIXTURES))
         sums = np.concatenate([released[name] for name in names])
@@ -137,9 +132,7 @@ _ROWS_AT_ONCE = 4_096
 """Rows expanded to vectors at a time: bounds the memory, does not change the sums."""
 
 
-def mixture_sums(
-    rows: EncodedRows, *, coins: PoissonCoins, vectors: LabelledVectors
-) -> NDArray[np.int64]:
+def mixture_sums(rows: EncodedRows, *, coins: PoissonCoins, vectors: LabelledVectors) -> Integers:
     """Weighted sums of the vectors of the records in each sample.
 
     Returns
@@ -160,15 +153,15 @@ def mixture_sums(
 
 
 def _parts(
-    rows: EncodedRows, used: NDArray[np.intp], vectors: LabelledVectors
-) -> Iterator[tuple[NDArray[np.intp], NDArray[np.int64]]]:
+    rows: EncodedRows, used: Indices, vectors: LabelledVectors
+) -> Iterator[tuple[Indices, Integers]]:
     """Rows that are in some sample, a few at a time, with their grid vectors."""
     for start in range(0, len(used), _ROWS_AT_ONCE):
         part = used[start : start + _ROWS_AT_ONCE]
         yield part, vectors.grid(rows, part)
 
 
-def _membership(samples: list[NDArray[np.intp]], part: NDArray[np.intp]) -> csc_array:
+def _membership(samples: list[Indices], part: Indices) -> csc_array:
     """0/1 matrix of shape (n_draws, len(part)): integers, so that its product is exact."""
     draws = np.repeat(np.arange(len(samples)), [len(sample) for sample in samples])
     rows = np.concatenate(samples)

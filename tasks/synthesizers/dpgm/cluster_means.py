@@ -9,8 +9,8 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privacy.arrays import Floats
 from tasks.measurement.encoded import EncodedRows
 from tasks.measurement.vectors import VectorMap
 from tasks.synthesizers.kmeans.embedding import POINT_SCALE
@@ -70,8 +70,8 @@ def size_noise(vector_map: VectorMap, *, noise_stddev: float) -> float:
 
 
 def sizes_and_means(
-    noisy: NDArray[np.float64], *, vector_map: VectorMap, noise_stddev: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    noisy: Floats, *, vector_map: VectorMap, noise_stddev: float
+) -> tuple[Floats, Floats]:
     """Noisy sizes (k,) and mean vectors (k, D) of clusters; post-processing.
 
     The lines of the clusters and of all records are made to agree by least squares. A mean keeps
@@ -109,7 +109,7 @@ def sizes_and_means(
     return sizes, _valid(means, vector_map)
 
 
-def _middle_and_radius(vector_map: VectorMap) -> tuple[NDArray[np.float64], float]:
+def _middle_and_radius(vector_map: VectorMap) -> tuple[Floats, float]:
     """Middle of the domain, shape (D,), and the largest distance of a vector from it."""
     middle, square = np.full(vector_map.width, 0.5), 0.0
     for block in vector_map.blocks:
@@ -122,9 +122,7 @@ def _middle_and_radius(vector_map: VectorMap) -> tuple[NDArray[np.float64], floa
     return middle, math.sqrt(square)
 
 
-def _kept(
-    difference: NDArray[np.float64], noise: NDArray[np.float64], vector_map: VectorMap
-) -> NDArray[np.float64]:
+def _kept(difference: Floats, noise: Floats, vector_map: VectorMap) -> Floats:
     """Share in [0, 1) of each coordinate's difference (k, D) that noise (k, 1) leaves."""
     kept = np.empty_like(difference)
     one_hot = [b for b in vector_map.blocks if b.kind == "one_hot"]
@@ -137,9 +135,7 @@ def _kept(
     return kept
 
 
-def _valid(
-    mean: NDArray[np.float64], vector_map: VectorMap, *, threshold: float = 0.0
-) -> NDArray[np.float64]:
+def _valid(mean: Floats, vector_map: VectorMap, *, threshold: float = 0.0) -> Floats:
     """Nearest means that there can be: entries below the threshold are 0, blocks sum to one."""
     valid = np.where(mean < threshold, 0.0, np.minimum(mean, 1.0))
     for block in vector_map.blocks:

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privacy.arrays import Floats, Floats32, Indices, Integers
 from tasks.measurement.encoded import EncodedRows
 from tasks.measurement.sampling import PoissonCoins
 from tasks.measurement.statistics import SUM_SCALE
@@ -54,7 +54,7 @@ class NormHistogram:
         if not 0.0 <= self.share < 1.0 or (self.n_bins > 0) is not (self.share > 0.0):
             raise ValueError("expected a share in (0, 1) with bins and of 0 without, found another")
 
-    def counts(self, norms: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.int64]:
+    def counts(self, norms: Floats, weights: Floats) -> Integers:
         """Weighted counts of the bins ``(C_{j-1}, C_j]``, int64 of shape (n_bins,).
 
         Norms above the last bin are counted in it, so that the threshold can follow them.
@@ -64,9 +64,7 @@ class NormHistogram:
         index = np.clip(position, 0, self.n_bins - 1).astype(np.int64)
         return np.bincount(index, weights=amount, minlength=self.n_bins).astype(np.int64)
 
-    def next_norm(
-        self, noisy: NDArray[np.float64], current: float, *, noise_stddev: float
-    ) -> float:
+    def next_norm(self, noisy: Floats, current: float, *, noise_stddev: float) -> float:
         """Upper end of the fullest bin; the current norm where noise may have filled it."""
         if self.n_bins == 0 or noisy.max() < _CLEAR * noise_stddev:
             return current
@@ -85,8 +83,8 @@ class TrainingStep:
     clustering: Clustering
     vector_map: VectorMap
     networks: Sequence[GenerativeNetwork]
-    parameters: NDArray[np.float64]
-    chains: NDArray[np.float32]
+    parameters: Floats
+    chains: Floats32
     histogram: NormHistogram
     l2_clip_norm: float
     seed: int
@@ -126,7 +124,7 @@ def gradient_sums(rows: EncodedRows, *, coins: PoissonCoins, step: TrainingStep)
     return np.stack([_sums_of(rows, member, step) for member in coins.rows(rows)])
 
 
-def _sums_of(rows: EncodedRows, member: NDArray[np.intp], step: TrainingStep) -> NDArray[np.int64]:
+def _sums_of(rows: EncodedRows, member: Indices, step: TrainingStep) -> Integers:
     n_bins, n_parameters = step.histogram.n_bins, step.parameters.shape[1]
     total = np.zeros(step.n_values, dtype=np.int64)
     gradients = total[n_bins:].reshape(step.clustering.n_clusters, n_parameters)
@@ -152,9 +150,7 @@ def _sums_of(rows: EncodedRows, member: NDArray[np.intp], step: TrainingStep) ->
     return total
 
 
-def split_draw(
-    noisy: NDArray[np.float64], step: TrainingStep
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def split_draw(noisy: Floats, step: TrainingStep) -> tuple[Floats, Floats]:
     """Noisy histogram in patients, and noisy sums of clipped gradients (k, P); post-processing."""
     n_bins = step.histogram.n_bins
     histogram = noisy[:n_bins] / (math.sqrt(step.histogram.share) if n_bins else 1.0)

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.arrays import Floats, Floats32
 from tasks.measurement.vectors import Block
 from tasks.synthesizers.dpgm.record_gradients import (
     Array,
@@ -80,7 +81,7 @@ class GenerativeNetwork(ABC):
         return self.units.width
 
     @property
-    def offset(self) -> NDArray[np.float64]:
+    def offset(self) -> Floats:
         """What is subtracted from a vector, shape (D,): the mean, or nothing without one."""
         if self.mean is None:
             return np.zeros(self.width)
@@ -107,11 +108,11 @@ class GenerativeNetwork(ABC):
         """Which of the P parameters are the biases of the visible units."""
 
     @abstractmethod
-    def start(self, public_seed: int) -> NDArray[np.float64]:
+    def start(self, public_seed: int) -> Floats:
         """Return the first parameters, shape (P,), from public settings alone."""
 
     @abstractmethod
-    def first_chains(self, public_seed: int) -> NDArray[np.float32]:
+    def first_chains(self, public_seed: int) -> Floats32:
         """Return the first state of the persistent chains, shape (n_chains, D).
 
         A network without chains returns none: shape (0, D).
@@ -119,8 +120,8 @@ class GenerativeNetwork(ABC):
 
     @abstractmethod
     def chains(
-        self, parameters: NDArray[np.floating], state: NDArray[np.float32], *, step_seed: int
-    ) -> NDArray[np.float32]:
+        self, parameters: NDArray[np.floating], state: Floats32, *, step_seed: int
+    ) -> Floats32:
         """Move the chains on under released parameters; same shape as `state`.
 
         Privacy
@@ -135,8 +136,8 @@ class GenerativeNetwork(ABC):
         n_rows: int,
         rng: np.random.Generator,
         *,
-        state: NDArray[np.float32],
-    ) -> NDArray[np.float64]:
+        state: Floats32,
+    ) -> Floats:
         """Draw vectors of shape (n_rows, D), values in [0, 1]; post-processing.
 
         A "unit" coordinate is its expected value, a "binary" one 0 or 1, a "one_hot" block has
@@ -145,13 +146,13 @@ class GenerativeNetwork(ABC):
 
     @abstractmethod
     def programs(
-        self, parameters: NDArray[np.floating], step_seed: int, state: NDArray[np.float32]
+        self, parameters: NDArray[np.floating], step_seed: int, state: Floats32
     ) -> Programs:
         """Return the programs of a step, in the precision that jax is set to."""
 
     @abstractmethod
     def biases_at_mean(
-        self, parameters: NDArray[np.floating], scores: Array, state: NDArray[np.float32]
+        self, parameters: NDArray[np.floating], scores: Array, state: Floats32
     ) -> Array:
         """Biases (D,) under which records have the mean of the wanted scores (D,)."""
 
@@ -159,12 +160,12 @@ class GenerativeNetwork(ABC):
         self,
         parameters: NDArray[np.floating],
         vectors: NDArray[np.floating],
-        weights: NDArray[np.float64],
+        weights: Floats,
         *,
         l2_clip_norm: float,
         scale: int,
         step_seed: int,
-        state: NDArray[np.float32],
+        state: Floats32,
     ) -> ClippedSum:
         """Sum of clipped gradients of the loss on an integer grid, without holding them all.
 
@@ -199,7 +200,7 @@ class GenerativeNetwork(ABC):
         vectors: NDArray[np.floating],
         *,
         step_seed: int,
-        state: NDArray[np.float32],
+        state: Floats32,
     ) -> BatchGradients:
         """Gradients of a whole batch in a few products, for the paper form alone.
 
@@ -214,9 +215,7 @@ class GenerativeNetwork(ABC):
             _, norms, weighted_sum = self.programs(parameters, step_seed, state)
             return in_one_batch(norms, weighted_sum, vectors, width=self.width)
 
-    def fitted_to_mean(
-        self, parameters: NDArray[np.floating], *, state: NDArray[np.float32]
-    ) -> NDArray[np.float64]:
+    def fitted_to_mean(self, parameters: NDArray[np.floating], *, state: Floats32) -> Floats:
         """Parameters whose records have the network's released mean; post-processing.
 
         Only the biases of the visible units move. A network without a mean returns what it was

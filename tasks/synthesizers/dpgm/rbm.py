@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.arrays import Floats, Floats32
 from tasks.synthesizers.dpgm.network import GenerativeNetwork, Programs, checked_seed
 from tasks.synthesizers.dpgm.record_gradients import ONE_THREAD, Array, sum_of_clipped
 from tasks.synthesizers.dpgm.visible_units import VisibleUnits
@@ -83,14 +84,14 @@ class Rbm(GenerativeNetwork):
         n_weights = self.width * self.hidden_units
         return slice(n_weights, n_weights + self.width)
 
-    def start(self, public_seed: int) -> NDArray[np.float64]:
+    def start(self, public_seed: int) -> Floats:
         """First parameters: small normal weights, hidden biases 0, visible biases at the mean."""
         rng = np.random.default_rng(checked_seed(public_seed))
         weights = rng.normal(0.0, self.weight_stddev, self.width * self.hidden_units)
         visible = np.zeros(self.width) if self.mean is None else self.units.scores_of(self.mean)
         return np.concatenate([weights, visible, np.zeros(self.hidden_units)])
 
-    def first_chains(self, public_seed: int) -> NDArray[np.float32]:
+    def first_chains(self, public_seed: int) -> Floats32:
         """First state of the chains, (n_chains, D): draws of the visible units by themselves."""
         rng = np.random.default_rng(checked_seed(public_seed))
         alone = self.units.middle if self.mean is None else self.offset
@@ -98,15 +99,15 @@ class Rbm(GenerativeNetwork):
         return self.units.rounded(rng, expected, keep_numbers=False).astype(np.float32)
 
     def chains(
-        self, parameters: NDArray[np.floating], state: NDArray[np.float32], *, step_seed: int
-    ) -> NDArray[np.float32]:
+        self, parameters: NDArray[np.floating], state: Floats32, *, step_seed: int
+    ) -> Floats32:
         """Run the chains for `gibbs_steps` sweeps; see `GenerativeNetwork.chains`."""
         with jax.enable_x64(False):
             moved, _ = self._sweep(parameters, state, step_seed, self.gibbs_steps)
             return np.asarray(moved)
 
     def programs(
-        self, parameters: NDArray[np.floating], step_seed: int, state: NDArray[np.float32]
+        self, parameters: NDArray[np.floating], step_seed: int, state: Floats32
     ) -> Programs:
         """Negative phase, the mean over the chains and the same for all, less positive phase."""
         machine = self._machine(parameters)
@@ -118,7 +119,7 @@ class Rbm(GenerativeNetwork):
         )
 
     def biases_at_mean(
-        self, parameters: NDArray[np.floating], scores: Array, state: NDArray[np.float32]
+        self, parameters: NDArray[np.floating], scores: Array, state: Floats32
     ) -> Array:
         """Fit the visible biases while chains run."""
         state = self._checked_state(state)
@@ -134,8 +135,8 @@ class Rbm(GenerativeNetwork):
         n_rows: int,
         rng: np.random.Generator,
         *,
-        state: NDArray[np.float32],
-    ) -> NDArray[np.float64]:
+        state: Floats32,
+    ) -> Floats:
         """Draw records by running chains on from `state`; see `GenerativeNetwork.sample`."""
         expected = np.empty((n_rows, self.width))
         state = self._checked_state(state)
@@ -162,7 +163,7 @@ class Rbm(GenerativeNetwork):
             "hidden_offset": jnp.asarray(hidden_offset, dtype=jnp.float32),
         }
 
-    def _checked_state(self, state: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _checked_state(self, state: Floats32) -> Floats32:
         if state.ndim != 2 or state.shape[1] != self.width or not len(state):
             raise ValueError(
                 f"expected chains of shape (1 or more, {self.width}), found {state.shape}"
@@ -170,7 +171,7 @@ class Rbm(GenerativeNetwork):
         return np.asarray(state, dtype=np.float32)
 
     def _sweep(
-        self, parameters: NDArray[np.floating], state: NDArray[np.float32], seed: int, n_sweeps: int
+        self, parameters: NDArray[np.floating], state: Floats32, seed: int, n_sweeps: int
     ) -> tuple[Array, Array]:
         key = jax.random.key(checked_seed(seed))
         chains = jnp.asarray(self._checked_state(state))

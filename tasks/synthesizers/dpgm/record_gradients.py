@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.arrays import Floats, Floats32, Integers
+
 Array: TypeAlias = jax.Array
 
 ROWS_AT_ONCE = 64
@@ -30,8 +32,8 @@ class ClippedSum:
     The norm of a gradient that is not finite is infinite.
     """
 
-    total: NDArray[np.int64]
-    norms: NDArray[np.float64]
+    total: Integers
+    norms: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +43,8 @@ class BatchGradients:
     `weighted_sum` maps factors of shape (n,) to the sum (P,) of the gradients times their factors.
     """
 
-    norms: NDArray[np.float64]
-    weighted_sum: Callable[[NDArray[np.float64]], NDArray[np.float64]]
+    norms: Floats
+    weighted_sum: Callable[[Floats], Floats]
 
 
 def sum_of_clipped(
@@ -87,12 +89,8 @@ def sum_of_clipped(
 
 
 def in_blocks(
-    compute: Callable[[Array], Array],
-    vectors: NDArray[np.floating],
-    *,
-    width: int,
-    n_outputs: int,
-) -> NDArray[np.float32]:
+    compute: Callable[[Array], Array], vectors: NDArray[np.floating], *, width: int, n_outputs: int
+) -> Floats32:
     """Run a compiled function of `ROWS_AT_ONCE` records over any number of them.
 
     It maps (ROWS_AT_ONCE, D) to (ROWS_AT_ONCE, n_outputs). The vectors have shape (n, D), which is
@@ -107,7 +105,7 @@ def in_blocks(
 def sum_in_blocks(
     compute: Callable[..., tuple[Array, Array]],
     vectors: NDArray[np.floating],
-    weights: NDArray[np.float64],
+    weights: Floats,
     *,
     width: int,
     n_parameters: int,
@@ -157,7 +155,7 @@ def in_one_batch(
     padded = np.zeros((max(1, -(-n_rows // ROWS_AT_ONCE)) * ROWS_AT_ONCE, width), dtype=np.float32)
     padded[:n_rows] = vectors
 
-    def sum_of(factors: NDArray[np.float64]) -> NDArray[np.float64]:
+    def sum_of(factors: Floats) -> Floats:
         of_rows = np.zeros(len(padded), dtype=np.float32)
         of_rows[:n_rows] = factors
         with jax.enable_x64(False):
@@ -171,7 +169,7 @@ def in_one_batch(
 
 def _padded_blocks(
     vectors: NDArray[np.floating], *, width: int
-) -> Iterator[tuple[slice, NDArray[np.float32]]]:
+) -> Iterator[tuple[slice, Floats32]]:
     _expect_width(vectors, width=width)
     for start in range(0, len(vectors), ROWS_AT_ONCE):
         rows = slice(start, min(start + ROWS_AT_ONCE, len(vectors)))

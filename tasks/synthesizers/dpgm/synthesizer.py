@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privacy.arrays import Codes, Floats, Floats32
 from tasks.measurement.curator import Curator
 from tasks.measurement.descent import Descent
 from tasks.measurement.encoded import EncodingDomain
@@ -25,12 +25,7 @@ from tasks.measurement.synthesizer import Released, Stage
 from tasks.measurement.vectors import VectorMap, one_hot_numbers
 from tasks.synthesizers.dpgm.cluster_means import cluster_means, size_noise, sizes_and_means
 from tasks.synthesizers.dpgm.config import PUBLIC_SEED, DpgmConfig
-from tasks.synthesizers.dpgm.dp_sgd import (
-    NormHistogram,
-    TrainingStep,
-    gradient_sums,
-    split_draw,
-)
+from tasks.synthesizers.dpgm.dp_sgd import NormHistogram, TrainingStep, gradient_sums, split_draw
 from tasks.synthesizers.kmeans.dp_kmeans import round_requests, run_rounds
 from tasks.synthesizers.kmeans.embedding import Embedding, build_embedding
 from tasks.synthesizers.kmeans.kernel_kmeans import Clustering, start_clustering
@@ -87,7 +82,7 @@ class Dpgm:
 
     def sample(
         self, released: Released, *, n_rows: int, rng: np.random.Generator
-    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+    ) -> tuple[Codes, Codes]:
         """Sample a cluster by its noisy weight, then its network; see `Synthesizer.sample`."""
         cluster = draw_codes(released["weights"], n_rows, rng)
         networks = self._networks(released["means"])
@@ -98,10 +93,7 @@ class Dpgm:
             for start in range(0, len(member), _ROWS_AT_ONCE):
                 rows = member[start : start + _ROWS_AT_ONCE]
                 vectors = networks[index].sample(
-                    released["parameters"][index],
-                    len(rows),
-                    rng,
-                    state=released["chains"][index],
+                    released["parameters"][index], len(rows), rng, state=released["chains"][index]
                 )
                 made, label = self._vector_map.codes(vectors)
                 codes[rows], labels[rows] = made, np.asarray(label)
@@ -134,7 +126,7 @@ class Dpgm:
             share=config.histogram_share if adaptive else 0.0,
         )
 
-    def _networks(self, means: NDArray[np.float64]) -> tuple[GenerativeNetwork, ...]:
+    def _networks(self, means: Floats) -> tuple[GenerativeNetwork, ...]:
         return tuple(build_network(self._vector_map, self.config, mean) for mean in means)
 
     def _clustering(self, curator: Curator, released: Released) -> Released:
@@ -232,7 +224,7 @@ class Dpgm:
 
 
 def build_network(
-    vector_map: VectorMap, config: DpgmConfig, mean: NDArray[np.float64] | None
+    vector_map: VectorMap, config: DpgmConfig, mean: Floats | None
 ) -> GenerativeNetwork:
     """Network of one cluster, with the released mean of the cluster where there is one."""
     if config.network == "rbm":
@@ -252,25 +244,20 @@ def build_network(
 
 
 def _fitted(
-    curator: Curator,
-    networks: tuple[GenerativeNetwork, ...],
-    parameters: NDArray[np.float64],
-    chains: NDArray[np.float32],
-) -> NDArray[np.float64]:
+    curator: Curator, networks: tuple[GenerativeNetwork, ...], parameters: Floats, chains: Floats32
+) -> Floats:
     """Trained parameters of all clusters, fitted to the released means; one item per cluster."""
     items = list(zip(networks, parameters, chains, strict=True))
     return np.stack(curator.map(_fit_to_mean, items))
 
 
-def _fit_to_mean(item: tuple[Any, ...]) -> NDArray[np.float64]:
+def _fit_to_mean(item: tuple[Any, ...]) -> Floats:
     network, parameters, chains = item
-    fitted: NDArray[np.float64] = network.fitted_to_mean(parameters, state=chains)
+    fitted: Floats = network.fitted_to_mean(parameters, state=chains)
     return fitted
 
 
-def _moved(
-    curator: Curator, step: TrainingStep, parameters: NDArray[np.float64]
-) -> NDArray[np.float32]:
+def _moved(curator: Curator, step: TrainingStep, parameters: Floats) -> Floats32:
     """Chains of all clusters under the new parameters; one item per cluster."""
     if step.chains.shape[1] == 0:
         return step.chains
@@ -279,7 +266,7 @@ def _moved(
     return np.stack(moved)
 
 
-def _move_chains(item: tuple[Any, ...]) -> NDArray[np.float32]:
+def _move_chains(item: tuple[Any, ...]) -> Floats32:
     network, parameters, chains, seed = item
-    moved: NDArray[np.float32] = network.chains(parameters, chains, step_seed=seed)
+    moved: Floats32 = network.chains(parameters, chains, step_seed=seed)
     return moved

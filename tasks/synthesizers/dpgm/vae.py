@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.arrays import Floats, Floats32
 from tasks.synthesizers.dpgm.elbo import Layers, batch_norms, batch_sum, clipped_sum, decode
 from tasks.synthesizers.dpgm.network import GenerativeNetwork, Programs, checked_seed
 from tasks.synthesizers.dpgm.record_gradients import ONE_THREAD, Array, in_blocks
@@ -42,10 +43,7 @@ class Vae(GenerativeNetwork):
     @property
     def counts(self) -> dict[str, int]:
         """Settings that are at least 1, by name."""
-        return {
-            "hidden_units": self.hidden_units,
-            "latent_dimensions": self.latent_dimensions,
-        }
+        return {"hidden_units": self.hidden_units, "latent_dimensions": self.latent_dimensions}
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -59,7 +57,7 @@ class Vae(GenerativeNetwork):
         """Which of the P parameters are the biases of the visible units."""
         return slice(-self.width, None)
 
-    def start(self, public_seed: int) -> NDArray[np.float64]:
+    def start(self, public_seed: int) -> Floats:
         """First parameters: normal weights scaled to each layer, output biases at the mean."""
         rng = np.random.default_rng(checked_seed(public_seed))
         width, hidden, latent = self.width, self.hidden_units, self.latent_dimensions
@@ -83,20 +81,20 @@ class Vae(GenerativeNetwork):
             layers[-1] = self.units.scores_of(self.mean)
         return np.concatenate([layer.ravel() for layer in layers])
 
-    def first_chains(self, public_seed: int) -> NDArray[np.float32]:
+    def first_chains(self, public_seed: int) -> Floats32:
         """No chains: an array of shape (0, D)."""
         checked_seed(public_seed)
         return np.zeros((0, self.width), dtype=np.float32)
 
     def chains(
-        self, parameters: NDArray[np.floating], state: NDArray[np.float32], *, step_seed: int
-    ) -> NDArray[np.float32]:
+        self, parameters: NDArray[np.floating], state: Floats32, *, step_seed: int
+    ) -> Floats32:
         """Return `state` as it is."""
         del parameters, step_seed
         return state
 
     def programs(
-        self, parameters: NDArray[np.floating], step_seed: int, state: NDArray[np.float32]
+        self, parameters: NDArray[np.floating], step_seed: int, state: Floats32
     ) -> Programs:
         """Gradients of the negative evidence lower bound, one draw of the latent vector each."""
         del state
@@ -109,7 +107,7 @@ class Vae(GenerativeNetwork):
         )
 
     def biases_at_mean(
-        self, parameters: NDArray[np.floating], scores: Array, state: NDArray[np.float32]
+        self, parameters: NDArray[np.floating], scores: Array, state: Floats32
     ) -> Array:
         """Fit the output biases on latent points."""
         del state
@@ -125,8 +123,8 @@ class Vae(GenerativeNetwork):
         n_rows: int,
         rng: np.random.Generator,
         *,
-        state: NDArray[np.float32],
-    ) -> NDArray[np.float64]:
+        state: Floats32,
+    ) -> Floats:
         """Decode standard normal latent vectors; see `GenerativeNetwork.sample`."""
         del state
         latent = rng.standard_normal((n_rows, self.latent_dimensions))

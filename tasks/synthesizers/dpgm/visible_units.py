@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.arrays import Floats, Integers
 from tasks.measurement.vectors import Block
 
 Array: TypeAlias = jax.Array
@@ -81,12 +82,12 @@ class VisibleUnits:
         return drawn.astype(scores.dtype)
 
     @property
-    def middle(self) -> NDArray[np.float64]:
+    def middle(self) -> Floats:
         """Expected vector under scores of 0, float64 of shape (D,)."""
         widths = np.array([block.stop - block.start for block in self.blocks])
         return np.where(self._one_hot, 1.0 / widths[self._block_of], 0.5)
 
-    def scores_of(self, mean: NDArray[np.floating]) -> NDArray[np.float64]:
+    def scores_of(self, mean: NDArray[np.floating]) -> Floats:
         """Scores under which the expected vector is `mean`, float64 of shape (D,)."""
         inner = np.clip(np.asarray(mean, dtype=np.float64), MEAN_MARGIN, 1.0 - MEAN_MARGIN)
         return np.where(self._one_hot, np.log(inner), np.log(inner) - np.log1p(-inner))
@@ -108,12 +109,8 @@ class VisibleUnits:
             )
 
     def rounded(
-        self,
-        rng: np.random.Generator,
-        expected: NDArray[np.float64],
-        *,
-        keep_numbers: bool = True,
-    ) -> NDArray[np.float64]:
+        self, rng: np.random.Generator, expected: Floats, *, keep_numbers: bool = True
+    ) -> Floats:
         """Draw zeros and ones whose mean is `expected`, block by block.
 
         A "one_hot" block is drawn in proportion to `expected`, which has shape (n, D) and values in
@@ -143,7 +140,7 @@ class VisibleUnits:
         return np.repeat([block.kind == "one_hot" for block in self.blocks], widths)
 
     @property
-    def _block_of(self) -> NDArray[np.int64]:
+    def _block_of(self) -> Integers:
         widths = [block.stop - block.start for block in self.blocks]
         return np.repeat(np.arange(len(self.blocks)), widths)
 

@@ -14,15 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.arrays import Codes, Integers
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.marginals import build_mixture, draw_codes, draw_columns
-from tasks.measurement.plan import (
-    MeasurementPlan,
-    StatisticRequest,
-    plan_measurement,
-    sum_request,
-)
+from tasks.measurement.plan import MeasurementPlan, StatisticRequest, plan_measurement, sum_request
 from tasks.measurement.statistics import cell_histograms
 from tasks.measurement.synthesizer import Released, Stage
 from tasks.measurement.vectors import VectorMap
@@ -87,7 +83,7 @@ class ClusterCells:
         """Number of cells of a label."""
         return self.clustering.n_clusters
 
-    def assign(self, codes: NDArray[np.uint16], label: NDArray[np.uint16]) -> NDArray[np.int64]:
+    def assign(self, codes: Codes, label: Codes) -> Integers:
         """Cell of each record within its label; a function of the record alone."""
         return self.clustering.assign(codes, label)
 
@@ -121,7 +117,7 @@ class DpKMeans:
 
     def sample(
         self, released: Released, *, n_rows: int, rng: np.random.Generator
-    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+    ) -> tuple[Codes, Codes]:
         """Sample records from the released mixture; see `Synthesizer.sample`."""
         component = draw_codes(released["mixture_weights"], n_rows, rng)
         offsets = self.domain.one_hot_offsets
@@ -160,8 +156,6 @@ class DpKMeans:
             HISTOGRAMS, cell_histograms, cells=cells, offsets=offsets
         )
         mixture = build_mixture(
-            noisy * root,
-            offsets,
-            noise_stddev=curator.plan[HISTOGRAMS].unit_noise_stddev * root,
+            noisy * root, offsets, noise_stddev=curator.plan[HISTOGRAMS].unit_noise_stddev * root
         )
         return {"mixture_weights": mixture.weights, "mixture_marginals": mixture.marginals}

@@ -12,8 +12,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privacy.arrays import Codes, Floats
 from tasks.measurement.vectors import VectorMap
 from tasks.synthesizers.kmeans.config import FeatureKind
 
@@ -40,7 +40,7 @@ class Embedding:
     """
 
     vector_map: VectorMap
-    frequencies: NDArray[np.float64] | None
+    frequencies: Floats | None
     max_l2_norm: float
 
     @property
@@ -50,7 +50,7 @@ class Embedding:
             return self.vector_map.width
         return 2 * int(self.frequencies.shape[1])
 
-    def points(self, codes: NDArray[np.uint16], label: NDArray[np.uint16]) -> NDArray[np.float64]:
+    def points(self, codes: Codes, label: Codes) -> Floats:
         """Points of records (n, d), in grid points of ``1 / POINT_SCALE``.
 
         The result is of shape (n, m), integers, every row of norm at most ``POINT_SCALE``. Labels
@@ -59,7 +59,7 @@ class Embedding:
         vectors = self.vector_map.vectors(codes, label if self.vector_map.with_label else None)
         return self.points_of_vectors(vectors)
 
-    def points_of_vectors(self, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    def points_of_vectors(self, vectors: Floats) -> Floats:
         """Points of vectors of shape (n, D) with coordinates in [0, 1]; see `points`."""
         if self.frequencies is None:
             norms = np.sqrt(np.square(vectors).sum(axis=1, keepdims=True))
@@ -113,7 +113,7 @@ def public_length_scale(vector_map: VectorMap) -> float:
     return 0.5 * math.sqrt(max(squares, 1e-2))
 
 
-def _frequency_scale(frequencies: NDArray[np.float64]) -> float:
+def _frequency_scale(frequencies: Floats) -> float:
     """Grid of the frequencies on which every sum of products is exact; a power of two."""
     largest = float(np.abs(frequencies).sum(axis=0).max()) * _VECTOR_SCALE
     # At most 2**-1 per coordinate is added by rounding to the grid.

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.arrays import Codes, Floats, Integers
 from tasks.measurement.encoded import EncodedRows
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.synthesizers.kmeans.embedding import POINT_SCALE, Embedding
@@ -40,7 +41,7 @@ class Clustering:
     """
 
     embedding: Embedding
-    centres: NDArray[np.float64]
+    centres: Floats
     alive: NDArray[np.bool_]
 
     @property
@@ -53,13 +54,13 @@ class Clustering:
         """Part of the squared sensitivity of a round that the count has; the sum has the rest."""
         return count_share(self.embedding.width)
 
-    def assign_points(self, points: NDArray[np.float64]) -> NDArray[np.int64]:
+    def assign_points(self, points: Floats) -> Integers:
         """Cluster of each point of shape (n, m): the nearest centre, the first where several."""
         penalty = np.where(self.alive, np.square(self.centres).sum(axis=1), np.inf)
         # -2 <x, c> + |c|^2 orders the centres like the squared distance; all integers.
         return np.asarray((penalty - 2.0 * (points @ self.centres.T)).argmin(axis=1))
 
-    def assign(self, codes: NDArray[np.uint16], label: NDArray[np.uint16]) -> NDArray[np.int64]:
+    def assign(self, codes: Codes, label: Codes) -> Integers:
         """Cluster of each record, int64 of shape (n,); a function of the record alone."""
         cluster = np.empty(len(codes), dtype=np.int64)
         for block in _blocks(len(codes)):
@@ -76,9 +77,7 @@ def start_clustering(embedding: Embedding, *, n_clusters: int, public_seed: int)
         middle += 0.5 / max(embedding.max_l2_norm, embedding.vector_map.max_l2_norm)
     centres = middle + _START_RADIUS * _directions(rng, n_clusters, embedding.width)
     return Clustering(
-        embedding=embedding,
-        centres=to_centres(centres),
-        alive=np.ones(n_clusters, dtype=np.bool_),
+        embedding=embedding, centres=to_centres(centres), alive=np.ones(n_clusters, dtype=np.bool_)
     )
 
 
@@ -104,9 +103,7 @@ def cluster_sums(rows: EncodedRows, *, clustering: Clustering) -> Any:
     return total.astype(np.int64)
 
 
-def lines_of(
-    points: NDArray[np.float64], weight: NDArray[np.float64], *, count_share: float
-) -> NDArray[np.float64]:
+def lines_of(points: Floats, weight: Floats, *, count_share: float) -> Floats:
     """Line that each record adds to its cluster in `cluster_sums`: integers of shape (n, 1 + m)."""
     lines = np.empty((len(points), 1 + points.shape[1]))
     lines[:, 0] = math.sqrt(count_share)
@@ -115,11 +112,9 @@ def lines_of(
     return np.trunc(lines, out=lines)
 
 
-def sums_by_cluster(
-    lines: NDArray[np.float64], cluster: NDArray[np.int64], n_clusters: int
-) -> NDArray[np.float64]:
+def sums_by_cluster(lines: Floats, cluster: Integers, n_clusters: int) -> Floats:
     """Sum the lines of each cluster, shape (k, 1 + m); exact while the sums stay below 2**53."""
-    sums: NDArray[np.float64] = np.eye(n_clusters)[cluster].T @ lines
+    sums: Floats = np.eye(n_clusters)[cluster].T @ lines
     return sums
 
 
@@ -132,11 +127,7 @@ def count_share(width: int) -> float:
 
 
 def move_centres(
-    clustering: Clustering,
-    noisy: NDArray[np.float64],
-    *,
-    noise_stddev: float,
-    public_seed: int,
+    clustering: Clustering, noisy: Floats, *, noise_stddev: float, public_seed: int
 ) -> Clustering:
     """Move the centres to the noisy means; post-processing.
 
@@ -170,19 +161,19 @@ def move_centres(
     )
 
 
-def to_centres(centres: NDArray[np.float64]) -> NDArray[np.float64]:
+def to_centres(centres: Floats) -> Floats:
     """Project centres of shape (k, m) to the unit ball and put them on the grid."""
     projected = np.stack([_into_ball(centre) for centre in centres])
     return np.trunc(projected * (POINT_SCALE * (1.0 - 2.0**-44)))
 
 
-def _into_ball(point: NDArray[np.float64]) -> NDArray[np.float64]:
+def _into_ball(point: Floats) -> Floats:
     return point / max(1.0, float(np.linalg.norm(point)))
 
 
-def _directions(rng: np.random.Generator, n: int, width: int) -> NDArray[np.float64]:
+def _directions(rng: np.random.Generator, n: int, width: int) -> Floats:
     normal = rng.standard_normal((n, width))
-    unit: NDArray[np.float64] = normal / np.linalg.norm(normal, axis=1, keepdims=True)
+    unit: Floats = normal / np.linalg.norm(normal, axis=1, keepdims=True)
     return unit
 
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privacy.arrays import Codes, Floats, Integers
 from tasks.synthesizers.mwem.workload import Workload
 
 
@@ -29,7 +29,7 @@ class FactoredDistribution:
     (ValueError).
     """
 
-    def __init__(self, marginals: Sequence[NDArray[np.float64]]) -> None:
+    def __init__(self, marginals: Sequence[Floats]) -> None:
         for marginal in marginals:
             if marginal.ndim != 1 or (marginal < 0.0).any() or abs(marginal.sum() - 1.0) > 1e-9:
                 raise ValueError("expected probabilities of every column that sum to one")
@@ -75,7 +75,7 @@ class FactoredDistribution:
         table[self._index(number, wanted)] *= math.exp(theta)
         table /= table.sum()
 
-    def answers(self, workload: Workload) -> NDArray[np.float64]:
+    def answers(self, workload: Workload) -> Floats:
         """Probability of every query of a workload, of shape (n_queries,)."""
         offsets = np.concatenate([[0], np.cumsum(self.n_codes)])
         single = np.concatenate([self.marginal(column) for column in range(len(self.n_codes))])
@@ -87,21 +87,21 @@ class FactoredDistribution:
             answers[query] = self.probability(workload.columns[query], workload.codes[query])
         return np.asarray(answers)
 
-    def admissible(self, workload: Workload, *, max_cells: int) -> NDArray[np.int64]:
+    def admissible(self, workload: Workload, *, max_cells: int) -> Integers:
         """Return the queries whose columns are joined, or may be within ``max_cells``."""
         cells = np.array([self._tables[int(number)].size for number in self.component])
         left, right = self.component[workload.columns].T
         merged = cells[workload.columns[:, 0]] * cells[workload.columns[:, 1]]
         return np.flatnonzero((left == right) | (merged <= max_cells))
 
-    def marginal(self, column: int) -> NDArray[np.float64]:
+    def marginal(self, column: int) -> Floats:
         """Probabilities of the codes of one column."""
         number = int(self.component[column])
         members = self._members[number]
         others = tuple(axis for axis, member in enumerate(members) if member != column)
         return np.asarray(self._tables[number].sum(axis=others))
 
-    def sample(self, n_rows: int, rng: np.random.Generator) -> NDArray[np.uint16]:
+    def sample(self, n_rows: int, rng: np.random.Generator) -> Codes:
         """Draw records, a component at a time, of shape (n_rows, number of columns)."""
         records = np.empty((n_rows, len(self.n_codes)), dtype=np.uint16)
         for number, members in self._members.items():

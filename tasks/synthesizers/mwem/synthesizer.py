@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privacy.arrays import Codes
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.marginals import to_marginals
@@ -105,7 +105,7 @@ class Mwem:
 
     def sample(
         self, released: Released, *, n_rows: int, rng: np.random.Generator
-    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+    ) -> tuple[Codes, Codes]:
         """Sample from the last distribution or the mean of all; see `Synthesizer.sample`."""
         history = self._history(
             released["chosen_queries"].tolist(),
@@ -197,8 +197,7 @@ class Mwem:
         smallest = min(_SMALLEST_COUNT / n_patients, 0.5)
         return [
             NoisyAnswer(
-                **self._named(query),
-                share=min(max(count / n_patients, smallest), 1.0 - smallest),
+                **self._named(query), share=min(max(count / n_patients, smallest), 1.0 - smallest)
             )
             for query, count in zip(chosen, counts, strict=True)
         ]
@@ -228,7 +227,7 @@ def sample_iterates(
     output: str,
     n_rows: int,
     rng: np.random.Generator,
-) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+) -> tuple[Codes, Codes]:
     """Sample ``(codes, labels)`` from the last of some distributions, or from their mean.
 
     The mean of products is no product: a record is drawn from one of them, at random.

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.arrays import Indices, Integers
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.statistics import SUM_SCALE
 
@@ -29,13 +30,13 @@ class Workload:
     """
 
     n_codes: tuple[int, ...]
-    columns: NDArray[np.int64]
-    codes: NDArray[np.int64]
+    columns: Integers
+    codes: Integers
 
     def __len__(self) -> int:
         return len(self.columns)
 
-    def take(self, index: NDArray[np.int64]) -> "Workload":
+    def take(self, index: Integers) -> "Workload":
         """Return the queries of an index array, in its order."""
         return Workload(n_codes=self.n_codes, columns=self.columns[index], codes=self.codes[index])
 
@@ -72,8 +73,8 @@ def draw_workload(
 
 
 def _pairs(
-    atoms: NDArray[np.int64], *, label_column: int, rng: np.random.Generator
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    atoms: Integers, *, label_column: int, rng: np.random.Generator
+) -> tuple[Integers, Integers]:
     """Pairs of atoms of different columns in random order: with the label, and without."""
     left, right = np.triu_indices(len(atoms), k=1)
     different = atoms[left, 0] != atoms[right, 0]
@@ -124,9 +125,7 @@ def workload_answers(rows: EncodedRows, *, workload: Workload) -> Any:
     return total
 
 
-def _packed(
-    rows: EncodedRows, members: NDArray[np.intp], atoms: NDArray[np.int64]
-) -> NDArray[np.uint64]:
+def _packed(rows: EncodedRows, members: Indices, atoms: Integers) -> NDArray[np.uint64]:
     """Which members have each code: bits, in words, of shape (n_atoms, n_words)."""
     n_words = -(-len(members) // _WORD_BITS)
     packed = np.zeros((len(atoms), n_words * _WORD_BITS // 8), dtype=np.uint8)
@@ -140,7 +139,7 @@ def _packed(
 
 def query_answer(
     rows: EncodedRows, *, columns: tuple[int, int], codes: tuple[int, int]
-) -> NDArray[np.int64]:
+) -> Integers:
     """Weighted number of records that match one query.
 
     The columns of the query are numbered, ``d`` for the label. One number (1,), in units of
@@ -159,7 +158,7 @@ def query_answer(
     return np.array([amount.sum()], dtype=np.int64)
 
 
-def one_way_histograms(rows: EncodedRows, *, n_codes: tuple[int, ...]) -> NDArray[np.int64]:
+def one_way_histograms(rows: EncodedRows, *, n_codes: tuple[int, ...]) -> Integers:
     """Weighted one-hot sums of all columns and the label, side by side.
 
     One value for each code in all, in units of ``1 / (SUM_SCALE / sqrt(d + 1))``.

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from privacy.arrays import Codes, Integers
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.labelled_vectors import LabelledVectors
@@ -74,7 +75,7 @@ class NoisySlots:
 
     def sample(
         self, released: Released, *, n_rows: int, rng: np.random.Generator
-    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+    ) -> tuple[Codes, Codes]:
         """Decode slots to records, which repeat where there are fewer; see `Synthesizer.sample`."""
         codes, labels = self.vectors().decode(released[SLOTS])
         chosen = rng.permutation(n_rows) % self.config.n_slots
@@ -93,9 +94,7 @@ _INCREMENT = np.uint64(0x9E3779B97F4A7C15)
 _MULTIPLIERS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
-def slots_of(
-    codes: NDArray[np.uint16], label: NDArray[np.uint16], *, n_slots: int
-) -> NDArray[np.int64]:
+def slots_of(codes: Codes, label: Codes, *, n_slots: int) -> Integers:
     """Slot of each record, int64 of shape (n,) in [0, n_slots): a function of the record alone."""
     state = np.full(len(label), PUBLIC_SEED, dtype=np.uint64)
     for column in (*codes.T, label):
@@ -103,7 +102,7 @@ def slots_of(
     return (state % np.uint64(n_slots)).astype(np.int64)
 
 
-def slot_sums(rows: EncodedRows, *, vectors: LabelledVectors, n_slots: int) -> NDArray[np.int64]:
+def slot_sums(rows: EncodedRows, *, vectors: LabelledVectors, n_slots: int) -> Integers:
     """Weighted sums of the vectors of the records in each slot.
 
     Returns

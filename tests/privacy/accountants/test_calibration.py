@@ -17,6 +17,7 @@ from privacy.accountants.calibration import (
     release_rho,
 )
 from privacy.accountants.gaussian import GaussianAccountant, gaussian_delta, gaussian_epsilon
+from privacy.charges import RHO_STEP, charged_rho
 from privacy.errors import ConfigurationError
 from privacy.events import (
     ComposedEvent,
@@ -25,7 +26,6 @@ from privacy.events import (
     PoissonSampledGaussianEvent,
     RepeatedEvent,
 )
-from privacy.ledger import RHO_STEP, charged_rho
 from privacy.parameters import Adjacency, PrivacyParameters
 from tests.privacy.accountants.tight_accountant import TightAccountant
 

@@ -10,6 +10,7 @@ from scipy.stats import norm
 from privacy.accountants.approximate_gaussian import ApproximateGaussianAccountant, series_mu
 from privacy.accountants.gaussian import GaussianAccountant, gaussian_delta, unsampled_draw
 from privacy.accountants.renyi import RenyiAccountant
+from privacy.charges import RHO_STEP, charged_rho
 from privacy.events import (
     ComposedEvent,
     DiscreteGaussianEvent,
@@ -17,9 +18,8 @@ from privacy.events import (
     PoissonSampledGaussianEvent,
     RepeatedEvent,
 )
-from privacy.ledger import RHO_STEP, charged_rho
 from privacy.parameters import Adjacency, ProtectedUnit
-from storage.releases.claims import totals_of
+from storage.releases.bundles import totals_of
 from tests.privacy.accountants.tight_accountant import TightAccountant
 
 GAUSSIAN = DiscreteGaussianEvent(statistic="a", l2_sensitivity=10.0, noise_stddev=100.0, n_values=1)

@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 
 from privacy.randomness import OperatingSystemNoise, SeededNoise
-from tasks.audit.canaries import CanaryReferee, canary_domain, canary_patients, guess, play_one_run
 from tasks.audit.game import (
     Draw,
     Transcript,
@@ -11,6 +10,7 @@ from tasks.audit.game import (
     play,
     play_once,
 )
+from tasks.audit.one_run import CanaryReferee, canary_domain, canary_patients, guess, play_one_run
 from tasks.audit.pairs import AUDIT_DOMAIN, AuditPatient, encode, neighbour_pairs
 from tasks.audit.subjects import PatientCount, subject_of
 from tasks.measurement.curator import exact_sum

@@ -9,7 +9,7 @@ from privacy.accountants.calibration import gdp_mu
 from privacy.randomness import SeededNoise
 from storage.schema.table import TableSchema
 from tasks.audit.findings import ABOVE, WITHIN, ClaimedGuarantee
-from tasks.audit.planted import PlantedTable
+from tasks.audit.pairs import PlantedTable
 from tasks.audit.projections import project, project_one_by_one, row_block
 from tasks.audit.replay import replay
 from tasks.audit.subjects import subject_of

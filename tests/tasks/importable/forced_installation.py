@@ -13,7 +13,7 @@ import made_up_release as made
 from forced_release import BEGIN, run_and_say
 
 from privacy.accountants.gaussian import GaussianAccountant
-from privacy.errors import ClustMixError
+from privacy.errors import ClustMixError, IntegrityError
 from privacy.event_records import event_from_dict
 from privacy.ledger import EntryState
 from privacy.parameters import Adjacency
@@ -180,7 +180,11 @@ class Installation:
         return "none" if entry is None else entry.state.value
 
     def is_measured(self, release_id):
-        return MeasurementStore(self.home / "measurements").digest(release_id) is not None
+        try:
+            MeasurementStore(self.home / "measurements").open(release_id)
+        except IntegrityError:
+            return False
+        return True
 
     def drawn(self):
         """Return how often each statistic was drawn, by run."""

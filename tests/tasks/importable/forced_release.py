@@ -57,7 +57,7 @@ def _places():
 @contextmanager
 def announcing(say):
     """Say where stages begin, and what is done to disk and ledger, before and after."""
-    from tasks.execution.stages import listen_to_stages
+    from tasks.execution.runtime import listen_to_stages
 
     def announced(owner, name):
         function = getattr(owner, name)

@@ -19,8 +19,9 @@ ROOT = Path(__file__).resolve().parents[3]
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
+from privacy.charges import Caps, Charge  # noqa: E402
 from privacy.errors import ClustMixError  # noqa: E402
-from privacy.ledger import Caps, Charge, EntryState  # noqa: E402
+from privacy.ledger import EntryState  # noqa: E402
 from privacy.parameters import Adjacency  # noqa: E402
 from storage.ledger.ledger_db import LedgerDatabase  # noqa: E402
 

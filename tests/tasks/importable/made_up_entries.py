@@ -3,7 +3,8 @@
 import hashlib
 from decimal import Decimal
 
-from privacy.ledger import TRANSITIONS, Caps, Charge, EntryState
+from privacy.charges import Caps, Charge
+from privacy.ledger import TRANSITIONS, EntryState
 from privacy.parameters import Adjacency
 from storage.files.refs import new_release_id
 

@@ -265,7 +265,7 @@ def killer_at(point):
     """Return a context manager in which a run dies at a stage or at a point between stages."""
     from storage.releases import store as releases
     from storage.releases.measurements import MeasurementStore
-    from tasks.execution.stages import listen_to_stages
+    from tasks.execution.runtime import listen_to_stages
     from tasks.steps import measure_steps, publish_steps
     from tasks.steps.entries import Entries
 
@@ -311,7 +311,7 @@ def release_and_die(environment, site_file, release_id, point, draws):
 
 def release_and_pause(environment, site_file, release_id, point):
     """Body of a forked process: release without an engine, stopped at a stage until continued."""
-    from tasks.execution.stages import listen_to_stages
+    from tasks.execution.runtime import listen_to_stages
 
     def pause(name, seconds):
         if (name, seconds) == (point, None):
@@ -340,9 +340,9 @@ def revoke_and_die(environment, release_id, key_file, place):
 def command_at(method_stage, site_file, act):
     """Body of a subprocess: the command itself, with engine and workers, that acts at a stage."""
     from flows.cli import main
-    from tasks.execution import stages
+    from tasks.execution import runtime
 
-    entered = stages.stage
+    entered = runtime.stage
 
     def stage(name):
         # The listener is the command's own, so it acts where that would be called.
@@ -350,7 +350,7 @@ def command_at(method_stage, site_file, act):
             act()
         return entered(name)
 
-    with mock.patch.object(stages, "stage", stage):
+    with mock.patch.object(runtime, "stage", stage):
         sys.exit(main(["release", site_file]))
 
 
@@ -452,7 +452,7 @@ def fail_in_every_stage(folder, report):
     configure_prefect(load_settings())
     from flows import release  # noqa: F401 -- Prefect comes after its configuration
     from storage.releases.store import ReleaseStore
-    from tasks.execution.stages import listen_to_stages
+    from tasks.execution.runtime import listen_to_stages
     from tasks.measurement import curator
     from tasks.steps import measure_steps
     from tasks.synthesizers.clustmix.earlier import adaptation

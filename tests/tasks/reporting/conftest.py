@@ -9,7 +9,8 @@ import pytest
 from privacy.event_records import event_to_dict
 from privacy.events import ComposedEvent, DiscreteGaussianEvent
 from storage.releases.manifest import GateRecord, Manifest, MethodRecord, file_digests
-from storage.schema.table import CategoricalColumn, Label, NumericColumn, TableSchema
+from storage.schema.columns import CategoricalColumn, NumericColumn
+from storage.schema.table import Label, TableSchema
 
 
 @pytest.fixture

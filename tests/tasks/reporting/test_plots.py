@@ -5,7 +5,8 @@ import re
 import pandas as pd
 import pytest
 
-from storage.schema.table import CategoricalColumn, Label, TableSchema
+from storage.schema.columns import CategoricalColumn
+from storage.schema.table import Label, TableSchema
 from tasks.reporting.plots import MAX_LEVELS, column_plots
 
 

@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from storage.releases.manifest import GateRecord, MethodRecord
-from storage.schema.table import CategoricalColumn, Label, NumericColumn, TableSchema
+from storage.schema.columns import CategoricalColumn, NumericColumn
+from storage.schema.table import Label, TableSchema
 from tasks.reporting.report import render_data_card, render_report
 
 PUBLISHED = "epsilon claimed by the paper, not proven"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from privacy.parameters import PrivacyParameters
-from tasks.papers.dpgm import dp_sgd as paper_sgd
+from tasks.papers.dpgm import dp_sgd
 from tasks.papers.dpgm.dp_sgd import Cluster, noisy_mean
 from tasks.papers.dpgm.kernel_kmeans import clip_rows, fourier_features, private_kernel_kmeans
 from tasks.papers.dpgm.synthesizer import PaperDpgm
@@ -158,4 +158,4 @@ def test_a_run_makes_as_many_valid_records_as_there_are_real_ones(small):
     assert (labels < 2).all()
     assert sum(item.n_steps for item in seen) == 4
     assert sum(len(item.vectors) for item in seen) == len(rows)
-    assert paper_sgd.MAX_NORM == 10.0
+    assert dp_sgd.MAX_NORM == 10.0

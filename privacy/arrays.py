@@ -1,0 +1,13 @@
+"""Names of the arrays that most functions take and give."""
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats: TypeAlias = NDArray[np.float64]
+Floats32: TypeAlias = NDArray[np.float32]
+Integers: TypeAlias = NDArray[np.int64]
+Indices: TypeAlias = NDArray[np.intp]
+Codes: TypeAlias = NDArray[np.uint16]
+"""Codes of the values of declared columns; `storage.schema.table.TableSchema` says which."""

@@ -1,6 +1,5 @@
 """The documents say what the code does: generated pages are fresh, tables are computed anew."""
 
-import ast
 import dataclasses
 import importlib.util
 import inspect

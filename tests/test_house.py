@@ -7,7 +7,7 @@ import pytest
 from benchmarks.house import MAX_LINES, House
 
 LIMITS = {
-    "product lines": 42_000,
+    "product lines": 43_850,
     "test lines": 42_600,
     f"modules over {MAX_LINES} lines": 0,
     "folder arrows that run up": 0,

@@ -107,22 +107,6 @@ def test_a_continuous_label(desk):
     assert desk.states == ["burned"]
 
 
-def test_images_of_another_size(desk, before_the_flow):
-    desk.pixels = desk.pixels[:, :, :3].copy()
-    write_images(desk)
-    refused(desk, "HEADER_MISMATCH: expected the declared columns, found none named pixel_00_03")
-
-
-def test_a_truncated_file(desk):
-    write_images(desk)
-    path = desk.folder / "labels"
-    path.write_bytes(path.read_bytes()[:-1])
-    refused(
-        desk, f"IDX_TRUNCATED: expected as many bytes in {path} as its header says, found fewer"
-    )
-    assert desk.states == ["burned"]
-
-
 @pytest.mark.parametrize(
     ("change", "line"),
     [

@@ -144,14 +144,6 @@ def test_malformed_run_and_open_root_are_refused(root, tmp_path):
         PrivateWorkspace.create(tmp_path / "open", "run-1")
 
 
-def test_a_run_has_one_workspace(root):
-    with (
-        PrivateWorkspace.create(root, "run-1"),
-        pytest.raises(IntegrityError, match="WORKSPACE_EXISTS: run run-1 already has"),
-    ):
-        PrivateWorkspace.create(root, "run-1")
-
-
 def test_leaving_the_block_purges_also_after_an_error(root):
     workspace = PrivateWorkspace.create(root, "run-1")
     workspace.write_once("a.bin", b"x")

@@ -224,6 +224,7 @@ class TableSchema(Declaration):
         absent = [name for name in sorted(declared) if name not in header]
         unknown = [name for name in header if name not in declared]
         if absent:
+            # What stands there instead is not said: without a header it is a patient's row.
             raise InputError(
                 "HEADER_MISMATCH",
                 f"expected the declared columns, found none named {_listed(absent)}; "

@@ -17,8 +17,7 @@ from tasks.measurement.cells import Cells
 from tasks.measurement.centred import centred_norm, count_factor, label_counts, measured_codes
 from tasks.measurement.curator import Contribution, exact_sum, in_memory
 from tasks.measurement.encoded import EncodedRows
-from tasks.measurement.features import FeatureMap
-from tasks.measurement.statistics import ROOT_SCALE, SUM_SCALE
+from tasks.measurement.statistics import SUM_SCALE
 from tasks.synthesizers.clustmix.tables import draws
 
 Projection = tuple[Floats, Floats]
@@ -81,47 +80,6 @@ def _histograms(
     for column, start in enumerate(offsets[:-1]):
         inner += direction[rows.label, cell, start + rows.codes[:, column]]
     return amount * inner, n_columns * amount**2
-
-
-def _second_moments(
-    rows: EncodedRows, direction: Floats, *, feature_map: FeatureMap, validation_fold: int
-) -> Projection:
-    m = feature_map.n_features
-    psi = np.trunc(np.sqrt(rows.weight)[:, None] * feature_map.phi(rows.codes) * ROOT_SCALE)
-    part = (rows.fold == validation_fold).astype(np.intp)
-    inner = np.zeros(len(rows))
-    for number in range(2):
-        upper = np.zeros((m, m))
-        upper[np.triu_indices(m)] = direction[number]
-        member = psi[part == number]
-        inner[part == number] = ((member @ upper) * member).sum(axis=1)
-    squares = psi**2
-    return inner, (squares.sum(axis=1) ** 2 + (squares**2).sum(axis=1)) / 2.0
-
-
-def _feature_labels(
-    rows: EncodedRows, direction: Floats, *, feature_map: FeatureMap, **public: int
-) -> Projection:
-    amount = rows.weight[:, None] * feature_map.phi(rows.codes) * SUM_SCALE
-    part = (rows.fold == public["validation_fold"]).astype(np.intp)
-    inner = (amount * direction[part, :, rows.label]).sum(axis=1)
-    return inner, (amount**2).sum(axis=1)
-
-
-def _residuals(
-    rows: EncodedRows,
-    direction: Floats,
-    *,
-    feature_map: FeatureMap,
-    weights: Floats,
-    log_prior: Floats,
-) -> Projection:
-    phi = feature_map.phi(rows.codes)
-    probabilities = statistics.softmax(statistics.logits_by_record(phi, weights) + log_prior)
-    residual = np.eye(weights.shape[1])[rows.label] - probabilities
-    residual *= rows.weight[:, None] * SUM_SCALE
-    inner = ((phi @ direction) * residual).sum(axis=1)
-    return inner, (phi**2).sum(axis=1) * (residual**2).sum(axis=1)
 
 
 def _label_counts(
@@ -204,9 +162,6 @@ def _weighted_residuals(
 
 _FORMULAS: dict[Contribution, Callable[..., Projection]] = {
     statistics.cell_histograms: _histograms,
-    statistics.second_moments: _second_moments,
-    statistics.feature_label_sums: _feature_labels,
-    statistics.residual_moments: _residuals,
     label_counts: _label_counts,
     draws.pair_tables: _pair_tables,
     draws.weighted_residuals: _weighted_residuals,

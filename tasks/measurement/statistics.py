@@ -10,7 +10,6 @@ so a coordinate can only shrink and the stated bound survives. Partial sums of i
 itself: BLAS, which rounds a row by where it lies among others, sees no vector of a record.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from privacy.arrays import Floats, Integers
 from privacy.sensitivity import ROOT_GRID_BITS, SUM_GRID_BITS
 from tasks.measurement.cells import Cells
 from tasks.measurement.encoded import EncodedRows
-from tasks.measurement.features import FeatureMap
 
 SUM_SCALE = 2**SUM_GRID_BITS
 """Grid points per unit of a weighted sum."""
@@ -29,14 +27,6 @@ ROOT_SCALE = 2**ROOT_GRID_BITS
 
 SECOND_MOMENT_SCALE = ROOT_SCALE**2
 """Grid points per unit of a second moment."""
-
-_ROWS_AT_ONCE = 256
-"""Rows expanded to features at a time: few enough for the cache; does not change the sum."""
-
-
-def _blocks(rows: EncodedRows) -> Iterator[slice]:
-    for start in range(0, len(rows), _ROWS_AT_ONCE):
-        yield slice(start, start + _ROWS_AT_ONCE)
 
 
 def _grid(values: Floats) -> Floats:
@@ -71,87 +61,7 @@ def cell_histograms(rows: EncodedRows, *, cells: Cells, offsets: Integers) -> An
     return total.astype(np.int64).reshape(cells.n_labels, cells.n_cells, width)
 
 
-def second_moments(rows: EncodedRows, *, feature_map: FeatureMap, validation_fold: int) -> Any:
-    """Upper triangles (2, m * (m + 1) / 2) of the second moments of the features.
-
-    In units of ``1 / SECOND_MOMENT_SCALE``; row 0: patients outside ``validation_fold``; row 1:
-    patients inside it.
-
-    Privacy
-    -------
-    Adjacency: add or remove one patient. With ``psi = trunc(sqrt(weight) phi * ROOT_SCALE)`` a
-    patient adds ``sum psi psi^T`` of Frobenius norm at most ``ROOT_SCALE**2``, to one of the two
-    rows only, because the fold is a function of the patient. The upper triangle with the diagonal
-    has norm at most ``sqrt((1 + f) / 2)`` of that, where f bounds the sum of fourth powers of phi
-    (`FeatureMap.max_fourth_power_sum`); see ``privacy.sensitivity``. Event: one discrete
-    Gaussian.
-    """
-    m = feature_map.n_features
-    upper = np.triu_indices(m)
-    total = np.zeros((2, len(upper[0])), dtype=np.int64)
-    for block in _blocks(rows):
-        phi = feature_map.phi(rows.codes[block])
-        psi = _grid(np.sqrt(rows.weight[block])[:, None] * phi * ROOT_SCALE)
-        held_out = rows.fold[block] == validation_fold
-        for part, member in enumerate((~held_out, held_out)):
-            moment = psi[member].T @ psi[member]
-            total[part] += moment[upper].astype(np.int64)
-    return total
-
-
-def feature_label_sums(rows: EncodedRows, *, feature_map: FeatureMap, **public: int) -> Any:
-    """Weighted sums of the features of each label, training and validation patients.
-
-    Of shape (2, m, n_labels), in units of ``1 / SUM_SCALE``. Beside the rows and the feature map
-    the arguments are ``validation_fold`` and ``n_labels``.
-
-    Privacy
-    -------
-    Adjacency: add or remove one patient. A record adds ``weight * phi`` to the column of its
-    label, of norm at most its weight: sensitivity 1 (``SUM_SCALE`` grid points). Event: one
-    discrete Gaussian.
-    """
-    n_labels = public["n_labels"]
-    total = np.zeros((2, feature_map.n_features, n_labels), dtype=np.int64)
-    for block in _blocks(rows):
-        phi = feature_map.phi(rows.codes[block])
-        amount = _grid(rows.weight[block][:, None] * phi * SUM_SCALE)
-        indicator = np.eye(n_labels)[rows.label[block]]
-        held_out = rows.fold[block] == public["validation_fold"]
-        for part, member in enumerate((~held_out, held_out)):
-            total[part] += (amount[member].T @ indicator[member]).astype(np.int64)
-    return total
-
-
-def residual_moments(
-    rows: EncodedRows, *, feature_map: FeatureMap, weights: Floats, log_prior: Floats
-) -> Any:
-    """Weighted sums of features times the residual of a released label model.
-
-    The residual of a record is its one-hot label minus the model's probabilities; the sum is the
-    gradient of the multinomial log-likelihood of the private rows at the released model.
-
-    The label model has weights (m, n_labels) and a log prior (n_labels,); the result has the shape
-    of the weights, in units of ``1 / SUM_SCALE``.
-
-    Privacy
-    -------
-    Adjacency: add or remove one patient. ``||phi|| <= 1`` and the residual, a difference of two
-    probability vectors, has norm at most sqrt(2); so the sensitivity is sqrt(2) given the released
-    model. Event: one discrete Gaussian, composed adaptively.
-    """
-    total = np.zeros(weights.shape, dtype=np.int64)
-    for block in _blocks(rows):
-        phi = feature_map.phi(rows.codes[block])
-        probabilities = softmax(logits_by_record(phi, weights) + log_prior)
-        residual = np.eye(weights.shape[1])[rows.label[block]] - probabilities
-        residual *= rows.weight[block][:, None] * SUM_SCALE
-        for label in range(weights.shape[1]):
-            total[:, label] += _grid(phi * residual[:, label : label + 1]).sum(0).astype(np.int64)
-    return total
-
-
-def logits_by_record(phi: Floats, weights: Floats) -> Floats:
+def logits_by_record(phi: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return ``phi @ weights`` of shape (n, C), each row rounded without regard to the others."""
     logits = np.empty((len(phi), weights.shape[1]))
     for label in range(weights.shape[1]):
@@ -166,16 +76,7 @@ def softmax(logits: Floats) -> Floats:
     return probabilities
 
 
-def symmetric_from_upper(upper: Floats, *, size: int) -> Floats:
-    """Symmetric matrices of shape (..., size, size) from their upper triangles."""
-    rows, columns = np.triu_indices(size)
-    matrix = np.zeros((*upper.shape[:-1], size, size))
-    matrix[..., rows, columns] = upper
-    matrix[..., columns, rows] = upper
-    return matrix
-
-
-def patient_count(rows: EncodedRows) -> Integers:
+def patient_count(rows: EncodedRows) -> NDArray[np.int64]:
     """Sum of the weights (1,), the number of patients, in units of ``1 / SUM_SCALE``.
 
     Privacy

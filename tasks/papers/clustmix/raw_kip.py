@@ -1,6 +1,6 @@
 """Eq. 6 of the 3A paper on raw rows: how well inducing points predict the table they stand for.
 
-Flaw C5: it reads the rows at every step. `tasks.synthesizers.clustmix.earlier.kip` has the proven
+Flaw C5: it reads the rows at every step. `tasks.papers.clustmix.kip` has the proven
 form, in which they enter through two released moments, and the descent that both forms take.
 """
 
@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.arrays import Floats
-from tasks.synthesizers.clustmix.earlier.kip import Array, ridge_solve
-from tasks.synthesizers.clustmix.earlier.support_set import SupportSet
+from tasks.papers.clustmix.kip import Array, ridge_solve
+from tasks.papers.clustmix.support_set import SupportSet
 
 
 def centred_one_hot(labels: NDArray[np.integer[Any]], n_classes: int) -> Floats:

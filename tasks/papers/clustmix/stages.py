@@ -15,11 +15,11 @@ import numpy as np
 from privacy.arrays import Floats, Indices
 from tasks.papers.clustmix.config import AlgorithmConfig
 from tasks.papers.clustmix.constrained_gmm import cluster_means, constrained_gmm
+from tasks.papers.clustmix.kip import Loss, optimise
 from tasks.papers.clustmix.noise import noise_sigma
 from tasks.papers.clustmix.ntk import tangent_kernel
 from tasks.papers.clustmix.raw_kip import centred_one_hot, raw_loss
-from tasks.synthesizers.clustmix.earlier.kip import Loss, optimise
-from tasks.synthesizers.clustmix.earlier.support_set import SupportSet
+from tasks.papers.clustmix.support_set import SupportSet
 
 # Weight and bias scale of the network behind the kernel, as in the KIP reference implementation.
 _WEIGHT_STD = math.sqrt(2.0)

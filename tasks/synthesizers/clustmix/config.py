@@ -1,26 +1,29 @@
-"""Public settings of ClustMix in the proven analysis.
+"""Public settings of ClustMix in the proven analysis: a public rule takes the place of most."""
 
-On tables and item sets a public rule takes their place. They are those of the form for images,
-which a table gets as well where its site file changes one of them.
-"""
+from collections.abc import Mapping
+from typing import Any, Literal, Self
 
-from __future__ import annotations
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    ValidationInfo,
+    model_validator,
+)
 
-from typing import Annotated, Literal
+KEPT: Mapping[str, bool] = {"kept": True}
+"""Context in which the settings of a measurement are read that was sealed earlier."""
 
-from pydantic import BaseModel, ConfigDict, Field
-
-
-class BudgetShares(BaseModel):
-    """How ``mu**2`` is split over the stages; only the ratios count."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    clustering: float = Field(default=0.05, gt=0, description="Noisy rounds that place centres.")
-    second_moment: float = Field(default=0.20, gt=0, description="Second moments A of KIP.")
-    feature_label: float = Field(default=0.15, gt=0, description="Feature-by-label sums B of KIP.")
-    histograms: float = Field(default=0.30, gt=0, description="Histograms that rows come from.")
-    residuals: float = Field(default=0.30, gt=0, description="Corrections of the label model.")
+_EARLIER = frozenset(
+    {
+        "slices", "clusters_per_slice", "clustering_rounds", "min_cluster_size", "features",
+        "random_features", "skip_weight", "support_per_label", "kip_steps", "alphas", "lambdas",
+        "restarts", "residual_rounds", "naive_bayes_weight", "label_sharpness", "shares",
+    }
+)  # fmt: skip
+"""Settings of the earlier form with slices."""
 
 
 class PaperSettings(BaseModel):
@@ -42,12 +45,19 @@ class PaperSettings(BaseModel):
     )
 
 
-class ClustMixConfig(BaseModel):
-    """Settings of ClustMix. All are public: none may be chosen by looking at the private table.
+class EarlierSettings(BaseModel):
+    """What sampling from a measurement of the earlier form needs of its settings."""
 
-    On tables and item sets a public rule takes the place of all of them. Where one of them is not
-    its default, the form for images is run instead: another algorithm, which `plan` shows.
-    """
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    features: Literal["auto", "one_hot", "ordinal"] = "auto"
+    random_features: int = 32
+    skip_weight: float = 0.9
+    label_sharpness: float = 1.0
+
+
+class ClustMixConfig(BaseModel):
+    """Settings of ClustMix. All are public: none may be chosen by looking at the private table."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -58,53 +68,28 @@ class ClustMixConfig(BaseModel):
         le=3,
         description="Images: strength of the public warps of what is sampled; 0 for none.",
     )
-    slices: int = Field(default=2, ge=1, le=64, description="Public random slices of the domain.")
-    clusters_per_slice: int = Field(
-        default=2, ge=1, le=64, description="Mixture components of each label in each slice."
-    )
-    clustering_rounds: int = Field(
-        default=1, ge=1, le=10, description="Noisy rounds that place the cluster centres."
-    )
-    min_cluster_size: int = Field(
-        default=200, ge=1, description="Clusters with a smaller noisy size are not used (l_min)."
-    )
-    features: Literal["auto", "one_hot", "ordinal"] = Field(
-        default="auto", description="Features of a numeric column: a code each, or one score."
-    )
-    random_features: int = Field(
-        default=32, ge=2, le=2000, multiple_of=2, description="Random tangent-kernel features."
-    )
-    skip_weight: float = Field(
-        default=0.9, gt=0, le=1, description="Share of the linear part of the tangent kernel."
-    )
-    support_per_label: int = Field(
-        default=16, ge=1, le=500, description="KIP support points of each label."
-    )
-    kip_steps: int = Field(default=100, ge=1, le=5000, description="Adam steps of KIP.")
-    alphas: tuple[Annotated[float, Field(ge=0, le=1)], ...] = Field(
-        default=(0.0, 0.1), min_length=1, description="Candidate weights of staying near centres."
-    )
-    lambdas: tuple[Annotated[float, Field(gt=0)], ...] = Field(
-        default=(0.001, 0.1), min_length=1, description="Candidate regularisations of KIP."
-    )
-    restarts: int = Field(default=1, ge=1, le=20, description="Public starting points tried.")
-    residual_rounds: int = Field(
-        default=2, ge=1, le=10, description="Corrections of the label model by noisy residuals."
-    )
-    naive_bayes_weight: float = Field(
-        default=0.25, ge=0, le=1, description="Weight of the naive-Bayes start of the label model."
-    )
-    label_sharpness: float = Field(
-        default=1.0, gt=0, le=20, description="Factor on the log-odds that labels are drawn from."
-    )
-    shares: BudgetShares = Field(default_factory=BudgetShares)
     published: PaperSettings = Field(default_factory=PaperSettings)
 
+    _earlier: EarlierSettings = PrivateAttr(default_factory=EarlierSettings)
+
     @property
-    def is_sliced(self) -> bool:
-        """Whether a setting of the form with slices was changed."""
-        return any(
-            getattr(self, name) != field.get_default(call_default_factory=True, validated_data={})
-            for name, field in type(self).model_fields.items()
-            if name not in ("kind", "variation", "published")
-        )
+    def earlier(self) -> EarlierSettings:
+        """Settings of a measurement that was sealed by the earlier form."""
+        return self._earlier
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _without_earlier_settings(
+        cls, data: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo
+    ) -> Self:
+        if not isinstance(data, Mapping):
+            return handler(data)
+        named = sorted(_EARLIER & data.keys())
+        if named and info.context != KEPT:
+            raise ValueError(
+                f"expected no settings of the earlier form of ClustMix, found {', '.join(named)}; "
+                "a public rule has taken their place: leave them out"
+            )
+        model = handler({name: value for name, value in data.items() if name not in _EARLIER})
+        model._earlier = EarlierSettings.model_validate({name: data[name] for name in named})
+        return model

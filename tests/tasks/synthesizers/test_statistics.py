@@ -147,14 +147,13 @@ def test_shards_their_number_and_order_give_the_same_bytes(name, seed, cuts, sma
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_memory_layout_and_block_size_do_not_change_a_bit(name, small, monkeypatch):
+def test_memory_layout_does_not_change_a_bit(name, small):
     rows = small.rows(small.patients(40, 5))
     public = public_of(name, small, 5)
     expected = exact(name, rows, public)
     fortran = type(rows)(
         codes=np.asfortranarray(rows.codes), label=rows.label, weight=rows.weight, fold=rows.fold
     )
-    monkeypatch.setattr(statistics, "_ROWS_AT_ONCE", 7)
     assert exact(name, fortran, public).tobytes() == expected.tobytes()
 
 

@@ -1,1 +1,1 @@
-"""ClustMix for images: slices of the domain, noisy histograms, KIP on released moments."""
+"""Opens measurements that an earlier form of ClustMix has sealed."""

@@ -1,10 +1,8 @@
 """The proven forms of ClustMix: that of tables and item sets, and that of images.
 
-A table whose site file changes a setting of the earlier form with slices gets that form. A
-measurement that was sealed when it was the only one is recognised by what was released.
+The kind of data decides which one measures. Measurements are recognised by what was released: those
+of the earlier form with slices are sampled as they always were.
 """
-
-from __future__ import annotations
 
 from dataclasses import dataclass
 
@@ -15,14 +13,14 @@ from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.plan import MeasurementPlan
 from tasks.measurement.synthesizer import Released, Stage, Synthesizer
 from tasks.synthesizers.clustmix.config import ClustMixConfig
-from tasks.synthesizers.clustmix.earlier.synthesizer import SlicedClustMix
+from tasks.synthesizers.clustmix.earlier.sampler import EarlierClustMix
 from tasks.synthesizers.clustmix.images.synthesizer import ImageClustMix
 from tasks.synthesizers.clustmix.tables.synthesizer import TableClustMix
 
 
 @dataclass(frozen=True, slots=True)
 class ClustMix:
-    """ClustMix bound to a public domain, in the form that domain and settings ask for."""
+    """ClustMix bound to a public domain, in the form of its kind of data."""
 
     domain: EncodingDomain
     config: ClustMixConfig
@@ -32,8 +30,6 @@ class ClustMix:
         """The form that measures."""
         if self.domain.is_image:
             return ImageClustMix(self.domain, self.config.variation)
-        if self.config.is_sliced:
-            return SlicedClustMix(self.domain, self.config)
         return TableClustMix(self.domain)
 
     def plan(self, *, mu: float) -> MeasurementPlan:
@@ -48,7 +44,7 @@ class ClustMix:
         self, released: Released, *, n_rows: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
         """Sample from a measurement of any form; see `Synthesizer.sample`."""
-        forms = (TableClustMix(self.domain), ImageClustMix(self.domain))
-        measured = (form for form in forms if form.has_measured(released))
-        form: Synthesizer = next(measured, SlicedClustMix(self.domain, self.config))
-        return form.sample(released, n_rows=n_rows, rng=rng)
+        if "loadings" in released:
+            earlier = EarlierClustMix(self.domain, self.config.earlier)
+            return earlier.sample(released, n_rows=n_rows, rng=rng)
+        return self.form.sample(released, n_rows=n_rows, rng=rng)

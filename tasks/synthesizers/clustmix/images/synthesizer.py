@@ -69,10 +69,6 @@ class ImageClustMix:
             ),
         )
 
-    def has_measured(self, released: Released) -> bool:
-        """Whether a measurement is one of this form."""
-        return "teacher_weights" in released
-
     def sample(
         self, released: Released, *, n_rows: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:

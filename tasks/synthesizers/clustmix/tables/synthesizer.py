@@ -75,10 +75,6 @@ class TableClustMix:
             Stage(name="mixing", run=self._mixing),
         )
 
-    def has_measured(self, released: Released) -> bool:
-        """Whether a measurement is one of this form."""
-        return "mixture_components" in released
-
     def sample(
         self, released: Released, *, n_rows: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:

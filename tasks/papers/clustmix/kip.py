@@ -1,10 +1,6 @@
 """Kernel inducing points: a few labelled points on which kernel ridge regression predicts well.
 
-The loss is written so that the rows enter only through two moments of a finite feature map; once
-those moments are released with noise, every step here is post-processing and costs nothing. (The
-paper compares predictions with the raw rows: `tasks.papers.clustmix.raw_kip`.) Everything here is
-compiled by jax; `tasks.synthesizers.clustmix.earlier.moment_kip` has the same loss in numpy for
-what is too small to be worth that.
+The descent, as one program compiled by jax; `tasks.papers.clustmix.raw_kip` has the loss.
 
 References
 ----------
@@ -25,57 +21,10 @@ import optax
 from jax.scipy.linalg import cho_factor, cho_solve
 from numpy.typing import ArrayLike
 
-from tasks.synthesizers.clustmix.earlier.support_set import OptimisedSupport, SupportSet
+from tasks.papers.clustmix.support_set import OptimisedSupport, SupportSet
 
 Array: TypeAlias = jax.Array
 Loss: TypeAlias = Callable[..., Array]
-
-
-def moment_loss(
-    support: SupportSet,
-    start_points: Array,
-    second_moment: Array,
-    cross_moment: Array,
-    *,
-    features: Callable[[Any], Any],
-    alpha: float,
-    ridge: float,
-) -> Array:
-    r"""Eq. 6 with the data entering only through two moments of a feature map.
-
-    With kernel ``phi(x) . phi(y)``, ``A = sum phi phi^T``, ``B = sum phi y^T`` and
-    ``W = Phi_s^T (Phi_s Phi_s^T + ridge I)^{-1} Y_s``,
-
-    .. math:: \alpha \frac{\|X - C\|^2}{\|C\|^2}
-       + \frac{1-\alpha}{2} [ \mathrm{tr}(W^T A W) - 2\, \mathrm{tr}(W^T B) ],
-
-    which is Eq. 6 less the constant ``(1 - alpha) / 2 * sum |y|^2``, since
-    ``sum |y - W^T phi|^2 = sum |y|^2 - 2 tr(W^T B) + tr(W^T A W)``.
-
-    The support are points X (s, d) and labels Y_s (s, C), held to centroids C (s, d). A (m, m) is
-    positive semi-definite (pass a noisy one through `psd_projection` first, or the loss has no
-    lower bound), B is (m, C). The public feature map from (s, d) to (s, m) is differentiable by
-    jax. The ridge lambda, above 0, is absolute; alpha in [0, 1] is the weight of staying at the
-    centroids. (The paper's text has its meaning reversed; Eq. 6 is followed.)
-
-    Privacy
-    -------
-    Post-processing of (A, B): private if and only if these were released by a private mechanism.
-    """
-    points, labels = support
-    weights = krr_weights(features(points), labels, ridge)
-    fit = jnp.sum(weights * (second_moment @ weights)) - 2.0 * jnp.sum(weights * cross_moment)
-    fidelity = jnp.sum((points - start_points) ** 2) / jnp.sum(start_points**2)
-    return alpha * fidelity + 0.5 * (1.0 - alpha) * fit
-
-
-def krr_weights(support_features: Any, support_labels: Any, ridge: float) -> Array:
-    """Weights W (m, C) of kernel ridge regression on a support set of (s, m) and (s, C).
-
-    ``W = Phi_s^T (Phi_s Phi_s^T + ridge I)^{-1} Y_s``; the prediction for x is ``phi(x) W``.
-    """
-    gram = support_features @ support_features.T
-    return jnp.asarray(support_features.T @ ridge_solve(gram, support_labels, ridge))
 
 
 def ridge_solve(gram: Array, labels: Array, ridge: float) -> Array:

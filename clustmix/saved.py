@@ -26,6 +26,7 @@ from storage.releases.manifest import MethodRecord
 from storage.releases.measurements import RELEASED_FILE, arrays_of_bytes, arrays_to_bytes
 from storage.schema.table import TableSchema
 from storage.schema.vocabulary import Vocabulary
+from storage.sources.declared import KEPT
 from tasks.steps.request_key import code_sha256
 from tasks.synthesizers.registry import METHODS, method_entry
 
@@ -102,7 +103,9 @@ class ModelRecord(Document):
     @property
     def settings(self) -> BaseModel:
         """The settings of the method."""
-        return method_entry(self.method.name).config.model_validate(self.method.settings)
+        return method_entry(self.method.name).config.model_validate(
+            self.method.settings, context=dict(KEPT)
+        )
 
     @property
     def drawn(self) -> tuple[Event, ...]:

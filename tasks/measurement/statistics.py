@@ -61,7 +61,7 @@ def cell_histograms(rows: EncodedRows, *, cells: Cells, offsets: Integers) -> An
     return total.astype(np.int64).reshape(cells.n_labels, cells.n_cells, width)
 
 
-def logits_by_record(phi: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def logits_by_record(phi: Floats, weights: Floats) -> Floats:
     """Return ``phi @ weights`` of shape (n, C), each row rounded without regard to the others."""
     logits = np.empty((len(phi), weights.shape[1]))
     for label in range(weights.shape[1]):
@@ -76,7 +76,7 @@ def softmax(logits: Floats) -> Floats:
     return probabilities
 
 
-def patient_count(rows: EncodedRows) -> NDArray[np.int64]:
+def patient_count(rows: EncodedRows) -> Integers:
     """Sum of the weights (1,), the number of patients, in units of ``1 / SUM_SCALE``.
 
     Privacy

@@ -58,7 +58,6 @@ for attempt in (
         print(error)
 """
 SETTINGS = {
-    "ClustMix": {"slices": 1, "random_features": 4, "support_per_label": 2, "kip_steps": 3},
     "DPCDA": {"mixtures_per_class": 20, "order_of_mixture": 8},
     "DPGM": {"clusters": 2, "hidden_units": 2, "fourier_features": 4, "epochs": 2},
     "DPKMeans": {"clusters": 2, "rounds": 2, "n_features": 4},

@@ -25,8 +25,7 @@ from tasks.papers.clustmix.config import AlgorithmConfig
 from tasks.papers.clustmix.constrained_gmm import cluster_means, constrained_gmm
 from tasks.papers.clustmix.noise import noise_sigma
 from tasks.papers.clustmix.stages import AnonymizeItem, Region, anonymize
-from tasks.synthesizers.clustmix.config import ClustMixConfig
-from tasks.synthesizers.clustmix.earlier.synthesizer import SlicedClustMix
+from tasks.synthesizers.clustmix.tables.synthesizer import Effort, TableClustMix
 
 EPSILON, DELTA, LEAST = 1.0, 1e-5, 20
 CLAIM = {"epsilon": EPSILON, "delta": DELTA, "n_classes": 1, "n_features": 1}
@@ -182,18 +181,7 @@ LINE = EncodingDomain(
     numeric=(True,),
     label_levels=("no", "yes"),
 )
-METHOD = SlicedClustMix(
-    LINE,
-    ClustMixConfig(
-        slices=1,
-        clusters_per_slice=2,
-        clustering_rounds=1,
-        min_cluster_size=LEAST,
-        kip_steps=1,
-        support_per_label=2,
-        random_features=4,
-    ),
-)
+METHOD = TableClustMix(LINE, Effort(starts=1, steps=5, fit_rows=200))
 MU = gdp_mu(epsilon=EPSILON, delta=DELTA)
 
 PAIRS = {

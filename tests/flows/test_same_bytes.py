@@ -12,7 +12,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from forced_release import DyingAdaptation, DyingEverywhere
+from forced_release import DyingEverywhere
 
 from flows.site.request import SiteRequest, load_job
 from privacy.errors import Withheld
@@ -31,20 +31,12 @@ from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.randomness import Randomness, fixed_randomness
 from tasks.measurement.synthesizer import measure
 from tasks.steps import ingest_steps
-from tasks.synthesizers.clustmix.earlier import adaptation
 
 pytestmark = pytest.mark.integration
 
 
 RELEASE_ID = "r-20250101-00c0ffee"
-METHOD = {
-    **made.SMALL_CLUSTMIX,
-    "slices": 2,
-    "random_features": 8,
-    "alphas": [0.0, 0.1],
-    "kip_steps": 20,
-    "residual_rounds": 2,
-}
+METHOD = made.SMALL_CLUSTMIX
 
 
 class FixedEntryIds:
@@ -112,7 +104,7 @@ def run_with(tmp_path_factory, site):
 
 
 def kill_workers(stack, folder):
-    """Kill the worker of the first item of each statistic and map, and all where a stage begins."""
+    """Kill the worker of the first item of each statistic, and all where a stage begins."""
 
     def kill_all(name, seconds):
         if name != "constrained-gmm" or seconds is not None:
@@ -123,9 +115,8 @@ def kill_workers(stack, folder):
                     child.kill()
                     (folder / "all").touch()
 
-    dying = DyingEverywhere(str(folder)), DyingAdaptation(str(folder))
-    stack.enter_context(mock.patch.object(curator, "contribution_of_shard", dying[0]))
-    stack.enter_context(mock.patch.object(adaptation, "adapt", dying[1]))
+    dying = DyingEverywhere(str(folder))
+    stack.enter_context(mock.patch.object(curator, "contribution_of_shard", dying))
     stack.enter_context(listen_to_stages(kill_all))
 
 
@@ -152,7 +143,7 @@ def test_files_are_the_same_bytes_where_workers_were_killed(
     """A second draw would fail, as a seal is written once, and change all noise after it."""
     killed = run_with(dask_workers=dask_workers, site=parquet_site, killing=tmp_path)
     died = {path.name for path in tmp_path.iterdir()}
-    assert died == {"all", "adapt", *made.CONTRIBUTIONS}
+    assert died == {"all", *made.CONTRIBUTIONS}
     local = run_with(dask_workers=0, site=parquet_site)
     assert local.files.keys() == killed.files.keys()
     assert len(local.files) == 6

@@ -50,7 +50,6 @@ FAILURES = {
     "store": "approved",
     "interrupt": "burned",
     **dict.fromkeys(made.CONTRIBUTIONS, "burned"),
-    "adapt": "burned",
     "cluster": None,
     "own workers": "burned",
 }

@@ -13,6 +13,8 @@ from pydantic import (
     model_validator,
 )
 
+from tasks.measurement.settings import MethodSettings
+
 KEPT: Mapping[str, bool] = {"kept": True}
 """Context in which the settings of a measurement are read that was sealed earlier."""
 
@@ -26,10 +28,8 @@ _EARLIER = frozenset(
 """Settings of the earlier form with slices."""
 
 
-class PaperSettings(BaseModel):
+class PaperSettings(MethodSettings):
     """Parameters of Algorithm 2 as printed; read by ``analysis: published`` only."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     sigma_max: float = Field(
         default=0.15, gt=0, description="Largest noise of a mean of features scaled to [0, 1]."
@@ -56,10 +56,8 @@ class EarlierSettings(BaseModel):
     label_sharpness: float = 1.0
 
 
-class ClustMixConfig(BaseModel):
+class ClustMixConfig(MethodSettings):
     """Settings of ClustMix. All are public: none may be chosen by looking at the private table."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     kind: Literal["clustmix"] = "clustmix"
     variation: float = Field(

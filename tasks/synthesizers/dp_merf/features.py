@@ -23,7 +23,6 @@ import numpy as np
 from privacy.arrays import Codes, Floats, Integers
 from privacy.errors import ConfigurationError
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
-from tasks.measurement.features import ONE_HOT_WIDTH_LIMIT
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.vectors import Block, VectorMap
 from tasks.synthesizers.dp_merf.config import PUBLIC_SEED, DpMerfConfig
@@ -34,10 +33,13 @@ VECTOR_SCALE = 2**16
 FREQUENCY_SCALE = 2**20
 """Grid points per unit of a frequency."""
 
+_ONE_HOT_WIDTH_LIMIT = 400
+"""Widest one-hot row for which a bin of a number is a coordinate."""
+
 
 def vector_map_of(domain: EncodingDomain, config: DpMerfConfig) -> VectorMap:
     """Public map from codes to vectors: a narrow table keeps a coordinate for every bin."""
-    narrow = domain.one_hot_width <= ONE_HOT_WIDTH_LIMIT
+    narrow = domain.one_hot_width <= _ONE_HOT_WIDTH_LIMIT
     if config.features == "one_hot" or (config.features == "auto" and narrow):
         domain = replace(domain, numeric=(False,) * domain.n_columns)
     return VectorMap(domain)

@@ -156,21 +156,6 @@ class DyingEverywhere:
         return dying(shard, contribution=contribution, public=public)
 
 
-@dataclass(frozen=True)
-class DyingAdaptation:
-    """Adaptation of a candidate whose worker dies the first time."""
-
-    folder: str
-
-    def __call__(self, candidate):
-        from tasks.synthesizers.clustmix.earlier import adaptation
-
-        with suppress(FileExistsError):
-            os.close(os.open(os.path.join(self.folder, "adapt"), os.O_CREAT | os.O_EXCL))
-            made.die()
-        return adaptation.adapt(candidate)
-
-
 def run_and_say(environment, request, draws, pipe, disturbance, shard):
     """Body of a process: release, and say where it is and how it ends."""
     from flows.site.request import SiteRequest

@@ -44,17 +44,7 @@ CANARIES = (
 )
 """What may be nowhere: as text, and the number as float64 in both byte orders."""
 
-SMALL_CLUSTMIX = {
-    "kind": "clustmix",
-    "slices": 1,
-    "min_cluster_size": 20,
-    "random_features": 4,
-    "support_per_label": 2,
-    "kip_steps": 3,
-    "alphas": [0.1],
-    "lambdas": [0.1],
-    "residual_rounds": 1,
-}
+SMALL_CLUSTMIX = {"kind": "clustmix"}
 NAIVE_BAYES = {"kind": "naive_bayes"}
 
 SCHEMA = {
@@ -387,10 +377,6 @@ class FailingShard:
         return contribution_of_shard(shard, contribution=contribution, public=public)
 
 
-def failing_adapt(candidate):
-    raise_private(f"adapt {candidate}")
-
-
 # --- searching -------------------------------------------------------------------------------
 
 
@@ -455,7 +441,6 @@ def fail_in_every_stage(folder, report):
     from tasks.execution.runtime import listen_to_stages
     from tasks.measurement import curator
     from tasks.steps import measure_steps
-    from tasks.synthesizers.clustmix.earlier import adaptation
 
     naive, clustmix = Path(folder) / "naive" / "site.yaml", Path(folder) / "clustmix" / "site.yaml"
 
@@ -500,7 +485,6 @@ def fail_in_every_stage(folder, report):
             )
             for name in CONTRIBUTIONS
         ),
-        ("adapt", clustmix, mock.patch.object(adaptation, "adapt", failing_adapt)),
     ]
     with Path(report).open("w") as handle:
 
@@ -534,8 +518,8 @@ STAGES_OF_NAIVE_BAYES = (
     "bound-contributions", "histograms", "seal", "purge", "decode", "output-gate", "report",
     "commit", "publish",
 )  # fmt: skip
-STAGES_OF_CLUSTMIX = ("partition", "constrained-gmm", "kip", "noise-calibration", "mixing")
-CONTRIBUTIONS = ("cell_histograms", "second_moments", "feature_label_sums", "residual_moments")
+STAGES_OF_CLUSTMIX = ("partition", "constrained-gmm", "noise-calibration", "mixing")
+CONTRIBUTIONS = ("label_counts", "pair_tables", "weighted_residuals")
 
 
 def _failure(name, site_file, patch):

@@ -5,7 +5,6 @@ import pytest
 
 from tasks.measurement.cells import Cells
 from tasks.measurement.encoded import N_FOLDS, EncodedRows, EncodingDomain
-from tasks.measurement.features import build_feature_map
 
 
 @dataclass(frozen=True)
@@ -56,11 +55,6 @@ class SmallTable:
             cut_offs=np.sort(rng.standard_normal(n_slices - 1)),
             centres=rng.random((*shape, self.domain.one_hot_width)),
             alive=alive,
-        )
-
-    def feature_map(self, seed, block_kind="one_hot"):
-        return build_feature_map(
-            self.domain, n_random=6, skip_weight=0.8, public_seed=seed, block_kind=block_kind
         )
 
 

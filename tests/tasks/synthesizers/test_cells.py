@@ -3,9 +3,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.measurement.cells import Cells
-from tasks.measurement.encoded import EncodingDomain
-from tasks.synthesizers.clustmix.earlier.constrained_gmm import fit_round
-from tasks.synthesizers.clustmix.earlier.partition import partition
 
 
 @settings(max_examples=30, deadline=None)
@@ -59,61 +56,3 @@ def test_clusters_that_are_not_alive_take_no_records(small):
     rows = small.rows(small.patients(200, 3))
     clusters = cells.assign(rows.codes, rows.label) % 3
     assert set(clusters.tolist()) == {0, 1}
-
-
-def test_partition_reads_no_data_and_follows_its_public_seed():
-    domain = EncodingDomain(
-        column_names=("a", "b"),
-        n_codes=(2, 5),
-        has_missing=(False, True),
-        numeric=(False, True),
-        label_levels=("no", "yes", "maybe"),
-    )
-    one, same, other = (
-        partition(domain, n_slices=4, n_clusters=2, public_seed=seed) for seed in (1, 1, 2)
-    )
-    assert one.centres.shape == (3, 4, 2, 7)
-    assert len(one.cut_offs) == 3
-    assert (np.diff(one.cut_offs) > 0).all()
-    assert one.alive.all()
-    np.testing.assert_array_equal(one.centres, same.centres)
-    np.testing.assert_array_equal(one.cut_offs, same.cut_offs)
-    assert (one.centres != other.centres).any()
-
-
-def histograms_of(sizes, domain):
-    """Noiseless histograms in which every code of a column is equally frequent."""
-    uniform = np.concatenate([np.full(n, 1.0 / n) for n in domain.n_codes])
-    return np.asarray(sizes, dtype=float)[..., None] * uniform
-
-
-def test_size_prior_drops_small_clusters_and_keeps_the_largest_of_a_slice(small):
-    cells = partition(small.domain, n_slices=2, n_clusters=2, public_seed=0)
-    # Two labels, four cells each: slice 0 clusters 0 and 1, slice 1 clusters 0 and 1.
-    histograms = histograms_of([[300, 100, 250, 201], [30, 40, 199, 198]], small.domain)
-    fitted = fit_round(cells, histograms, min_cluster_size=200, noise_stddev=0.0)
-    np.testing.assert_array_equal(
-        fitted.alive, [[[True, False], [True, True]], [[False, True], [True, False]]]
-    )
-    uniform = histograms_of(1.0, small.domain)
-    np.testing.assert_allclose(fitted.centres[fitted.alive], np.tile(uniform, (5, 1)))
-    np.testing.assert_array_equal(fitted.centres[~fitted.alive], cells.centres[~fitted.alive])
-
-
-def test_noise_does_not_bring_back_a_cluster_that_took_no_records(small):
-    cells = partition(small.domain, n_slices=1, n_clusters=2, public_seed=0)
-    first = fit_round(
-        cells,
-        histograms_of([[500, 10], [10, 20]], small.domain),
-        min_cluster_size=100,
-        noise_stddev=0.0,
-    )
-    np.testing.assert_array_equal(first.alive, [[[True, False]], [[False, True]]])
-    # In the next round the dead clusters hold noise alone, here above the minimum size.
-    again = fit_round(
-        first,
-        histograms_of([[500, 150], [900, 30]], small.domain),
-        min_cluster_size=100,
-        noise_stddev=0.0,
-    )
-    np.testing.assert_array_equal(again.alive, first.alive)

@@ -10,7 +10,7 @@ from tasks.measurement.synthesizer import measure
 from tasks.synthesizers.registry import METHODS, build
 from tasks.synthesizers.settings import MethodConfig
 
-CLUSTMIX = {"kind": "clustmix", "random_features": 4, "support_per_label": 2, "kip_steps": 3}
+CLUSTMIX = {"kind": "clustmix"}
 CDA = {"kind": "dp_cda", "declared_patients": 40, "order_of_mixture": 5, "mixtures_per_class": 7}
 DPGM = {
     "kind": "dpgm", "clusters": 3, "hidden_units": 3, "fourier_features": 8, "epochs": 2,

@@ -9,8 +9,7 @@ from privacy.errors import IntegrityError
 from privacy.events import ComposedEvent, DiscreteGaussianEvent
 from privacy.parameters import Adjacency
 from tasks.measurement.plan import StatisticRequest, hold_against, plan_measurement
-from tasks.synthesizers.clustmix.config import BudgetShares, ClustMixConfig
-from tasks.synthesizers.clustmix.earlier import noise_calibration
+from tasks.synthesizers.clustmix.tables.synthesizer import TableClustMix
 
 ACCOUNTANT = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
 
@@ -53,44 +52,9 @@ def test_events_carry_name_size_and_adjacency():
     assert plan["s"].unit_noise_stddev == plan["s"].noise_stddev / 2**24
 
 
-CONFIGS = [
-    ClustMixConfig(),
-    ClustMixConfig(slices=1, clusters_per_slice=1, random_features=2, residual_rounds=1),
-    ClustMixConfig(clustering_rounds=4, residual_rounds=5, features="ordinal"),
-    ClustMixConfig(shares=BudgetShares(clustering=1e-4, second_moment=7.0)),
-]
-
-
-@pytest.mark.parametrize("config", CONFIGS)
-@pytest.mark.parametrize("mu", [0.05, 0.2367, 1.0])
-def test_clustmix_plan_composes_to_its_budget(config, mu, small):
-    plan = noise_calibration.calibrate(small.domain, config, mu=mu)
-    assert mu * (1 - 1e-6) <= ACCOUNTANT.compose(plan.event).mu <= mu
-    assert all(statistic.noise_stddev >= 50 for statistic in plan.statistics)
-    drawn = [statistic.name for statistic in plan.statistics]
-    assert drawn == [
-        *(f"clustering_round_{i + 1}" for i in range(config.clustering_rounds)),
-        "second_moments",
-        "feature_label_sums",
-        "cell_histograms",
-        *(f"residual_round_{i + 1}" for i in range(config.residual_rounds)),
-    ]
-
-
-def test_clustmix_plan_has_the_proved_sensitivities(small):
-    plan = noise_calibration.calibrate(small.domain, ClustMixConfig(), mu=1.0)
-    in_units = {s.name: s.l2_sensitivity / s.scale for s in plan.statistics}
-    for name, sensitivity in in_units.items():
-        bound = math.sqrt(2.0) if name.startswith("residual") else 1.0
-        if name == noise_calibration.SECOND_MOMENT:
-            # Three one-hot columns with nine tenths of the square, and a block with the rest.
-            bound = math.sqrt((1.0 + 0.9**2 / 3 + 0.1**2) / 2.0)
-        assert bound < sensitivity < bound * (1 + 1e-11)
-
-
 def test_hold_against_returns_what_is_left_and_refuses_foreign_events(small):
     mu = 0.5
-    plan = noise_calibration.calibrate(small.domain, ClustMixConfig(), mu=mu)
+    plan = TableClustMix(small.domain).plan(mu=mu)
     events = plan.event.events
 
     def left(*happened):

@@ -10,7 +10,6 @@ from privacy.accountants.calibration import gdp_mu
 from privacy.parameters import Adjacency, PrivacyParameters
 from tasks.measurement.plan import PlannedStatistic
 from tasks.synthesizers.clustmix.config import ClustMixConfig
-from tasks.synthesizers.clustmix.earlier.synthesizer import SlicedClustMix
 from tasks.synthesizers.clustmix.images.synthesizer import ImageClustMix
 from tasks.synthesizers.clustmix.tables.synthesizer import TableClustMix
 from tasks.synthesizers.naive_bayes import NaiveBayes, NaiveBayesConfig
@@ -99,7 +98,6 @@ def test_registry_and_settings_name_the_same_methods(small):
         assert method_entry(entry.kind) is entry
         assert CONFIG.validate_python({"kind": entry.kind}).kind == entry.kind
     assert isinstance(build(ClustMixConfig(), small.domain).form, TableClustMix)
-    assert isinstance(build(ClustMixConfig(slices=1), small.domain).form, SlicedClustMix)
     pixels = dataclasses.replace(small.domain, image=(1, small.domain.n_columns, 1))
     assert isinstance(build(ClustMixConfig(), pixels).form, ImageClustMix)
     assert isinstance(build(NaiveBayesConfig(), small.domain), NaiveBayes)

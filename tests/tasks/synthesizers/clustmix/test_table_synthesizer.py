@@ -1,4 +1,4 @@
-"""ClustMix on tables as a whole, on made-up tables; and measurements of its earlier form."""
+"""ClustMix on tables as a whole, on made-up tables."""
 
 from dataclasses import replace
 
@@ -10,10 +10,6 @@ from privacy.errors import IntegrityError
 from privacy.randomness import SeededNoise
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.synthesizer import measure
-from tasks.synthesizers.clustmix.config import ClustMixConfig
-from tasks.synthesizers.clustmix.earlier.synthesizer import SlicedClustMix
-from tasks.synthesizers.clustmix.forms.synthesizer import ClustMix
-from tasks.synthesizers.clustmix.images.synthesizer import ImageClustMix
 from tasks.synthesizers.clustmix.tables.synthesizer import Effort, TableClustMix
 from tasks.synthesizers.naive_bayes import NaiveBayes
 
@@ -218,26 +214,3 @@ def test_a_plan_of_another_budget_is_found_before_the_last_draws(rows, method):
     with pytest.raises(IntegrityError, match="expected exactly the planned draws so far"):
         measure(method, curator, mu=2.0)
     assert [event.statistic for event in curator.event.events] == ["label_counts", "pair_tables"]
-
-
-def test_a_measurement_of_the_earlier_form_is_sampled_as_it_was(rows):
-    # All settings were written into a sealed measurement then, whether somebody had named them or
-    # not.
-    config = ClustMixConfig.model_validate(ClustMixConfig().model_dump(mode="json"))
-    earlier, now = SlicedClustMix(DOMAIN, config), ClustMix(DOMAIN, config)
-    small = SlicedClustMix(DOMAIN, config.model_copy(update={"kip_steps": 2}))
-    released = measure(small, curator_of(small, [rows], SeededNoise(9), mu=1.0), mu=1.0)
-    found, expected = (
-        method.sample(released, n_rows=500, rng=np.random.default_rng(10))
-        for method in (now, earlier)
-    )
-    for ours, theirs in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-
-
-def test_images_have_a_form_and_changed_settings_keep_that_with_slices():
-    assert isinstance(ClustMix(DOMAIN, ClustMixConfig()).form, TableClustMix)
-    assert isinstance(ClustMix(DOMAIN, ClustMixConfig(slices=3)).form, SlicedClustMix)
-    assert isinstance(
-        ClustMix(replace(DOMAIN, image=(1, 5, 1)), ClustMixConfig()).form, ImageClustMix
-    )

@@ -77,15 +77,3 @@ def test_a_method_of_one_file_and_one_entry_is_a_class_for_a_notebook(house, tmp
 
 def test_and_makes_a_release(house, tmp_path):
     assert run(IN_A_HOSPITAL, house, tmp_path).splitlines()[-1] == "published"
-
-
-def test_the_file_of_the_page_is_in_the_form_of_the_house(house):
-    checks = [["format", "--check"], ["check", "--config", str(ROOT / "pyproject.toml")]]
-    for words in checks:
-        file = house / "tasks" / "synthesizers" / "label_shares.py"
-        subprocess.run(
-            [sys.executable, "-m", "ruff", *words, "--no-cache", str(file)],
-            check=True,
-            cwd=ROOT,
-            stdout=subprocess.DEVNULL,
-        )

@@ -133,12 +133,3 @@ def test_the_end_of_a_release_that_was_paid_for_before(capsys):
     show_outcome(outcome(3, reused=True), as_json=False)
     shown = " ".join(capsys.readouterr().out.split())
     assert "Budget: nothing charged, measured and paid for before; left 1.964965637823" in shown
-
-
-def test_the_end_of_a_release_that_waits(capsys):
-    show_outcome(outcome(3, state="sealed"), as_json=False)
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[-2].startswith("Waits:      for an officer, who finds it in /a/rather-long")
-    assert lines[-1] == (
-        "Then:       clustmix approve r-20260131-0a1b2c3d --key FILE --reason TEXT"
-    )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from privacy.errors import ConfigurationError, IntegrityError
 from storage.files.diagnostics import DiagnosticsFile
-from storage.files.refs import ReleaseRef, check_file_name, check_name, new_release_id
+from storage.files.refs import ReleaseRef, check_file_name, check_name
 from storage.files.workspace import PrivateWorkspace, store_arrays
 from storage.releases.store import ReleaseStore
 
@@ -153,11 +153,3 @@ def test_planted_link_in_a_workspace_is_not_written_through(tmp_path):
         store_arrays(workspace.path("a.json"))
         assert not workspace.path("a.json").is_symlink()
     assert target.read_bytes() == b"before"
-
-
-def test_made_ids_are_valid_and_unlike(tmp_path):
-    ids = {new_release_id() for _ in range(500)}
-    assert len(ids) == 500
-    for release_id in ids:
-        ReleaseRef(dataset="made-up", release_id=release_id)
-        check_name(release_id)

@@ -1,12 +1,10 @@
-"""The network that scores released images, and the table of DP-CDA."""
+"""The table of DP-CDA on images: what is stored, and what it has to meet."""
 
 import json
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from benchmarks.convolutional import SIDE, initial, scores
 from benchmarks.dp_cda_images import run
 from benchmarks.dp_cda_table import (
     ORDERS,
@@ -18,61 +16,11 @@ from benchmarks.dp_cda_table import (
     row_of,
 )
 
-pytestmark = pytest.mark.integration  # of what a benchmark scores with, not of a release
-
 CASE = Case(dataset="mnist", form="published", order=4, epsilon=10.0, seed=0)
 
 
 def result_of(case, found=0.75):
     return row_of(case, images=100, accuracy=found, wall=1.0, cpu=1.0)
-
-
-# --- the network ----------------------------------------------------------------------------------
-
-
-def slow_scores(network, image):
-    """Scores of one image when the network is tested, pixel by pixel."""
-    parameters, moments = network.parameters, network.moments
-    hidden = image.reshape(SIDE, SIDE, 1).astype(np.float64)
-    for block, margin in (("1", 2), ("2", 1)):
-        layer = parameters[f"convolution{block}"]
-        weights = np.asarray(layer["weights"], dtype=np.float64)
-        padded = np.pad(hidden, ((margin, margin), (margin, margin), (0, 0)))
-        size, side = 2 * margin + 1, len(hidden)
-        convolved = np.empty((side, side, weights.shape[-1]))
-        for row in range(side):
-            for column in range(side):
-                window = padded[row : row + size, column : column + size]
-                convolved[row, column] = np.tensordot(window, weights, axes=3)
-        activated = np.maximum(convolved + np.asarray(layer["biases"]), 0.0)
-        norm, name = parameters[f"norm{block}"], f"norm{block}"
-        deviation = np.sqrt(np.asarray(moments[f"{name}_variance"]) + 1e-5)
-        scaled = (activated - np.asarray(moments[f"{name}_mean"])) / deviation
-        scaled = scaled * np.asarray(norm["gain"]) + np.asarray(norm["shift"])
-        hidden = scaled.reshape(side // 2, 2, side // 2, 2, -1).max(axis=(1, 3))
-    flat = hidden.reshape(-1)
-    for name in ("dense1", "dense2"):
-        layer = parameters[name]
-        flat = np.maximum(flat @ np.asarray(layer["weights"]) + np.asarray(layer["biases"]), 0.0)
-    output = parameters["output"]
-    return flat @ np.asarray(output["weights"]) + np.asarray(output["biases"])
-
-
-def test_scores_equal_a_slow_reference():
-    network = initial(1, n_labels=3)
-    rng = np.random.default_rng(1)
-    moments = {
-        name: np.asarray(rng.uniform(0.2, 1.0, value.shape), np.float32)
-        for name, value in network.moments.items()
-    }
-    network = replace(network, moments=moments)
-    image = rng.random((1, SIDE, SIDE, 1)).astype(np.float32)
-    found, after = scores(network.parameters, network.moments, image, None)
-    np.testing.assert_allclose(found[0], slow_scores(network, image[0]), rtol=2e-4, atol=2e-4)
-    assert after == network.moments
-
-
-# --- the table ------------------------------------------------------------------------------------
 
 
 def test_a_run_keeps_every_result_and_goes_on_where_it_stopped(tmp_path):

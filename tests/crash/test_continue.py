@@ -1,11 +1,11 @@
 """A training that is killed goes on where it stopped: nothing is drawn twice, one charge."""
 
-import json
 import signal
 from collections import Counter
 from dataclasses import replace
 from unittest import mock
 
+import forced_installation as forced
 import made_up_release as made
 import pytest
 
@@ -43,8 +43,7 @@ def site(tmp_path_factory):
 
 
 def draws_in(path):
-    lines = path.read_text().splitlines() if path.exists() else []
-    return Counter(json.loads(line)["statistic"] for line in lines)
+    return Counter(draw["statistic"] for draw in forced.draws_in(path))
 
 
 @pytest.mark.parametrize("point", POINTS)

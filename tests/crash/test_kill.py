@@ -4,7 +4,6 @@ Each run is a process of its own that ends itself with SIGKILL at a point of the
 then cleans up. Steps run without Prefect, which has no part in this, except in the last test.
 """
 
-import json
 import os
 import signal
 import subprocess
@@ -12,13 +11,11 @@ import sys
 import time
 from decimal import Decimal
 
+import forced_installation as forced
 import made_up_release as made
 import psutil
 import pytest
 
-from privacy.accountants.gaussian import GaussianAccountant
-from privacy.event_records import event_from_dict
-from privacy.parameters import Adjacency
 from storage.keys.key_store import KeyStore
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.releases.bundles import verify_bundle
@@ -61,20 +58,12 @@ def killed(forkserver, environment, site, point, draws):
     assert process.exitcode == -signal.SIGKILL, point
 
 
-def drawn_rho(draws):
-    accountant = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
-    lines = draws.read_text().splitlines() if draws.exists() else []
-    for line in lines:
-        accountant = accountant.compose(event_from_dict(json.loads(line)))
-    return Decimal(accountant.rho)
-
-
 def check_after_kill(folder, state, draws):
     """What holds at once, before anybody has cleaned up."""
     path = folder / "home" / "ledger.sqlite"
     entries = LedgerDatabase(path).entries() if path.exists() else ()
     assert [entry.state.value for entry in entries] == ([] if state is None else [state])
-    assert sum(entry.rho for entry in entries if entry.counts) >= drawn_rho(draws)
+    assert sum(entry.rho for entry in entries if entry.counts) >= forced.rho_of(draws)
     trusted = KeyStore(folder / "home" / "keys").trusted()
     for bundle in (folder / "releases").glob("made-up/*"):
         verified = verify_bundle(bundle, trusted=trusted)
@@ -94,7 +83,7 @@ def check_after_next_run(folder, outcome, state, draws):
         states | {outcome.release_id: "published"}
     )
     spent = ledger.balance("made-up").spent_rho
-    assert spent - (0 if outcome.reused else Decimal(outcome.charged_rho)) >= drawn_rho(draws)
+    assert spent - (0 if outcome.reused else Decimal(outcome.charged_rho)) >= forced.rho_of(draws)
     bundles = {path.name: path for path in (folder / "releases" / "made-up").iterdir()}
     assert bundles.keys() == {outcome.release_id}
     trusted = KeyStore(folder / "home" / "keys").trusted()

@@ -1,7 +1,5 @@
 """Parts that end in the middle of a release: nothing is lost, nothing is drawn twice."""
 
-import time
-
 import psutil
 import pytest
 from hospital import MIXED, WARD, usual_database
@@ -63,18 +61,6 @@ def test_a_dask_worker_is_killed_between_two_draws(usual, parts, contents):
     wait_until(parts.dask_workers, lambda: "no worker")
 
 
-def test_the_orchestrator_is_restarted_after_a_draw(usual, parts, contents):
-    with usual.holding() as wait:
-        _, release_id = in_the_middle(usual, MIXED, next(contents))
-        wait(release_id)
-        parts.kill("orchestrator")
-    time.sleep(5)
-    parts.revive()
-    usual.wait_until_answers()
-    # Published by somebody, whatever the page says about the run.
-    assert_drawn_once_and_published(usual, release_id)
-
-
 def test_a_run_that_is_killed_after_its_draw_is_charged_once(usual, parts, told, contents):
     content = next(contents)
     known = set(usual.entries())
@@ -99,24 +85,6 @@ def test_a_run_that_is_killed_after_its_draw_is_charged_once(usual, parts, told,
     usual.arrive(WARD, content)
     (anew,) = wait_until(lambda: set(usual.entries()) - {*known, release_id}, usual.states)
     assert_drawn_once_and_published(usual, anew)
-
-
-def test_the_watcher_is_killed_while_a_table_arrives(usual, parts, contents):
-    n_entries = len(usual.entries())
-    usual.arrive(WARD, next(contents))
-    parts.kill("watcher")
-    parts.revive()
-    wait_until(
-        lambda: [
-            e for e in list(usual.entries().values())[n_entries:] if e.state is EntryState.PUBLISHED
-        ],
-        usual.states,
-        seconds=240,
-    )
-    usual.wait_until_quiet()
-    # One table, one release, however often it was announced.
-    assert len(usual.entries()) == n_entries + 1
-    assert usual.damages() + usual.leftovers() == []
 
 
 def test_nothing_listens_beyond_this_machine(usual):

@@ -13,41 +13,11 @@ from forced_release import FILLER, FullDisk
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1_200)]
 
-ROUNDS = 6
 DISK_BYTES = 4_000_000
 N_RESTARTS = 8
 
 UNAVAILABLE = "LEDGER_UNAVAILABLE"
 LINE = re.compile(r"[A-Za-z_:-]+")
-
-
-def test_eight_identical_requests_of_which_one_is_killed(install, rng, say, tmp_path):
-    installation, tables = install("installation"), forced.Tables(tmp_path)
-    states, wrong = Counter(), []
-    for number in range(ROUNDS):
-        site, before = tables(number), len(installation.entries())
-        runs = {run.release_id: run for run in (installation.start(site) for _ in range(8))}
-        while len(installation.entries()) == before:
-            assert any(run.process.is_alive() for run in runs.values())
-            time.sleep(0.02)
-        seconds = rng.uniform(0, 1.2)
-        time.sleep(seconds)
-        # The one that measures, or any of the eight.
-        first = list(installation.entries())[before]
-        name = first if number % 3 else str(rng.choice(sorted(runs)))
-        runs.pop(name).end()
-        states[installation.state(name)] += 1
-        answers = [run.answer() for run in runs.values()]
-        new = list(installation.entries().values())[before:]
-        paid = [entry for entry in new if entry.state in forced.PAID]
-        faults = installation.damages() + [str(answer) for answer in answers if "code" in answer]
-        if {answer.get("release_id") for answer in answers} != {entry.release_id for entry in paid}:
-            faults.append(f"entries {[(entry.release_id, entry.state) for entry in new]}")
-        wrong += [f"round {number}, after {seconds:.3f} s: {fault}" for fault in faults]
-    last = installation.start(tables(ROUNDS)).answer()
-    wrong += installation.leftovers() + ([str(last)] if "code" in last else [])
-    say(f"{ROUNDS} times one of eight killed; its entry: {dict(states)}; faults {len(wrong)}")
-    assert not wrong, "\n".join(wrong)
 
 
 def test_ledger_server_stops_at_once_in_the_middle(rng, say, tmp_path):

@@ -223,3 +223,11 @@ def test_scratch_directory_open_to_others_is_refused(tmp_path):
     tmp_path.chmod(0o755)
     with pytest.raises(ConfigurationError, match="DIRECTORY_MODE"), local_cluster(1, tmp_path):
         pass
+
+
+def test_connect_asks_for_a_certificate():
+    with (
+        pytest.raises(ConfigurationError, match="SCHEDULER_CERTIFICATE: expected a client cert"),
+        connect("tls://scheduler:8786"),
+    ):
+        pass

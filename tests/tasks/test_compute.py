@@ -17,25 +17,11 @@ from shard_functions import (
 )
 
 from privacy.errors import InputError, IntegrityError
-from tasks.execution.cluster import local_cluster
 from tasks.execution.dask_executor import DaskExecutor
-from tasks.execution.executor import InProcessExecutor, sum_exactly
+from tasks.execution.executor import sum_exactly
 from tasks.execution.runtime import PRIVATE_LOG_NAME, PipelineError, private_log_directory
 
 INT64 = np.iinfo(np.int64)
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    with local_cluster(2, tmp_path_factory.mktemp("cluster") / "scratch") as client:
-        yield client
-
-
-@pytest.fixture(params=["local", "dask"])
-def executor(request):
-    if request.param == "local":
-        return InProcessExecutor(guarded=True)
-    return DaskExecutor(request.getfixturevalue("cluster"), "r-1")
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from privacy.errors import ConfigurationError
 from storage.schema.columns import CategoricalColumn, NumericColumn
 from storage.schema.table import Buckets, Label, TableSchema
 from tasks.gates import table_rules
-from tasks.gates.expectations import input_gate, merge, output_gate
+from tasks.gates.expectations import GateReport, input_gate, merge, output_gate
 from tasks.ingest.encoding import decode, domain_of, encode_chunk
 
 CANARY = "MRN-SECRET-7751"
@@ -274,3 +274,12 @@ def test_the_output_gate_checks_rows_and_columns():
     assert ("bounds", "age") in failed(without)
     twice = pd.concat([frame, frame[["age"]]], axis=1)
     assert failed(output_gate(twice, make_schema(), 200)) == [("columns", None)]
+
+
+def test_merge_of_nothing_is_refused():
+    with pytest.raises(ConfigurationError) as caught:
+        merge([])
+    assert str(caught.value) == (
+        "GATE_EMPTY: expected the report of one chunk or more, found none; check the source"
+    )
+    assert not GateReport(checks=()).passed

@@ -24,7 +24,7 @@ from storage.sources import parquet_files
 from storage.sources.cohorts import CohortReader
 from tasks.execution.cluster import local_cluster
 from tasks.execution.dask_executor import DaskExecutor
-from tasks.execution.executor import IN_PROCESS, InProcessExecutor
+from tasks.execution.executor import IN_PROCESS
 from tasks.ingest.shards import load_shard
 from tasks.steps.ingest_steps import N_FRAGMENTS, ingest
 
@@ -34,19 +34,6 @@ pytestmark = pytest.mark.integration
 @pytest.fixture(autouse=True)
 def small_fragments(monkeypatch):
     monkeypatch.setattr(parquet_files, "ROWS_WORTH_A_FRAGMENT", 400)
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    with local_cluster(2, tmp_path_factory.mktemp("cluster") / "scratch") as client:
-        yield client
-
-
-@pytest.fixture(params=["local", "dask"])
-def executor(request):
-    if request.param == "local":
-        return InProcessExecutor(guarded=True)
-    return DaskExecutor(request.getfixturevalue("cluster"), "r-1")
 
 
 def write_parquet(folder, cohort, *, n_files, group_rows):

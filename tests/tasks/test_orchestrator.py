@@ -55,15 +55,7 @@ def test_it_serves_a_run_keeps_nothing_and_ends_with_a_killed_command(tmp_path):
     assert not list(tmp_path.rglob("*.db*"))
 
 
-@pytest.fixture
-def nothing_named(monkeypatch):
-    environment = {}
-    monkeypatch.setattr(os, "environ", environment)
-    monkeypatch.delitem(sys.modules, "prefect", raising=False)
-    return environment
-
-
-def test_the_server_of_the_installation_is_joined_once_it_is_ready(nothing_named, tmp_path):
+def test_the_server_of_the_installation_is_joined_once_it_is_ready(without_prefect, tmp_path):
     settings = Settings(home=tmp_path, releases=tmp_path / "releases")
     settings.server_home.mkdir(mode=0o700)
     me = psutil.Process()
@@ -81,8 +73,8 @@ def test_the_server_of_the_installation_is_joined_once_it_is_ready(nothing_named
     assert not join_ready_server(settings)
     write_record(settings.server_home, record.model_copy(update={"ready": True}))
     assert join_ready_server(settings)
-    assert nothing_named["PREFECT_API_URL"] == "http://127.0.0.1:4321/api"
+    assert without_prefect["PREFECT_API_URL"] == "http://127.0.0.1:4321/api"
     password = server_environment.page_password(settings.server_home)
-    assert nothing_named["PREFECT_API_AUTH_STRING"] == password
-    assert "CLUSTMIX_DASK_ADDRESS" not in nothing_named
+    assert without_prefect["PREFECT_API_AUTH_STRING"] == password
+    assert "CLUSTMIX_DASK_ADDRESS" not in without_prefect
     assert start_server() is None  # one is named

@@ -1,7 +1,6 @@
 """The pages of the release store: published files and nothing else."""
 
 import asyncio
-import os
 
 import httpx
 import pytest
@@ -68,15 +67,6 @@ def test_a_strange_name_for_this_machine_is_refused(store):
     path = "/cohort/r-20260131-0a1b2c3d/report.html"
     assert ask(release_pages(store), path, host="attacker.example").status_code == 400
     assert ask(release_pages(store), path, host="localhost:8080").status_code == 200
-
-
-def test_a_store_may_be_made_later(tmp_path):
-    app = release_pages(tmp_path / "releases")
-    assert ask(app, "/").status_code == 404
-    (tmp_path / "releases").mkdir()
-    (tmp_path / "releases" / "REVOKED.json").write_text("{}")
-    os.utime(tmp_path / "releases" / "REVOKED.json")
-    assert ask(app, "/REVOKED.json").status_code == 200
 
 
 def test_the_page_of_the_orchestrator_may_call_its_own_server_alone(store):

@@ -376,18 +376,10 @@ def postgres(monkeypatch):
     monkeypatch.setenv("ROWS_ALONE", url.replace("postgresql:", "postgresql+psycopg:"))
 
 
-FILES = ["csv", "parquet", "hive", "sqlite"]
-
-
-@pytest.mark.parametrize("kind", FILES)
-def test_rows_and_patients_are_read_as_if_alone(kind, sources):
-    search(kind, sources, 20)
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("kind", FILES)
-def test_more_rows_and_patients_are_read_as_if_alone(kind, sources):
-    search(kind, sources, 600)
+@pytest.mark.parametrize("examples", [20, pytest.param(600, marks=pytest.mark.integration)])
+@pytest.mark.parametrize("kind", ["csv", "parquet", "hive", "sqlite"])
+def test_rows_and_patients_are_read_as_if_alone(kind, examples, sources):
+    search(kind, sources, examples)
 
 
 @pytest.mark.integration

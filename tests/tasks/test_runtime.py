@@ -1,8 +1,6 @@
 """What leaves a failing step is its name and the exception's type, and nothing else does."""
 
-import os
 import pickle
-import sys
 import warnings
 
 import pytest
@@ -141,14 +139,6 @@ def test_private_log_does_not_follow_a_link(tmp_path):
         with pytest.raises(OSError, match="symbolic links"):
             private_log("step", CANARY)
     assert not (tmp_path / "elsewhere").exists()
-
-
-@pytest.fixture
-def without_prefect(monkeypatch):
-    environment = {}
-    monkeypatch.setattr(os, "environ", environment)
-    monkeypatch.delitem(sys.modules, "prefect", raising=False)
-    return environment
 
 
 def test_configuration_is_silent_and_its_home_is_closed(without_prefect, tmp_path):

@@ -1,6 +1,7 @@
 """The parts of a local server: their settings, what is written down, and what is refused."""
 
 import os
+import socket
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from flows.server import environment as server_environment
 from flows.server import start as server_start
 from flows.server.parts import connection, join_server, start_server, stop_server
 from flows.server.ports import (
+    HOST,
     free_port,
+    page_port,
 )
 from flows.server.processes import marked
 from flows.server.record import Part, ServerError, ServerRecord, read_record, write_record
@@ -89,6 +92,20 @@ def test_the_orchestrator_listens_here_and_asks_for_a_password(tmp_path):
 
 
 # --- ports -------------------------------------------------------------------------------------
+
+
+def test_a_port_that_was_asked_for_is_taken_or_refused():
+    with socket.create_server((HOST, 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ServerError) as caught:
+            page_port(port)
+    assert caught.value.code == "SERVER_PORT_TAKEN"
+    assert caught.value.message == (
+        f"expected port {port} of 127.0.0.1 to be free, found that it cannot be used; choose "
+        "another one, or none to be given one"
+    )
+    with pytest.raises(ServerError):
+        page_port(70_000)
 
 
 # --- cluster -----------------------------------------------------------------------------------

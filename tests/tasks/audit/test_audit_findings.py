@@ -60,13 +60,6 @@ def test_bounds_are_near_the_truth_when_runs_are_many():
     assert 4.0 < found.epsilon <= gaussian_epsilon(delta=1e-5, mu=2.0)
 
 
-def test_an_attack_that_points_the_wrong_way_is_turned_round():
-    rng = np.random.default_rng(2)
-    scores = gaussian_scores(rng, 2.0, 2_000)
-    turned = Scores(names=scores.names, absent=-scores.absent, present=-scores.present)
-    assert judge_pair("p", turned, delta=0.0, confidence=0.99).mu > 1.5
-
-
 def test_another_attack_is_used_where_it_is_better():
     rng = np.random.default_rng(3)
     useless, good = gaussian_scores(rng, 0.0, 500), gaussian_scores(rng, 3.0, 500)

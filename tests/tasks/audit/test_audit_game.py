@@ -7,10 +7,12 @@ from tasks.audit.game import (
     Transcript,
     likelihood_ratios,
     noise_differences,
+    noise_sizes,
     play,
     play_once,
+    synthetic_counts,
 )
-from tasks.audit.one_run import CanaryReferee, canary_domain, canary_patients, guess, play_one_run
+from tasks.audit.one_run import CanaryReferee, canary_domain, canary_patients, play_one_run
 from tasks.audit.pairs import AUDIT_DOMAIN, AuditPatient, encode, neighbour_pairs
 from tasks.audit.subjects import PatientCount, subject_of
 from tasks.measurement.curator import exact_sum
@@ -144,13 +146,6 @@ def test_canaries_score_by_their_own_part_of_every_draw():
     np.testing.assert_allclose(referee.scores, expected)
 
 
-def test_guesses_are_made_at_both_ends():
-    scores = np.arange(100.0)
-    assert guess(scores, scores >= 50).correct == guess(scores, scores >= 50).guesses == 24
-    assert guess(scores, scores < 50).correct == 0
-    assert guess(scores, scores % 2 == 0).correct == 12
-
-
 @pytest.mark.parametrize("name", ["clustmix", "naive_bayes"])
 def test_without_privacy_one_run_shows_nearly_every_guess(name):
     domain = canary_domain(10)
@@ -158,3 +153,18 @@ def test_without_privacy_one_run_shows_nearly_every_guess(name):
     assert counts.canaries == len(canary_patients(domain)) == 20
     # All guesses are at scores dozens of standard deviations from the middle.
     assert counts.correct == counts.guesses == 4
+
+
+def test_size_of_the_noise_is_in_standard_deviations():
+    assert noise_sizes(transcript(draw(absent=[0, 10], present=[0, 0], values=[120, 70]))) == {
+        "size of the noise": pytest.approx(2.0**2 + 1.0**2)
+    }
+
+
+def test_synthetic_counts_are_of_the_patients_first_record():
+    codes, labels = [(2, 1), (2, 0), (2, 1), (0, 0)], [1, 1, 0, 1]
+    assert synthetic_counts(transcript(codes=codes, labels=labels)) == {
+        "synthetic rows with the label": 3.0,
+        "synthetic codes of the patient": 3.0,
+        "synthetic copies of the patient": 1.0,
+    }

@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 
 from tasks.audit.findings import ClaimedGuarantee
-from tasks.audit.power import FACTORS, Strengths, detection_rates, simulate
+from tasks.audit.pairs import AUDIT_DOMAIN, neighbour_pairs
+from tasks.audit.power import FACTORS, Strengths, detection_rates, simulate, strengths_of
+from tasks.audit.subjects import subject_of
 
 CLAIM = ClaimedGuarantee.of_budget(epsilon=1.0, delta=1e-6)
 
@@ -42,3 +44,13 @@ def test_power_grows_with_the_factor_and_the_runs():
     assert few[1.5] == 0.0
     assert few[3.0] < many[3.0] == 1.0
     assert many[1.5] < many[2.0]
+
+
+def test_strength_of_the_worst_pair_is_the_budget():
+    synthesizer = subject_of("naive_bayes").bind(AUDIT_DOMAIN)
+    found = {
+        pair.name: strengths_of(synthesizer, pair, mu=CLAIM.mu).mu
+        for pair in neighbour_pairs(AUDIT_DOMAIN)
+    }
+    assert found["outlier"] == pytest.approx(CLAIM.mu, rel=1e-3)
+    assert found["scattered rows"] < 0.7 * CLAIM.mu

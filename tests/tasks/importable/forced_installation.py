@@ -45,6 +45,19 @@ def processes():
     return context
 
 
+def draws_in(path):
+    """Return what a run has drawn so far, as events in JSON."""
+    return list(map(json.loads, path.read_text().splitlines())) if path.exists() else []
+
+
+def rho_of(path):
+    """Return what those draws cost."""
+    accountant = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
+    for draw in draws_in(path):
+        accountant = accountant.compose(event_from_dict(draw))
+    return Decimal(accountant.rho)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Moment:
     """When a run is killed: some seconds after it has said something for the n-th time."""
@@ -189,15 +202,13 @@ class Installation:
     def drawn(self):
         """Return how often each statistic was drawn, by run."""
         return {
-            path.stem: Counter(
-                json.loads(line)["statistic"] for line in path.read_text().splitlines()
-            )
+            path.stem: Counter(draw["statistic"] for draw in draws_in(path))
             for path in sorted(self.draws.iterdir())
         }
 
     def losses(self):
         # In this order: what is drawn in the meantime is charged by then.
-        drawn = {path.stem: _rho_of(path) for path in sorted(self.draws.iterdir())}
+        drawn = {path.stem: rho_of(path) for path in sorted(self.draws.iterdir())}
         entries, found = self.entries(), []
         for run, rho in drawn.items():
             entry = entries.get(run)
@@ -268,13 +279,6 @@ class Installation:
             if entry.owner == owner and entry.state in OPEN
         ]
         return found
-
-
-def _rho_of(draws):
-    accountant = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
-    for line in draws.read_text().splitlines():
-        accountant = accountant.compose(event_from_dict(json.loads(line)))
-    return Decimal(accountant.rho)
 
 
 class Tables:

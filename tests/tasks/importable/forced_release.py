@@ -82,16 +82,24 @@ def announcing(say):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FullDisk:
-    """No space from a place on: in the file system of a folder, or, without one, in any file."""
+class Disturbance:
+    """What happens to a process that comes to a place for the n-th time."""
 
     place: str
     time: int = 1
-    folder: str | None = None
 
     def __call__(self, place, time):
-        if (place, time) != (self.place, self.time):
-            return
+        if (place, time) == (self.place, self.time):
+            self.happen()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FullDisk(Disturbance):
+    """No space from here on: in the file system of a folder, or, without one, in any file."""
+
+    folder: str | None = None
+
+    def happen(self):
         if self.folder is None:
             _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
             resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
@@ -103,28 +111,18 @@ class FullDisk:
                         handle.write(b"\0" * size)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Death:
-    """The end of the process at a place."""
+class Death(Disturbance):
+    """The process ends."""
 
-    place: str
-    time: int = 1
-
-    def __call__(self, place, time):
-        if (place, time) == (self.place, self.time):
-            made.die()
+    def happen(self):
+        made.die()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pause:
-    """A process that stands still from a place on."""
+class Pause(Disturbance):
+    """The process stands still."""
 
-    place: str
-    time: int = 1
-
-    def __call__(self, place, time):
-        if (place, time) == (self.place, self.time):
-            os.kill(os.getpid(), signal.SIGSTOP)
+    def happen(self):
+        os.kill(os.getpid(), signal.SIGSTOP)
 
 
 @dataclass(frozen=True)

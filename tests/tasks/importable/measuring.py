@@ -8,7 +8,21 @@ import numpy as np
 from privacy.randomness import SeededNoise
 from tasks.execution.executor import InProcessExecutor
 from tasks.measurement.curator import Curator, in_memory
+from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.synthesizer import measure
+
+
+def domain_with(*n_codes, numeric=(), missing=(), labels=("no", "yes"), **others):
+    """A public domain of columns of so many codes; places say which are numbers or may miss."""
+    places = range(len(n_codes))
+    return EncodingDomain(
+        column_names=tuple(f"c{j}" for j in places),
+        n_codes=n_codes,
+        numeric=tuple(j in numeric for j in places),
+        has_missing=tuple(j in missing for j in places),
+        label_levels=labels,
+        **others,
+    )
 
 
 class NoNoise:

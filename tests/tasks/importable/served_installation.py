@@ -26,6 +26,7 @@ import psutil
 import yaml
 
 from flows.server.ports import free_port
+from flows.server.processes import _lives
 from privacy.ledger import EntryState
 from storage.arrivals.ready_files import build_ready_file, write_ready_file
 from storage.arrivals.store import ArrivalStore
@@ -247,7 +248,7 @@ class ServedInstallation:
         for process in list(found.values()):
             with suppress(psutil.Error):
                 found |= {child.pid: child for child in process.children(recursive=True)}
-        return [p for p in found.values() if _is_alive(p) and _has(p, words)]
+        return [p for p in found.values() if _lives(p) and _has(p, words)]
 
     def _owns(self, process):
         if process.pid == os.getpid():
@@ -375,8 +376,7 @@ class ServedInstallation:
         return f"{self.address}/artifacts/artifact/{of_key[0]['id']}"
 
     def deployment(self, flow, name):
-        found = self.ask("GET", f"/deployments/name/{flow}/{name}")
-        return found
+        return self.ask("GET", f"/deployments/name/{flow}/{name}")
 
     def request(self, flow, deployment, **request):
         """Ask for a run, as the form of the page does; return its id."""
@@ -390,8 +390,7 @@ class ServedInstallation:
             run = self.run(run_id)
             return run if run.state in ENDED else None
 
-        found = wait_until(ended, lambda: self.run(run_id), seconds=seconds)
-        return found
+        return wait_until(ended, lambda: self.run(run_id), seconds=seconds)
 
     def wait_until_quiet(self, *, seconds=RUN_SECONDS, still_seconds=8.0):
         """Wait until nothing runs or waits and nothing new has begun for some seconds."""
@@ -429,47 +428,32 @@ class ServedInstallation:
     def states(self):
         return Counter(entry.state.value for entry in self.entries().values())
 
-    def wait_for_state(self, dataset, state, *, n=1, seconds=RUN_SECONDS):
-        """Wait until a dataset has so many entries in a state; return them."""
+    def wait_for_entries(self, wanted, *, n=1, seconds=RUN_SECONDS):
+        """Wait until so many entries are wanted ones; return them."""
 
         def found():
-            entries = [
-                entry
-                for entry in self.entries().values()
-                if (entry.dataset, entry.state) == (dataset, state)
-            ]
+            entries = [entry for entry in self.entries().values() if wanted(entry)]
             return entries if len(entries) >= n else None
 
-        result = wait_until(
+        return wait_until(
             found,
             lambda: (self.states(), [r for r in self.flow_runs() if not _is_future(r)][:10]),
             seconds=seconds,
         )
-        return result
 
-    def wait_for_release(self, release_id, *, seconds=RUN_SECONDS):
-        def is_published():
-            entry = self.entries().get(release_id)
-            return entry is not None and entry.state is EntryState.PUBLISHED
+    def wait_for_state(self, dataset, state, *, n=1):
+        return self.wait_for_entries(lambda e: (e.dataset, e.state) == (dataset, state), n=n)
 
-        wait_until(
-            is_published,
-            lambda: (self.entries().get(release_id), self.flow_runs()[:10]),
-            seconds=seconds,
-        )
+    def wait_for_release(self, release_id):
+        published = (release_id, EntryState.PUBLISHED)
+        self.wait_for_entries(lambda e: (e.release_id, e.state) == published)
 
     def wait_for_new_release(self, known, *, seconds=RUN_SECONDS):
         """Wait until a release of none of the known ids is published; return its entry."""
-        found = wait_until(
-            lambda: [
-                entry
-                for release_id, entry in self.entries().items()
-                if release_id not in known and entry.state is EntryState.PUBLISHED
-            ],
-            lambda: (self.states(), self.flow_runs()[:10]),
+        return self.wait_for_entries(
+            lambda e: e.release_id not in known and e.state is EntryState.PUBLISHED,
             seconds=seconds,
-        )
-        return found[0]
+        )[0]
 
     def damages(self):
         """Return everything that may never be: see `forced_installation.Installation`."""
@@ -537,12 +521,6 @@ _BUSY = ("SCHEDULED", "PENDING", "RUNNING", "CANCELLING", "PAUSED")
 def _is_future(run):
     """Return whether a run waits for the time of a schedule."""
     return (run.state, run.state_name, run.created_by) == ("SCHEDULED", "Scheduled", "SCHEDULE")
-
-
-def _is_alive(process):
-    with suppress(psutil.Error):
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    return False
 
 
 def _has(process, words):

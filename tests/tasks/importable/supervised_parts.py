@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from flows.server.processes import MARK
+from flows.server.processes import _lives, _mark_of
 
 RUN = "run"
 """A flow run: a process that a worker has started."""
@@ -46,10 +46,6 @@ class SupervisedParts:
                 log=Path(part["log"]),
             )
 
-    @property
-    def names(self):
-        return list(self._pids)
-
     def runs(self):
         """Return the flow runs that are at work."""
         return [
@@ -77,7 +73,7 @@ class SupervisedParts:
         """Start every part again that has ended; return their names."""
         revived = []
         for name, pid in list(self._pids.items()):
-            if _lives(pid):
+            if _runs(pid):
                 continue
             command = self._commands[name]
             with command.log.open("ab") as log:
@@ -101,16 +97,10 @@ class SupervisedParts:
             child.wait(60)
 
 
-def _lives(pid):
+def _runs(pid):
     with suppress(psutil.Error):
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+        return _lives(psutil.Process(pid))
     return False
-
-
-def _mark_of(process):
-    with suppress(psutil.Error):
-        return str(process.environ().get(MARK, ""))
-    return ""
 
 
 def _command_of(process):

@@ -1,14 +1,12 @@
 """A made-up release: a schema, synthetic rows drawn from nothing, and a manifest."""
 
-from datetime import date
-
 import numpy as np
 import pandas as pd
 import pytest
+from made_manifests import manifest_of
 
-from privacy.event_records import event_to_dict
-from privacy.events import ComposedEvent, DiscreteGaussianEvent
-from storage.releases.manifest import GateRecord, Manifest, MethodRecord, file_digests
+from privacy.events import DiscreteGaussianEvent
+from storage.releases.manifest import GateRecord, MethodRecord
 from storage.schema.columns import CategoricalColumn, NumericColumn
 from storage.schema.table import Label, TableSchema
 
@@ -55,58 +53,35 @@ def rows():
     )
 
 
+EVENTS = tuple(
+    DiscreteGaussianEvent(
+        statistic=name, l2_sensitivity=sensitivity, noise_stddev=stddev, n_values=n_values
+    )
+    for name, sensitivity, stddev, n_values in (
+        ("clustering round 1", 16777216.0, 192937984.0, 640),
+        ("second moment", 189812531.0, 1803219044.0, 528),
+    )
+)
+METHOD = MethodRecord(
+    name="clustmix", settings={"kind": "clustmix", "slices": 2, "alphas": [0.0, 0.1]}
+)
+FIELDS = {
+    "dataset": "readmission",
+    "release_id": "r-20261121-0a1b2c3d",
+    "method": METHOD,
+    "request": {"source": "REQUEST-MARKER"},
+    "mu": 0.2366,
+    "rho": 0.02799,
+    "epsilon": 1.0,
+    "replace_one_epsilon": 2.1193,
+    "privacy_unit": "one patient (column patient_nbr)",
+    "max_rows_per_patient": 3,
+    "ledger_entry": "e-17",
+    "gate": tuple(GateRecord(check=name, passed=True) for name in ("columns", "bounds: age")),
+    "rows": 400,
+}
+
+
 @pytest.fixture
 def make_manifest():
-    def make(**changes):
-        events = ComposedEvent(
-            events=(
-                DiscreteGaussianEvent(
-                    statistic="clustering round 1",
-                    l2_sensitivity=16777216.0,
-                    noise_stddev=192937984.0,
-                    n_values=640,
-                ),
-                DiscreteGaussianEvent(
-                    statistic="second moment",
-                    l2_sensitivity=189812531.0,
-                    noise_stddev=1803219044.0,
-                    n_values=528,
-                ),
-            )
-        )
-        values = {
-            "dataset": "readmission",
-            "release_id": "r-20261121-0a1b2c3d",
-            "created_on": date(2026, 11, 21),
-            "analysis": "proven",
-            "guarantee": "see the report",
-            "method": MethodRecord(
-                name="clustmix", settings={"kind": "clustmix", "slices": 2, "alphas": [0.0, 0.1]}
-            ),
-            "request": {"source": "REQUEST-MARKER"},
-            "code_version": "1.0.0",
-            "events": (event_to_dict(events),),
-            "mu": 0.2366,
-            "rho": 0.02799,
-            "epsilon": 1.0,
-            "delta": 1e-6,
-            "replace_one_epsilon": 2.1193,
-            "adjacency": "add_remove",
-            "privacy_unit": "one patient (column patient_nbr)",
-            "max_rows_per_patient": 3,
-            "ledger_entry": "e-17",
-            "measurement_sha256": "a" * 64,
-            "code_sha256": "c" * 64,
-            "needs_approval": False,
-            "requester": None,
-            "gate": (
-                GateRecord(check="columns", passed=True),
-                GateRecord(check="bounds: age", passed=True),
-            ),
-            "rows": 400,
-            "tainted": False,
-            "files": file_digests({"synthetic.csv": b"synthetic"}),
-        }
-        return Manifest(**{**values, **changes})
-
-    return make
+    return lambda **changes: manifest_of(EVENTS, **{**FIELDS, **changes})

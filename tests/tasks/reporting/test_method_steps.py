@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from privacy.accountants.calibration import gdp_rho
 from privacy.event_records import event_to_dict
 from privacy.events import ExponentialMechanismEvent, PoissonSampledGaussianEvent, RepeatedEvent
 from privacy.parameters import Analysis
@@ -52,3 +53,20 @@ def test_series_and_choices_are_told_in_the_table_of_noise():
     assert first == ("gradients", how, "1,000", "1", "1.5", "1.50")
     how = "exponential mechanism, epsilon 0.25"
     assert second == ("query", how, "1 of 2,000", "-", "-", "-")
+
+
+def test_a_sampled_release_is_charged_what_was_asked_for():
+    asked = {
+        "accountant": "approximate_gaussian",
+        "request": {"epsilon": 1.0},
+        "delta": 1e-6,
+        "rho": 0.02793,
+        "mu": 0.2364,
+        "ledger_entry": "e-0",
+    }
+    charged = float(gdp_rho(epsilon=1.0, delta=1e-6))
+    assert asked["rho"] < charged
+    sentence = facts.budget_sentence(SimpleNamespace(**asked))
+    assert sentence == "Charged to ledger entry e-0: rho = 0.02802 (mu = 0.2364)."
+    exact = SimpleNamespace(**{**asked, "accountant": "gaussian"})
+    assert "rho = 0.02793" in facts.budget_sentence(exact)

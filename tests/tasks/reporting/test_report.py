@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from storage.releases.manifest import GateRecord, MethodRecord
 from storage.schema.columns import CategoricalColumn, NumericColumn
 from storage.schema.table import Label, TableSchema
-from tasks.reporting.report import render_data_card, render_report
+from tasks.reporting.report import render_data_card, render_report, waiting_page
 
 PUBLISHED = "epsilon claimed by the paper, not proven"
 TAINTED = "Made with seeded noise, for tests only"
@@ -214,3 +214,9 @@ def test_hostile_names_and_levels_never_break_out(make_manifest, texts, title):
         line[:2] for line in quiet.splitlines() if line.startswith("#")
     ]
     assert "<" not in card
+
+
+def test_what_an_officer_copies_is_not_escaped(make_manifest):
+    text = waiting_page(make_manifest(), "/srv/a_folder")
+    assert "`report.html` in `/srv/a_folder`" in text
+    assert "\nclustmix approve r-20261121-0a1b2c3d --key officer.key" in text

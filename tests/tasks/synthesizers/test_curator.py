@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from measuring import NoNoise
 
 from privacy.errors import IntegrityError
 from privacy.randomness import OperatingSystemNoise, SeededNoise
@@ -7,19 +8,6 @@ from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.plan import StatisticRequest, plan_measurement
 
 SCALE = 2**20
-
-
-class NoNoise:
-    """Counts draws and adds nothing."""
-
-    tainted = True
-
-    def __init__(self):
-        self.draws = []
-
-    def discrete_gaussian(self, shape, *, noise_stddev):
-        self.draws.append((shape, noise_stddev))
-        return np.zeros(shape, dtype=np.int64)
 
 
 def label_counts(rows, *, factor=1):

@@ -2,21 +2,23 @@
 
 import math
 from fractions import Fraction
-from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from measuring import domain_with, every_record, norm_of
 
+from privacy.errors import ConfigurationError
 from privacy.sensitivity import weighted_sum_l2_sensitivity
-from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.statistics import SUM_SCALE, class_counts
 from tasks.synthesizers.dp_merf.config import DpMerfConfig
 from tasks.synthesizers.dp_merf.features import (
     EmbeddingFeatures,
+    draw_frequencies,
     embedding_sums,
     typical_distance,
+    vector_map_of,
 )
 
 SENSITIVITY = weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE)
@@ -25,10 +27,6 @@ SENSITIVITY = weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE)
 def features_of(small, **settings_of_features):
     config = DpMerfConfig(fourier_features=6, **settings_of_features)
     return EmbeddingFeatures.draw(small.domain, config)
-
-
-def every_record(domain):
-    return np.array(list(product(*map(range, domain.n_codes))), dtype=np.uint16)
 
 
 def reference_phi(features, vector, linear_share):
@@ -62,13 +60,7 @@ def test_features_equal_the_reference(small, kind, linear_share):
 @settings(deadline=None, max_examples=20)
 @given(seed=st.integers(0, 2**16), n=st.integers(2, 60))
 def test_features_of_a_record_do_not_depend_on_the_others(seed, n):
-    domain = EncodingDomain(
-        column_names=tuple("abcdefghij"),
-        n_codes=(7,) * 10,
-        has_missing=(True, False) * 5,
-        numeric=(True,) * 10,
-        label_levels=("no", "yes"),
-    )
+    domain = domain_with(*(7,) * 10, numeric=range(10), missing=range(0, 10, 2))
     features = EmbeddingFeatures.draw(
         domain, DpMerfConfig(fourier_features=34, features="ordinal", length_scale=0.1)
     )
@@ -124,10 +116,20 @@ def test_no_patient_moves_the_statistics_by_more_than_the_sensitivity(small, kin
     for patient in candidates:
         rows = small.rows([*others, patient])
         change = embedding_sums(rows, **public) - base
-        largest = max(largest, math.sqrt(sum(int(v) ** 2 for v in change.ravel())))
+        largest = max(largest, norm_of(change))
         counts = class_counts(rows, n_labels=2) - base_counts
-        largest_count = max(largest_count, math.sqrt(sum(int(v) ** 2 for v in counts)))
+        largest_count = max(largest_count, norm_of(counts))
     assert largest_count == SUM_SCALE <= SENSITIVITY
     assert largest <= SENSITIVITY
     if linear_share == 0:
         assert largest > 0.9999 * SENSITIVITY
+
+
+def test_phases_that_would_be_rounded_are_refused(small):
+    vector_map = vector_map_of(small.domain, DpMerfConfig())
+    frequencies = draw_frequencies(2, vector_map.width, length_scale=1e-6)
+    with pytest.raises(ConfigurationError, match="expected phases below 2") as caught:
+        EmbeddingFeatures(
+            vector_map=vector_map, frequencies=frequencies, fourier_scale=1.0, linear_scales=None
+        )
+    assert caught.value.code == "LENGTH_SCALE_TOO_SMALL"

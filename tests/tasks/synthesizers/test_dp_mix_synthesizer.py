@@ -2,10 +2,10 @@ import math
 
 import numpy as np
 import pytest
-from measuring import NoNoise, released_of
+from measuring import NoNoise, domain_with, released_of
 
+from privacy.errors import ConfigurationError
 from privacy.randomness import SeededNoise
-from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.labelled_vectors import matched_labels
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.synthesizers.dp_mix.config import DPMixConfig
@@ -51,14 +51,7 @@ def test_sums_have_the_moments_of_poisson_samples(small):
 
 
 def test_numbers_are_those_of_the_mixtures_and_every_mixture_is_used():
-    names = ("left", "right")
-    domain = EncodingDomain(
-        column_names=names,
-        n_codes=(256, 256),
-        has_missing=(False, False),
-        numeric=(True, True),
-        label_levels=("no", "yes"),
-    )
+    domain = domain_with(256, 256, numeric=(0, 1))
     method = DPMix(domain, DPMixConfig(n_mixtures=30, declared_patients=30))
     sums = np.random.default_rng(0).normal(4.0, 2.0, (30, 4))
     released = {f"{MIXTURES}_000001": sums, NOISE: np.array(1.0)}
@@ -94,3 +87,13 @@ def test_a_wrong_number_of_declared_patients_does_not_shrink_the_records(small, 
     codes, labels = method.sample(released, n_rows=50, rng=np.random.default_rng(0))
     assert (codes[:, 2] == 2).mean() > 0.9
     assert (labels == 0).all()
+
+
+def test_more_records_in_a_mixture_than_patients_is_refused_before_any_plan(small):
+    with pytest.raises(ConfigurationError) as refused:
+        dp_mix(small, order_of_mixture=101)
+    assert str(refused.value) == (
+        "ORDER_OF_MIXTURE_INVALID: expected order_of_mixture of at most declared_patients, so "
+        "that the sampling probability is at most 1, found 101 and 100; lower order_of_mixture "
+        "or declare more patients"
+    )

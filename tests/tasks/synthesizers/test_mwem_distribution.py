@@ -3,7 +3,6 @@
 import itertools
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -97,18 +96,3 @@ def test_answers_and_admissible_queries(small):
     assert pairs(4) == single | {(0, 2), (1, 3)}
     assert pairs(23) == pairs(4)
     assert pairs(24) == single | {(0, 2), (1, 3), (0, 1), (0, 3), (1, 2), (2, 3)}
-
-
-def test_samples_follow_the_probabilities():
-    distribution = FactoredDistribution.uniform(N_CODES)
-    distribution.tilt((0, 3), (2, 1), 2.0)
-    distribution.tilt((2, 2), (0, 0), -30.0)
-    records = distribution.sample(40_000, np.random.default_rng(0))
-    assert (records.dtype, records.shape) == (np.uint16, (40_000, 4))
-    joined = np.mean((records[:, 0] == 2) & (records[:, 3] == 1))
-    assert joined == pytest.approx(distribution.probability((0, 3), (2, 1)), abs=0.012)
-    assert not (records[:, 2] == 0).any()
-    for column in range(4):
-        shares = np.bincount(records[:, column], minlength=N_CODES[column]) / 40_000
-        np.testing.assert_allclose(shares, distribution.marginal(column), atol=0.012)
-    assert distribution.sample(0, np.random.default_rng(0)).shape == (0, 4)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from measuring import NoNoise
 from scipy import stats
 
 from privacy.accountants.approximate_gaussian import ApproximateGaussianAccountant
@@ -13,18 +14,6 @@ from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.plan import SelectionRequest, StatisticRequest, plan_measurement
 
 SCALE = 2**20
-
-
-class NoNoise:
-    """Adds nothing; its key is fixed."""
-
-    tainted = True
-
-    def discrete_gaussian(self, shape, *, noise_stddev):
-        return np.zeros(shape, dtype=np.int64)
-
-    def secret_key(self):
-        return bytes(32)
 
 
 def sampled_counts(rows, *, coins):

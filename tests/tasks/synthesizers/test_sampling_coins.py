@@ -95,3 +95,18 @@ def test_key_is_not_shown():
 def test_bad_coins_are_refused(changes, text):
     with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
         coins(**changes)
+
+
+def test_coins_without_a_shard_or_patients_are_refused():
+    text = "^expected coins of a named shard; two shards may not share coins$"
+    with pytest.raises(ValueError, match=text):
+        coins(shard=None).included(3)
+    rows = EncodedRows(
+        codes=np.zeros((1, 1), dtype=np.uint16),
+        label=np.zeros(1, dtype=np.uint16),
+        weight=np.ones(1),
+        fold=np.zeros(1, dtype=np.uint8),
+    )
+    text = "^expected the patient of every row, so that a patient has one coin$"
+    with pytest.raises(ValueError, match=text):
+        list(coins().rows(rows))

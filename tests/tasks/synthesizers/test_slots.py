@@ -5,13 +5,12 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from measuring import NoNoise, assert_valid, every_record, released_of, sampled
+from measuring import NoNoise, assert_valid, domain_with, every_record, released_of, sampled
 from scipy.stats import norm
 
 from privacy.accountants.calibration import gdp_mu
 from privacy.parameters import PrivacyParameters
 from privacy.randomness import SeededNoise
-from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.projection import random_projection
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.vectors import VectorMap
@@ -53,13 +52,7 @@ def test_a_record_alone_in_its_slot_comes_back_without_noise(small):
 
 
 def wide_domain(n_columns):
-    return EncodingDomain(
-        column_names=tuple(f"c{i}" for i in range(n_columns)),
-        n_codes=(11,) * n_columns,
-        has_missing=(False,) * n_columns,
-        numeric=(True,) * n_columns,
-        label_levels=("no", "yes"),
-    )
+    return domain_with(*(11,) * n_columns, numeric=range(n_columns))
 
 
 def test_projection_is_public_and_keeps_squared_lengths_on_average():
@@ -88,13 +81,7 @@ def test_back_projection_keeps_the_projection_and_starts_from_the_middle(small):
     # The nearest such vector to the centre: the difference has no part outside the rows of P.
     outside = np.eye(4) - np.linalg.pinv(projection.matrix) @ projection.matrix
     np.testing.assert_allclose((back - projection.centre) @ outside, 0.0, atol=1e-12)
-    domain = EncodingDomain(
-        column_names=("group", "age"),
-        n_codes=(4, 10),
-        has_missing=(False, False),
-        numeric=(False, True),
-        label_levels=("no", "yes"),
-    )
+    domain = domain_with(4, 10, numeric=[1])
     centre = random_projection(domain, n_projected=2).centre
     np.testing.assert_array_equal(centre, [0.25, 0.25, 0.25, 0.25, 0.5])
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from measuring import domain_with
 
 from tasks.measurement import unmixing
-from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.unmixing import (
     Mixtures,
     draw_records,
@@ -17,13 +17,7 @@ from tasks.measurement.unmixing import (
 )
 from tasks.measurement.vectors import VectorMap, one_hot_numbers
 
-DOMAIN = EncodingDomain(
-    column_names=("age", "ward", "sex", "lab"),
-    n_codes=(101, 4, 2, 9),
-    has_missing=(False, False, False, True),
-    numeric=(True, False, False, True),
-    label_levels=("no", "yes"),
-)
+DOMAIN = domain_with(101, 4, 2, 9, numeric=(0, 3), missing=[3])
 VECTORS = VectorMap(DOMAIN)
 
 

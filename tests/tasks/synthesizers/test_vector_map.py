@@ -4,16 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from measuring import domain_with
 
-from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.vectors import VectorMap, one_hot_numbers
 
-DOMAIN = EncodingDomain(
-    column_names=("age", "lab", "sex", "ward", "flag", "one"),
-    n_codes=(5, 4, 2, 3, 3, 1),
-    has_missing=(False, True, False, False, True, False),
-    numeric=(True, True, False, False, False, True),
-    label_levels=("no", "yes", "maybe"),
+DOMAIN = domain_with(
+    *(5, 4, 2, 3, 3, 1), numeric=(0, 1, 5), missing=(1, 4), labels=("no", "yes", "maybe")
 )
 MAP = VectorMap(DOMAIN, with_label=True)
 

@@ -7,9 +7,9 @@ import pytest
 from dp_accounting import dp_event
 from dp_accounting.privacy_accountant import NeighboringRelation
 from dp_accounting.rdp import RdpAccountant
+from measuring import domain_with
 
 from privacy.parameters import PrivacyParameters
-from tasks.measurement.encoded import EncodingDomain
 from tasks.papers import dp_cda as printed
 from tasks.papers.dp_cda import (
     ClassPool,
@@ -100,14 +100,7 @@ def test_label_noise_turns_labels_over():
     assert (kept == 1).all()
 
 
-def domain(n_labels=2):
-    return EncodingDomain(
-        column_names=("a", "b"),
-        n_codes=(11, 3),
-        has_missing=(False, False),
-        numeric=(True, False),
-        label_levels=tuple("xyz"[:n_labels]),
-    )
+DOMAIN = domain_with(11, 3, numeric=[0])
 
 
 def table(n, seed=0):
@@ -121,7 +114,7 @@ def test_synthesizes_valid_records_of_every_class():
     config = DpCdaConfig(
         order_of_mixture=20, mixtures_per_class=30, published=PaperSettings(l2_clip_norm=1.5)
     )
-    method = PaperDpCda(domain(), config, PrivacyParameters(epsilon=500.0, delta=1e-5))
+    method = PaperDpCda(DOMAIN, config, PrivacyParameters(epsilon=500.0, delta=1e-5))
     codes, labels = method.synthesize(*table(200), np.random.default_rng(0))
     assert codes.dtype == labels.dtype == np.uint16
     assert codes.shape == (60, 2)

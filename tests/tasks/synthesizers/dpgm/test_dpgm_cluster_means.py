@@ -1,10 +1,8 @@
 """Sizes and means of clusters: reference, sensitivity, agreement with the mean of all records."""
 
-import itertools
-import math
-
 import numpy as np
 import pytest
+from measuring import every_labelled_record, norm_of
 
 from privacy.sensitivity import weighted_sum_l2_sensitivity
 from tasks.measurement.statistics import SUM_SCALE
@@ -35,15 +33,6 @@ def public(small):
     return {"clustering": clustering, "vector_map": vector_map}
 
 
-def all_records(small):
-    codes = itertools.product(*(range(width) for width in small.domain.n_codes))
-    return [(list(code), label) for code in codes for label in range(small.domain.n_labels)]
-
-
-def norm_of(exact):
-    return math.sqrt(sum(int(value) ** 2 for value in exact.ravel()))
-
-
 def plain_means(rows, public):
     """Weight and mean of the vectors of each cluster, and of all, one record at a time."""
     cluster = public["clustering"].assign(rows.codes, rows.label)
@@ -66,7 +55,7 @@ def test_sizes_and_means_come_back_without_noise(small, public):
 
 
 def test_no_patient_moves_the_draw_by_more_than_the_sensitivity(small, public):
-    records, largest = all_records(small), 0.0
+    records, largest = every_labelled_record(small.domain), 0.0
     patients = [[record] for record in records]
     patients += [[a, b, records[0]] for a in records[::5] for b in records[::7]]
     for patient in patients:

@@ -2,12 +2,12 @@
 
 import math
 from fractions import Fraction
-from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from measuring import every_labelled_record, norm_of
 
 from privacy.sensitivity import weighted_sum_l2_sensitivity
 from tasks.measurement.statistics import SUM_SCALE
@@ -48,14 +48,9 @@ def clustering_of(small, form, seed, n_clusters=3):
     )
 
 
-def all_records(small):
-    codes = list(product(*(range(width) for width in small.domain.n_codes)))
-    return [(list(code), label) for code in codes for label in range(small.domain.n_labels)]
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_points_are_whole_numbers_of_norm_at_most_one(small, form):
-    rows = small.rows([(0, [record]) for record in all_records(small)])
+    rows = small.rows([(0, [record]) for record in every_labelled_record(small.domain)])
     points = embedding_of(small, form).points(rows.codes, rows.label)
     assert (points == np.trunc(points)).all()
     norms = np.array([math.sqrt(sum(Fraction(v) ** 2 for v in p)) for p in points]) / POINT_SCALE
@@ -87,7 +82,7 @@ def test_sums_equal_a_record_by_record_reference(small, seed, form):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_no_patient_moves_counts_and_sums_by_more_than_the_sensitivity(small, form):
-    records, largest = all_records(small), 0.0
+    records, largest = every_labelled_record(small.domain), 0.0
     clustering = clustering_of(small, form, 1)
     empty = small.rows([])
     patients = [[record] for record in records]
@@ -97,7 +92,7 @@ def test_no_patient_moves_counts_and_sums_by_more_than_the_sensitivity(small, fo
         exact = cluster_sums(rows, clustering=clustering)
         assert exact.dtype == np.int64
         assert (cluster_sums(empty, clustering=clustering) == 0).all()
-        norm = math.sqrt(sum(int(v) ** 2 for v in exact.ravel()))
+        norm = norm_of(exact)
         assert norm <= BOUND
         largest = max(largest, norm)
     # Attained, but by plain vectors only where a record is as long as the clipping norm.

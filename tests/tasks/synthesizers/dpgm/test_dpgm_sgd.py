@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from measuring import every_labelled_record, norm_of
 
 from privacy.sensitivity import weighted_sum_l2_sensitivity
 from tasks.measurement.descent import Descent
@@ -17,7 +18,6 @@ from tasks.synthesizers.dpgm.dp_sgd import NormHistogram, TrainingStep, gradient
 from tasks.synthesizers.dpgm.record_gradients import ClippedSum
 from tasks.synthesizers.kmeans.embedding import build_embedding
 from tasks.synthesizers.kmeans.kernel_kmeans import Clustering, to_centres
-from tests.tasks.importable.measuring import every_labelled_record, norm_of
 
 BOUND = weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE)
 BINS = NormHistogram(max_norm=2.0, n_bins=5, share=0.2)

@@ -37,7 +37,7 @@ _LEAST_POTENTIAL = 0.05
 _LEAST_RATIO = 0.5
 _FINE_PAIR_NOISE = 0.03
 _PENALTY = 1.3
-_LABEL_SCALE = 1.7
+_LABEL_SCALE = 3.4
 _MOST_ROWS, _MOST_VALUES = 300_000, 25_000_000
 
 
@@ -266,7 +266,7 @@ def penalty(choice: PairChoice, *, pair_stddev: float, patients: float) -> float
 
 
 def label_scale(layout: Layout) -> float:
-    """Prior standard deviation of the log-odds of a code: ``1.7 / sqrt(d)``."""
+    """Prior standard deviation of the log-odds of a code: ``3.4 / sqrt(d)``."""
     return float(_LABEL_SCALE / np.sqrt(layout.n_declared))
 
 

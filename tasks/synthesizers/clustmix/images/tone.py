@@ -58,7 +58,7 @@ class Tone:
             ],
             axis=1,
         )
-        wanted = intensity / max(float(intensity.sum()), 1e-9)
+        wanted = np.maximum(intensity, 0.0) / max(float(intensity.sum()), 1.0)
         weights = np.r_[_BLACK_WEIGHT, np.ones(INTENSITY_BINS - 1)]
         shares = nnls(made * weights[:, None], wanted * weights)[0]
         shares = shares if shares.any() else np.ones(len(SHARPNESS))

@@ -23,20 +23,21 @@ def warped(images: Images, strength: NDArray[np.float64], rng: np.random.Generat
     n, channels, height, width = images.shape
     places = _places(n, height, width, strength, rng)
     rows, columns = places
-    row = np.clip(rows, 0.0, height - 1.001)
-    column = np.clip(columns, 0.0, width - 1.001)
+    row = np.clip(rows, 0.0, max(height - 1.001, 0.0))
+    column = np.clip(columns, 0.0, max(width - 1.001, 0.0))
     top, left = row.astype(np.int32), column.astype(np.int32)
     down, right = (row - top).astype(np.float32), (column - left).astype(np.float32)
     inside = (rows > -0.5) & (rows < height - 0.5) & (columns > -0.5) & (columns < width - 0.5)
     inside = inside.astype(np.float32)
     index = top * width + left
     index += (np.arange(n, dtype=np.int32) * (channels * height * width))[:, None, None]
+    beside, below = int(width > 1), width * int(height > 1)
     flat = images.reshape(-1)
     found = np.empty_like(images)
     for channel in range(channels):
         first = index + channel * height * width
-        upper = flat[first] * (1 - right) + flat[first + 1] * right
-        lower = flat[first + width] * (1 - right) + flat[first + width + 1] * right
+        upper = flat[first] * (1 - right) + flat[first + beside] * right
+        lower = flat[first + below] * (1 - right) + flat[first + below + beside] * right
         found[:, channel] = (upper * (1 - down) + lower * down) * inside
     return found
 

@@ -59,7 +59,7 @@ class Whitening:
         factors = (variances + variances[min(flat, kept) - 1]) ** -0.5
         # Columns of this norm: by Cauchy and Schwarz no partial sum leaves the exact numbers.
         units = EXACT / bound - 0.5 * np.sqrt(len(axes))
-        norms = np.linalg.norm(axes, axis=0)
+        norms = np.maximum(np.linalg.norm(axes, axis=0), _LEAST)
         whole = np.rint(axes * (units / norms)).astype(np.float32)
         padding = directions - kept
         return cls(

@@ -72,7 +72,7 @@ class Tone:
 
 def norm_shares(noisy: Array, *, stddev: float) -> Array:
     """Shares (C, bins) of noisy counts; what noise explains is left out."""
-    kept = np.where(noisy > 2.0 * stddev, noisy, 0.0)
+    kept = np.where(noisy > 3.0 * stddev, noisy, 0.0)
     pooled = np.where(
         noisy.sum(axis=0) > 2.0 * stddev * np.sqrt(len(noisy)), noisy.sum(axis=0), 0.0
     )

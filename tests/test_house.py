@@ -8,7 +8,7 @@ from benchmarks.house import MAX_LINES, House
 
 LIMITS = {
     "product lines": 43_850,
-    "test lines": 40_550,
+    "test lines": 40_500,
     f"modules over {MAX_LINES} lines": 0,
     "folder arrows that run up": 0,
     "arrows among the methods": 15,

@@ -22,16 +22,9 @@ OWNER = "notebook"
 
 @dataclass(slots=True)
 class Payment:
-    """A charge that was made, or none.
+    """A charge that was made, or none: no ledger and no entry that has paid then.
 
-    Parameters
-    ----------
-    ledger
-        The ledger, or None.
-    charged
-        The entry that has paid, or None.
-    sealed
-        Whether the measurement is whole.
+    `sealed` says whether the measurement is whole.
     """
 
     ledger: LedgerDatabase | None = None
@@ -62,24 +55,13 @@ def charging(
 ) -> Iterator[Payment]:
     """Charge before the block reads a row; what the block does not seal is burned.
 
-    Parameters
-    ----------
-    ledger
-        Ledger, its file or its address; None charges nothing.
-    cohort, lifetime_epsilon
-        Who pays, and the cap over all time.
-    parameters, adjacency, unit
-        The guarantee that is paid for.
+    A ledger, its file or its address is charged, for the cohort that pays, under its cap over all
+    time; None charges nothing. Parameters, adjacency and unit are the guarantee that is paid for.
 
-    Raises
-    ------
-    ConfigurationError
-        If only one of ledger and cohort is given, or a first charge comes without a cap.
-    BudgetRefused
-        If the charge does not fit under a cap; nothing is recorded.
-    LedgerError
-        If the ledger cannot be used, or the cohort needs the approval of an officer, which a
-        notebook cannot ask for.
+    It is a ConfigurationError if only one of ledger and cohort is given, or a first charge comes
+    without a cap; BudgetRefused, and nothing is recorded, if the charge does not fit under a cap;
+    and a LedgerError if the ledger cannot be used, or the cohort needs the approval of an officer,
+    which a notebook cannot ask for.
     """
     if ledger is None:
         if cohort is not None or lifetime_epsilon is not None:

@@ -16,22 +16,10 @@ def declared_columns(
 ) -> pd.DataFrame | pa.Table:
     """Return the declared columns of a table, by their names and types; no cell is looked at.
 
-    Parameters
-    ----------
-    frame
-        A pandas DataFrame, or a table that speaks the Arrow PyCapsule interface (polars, pyarrow,
-        DuckDB) or the dataframe interchange protocol.
-    schema
-        The declared table.
-    patient_column
-        Column that names the patient, or None.
-
-    Raises
-    ------
-    ConfigurationError
-        If it is no table.
-    InputError
-        If its columns are not the declared ones, or one has a type that is not read.
+    The table is a pandas DataFrame, or one that speaks the Arrow PyCapsule interface (polars,
+    pyarrow, DuckDB) or the dataframe interchange protocol, else it is a ConfigurationError. It is
+    an InputError if its columns are not the declared ones and the one that names the patient, if
+    any, or one has a type that is not read.
     """
     also = () if patient_column is None else (patient_column,)
     needed = [*schema.released_columns, *also]

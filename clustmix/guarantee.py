@@ -23,15 +23,7 @@ NOT_CHARGED = (
 
 
 class Charged(Record):
-    """The entry of a ledger that has paid.
-
-    Attributes
-    ----------
-    entry : str
-        Id of the entry.
-    cohort : str or None
-        The patients who paid, where it is known.
-    """
+    """The entry of a ledger that has paid, and the patients who paid, where it is known."""
 
     entry: Text
     cohort: Text | None = None
@@ -181,12 +173,9 @@ class Plan:
     def to_frame(self) -> pd.DataFrame:
         """Return one row for each planned draw, series of draws or choice.
 
-        Returns
-        -------
-        DataFrame
-            ``statistic``; ``values``, numbers in a draw, or candidates of a choice; ``draws``;
-            ``sampling_probability`` of a patient; ``noise``, standard deviation in units of the
-            statistic, NaN for a choice; ``share`` of ``mu**2``.
+        Columns are ``statistic``; ``values``, numbers in a draw, or candidates of a choice;
+        ``draws``; ``sampling_probability`` of a patient; ``noise``, standard deviation in units of
+        the statistic, NaN for a choice; ``share`` of ``mu**2``.
         """
         import pandas as pd
 

@@ -34,36 +34,11 @@ from tasks.synthesizers.registry import METHODS, method_entry
 class ModelRecord(Document):
     """What a file says of its measurement.
 
-    Attributes
-    ----------
-    notice : str
-        The guarantee in plain words, and whether a ledger counts it.
-    method : MethodRecord
-        Method and settings.
-    table_schema : dict
-        The declared table.
-    epsilon, delta : float
-        The guarantee that was asked for, under `adjacency`.
-    adjacency : str
-        ``add_remove`` or ``replace_one``.
-    patient_column : str or None
-        Column that names the patient.
-    max_rows_per_patient : int
-        Rows of one patient that were used.
-    patients : int or None
-        About how many patients there are, declared.
-    events : tuple of dict
-        Draws as they happened, in the form of `privacy.event_records.event_to_dict`.
-    charged : Charged or None
-        The entry that has paid.
-    tainted : bool
-        Whether the noise can be drawn again.
-    vocabulary : Vocabulary
-        What each code of the arrays stands for.
-    code_version, code_sha256 : str
-        Version and digest of the program.
-    released : str
-        SHA-256 of the arrays.
+    The notice is the guarantee in plain words, and whether a ledger counts it; epsilon and delta
+    were asked for, under the adjacency. The number of patients is a declared one. Events are the
+    draws as they happened, in the form of `privacy.event_records.event_to_dict`; the noise of a
+    tainted one can be drawn again. The vocabulary says what each code of the arrays stands for, the
+    digests are those of the program and, as ``released``, of the arrays.
     """
 
     FILE: ClassVar[str] = "model.json"
@@ -116,12 +91,7 @@ class ModelRecord(Document):
 def written(facts: Mapping[str, Any], released: Mapping[str, NDArray[Any]]) -> bytes:
     """Return the file of a measurement; the same measurement gives the same bytes.
 
-    Parameters
-    ----------
-    facts
-        Fields of `ModelRecord` but those that are made here.
-    released
-        Everything that was released.
+    The facts are the fields of `ModelRecord` but those that are made here.
     """
     arrays = arrays_to_bytes(released)
     record = ModelRecord(
@@ -142,10 +112,7 @@ def written(facts: Mapping[str, Any], released: Mapping[str, NDArray[Any]]) -> b
 def read(path: Path) -> tuple[bytes, ModelRecord, dict[str, NDArray[Any]]]:
     """Read a file that `written` made: its bytes, its record and its arrays.
 
-    Raises
-    ------
-    IntegrityError
-        If the file is missing, damaged, or not what it says.
+    It is an IntegrityError if the file is missing, damaged, or not what it says.
     """
     try:
         content = path.read_bytes()

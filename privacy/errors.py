@@ -89,11 +89,8 @@ class MissingExtra(ClustMixError, ImportError):
 def extra(name: str) -> Iterator[None]:
     """Import in the block what comes with an extra.
 
-    Raises
-    ------
-    MissingExtra
-        If a module of the extra is not installed. Any other one is no fault of the installation,
-        and its error is left as it is.
+    MissingExtra is raised if a module of it is not installed. Any other one is no fault of the
+    installation, and its error is left as it is.
     """
     try:
         yield

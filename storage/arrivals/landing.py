@@ -81,11 +81,8 @@ class LandingFolder:
     def chunks(self, name: str) -> Generator[bytes, None, None]:
         """Read a file of a table, whose name was checked, from its beginning.
 
-        Raises
-        ------
-        InputError
-            ``ARRIVAL_INCOMPLETE`` if it is absent or unreadable, ``ARRIVAL_NAME`` if it is no
-            regular file or there is a link on the way.
+        It is an InputError if it is absent or unreadable (``ARRIVAL_INCOMPLETE``), or no regular
+        file, or there is a link on the way (``ARRIVAL_NAME``).
         """
         return self._place.chunks(name)
 

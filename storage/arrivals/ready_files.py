@@ -77,14 +77,9 @@ class AnnouncedFile(BaseModel):
 class ReadyFile(BaseModel):
     """A ready file that was parsed; `verify` says whether to believe it.
 
-    Attributes
-    ----------
-    files : dict of str to AnnouncedFile
-        Every file of the table, by its name relative to the landing place.
-    signed_at : str
-        When it was signed, in UTC, for example ``2026-11-21T17:00:00Z``.
-    mac : str
-        HMAC-SHA256 of ``clustmix-arrival-v1``, a null byte and the canonical JSON of all else.
+    It has every file of the table, by its name relative to the landing place, and when it was
+    signed, in UTC, for example ``2026-11-21T17:00:00Z``; ``mac`` is the HMAC-SHA256 of
+    ``clustmix-arrival-v1``, a null byte and the canonical JSON of all else.
 
     Privacy
     -------

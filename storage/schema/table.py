@@ -206,19 +206,10 @@ class TableSchema(Declaration):
         return (*self.column_names, self.label.name)
 
     def check_header(self, header: Sequence[str], *, also: Iterable[str] = ()) -> None:
-        """Compare the column names of a source with the declared ones.
+        """Compare the column names of a source with the declared ones; no record is looked at.
 
-        Parameters
-        ----------
-        header
-            Column names of the source. No record is looked at.
-        also
-            Declared columns that are outside the schema, such as the patient column.
-
-        Raises
-        ------
-        InputError
-            If a declared column is absent, or a column of the source is not declared.
+        Beside the columns of the schema others may be declared, such as the patient column. It is
+        an InputError if a declared column is absent, or a column of the source is not declared.
         """
         declared = {*self.released_columns, *self.ignore, *also}
         absent = [name for name in sorted(declared) if name not in header]

@@ -22,12 +22,8 @@ MISSING_CODE = "(missing)"
 class CodedColumns(Record):
     """Consecutive columns whose codes have the same names, such as the pixels of an image.
 
-    Attributes
-    ----------
-    names : tuple of str
-        The columns, in the order of the arrays.
-    codes : tuple of str
-        Name of each code: code 0 first. A level, or the bin ``[lower, upper)``.
+    The columns are in the order of the arrays, the names of the codes in that of the codes, from 0
+    on: a level, or the bin ``[lower, upper)``.
     """
 
     names: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -35,15 +31,7 @@ class CodedColumns(Record):
 
 
 class Vocabulary(Record):
-    """The ordered names of all codes of a table.
-
-    Attributes
-    ----------
-    columns : tuple of CodedColumns
-        The feature columns, in the order of the arrays.
-    label : CodedColumns
-        The label, one column.
-    """
+    """The ordered names of all codes of a table: its feature columns, and the label, one column."""
 
     columns: tuple[CodedColumns, ...]
     label: CodedColumns

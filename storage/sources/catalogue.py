@@ -20,19 +20,12 @@ import pandas as pd
 class PublicDataset:
     """A dataset that anybody may read.
 
-    Attributes
-    ----------
-    relative_path : str
-        Path under the data folder.
-    sha256 : str
-        SHA-256 of the file at that path; without `url` also that of what `build` makes.
-    url : str or None
-        Address of the publisher's zip archive; None if there is none of which the file can be made.
-    members : mapping of str to str
-        SHA-256 of each published file that `build` needs, by its name: a member of the archive, or
-        a file in the folder of `relative_path` under the data folder.
-    build : callable
-        From the verified members to the bytes of the file, not compressed.
+    The relative path is under the data folder; the SHA-256 is that of the file there, and without
+    an address also that of what `build` makes. The address is that of the publisher's zip archive,
+    None if there is none of which the file can be made.
+
+    `build` makes the bytes of the file, not compressed, of verified members: published files, each
+    with its SHA-256 by its name, in the archive or in the folder of the relative path.
     """
 
     name: str

@@ -137,15 +137,9 @@ class QueryTable:
 def executed(source: SqlSource) -> Iterator[sa.CursorResult[tuple[object, ...]]]:
     """Run the fixed query on a connection that only reads, and stream the result.
 
-    Yields the open result, of which no row has been fetched.
-
-    Raises
-    ------
-    ConfigurationError
-        If the environment variable with the URL is not set, the database is of another kind than
-        the query, or the query reads a view that is not declared.
-    InputError
-        If a SQLite file is missing.
+    Yields the open result, of which no row has been fetched. It is a ConfigurationError if the
+    environment variable with the URL is not set, the database is of another kind than the query, or
+    the query reads a view that is not declared, and an InputError if a SQLite file is missing.
     """
     url = source.url or os.environ.get(str(source.url_env))
     if not url:

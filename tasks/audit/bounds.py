@@ -42,11 +42,8 @@ def upper_limit(errors: int, runs: int, *, confidence: float) -> float:
     """Clopper-Pearson upper limit of an error rate.
 
     It is the rate in (0, 1] at which `errors` or fewer errors in so many independent runs have
-    probability ``1 - confidence``: over the runs, it is at least the rate with this confidence.
-
-    Notes
-    -----
-    Clopper and Pearson, "The use of confidence or fiducial limits", Biometrika 26, 1934.
+    probability ``1 - confidence``: over the runs, it is at least the rate with this confidence
+    (Clopper and Pearson, "The use of confidence or fiducial limits", Biometrika 26, 1934).
     """
     _check_confidence(confidence)
     if errors >= runs:

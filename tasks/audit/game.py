@@ -31,18 +31,11 @@ SYNTHETIC_ROWS = 40
 class Draw:
     """One noisy draw, or some of a series, and what the referee knows about it, in grid units.
 
-    Parameters
-    ----------
-    absent, present : int64 arrays
-        Exact statistics without and with the patient, at the released arguments; of a series, with
-        the samples of the others as they were and the patient in every sample. The first axis of a
-        series is that of its draws.
-    values : int64 array
-        What was drawn.
-    noise_stddev
-        Noise that the event of the draw states.
-    sampling_probability
-        Probability with which the patient is in a sample; None for a draw that reads everybody.
+    Of int64 arrays `values` were drawn, and `absent` and `present` are the exact statistics without
+    and with the patient, at the released arguments; of a series, whose draws are the first axis,
+    with the samples of the others as they were and the patient in every sample. The noise is that
+    which the event of the draw states; a draw that reads everybody has no sampling probability of
+    the patient.
     """
 
     name: str

@@ -41,8 +41,6 @@ FACTORS = (1.25, 1.5, 2.0, 3.0)
 class GuessFinding:
     """What the guesses of one attack prove, each bound with the confidence of the audit.
 
-    Parameters
-    ----------
     The loudest canaries are those whose scores are the most extreme. Bounds on epsilon and mu hold
     where the noise is independent and Gaussian; with ``_gdp`` and ``_any``, for any mu-GDP
     mechanism (Mahloujifar and others) or any (epsilon, delta)-DP mechanism (Steinke and others).

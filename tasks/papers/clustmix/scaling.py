@@ -27,13 +27,9 @@ class ScalingKind(StrEnum):
 class DataScaling:
     """A fitted, invertible scaling to [0, 1], column by column. Build it with `fit_scaling`.
 
-    Attributes
-    ----------
-    quantiles
-        Fitted map to normal scores, or None for min-max scaling.
-    lower, upper : arrays of shape (D,)
-        Range of the columns (of their normal scores) in the data. A constant column is mapped to 0
-        and back to its value.
+    `quantiles` is the fitted map to normal scores, None for min-max scaling; `lower` and `upper`
+    (D,) are the range of the columns, or of their normal scores, in the data. A constant column is
+    mapped to 0 and back to its value.
     """
 
     quantiles: QuantileTransformer | None

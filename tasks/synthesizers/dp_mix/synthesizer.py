@@ -133,11 +133,9 @@ _ROWS_AT_ONCE = 4_096
 
 
 def mixture_sums(rows: EncodedRows, *, coins: PoissonCoins, vectors: LabelledVectors) -> Integers:
-    """Weighted sums of the vectors of the records in each sample.
+    """Weighted sums (n_draws, vectors.width) of the vectors of each sample, int64.
 
-    Returns
-    -------
-    int64 array of shape (n_draws, vectors.width), in units of ``1 / SUM_SCALE``
+    In units of ``1 / SUM_SCALE``.
 
     Privacy
     -------

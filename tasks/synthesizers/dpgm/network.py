@@ -45,18 +45,11 @@ class Programs(NamedTuple):
 class GenerativeNetwork(ABC):
     """A network that is trained by gradients of records and draws new ones.
 
-    All arrays that enter and leave are numpy arrays; D is the width of a vector and P the number
-    of parameters.
-
-    Parameters
-    ----------
-    blocks
-        Kinds of the coordinates, as `tasks.measurement.vectors.VectorMap.blocks`.
-    mean : (D,), optional
-        Released mean of the records: they enter as their distance from it, and the biases of the
-        visible units start there. Its noise does no harm.
-    hidden_units
-        Number H of hidden units of a layer, at least 1 (ValueError).
+    All arrays that enter and leave are numpy arrays; D is the width of a vector and P the number of
+    parameters. The blocks are the kinds of the coordinates, as
+    `tasks.measurement.vectors.VectorMap.blocks`. Records enter as their distance from a released
+    mean (D,), if there is one, and the biases of the visible units start there; its noise does no
+    harm. A layer has 1 or more hidden units (ValueError).
     """
 
     blocks: tuple[Block, ...]

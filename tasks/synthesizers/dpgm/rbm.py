@@ -40,15 +40,9 @@ of their number, and the biases of the later half are averaged."""
 class Rbm(GenerativeNetwork):
     """Restricted Boltzmann machine with Bernoulli and softmax visible units.
 
-    Parameters
-    ----------
-    weight_stddev
-        Standard deviation of the first weights, above 0.
-    n_chains
-        Number of persistent chains, at least 1. They are public, so many cost time alone.
-    gibbs_steps, burn_in_sweeps, sweeps_between_rows
-        Sweeps of the chains per step of training, before the first record is drawn, and between two
-        records of one chain, at least 1.
+    The first weights have a standard deviation above 0. There are persistent chains, which are
+    public, so that many cost time alone; of their sweeps there are 1 or more per step of training,
+    before the first record is drawn, and between two records of one chain.
     """
 
     weight_stddev: float = 0.01

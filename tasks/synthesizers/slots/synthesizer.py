@@ -103,18 +103,16 @@ def slots_of(codes: Codes, label: Codes, *, n_slots: int) -> Integers:
 
 
 def slot_sums(rows: EncodedRows, *, vectors: LabelledVectors, n_slots: int) -> Integers:
-    """Weighted sums of the vectors of the records in each slot.
+    """Weighted sums (n_slots, vectors.width) of the vectors of each slot, int64.
 
-    Returns
-    -------
-    int64 array of shape (n_slots, vectors.width), in units of ``1 / SUM_SCALE``
+    In units of ``1 / SUM_SCALE``.
 
     Privacy
     -------
-    Adjacency: add or remove one patient. Every row of the patient adds a vector of norm at most
-    its weight times ``vectors.l2_bound`` to one slot, and the weights sum to at most one; so the
-    whole array changes by at most ``vectors.l2_bound`` (``* SUM_SCALE`` grid points). Event: one
-    discrete Gaussian.
+    Adjacency: add or remove one patient. Every row of the patient adds a vector of norm at most its
+    weight times ``vectors.l2_bound`` to one slot, and the weights sum to at most one; so the whole
+    array changes by at most ``vectors.l2_bound`` (``* SUM_SCALE`` grid points). Event: one discrete
+    Gaussian.
     """
     total = np.zeros((n_slots, vectors.width), dtype=np.int64)
     for start in range(0, len(rows), _ROWS_AT_ONCE):

@@ -1,7 +1,8 @@
 """What a query may consist of: a reading statement of tables, parsed; nothing is run.
 
-What a statement may hold is listed, so whatever is not listed is refused: statements that write,
-functions that reach files, hosts, clocks or dice, and whatever depends on the order of rows.
+What a statement may hold is listed in ``queries.toml``, so whatever is not listed is refused:
+statements that write, functions that reach files, hosts, clocks or dice, and whatever depends on
+the order of rows.
 """
 
 import logging
@@ -11,35 +12,15 @@ from sqlglot import exp, parse
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
 
+from storage.sources.catalogue import listed
+
 # It would print a statement that it knows no grammar of; here that is refused.
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
 
-# Constructs by their parts, as sqlglot names both.
-_QUERY = frozenset({"with_", "expressions", "distinct", "order"})
-_PARTS: dict[str, frozenset[str]] = {
-    "Select": _QUERY | {"from_", "joins", "where", "group", "having"},
-    **{name: _QUERY | {"this", "expression"} for name in ("Union", "Intersect", "Except")},
-    "With": frozenset({"expressions"}),
-    "CTE": frozenset({"this", "alias"}),
-    "Subquery": frozenset({"this", "alias"}),
-    "Table": frozenset({"this", "db", "alias"}),
-    "TableAlias": frozenset({"this"}),
-    "Column": frozenset({"this", "table"}),
-    "Join": frozenset({"this", "on", "using", "side", "kind"}),
-    "Group": frozenset({"expressions"}),
-    "Window": frozenset({"this", "partition_by", "order", "over"}),
-    "In": frozenset({"this", "expressions", "query"}),
-    "Star": frozenset(),
-    "Distinct": frozenset({"expressions"}),
-    "Cast": frozenset({"this", "to"}),
-    **{name: frozenset({"this"}) for name in ("Sum", "Avg", "Min", "Max")},
-}
-_PLAIN = frozenset(
-    "From Where Having Order Ordered Alias Identifier Literal Boolean Null Placeholder Paren Tuple "
-    "And Or Not EQ NEQ GT GTE LT LTE NullSafeEQ NullSafeNEQ Is Exists Between Like ILike Escape "
-    "Case If Add Sub Mul Div Neg DPipe DataType DataTypeParam Interval Var Count Rank DenseRank "
-    "Abs Ceil Coalesce Concat Exp Extract Floor Greatest Least Left Length Ln Lower Nullif Pow "
-    "Replace Right Round Sign Sqrt StrPosition Substring TimestampTrunc Trim Upper".split()
+_LISTED = listed("queries.toml")
+_PARTS = {name: frozenset(parts.split()) for name, parts in _LISTED["parts"].items()}
+_PLAIN, _PLACES_OF_ROWS, _CLOCKS = (
+    frozenset(_LISTED["words"][kind].split()) for kind in ("constructs", "places_of_rows", "clocks")
 )
 _TYPES = (
     exp.DataType.NUMERIC_TYPES
@@ -48,8 +29,6 @@ _TYPES = (
     | {exp.DataType.Type.BOOLEAN}
 )
 AGGREGATES = (exp.Count, exp.Min, exp.Max, exp.Sum, exp.Avg)
-_PLACES_OF_ROWS = frozenset("ctid xmin xmax cmin cmax oid rowid _rowid_".split())
-_CLOCKS = frozenset({"now", "today", "tomorrow", "yesterday"})
 
 
 @lru_cache(maxsize=8)

@@ -10,6 +10,7 @@ import functools
 import os
 import sys
 import time
+import tomllib
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
@@ -34,36 +36,9 @@ PRIVATE_LOG_NAME = "failures.log"
 
 _private_directory: ContextVar[Path | None] = ContextVar("private_directory", default=None)
 
-# Set whatever the caller's environment says: each keeps values or facts on this machine.
-_SAFETY = {
-    "DO_NOT_TRACK": "1",
-    "GX_ANALYTICS_ENABLED": "false",
-    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-    "PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY": "false",
-    "PREFECT_TELEMETRY_ENABLE_RESOURCE_METRICS": "false",
-    "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
-    "PREFECT_LOGGING_LOG_PRINTS": "false",
-    "PREFECT_RESULTS_PERSIST_BY_DEFAULT": "false",
-    "PREFECT_TASKS_DEFAULT_PERSIST_RESULT": "false",
-    "PREFECT_TASKS_DEFAULT_NO_CACHE": "true",
-    "PREFECT_DEBUG_MODE": "false",
-}
-
-# For the server that Prefect starts beside a single run. The recorder of task runs stays on;
-# nobody reads events, triggers or log streams of a server that lives as long as its run.
-_SINGLE_RUN = {
-    "PREFECT_SERVER_EPHEMERAL_ENABLED": "true",
-    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
-    "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false",
-    "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "false",
-    "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_ENABLED": "false",
-    "PREFECT_SERVER_EVENTS_STREAM_OUT_ENABLED": "false",
-    "PREFECT_SERVER_LOGS_STREAM_OUT_ENABLED": "false",
-    "PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED": "false",
-    "PREFECT_LOGGING_TO_API_ENABLED": "false",
-    "PREFECT_LOGGING_LEVEL": "CRITICAL",
-    "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",
-}
+_VARIABLES = tomllib.loads(
+    resources.files(__package__).joinpath("environment.toml").read_text("utf-8")
+)
 
 
 class PipelineError(ClustMixError):
@@ -109,7 +84,7 @@ class GuardedItem:
 
 def safe_environment() -> dict[str, str]:
     """Return the variables that keep values and facts on this machine, for a process to start."""
-    return dict(_SAFETY)
+    return dict(_VARIABLES["safety"])
 
 
 def configure_prefect(settings: Settings) -> None:
@@ -122,10 +97,10 @@ def configure_prefect(settings: Settings) -> None:
     It is a ConfigurationError if Prefect was imported earlier with another environment, or the home
     is open to others.
     """
-    wanted = dict(_SAFETY)
+    wanted = dict(_VARIABLES["safety"])
     if "PREFECT_API_URL" not in os.environ:
         home = ensure_private_directory(settings.prefect_home)
-        wanted |= _SINGLE_RUN | {"PREFECT_HOME": str(home)}
+        wanted |= _VARIABLES["single_run"] | {"PREFECT_HOME": str(home)}
     if "prefect" in sys.modules and any(os.environ.get(k) != v for k, v in wanted.items()):
         raise ConfigurationError(
             "PREFECT_ALREADY_IMPORTED",

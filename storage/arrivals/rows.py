@@ -202,15 +202,8 @@ def arrival_transaction(path: Path) -> Iterator[ArrivalTransaction]:
 
 
 def _arrival_of(row: tuple[Any, ...]) -> Arrival:
-    arrival_id, dataset, content, accepted_at, state, outcome, failures, release_id, landed = row
-    return Arrival(
-        arrival_id=arrival_id,
-        dataset=dataset,
-        accepted_at=datetime.fromisoformat(accepted_at),
-        state=ArrivalState(state),
-        outcome=None if outcome is None else Outcome(outcome),
-        failures=failures,
-        release_id=release_id,
-        content=content,
-        landed=landed,
-    )
+    columns = dict(zip(_COLUMNS.split(", "), row, strict=True))
+    columns["accepted_at"] = datetime.fromisoformat(columns["accepted_at"])
+    columns["state"] = ArrivalState(columns["state"])
+    columns["outcome"] = None if columns["outcome"] is None else Outcome(columns["outcome"])
+    return Arrival(**columns)

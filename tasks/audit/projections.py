@@ -16,15 +16,12 @@ from tasks.measurement import statistics
 from tasks.measurement.cells import Cells
 from tasks.measurement.centred import centred_norm, count_factor, label_counts, measured_codes
 from tasks.measurement.curator import Contribution, exact_sum, in_memory
-from tasks.measurement.encoded import EncodedRows
+from tasks.measurement.encoded import EncodedRows, row_slices
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.synthesizers.clustmix.tables import draws
 
 Projection = tuple[Floats, Floats]
 """Inner product with the direction, and squared norm, of the vector of each row."""
-
-_BLOCK = 4_096
-"""Rows whose features are held at a time."""
 
 
 def project(
@@ -38,11 +35,8 @@ def project(
     formula = _FORMULAS.get(contribution)
     if formula is None:
         return project_one_by_one(contribution, public, rows, direction)
-    blocks = [
-        formula(row_block(rows, slice(start, start + _BLOCK)), direction, **public)
-        for start in range(0, len(rows), _BLOCK)
-    ]
-    inner, squared_norm = zip(*blocks, strict=True)
+    parts = [formula(row_block(rows, part), direction, **public) for part in row_slices(len(rows))]
+    inner, squared_norm = zip(*parts, strict=True)
     return np.concatenate(inner), np.concatenate(squared_norm)
 
 

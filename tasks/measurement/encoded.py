@@ -4,6 +4,7 @@ A synthesizer never sees a data frame. It sees integer codes that the public sch
 produced, so that no statistic of the private rows can hide in the encoding.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -120,3 +121,9 @@ class EncodedRows:
 
     def __len__(self) -> int:
         return len(self.label)
+
+
+def row_slices(n_rows: int, size: int = 4_096) -> Iterator[slice]:
+    """Yield slices of consecutive rows: bounds the memory of what is made of so many at a time."""
+    for start in range(0, n_rows, size):
+        yield slice(start, start + size)

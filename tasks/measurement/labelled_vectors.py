@@ -8,13 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.arrays import Codes, Floats, Integers
-from tasks.measurement.encoded import EncodedRows, EncodingDomain
+from tasks.measurement.encoded import EncodedRows, EncodingDomain, row_slices
 from tasks.measurement.projection import Projection
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.vectors import VectorMap
-
-_ROWS_AT_ONCE = 4_096
-"""Rows that are decoded at a time: bounds the memory, does not change the records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +91,8 @@ class LabelledVectors:
         """Nearest valid record (m, d) and label (m,) of each noisy sum (m, width): free."""
         label_part, patients = self.label_counts(sums), self.patients(sums)
         codes = [
-            self._nearest_codes(sums[start : start + _ROWS_AT_ONCE, : self.record_width] / patients)
-            for start in range(0, len(sums), _ROWS_AT_ONCE)
+            self._nearest_codes(sums[block, : self.record_width] / patients)
+            for block in row_slices(len(sums))
         ]
         return np.concatenate(codes), matched_labels(label_part)
 

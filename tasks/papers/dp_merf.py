@@ -36,14 +36,12 @@ from privacy.arrays import Codes, Floats
 from privacy.errors import InputError
 from privacy.parameters import PrivacyParameters
 from tasks.execution.executor import IN_PROCESS, Executor
-from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.encoded import EncodingDomain, row_slices
 from tasks.measurement.marginals import draw_codes
 from tasks.measurement.vectors import VectorMap
 from tasks.synthesizers.dp_merf.config import PUBLIC_SEED, DpMerfConfig
 from tasks.synthesizers.dp_merf.features import EmbeddingFeatures, draw_frequencies
 from tasks.synthesizers.dp_merf.generator import Generator
-
-_ROWS_AT_ONCE = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +147,6 @@ def _embedding_sums(
     features: EmbeddingFeatures, codes: Codes, labels: Codes, *, n_labels: int
 ) -> Floats:
     sums = np.zeros((n_labels, features.n_features))
-    for start in range(0, len(labels), _ROWS_AT_ONCE):
-        block = slice(start, start + _ROWS_AT_ONCE)
+    for block in row_slices(len(labels)):
         sums += np.eye(n_labels)[labels[block]].T @ features.phi(codes[block])
     return sums

@@ -31,12 +31,10 @@ from privacy.accountants.calibration import gdp_mu
 from privacy.arrays import Codes
 from privacy.parameters import PrivacyParameters
 from tasks.execution.executor import IN_PROCESS, Executor
-from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.encoded import EncodingDomain, row_slices
 from tasks.measurement.projection import Projection, random_projection
 from tasks.measurement.vectors import VectorMap
 from tasks.synthesizers.slots.config import LocalPerturbationConfig, RandomProjectionConfig
-
-_ROWS_AT_ONCE = 4_096
 
 
 def perturbed_labels(
@@ -87,8 +85,8 @@ class PaperNoisyRecords:
         vector_map, projection = VectorMap(self.domain), self.projection()
         feature_stddev, label_stddev = self.noise_stddevs()
         parts = []
-        for start in range(0, len(labels), _ROWS_AT_ONCE):
-            vectors = vector_map.vectors(codes[start : start + _ROWS_AT_ONCE])
+        for block in row_slices(len(labels)):
+            vectors = vector_map.vectors(codes[block])
             if projection is not None:
                 vectors = vectors @ projection.matrix.T
             vectors += feature_stddev * rng.standard_normal(vectors.shape)

@@ -22,7 +22,7 @@ import numpy as np
 
 from privacy.arrays import Codes, Floats, Integers
 from privacy.errors import ConfigurationError
-from tasks.measurement.encoded import EncodedRows, EncodingDomain
+from tasks.measurement.encoded import EncodedRows, EncodingDomain, row_slices
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.vectors import Block, VectorMap
 from tasks.synthesizers.dp_merf.config import PUBLIC_SEED, DpMerfConfig
@@ -139,10 +139,6 @@ def draw_frequencies(n: int, width: int, *, length_scale: float) -> Floats:
     return np.rint(normal / length_scale * FREQUENCY_SCALE) / FREQUENCY_SCALE
 
 
-_ROWS_AT_ONCE = 1_024
-"""Rows expanded to features at a time: bounds the memory, does not change the sum."""
-
-
 def embedding_sums(rows: EncodedRows, *, features: EmbeddingFeatures, n_labels: int) -> Integers:
     """Weighted sums (C, n_features) of the features of each label, in units of ``1 / SUM_SCALE``.
 
@@ -154,8 +150,7 @@ def embedding_sums(rows: EncodedRows, *, features: EmbeddingFeatures, n_labels: 
     Event: one discrete Gaussian.
     """
     total = np.zeros((n_labels, features.n_features), dtype=np.int64)
-    for start in range(0, len(rows), _ROWS_AT_ONCE):
-        block = slice(start, start + _ROWS_AT_ONCE)
+    for block in row_slices(len(rows), 1_024):
         amount = features.phi(rows.codes[block])
         amount *= rows.weight[block][:, None] * SUM_SCALE
         np.trunc(amount, out=amount)

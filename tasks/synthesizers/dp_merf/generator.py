@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.arrays import Codes, Floats, Floats32
+from tasks.measurement.encoded import row_slices
 from tasks.measurement.vectors import Block, VectorMap
-
-_ROWS_AT_ONCE = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +80,7 @@ class Generator:
     ) -> Codes:
         """Draw the codes (n, d) of one record for each label (n,), by the map of the training."""
         parts = [np.zeros((0, vector_map.domain.n_columns), dtype=np.uint16)]
-        for start in range(0, len(label), _ROWS_AT_ONCE):
-            part = label[start : start + _ROWS_AT_ONCE]
+        for part in (label[block] for block in row_slices(len(label))):
             logits = self.logits(rng.standard_normal((len(part), code_dimensions)), part)
             parts.append(vector_map.codes(draw_blocks(logits, vector_map.blocks, rng))[0])
         return np.concatenate(parts)

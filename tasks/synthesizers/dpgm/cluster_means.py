@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from privacy.arrays import Floats
-from tasks.measurement.encoded import EncodedRows
+from tasks.measurement.encoded import EncodedRows, row_slices
 from tasks.measurement.vectors import VectorMap
 from tasks.synthesizers.kmeans.embedding import POINT_SCALE
 from tasks.synthesizers.kmeans.kernel_kmeans import (
@@ -24,7 +24,7 @@ from tasks.synthesizers.kmeans.kernel_kmeans import (
 TOTAL_SHARE = 0.5
 """Part of the squared sensitivity of the draw that the line of all records has."""
 
-_ROWS_AT_ONCE = 4_096
+
 _ROUNDS = 3
 
 
@@ -52,8 +52,7 @@ def cluster_means(rows: EncodedRows, *, clustering: Clustering, vector_map: Vect
     """
     share, (middle, radius) = count_share(vector_map.width), _middle_and_radius(vector_map)
     total = np.zeros((clustering.n_clusters + 1, 1 + vector_map.width))
-    for start in range(0, len(rows), _ROWS_AT_ONCE):
-        block = slice(start, start + _ROWS_AT_ONCE)
+    for block in row_slices(len(rows)):
         codes, label, weight = rows.codes[block], rows.label[block], rows.weight[block]
         vectors = vector_map.vectors(codes, label if vector_map.with_label else None) - middle
         vectors *= POINT_SCALE / (radius * (1.0 + 2.0**-44))

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from privacy.arrays import Floats, Floats32, Indices, Integers
-from tasks.measurement.encoded import EncodedRows
+from tasks.measurement.encoded import EncodedRows, row_slices
 from tasks.measurement.sampling import PoissonCoins
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.vectors import VectorMap
@@ -32,7 +32,6 @@ from tasks.synthesizers.kmeans.kernel_kmeans import Clustering
 if TYPE_CHECKING:  # jax takes seconds to load, and a plan does not need it.
     from tasks.synthesizers.dpgm.network import GenerativeNetwork
 
-_ROWS_AT_ONCE = 4_096
 
 _CLEAR = 3.0
 """A count is believed from this many standard deviations of its noise."""
@@ -128,8 +127,7 @@ def _sums_of(rows: EncodedRows, member: Indices, step: TrainingStep) -> Integers
     n_bins, n_parameters = step.histogram.n_bins, step.parameters.shape[1]
     total = np.zeros(step.n_values, dtype=np.int64)
     gradients = total[n_bins:].reshape(step.clustering.n_clusters, n_parameters)
-    for start in range(0, len(member), _ROWS_AT_ONCE):
-        block = member[start : start + _ROWS_AT_ONCE]
+    for block in (member[part] for part in row_slices(len(member))):
         codes, label, weight = rows.codes[block], rows.label[block], rows.weight[block]
         vectors = step.vector_map.vectors(codes, label if step.vector_map.with_label else None)
         cluster = step.clustering.assign(codes, label)

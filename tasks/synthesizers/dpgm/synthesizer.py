@@ -18,7 +18,7 @@ import numpy as np
 from privacy.arrays import Codes, Floats, Floats32
 from tasks.measurement.curator import Curator
 from tasks.measurement.descent import Descent
-from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.encoded import EncodingDomain, row_slices
 from tasks.measurement.marginals import draw_codes
 from tasks.measurement.plan import MeasurementPlan, plan_measurement, sum_request
 from tasks.measurement.synthesizer import Released, Stage
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 MEANS = "cluster_means"
 GRADIENTS = "gradients"
-
-_ROWS_AT_ONCE = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +88,7 @@ class Dpgm:
         labels = np.empty(n_rows, dtype=np.uint16)
         for index in np.unique(cluster):
             member = np.flatnonzero(cluster == index)
-            for start in range(0, len(member), _ROWS_AT_ONCE):
-                rows = member[start : start + _ROWS_AT_ONCE]
+            for rows in (member[block] for block in row_slices(len(member))):
                 vectors = networks[index].sample(
                     released["parameters"][index], len(rows), rng, state=released["chains"][index]
                 )

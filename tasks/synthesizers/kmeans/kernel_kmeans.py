@@ -12,7 +12,6 @@ with one assignment per round and paired features, whose norm is exactly one.
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,11 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.arrays import Codes, Floats, Integers
-from tasks.measurement.encoded import EncodedRows
+from tasks.measurement.encoded import EncodedRows, row_slices
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.synthesizers.kmeans.embedding import POINT_SCALE, Embedding
 
-_ROWS_AT_ONCE = 4_096
 _START_RADIUS = 0.3
 """Distance of the first centres from the middle of the points, which have norm at most 1."""
 
@@ -63,7 +61,7 @@ class Clustering:
     def assign(self, codes: Codes, label: Codes) -> Integers:
         """Cluster of each record, int64 of shape (n,); a function of the record alone."""
         cluster = np.empty(len(codes), dtype=np.int64)
-        for block in _blocks(len(codes)):
+        for block in row_slices(len(codes)):
             points = self.embedding.points(codes[block], label[block])
             cluster[block] = self.assign_points(points)
         return cluster
@@ -96,7 +94,7 @@ def cluster_sums(rows: EncodedRows, *, clustering: Clustering) -> Any:
     Gaussian.
     """
     total = np.zeros((clustering.n_clusters, 1 + clustering.embedding.width))
-    for block in _blocks(len(rows)):
+    for block in row_slices(len(rows)):
         points = clustering.embedding.points(rows.codes[block], rows.label[block])
         lines = lines_of(points, rows.weight[block], count_share=clustering.count_share)
         total += sums_by_cluster(lines, clustering.assign_points(points), clustering.n_clusters)
@@ -175,8 +173,3 @@ def _directions(rng: np.random.Generator, n: int, width: int) -> Floats:
     normal = rng.standard_normal((n, width))
     unit: Floats = normal / np.linalg.norm(normal, axis=1, keepdims=True)
     return unit
-
-
-def _blocks(n: int) -> Iterator[slice]:
-    for start in range(0, n, _ROWS_AT_ONCE):
-        yield slice(start, start + _ROWS_AT_ONCE)

@@ -19,7 +19,7 @@ from scipy.sparse import csr_array
 
 from privacy.arrays import Codes, Integers
 from tasks.measurement.curator import Curator
-from tasks.measurement.encoded import EncodedRows, EncodingDomain
+from tasks.measurement.encoded import EncodedRows, EncodingDomain, row_slices
 from tasks.measurement.labelled_vectors import LabelledVectors
 from tasks.measurement.plan import MeasurementPlan, plan_measurement, sum_request
 from tasks.measurement.projection import random_projection
@@ -115,8 +115,7 @@ def slot_sums(rows: EncodedRows, *, vectors: LabelledVectors, n_slots: int) -> I
     Gaussian.
     """
     total = np.zeros((n_slots, vectors.width), dtype=np.int64)
-    for start in range(0, len(rows), _ROWS_AT_ONCE):
-        part = slice(start, start + _ROWS_AT_ONCE)
+    for part in row_slices(len(rows), _ROWS_AT_ONCE):
         grid = vectors.grid(rows, part)
         slots = slots_of(rows.codes[part], rows.label[part], n_slots=n_slots)
         used, position = np.unique(slots, return_inverse=True)

@@ -17,7 +17,7 @@ import numpy as np
 from privacy.arrays import Floats, Integers
 from privacy.sensitivity import ROOT_GRID_BITS, SUM_GRID_BITS
 from tasks.measurement.cells import Cells
-from tasks.measurement.encoded import EncodedRows, row_slices
+from tasks.measurement.encoded import EncodedRows
 
 SUM_SCALE = 2**SUM_GRID_BITS
 """Grid points per unit of a weighted sum."""

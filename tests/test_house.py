@@ -7,7 +7,7 @@ import pytest
 from benchmarks.house import MAX_LINES, House
 
 LIMITS = {
-    "product lines": 43_850,
+    "product lines": 42_100,
     "test lines": 40_500,
     f"modules over {MAX_LINES} lines": 0,
     "folder arrows that run up": 0,

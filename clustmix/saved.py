@@ -21,12 +21,11 @@ from privacy.event_records import event_from_dict
 from privacy.events import Event
 from privacy.parameters import Adjacency
 from storage.files.digests import Sha256
-from storage.files.documents import Document, Text
+from storage.files.documents import KEPT, Document, Text
 from storage.releases.manifest import MethodRecord
 from storage.releases.measurements import RELEASED_FILE, arrays_of_bytes, arrays_to_bytes
 from storage.schema.table import TableSchema
 from storage.schema.vocabulary import Vocabulary
-from storage.sources.declared import KEPT
 from tasks.steps.request_key import code_sha256
 from tasks.synthesizers.registry import METHODS, method_entry
 

@@ -15,7 +15,7 @@ from flows.site.site_file import SiteFile
 from privacy.charges import Caps
 from privacy.errors import IntegrityError, LedgerError, Withheld
 from privacy.ledger import EntryState, LedgerEntry
-from storage.files.documents import Record
+from storage.files.documents import KEPT, Record
 from storage.files.private import ensure_private_directory
 from storage.files.refs import ReleaseRef, new_release_id
 from storage.files.workspace import PrivateWorkspace
@@ -28,7 +28,6 @@ from storage.releases.revocations import list_beside, read_revocations
 from storage.releases.signatures import APPROVAL_FILE, Approval
 from storage.releases.store import ReleaseStore, manifests_in
 from storage.settings import Settings
-from storage.sources.declared import KEPT
 from tasks.ingest.conditions import check_conditions
 from tasks.measurement.randomness import randomness_of_run
 from tasks.reporting.guarantee import Claim

@@ -18,11 +18,12 @@ from pydantic import (
 )
 
 from privacy.parameters import Adjacency, Analysis, PrivacyParameters, PrivacyUnit
+from storage.files.documents import KEPT
 from storage.files.refs import check_name
 from storage.schema.columns import PrintableText
 from storage.schema.plain_yaml import key_path, one_line, read_mapping, refusal
 from storage.schema.table import TableSchema
-from storage.sources.declared import KEPT, Source, SqlSource
+from storage.sources.declared import Source, SqlSource
 from tasks.synthesizers.clustmix.tables.rule import default_rows
 from tasks.synthesizers.settings import MethodConfig
 

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
@@ -13,6 +14,12 @@ from storage.files.private import ensure_private_directory, read_bounded, replac
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=10_000)]
 """Text of 1 to 10,000 characters."""
+
+KEPT = MappingProxyType({"kept": True})
+"""Context of validation for a declaration that a measurement has kept.
+
+Its query was run and is not run again, so what is asked of queries since then does not matter.
+"""
 
 ReleaseId = Annotated[str, StringConstraints(pattern="^r-[0-9]{8}-[0-9a-f]{8}$")]
 """Id as `storage.files.refs.new_release_id` makes it."""

@@ -5,7 +5,6 @@ import re
 from contextlib import suppress
 from datetime import date
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Literal, Self
 
 import sqlalchemy as sa
@@ -22,11 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-KEPT = MappingProxyType({"kept": True})
-"""Context of validation for a declaration that a measurement has kept.
-
-Its query was run and is not run again, so what is asked of queries since then does not matter.
-"""
+from storage.files.documents import KEPT
 
 _StrictFinite = Annotated[FiniteFloat, Field(strict=True)]
 _ENVIRONMENT_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,127}")

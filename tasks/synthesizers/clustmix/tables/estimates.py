@@ -150,11 +150,18 @@ class Targets:
 
 
 def targets_of(
-    layout: Layout, choice: PairChoice, counts: Counts, noisy: Array, *, stddev: float
+    layout: Layout,
+    choice: PairChoice,
+    counts: Counts,
+    noisy: Array,
+    *,
+    stddev: float,
+    label_part: float,
 ) -> Targets:
     """Put pair tables onto the estimated one-ways.
 
-    The noisy cells of the chosen pairs are doubly centred, in patients.
+    The noisy cells of the chosen pairs are doubly centred, in patients. The weight of the codes by
+    label, by their noise, is multiplied by the label part.
     """
     sizes = np.asarray(choice.n_groups)
     width = int(sizes.sum())
@@ -181,7 +188,7 @@ def targets_of(
         weights=np.where(measured, weight, 0.0),
         shares=counts.shares,
         by_label=_by_label(layout, counts),
-        label_weight=(counts.patients / counts.stddev) ** 2,
+        label_weight=label_part * (counts.patients / counts.stddev) ** 2,
         share_weight=max(4.0 * weight, (counts.patients / counts.one_way_stddev) ** 2),
     )
 

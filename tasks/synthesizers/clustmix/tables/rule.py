@@ -31,13 +31,13 @@ _ONE_WAY_NOISE = 0.014
 _LEAST_ONE_WAY, _MOST_ONE_WAY = 0.10, 0.30
 _PAIR_PART, _LEAST_PAIR_PART = 0.4, 0.25
 _PAIR_NOISE = 0.40
-_ONE_WAY_PART, _TOLERATED = 0.22, 0.005
+_ONE_WAY_PART, _TOLERATED = 0.22, 0.02
 _DROWNING = 0.05
 _LEAST_POTENTIAL = 0.05
 _LEAST_RATIO = 0.5
 _FINE_PAIR_NOISE = 0.03
 _PENALTY = 1.3
-_LABEL_SCALE = 3.4
+_LABEL_SCALE = 1.7
 _MOST_ROWS, _MOST_VALUES = 300_000, 25_000_000
 
 
@@ -53,12 +53,16 @@ class Shares:
         Of each of two rounds of residuals.
     one_ways
         Part of the draw of pair tables that goes to one-ways.
+    drowned
+        How far pair tables are noise, from 0 to 1: as far as even naive Bayes has a noise above
+        0.05. The mixture is fitted to codes by label in its place.
     """
 
     label_counts: float
     pair_tables: float
     residuals: float
     one_ways: float
+    drowned: float
 
 
 def declared_patients(patients: int | None) -> float:
@@ -72,7 +76,7 @@ def shares_of(layout: Layout, *, patients: int | None, mu: float) -> Shares:
     The label counts get as much as brings the noise of one-way shares to 0.014 in total variation
     distance, between a tenth and three tenths. One-ways without the label are measured beside the
     pair tables, with a fifth of their part at least. Together they tell of the one-ways what naive
-    Bayes tells, which gives all to the label counts, as far as its noise stands above 0.005. Of the
+    Bayes tells, which gives all to the label counts, as far as its noise stands above 0.02. Of the
     rest two fifths go to the pair tables, and less where even naive Bayes has a noise above 0.05.
     """
     sizes = np.asarray(layout.n_codes, dtype=np.float64)
@@ -89,6 +93,7 @@ def shares_of(layout: Layout, *, patients: int | None, mu: float) -> Shares:
         pair_tables=both,
         residuals=(1.0 - first - both) / 2.0,
         one_ways=one_ways / (one_ways + pairs),
+        drowned=drowned,
     )
 
 
@@ -266,7 +271,7 @@ def penalty(choice: PairChoice, *, pair_stddev: float, patients: float) -> float
 
 
 def label_scale(layout: Layout) -> float:
-    """Prior standard deviation of the log-odds of a code: ``3.4 / sqrt(d)``."""
+    """Prior standard deviation of the log-odds of a code: ``1.7 / sqrt(d)``."""
     return float(_LABEL_SCALE / np.sqrt(layout.n_declared))
 
 

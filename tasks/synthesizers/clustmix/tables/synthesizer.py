@@ -131,11 +131,12 @@ class TableClustMix:
     ) -> tuple[estimates.Counts, Mixture]:
         layout, planned = self._layout, curator.plan[draws.PAIR_TABLES]
         declared = self.domain.patients
+        split = rule.shares_of(layout, patients=declared, mu=mu)
         choice = rule.choose_pairs(
             layout,
             counts.shares,
             most=rule.most_codes(layout, patients=declared, mu=mu),
-            one_ways=rule.shares_of(layout, patients=declared, mu=mu).one_ways,
+            one_ways=split.one_ways,
             pair_mu=planned.mu,
             patients=counts.patients,
         )
@@ -159,7 +160,12 @@ class TableClustMix:
             one_way_stddev=stddev / choice.one_way,
         )
         targets = estimates.targets_of(
-            layout, choice, counts, noisy[layout.width :] * choice.norm, stddev=stddev
+            layout,
+            choice,
+            counts,
+            noisy[layout.width :] * choice.norm,
+            stddev=stddev,
+            label_part=split.drowned,
         )
         scale = {"pair_stddev": stddev, "patients": counts.patients}
         # By one thread: several would round as the machine has processors.

@@ -65,7 +65,7 @@ def test_every_proven_method_is_here():
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_records_are_valid(form, released, small):
+def test_every_planned_draw_is_made_and_records_are_valid(form, released, small):
     method, arrays = released(form, 100)
     assert all(np.isfinite(array).all() for array in arrays.values())
     for n_rows in (1, 75, 300):

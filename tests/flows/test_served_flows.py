@@ -7,11 +7,13 @@ from unittest import mock
 
 import made_up_release as made
 import pytest
+import yaml
 from prefect.client.orchestration import get_client
 from stores import Stores
 
 from flows import serving
 from flows.approval import sign
+from flows.cli import main
 from flows.measure import measure_cohort
 from flows.operations.arrivals import scan
 from flows.publish import publish_measurement
@@ -47,6 +49,11 @@ def emitted(monkeypatch):
 
 def declare(installation, **changes):
     made.write_site(installation, **changes).rename(installation / "sites" / "made-up.yaml")
+
+
+def change_site(installation, **changes):
+    path = installation / "sites" / "made-up.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | changes))
 
 
 def measured(**request):
@@ -100,6 +107,70 @@ def test_measure_ends_with_the_seal_and_publish_needs_no_table(installation, emi
     assert emitted == []
 
 
+def test_runs_are_named_by_dataset_and_release(installation, emitted):
+    declare(installation)
+    release_id, state = measured()
+    with get_client(sync_client=True) as client:
+        run = client.read_flow_run(state.state_details.flow_run_id)
+        assert run.name == f"made-up/{release_id}"
+        # What the server keeps of the request: ids.
+        assert run.parameters == {
+            "request": {
+                "dataset": "made-up",
+                "arrival": None,
+                "release_id": release_id,
+                "new_draw": False,
+            }
+        }
+
+
+def test_same_table_is_measured_once_and_published_once(installation, emitted):
+    declare(installation)
+    first, _ = measured()
+    again, state = measured()
+    assert end(state) == (
+        "COMPLETED",
+        "Completed",
+        f"made-up/{again}: this table was measured before, as {first}, which is sealed; "
+        "nothing is charged",
+    )
+    published(first)
+    again, state = measured()
+    assert end(state) == (
+        "COMPLETED",
+        "Completed",
+        f"made-up/{again}: this table was released before, as {first}; nothing is charged",
+    )
+    assert emitted == []
+    site = site_of_installation()
+    assert len(site.ledger.entries()) == 1
+    # A site file that asks for other rows gets them from the same measurement.
+    change_site(installation, rows=123)
+    measured()
+    assert [(event.name, event.payload) for event in emitted] == [
+        ("measurement.sealed", {"dataset": "made-up", "release_id": first})
+    ]
+    assert published(first).name == "Completed"
+    bundles = list((site.settings.releases / "made-up").iterdir())
+    assert len(bundles) == 2
+    assert len(site.ledger.entries()) == 1
+
+
+def test_refused_is_an_ordinary_end(installation, emitted):
+    declare(installation, lifetime_epsilon=1.0)
+    measured()
+    release_id, state = measured(new_draw=True)
+    assert end(state)[:2] == ("CANCELLED", "Refused")
+    assert state.message.startswith("BUDGET_EXCEEDED: ")
+    (event,) = emitted
+    assert (event.name, event.resource_id) == ("release.refused", f"clustmix.release.{release_id}")
+    assert event.payload == {
+        "dataset": "made-up",
+        "release_id": release_id,
+        "reason": "BUDGET_EXCEEDED",
+    }
+
+
 def test_withheld_is_an_ordinary_end(installation, emitted):
     from privacy.errors import Withheld
 
@@ -149,6 +220,9 @@ def test_entry_without_measurement_is_not_published(installation, emitted):
     )
 
 
+# --- an arrival -------------------------------------------------------------------------------
+
+
 @pytest.fixture
 def landing(installation, monkeypatch):
     """Return the landing folder of an installation whose source is not there: tables arrive."""
@@ -175,6 +249,25 @@ def arrive(landing, content=None):
 def left_of_arrivals():
     folder = load_settings().arrivals
     return sorted(path.name for path in folder.iterdir() if path.is_dir())
+
+
+def test_arrival_takes_the_place_of_the_source(installation, landing, emitted):
+    (installation / "cohort.csv").unlink()
+    first = arrive(landing)
+    release_id, state = measured(arrival=first)
+    assert end(state) == ("COMPLETED", "Completed", f"sealed made-up/{release_id}")
+    assert left_of_arrivals() == []
+    assert published(release_id).name == "Completed"
+    # The same content again is another arrival, and the same measurement.
+    _, state = measured(arrival=arrive(landing))
+    assert state.message.endswith(
+        f"this table was released before, as {release_id}; nothing is charged"
+    )
+    assert left_of_arrivals() == []
+    assert len(site_of_installation().ledger.entries()) == 1
+    # Taken twice, or of nobody.
+    assert measured(arrival=first)[1].message.startswith("ARRIVAL_ENDED: ")
+    assert measured(arrival="a-20200101-00000000")[1].message.startswith("ARRIVAL_UNKNOWN: ")
 
 
 def test_table_that_breaks_the_rules_is_refused_once(installation, landing, emitted):
@@ -204,6 +297,19 @@ def test_arrival_that_burned_a_charge_is_not_charged_again_by_itself(
     assert states == ["burned"]
 
 
+def test_arrival_whose_run_died_while_it_drew_is_not_charged_again(installation, landing, emitted):
+    arrival = arrive(landing)
+    with (
+        mock.patch("flows.measure.run_stage", mock.Mock(side_effect=MemoryError)),
+        mock.patch("tasks.steps.entries.Entries._close_failed"),  # as where it was killed
+    ):
+        died, _ = measured(arrival=arrival)
+    assert [e.state.value for e in site_of_installation().ledger.entries()] == ["executing"]
+    _, state = measured(arrival=arrival)
+    assert state.message.startswith(f"ARRIVAL_BURNED: release {died} of arrival {arrival} ")
+    assert [e.state.value for e in site_of_installation().ledger.entries()] == ["burned"]
+
+
 def test_every_run_of_an_arrival_is_remembered_not_the_last_alone(installation, landing, emitted):
     arrival = arrive(landing)
     with (
@@ -227,6 +333,9 @@ def test_run_that_stopped_before_it_was_charged_is_tried_again(installation, lan
         assert measured(arrival=arrival)[1].name == "Failed"
     release_id, state = measured(arrival=arrival)
     assert state.message == f"sealed made-up/{release_id}"
+
+
+# --- an officer -------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -263,6 +372,55 @@ def signed(installation, release_id, key, decision="approve"):
     return sign(copy, key=key, decision=decision, reason="as agreed").to_bytes().decode()
 
 
+def test_page_tells_an_officer_what_to_do(installation, waiting):
+    page = artifacts()["decision-made-up"].data
+    assert f"clustmix approve {waiting} --key officer.key" in page
+    assert str(site_of_installation().settings.pending / waiting) in page
+    assert "epsilon" in artifacts()["guarantee-made-up"].data
+
+
+def test_officer_approves_through_the_form(installation, waiting, people):
+    decision = signed(installation, waiting, people["officer"])
+    assert end(published(waiting, decision)) == (
+        "COMPLETED",
+        "Completed",
+        f"published made-up/{waiting}",
+    )
+    site = site_of_installation()
+    bundle = site.settings.releases / "made-up" / waiting
+    assert verify_bundle(bundle, trusted=site.keys.trusted()).approved_by == (
+        people["officer"].key_id
+    )
+
+
+def test_officer_rejects_through_the_form(installation, waiting, people):
+    decision = signed(installation, waiting, people["officer"], "reject")
+    assert end(published(waiting, decision)) == (
+        "COMPLETED",
+        "Withheld",
+        f"{waiting}: rejected by an officer",
+    )
+    (entry,) = site_of_installation().ledger.entries()
+    assert (entry.state.value, entry.signers) == ("withheld", (people["officer"].key_id,))
+    assert published(waiting).name == "Withheld"
+
+
+def test_requester_cannot_approve_through_the_form(installation, waiting, people):
+    with pytest.raises(ConfigurationError, match=r"^APPROVER_IS_REQUESTER: "):
+        signed(installation, waiting, people["engineer"])
+    # Nor with a signature that this program would not have made.
+    from storage.releases.signatures import Approval
+
+    statement = Approval.from_bytes(
+        signed(installation, waiting, people["officer"]).encode()
+    ).statement
+    forged = Approval.signed(people["engineer"], statement=statement).to_bytes().decode()
+    state = published(waiting, forged)
+    assert state.name == "Failed"
+    assert state.message.startswith("APPROVER_IS_REQUESTER: ")
+    assert [e.state.value for e in site_of_installation().ledger.entries()] == ["sealed"]
+
+
 def test_decision_about_another_release_counts_for_nothing(installation, waiting, people):
     decision = signed(installation, waiting, people["officer"])
     declare(installation, approval="officer", rows=100)
@@ -276,6 +434,19 @@ def test_decision_about_another_release_counts_for_nothing(installation, waiting
     state = published(waiting, signed(installation, waiting, stranger))
     assert state.message.startswith("SIGNER_UNKNOWN: ")
     assert {e.state.value for e in site_of_installation().ledger.entries()} == {"sealed"}
+
+
+def test_command_prints_what_the_form_takes(installation, waiting, people, capsys):
+    folder = site_of_installation().settings.pending / waiting
+    options = ["--decision", "approve", "--reason", "as agreed"]
+    key = installation / "officer" / "officer.key"
+    assert main(["sign", str(folder), "--key", str(key), *options]) == 0
+    assert published(waiting, capsys.readouterr().out).name == "Completed"
+    key = installation / "engineer" / "engineer.key"
+    assert main(["sign", str(installation), "--key", str(key), *options]) == 2
+
+
+# --- the orchestrator -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -87,5 +87,5 @@ def rule_of(
         step=at(360, 1200, 3600),
         directions=directions,
         flat=directions // 6,
-        warps=(variation, 3.0 * variation),
+        warps=(0.0, 2.0 * variation),
     )

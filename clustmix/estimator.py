@@ -159,8 +159,8 @@ class Estimator:
             )
         return PrivacyUnit(column=public.patient_column, max_rows=public.max_rows_per_patient)
 
-    def _bound(self) -> synthesizer.Synthesizer:
-        """Return the method, bound to the public domain."""
+    def _bound(self, settings: BaseModel | None = None) -> synthesizer.Synthesizer:
+        """Return the method, with its own settings or those given, bound to the public domain."""
         from tasks.ingest.encoding import domain_of
 
         if not isinstance(self.schema, TableSchema):
@@ -171,7 +171,7 @@ class Estimator:
             )
         domain, public = domain_of(self.schema), self._public()
         return build(
-            self._settings(),
+            self._settings() if settings is None else settings,
             replace(domain, rows_per_patient=public.max_rows_per_patient, patients=public.patients),
         )
 

@@ -294,7 +294,8 @@ class Synthesizer(Estimator):
         )
         model._spent = True
         model._file = content
-        model._method = model._bound()
+        # With settings that a constructor may not take any more.
+        model._method = model._bound(record.settings)
         model.released_ = released
         model.guarantee_ = model._guarantee(
             record.drawn, charged=record.charged, tainted=record.tainted

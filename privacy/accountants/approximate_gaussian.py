@@ -96,10 +96,10 @@ def series_mu(*, sampling_probability: float, noise_multiplier: float, steps: in
     """Smallest ``mu`` for which a series of Poisson samples meets the condition, rounded up.
 
     Probability and multiplier are those of each draw, in the ranges of
-    `privacy.events.PoissonSampledGaussianEvent`, and there is at least 1. The multiplier is rounded
-    down to a part in a million, so that noise which differs by a rounding is booked at the same
-    amount. The result is for the slack `SLACK_DELTA` and add or remove; never above the exact value
-    without sampling, ``sqrt(steps) / noise_multiplier``, nor below the smaller of that and
+    `privacy.events.PoissonSampledGaussianEvent`, and there is at least one step. The multiplier is
+    rounded down to a part in a million, so that noise which differs by a rounding is booked at the
+    same amount. The result is for the slack `SLACK_DELTA` and add or remove; never above the exact
+    value without sampling, ``sqrt(steps) / noise_multiplier``, nor below the smaller of that and
     `LEAST_SERIES_MU`.
     """
     everybody = math.sqrt(steps) / noise_multiplier * (1 + _ULP)

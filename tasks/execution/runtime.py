@@ -1,7 +1,8 @@
 """The border between private steps and the orchestrator.
 
 Whatever a step raises, only its name and the type of the exception pass this border. Prefect is
-imported when the first task is made and not before, so that `configure_prefect` can come first.
+imported when the first task is made and not before, so that `configure_prefect` can come first. The
+stages of a run are named here and told to whoever listens.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ R = TypeVar("R")
 
 PRIVATE_LOG_NAME = "failures.log"
 
+Listener = Callable[[str, float | None], None]
+"""Called with a stage and None when it starts, with its seconds when it ends."""
+
+_listener: ContextVar[Listener | None] = ContextVar("stage_listener", default=None)
 _private_directory: ContextVar[Path | None] = ContextVar("private_directory", default=None)
 
 _VARIABLES = tomllib.loads(
@@ -233,15 +238,6 @@ def _step_name(function: Callable[..., object]) -> str:
     # functools.partial objects and callable instances have no name of their own.
     inner = getattr(function, "func", function)
     return str(getattr(inner, "__name__", type(inner).__name__))
-
-
-if TYPE_CHECKING:
-    from prefect.tasks import Task
-
-Listener = Callable[[str, float | None], None]
-"""Called with a stage and None when it starts, with its seconds when it ends."""
-
-_listener: ContextVar[Listener | None] = ContextVar("stage_listener", default=None)
 
 
 @contextmanager

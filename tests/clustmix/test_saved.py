@@ -3,13 +3,14 @@
 import io
 import json
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import clustmix
-from clustmix import MWEM, DPMix, NaiveBayes, Synthesizer
+from clustmix import MWEM, ClustMix, DPMix, NaiveBayes, Schema, Synthesizer, saved
 from privacy.errors import ConfigurationError, IntegrityError
 from tasks.measurement.randomness import fixed_randomness
 
@@ -145,3 +146,42 @@ def test_the_guarantee_of_a_file_is_that_of_its_events(model, tmp_path):
     model.save(path)
     rewritten(path, lambda record: record["events"][0].update(noise_stddev=1e9))
     assert Synthesizer.load(path).guarantee_.epsilon < model.guarantee_.epsilon
+
+
+def test_a_model_of_the_earlier_form_samples_by_its_own_settings(tmp_path):
+    folder = Path(__file__).parents[1] / "tasks" / "synthesizers" / "clustmix"
+    sealed = json.loads((folder / "earlier_measurements.json").read_text())
+    measured = sealed["measurements"][0]
+    schema = Schema.model_validate(
+        {
+            "columns": [
+                {"name": "age", "kind": "integer", "lower": 0, "upper": 4, "bins": 5},
+                {"name": "ward", "kind": "categorical", "levels": ["a", "b", "c"]},
+                {
+                    "name": "lab",
+                    "kind": "integer",
+                    "lower": 0,
+                    "upper": 2,
+                    "bins": 3,
+                    "nullable": True,
+                },
+            ],
+            "label": {"name": "end", "levels": {"home": [], "ward": [], "died": []}},
+        }
+    )
+    frame = pd.DataFrame(
+        {"age": [1, 4], "ward": ["a", "b"], "lab": [0, 2], "end": ["home", "died"]}
+    )
+    model = NaiveBayes(schema, epsilon=1.0, delta=1e-6).fit(frame)
+    settings = {name: value for name, value in measured["settings"].items() if name != "kind"}
+    facts = model._as_saved(model.guarantee_) | {
+        "method": {"name": "clustmix", "settings": settings}
+    }
+    released = {name: np.array(value) for name, value in measured["released"].items()}
+    (tmp_path / "a.clustmix").write_bytes(saved.written(facts, released))
+    loaded = ClustMix.load(tmp_path / "a.clustmix")
+    rng = np.random.default_rng(sealed["seed"])
+    codes, _ = loaded._method.sample(released, n_rows=sealed["n_rows"], rng=rng)
+    assert "".join(map(str, codes.ravel())) == measured["codes"]
+    config = loaded._method.config
+    assert config.model_dump(mode="json", exclude={"kind"}) == {"variation": 1.0, **settings}

@@ -9,14 +9,19 @@ from pydantic import (
     Field,
     ModelWrapValidatorHandler,
     PrivateAttr,
+    SerializerFunctionWrapHandler,
     ValidationInfo,
+    model_serializer,
     model_validator,
 )
 
 from tasks.measurement.settings import MethodSettings
 
 KEPT: Mapping[str, bool] = {"kept": True}
-"""Context in which the settings of a measurement are read that was sealed earlier."""
+"""Context in which the settings of a measurement are read that was sealed earlier.
+
+That of `storage.files.documents`, which a method does not import.
+"""
 
 _EARLIER = frozenset(
     {
@@ -68,12 +73,12 @@ class ClustMixConfig(MethodSettings):
     )
     published: PaperSettings = Field(default_factory=PaperSettings)
 
-    _earlier: EarlierSettings = PrivateAttr(default_factory=EarlierSettings)
+    _earlier: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     @property
     def earlier(self) -> EarlierSettings:
         """Settings of a measurement that was sealed by the earlier form."""
-        return self._earlier
+        return EarlierSettings.model_validate(self._earlier)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -89,5 +94,10 @@ class ClustMixConfig(MethodSettings):
                 "a public rule has taken their place: leave them out"
             )
         model = handler({name: value for name, value in data.items() if name not in _EARLIER})
-        model._earlier = EarlierSettings.model_validate({name: data[name] for name in named})
+        model._earlier = {name: data[name] for name in named}
         return model
+
+    @model_serializer(mode="wrap")
+    def _with_earlier_settings(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Say of an earlier measurement by which settings it was made, wherever it is sampled."""
+        return {**handler(self), **self._earlier}

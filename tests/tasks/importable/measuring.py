@@ -74,6 +74,19 @@ def released_of(method, rows, noise_source=None, *, mu):
     return released
 
 
+def drawn_by(method, rows, *, mu, seed=1):
+    """The plan, what was summed with which released arguments, by statistic, and what came out."""
+    plan, executor, seen = method.plan(mu=mu), NotingExecutor(), {}
+    curator = Curator(
+        plan=plan,
+        executor=executor,
+        shards=in_memory([rows]),
+        noise_source=SeededNoise(seed),
+        seal=lambda name, _: seen.update({name: executor.asked[-1]}),
+    )
+    return plan, seen, measure(method, curator, mu=mu)
+
+
 def sampled(method, domain, released, n_rows, *, seed=0):
     """Valid records from a finished measurement."""
     codes, labels = method.sample(released, n_rows=n_rows, rng=np.random.default_rng(seed))

@@ -4,13 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from measuring import NotingExecutor
+from measuring import drawn_by
 
-from privacy.randomness import SeededNoise
-from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.statistics import SECOND_MOMENT_SCALE, SUM_SCALE
-from tasks.measurement.synthesizer import measure
 from tasks.synthesizers.clustmix.images import draws
 from tasks.synthesizers.clustmix.images.coefficients import Basis
 from tasks.synthesizers.clustmix.images.layout import ImageLayout
@@ -77,15 +74,7 @@ NEIGHBOURS = [
 @pytest.fixture(scope="module")
 def drawn():
     """The plan, what was summed with which released arguments, and what was released."""
-    plan, executor, seen = METHOD.plan(mu=1.0), NotingExecutor(), {}
-    curator = Curator(
-        plan=plan,
-        executor=executor,
-        shards=in_memory([rows_of(made_up(40, 0))]),
-        noise_source=SeededNoise(1),
-        seal=lambda name, _: seen.update({name: executor.asked[-1]}),
-    )
-    return plan, seen, measure(METHOD, curator, mu=1.0)
+    return drawn_by(METHOD, rows_of(made_up(40, 0)), mu=1.0)
 
 
 def norm_of(whole):

@@ -4,9 +4,8 @@ import itertools
 
 import numpy as np
 import pytest
-from measuring import NotingExecutor
+from measuring import drawn_by
 
-from privacy.randomness import SeededNoise
 from tasks.audit.pairs import AuditPatient, encode
 from tasks.measurement.centred import (
     centred_norm,
@@ -16,10 +15,8 @@ from tasks.measurement.centred import (
     measured_codes,
     to_simplex,
 )
-from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.statistics import SUM_SCALE
-from tasks.measurement.synthesizer import measure
 from tasks.synthesizers.clustmix.tables import draws
 from tasks.synthesizers.clustmix.tables.layout import Layout
 from tasks.synthesizers.clustmix.tables.synthesizer import Effort, TableClustMix
@@ -59,15 +56,7 @@ def rows_of(some):
 @pytest.fixture(scope="module")
 def drawn():
     """Functions that were summed, with the arguments that were really released, by statistic."""
-    plan, executor, seen = METHOD.plan(mu=1.0), NotingExecutor(), {}
-    curator = Curator(
-        plan=plan,
-        executor=executor,
-        shards=in_memory([rows_of(patients(40, 0))]),
-        noise_source=SeededNoise(1),
-        seal=lambda name, _: seen.update({name: executor.asked[-1]}),
-    )
-    measure(METHOD, curator, mu=1.0)
+    plan, seen, _ = drawn_by(METHOD, rows_of(patients(40, 0)), mu=1.0)
     return plan, seen
 
 

@@ -4,12 +4,14 @@ Between the two lie noise, sampling error and what a model may miss, so gross fa
 or of its sampler are seen.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-from privacy.arrays import Floats
+from privacy.arrays import Floats, Integers
 from tasks.gates.agreement import (
     CodedTable,
     association,
@@ -21,7 +23,9 @@ from tasks.gates.agreement import (
     total_variation,
 )
 from tasks.gates.expectations import GateCheck
+from tasks.measurement.centred import centred_norm, count_factor, counts_of
 from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.statistics import SUM_SCALE
 
 MODEL_ALLOWANCE = 0.10
 """Distance from the noisy counts of a column that is left to the model."""
@@ -47,6 +51,42 @@ class NoisyCounts:
     by_label: Floats
     noise_stddev: float
     label_stddev: float | None = None
+
+    @classmethod
+    def of_draw(
+        cls,
+        values: Integers,
+        *,
+        noise_stddev: float,
+        domain: EncodingDomain,
+        released: Mapping[str, NDArray[Any]],
+    ) -> Self:
+        """Return the counts of a sealed draw on the integer grid, with what was released of it.
+
+        The values (C, 1 + W) are centred counts of codes by label, with a hidden column where a
+        patient may have several rows; with three axes they are counts by label and fold.
+        """
+        stddev = noise_stddev / SUM_SCALE
+        if values.ndim == 3:
+            root = np.sqrt(domain.n_columns)
+            by_fold = values * (root / SUM_SCALE)
+            noise = float(stddev * root * np.sqrt(by_fold.shape[1]))
+            return cls(by_label=by_fold.sum(axis=1), noise_stddev=noise)
+        hidden = values.shape[1] - 1 - domain.one_hot_width
+        n_codes = domain.n_codes + (hidden,) * (hidden > 0)
+        _, by_label = counts_of(values / SUM_SCALE, n_codes)
+        stddev *= centred_norm(n_codes)
+        if hidden:
+            # Published are rows; what was counted are patients, of whom some have more. Both shares
+            # are released ones, above 0: the noisy number of a rare label may be 0, or less.
+            rows_per_patient = released["row_label_shares"] / released["label_shares"]
+            by_label *= rows_per_patient[:, None]
+            stddev *= max(1.0, float(rows_per_patient.max()))
+        return cls(
+            by_label=by_label[:, : domain.one_hot_width],
+            noise_stddev=float(stddev),
+            label_stddev=float(stddev / count_factor(n_codes)),
+        )
 
 
 def against_counts(

@@ -25,9 +25,7 @@ from tasks.gates.agreement import CodedTable
 from tasks.gates.agreement_gate import REFERENCE_ROWS, NoisyCounts, agreement_gate
 from tasks.ingest.conditions import sample_rows
 from tasks.ingest.encoding import decode, domain_of
-from tasks.measurement.centred import centred_norm, count_factor, counts_of
 from tasks.measurement.encoded import EncodingDomain
-from tasks.measurement.statistics import SUM_SCALE
 from tasks.reporting.tables import coded, formats_agree, is_stated, read_rows, table_files
 from tasks.steps.bundle import Provenance, build_bundle
 from tasks.steps.entries import Entries
@@ -105,25 +103,11 @@ def noisy_counts(
     name = next((n for n in names if n in drawn), None)
     if name is None:
         return None
-    values = measurement.sealed_values(name)
-    stddev = drawn[name] / SUM_SCALE
-    if values.ndim == 3:
-        root = np.sqrt(domain.n_columns)
-        cells = values * (root / SUM_SCALE)
-        return NoisyCounts(
-            by_label=cells.sum(axis=1), noise_stddev=float(stddev * root * np.sqrt(cells.shape[1]))
-        )
-    hidden = values.shape[1] - 1 - domain.one_hot_width
-    n_codes = domain.n_codes + (hidden,) * (hidden > 0)
-    sizes, by_label = counts_of(values / SUM_SCALE, n_codes)
-    if hidden:
-        # Published are rows; what was counted are patients, of whom some have more.
-        shares = measurement.released["row_label_shares"] / np.maximum(sizes / sizes.sum(), 1e-9)
-        by_label *= shares[:, None]
-    return NoisyCounts(
-        by_label=by_label[:, : domain.one_hot_width],
-        noise_stddev=float(stddev * centred_norm(n_codes)),
-        label_stddev=float(stddev * centred_norm(n_codes) / count_factor(n_codes)),
+    return NoisyCounts.of_draw(
+        measurement.sealed_values(name),
+        noise_stddev=drawn[name],
+        domain=domain,
+        released=measurement.released,
     )
 
 

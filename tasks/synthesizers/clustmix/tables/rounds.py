@@ -21,15 +21,13 @@ CONSTANT = 0.1
 
 _NEWTON_STEPS = 5
 _MOST_FEATURES = 600
-_LENIENCE = 30.0
-"""Features are kept for all draws together, which tell more than one round."""
 
 
 class Rounds:
     """What the label model was told so far, on one sample (N, d) of the mixture.
 
-    The scale is the prior standard deviation of the log-odds of a code; features that the noise
-    `stddev` of one value of a residual round would drown are left out.
+    The scale is the prior standard deviation of the log-odds of a code. Of many features those are
+    used that are the widest under the prior.
     """
 
     def __init__(
@@ -40,17 +38,13 @@ class Rounds:
         codes: NDArray[np.uint16],
         *,
         scale: float,
-        stddev: float,
     ) -> None:
         shares, by_label = released["label_shares"], released["counts_by_label"]
         self._patients = float(released["patients"])
         self._basis = labels.contrasts(layout.n_labels)
         self._codes, self._all = codes.astype(np.int64), features
-        start = labels.start_model(shares, features.prior, features.column, scale=scale)
-        self._chosen = _learnable(
-            start.variances[1:, 0],
-            information=_LENIENCE * self._information(shares[None], stddev=stddev),
-        )
+        self._chosen = np.zeros(features.n_features, dtype=np.bool_)
+        self._chosen[np.argsort(-features.prior, kind="stable")[:_MOST_FEATURES]] = True
         self._features = features.only(self._chosen)
         features = self._features
         declared = int(layout.offsets[layout.n_declared])
@@ -130,11 +124,3 @@ class Rounds:
         spread = 1.0 - (probabilities**2).sum(axis=1)
         moved = float((draws.residual_weights(probabilities) * spread).mean())
         return float((self._patients * moved / self._basis.shape[1] / stddev) ** 2)
-
-
-def _learnable(variances: Array, *, information: float) -> NDArray[np.bool_]:
-    """Choose features: those worth measuring, the least known first where they are too many."""
-    worth = loudness_of(variances, information=information)
-    chosen = np.zeros(len(variances), dtype=np.bool_)
-    chosen[np.argsort(-worth, kind="stable")[:_MOST_FEATURES]] = True
-    return chosen & (worth > 0.0)

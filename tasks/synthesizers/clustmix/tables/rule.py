@@ -28,7 +28,7 @@ DEVIATION = float(np.sqrt(0.5 / np.pi))
 """Half of ``E|N(0, 1)|``: what noise of one standard deviation adds to a distance, cell by cell."""
 
 _ONE_WAY_NOISE = 0.014
-_LEAST_ONE_WAY, _MOST_ONE_WAY = 0.10, 0.30
+_LEAST_ONE_WAY, _MOST_ONE_WAY, _DROWNED_ONE_WAY = 0.10, 0.30, 0.90
 _PAIR_PART, _LEAST_PAIR_PART = 0.4, 0.25
 _PAIR_NOISE = 0.40
 _ONE_WAY_PART, _TOLERATED = 0.22, 0.02
@@ -74,18 +74,20 @@ def shares_of(layout: Layout, *, patients: int | None, mu: float) -> Shares:
     """Split the budget, before a row is read.
 
     The label counts get as much as brings the noise of one-way shares to 0.014 in total variation
-    distance, between a tenth and three tenths. One-ways without the label are measured beside the
-    pair tables, with a fifth of their part at least. Together they tell of the one-ways what naive
-    Bayes tells, which gives all to the label counts, as far as its noise stands above 0.02. Of the
-    rest two fifths go to the pair tables, and less where even naive Bayes has a noise above 0.05.
+    distance, between a tenth and three tenths, and up to nine tenths as the pair tables drown:
+    where even naive Bayes has a noise above 0.05. One-ways without the label are measured beside
+    the pair tables, with a fifth of their part at least. Together they tell of the one-ways what
+    naive Bayes tells, which gives all to the label counts, as far as its noise stands above 0.02.
+    Of the rest two fifths go to the pair tables, and less where they drown.
     """
     sizes = np.asarray(layout.n_codes, dtype=np.float64)
     norm = centred_norm(layout.n_codes) * np.sqrt(layout.n_labels)
     noise = DEVIATION * sizes.mean() * norm / (mu * declared_patients(patients))
+    drowned = 1.0 - min(1.0, _DROWNING / noise)
     first = float(np.clip((noise / _ONE_WAY_NOISE) ** 2, _LEAST_ONE_WAY, _MOST_ONE_WAY))
+    first += (_DROWNED_ONE_WAY - first) * drowned
     wanted = noise / (noise + _TOLERATED) - first
     one_ways = max(wanted / layout.n_labels, _ONE_WAY_PART * _PAIR_PART * (1.0 - first))
-    drowned = 1.0 - min(1.0, _DROWNING / noise)
     pairs = (1.0 - first - one_ways) * (_PAIR_PART - (_PAIR_PART - _LEAST_PAIR_PART) * drowned)
     both = one_ways + pairs if layout.n_columns > 1 else 0.0
     return Shares(
@@ -270,9 +272,13 @@ def penalty(choice: PairChoice, *, pair_stddev: float, patients: float) -> float
     return float(_PENALTY * np.sqrt(width * part) * patients * d / (pair_stddev * width))
 
 
-def label_scale(layout: Layout) -> float:
-    """Prior standard deviation of the log-odds of a code: ``1.7 / sqrt(d)``."""
-    return float(_LABEL_SCALE / np.sqrt(layout.n_declared))
+def label_scale(layout: Layout, *, drowned: float) -> float:
+    """Prior standard deviation of the log-odds of a code: ``1.7 / sqrt(d)``.
+
+    It is up to twice as wide as the pair tables drown: what is then known comes from counts alone,
+    and a rare code that tells much is not drawn back to what the others tell.
+    """
+    return float(_LABEL_SCALE * (1.0 + drowned) / np.sqrt(layout.n_declared))
 
 
 def default_rows(n_columns: int) -> int:

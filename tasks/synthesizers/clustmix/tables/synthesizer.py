@@ -72,7 +72,10 @@ class TableClustMix:
                     "mu_left": np.array(hold_against(self.plan(mu=mu), curator.event, mu=mu))
                 },
             ),
-            Stage(name="mixing", run=self._mixing),
+            Stage(
+                name="mixing",
+                run=lambda curator, released: self._mixing(curator, released, mu=mu),
+            ),
         )
 
     def sample(
@@ -183,7 +186,7 @@ class TableClustMix:
             ]
         return counts, pooled(fits)
 
-    def _mixing(self, curator: Curator, released: Released) -> Released:
+    def _mixing(self, curator: Curator, released: Released, *, mu: float) -> Released:
         """Fit the label model to the counts, correct it by weighted residuals."""
         layout, shares = self._layout, released["label_shares"]
         patients = float(released["patients"])
@@ -198,10 +201,10 @@ class TableClustMix:
             n_rows=self.effort.fit_rows,
             rng=np.random.default_rng(PUBLIC_SEED),
         )
-        stddev = curator.plan[draws.residual_round(0)].unit_noise_stddev
-        scale = rule.label_scale(layout)
+        split = rule.shares_of(layout, patients=self.domain.patients, mu=mu)
+        scale = rule.label_scale(layout, drowned=split.drowned)
         with threadpool_limits(1, user_api="blas"):
-            rounds = Rounds(layout, features, released, codes, scale=scale, stddev=stddev)
+            rounds = Rounds(layout, features, released, codes, scale=scale)
         for index in range(draws.N_ROUNDS):
             name = draws.residual_round(index)
             stddev = curator.plan[name].unit_noise_stddev

@@ -234,7 +234,9 @@ def _section(model: type[BaseModel]) -> str:
     meanings = _meanings(model)
     lines = [f"\n## {title}\n", *(f"\n{text}\n" for text in (_summary(model), note) if text)]
     lines.append("\n| key | value | default | meaning |\n|---|---|---|---|\n")
-    for name, field in model.model_fields.items():
+    # The kind says which section this is.
+    fields = sorted(model.model_fields.items(), key=lambda item: item[0] != "kind")
+    for name, field in fields:
         key = field.alias or name
         declared = schema["properties"][key]
         meaning = field.description or meanings.get(name, "")

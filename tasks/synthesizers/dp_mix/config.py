@@ -4,18 +4,14 @@ from typing import Literal
 
 from pydantic import Field
 
-from tasks.measurement.settings import MethodSettings
+from tasks.measurement.settings import LabelNoiseSettings, VectorSettings
 
 
-class PaperSettings(MethodSettings):
+class PaperSettings(LabelNoiseSettings):
     """Parameters of the published algorithm; read by ``analysis: published`` only."""
 
-    label_noise_ratio: float = Field(
-        default=0.3, gt=0, le=1000, description="Noise of a label over noise of a feature."
-    )
 
-
-class DPMixConfig(MethodSettings):
+class DPMixConfig(VectorSettings):
     """Settings of DPMix. All are public: none may be chosen by looking at the private table."""
 
     kind: Literal["dp_mix"] = "dp_mix"
@@ -33,14 +29,5 @@ class DPMixConfig(MethodSettings):
         ge=0,
         le=1024,
         description="Numeric columns of at most this many codes have a coordinate for each code.",
-    )
-    l2_clip_norm: float | None = Field(
-        default=None,
-        gt=0,
-        le=1e6,
-        description="Longest record vector; by default no record is shortened.",
-    )
-    label_share: float = Field(
-        default=0.2, gt=0, lt=1, description="Part of the squared norm that the label has."
     )
     published: PaperSettings = Field(default_factory=PaperSettings)

@@ -41,6 +41,13 @@ def figures() -> str:
             "| table | training rows | epsilon | delta | AUC on real test rows | runs | scored |\n"
             "|---|---|---|---|---|---|---|\n" + "".join(map(_utility_line, _groups(releases)))
         )
+    images = [row for row in _rows("releases.json") if _is_of_images(row)]
+    if images:
+        parts.append(
+            "| images | training rows | epsilon | accuracy of a network |"
+            " of a logistic regression |\n"
+            "|---|---|---|---|---|\n" + "".join(map(_image_line, _groups(images)))
+        )
     if cost:
         parts.append(
             "| one release of | rows read | wall seconds | own stages, seconds | peak memory, MiB |"
@@ -53,6 +60,12 @@ def _is_compared(row: dict[str, Any]) -> bool:
     """Whether a run stands in the tables: LightGBM on a split, by a method that is named above."""
     known = (row["method"], row["analysis"]) in _METHODS
     return known and row["seed"] is not None and row["auc"] is not None
+
+
+def _is_of_images(row: dict[str, Any]) -> bool:
+    """Whether a run stands in the table of images: one that a network was trained on."""
+    known = (row["method"], row["analysis"]) in _METHODS
+    return known and row.get("cnn_accuracy") is not None and row["epsilon"] in (None, 1.0)
 
 
 def with_figures(readme: str) -> str:
@@ -96,6 +109,18 @@ def _utility_line(group: list[dict[str, Any]]) -> str:
         f"{mean(aucs):.3f}" + (f" ± {stdev(aucs):.3f}" if len(aucs) > 1 else ""),
         str(len(group)),
         first["source"],
+    )
+    return _line(cells)
+
+
+def _image_line(group: list[dict[str, Any]]) -> str:
+    first = group[0]
+    cells = (
+        first["dataset"],
+        _METHODS[first["method"], first["analysis"]],
+        "-" if first["epsilon"] is None else f"{first['epsilon']:g}",
+        f"{mean(row['cnn_accuracy'] for row in group):.3f}",
+        f"{mean(row['accuracy'] for row in group):.3f}",
     )
     return _line(cells)
 

@@ -7,8 +7,8 @@ import pytest
 from benchmarks.house import MAX_LINES, House
 
 LIMITS = {
-    "product lines": 42_100,
-    "test lines": 40_700,
+    "product lines": 42_170,
+    "test lines": 40_740,
     f"modules over {MAX_LINES} lines": 0,
     "folder arrows that run up": 0,
     "arrows among the methods": 15,

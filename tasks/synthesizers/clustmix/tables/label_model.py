@@ -144,6 +144,24 @@ def fit(posterior: Posterior, model: LabelModel, *, steps: int) -> LabelModel:
     return place
 
 
+def evidence(posterior: Posterior, model: LabelModel) -> float:
+    """Log of how likely the released sums are, all coefficients together, at a mode of `fit`.
+
+    Laplace's approximation, but for a constant.
+    """
+    found = _Newton(posterior)
+    precision = _prior_precision(posterior, model.scales)
+    current = found.at(model.coefficients)
+    _, curvature, noise = found.local(model.coefficients, current, precision)
+    total = found.loss(model.coefficients, current, noise, precision)
+    total += sum(float(np.linalg.slogdet(block)[1]) for block in curvature)
+    total -= len(curvature) * float(np.log(precision).sum())
+    for inverse in (one for of_sums in noise for one in of_sums):
+        diagonal = inverse.ndim == 1
+        total -= float(np.log(inverse).sum() if diagonal else np.linalg.slogdet(inverse)[1])
+    return -total / 2.0
+
+
 def _prior_precision(posterior: Posterior, scales: Array) -> Array:
     variances = scales[posterior.column] * posterior.prior
     return np.concatenate([[1.0 / _INTERCEPT_VARIANCE], 1.0 / variances])

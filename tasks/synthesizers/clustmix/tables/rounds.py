@@ -5,10 +5,12 @@ Post-processing of released values; what it hands to a residual round is public.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.measurement.synthesizer import Released
+from tasks.measurement.synthesizer import PUBLIC_SEED, Released
 from tasks.synthesizers.clustmix.tables import draws
 from tasks.synthesizers.clustmix.tables import label_model as labels
 from tasks.synthesizers.clustmix.tables.label_features import LabelFeatures, loudness_of
@@ -21,6 +23,27 @@ CONSTANT = 0.1
 
 _NEWTON_STEPS = 5
 _MOST_FEATURES = 600
+
+_RIDGES = (0.0, 2.0, 8.0, 32.0)
+"""Variances that are added to each feature on the rows of the mixture, as far as it takes.
+
+Features have variance one. Where real columns go together by more than the mixture knows, what a
+coefficient does to the sums is more than its rows say, and a step by them leads too far.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Told:
+    """A released set of sums (1 + q, C - 1), its loudness and noise, and what it was drawn at.
+
+    That are coefficients, and the norms (N,) of the rows of the mixture, None for counts.
+    """
+
+    values: Array
+    loudness: Array
+    noise: Array
+    coefficients: Array
+    norms: Array | None
 
 
 class Rounds:
@@ -40,8 +63,8 @@ class Rounds:
         scale: float,
     ) -> None:
         shares, by_label = released["label_shares"], released["counts_by_label"]
-        self._patients = float(released["patients"])
-        self._basis = labels.contrasts(layout.n_labels)
+        self._patients, self._scale = float(released["patients"]), scale
+        self._shares, self._basis = shares, labels.contrasts(layout.n_labels)
         self._codes, self._all = codes.astype(np.int64), features
         self._chosen = np.zeros(features.n_features, dtype=np.bool_)
         self._chosen[np.argsort(-features.prior, kind="stable")[:_MOST_FEATURES]] = True
@@ -60,24 +83,17 @@ class Rounds:
             noise[block, block] = variance * (table.T @ table)
             place += table.shape[1]
         sizes = surplus[:, layout.block(0)].sum(axis=1)
-        first = labels.Sums(
+        self._model = labels.start_model(shares, features.prior, features.column, scale=scale)
+        first = _Told(
             values=np.concatenate([(sizes @ self._basis)[None], values]),
             loudness=np.ones(len(values) + 1),
             noise=noise,
-            row_weights=np.ones(len(codes), dtype=np.float32),
-            probabilities=np.tile(shares.astype(np.float32), (len(codes), 1)),
+            coefficients=self._model.coefficients,
+            norms=None,
         )
-        self._posterior = labels.Posterior(
-            design=features.design(self._codes),
-            patients=self._patients,
-            sums=(first,),
-            prior=features.prior,
-            column=features.column,
-            intercepts=np.log(shares) @ self._basis,
-            reference=scale**2 / 2.0,
-        )
-        model = labels.start_model(shares, features.prior, features.column, scale=scale)
-        self._model = labels.fit(self._posterior, model, steps=_NEWTON_STEPS)
+        self._told, self._ridge = [first], 0
+        self._posterior = self._posterior_with(self._ridge)
+        self._fit()
 
     def loudness(self, *, stddev: float) -> Array:
         """How loudly each of all q features is measured next, under the noise of one value."""
@@ -100,21 +116,61 @@ class Rounds:
 
     def learn(self, noisy: Array, loudness: Array, *, stddev: float) -> None:
         """Take a released residual round (1 + q, C) in, which was drawn at the model as it is."""
-        found = self._probabilities()
-        scaled = self._all.scaled(loudness)
-        weights = draws.residual_weights(found)
-        weights = weights / np.maximum(1.0, draws.row_norms(self._codes, scaled, CONSTANT))
         kept = np.concatenate([[True], self._chosen])
-        self._posterior = self._posterior.with_sums(
-            labels.Sums(
-                values=noisy[kept] @ self._basis,
-                loudness=np.concatenate([[CONSTANT], loudness])[kept],
-                noise=np.full(int(kept.sum()), stddev**2),
-                row_weights=weights.astype(np.float32),
-                probabilities=found.astype(np.float32),
-            )
+        told = _Told(
+            values=noisy[kept] @ self._basis,
+            loudness=np.concatenate([[CONSTANT], loudness])[kept],
+            noise=np.full(int(kept.sum()), stddev**2),
+            coefficients=self._model.coefficients,
+            norms=draws.row_norms(self._codes, self._all.scaled(loudness), CONSTANT),
         )
-        self._model = labels.fit(self._posterior, self._model, steps=_NEWTON_STEPS)
+        self._told.append(told)
+        self._posterior = self._posterior.with_sums(self._sums(told, self._posterior.design))
+        self._fit()
+
+    def _fit(self) -> None:
+        """Fit with the ridge as it is, then with larger ones as long as these explain the sums."""
+        start = self._model
+        self._model = labels.fit(self._posterior, start, steps=_NEWTON_STEPS)
+        known = labels.evidence(self._posterior, self._model)
+        for ridge in range(self._ridge + 1, len(_RIDGES)):
+            posterior = self._posterior_with(ridge)
+            model = labels.fit(posterior, start, steps=_NEWTON_STEPS)
+            found = labels.evidence(posterior, model)
+            if found <= known:
+                break
+            self._posterior, self._model, self._ridge, known = posterior, model, ridge, found
+
+    def _posterior_with(self, ridge: int) -> labels.Posterior:
+        features = self._features
+        design = features.design(self._codes)
+        if _RIDGES[ridge]:
+            blur = np.random.default_rng(PUBLIC_SEED).standard_normal(
+                (len(design), features.n_features), dtype=np.float32
+            )
+            design[:, 1:] += np.float32(np.sqrt(_RIDGES[ridge])) * blur
+        return labels.Posterior(
+            design=design,
+            patients=self._patients,
+            sums=tuple(self._sums(told, design) for told in self._told),
+            prior=features.prior,
+            column=features.column,
+            intercepts=np.log(self._shares) @ self._basis,
+            reference=self._scale**2 / 2.0,
+        )
+
+    def _sums(self, told: _Told, design: NDArray[np.float32]) -> labels.Sums:
+        found = labels.probabilities(design, told.coefficients)
+        weights = np.ones(len(design))
+        if told.norms is not None:
+            weights = draws.residual_weights(found) / np.maximum(1.0, told.norms)
+        return labels.Sums(
+            values=told.values,
+            loudness=told.loudness,
+            noise=told.noise,
+            row_weights=weights.astype(np.float32),
+            probabilities=found.astype(np.float32),
+        )
 
     def _probabilities(self) -> Array:
         return labels.probabilities(self._posterior.design, self._model.coefficients)

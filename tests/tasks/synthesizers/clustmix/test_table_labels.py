@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+from tasks.measurement.encoded import EncodedRows
 from tasks.measurement.statistics import softmax
+from tasks.synthesizers.clustmix.tables import draws, rounds
 from tasks.synthesizers.clustmix.tables import label_model as labels
 from tasks.synthesizers.clustmix.tables.label_features import loudness_of, white_features
 from tasks.synthesizers.clustmix.tables.layout import Layout
@@ -124,3 +126,39 @@ def test_noise_that_drowns_the_sums_leaves_the_prior():
     np.testing.assert_allclose(
         labels.probabilities(design, found.coefficients)[0], shares, atol=0.02
     )
+
+
+def test_columns_that_go_together_more_than_the_mixture_knows_do_not_lead_too_far(monkeypatch):
+    # Thirty copies of one column; the mixture takes them for independent ones.
+    rng, n, d = np.random.default_rng(3), 5_000, 30
+    no = (False,) * d
+    layout = Layout(n_codes=(2,) * d, numeric=no, has_missing=no, n_labels=2, n_visits=0)
+    cause = rng.integers(0, 2, n)
+    codes = (cause[:, None] ^ (rng.random((n, d)) < 0.05)).astype(np.uint16)
+    label = (rng.random(n) < np.where(cause, 0.8, 0.2)).astype(np.uint16)
+    cells = label * 2 * d + (2 * np.arange(d) + codes).T
+    by_label = np.bincount(cells.ravel(), minlength=4 * d).reshape(2, 2 * d)
+    released = {
+        "label_shares": np.bincount(label) / n,
+        "patients": np.array(n),
+        "counts_by_label": by_label.astype(np.float64),
+        "counts_stddev": np.array(9.0),
+    }
+    rows = EncodedRows(codes=codes, label=label, weight=np.ones(n), fold=np.zeros(n, np.uint8))
+
+    def log_loss():
+        features = white_features(layout, np.full(2 * d, 0.5), floor=0.0)
+        mixture = rng.integers(0, 2, (4_000, d)).astype(np.uint16)
+        told = rounds.Rounds(layout, features, released, mixture, scale=1.7 / d**0.5)
+        for _ in range(2):
+            loudness = told.loudness(stddev=1.0)
+            noisy = draws.weighted_residuals(
+                rows, features=features.scaled(loudness), constant=rounds.CONSTANT,
+                log_odds=told.scores, intercepts=told.intercepts) / 2.0**34  # fmt: skip
+            told.learn(noisy, loudness, stddev=1.0)
+        scores = told.intercepts + sum(told.scores[2 * j + codes[:, j]] for j in range(d))
+        return -np.log(softmax(scores)[np.arange(n), label]).mean()
+
+    assert log_loss() < 0.53  # of the cause alone: 0.50
+    monkeypatch.setattr(rounds, "_RIDGES", (0.0,))
+    assert log_loss() > 0.57

@@ -154,8 +154,7 @@ def released_once(tmp_path_factory):
     """A folder with a table, its site file, an installation, and one release."""
     folder = tmp_path_factory.mktemp("released")
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in made.environment_of(folder).items():
-            patch.setenv(name, value)
+        made.install(patch, folder)
         made.release_without_engine(made.write_site(folder, dataset="admissions"))
     return folder
 
@@ -164,8 +163,7 @@ def released_once(tmp_path_factory):
 def folder(released_once, tmp_path, monkeypatch):
     """A copy of that folder to work in; releases run without the orchestrator."""
     copy = shutil.copytree(released_once, tmp_path / "hospital")
-    for name, value in made.environment_of(copy).items():
-        monkeypatch.setenv(name, value)
+    made.install(monkeypatch, copy)
     monkeypatch.chdir(copy)
     made.write_site(copy, dataset="admissions").rename(copy / "admissions.yaml")
     monkeypatch.setattr("tasks.execution.runtime.configure_prefect", lambda settings: None)

@@ -182,8 +182,8 @@ class SiteFile(_Section):
     method
         Synthesizer and its settings.
     rows
-        Number of synthetic rows; public, and no function of the size of the cohort. 300,000 if left
-        out, and fewer for more than 83 columns.
+        Number of synthetic rows; public, and no function of the size of the cohort. 250,000 if left
+        out, and fewer for more than 200 columns.
     patients
         About how many patients there are: a public, rounded number, and no count of the table. The
         budget is split by it; it is no part of the guarantee.

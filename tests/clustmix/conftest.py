@@ -56,8 +56,7 @@ def published(tmp_path_factory):
     """A bundle and the key that it is signed with, away from the installation."""
     folder = tmp_path_factory.mktemp("installation")
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in made.environment_of(folder).items():
-            patch.setenv(name, value)
+        made.install(patch, folder)
         outcome = made.release_without_engine(made.write_site(folder))
     reader = tmp_path_factory.mktemp("reader")
     shutil.copytree(outcome.bundle, reader / "bundle")

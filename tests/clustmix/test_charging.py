@@ -129,8 +129,7 @@ def test_replace_one_is_charged_a_quarter(schema, frame, path):
 
 
 def test_an_installation_goes_on_beside_a_notebook(schema, frame, tmp_path, monkeypatch):
-    for name, value in made.environment_of(tmp_path).items():
-        monkeypatch.setenv(name, value)
+    made.install(monkeypatch, tmp_path)
     site = made.write_site(tmp_path)
     first = made.release_without_engine(site)
     ledger = LedgerDatabase(load_settings().ledger_path)

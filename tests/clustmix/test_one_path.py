@@ -34,8 +34,7 @@ def randomness():
 )
 def test_the_same_noise_gives_the_same_release(tmp_path, monkeypatch, method):
     site = made.write_site(tmp_path, method=method, patients=1_500)
-    for name, value in made.environment_of(tmp_path).items():
-        monkeypatch.setenv(name, value)
+    made.install(monkeypatch, tmp_path)
     published = {}
 
     def keep(store, ref, files, manifest, **signatures):

@@ -2,6 +2,7 @@
 
 import os
 import stat
+from contextlib import contextmanager
 from types import SimpleNamespace
 from unittest import mock
 
@@ -77,28 +78,17 @@ EXECUTOR = SimpleNamespace(
 )
 
 
-class Writes:
-    """Counts what touches the disk, and ends the process at one of them."""
+@contextmanager
+def writes(end_at=None):
+    """Count what touches the disk, and end the process at one of them."""
+    counted = mock.Mock(n_calls=0)
 
-    def __init__(self, end_at=None):
-        self.n_calls, self._end_at = 0, end_at
-
-    def __enter__(self):
-        self._patches = [mock.patch.object(os, n, self._counting(n)) for n in WRITES]
-        for patch in self._patches:
-            patch.start()
-        return self
-
-    def __exit__(self, *_):
-        for patch in self._patches:
-            patch.stop()
-
-    def _counting(self, name):
+    def counting(name):
         real = getattr(os, name)
 
         def call(*arguments, **options):
-            self.n_calls += 1
-            if self.n_calls == self._end_at:
+            counted.n_calls += 1
+            if counted.n_calls == end_at:
                 if name == "fsync" and stat.S_ISREG(os.fstat(arguments[0]).st_mode):
                     # Half of what was written never came to the disk.
                     os.ftruncate(arguments[0], os.fstat(arguments[0]).st_size // 2)
@@ -106,6 +96,9 @@ class Writes:
             return real(*arguments, **options)
 
         return call
+
+    with mock.patch.multiple(os, **{name: counting(name) for name in WRITES}):
+        yield counted
 
 
 def measure(store, noise, made):
@@ -168,7 +161,7 @@ def end_of(store, *, end_at):
     noise, made = SeededNoise(end_at), {}
     for _ in range(MOST_RUNS):
         try:
-            with Writes(end_at):
+            with writes(end_at):
                 result = measure(store, noise, made)
         except Killed as killed:
             if store.can_continue(RELEASE_ID):
@@ -187,7 +180,7 @@ def end_of(store, *, end_at):
 
 
 def test_a_process_may_end_at_every_write(tmp_path):
-    with Writes() as whole:
+    with writes() as whole:
         measure(CheckpointStore(tmp_path / "whole"), SeededNoise(0), {})
     ends = [
         end_of(CheckpointStore(tmp_path / str(end_at)), end_at=end_at)

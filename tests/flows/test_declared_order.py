@@ -2,6 +2,7 @@
 
 import json
 import random
+from contextlib import contextmanager
 from unittest import mock
 
 import made_up_release as made
@@ -53,46 +54,38 @@ def alphabetical(settings):
     return {**settings, "schema": {**settings["schema"], "label": label}}
 
 
-class EarlierProgram:
-    """Seals and publishes as the program did that kept no vocabulary."""
+@contextmanager
+def earlier_program():
+    """Seal and publish as the program did that kept no vocabulary."""
+    key = request_key.request_key
 
-    def __enter__(self):
-        key = request_key.request_key
+    def record(**fields):
+        fields = {**fields, "format_version": 1, "vocabulary": None}
+        return MeasurementRecord(**{**fields, "site": alphabetical(fields["site"])})
 
-        def record(**fields):
-            fields = {**fields, "format_version": 1, "vocabulary": None}
-            return MeasurementRecord(**{**fields, "site": alphabetical(fields["site"])})
+    def key_of(secret, *, content_sha256, settings, code=None):
+        return key(
+            secret, content_sha256=content_sha256, settings=alphabetical(settings), code=code
+        )
 
-        def key_of(secret, *, content_sha256, settings, code=None):
-            return key(
-                secret, content_sha256=content_sha256, settings=alphabetical(settings), code=code
-            )
+    def manifest(**fields):
+        return Manifest(**{**fields, "format_version": 1})
 
-        def manifest(**fields):
-            return Manifest(**{**fields, "format_version": 1})
-
-        anything = mock.Mock(require=lambda schema: None)
-        self._patches = [
-            mock.patch.object(measure_steps, "MeasurementRecord", record),
-            mock.patch("flows.measure.request_key", key_of),
-            mock.patch.object(bundle, "Manifest", manifest),
-            mock.patch.object(Measurement, "vocabulary", anything),
-            mock.patch.object(Manifest, "is_suspect", new=False),
-            mock.patch.object(publish_steps, "agreement_gate", return_value=mock.Mock(checks=())),
-        ]
-        for patch in self._patches:
-            patch.start()
-        return self
-
-    def __exit__(self, *_):
-        for patch in self._patches:
-            patch.stop()
+    with (
+        mock.patch.object(measure_steps, "MeasurementRecord", record),
+        mock.patch("flows.measure.request_key", key_of),
+        mock.patch.object(bundle, "Manifest", manifest),
+        mock.patch.object(Measurement, "vocabulary", mock.Mock(require=lambda schema: None)),
+        mock.patch.object(Manifest, "is_suspect", new=False),
+        mock.patch.object(publish_steps, "agreement_gate", return_value=mock.Mock(checks=())),
+    ):
+        yield
 
 
 @pytest.fixture
 def earlier(site_file):
     """A release of the earlier program: sealed in one order, published in the other."""
-    with EarlierProgram():
+    with earlier_program():
         outcome = made.release_without_engine(site_file)
         # It publishes by the site file that it has sealed, as soon as another process does.
         turned = Publisher(load_settings()).resample(outcome.release_id)
@@ -199,7 +192,7 @@ def test_the_measurement_of_an_earlier_program_is_published_in_the_order_of_a_si
 
 
 def test_a_sealed_one_is_published_under_its_own_id(site_file, key):
-    with EarlierProgram():
+    with earlier_program():
         with (
             mock.patch.object(publish_steps, "sample_rows", side_effect=RuntimeError),
             pytest.raises(ClustMixError),

@@ -174,8 +174,7 @@ def test_released_arrays_are_those_of_the_serial_reference(run_with, site, dask_
 
 
 def test_run_with_fixed_randomness_is_never_published(site, tmp_path, monkeypatch):
-    for name, value in made.environment_of(tmp_path).items():
-        monkeypatch.setenv(name, value)
+    made.install(monkeypatch, tmp_path)
     with (
         fixed_randomness(randomness(1)),
         pytest.raises(Withheld, match="TAINTED: the noise came from a source for tests"),

@@ -32,8 +32,7 @@ pytestmark = pytest.mark.integration
 @pytest.fixture
 def installation(tmp_path, monkeypatch):
     """Return an installation whose site files are found by the name of the dataset."""
-    for name, value in made.environment_of(tmp_path).items():
-        monkeypatch.setenv(name, value)
+    made.install(monkeypatch, tmp_path)
     monkeypatch.setenv("CLUSTMIX_SITES", str(tmp_path / "sites"))
     monkeypatch.setenv("CLUSTMIX_RELEASES_URL", "http://127.0.0.1:9/releases/")
     (tmp_path / "sites").mkdir()

@@ -41,14 +41,19 @@ def test_ledger_server_stops_at_once_in_the_middle(rng, say, tmp_path):
         faults = installation.damages()
         if answer.get("state") != "published" and answer.get("code") != UNAVAILABLE:
             faults.append(str(answer))
-        is_measured = installation.is_measured(run.release_id)
-        again = installation.start(site).answer()
-        if again.get("state") != "published" or again["reused"] != is_measured:
-            faults.append(f"next run, measured {is_measured}: {again}")
-        faults += installation.damages() + installation.leftovers()
+        faults += faults_of_next_run(installation, site, run.release_id)
         wrong += [f"{moment}: {fault}" for fault in faults]
     say(f"{N_RESTARTS} crashes of the server: {dict(ends)}; faults {len(wrong)}")
     assert not wrong, "\n".join(wrong)
+
+
+def faults_of_next_run(installation, site, release_id):
+    is_measured = installation.is_measured(release_id)
+    again = installation.start(site).answer()
+    faults = installation.damages() + installation.leftovers()
+    if again.get("state") != "published" or again["reused"] != is_measured:
+        faults.append(f"next run, measured {is_measured}: {again}")
+    return faults
 
 
 @contextmanager
@@ -119,11 +124,7 @@ def test_disk_is_full_from_some_place_on(install, say, tmp_path):
                 faults.append(f"answer {answer}")
             if installation.state(run.release_id) not in state.split("|"):
                 faults.append(f"entry {installation.state(run.release_id)}")
-            is_measured = installation.is_measured(run.release_id)
-            again = installation.start(site).answer()
-            if again.get("state") != "published" or again["reused"] != is_measured:
-                faults.append(f"next run, measured {is_measured}: {again}")
-            faults += installation.damages() + installation.leftovers()
+            faults += faults_of_next_run(installation, site, run.release_id)
             wrong += [f"{full} {place} {nth}: {fault}" for fault in faults]
     say(f"{len(FULL)} places where a disk was full: {dict(ends)}; faults {len(wrong)}")
     assert not wrong, "\n".join(wrong)

@@ -1,47 +1,49 @@
-"""The released label model: the posterior mode of a multinomial logistic model, by Gauss-Newton.
+"""The released label model: the posterior mode of a multinomial logistic model.
 
 Everything known of the label is a noisy sum over the patients, ``sum h phi (e_y - p_t)``, with
 features phi, a row weight h and a model p_t that were public when it was drawn. A model p predicts
 it on N rows of the released mixture as ``(n / N) sum h phi (p - p_t)``, with the variance of the
 noise and of the sampling of patients. The mode of the posterior under a Gaussian prior is found by
-Gauss-Newton steps with backtracking; the prior's scale of each column by expectation-maximisation.
+conjugate gradients; the prior's scale of each column by expectation-maximisation.
 
-Labels are handled in C - 1 orthonormal contrasts. The curvature leaves out what two contrasts have
-to do with each other, the gradient does not. Post-processing of released values.
+Labels are handled in C - 1 orthonormal contrasts, best with the rarest label last. The curvature,
+of Gauss and Newton, leaves out what two contrasts have to do with each other; it is the
+preconditioner of a gradient that does not. Post-processing of released values.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import helmert
 
 from tasks.measurement.statistics import softmax
+from tasks.synthesizers.clustmix.tables.draws import residual_weights
 
 Array = NDArray[np.float64]
 _Array32 = NDArray[np.float32]
 
 _INTERCEPT_VARIANCE = 4.0
 _PSEUDO_COUNT, _POOLED_COUNT = 3.0, 20.0
-_BACKTRACKS, _LONGEST_STEP, _SMALL_STEP = 6, 3.0, 0.03
+_DESCENTS, _BACKTRACKS, _LONGEST_STEP, _SMALL_STEP = 8, 6, 3.0, 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sums:
     """One released set of sums by contrast (1 + q, C - 1); the first feature is one.
 
-    The loudness (1 + q,) is the factor of each feature in them; the noise is a variance (1 + q,),
-    or a covariance. Rows of the mixture's sample have weights h (N,) and the probabilities p_t (N,
-    C) of the model that the sums were drawn at.
+    The loudness (1 + q,) is the factor of each feature in them, the noise a covariance. They were
+    drawn at a model p_t of these coefficients, weighted as a residual round is where the norms (N,)
+    of the rows of the mixture's sample are given.
     """
 
     values: Array
     loudness: Array
     noise: Array
-    row_weights: _Array32
-    probabilities: _Array32
+    coefficients: Array
+    norms: Array | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,10 +106,6 @@ class Posterior:
         """Patients for each row of the sample."""
         return self.patients / len(self.design)
 
-    def with_sums(self, more: Sums) -> Posterior:
-        """Return the same with one released set more."""
-        return replace(self, sums=(*self.sums, more))
-
 
 def probabilities(design: _Array32, coefficients: Array) -> Array:
     """Label probabilities of rows, float64 of shape (N, C)."""
@@ -117,29 +115,47 @@ def probabilities(design: _Array32, coefficients: Array) -> Array:
 
 
 def fit(posterior: Posterior, model: LabelModel, *, steps: int) -> LabelModel:
-    """Go from a model to the mode of the posterior, by at most so many Gauss-Newton steps."""
+    """Go from a model to the mode of the posterior, by at most so many curvatures."""
     found, place = _Newton(posterior), model
-    current = found.at(model.coefficients)
     for step in range(steps):
         precision = _prior_precision(posterior, place.scales)
-        gradient, curvature, noise = found.local(place.coefficients, current, precision)
-        inverses = np.stack([np.linalg.inv(block) for block in curvature])
-        direction = np.einsum("cij,jc->ic", inverses, gradient)
+        current = found.at(place.coefficients)
+        curvature, noise = found.curvature(current, precision)
+        inverses: Array = np.linalg.inv(curvature).astype(np.float64)
+        coefficients = _descend(found, place.coefficients, inverses, noise, precision)
+        moved = float(np.abs(coefficients - place.coefficients).max())
+        variances = np.diagonal(inverses, axis1=1, axis2=2).T
+        scales = _scales(posterior, coefficients, variances)
+        place = LabelModel(coefficients=coefficients, variances=variances, scales=scales)
+        if moved < _SMALL_STEP and step > 1:
+            break
+    return place
+
+
+def _descend(
+    found: _Newton, start: Array, inverses: Array, noise: list[Array], precision: Array
+) -> Array:
+    """Go down by conjugate gradients (Polak and Ribiere 1969), the curvature as preconditioner."""
+    place, current = start, found.at(start)
+    before, last, direction = np.inf, np.zeros_like(start), np.zeros_like(start)
+    for _ in range(_DESCENTS):
+        loss = found.loss(place, current, noise, precision)
+        gradient = found.gradient(place, current, noise, precision)
+        step = np.einsum("cij,jc->ic", inverses, gradient)
+        turned = max(0.0, float(((gradient - last) * step).sum()) / before)
+        before, last = max(float((gradient * step).sum()), 1e-300), gradient
+        direction = step + turned * direction
         length = min(1.0, _LONGEST_STEP / max(float(np.abs(direction).max()), 1e-12))
-        before = found.loss(place.coefficients, current, noise, precision)
-        moved = 0.0
         for _ in range(_BACKTRACKS):
-            tried = place.coefficients + length * direction
+            tried = place + length * direction
             seen = found.at(tried)
-            if found.loss(tried, seen, noise, precision) <= before:
-                place, current = replace(place, coefficients=tried), seen
-                moved = float(np.abs(length * direction).max())
+            if found.loss(tried, seen, noise, precision) <= loss:
                 break
             length *= 0.4
-        variances = np.stack([np.diagonal(inverse) for inverse in inverses], axis=1)
-        scales = _scales(posterior, place.coefficients, variances)
-        place = replace(place, variances=variances, scales=scales)
-        if moved < _SMALL_STEP and step > 1:
+        else:
+            break
+        place, current = tried, seen
+        if float(np.abs(length * direction).max()) < _SMALL_STEP:
             break
     return place
 
@@ -152,13 +168,11 @@ def evidence(posterior: Posterior, model: LabelModel) -> float:
     found = _Newton(posterior)
     precision = _prior_precision(posterior, model.scales)
     current = found.at(model.coefficients)
-    _, curvature, noise = found.local(model.coefficients, current, precision)
+    curvature, noise = found.curvature(current, precision)
     total = found.loss(model.coefficients, current, noise, precision)
-    total += sum(float(np.linalg.slogdet(block)[1]) for block in curvature)
+    total += float(np.linalg.slogdet(curvature)[1].sum())
     total -= len(curvature) * float(np.log(precision).sum())
-    for inverse in (one for of_sums in noise for one in of_sums):
-        diagonal = inverse.ndim == 1
-        total -= float(np.log(inverse).sum() if diagonal else np.linalg.slogdet(inverse)[1])
+    total -= sum(float(np.linalg.slogdet(inverse)[1].sum()) for inverse in noise)
     return -total / 2.0
 
 
@@ -184,80 +198,86 @@ class _Newton:
 
     def __init__(self, posterior: Posterior) -> None:
         self._posterior = posterior
-        self._basis = contrasts(posterior.sums[0].probabilities.shape[1])
+        self._basis = contrasts(posterior.sums[0].values.shape[1] + 1)
+        self._drawn = [self._at_draw(sums) for sums in posterior.sums]
+
+    def _at_draw(self, sums: Sums) -> tuple[_Array32, _Array32]:
+        """Weights (N,) of the rows, and the probabilities that the sums were drawn at."""
+        found = probabilities(self._posterior.design, sums.coefficients)
+        weights = np.ones(len(found))
+        if sums.norms is not None:
+            weights = residual_weights(found) / np.maximum(1.0, sums.norms)
+        return weights.astype(np.float32), found.astype(np.float32)
 
     def at(self, coefficients: Array) -> tuple[_Array32, list[Array]]:
         """Probabilities of the rows, and what the released sums leave unexplained."""
         posterior = self._posterior
         found = probabilities(posterior.design, coefficients).astype(np.float32)
         left = []
-        for sums in posterior.sums:
-            moved = (found - sums.probabilities) @ self._basis.astype(np.float32)
-            moved *= (posterior.row_scale * sums.row_weights)[:, None]
+        for sums, (weights, drawn_at) in zip(posterior.sums, self._drawn, strict=True):
+            moved = (found - drawn_at) @ self._basis.astype(np.float32)
+            moved *= (posterior.row_scale * weights)[:, None]
             predicted = posterior.design.T @ moved.astype(np.float32)
             left.append(sums.values - sums.loudness[:, None] * predicted.astype(np.float64))
         return found, left
 
-    def local(
-        self, coefficients: Array, current: tuple[_Array32, list[Array]], precision: Array
-    ) -> tuple[Array, Array, list[list[Array]]]:
-        """Gradient, curvature by contrast, and inverse variances of the residuals."""
-        posterior, (found, left) = self._posterior, current
-        design, scale = posterior.design, posterior.row_scale
-        contrast = found @ self._basis.astype(np.float32)
-        n_contrasts = contrast.shape[1]
-        offset = coefficients.copy()
-        offset[0] -= posterior.intercepts
-        gradient = -precision[:, None] * offset
-        curvature = np.stack([np.diag(precision) for _ in range(n_contrasts)])
+    def curvature(
+        self, current: tuple[_Array32, list[Array]], precision: Array
+    ) -> tuple[Array, list[Array]]:
+        """Curvature by contrast, and inverse variances of the residuals."""
+        design, scale = self._posterior.design, self._posterior.row_scale
+        contrast = current[0] @ self._basis.astype(np.float32)
+        total = np.stack([np.diag(precision) for _ in range(contrast.shape[1])])
         squares = design * design
         all_noise = []
-        for sums, residual in zip(posterior.sums, left, strict=True):
-            weighted, noise = [], []
-            for c in range(n_contrasts):
-                variance = (found * self._basis[:, c].astype(np.float32) ** 2).sum(axis=1)
+        for sums, (weights, _) in zip(self._posterior.sums, self._drawn, strict=True):
+            noise = np.empty_like(total)
+            for c in range(contrast.shape[1]):
+                variance = (current[0] * self._basis[:, c].astype(np.float32) ** 2).sum(axis=1)
                 variance -= contrast[:, c] ** 2
-                row = sums.row_weights * variance
-                sampled = scale * (squares.T @ (sums.row_weights * row)).astype(np.float64)
-                inverse = _inverse_noise(sums.noise, sums.loudness**2 * sampled)
+                row = weights * variance
+                sampled = scale * (squares.T @ (weights * row)).astype(np.float64)
+                noise[c] = np.linalg.inv(sums.noise + np.diag(sums.loudness**2 * sampled + 1e-6))
                 derivative = scale * (design.T @ (design * row[:, None])).astype(np.float64)
                 derivative *= sums.loudness[:, None]
-                whitened = _times(inverse, derivative)
-                curvature[c] += derivative.T @ whitened
-                weighted.append(_times(inverse, residual[:, c : c + 1])[:, 0] * sums.loudness)
-                noise.append(inverse)
-            # The gradient with all contrasts: rows pull by their own covariance of contrasts.
-            pull = design @ np.stack(weighted, axis=1).astype(np.float32)
-            pull *= (scale * sums.row_weights)[:, None]
+                total[c] += derivative.T @ noise[c] @ derivative
+            all_noise.append(noise)
+        return total, all_noise
+
+    def gradient(
+        self,
+        coefficients: Array,
+        current: tuple[_Array32, list[Array]],
+        noise: list[Array],
+        precision: Array,
+    ) -> Array:
+        """Gradient with all contrasts: rows pull by their own covariance of contrasts."""
+        design, (found, left) = self._posterior.design, current
+        total = -precision[:, None] * self._offset(coefficients)
+        for i, (sums, inverses) in enumerate(zip(self._posterior.sums, noise, strict=True)):
+            weighted = sums.loudness[:, None] * np.einsum("cij,jc->ic", inverses, left[i])
+            pull = design @ weighted.astype(np.float32)
+            pull *= (self._posterior.row_scale * self._drawn[i][0])[:, None]
             full = pull @ self._basis.T.astype(np.float32)
             full = found * (full - (found * full).sum(axis=1, keepdims=True))
-            gradient += (design.T @ (full @ self._basis.astype(np.float32))).astype(np.float64)
-            all_noise.append(noise)
-        return gradient, curvature, all_noise
+            total += (design.T @ (full @ self._basis.astype(np.float32))).astype(np.float64)
+        return total
 
     def loss(
         self,
         coefficients: Array,
         current: tuple[_Array32, list[Array]],
-        noise: list[list[Array]],
+        noise: list[Array],
         precision: Array,
     ) -> float:
         """Squared residuals in their variances, and the prior."""
-        offset = coefficients.copy()
-        offset[0] -= self._posterior.intercepts
-        total = float((precision[:, None] * offset**2).sum())
+        total = float((precision[:, None] * self._offset(coefficients) ** 2).sum())
         for residual, inverses in zip(current[1], noise, strict=True):
-            for c, inverse in enumerate(inverses):
-                part = residual[:, c : c + 1]
-                total += float((part * _times(inverse, part)).sum())
+            total += float((residual * np.einsum("cij,jc->ic", inverses, residual)).sum())
         return total
 
-
-def _inverse_noise(noise: Array, sampling: Array) -> Array:
-    if noise.ndim == 1:
-        return np.asarray(1.0 / (noise + sampling + 1e-6))
-    return np.asarray(np.linalg.inv(noise + np.diag(sampling + 1e-6)), dtype=np.float64)
-
-
-def _times(inverse: Array, values: Array) -> Array:
-    return inverse[:, None] * values if inverse.ndim == 1 else inverse @ values
+    def _offset(self, coefficients: Array) -> Array:
+        """Coefficients less their prior means."""
+        offset = coefficients.copy()
+        offset[0] -= self._posterior.intercepts
+        return offset

@@ -5,10 +5,11 @@ Post-processing of released values; what it hands to a residual round is public.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import block_diag
 
 from tasks.measurement.synthesizer import PUBLIC_SEED, Released
 from tasks.synthesizers.clustmix.tables import draws
@@ -21,7 +22,7 @@ Array = NDArray[np.float64]
 CONSTANT = 0.1
 """Feature that every row has in a residual round: the shares of the labels are known well."""
 
-_NEWTON_STEPS = 5
+_NEWTON_STEPS = 8
 _MOST_FEATURES = 600
 
 _RIDGES = (0.0, 2.0, 8.0, 32.0)
@@ -30,20 +31,6 @@ _RIDGES = (0.0, 2.0, 8.0, 32.0)
 Features have variance one. Where real columns go together by more than the mixture knows, what a
 coefficient does to the sums is more than its rows say, and a step by them leads too far.
 """
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Told:
-    """A released set of sums (1 + q, C - 1), its loudness and noise, and what it was drawn at.
-
-    That are coefficients, and the norms (N,) of the rows of the mixture, None for counts.
-    """
-
-    values: Array
-    loudness: Array
-    noise: Array
-    coefficients: Array
-    norms: Array | None
 
 
 class Rounds:
@@ -62,7 +49,10 @@ class Rounds:
         *,
         scale: float,
     ) -> None:
-        shares, by_label = released["label_shares"], released["counts_by_label"]
+        # The rarest label last: what is said of it is then one contrast to all others.
+        self._order = np.argsort(-released["label_shares"], kind="stable")
+        shares = released["label_shares"][self._order]
+        by_label = released["counts_by_label"][self._order]
         self._patients, self._scale = float(released["patients"]), scale
         self._shares, self._basis = shares, labels.contrasts(layout.n_labels)
         self._codes, self._all = codes.astype(np.int64), features
@@ -76,20 +66,14 @@ class Rounds:
         values = features.of_counts(surplus[:, :declared].T @ self._basis)
         towards = float(((shares @ self._basis) ** 2).max())
         variance = float(released["counts_stddev"]) ** 2 * (1.0 + layout.n_labels * towards)
-        noise = np.zeros((len(values) + 1,) * 2)
-        noise[0, 0], place = variance, 1
-        for table in features.tables:
-            block = slice(place, place + table.shape[1])
-            noise[block, block] = variance * (table.T @ table)
-            place += table.shape[1]
+        noise = variance * block_diag(1.0, *(table.T @ table for table in features.tables))
         sizes = surplus[:, layout.block(0)].sum(axis=1)
         self._model = labels.start_model(shares, features.prior, features.column, scale=scale)
-        first = _Told(
+        first = labels.Sums(
             values=np.concatenate([(sizes @ self._basis)[None], values]),
             loudness=np.ones(len(values) + 1),
             noise=noise,
             coefficients=self._model.coefficients,
-            norms=None,
         )
         self._told, self._ridge = [first], 0
         self._posterior = self._posterior_with(self._ridge)
@@ -107,25 +91,25 @@ class Rounds:
     @property
     def scores(self) -> Array:
         """What each code of a declared column adds to the score of each label, shape (W, C)."""
-        return self._features.by_code(self._model.coefficients[1:] @ self._basis.T)
+        return self._features.by_code(self._by_label(self._model.coefficients[1:]))
 
     @property
     def intercepts(self) -> Array:
         """Intercepts of the labels, shape (C,)."""
-        return np.asarray(self._model.coefficients[0] @ self._basis.T)
+        return self._by_label(self._model.coefficients[0])
 
     def learn(self, noisy: Array, loudness: Array, *, stddev: float) -> None:
         """Take a released residual round (1 + q, C) in, which was drawn at the model as it is."""
         kept = np.concatenate([[True], self._chosen])
-        told = _Told(
-            values=noisy[kept] @ self._basis,
+        told = labels.Sums(
+            values=noisy[kept][:, self._order] @ self._basis,
             loudness=np.concatenate([[CONSTANT], loudness])[kept],
-            noise=np.full(int(kept.sum()), stddev**2),
+            noise=stddev**2 * np.eye(int(kept.sum())),
             coefficients=self._model.coefficients,
             norms=draws.row_norms(self._codes, self._all.scaled(loudness), CONSTANT),
         )
         self._told.append(told)
-        self._posterior = self._posterior.with_sums(self._sums(told, self._posterior.design))
+        self._posterior = replace(self._posterior, sums=tuple(self._told))
         self._fit()
 
     def _fit(self) -> None:
@@ -152,25 +136,16 @@ class Rounds:
         return labels.Posterior(
             design=design,
             patients=self._patients,
-            sums=tuple(self._sums(told, design) for told in self._told),
+            sums=tuple(self._told),
             prior=features.prior,
             column=features.column,
             intercepts=np.log(self._shares) @ self._basis,
             reference=self._scale**2 / 2.0,
         )
 
-    def _sums(self, told: _Told, design: NDArray[np.float32]) -> labels.Sums:
-        found = labels.probabilities(design, told.coefficients)
-        weights = np.ones(len(design))
-        if told.norms is not None:
-            weights = draws.residual_weights(found) / np.maximum(1.0, told.norms)
-        return labels.Sums(
-            values=told.values,
-            loudness=told.loudness,
-            noise=told.noise,
-            row_weights=weights.astype(np.float32),
-            probabilities=found.astype(np.float32),
-        )
+    def _by_label(self, coefficients: Array) -> Array:
+        """Turn coefficients of contrasts (..., C - 1) to scores of labels as they are declared."""
+        return np.asarray((coefficients @ self._basis.T)[..., np.argsort(self._order)])
 
     def _probabilities(self) -> Array:
         return labels.probabilities(self._posterior.design, self._model.coefficients)

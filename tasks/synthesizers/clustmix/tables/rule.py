@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 DEFAULT_PATIENTS = 10_000
 """Patients that the rule assumes where the site file declares no number."""
 
-MAX_CELLS = 300_000
+MAX_CELLS = 400_000
 """Most values of the draw of pair tables."""
 
 DEVIATION = float(np.sqrt(0.5 / np.pi))
@@ -38,7 +38,7 @@ _LEAST_RATIO = 0.5
 _FINE_PAIR_NOISE = 0.03
 _PENALTY = 1.3
 _LABEL_SCALE = 1.7
-_MOST_ROWS, _MOST_VALUES = 300_000, 25_000_000
+_MOST_ROWS, _MOST_VALUES = 250_000, 50_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,11 +119,16 @@ def pair_noise(
 
 
 def most_codes(layout: Layout, *, patients: int | None, mu: float) -> int:
-    """Codes of a column in the pair tables: as many as keep its mean noise at 0.4, or two."""
+    """Codes of a column in the pair tables: as many as allow all pairs, or two.
+
+    That is within the length of the draw, and with a mean noise of 0.4.
+    """
     n, shares = declared_patients(patients), shares_of(layout, patients=patients, mu=mu)
     pair_mu = mu * float(np.sqrt(shares.pair_tables))
     for most in range(max(layout.n_codes), 2, -1):
         n_codes = [min(k, most) for k in layout.n_codes]
+        if _all_cells(n_codes) > MAX_CELLS:
+            continue
         noise = pair_noise(n_codes, one_ways=shares.one_ways, pair_mu=pair_mu, patients=n)
         if noise <= _PAIR_NOISE:
             return most
@@ -132,9 +137,12 @@ def most_codes(layout: Layout, *, patients: int | None, mu: float) -> int:
 
 def n_cells(layout: Layout, most: int) -> int:
     """Length of the draw of pair tables: one-ways, and all pairs as far as `MAX_CELLS` goes."""
-    sizes = np.minimum(np.asarray(layout.n_codes), most)
-    cells = int((sizes.sum() ** 2 - (sizes**2).sum()) // 2)
-    return layout.width + min(cells, MAX_CELLS)
+    return layout.width + min(_all_cells([min(k, most) for k in layout.n_codes]), MAX_CELLS)
+
+
+def _all_cells(n_codes: Sequence[int]) -> int:
+    sizes = np.asarray(n_codes)
+    return int((sizes.sum() ** 2 - (sizes**2).sum()) // 2)
 
 
 def coarse_codes(
@@ -282,7 +290,7 @@ def label_scale(layout: Layout, *, drowned: float) -> float:
 
 
 def default_rows(n_columns: int) -> int:
-    """Return the synthetic rows of a site file that names no number: 300,000, or 25,000,000 values.
+    """Return the synthetic rows of a site file that names no number: 250,000, or 50,000,000 values.
 
     Rows cost no privacy. A label that is drawn has much chance in it, and a classifier needs many
     rows to see through it, the more the rarer the label.

@@ -61,6 +61,13 @@ def test_no_other_loudness_leaves_less_unknown():
     np.testing.assert_allclose(loudness_of(variances, information=1e12), 12**-0.5, rtol=1e-6)
 
 
+def posterior_of(design, sums, column, shares, **settings):
+    intercepts, prior = np.log(shares) @ labels.contrasts(len(shares)), np.ones(len(column))
+    return labels.Posterior(
+        design=design, sums=(sums,), prior=prior, column=column, intercepts=intercepts, **settings
+    )
+
+
 @pytest.mark.parametrize("n_labels", [2, 4])
 def test_exact_sums_lead_back_to_the_model_that_they_came_from(n_labels):
     rng, n = np.random.default_rng(n_labels), 4_000
@@ -69,30 +76,23 @@ def test_exact_sums_lead_back_to_the_model_that_they_came_from(n_labels):
     true = rng.normal(0.0, 0.6, (6, n_labels - 1))
     p = softmax(design @ true @ basis.T)
     shares = p.mean(axis=0)
-    weights = (1.0 + rng.random(n)).astype(np.float32)
+    norms = 2.0 * rng.random(n)
+    weights = draws.residual_weights(shares[None]) / np.maximum(1.0, norms)
     patients, loudness = 50_000.0, np.array([0.1, 1.0, 0.5, 1.0, 0.3, 1.0])
+    column = np.array([0, 0, 1, 2, 2])
+    start = labels.start_model(shares, np.ones(5), column, scale=1.0)
     sums = labels.Sums(
         values=loudness[:, None]
         * (design.T @ (weights[:, None] * (p - shares)))
         @ basis
         * (patients / n),
         loudness=loudness,
-        noise=np.full(6, 1.0),
-        row_weights=weights,
-        probabilities=np.tile(shares.astype(np.float32), (n, 1)),
+        noise=np.eye(6),
+        coefficients=start.coefficients,
+        norms=norms,
     )
-    column = np.array([0, 0, 1, 2, 2])
-    start = labels.start_model(shares, np.ones(5), column, scale=1.0)
     np.testing.assert_allclose(labels.probabilities(design, start.coefficients)[0], shares)
-    posterior = labels.Posterior(
-        design=design,
-        patients=patients,
-        sums=(sums,),
-        prior=np.ones(5),
-        column=column,
-        intercepts=np.log(shares) @ basis,
-        reference=0.5,
-    )
+    posterior = posterior_of(design, sums, column, shares, patients=patients, reference=0.5)
     found = labels.fit(posterior, start, steps=40)
     np.testing.assert_allclose(found.coefficients, true, atol=0.06)
     # What is heard is known better than before.
@@ -102,30 +102,43 @@ def test_exact_sums_lead_back_to_the_model_that_they_came_from(n_labels):
 def test_noise_that_drowns_the_sums_leaves_the_prior():
     rng, n = np.random.default_rng(5), 1_000
     design = np.column_stack([np.ones(n), rng.standard_normal((n, 3))]).astype(np.float32)
-    shares = np.array([0.7, 0.3])
+    shares, column = np.array([0.7, 0.3]), np.zeros(3, dtype=np.int64)
+    start = labels.start_model(shares, np.ones(3), column, scale=0.5)
     sums = labels.Sums(
         values=rng.normal(0, 1e6, (4, 1)),
         loudness=np.ones(4),
         noise=1e12 * np.eye(4),
-        row_weights=np.ones(n, dtype=np.float32),
-        probabilities=np.tile(shares.astype(np.float32), (n, 1)),
+        coefficients=start.coefficients,
     )
-    column = np.zeros(3, dtype=np.int64)
-    start = labels.start_model(shares, np.ones(3), column, scale=0.5)
-    posterior = labels.Posterior(
-        design=design,
-        patients=1000.0,
-        sums=(sums,),
-        prior=np.ones(3),
-        column=column,
-        intercepts=np.log(shares) @ labels.contrasts(2),
-        reference=0.125,
-    )
+    posterior = posterior_of(design, sums, column, shares, patients=1000.0, reference=0.125)
     found = labels.fit(posterior, start, steps=5)
     assert np.abs(found.coefficients[1:]).max() < 0.05
     np.testing.assert_allclose(
         labels.probabilities(design, found.coefficients)[0], shares, atol=0.02
     )
+
+
+def test_the_order_in_which_labels_are_declared_says_nothing():
+    # The first label is so rare that the noise hides what its patients have in common.
+    rng, n, order = np.random.default_rng(7), 4_000, np.array([3, 1, 0, 2])
+    shares, no = np.array([0.01, 0.3, 0.4, 0.29]), (False,) * 3
+    layout = Layout(n_codes=(4,) * 3, numeric=no, has_missing=no, n_labels=4, n_visits=0)
+    counts = n * shares[:, None] * rng.dirichlet(np.full(4, 2.0), (4, 3)).reshape(4, 12)
+    counts += rng.normal(0.0, 10.0, (4, 12))
+    features = white_features(layout, np.full(12, 0.25), floor=0.0)
+    mixture = rng.integers(0, 4, (2_000, 3)).astype(np.uint16)
+    noisy, found = rng.normal(0.0, 20.0, (10, 4)), []
+    for labels_as in (np.arange(4), order):
+        released = {
+            "label_shares": shares[labels_as],
+            "patients": np.array(n),
+            "counts_by_label": counts[labels_as],
+            "counts_stddev": np.array(10.0),
+        }
+        told = rounds.Rounds(layout, features, released, mixture, scale=1.0)
+        told.learn(noisy[:, labels_as], told.loudness(stddev=20.0), stddev=20.0)
+        found.append(np.concatenate([told.intercepts[None], told.scores]))
+    np.testing.assert_allclose(found[0][:, order], found[1], atol=1e-6)
 
 
 def test_columns_that_go_together_more_than_the_mixture_knows_do_not_lead_too_far(monkeypatch):

@@ -187,16 +187,15 @@ class Watcher:
         return cursor
 
     def _notify(self, news: Outbox) -> None:
-        """Send the events, then remember: what was not answered is sent again."""
-        self._send(news.events)
-        if news.cursor != self._file.read():
-            self._file.write(news.cursor)
+        self._send(news.events, news.cursor)
 
-    def _send(self, events: Sequence[PublicEvent]) -> None:
-        if not events:
-            return
-        self._find_server()
-        emit(events)
+    def _send(self, events: Sequence[PublicEvent], cursor: Cursor | None = None) -> None:
+        """Send the events, then remember: what was not answered is sent again."""
+        if events:
+            self._find_server()
+            emit(events)
+        if cursor is not None and cursor != self._file.read():
+            self._file.write(cursor)
         for event in events:
             log("told", f"{event.name} {event.resource_id}")
 

@@ -13,15 +13,10 @@ MAX_ORDER = 100_000
 class PaperSettings(MethodSettings):
     """What Algorithm 1 leaves open; read by ``analysis: published`` only."""
 
-    l2_clip_norm: float = Field(
-        default=10.0, gt=0, description="Largest norm c of a record after the z-score."
-    )
-    label_share: float = Field(
-        default=0.25,
-        gt=0,
-        lt=1,
-        description="Share of the privacy loss that is spent on the one-hot labels (sigma_y).",
-    )
+    l2_clip_norm: float = Field(default=10.0, gt=0)
+    """Largest norm c of a record after the z-score."""
+    label_share: float = Field(default=0.25, gt=0, lt=1)
+    """Share of the privacy loss that is spent on the one-hot labels (sigma_y)."""
 
 
 class DpCdaConfig(MethodSettings):
@@ -32,43 +27,26 @@ class DpCdaConfig(MethodSettings):
     """
 
     kind: Literal["dp_cda"] = "dp_cda"
-    order_of_mixture: int = Field(
-        default=128, ge=1, le=MAX_ORDER, description="Records of one class in a mixture (l)."
-    )
-    sampling: Literal["poisson", "groups"] = Field(
-        default="poisson",
-        description="Mixtures of secret random samples, or of disjoint groups of patients.",
-    )
-    declared_patients: int = Field(
-        default=10_000, ge=1, description="Declared number of patients, in classes of equal size."
-    )
-    class_sizes: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(
-        default=None, description="Declared patients of each class, instead of equal sizes."
-    )
-    mixtures_per_class: int = Field(
-        default=400,
-        ge=2,
-        le=100_000,
-        description="Mixtures of each class, published and poisson; groups follow from the sizes.",
-    )
-    one_hot_levels: int = Field(
-        default=64,
-        ge=0,
-        le=1024,
-        description="Numeric columns of at most this many codes have a coordinate for each code.",
-    )
-    l2_clip_norm: float | None = Field(
-        default=None, gt=0, description="Largest norm c of a record; left out: no clipping."
-    )
-    centre: float = Field(
-        default=0.0, ge=-10, le=10, description="Subtracted from features in [0, 1]."
-    )
-    scale: float = Field(
-        default=1.0, gt=0, le=1000, description="Divides the features after the centre."
-    )
-    count_share: float = Field(
-        default=0.02, gt=0, lt=1, description="Share of the budget for the sizes of the classes."
-    )
+    order_of_mixture: int = Field(default=128, ge=1, le=MAX_ORDER)
+    """Records of one class in a mixture (l)."""
+    sampling: Literal["poisson", "groups"] = Field(default="poisson")
+    """Mixtures of secret random samples, or of disjoint groups of patients."""
+    declared_patients: int = Field(default=10_000, ge=1)
+    """Declared number of patients, in classes of equal size."""
+    class_sizes: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(default=None)
+    """Declared patients of each class, instead of equal sizes."""
+    mixtures_per_class: int = Field(default=400, ge=2, le=100_000)
+    """Mixtures of each class, published and poisson; groups follow from the sizes."""
+    one_hot_levels: int = Field(default=64, ge=0, le=1024)
+    """Numeric columns of at most this many codes have a coordinate for each code."""
+    l2_clip_norm: float | None = Field(default=None, gt=0)
+    """Largest norm c of a record; left out: no clipping."""
+    centre: float = Field(default=0.0, ge=-10, le=10)
+    """Subtracted from features in [0, 1]."""
+    scale: float = Field(default=1.0, gt=0, le=1000)
+    """Divides the features after the centre."""
+    count_share: float = Field(default=0.02, gt=0, lt=1)
+    """Share of the budget for the sizes of the classes."""
     published: PaperSettings = Field(default_factory=PaperSettings)
 
     @model_validator(mode="after")

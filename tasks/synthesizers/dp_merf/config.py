@@ -20,9 +20,8 @@ class BudgetShares(MethodSettings):
 class PaperSettings(MethodSettings):
     """Parameters of the authors' algorithm; read by ``analysis: published`` only."""
 
-    held_aside: int = Field(
-        default=100, ge=2, le=10_000, description="Private rows that set the length scale."
-    )
+    held_aside: int = Field(default=100, ge=2, le=10_000)
+    """Private rows that set the length scale."""
 
 
 class DpMerfConfig(MethodSettings):
@@ -34,38 +33,26 @@ class DpMerfConfig(MethodSettings):
     """
 
     kind: Literal["dp_merf"] = "dp_merf"
-    features: Literal["auto", "one_hot", "ordinal"] = Field(
-        default="auto", description="Vector of a numeric column: a code each, or one score."
-    )
-    fourier_features: int = Field(
-        default=1000, ge=2, le=20_000, multiple_of=2, description="Random Fourier features."
-    )
-    length_scale: float = Field(
-        default=0.8,
-        ge=0.05,
-        le=20,
-        description="Kernel length scale; 1 is the distance of two uniform records of the domain.",
-    )
-    linear_share: float = Field(
-        default=0.5, ge=0, lt=1, description="Share of the linear kernel in the squared norm."
-    )
+    features: Literal["auto", "one_hot", "ordinal"] = Field(default="auto")
+    """Vector of a numeric column: a code each, or one score."""
+    fourier_features: int = Field(default=1000, ge=2, le=20_000, multiple_of=2)
+    """Random Fourier features."""
+    length_scale: float = Field(default=0.8, ge=0.05, le=20)
+    """Kernel length scale; 1 is the distance of two uniform records of the domain."""
+    linear_share: float = Field(default=0.5, ge=0, lt=1)
+    """Share of the linear kernel in the squared norm."""
     hidden_units: tuple[Annotated[int, Field(ge=1, le=4096)], ...] = Field(
         default=(256, 256), min_length=1, max_length=4, description="Hidden layers, by width."
     )
-    code_dimensions: int = Field(
-        default=10, ge=1, le=1000, description="Dimensions of the random input of the generator."
-    )
-    training_stages: int = Field(
-        default=5, ge=1, le=99, description="Checkpoints of the training of the generator."
-    )
-    steps_per_stage: int = Field(
-        default=200, ge=1, le=100_000, description="Adam steps between two checkpoints."
-    )
-    batch_size: int = Field(
-        default=200, ge=2, le=100_000, description="Generated records of a step, over all labels."
-    )
-    learning_rate: float = Field(
-        default=5e-3, gt=0, le=1, description="Adam step size of the first training stage."
-    )
+    code_dimensions: int = Field(default=10, ge=1, le=1000)
+    """Dimensions of the random input of the generator."""
+    training_stages: int = Field(default=5, ge=1, le=99)
+    """Checkpoints of the training of the generator."""
+    steps_per_stage: int = Field(default=200, ge=1, le=100_000)
+    """Adam steps between two checkpoints."""
+    batch_size: int = Field(default=200, ge=2, le=100_000)
+    """Generated records of a step, over all labels."""
+    learning_rate: float = Field(default=5e-3, gt=0, le=1)
+    """Adam step size of the first training stage."""
     shares: BudgetShares = Field(default_factory=BudgetShares)
     published: PaperSettings = Field(default_factory=PaperSettings)

@@ -28,18 +28,14 @@ class PaperSettings(MethodSettings):
 
     sigma_c: float = Field(default=4.0, gt=0, description="Noise scale of the norm histograms.")
     sigma_k: float = Field(default=40.0, gt=0, description="Noise scale of k-means.")
-    sigma_g: float | None = Field(
-        default=None, gt=0, description="Noise scale of gradients; none: by the claimed epsilon."
-    )
-    sampling_probability: float = Field(
-        default=0.0017, gt=0, le=1, description="Batch size over number of records, L / |D|."
-    )
+    sigma_g: float | None = Field(default=None, gt=0)
+    """Noise scale of gradients; none: by the claimed epsilon."""
+    sampling_probability: float = Field(default=0.0017, gt=0, le=1)
+    """Batch size over number of records, L / |D|."""
     epochs: int = Field(default=20, ge=1, le=1000, description="Epochs of 1 / q iterations each.")
     clustering_rounds: int = Field(default=20, ge=1, le=1000, description="k-means iterations.")
-    assignment: Literal["simultaneous", "sequential"] = Field(
-        default="simultaneous",
-        description="Assign once per k-means iteration, or before every cluster as typeset.",
-    )
+    assignment: Literal["simultaneous", "sequential"] = Field(default="simultaneous")
+    """Assign once per k-means iteration, or before every cluster as typeset."""
     learning_rate: float = Field(default=0.01, gt=0, description="Step of gradient descent.")
 
 
@@ -48,53 +44,37 @@ class DpgmConfig(MethodSettings):
 
     kind: Literal["dpgm"] = "dpgm"
     clusters: int = Field(default=10, ge=1, le=200, description="Clusters, one network each.")
-    clustering_rounds: int = Field(
-        default=5, ge=1, le=100, description="Noisy rounds that place the cluster centres."
-    )
-    fourier_features: int = Field(
-        default=200, ge=2, le=4000, multiple_of=2, description="Random Fourier features."
-    )
-    length_scale: float | None = Field(
-        default=None, gt=0, description="Length scale of the kernel; none: by the public domain."
-    )
-    min_cluster_size: int = Field(
-        default=50, ge=1, description="Clusters with a smaller noisy size are not used."
-    )
-    one_hot_levels: int = Field(
-        default=64,
-        ge=0,
-        le=1024,
-        description="Numeric columns of at most this many codes have a coordinate for each code.",
-    )
+    clustering_rounds: int = Field(default=5, ge=1, le=100)
+    """Noisy rounds that place the cluster centres."""
+    fourier_features: int = Field(default=200, ge=2, le=4000, multiple_of=2)
+    """Random Fourier features."""
+    length_scale: float | None = Field(default=None, gt=0)
+    """Length scale of the kernel; none: by the public domain."""
+    min_cluster_size: int = Field(default=50, ge=1)
+    """Clusters with a smaller noisy size are not used."""
+    one_hot_levels: int = Field(default=64, ge=0, le=1024)
+    """Numeric columns of at most this many codes have a coordinate for each code."""
     network: Literal["rbm", "vae"] = Field(default="rbm", description="Network of each cluster.")
     hidden_units: int = Field(default=200, ge=1, le=2000, description="Hidden units of a layer.")
-    latent_dimensions: int = Field(
-        default=2, ge=1, le=200, description="Latent dimensions of the autoencoder."
-    )
+    latent_dimensions: int = Field(default=2, ge=1, le=200)
+    """Latent dimensions of the autoencoder."""
     epochs: int = Field(default=16, ge=1, le=200, description="Epochs of 1 / q steps each.")
-    sampling_probability: float = Field(
-        default=1.0, gt=0, le=1, description="Probability that a patient is in a step's sample, q."
-    )
-    optimiser: Literal["adam", "momentum"] | None = Field(
-        default=None, description="Optimiser; none: momentum for rbm, Adam for vae."
-    )
-    learning_rate: float | None = Field(
-        default=None, gt=0, le=100, description="Step; none: 0.04 with Adam, 0.8 with momentum."
-    )
-    momentum: float = Field(
-        default=0.8, ge=0, lt=1, description="Share of the last direction that a step keeps."
-    )
-    l2_clip_norm: float = Field(
-        default=4.0, gt=0, le=1e6, description="Norm that gradients are clipped to, at first."
-    )
-    adaptive_clipping: bool = Field(
-        default=True, description="Clip at the most frequent norm of the step before."
-    )
+    sampling_probability: float = Field(default=1.0, gt=0, le=1)
+    """Probability that a patient is in a step's sample, q."""
+    optimiser: Literal["adam", "momentum"] | None = Field(default=None)
+    """Optimiser; none: momentum for rbm, Adam for vae."""
+    learning_rate: float | None = Field(default=None, gt=0, le=100)
+    """Step; none: 0.04 with Adam, 0.8 with momentum."""
+    momentum: float = Field(default=0.8, ge=0, lt=1)
+    """Share of the last direction that a step keeps."""
+    l2_clip_norm: float = Field(default=4.0, gt=0, le=1e6)
+    """Norm that gradients are clipped to, at first."""
+    adaptive_clipping: bool = Field(default=True)
+    """Clip at the most frequent norm of the step before."""
     max_norm: float = Field(default=4.0, gt=0, le=1e6, description="Largest clipping norm, C_max.")
     norm_bins: int = Field(default=100, ge=2, le=1000, description="Bins of the norm histogram.")
-    histogram_share: float = Field(
-        default=0.02, gt=0, lt=1, description="Squared sensitivity that the histogram gets."
-    )
+    histogram_share: float = Field(default=0.02, gt=0, lt=1)
+    """Squared sensitivity that the histogram gets."""
     shares: BudgetShares = Field(default_factory=BudgetShares)
     published: PaperSettings = Field(default_factory=PaperSettings)
 

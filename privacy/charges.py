@@ -192,10 +192,7 @@ def charged_rho(rho: float) -> Decimal:
 
 
 def checked_rho(rho: Decimal) -> Decimal:
-    """Return an amount of the ledger with exactly twelve decimals.
-
-    It is a Decimal above 0, at most `MAX_RHO` and a whole number of steps (ConfigurationError).
-    """
+    """Return an amount with twelve decimals: above 0, at most `MAX_RHO` (ConfigurationError)."""
     if (
         not isinstance(rho, Decimal)
         or not rho.is_finite()

@@ -87,11 +87,7 @@ class MissingExtra(ClustMixError, ImportError):
 
 @contextmanager
 def extra(name: str) -> Iterator[None]:
-    """Import in the block what comes with an extra.
-
-    MissingExtra is raised if a module of it is not installed. Any other one is no fault of the
-    installation, and its error is left as it is.
-    """
+    """Import what comes with an extra: MissingExtra if a module of it is not installed."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -35,10 +35,7 @@ _WORDS: Mapping[str, type[StrEnum]] = {"adjacency": Adjacency, "unit": Protected
 
 
 def event_to_dict(event: Event) -> dict[str, Any]:
-    """Return an event as JSON-ready values, with its kind.
-
-    Containers hold a list under ``events``, a repeated event holds one under ``event``.
-    """
+    """Return an event as JSON-ready values, its kind and its member or members among them."""
     kind = next(name for name, known in _KINDS.items() if type(event) is known)
     return {"kind": kind, **{f.name: _to_json(getattr(event, f.name)) for f in fields(event)}}
 

@@ -102,11 +102,7 @@ class OperatingSystemNoise:
 
 
 def exact_discrete_gaussian(count: int, *, noise_stddev: float) -> Iterator[Integers]:
-    """Draw `count` independent values in this process, in pieces that bound the memory.
-
-    The parameter is that of `OperatingSystemNoise.discrete_gaussian`, a piece at most 65,536
-    values.
-    """
+    """Draw as `OperatingSystemNoise.discrete_gaussian` in this process, 65,536 values at a time."""
     mechanism = _exact_gaussian(noise_stddev)
     for start in range(0, count, _VALUES_AT_ONCE):
         piece = min(_VALUES_AT_ONCE, count - start)

@@ -209,10 +209,7 @@ def _log_ratio(found: float, wanted: float) -> float:
 
 
 def _least_multiplier(excess: Callable[[float], float], *, start: float) -> float | None:
-    """Return the least multiplier with an excess of at most 0, to `_MULTIPLIER_PRECISION`.
-
-    The excess is the logarithm of what is spent over the target; it falls with the multiplier.
-    """
+    """Return the least multiplier whose excess, which falls with it, is at most 0."""
     high, above = start, excess(start)
     low, below = high, above
     factor = 1.1

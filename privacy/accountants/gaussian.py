@@ -202,11 +202,7 @@ def unsampled_draw(event: PoissonSampledGaussianEvent) -> GaussianEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GaussianAccountant:
-    """Total of the events so far; immutable, `compose` returns a new accountant.
-
-    The guarantee is asked for an adjacency, see `adjacency_factor`; ``mu_squared`` is the sum of
-    the squares of ``mu`` of the events so far.
-    """
+    """Total of the events so far, asked for an adjacency; immutable, see `adjacency_factor`."""
 
     adjacency: Adjacency
     mu_squared: float = 0.0

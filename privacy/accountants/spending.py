@@ -103,11 +103,7 @@ class Spending:
             )
 
     def check_caps(self, charge: Charge, *, now: str) -> None:
-        """Refuse a charge that does not fit under every cap (BudgetRefused names the tightest).
-
-        Its caps hold where they are smaller than the recorded ones; `now` is the time of the
-        request.
-        """
+        """Refuse a charge that a cap does not allow `now`; BudgetRefused names the tightest."""
         limits = self.limits(
             charge.cohort, charge.dataset, charge.partition, caps=charge.caps, now=now
         )

@@ -55,11 +55,7 @@ class ClaimedGuarantee:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairFinding:
-    """What the attacks achieved on one pair of tables.
-
-    The attack has the best bound on epsilon, with no assumption, on the first half of the runs; the
-    bound on mu, if the mechanism is Gaussian-DP at all, comes from a score of its own.
-    """
+    """What the best attacks achieved on one pair of tables, on epsilon and on mu."""
 
     pair: str
     attack: str

@@ -133,10 +133,7 @@ def play_once(
     patient: AuditPatient,
     noise_source: NoiseSource,
 ) -> Transcript:
-    """Run a method once on one of two tables, without and with the patient whom they differ in.
-
-    The noise is operating-system entropy, but for tests of the audit itself.
-    """
+    """Run a method once, on the table without or that with the patient whom the two differ in."""
     referee = Referee(absent=tables[0], present=tables[1], play_present=present)
     curator = Curator(
         plan=plan, shards=(), executor=referee, noise_source=noise_source, seal=referee.seal
@@ -221,10 +218,7 @@ def play(
     attacks: Sequence[Attack] = ATTACKS,
     new_noise_source: Callable[[], NoiseSource] = OperatingSystemNoise,
 ) -> Scores:
-    """Run a method, bound to the domain of a pair, many times on each table and score every run.
-
-    The budget `mu` is that of a run, and there are `runs` runs of each table.
-    """
+    """Run a method `runs` times on each table of a pair, with this budget, and score every run."""
     rows: tuple[list[list[float]], list[list[float]]] = ([], [])
     names: tuple[str, ...] = ()
     plan = synthesizer.plan(mu=mu)

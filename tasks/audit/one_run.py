@@ -139,11 +139,7 @@ def refutes_gaussian_dp(counts: GuessCounts, *, mu: float, level: float) -> bool
 
 
 def one_run_mu_lower_bound(counts: GuessCounts, *, confidence: float) -> float:
-    """Largest mu that the guesses refute, for any mechanism that is mu-GDP.
-
-    It is the refuted end of a bisection, 0 if mu 0 is not refuted, and exceeds mu with probability
-    at most ``1 - confidence``.
-    """
+    """Largest mu that the guesses refute; the rest is as `one_run_epsilon_lower_bound`."""
     level = 1.0 - confidence
     return _largest_refuted(
         lambda mu: refutes_gaussian_dp(counts, mu=mu, level=level),
@@ -258,10 +254,7 @@ def play_one_run(
 
 
 def guess(scores: Floats, included: NDArray[np.bool_]) -> GuessCounts:
-    """Guess "in" for the highest scores and "out" for the lowest, and abstain between.
-
-    `scores` and `included`, the coins to count right guesses by, have shape (m,).
-    """
+    """Guess "in" for the highest scores (m,), "out" for the lowest; `included` are the coins."""
     each = max(1, round(len(scores) * GUESSED_SHARE / 2))
     order = np.argsort(scores, kind="stable")
     correct = int(included[order[-each:]].sum() + (~included[order[:each]]).sum())

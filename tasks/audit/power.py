@@ -78,10 +78,7 @@ def _of_run(transcript: Transcript) -> tuple[Floats, Floats]:
 
 
 def simulate(strengths: Strengths, *, factor: float, runs: int, rng: np.random.Generator) -> Scores:
-    """Simulate the likelihood ratios of an audit of a mechanism with too little noise.
-
-    `factor` is the stated noise over the true noise, and there are `runs` runs of each table.
-    """
+    """Simulate `runs` likelihood ratios for each table, with noise too small by `factor`."""
     q = strengths.probabilities
     # A draw whose sample has the patient for certain may as well be one that reads everybody.
     log_out = np.log1p(-np.minimum(q, 1.0 - 1e-300), where=q < 1.0, out=np.full(len(q), -np.inf))
@@ -103,11 +100,7 @@ def detection_rates(
     confidence: float,
     rng: np.random.Generator,
 ) -> dict[float, float]:
-    """Share of simulated audits that report a mechanism, for each factor of its mu.
-
-    The pair that shows most is simulated, with `runs` runs of each table; the confidence is that of
-    the bounds of one pair.
-    """
+    """Share of simulated audits of the strongest pair that report, by the factor of mu."""
     strongest = max(all_strengths, key=lambda strengths: strengths.mu)
     rates = {}
     for factor in FACTORS:

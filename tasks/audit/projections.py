@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 
 from privacy.arrays import Floats, Integers
 from tasks.measurement import statistics
-from tasks.measurement.cells import Cells
 from tasks.measurement.centred import centred_norm, count_factor, label_counts, measured_codes
 from tasks.measurement.curator import Contribution, exact_sum, in_memory
 from tasks.measurement.encoded import EncodedRows, row_slices
-from tasks.measurement.statistics import SUM_SCALE
+from tasks.measurement.statistics import SUM_SCALE, Clusters
 from tasks.synthesizers.clustmix.tables import draws
 
 Projection = tuple[Floats, Floats]
@@ -27,11 +26,7 @@ Projection = tuple[Floats, Floats]
 def project(
     contribution: Contribution, public: dict[str, Any], rows: EncodedRows, direction: Floats
 ) -> Projection:
-    """Project a direction on the vector of every row, each a patient of its own.
-
-    `direction` has the shape of the statistic. Returns inner products and squared norms, each of
-    shape (n,), in squared grid points.
-    """
+    """Project a direction on the vector of every row, a patient each, in squared grid points."""
     formula = _FORMULAS.get(contribution)
     if formula is None:
         return project_one_by_one(contribution, public, rows, direction)
@@ -65,11 +60,11 @@ def row_block(rows: EncodedRows, chosen: NDArray[np.bool_] | slice) -> EncodedRo
 
 
 def _histograms(
-    rows: EncodedRows, direction: Floats, *, cells: Cells, offsets: Integers
+    rows: EncodedRows, direction: Floats, *, clustering: Clusters, n_labels: int, offsets: Integers
 ) -> Projection:
     n_columns = rows.codes.shape[1]
     amount = np.trunc(rows.weight / np.sqrt(n_columns) * SUM_SCALE)
-    cell = cells.assign(rows.codes, rows.label)
+    cell = clustering.assign(rows.codes, rows.label)
     inner = np.zeros(len(rows))
     for column, start in enumerate(offsets[:-1]):
         inner += direction[rows.label, cell, start + rows.codes[:, column]]

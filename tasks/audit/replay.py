@@ -127,11 +127,7 @@ def replay(
 
 
 def check_replayable(plan: MeasurementPlan) -> None:
-    """Refuse a plan that samples patients or makes private choices (ConfigurationError).
-
-    No generated table can be replayed for it: who was in a secret sample is nowhere, and a choice
-    has no residual.
-    """
+    """Refuse a plan with secret samples or choices (ConfigurationError): nothing replays them."""
     for planned in plan.statistics:
         if not isinstance(planned, PlannedStatistic) or planned.is_series:
             raise ConfigurationError(

@@ -177,10 +177,7 @@ def score_measurement(draws: Sequence[ReplayedDraw]) -> MeasurementScores:
 
 
 def score_rows(table: PlantedTable, codes: Codes, labels: Codes) -> Floats:
-    """Score canaries by how often their codes stand beside their label in synthetic rows.
-
-    Only the canaries of the table are used. The scores have shape (n_canaries,).
-    """
+    """Scores (n_canaries,): how often a canary's codes stand beside its label in synthetic rows."""
     n_canaries, offsets = table.n_canaries, table.domain.one_hot_offsets
     counts = np.zeros((table.domain.n_labels, table.domain.one_hot_width))
     for column, start in enumerate(offsets[:-1]):
@@ -244,10 +241,7 @@ def judge_residual(draws: Sequence[ReplayedDraw], *, confidence: float) -> Resid
 def guess_power(
     measured: MeasurementScores, *, canaries: int, mu: float, confidence: float
 ) -> dict[float, float]:
-    """Probability that independent guesses report a mechanism, for each factor of its mu.
-
-    The scores of a run tell what disturbs the guesses, `mu` is the claim.
-    """
+    """Probability that guesses report a mechanism, for each factor of the claimed `mu`."""
     rates = {factor: float(ndtr(measured.attained_mu(factor) / 2.0)) for factor in FACTORS}
     counts = np.arange(canaries // 2, canaries + 1)
     # The least number of right guesses that is reported: the tail of the claim is below the level.

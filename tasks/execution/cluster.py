@@ -179,10 +179,7 @@ def unsafe_scheduler(dask_scheduler: distributed.Scheduler) -> list[Unsafe]:
 
 
 def unsafe_worker(dask_worker: distributed.Worker) -> list[Unsafe]:
-    """Return the settings of a worker that no private sum may meet; runs on the worker.
-
-    Core dumps of the worker's process are off from here on.
-    """
+    """As `unsafe_scheduler`, on a worker, whose core dumps are off from here on."""
     forbid_core_dumps()
     found = _exposed(dask_worker, "the workers")
     memory = dask_worker.memory_manager

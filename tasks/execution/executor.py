@@ -74,10 +74,7 @@ IN_PROCESS = InProcessExecutor()
 
 
 def sum_exactly(terms: Iterable[object]) -> IntegerSum:
-    """Add one or more int64 arrays, or dicts of them, of the same form.
-
-    To leave the range of int64, or a term of another form, is an IntegrityError.
-    """
+    """Add int64 arrays, or dicts of them; overflow, or two forms, is an IntegrityError."""
     total: dict[str, Integers] | None = None
     single = False
     for term in terms:

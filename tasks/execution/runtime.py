@@ -54,10 +54,7 @@ class PipelineError(ClustMixError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """What is left of an exception once its private part has gone to the private log.
-
-    It is raised again as its class, which decides the exit code.
-    """
+    """What is public of an exception, raised again as its class, which decides the exit code."""
 
     error_class: type[ClustMixError]
     code: str
@@ -117,10 +114,7 @@ def configure_prefect(settings: Settings) -> None:
 
 @contextmanager
 def private_log_directory(directory: Path | None) -> Iterator[None]:
-    """Send the private part of failures within the block to a log in this directory.
-
-    The directory has mode 0700 and is created if missing; None drops what is private.
-    """
+    """Send what is private of failures to a log in this folder (mode 0700); None drops it."""
     if directory is not None:
         ensure_private_directory(directory)
     token = _private_directory.set(directory)

@@ -44,11 +44,7 @@ def total_variation(first: Floats, second: Floats) -> float:
 
 
 def sampling_bound(shares: Floats, *, n_first: int, n_second: float, alarm: float) -> float:
-    """Distance that two samples of one distribution exceed with probability at most ``alarm``.
-
-    ``shares`` are those of the cells, estimated from both; ``n_second`` is infinite where the
-    shares of the second are known.
-    """
+    """Distance that samples exceed with probability ``alarm``; infinite n: shares are known."""
     inverse = 1.0 / n_first + 1.0 / n_second
     # The mean of |a - b| is at most its standard deviation.
     mean = float(np.sqrt(_variances(shares) * inverse).sum() / 2.0)
@@ -82,10 +78,9 @@ def noise_bound(n_cells: int, *, noise_stddev: float, alarm: float) -> float:
 
 
 def mean_bound(scores: Floats, *, n_first: int, alarm: float) -> tuple[float, float]:
-    """Return standard error and bound of the distance of a mean of n_first rows from ``scores``.
+    """Return standard error of a mean of n_first rows less that of ``scores``, and its bound.
 
-    The mean of these (m,) is meant. The bound is exceeded with probability at most ``alarm``, by
-    Bernstein's inequality, which holds for few rows too.
+    Exceeded with probability at most ``alarm``, by Bernstein's inequality, for few rows too.
     """
     inverse = 1.0 / n_first + 1.0 / len(scores)
     error = float(np.sqrt(scores.var(ddof=1) * inverse)) if len(scores) > 1 else 0.0
@@ -94,11 +89,7 @@ def mean_bound(scores: Floats, *, n_first: int, alarm: float) -> tuple[float, fl
 
 
 def association(by_label: Sequence[Floats]) -> list[Floats]:
-    """Return what each column says about the label: joint shares less the product of the margins.
-
-    All of it is zero where the label is independent of the columns, and changes its sign where two
-    levels are exchanged.
-    """
+    """Return joint shares less products of margins: zero where the label is independent."""
     return [table - np.outer(table.sum(axis=1), table.sum(axis=0)) for table in by_label]
 
 

@@ -58,10 +58,7 @@ def batch_definition() -> Any:
 
 
 class Rules:
-    """The rules of a gate in their order, each with the check and the column that it stands for.
-
-    Names of expectations and arguments are those of Great Expectations.
-    """
+    """Rules of a gate in their order, each with its check, column and expectation."""
 
     def __init__(self) -> None:
         self._checks: list[tuple[str, str | None]] = []
@@ -82,10 +79,7 @@ class Rules:
         expectation: str,
         **values: object,
     ) -> None:
-        """Ask something of each text, or ask numbers for an interval or for being there.
-
-        A column that is not there, None, breaks the rule.
-        """
+        """Ask something of each text or number; a column that is not there breaks the rule."""
         if cells is not None and cells.dtype == np.float64:
             cells = _ends(cells)
         # With columns of about as many cells, as shorter ones are filled up.

@@ -33,11 +33,7 @@ def sample_rows(
     n_rows: int,
     all_of_them: bool = True,
 ) -> CodedTable:
-    """Sample coded rows; keep those that meet conditions.
-
-    Where not all of them are needed, fewer are returned if they are rare, and at least one. A
-    condition that too few sampled rows meet is refused.
-    """
+    """Sample coded rows that meet conditions, or fewer, at least one, where not all are needed."""
     check_conditions(schema, conditions)
     parts: list[CodedTable] = []
     n_kept, n_sampled = 0, 0

@@ -78,11 +78,7 @@ def part_of_patients(patient_keys: ArrayLike, *, scheme: str, parts: int) -> Int
 
 
 def hash_patients(patient_keys: ArrayLike) -> NDArray[np.uint64]:
-    """Hash the patient of each row; the same patient has the same hash in every chunk and run.
-
-    For splitting patients into shards and folds. Not an identity: two patients may share a hash.
-    It is private, as a known key can be looked up.
-    """
+    """Private hash of the patient of each row, the same in every chunk and run."""
     patient, names = _patients(patient_keys)
     hashes = pd.util.hash_array(np.array(names, dtype=object), categorize=False)
     return hashes.astype(np.uint64)[patient]

@@ -34,10 +34,7 @@ N_SHARDS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class KeyedRows:
-    """Coded rows (n, d) of a batch that belong to one shard, with the keys of their patients.
-
-    Keys are empty texts where every row is another patient.
-    """
+    """Coded rows (n, d) of one shard with their patients' keys; empty where a row is one."""
 
     codes: Codes
     label: Codes
@@ -85,10 +82,7 @@ def rows_by_shard(
 
 
 def bounded_rows(parts: Sequence[KeyedRows], unit: PrivacyUnit) -> EncodedRows:
-    """Join the parts of a shard and bound what each patient contributes.
-
-    Parts are in the order of the source, and all rows of a patient are here.
-    """
+    """Join the parts of a shard in their order; bound what each patient contributes."""
     codes, label, fold = (
         np.concatenate([getattr(part, name) for part in parts])
         for name in ("codes", "label", "fold")

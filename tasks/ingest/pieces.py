@@ -73,11 +73,7 @@ class ShardItem:
 
 
 def read_fragment(item: FragmentItem) -> FragmentReport:
-    """Read, check, encode and spread one fragment; on a worker.
-
-    What it says of broken rows is a file of its own, complete or absent, as a worker may be lost;
-    see `diagnostics_of`.
-    """
+    """Read, check and spread one fragment on a worker; see `diagnostics_of` for broken rows."""
     staged = item.workspace / f"staged-{os.urandom(8).hex()}.jsonl"
     report = spread_fragment(
         item.fragment.frames(),
@@ -143,11 +139,7 @@ def spread_rows(
 
 
 def bound_shard(item: ShardItem) -> tuple[bool, ...]:
-    """Join the pieces of a shard and bound what each patient contributes; on a worker.
-
-    The pieces stay, as another worker may have to do the same again.
-    Returns for each level of the label whether a row that is kept has it.
-    """
+    """Bound a shard's contributions; return whether it has a row of each label level."""
     pieces = [
         KeyedRows(**load_arrays(_piece(item.workspace, item.shard, (number, batch))))
         for number in range(item.n_fragments)
@@ -189,10 +181,7 @@ def _batches_of(folder: Path, number: int) -> Path:
 
 
 def _own_part(rules: IngestRules, frame: pd.DataFrame) -> pd.DataFrame:
-    """Keep the patients of the declared part; nothing else of this release sees the others.
-
-    Rows that name no patient are kept as well: they are refused, as in every release.
-    """
+    """Keep the patients of the declared part, and rows that name none: they are refused later."""
     if rules.partition is None:
         return frame
     named = np.ones(len(frame), dtype=np.bool_)

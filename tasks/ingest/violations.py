@@ -36,10 +36,7 @@ class Violation:
 
 
 def refuse_violations(violations: Sequence[Violation], *, diagnostics: str | None = None) -> None:
-    """Raise if a rule is broken, naming rules and columns and nothing of the rows.
-
-    ``diagnostics`` names the restricted file that holds the rows, if one was written.
-    """
+    """Raise if a rule is broken: names rules, columns and the restricted file of the rows."""
     if not violations:
         return
     broken = sorted({(violation.column, str(violation.rule)) for violation in violations})

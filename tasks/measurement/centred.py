@@ -23,10 +23,7 @@ _COUNT_PART = 0.1
 
 
 def count_factor(n_codes: Sequence[int]) -> float:
-    """Return how loudly a row is counted beside its codes: a tenth of their squares, 1 at least.
-
-    The shares of the labels rest on that one number.
-    """
+    """Return how loudly a row is counted beside its codes: a tenth of their squares, 1 at least."""
     return math.sqrt(max(1.0, _COUNT_PART * sum(1.0 - 1.0 / k for k in n_codes)))
 
 
@@ -116,10 +113,7 @@ def counts_of(noisy: Array, n_codes: Sequence[int]) -> tuple[Array, Array]:
 
 
 def to_simplex(values: Array) -> Array:
-    """Nearest probabilities (k,), in Euclidean distance, to shares with noise.
-
-    Source: Duchi, Shalev-Shwartz, Singer and Chandra 2008, Figure 1.
-    """
+    """Nearest probabilities to noisy shares (k,); Duchi et al. 2008, Figure 1."""
     ordered = np.sort(values)[::-1]
     excess = (np.cumsum(ordered) - 1.0) / np.arange(1, len(values) + 1)
     kept = np.flatnonzero(ordered > excess)[-1]

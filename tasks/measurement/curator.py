@@ -8,6 +8,7 @@ planned; there is no other way for a proven method to learn anything about the r
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
@@ -33,7 +34,6 @@ R = TypeVar("R")
 
 Contribution = Callable[..., Integers]
 """A function of ``tasks.measurement.statistics``: rows of a shard and public arrays to int64."""
-
 
 Recoding = Callable[..., EncodedRows]
 """Rows of a shard and public arrays to the same rows with other codes, each row by itself."""
@@ -81,17 +81,8 @@ def contribution_of_shard(
     return contribution(shard.load(), **arguments_of_shard(public, shard.name))
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class _Recoding:
-    """A shard whose rows are coded otherwise, each by itself."""
-
-    shard: Shard
-    recoding: Recoding
-    public: dict[str, Any]
-
-
-def _recoded_shard(item: _Recoding) -> Shard:
-    return item.shard.recoded(item.recoding(item.shard.load(), **item.public))
+def _recoded_shard(shard: Shard, *, recoding: Recoding, public: dict[str, Any]) -> Shard:
+    return shard.recoded(recoding(shard.load(), **public))
 
 
 def exact_sum(
@@ -117,12 +108,12 @@ class Curator:
     """Draw the statistics of a plan, once each.
 
     The plan was calibrated before the rows were read; exact sums and post-processing run on the
-    executor. `seal` is called with the name and the noisy
-    statistic, or the choice, before a method sees it; it must make the draw durable, or raise.
-    The name of a draw of a series ends in its number; `announce` is called with it before the noise
-    is added. An earlier part of the same measurement may have made and used some draws of each
-    statistic (`drawn`); the `sealed` values of those after them, by the name of the draw, are given
-    out again when they are asked for; nothing is drawn a second time.
+    executor. `seal` is called with the name and the noisy statistic, or the choice, before a method
+    sees it; it must make the draw durable, or raise. The name of a draw of a series ends in its
+    number; `announce` is called with it before the noise is added. An earlier part of the same
+    measurement may have made and used some draws of each statistic (`drawn`); the `sealed` values
+    of those after them, by the name of the draw, are given out again when they are asked for;
+    nothing is drawn a second time.
 
     Privacy
     -------
@@ -143,7 +134,7 @@ class Curator:
         sealed: Mapping[str, Integers] = MappingProxyType({}),
     ) -> None:
         self.plan = plan
-        self._shards: Sequence[Shard] = shards
+        self._shards = shards
         self._executor = executor
         self._noise_source = noise_source
         self._seal = seal
@@ -268,14 +259,11 @@ class Curator:
         -------
         The new codes of a row are a function of that row, its public and released arguments.
         """
-        items = [_Recoding(shard, recoding, public) for shard in self._shards]
-        self._shards = self._executor.map(_recoded_shard, items)
+        recoded = partial(_recoded_shard, recoding=recoding, public=public)
+        self._shards = self._executor.map(recoded, self._shards)
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """Return ``function(item)`` for each item, in order: post-processing of released values.
-
-        On GPU workers where there are any.
-        """
+        """Return ``function(item)`` for each item, on GPUs if there are any: post-processing."""
         return self._executor.map(function, items, gpu=True)
 
     def _exact(self, contribution: Contribution, public: dict[str, Any]) -> Integers:
@@ -292,21 +280,11 @@ class Curator:
     ) -> Floats:
         """Add the planned noise, count the draw, seal it, return it in its own units."""
         values = self._sealed.get(sealed_name)
-        if values is None:
-            values = self._new_draw(planned, sealed_name, shape, sum_exactly(), n_draws)
-        else:
+        if values is not None:
             _check_shape(planned.name, values, shape)
             self._count(planned.name, n_draws)
-        return values / planned.scale
-
-    def _new_draw(
-        self,
-        planned: PlannedStatistic,
-        sealed_name: str,
-        shape: tuple[int, ...],
-        exact: Integers,
-        n_draws: int,
-    ) -> Integers:
+            return values / planned.scale
+        exact = sum_exactly()
         _check_shape(planned.name, exact, shape)
         announce = self._announce
         noisy = discrete_gaussian_mechanism(
@@ -323,7 +301,7 @@ class Curator:
         self._count(planned.name, n_draws)
         if self._seal is not None:
             self._seal(sealed_name, noisy)
-        return noisy.values
+        return noisy.values / planned.scale
 
     def _count(self, name: str, n_draws: int) -> None:
         self._n_draws[name] = self._n_draws.get(name, 0) + n_draws

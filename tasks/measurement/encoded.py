@@ -4,7 +4,7 @@ A synthesizer never sees a data frame. It sees integer codes that the public sch
 produced, so that no statistic of the private rows can hide in the encoding.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,27 +18,13 @@ N_FOLDS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodingDomain:
-    """Public shape of the encoded table.
+    """Public shape of the encoded table, of d feature columns in the order of the schema.
 
-    Parameters
-    ----------
-    column_names
-        Names of the d feature columns, in the order of the schema.
-    n_codes
-        For each column, the number of its codes: public bins or declared levels, plus one for
-        the missing code where the column has one. The missing code is always the last.
-    has_missing, numeric
-        For each column, whether the last code means "missing", and whether its codes are ordered
-        bins of numbers.
-    label_levels
-        Names of the declared label levels.
-    rows_per_patient
-        Most rows of a patient that are kept.
-    patients
-        About how many patients there are, declared and public; None where nobody said.
-    image
-        Rows, columns and channels of the image whose pixels the columns are, from the top left;
-        None where they are none.
+    The codes of a column are public bins or declared levels; where it `has_missing`, the last one
+    means "missing". The codes of a `numeric` column are ordered bins of numbers. At most
+    `rows_per_patient` rows of a patient are kept. `patients` is about how many there are, declared
+    and public, and `image` the rows, columns and channels of the image whose pixels the columns
+    are, from the top left; None where nobody said, and where they are none.
     """
 
     column_names: tuple[str, ...]
@@ -91,15 +77,13 @@ class EncodedRows:
 
     Parameters
     ----------
-    codes : uint16 array of shape (n, d)
-        Code of each feature column, below ``n_codes`` of that column.
-    label : uint16 array of shape (n,)
-        Index of the label level.
+    codes, label : uint16 arrays of shape (n, d) and (n,)
+        Code of each feature column, and index of the label level.
     weight : float64 array of shape (n,), values in (0, 1]
         One over the number of rows kept of that row's patient, so that the weights of a patient
         sum to one.
     fold : uint8 array of shape (n,), values in [0, N_FOLDS)
-        A hash of the patient, the same for all rows of a patient: splits patients, not rows.
+        A hash of the patient: splits patients, not rows.
     patient : uint32 array of shape (n,), optional
         Number of the row's patient within the shard, from 0. Needed where patients are sampled;
         which number a patient has means nothing.
@@ -121,6 +105,12 @@ class EncodedRows:
 
     def __len__(self) -> int:
         return len(self.label)
+
+    def require_inside(self, n_codes: Sequence[int] | Integers, n_labels: int) -> None:
+        """Refuse codes or labels outside a domain (ValueError): they would count for others."""
+        codes = self.codes[:, : len(n_codes)]
+        if (codes >= np.asarray(n_codes)).any() or (self.label >= n_labels).any():
+            raise ValueError("expected codes inside the public domain, found one outside")
 
 
 def row_slices(n_rows: int, size: int = 4_096) -> Iterator[slice]:

@@ -25,11 +25,7 @@ def spread(per_column: Floats, offsets: Integers) -> Floats:
 
 
 def sizes_of(histograms: Floats, offsets: Integers) -> Floats:
-    """Noisy number of patients behind each histogram row: every column counts them once.
-
-    The mean over the columns has the least noise of all unbiased combinations of block sums with
-    equal weights; it may be negative.
-    """
+    """Noisy number of patients of each histogram, maybe negative: the mean over its columns."""
     return np.asarray(block_sums(histograms, offsets).mean(axis=-1))
 
 
@@ -80,11 +76,7 @@ def _normalise(histograms: Floats, offsets: Integers) -> Floats:
 
 
 def draw_codes(marginals: Floats, n: int, rng: np.random.Generator) -> Codes:
-    """Draw ``n`` codes from one column's probabilities, by inversion.
-
-    Probabilities have shape (w,), or (n, w) for a distribution of each row; `rng` is the source of
-    post-processing randomness, never of privacy noise.
-    """
+    """Draw ``n`` codes by inversion, from one column's probabilities (w,) or (n, w)."""
     cumulative = np.cumsum(marginals, axis=-1)
     uniform = rng.random(n) * cumulative[..., -1]
     if marginals.ndim == 1:
@@ -108,10 +100,7 @@ def draw_columns(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mixture:
-    """Released mixture of product distributions, with the probabilities over all components.
-
-    Weights are (k,), marginals (k, one_hot_width).
-    """
+    """Released mixture of products, weights (k,), and the marginals of all components."""
 
     weights: Floats
     marginals: Floats
@@ -119,10 +108,7 @@ class Mixture:
 
 
 def build_mixture(histograms: Floats, offsets: Integers, *, noise_stddev: float) -> Mixture:
-    """Mixture of (label, cell) components, each shrunk toward its label, that toward the whole.
-
-    The histograms (n_labels, n_cells, one_hot_width) are noisy counts in patients.
-    """
+    """Mixture of noisy counts (label, cell, code): cells shrunk to labels, these to the whole."""
     n_labels, n_cells, width = histograms.shape
     label_noise = noise_stddev * np.sqrt(n_cells)
     by_label = histograms.sum(axis=1)

@@ -8,7 +8,7 @@ secret sample of the patients; and the choice of one of several public candidate
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -57,6 +57,11 @@ class StatisticRequest:
     sampling_probability: float = 1.0
     n_draws: int = 1
 
+    @property
+    def is_series(self) -> bool:
+        """Whether it is drawn on samples of the patients, or more than once."""
+        return self.n_draws > 1 or self.sampling_probability < 1.0
+
 
 def sum_request(
     name: str,
@@ -100,27 +105,16 @@ class SelectionRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedStatistic:
+class PlannedStatistic(StatisticRequest):
     """A statistic with its noise. ``noise_stddev`` and ``l2_sensitivity`` are in grid units."""
 
-    name: str
-    shape: tuple[int, ...]
-    scale: int
-    l2_sensitivity: float
     noise_stddev: float
     mu: float
-    sampling_probability: float = 1.0
-    n_draws: int = 1
 
     @property
     def unit_noise_stddev(self) -> float:
         """Standard deviation of the noise of one draw in the statistic's own units."""
         return self.noise_stddev / self.scale
-
-    @property
-    def is_series(self) -> bool:
-        """Whether it is drawn on samples of the patients, or more than once."""
-        return self.n_draws > 1 or self.sampling_probability < 1.0
 
     @property
     def event(self) -> DiscreteGaussianEvent | RepeatedEvent:
@@ -150,12 +144,9 @@ class PlannedStatistic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedSelection:
+class PlannedSelection(SelectionRequest):
     """A choice with the epsilon of its exponential mechanism."""
 
-    name: str
-    n_candidates: int
-    score_sensitivity: int
     epsilon: float
     mu: float
 
@@ -231,30 +222,22 @@ def plan_measurement(requests: Sequence[Request], *, mu: float) -> MeasurementPl
     for request in requests:
         part = usable * float(np.sqrt(request.share / total)) * (1.0 - _GIVEN_AWAY)
         if isinstance(request, SelectionRequest):
-            planned.append(_plan_selection(request, part))
+            epsilon = selection_epsilon(mu=part)
+            planned.append(PlannedSelection(**asdict(request), epsilon=epsilon, mu=part))
         else:
             planned.append(_plan_statistic(request, part))
     return MeasurementPlan(mu=mu, statistics=tuple(planned))
 
 
 def _plan_statistic(request: StatisticRequest, mu: float) -> PlannedStatistic:
-    if request.n_draws > 1 or request.sampling_probability < 1.0:
+    if request.is_series:
         multiplier = booked_noise_multiplier(
             sampling_probability=request.sampling_probability, steps=request.n_draws, mu=mu
         )
         noise_stddev = _series_noise_stddev(request.l2_sensitivity, multiplier)
     else:
         noise_stddev = discrete_noise_stddev(l2_sensitivity=request.l2_sensitivity, mu=mu)
-    return PlannedStatistic(
-        name=request.name,
-        shape=request.shape,
-        scale=request.scale,
-        l2_sensitivity=request.l2_sensitivity,
-        noise_stddev=noise_stddev,
-        mu=mu,
-        sampling_probability=request.sampling_probability,
-        n_draws=request.n_draws,
-    )
+    return PlannedStatistic(**asdict(request), noise_stddev=noise_stddev, mu=mu)
 
 
 def _series_noise_stddev(l2_sensitivity: float, noise_multiplier: float) -> float:
@@ -270,22 +253,8 @@ def _series_noise_stddev(l2_sensitivity: float, noise_multiplier: float) -> floa
     return noise_stddev
 
 
-def _plan_selection(request: SelectionRequest, mu: float) -> PlannedSelection:
-    return PlannedSelection(
-        name=request.name,
-        n_candidates=request.n_candidates,
-        score_sensitivity=request.score_sensitivity,
-        epsilon=selection_epsilon(mu=mu),
-        mu=mu,
-    )
-
-
 def hold_against(plan: MeasurementPlan, happened: ComposedEvent, *, mu: float) -> float:
-    """Check the events so far against the plan and return the ``mu`` that is left.
-
-    The plan is derived anew from public settings; an event that is not the planned one, or a plan
-    that exceeds the budget, is an IntegrityError.
-    """
+    """Return the ``mu`` left; IntegrityError if an event or the plan is not as planned."""
     planned = plan.event.events
     if happened.events != planned[: len(happened.events)]:
         raise IntegrityError(

@@ -47,11 +47,7 @@ class Projection:
 
 
 def random_projection(domain: EncodingDomain, *, n_projected: int) -> Projection:
-    """Draw the projection of a domain from the public seed.
-
-    It is a ConfigurationError (``PROJECTION_INVALID``) if there are more dimensions k than
-    coordinates of a record's vector.
-    """
+    """Draw the public projection; ConfigurationError if it is wider than a vector."""
     vector_map = VectorMap(domain)
     width = vector_map.width
     if n_projected > width:

@@ -26,10 +26,7 @@ _fixed_randomness: ContextVar[Randomness | None] = ContextVar("fixed_randomness"
 
 @contextmanager
 def fixed_randomness(randomness: Randomness) -> Iterator[None]:
-    """Use this randomness in the runs of the block. For tests: a tainted source blocks publishing.
-
-    There is no setting, file or variable that does the same.
-    """
+    """Use this randomness in the block: for tests alone, no setting or file does the same."""
     token = _fixed_randomness.set(randomness)
     try:
         yield

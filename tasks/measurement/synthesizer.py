@@ -65,19 +65,12 @@ class Synthesizer(Protocol):
 
 
 class PaperForm(Protocol):
-    """A method as its paper prints it, bound to a public domain and a claimed epsilon.
-
-    It may read the rows as it likes, so it is for public benchmark data alone.
-    """
+    """A method as its paper prints it, which may read rows as it likes: for public data alone."""
 
     def synthesize(
         self, codes: Codes, labels: Codes, rng: np.random.Generator, executor: Executor = IN_PROCESS
     ) -> tuple[Codes, Codes]:
-        """Make synthetic records of real ones.
-
-        Both have codes of shape (n, d) and labels of shape (n,). Every random choice, the noise
-        included, comes from `rng`; `executor` runs the items of a method that has some.
-        """
+        """Make synthetic records (n, d), labels (n,); every random choice comes from `rng`."""
 
 
 def checked_plan(

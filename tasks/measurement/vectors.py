@@ -22,11 +22,7 @@ _MISSING_SCORE = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """Neighbouring coordinates that stand for one column, or for one part of it.
-
-    The range is half-open; "unit" is one number in [0, 1], "binary" one 0 or 1, and "one_hot" one 1
-    among zeros.
-    """
+    """Half-open range: one number in [0, 1], one 0 or 1, or one 1 among zeros."""
 
     start: int
     stop: int
@@ -44,8 +40,8 @@ class VectorMap:
     def blocks(self) -> tuple[Block, ...]:
         """Blocks in the order of the coordinates."""
         blocks: list[Block] = []
-        for kinds in self._columns():
-            for kind, width in kinds:
+        for column in self._columns():
+            for kind, width in _blocks_of(*column):
                 start = blocks[-1].stop if blocks else 0
                 blocks.append(Block(start=start, stop=start + width, kind=kind))
         return tuple(blocks)
@@ -53,13 +49,12 @@ class VectorMap:
     @property
     def width(self) -> int:
         """Number D of coordinates."""
-        return sum(width for kinds in self._columns() for _, width in kinds)
+        return sum(self._widths())
 
     @property
     def spans(self) -> tuple[slice, ...]:
         """Coordinates of each feature column; those of the label, if any, stand behind them."""
-        widths = [sum(width for _, width in kinds) for kinds in self._columns()]
-        stops = np.cumsum(widths[: self.domain.n_columns]).tolist()
+        stops = np.cumsum(self._widths()[: self.domain.n_columns]).tolist()
         return tuple(map(slice, [0, *stops[:-1]], stops))
 
     @property
@@ -80,11 +75,7 @@ class VectorMap:
         return vectors
 
     def codes(self, vectors: NDArray[np.floating]) -> tuple[Codes, Codes | None]:
-        """Nearest valid record of each vector, column by column in the Euclidean norm.
-
-        Vectors, of shape (n, D), are of any finite numbers (ValueError), codes of shape (n, d), and
-        there are no labels where the map is one without.
-        """
+        """Nearest valid records (n, d) of finite (ValueError) vectors (n, D); labels if mapped."""
         if not np.isfinite(vectors).all():
             raise ValueError("expected finite numbers, found another")
         start, columns = 0, []
@@ -95,31 +86,18 @@ class VectorMap:
         label = columns.pop() if self.with_label else None
         return np.stack(columns, axis=1), label
 
-    def _columns(self) -> list[list[tuple[VectorBlockKind, int]]]:
-        """Blocks of each column, the label last where it is a part."""
+    def _columns(self) -> list[tuple[int, bool, bool]]:
+        """Codes of each column, if one is missing, if they are numbers; those of the label."""
         domain = self.domain
-        columns = [
-            _blocks_of(n_codes, has_missing=missing, numeric=numeric)
-            for n_codes, missing, numeric in zip(
-                domain.n_codes, domain.has_missing, domain.numeric, strict=True
-            )
-        ]
-        if self.with_label:
-            columns.append(_blocks_of(domain.n_labels, has_missing=False, numeric=False))
-        return columns
+        columns = list(zip(domain.n_codes, domain.has_missing, domain.numeric, strict=True))
+        return [*columns, (domain.n_labels, False, False)] if self.with_label else columns
+
+    def _widths(self) -> list[int]:
+        return [sum(width for _, width in _blocks_of(*column)) for column in self._columns()]
 
     def _tables(self) -> list[Floats]:
         """Vector of each code of each column."""
-        domain = self.domain
-        tables = [
-            _table(n_codes, has_missing=missing, numeric=numeric)
-            for n_codes, missing, numeric in zip(
-                domain.n_codes, domain.has_missing, domain.numeric, strict=True
-            )
-        ]
-        if self.with_label:
-            tables.append(_table(domain.n_labels, has_missing=False, numeric=False))
-        return tables
+        return [_table(*column) for column in self._columns()]
 
 
 def one_hot_numbers(domain: EncodingDomain, *, most_codes: int) -> EncodingDomain:
@@ -135,9 +113,7 @@ def one_hot_numbers(domain: EncodingDomain, *, most_codes: int) -> EncodingDomai
     return replace(domain, numeric=numeric)
 
 
-def _blocks_of(
-    n_codes: int, *, has_missing: bool, numeric: bool
-) -> list[tuple[VectorBlockKind, int]]:
+def _blocks_of(n_codes: int, has_missing: bool, numeric: bool) -> list[tuple[VectorBlockKind, int]]:
     if numeric:
         return [("unit", 1), ("binary", 1)] if has_missing else [("unit", 1)]
     if n_codes == 2 and not has_missing:
@@ -145,7 +121,7 @@ def _blocks_of(
     return [("one_hot", n_codes)]
 
 
-def _table(n_codes: int, *, has_missing: bool, numeric: bool) -> Floats:
+def _table(n_codes: int, has_missing: bool, numeric: bool) -> Floats:
     if not numeric:
         if n_codes == 2 and not has_missing:
             return np.array([[0.0], [1.0]])

@@ -61,10 +61,9 @@ class MixingNoise:
 def theorem_1_epsilon(
     noise_multiplier: float, *, order: int, n_records: int, n_outputs: int, delta: float
 ) -> float:
-    """Epsilon that Theorem 1 claims, with the bound of its source (flaws A2 and A4).
+    """Epsilon of Theorem 1 for l, N and T (A2, A4).
 
-    The noise multiplier, ``(2 c**2 / sigma_x**2 + 1 / sigma_y**2) ** -0.5 * l / sqrt(2)``, is the
-    noise over the sensitivity of a mixture and its label together; the numbers are l, N and T.
+    The noise multiplier is ``(2 c**2 / sigma_x**2 + 1 / sigma_y**2) ** -0.5 * l / sqrt(2)``.
     """
     draw = sampled_bound(
         noise_multiplier, sample_size=order, population_size=n_records, orders=ORDERS
@@ -189,10 +188,7 @@ def mix_classes(
 
 @dataclass(frozen=True, slots=True)
 class PaperDpCda:
-    """DP-CDA as printed, bound to a public domain.
-
-    Of the settings ``order_of_mixture``, ``mixtures_per_class`` and ``published`` are read.
-    """
+    """DP-CDA as printed; reads ``order_of_mixture``, ``mixtures_per_class`` and ``published``."""
 
     domain: EncodingDomain
     config: DpCdaConfig
@@ -281,10 +277,7 @@ def distinct_indices(
 
 
 def mix_class(pool: ClassPool, rng: np.random.Generator) -> NDArray[np.floating]:
-    """Return the means (n_mixtures, D) of steps 8 to 11 without the noise.
-
-    The samples of different means are independent, as in step 10: a record may be in many means.
-    """
+    """Return means (n_mixtures, D) of independent samples, steps 8 to 11 without noise."""
     index = distinct_indices(
         len(pool.records), order=pool.order, n_samples=pool.n_mixtures, rng=rng
     )
@@ -304,11 +297,7 @@ def class_pools(
     order: int,
     mixtures_per_class: int,
 ) -> list[ClassPool]:
-    """Part the records of a table by their class, in the order of the labels.
-
-    Each class has as many records, of shape (n, D), as the order of mixture l (ValueError), and
-    `mixtures_per_class` means T_k.
-    """
+    """Part records (n, D) by class, at least l of each (ValueError) for T_k means."""
     return [
         ClassPool(
             records=records[labels == label],

@@ -44,11 +44,7 @@ _MIXTURES_AT_ONCE = 1_000
 def printed_epsilon(
     *, noise_multiplier: float, order_of_mixture: int, n_records: int, n_mixtures: int, delta: float
 ) -> float:
-    """Return the epsilon of T mixtures as the paper computes it.
-
-    With the noise multiplier z one mixture of given records has ``epsilon(alpha) = alpha / (2
-    z**2)``; the numbers are l, N and T.
-    """
+    """Return the paper's epsilon of T mixtures of l of N records, ``alpha / (2 z**2)`` each."""
     unsampled = np.asarray(ORDERS, dtype=np.float64) / (2.0 * noise_multiplier**2)
     sampled = sampled_bound(
         noise_multiplier, sample_size=order_of_mixture, population_size=n_records, orders=ORDERS
@@ -60,10 +56,7 @@ def printed_epsilon(
 def printed_noise_multiplier(
     *, parameters: PrivacyParameters, order_of_mixture: int, n_records: int, n_mixtures: int
 ) -> float:
-    """Return the least noise multiplier that `printed_epsilon` accepts.
-
-    It is a ConfigurationError (``CALIBRATION_UNREACHABLE``) if it accepts none.
-    """
+    """Return the least noise that `printed_epsilon` accepts (ConfigurationError if none)."""
 
     def meets(noise_multiplier: float) -> bool:
         claimed = printed_epsilon(
@@ -118,10 +111,7 @@ class PaperDPMix:
     def mixtures(
         self, codes: Codes, labels: Codes, rng: np.random.Generator
     ) -> Iterator[tuple[Floats, Floats]]:
-        """Yield the noisy mixtures before they are made valid records, some at a time.
-
-        Each part has vectors (m, D) and noisy means of the one-hot labels (m, C).
-        """
+        """Yield noisy mixtures (m, D) and shares of labels (m, C), some at a time."""
         order, n_records = self.config.order_of_mixture, len(labels)
         feature_stddev, label_stddev = self.noise_stddevs(n_records)
         vectors = VectorMap(self.domain).vectors(codes).astype(np.float32)

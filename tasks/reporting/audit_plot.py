@@ -11,11 +11,7 @@ _ROW_INCHES = 0.29
 
 
 def draw_audits(audits: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Draw one line per audit: the claim as a tick, the lower bound as a dot.
-
-    Audits are as `tasks.audit.findings.AuditResult.to_dict` gives them; those with a true
-    ``planted`` are mechanisms that were broken on purpose, and stand apart.
-    """
+    """Draw a line per audit: claim, lower bound; those with a true ``planted`` flaw stand apart."""
     # Imported here: a drawing is made by few commands, and this takes half a second.
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D

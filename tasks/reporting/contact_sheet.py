@@ -31,10 +31,9 @@ _FONT_POINTS = 6.25
 
 
 def contact_sheet(frame: pd.DataFrame, schema: TableSchema, *, note: str = "") -> bytes:
-    """Draw the mean image and the first images of each class of synthetic rows, as a PNG.
+    """Draw the mean and the first images of each class as a PNG, with a ``note`` on top.
 
-    The same bytes for the same rows; a class without rows has an empty place. The ``note`` stands
-    at the top: what is not proven must say so wherever it is copied to.
+    The same bytes for the same rows; a class without rows has an empty place.
     """
     if schema.image is None:
         raise ValueError("expected a schema with an image, found one without")

@@ -49,11 +49,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """The bars of a column: its levels, or its values from the smallest to the largest.
-
-    A numeric column has its public bounds, and a bar of rows without a value where there may be
-    any.
-    """
+    """Bars of a column: levels, or values between public bounds with a bar of the missing ones."""
 
     name: str
     bars: list[Bar]

@@ -23,11 +23,7 @@ _MARKDOWN_ADDRESS = re.compile(r"(?i)(https?|ftp|mailto|xmpp)(?=:)|(www)(?=\.)")
 
 
 def visible(text: object) -> str:
-    """Return text with the signs that do not print written out by their number.
-
-    Line breaks, bidirectional overrides and invisible signs can make a page show another text than
-    the one that is written.
-    """
+    """Write signs that do not print, which could make a page show another text, by their number."""
     return "".join(s if s.isprintable() else f"\\u{ord(s):04x}" for s in str(text))
 
 

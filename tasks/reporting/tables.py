@@ -28,11 +28,7 @@ _CSV_BLOCK_BYTES = 1 << 24
 def table_files(
     frame: pd.DataFrame, schema: TableSchema, mark: Mapping[str, str] | None = None
 ) -> dict[str, bytes]:
-    """Write the synthetic rows, in both formats, and their schema.
-
-    ``mark`` adds columns of constant text to every row, and keys to the schema file: what is not
-    proven must say so wherever it is copied to.
-    """
+    """Write rows in both formats and their schema; ``mark`` is constant text in each."""
     marked = frame.assign(**(mark or {}))
     written = {**(mark or {}), **schema.model_dump(mode="json")}
     parquet, text = io.BytesIO(), io.BytesIO()

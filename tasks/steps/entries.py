@@ -163,10 +163,7 @@ class Entries:
             raise
 
     def can_continue(self, entry: LedgerEntry) -> bool:
-        """Return whether the measurement of an entry can go on where its run has stopped.
-
-        Its measurement may be whole already; then it is recovered and not continued.
-        """
+        """Return whether a measurement, not whole yet, can go on where its run has stopped."""
         return (
             entry.state is EntryState.EXECUTING
             and self._checkpoints.can_continue(entry.release_id)

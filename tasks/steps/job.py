@@ -64,10 +64,7 @@ class ReleaseJob:
 
     @property
     def measurement_settings(self) -> dict[str, Any]:
-        """Everything of the site file that shapes the measurement, and nothing else.
-
-        The number of rows, the title, caps and approval do not: the noise drawn is the same.
-        """
+        """What of the site file shapes the measurement: not rows, title, caps or approval."""
         return measurement_settings(self.site, cohort=self.cohort)
 
     @property

@@ -54,10 +54,7 @@ class Seals:
 
 
 class CheckpointSeals:
-    """Makes draws durable where they outlive the run, for a measurement that can be continued.
-
-    The progress is how far an earlier run came; `files` are the draws that are kept for the record.
-    """
+    """Makes draws durable where they outlive the run; `files` are kept for the record."""
 
     def __init__(self, checkpoint: Checkpoint, progress: ResumePoint) -> None:
         self._checkpoint = checkpoint
@@ -113,10 +110,7 @@ class Draws:
 
 
 def draws_of(checkpoint: Checkpoint, plan: MeasurementPlan) -> Draws:
-    """Return where the draws of a measurement go that can be continued, and what it has drawn.
-
-    A draw that was begun and is not sealed is an IntegrityError.
-    """
+    """Return where draws go and what an earlier run has drawn; a lost draw is an IntegrityError."""
     progress = checkpoint.progress()
     if progress is None:
         raise IntegrityError(
@@ -166,10 +160,7 @@ def seal(
     measurements: MeasurementStore,
     entries: Entries,
 ) -> LedgerEntry:
-    """Keep a finished measurement for good, then say so in the ledger.
-
-    The measurement comes first: a run that dies between the two is found to have sealed.
-    """
+    """Keep a finished measurement, then say so: who dies between the two has sealed."""
     files = {**seals.files, RELEASED_FILE: arrays_to_bytes(released)}
     record = MeasurementRecord(
         dataset=job.ref.dataset,

@@ -91,10 +91,7 @@ def prepare(
 def noisy_counts(
     names: Sequence[str], domain: EncodingDomain, measurement: Measurement
 ) -> NoisyCounts | None:
-    """Return the sealed counts of codes by label, in patients, or None if there are none.
-
-    The names are of statistics that are such counts, see `MethodEntry.histograms`.
-    """
+    """Return sealed counts of codes by label of one of these statistics, or None; in patients."""
     drawn = {
         event.statistic: event.noise_stddev
         for event in map(event_from_dict, measurement.record.events)
@@ -165,10 +162,9 @@ def approve(
 def publish_pending(
     release_id: str, *, pending: PendingBundles, releases: ReleaseStore, keys: KeyStore
 ) -> tuple[Path, str]:
-    """Sign a pending bundle and put it into the store: all of it or, after a crash, none of it.
+    """Sign and publish a pending bundle, whole or not at all; return folder and digest.
 
-    Returned are the folder and the digest of the manifest. It is an IntegrityError if there is no
-    such bundle, or it may not be published.
+    It is an IntegrityError if there is no such bundle, or it may not be published.
     """
     with stage("publish"):
         bundle = pending.find(release_id)

@@ -16,8 +16,5 @@ def check_source(columns: tuple[str, ...], schema: TableSchema, reader: CohortRe
 
 
 def content_of(reader: CohortReader, executor: Executor) -> str:
-    """Return a digest of the table; private.
-
-    The content of a database is not known before it is read, so each of its releases is new.
-    """
+    """Return a private digest of the table; one of its own for each release of a database."""
     return reader.content_sha256(map=executor.map) or os.urandom(32).hex()

@@ -86,10 +86,7 @@ def method_entry(kind: str) -> MethodEntry:
 
 
 def build(config: Any, domain: EncodingDomain) -> Synthesizer:
-    """Bind the proven form of a method to a public domain, which its settings have to fit.
-
-    A method without a proven form is a ConfigurationError.
-    """
+    """Bind the proven form of a method to a public domain (ConfigurationError if it has none)."""
     entry = method_entry(config.kind)
     if entry.proven is None:
         raise ConfigurationError(

@@ -32,16 +32,10 @@ from tasks.papers.clustmix.stages import (
     approximate,
 )
 
-# Maps a function over a list of items, in order: the builtin ``map``, or that of a cluster client.
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClustMixAlgorithm:
-    """ClustMix as printed.
-
-    The clock, monotonic and in seconds, is read by the workers. Without one, the iteration limits
-    alone bound the work.
-    """
+    """ClustMix as printed; without a clock, the iteration limits alone bound the work."""
 
     config: AlgorithmConfig
     clock: Callable[[], float] | None = None

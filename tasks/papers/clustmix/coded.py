@@ -18,10 +18,7 @@ from tasks.synthesizers.clustmix.config import ClustMixConfig
 
 @dataclass(frozen=True, slots=True)
 class PaperClustMix:
-    """ClustMix as printed, bound to a public domain and a claimed epsilon.
-
-    Of the settings those of ``published`` are read; the clock is monotonic, in seconds.
-    """
+    """ClustMix as printed with the ``published`` settings; the clock is monotonic, in seconds."""
 
     domain: EncodingDomain
     config: ClustMixConfig

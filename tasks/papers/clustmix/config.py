@@ -7,11 +7,7 @@ from tasks.papers.clustmix.scaling import ScalingKind
 
 
 class AlgorithmConfig(MethodSettings):
-    """Parameters of Algorithm 2.
-
-    The paper takes ``delta = 1/N`` (flaw C12), and picks sigma_max by accuracy on the private rows
-    (flaw C9).
-    """
+    """Parameters of Algorithm 2, of which the paper picks two by private rows (C9, C12)."""
 
     epsilon: float = Field(gt=0, description="Claimed by the paper; not proven.")
     delta: float = Field(gt=0, lt=1, description="Claimed by the paper; not proven.")

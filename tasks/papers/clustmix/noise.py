@@ -20,10 +20,7 @@ _RELATIVE_TOLERANCE = 1e-3
 
 @lru_cache(maxsize=4096)
 def _claimed_mu(epsilon: float, delta: float) -> float | None:
-    """Minimise ``|delta - delta(mu)|`` over ``log mu`` by Nelder-Mead; None without a solution.
-
-    Eq. 8 depends on sigma and l only through mu, so one search serves every cluster size.
-    """
+    """Minimise ``|delta - delta(mu)|`` over ``log mu`` by Nelder-Mead; None without a solution."""
     if not (epsilon > 0.0 and math.isfinite(epsilon) and 0.0 < delta < 1.0):
         return None
     result = minimize(

@@ -1,7 +1,5 @@
 """Neural tangent kernel of a fully connected ReLU network of infinite width, in closed form.
 
-The finite random features that approximate such a kernel are in `tasks.measurement.random_ntk`.
-
 References
 ----------
 Jacot, Gabriel and Hongler (2018), "Neural tangent kernel: convergence and generalization in neural
@@ -52,11 +50,7 @@ def tangent_kernel(
 def _relu_expectations(
     covariance: Array, variance_x: Array, variance_y: Array
 ) -> tuple[Array, Array]:
-    """Return E[relu(u) relu(v)] and E[relu'(u) relu'(v)] for Gaussian (u, v).
-
-    The angle comes from ``arctan2`` and not ``arccos``, which keeps full precision near coincident
-    points and has a finite derivative there.
-    """
+    """Return E[relu(u) relu(v)] and E[relu'(u) relu'(v)] for Gaussian (u, v)."""
     product = variance_x[:, None] * variance_y[None, :]
     gap = product - covariance**2
     apart = gap > _COINCIDENT * product

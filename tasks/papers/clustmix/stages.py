@@ -15,11 +15,9 @@ import numpy as np
 from privacy.arrays import Floats, Indices
 from tasks.papers.clustmix.config import AlgorithmConfig
 from tasks.papers.clustmix.constrained_gmm import cluster_means, constrained_gmm
-from tasks.papers.clustmix.kip import Loss, optimise
+from tasks.papers.clustmix.kip import Loss, centred_one_hot, optimise, raw_loss
 from tasks.papers.clustmix.noise import noise_sigma
 from tasks.papers.clustmix.ntk import tangent_kernel
-from tasks.papers.clustmix.raw_kip import centred_one_hot, raw_loss
-from tasks.papers.clustmix.support_set import SupportSet
 
 # Weight and bias scale of the network behind the kernel, as in the KIP reference implementation.
 _WEIGHT_STD = math.sqrt(2.0)
@@ -56,8 +54,7 @@ class Clusters:
 
 def approximate(item: ApproximateItem) -> Clusters:
     """Cluster a region (lines 4 to 8): floor(rows / l_min) clusters of at least l_min rows."""
-    rows, config = item.region.rows, item.region.config
-    clock = item.clock
+    rows, config, clock = item.region.rows, item.region.config, item.clock
     started = 0.0 if clock is None else clock()
     n_clusters = len(rows) // item.min_size
     labels = constrained_gmm(
@@ -90,20 +87,16 @@ class AdaptItem:
 
 
 def adapt(item: AdaptItem) -> Floats:
-    """Adapt the centroids of a slice (line 11): Eq. 6 against its raw rows, inside [0, 1].
-
-    Flaw C5: every centroid of every class may follow every row of the slice.
-    """
+    """Adapt the centroids of a slice (line 11) to all of its raw rows (flaw C5), inside [0, 1]."""
     config = item.config
     # Padding to a few sizes keeps the number of compiled programs small.
     n_support, n_targets = _padded(len(item.centroids), 8), _padded(len(item.targets), 512)
     start = _pad_rows(item.centroids, n_support)
-    result = optimise(
+    points = optimise(
         _slice_loss(config.hidden_layers),
-        SupportSet(
-            start, _pad_rows(centred_one_hot(item.centroid_codes, item.n_classes), n_support)
-        ),
+        start,
         (
+            _pad_rows(centred_one_hot(item.centroid_codes, item.n_classes), n_support),
             start,
             _pad_rows(item.targets, n_targets),
             _pad_rows(centred_one_hot(item.target_codes, item.n_classes), n_targets),
@@ -116,12 +109,9 @@ def adapt(item: AdaptItem) -> Floats:
         ),
         steps=config.kip_steps,
         learning_rate=config.learning_rate,
-        lower=0.0,
-        upper=1.0,
         tolerance=1e-6,
     )
-    points: Floats = result.support.points[: len(item.centroids)]
-    return points
+    return points[: len(item.centroids)]
 
 
 @lru_cache(maxsize=64)
@@ -129,24 +119,21 @@ def _slice_loss(hidden_layers: int) -> Loss:
     """One loss object per depth, so that jax compiles once per padded shape."""
     ntk = partial(tangent_kernel, depth=hidden_layers, weight_std=_WEIGHT_STD, bias_std=_BIAS_STD)
 
-    def loss(support: SupportSet, *data: Any) -> Any:
+    def loss(points: Any, *data: Any) -> Any:
         *arguments, centre, spread, alpha, ridge = data
 
         def kernel(x: Any, y: Any) -> Any:
             # Flaw C1: the z-score is of the rows, so one record moves every other.
             return ntk((x - centre) / spread, (y - centre) / spread)
 
-        return raw_loss(support, *arguments, kernel=kernel, alpha=alpha, ridge=ridge)
+        return raw_loss(points, *arguments, kernel=kernel, alpha=alpha, ridge=ridge)
 
     return loss
 
 
 def _padded(length: int, smallest: int) -> int:
     """Length after padding: `smallest` times a power of two."""
-    padded = smallest
-    while padded < length:
-        padded *= 2
-    return padded
+    return smallest << max(0, math.ceil(length / smallest) - 1).bit_length()
 
 
 def _pad_rows(array: Floats, length: int) -> Floats:

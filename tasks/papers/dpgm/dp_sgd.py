@@ -55,11 +55,7 @@ def steps_of(*, epochs: int, sampling_probability: float) -> int:
 
 
 def paper_epsilon(settings: NoiseSettings) -> float:
-    """Epsilon of Theorem 4, as printed; it proves nothing.
-
-    ``min over l of (alpha_K(l) + alpha_S(l) - log delta) / l`` for l from 1 to `MAX_ORDER`, with
-    alpha_K of Eq. 4 without the norm bound (the kernel's features need none) and alpha_S of Eq. 7.
-    """
+    """Epsilon of Theorem 4, the least over orders, as printed; it proves nothing."""
     best = math.inf
     for order in range(1, MAX_ORDER + 1):
         # Lemma 1 with 1/4, once for the counts and once for the sums (flaw G1).
@@ -73,11 +69,7 @@ def paper_epsilon(settings: NoiseSettings) -> float:
 
 
 def paper_sigma_g(settings: NoiseSettings, *, epsilon: float) -> float:
-    """Noise scale of the gradients for which Theorem 4, as printed, gives `epsilon`.
-
-    Its ``sigma_g`` is not read. It is a ConfigurationError if k-means and the norm histograms alone
-    take more.
-    """
+    """Noise scale that gives `epsilon` by Theorem 4 (ConfigurationError if none does)."""
     return least_noise(
         lambda sigma_g: paper_epsilon(replace(settings, sigma_g=sigma_g)) <= epsilon,
         otherwise="expected an epsilon that leaves something for the gradients, found "
@@ -98,10 +90,7 @@ def _step_moment(order: int, probability: float, sigma_c: float, sigma_g: float)
 
 @lru_cache(maxsize=16384)
 def _sampled_moment(order: float, probability: float, sigma: float) -> float:
-    """``log max(E_1, E_2)`` of section 5, by numerical integration.
-
-    The trapezoid rule on a grid finer than sigma is exact to rounding for such smooth functions.
-    """
+    """``log max(E_1, E_2)`` of section 5; the trapezoid rule is exact to rounding here."""
     reach = order + 2.0 + 12.0 * sigma
     n_points = max(_GRID_POINTS, 2 * math.ceil(4.0 * reach / sigma) + 1)
     x = np.linspace(-reach, reach, n_points)
@@ -135,10 +124,7 @@ def private_norm(
     max_norm: float = MAX_NORM,
     n_bins: int = NORM_BINS,
 ) -> float:
-    """Algorithm 3: upper end of the bin with the largest noisy count.
-
-    Norms, of shape (n,), above `max_norm` are in no bin; the settings are C_max and w.
-    """
+    """Algorithm 3: upper end of the bin, of w up to C_max, that has most norms (n,) with noise."""
     upper = np.arange(1, n_bins + 1) * max_norm / n_bins
     # Bin j holds (C_{j-1}, C_j], so that a norm of zero is in none.
     index = np.searchsorted(upper, norms[norms > 0.0], side="left")

@@ -23,11 +23,7 @@ L2_CLIP_NORM = 1.0
 def fourier_features(
     vectors: Floats, *, n_features: int, gamma: float, rng: np.random.Generator
 ) -> Floats:
-    """Features of Eq. 3, ``sqrt(2 / d) cos(<w_i, x> + b_i)``, shape (n, d).
-
-    Vectors have shape (n, D). `gamma` is the width of the kernel: the frequencies are normal with
-    standard deviation ``2 gamma`` (footnote 4).
-    """
+    """Features (n, d) of Eq. 3 of vectors (n, D), ``sqrt(2 / d) cos(<w_i, x> + b_i)``."""
     frequencies = rng.normal(0.0, 2.0 * gamma, (vectors.shape[1], n_features))
     offsets = rng.uniform(0.0, 2.0 * math.pi, n_features)
     features: Floats = math.sqrt(2.0 / n_features) * np.cos(vectors @ frequencies + offsets)

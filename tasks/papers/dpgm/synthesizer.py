@@ -29,11 +29,7 @@ if TYPE_CHECKING:  # jax takes seconds to load, and checking the settings does n
 
 @dataclass(frozen=True, slots=True)
 class PaperDpgm:
-    """DPGM as printed, bound to a public domain and a claimed epsilon.
-
-    ``config.published`` has the settings of the printed algorithms. It is a ConfigurationError if
-    the noise scales give a larger epsilon by the paper's own accounting.
-    """
+    """DPGM as printed; ConfigurationError if its noise costs more than the claimed epsilon."""
 
     domain: EncodingDomain
     config: DpgmConfig
@@ -52,10 +48,7 @@ class PaperDpgm:
             )
 
     def noise_settings(self) -> NoiseSettings:
-        """Return noise scales and iterations; sigma_g by the claimed epsilon where it is left out.
-
-        It is a ConfigurationError if no sigma_g gives it.
-        """
+        """Return noise scales; sigma_g by epsilon if left out (ConfigurationError if none)."""
         printed = self.config.published
         settings = NoiseSettings(
             sigma_c=printed.sigma_c,
@@ -153,10 +146,7 @@ class PaperDpgm:
         n_rows: int,
         rng: np.random.Generator,
     ) -> tuple[Codes, Codes]:
-        """Draw records; the weight of a cluster is its exact size (flaw G10).
-
-        The paper prints ``1 / |D_i|``, which would prefer small clusters.
-        """
+        """Draw records by exact sizes (G10); as printed, small clusters would be preferred."""
         network = build_network(vector_map, self.config, None)
         drawn = np.empty((n_rows, vector_map.width))
         chosen = rng.choice(len(sizes), size=n_rows, p=sizes / sizes.sum())

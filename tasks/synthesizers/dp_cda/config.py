@@ -60,11 +60,7 @@ class DpCdaConfig(MethodSettings):
         return self
 
     def sizes(self, n_labels: int) -> tuple[float, ...]:
-        """Return the declared number of patients of each of `n_labels` classes.
-
-        It is a ConfigurationError if there are not as many sizes as classes, or a class is smaller
-        than the order of mixture, so that the sampling rate would be above 1.
-        """
+        """Return declared class sizes; ConfigurationError if not `n_labels`, or below the order."""
         if self.class_sizes is None:
             size = self.declared_patients / n_labels
             if size < self.order_of_mixture:

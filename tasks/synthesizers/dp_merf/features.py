@@ -46,10 +46,7 @@ def vector_map_of(domain: EncodingDomain, config: DpMerfConfig) -> VectorMap:
 
 
 def typical_distance(blocks: tuple[Block, ...]) -> float:
-    """Root mean squared distance of two records with independent uniform blocks.
-
-    A public stand-in for the median distance of the records, which the authors use.
-    """
+    """Root mean squared distance of uniform records; the authors use a private median."""
     squared = {"unit": 1.0 / 6.0, "binary": 0.5}
     return float(
         np.sqrt(
@@ -112,10 +109,7 @@ class EmbeddingFeatures:
         return 2 * len(self.frequencies) + linear
 
     def phi(self, codes: Codes) -> Floats:
-        """Features of encoded records (n, d), of shape (n, n_features).
-
-        They are cosines, sines, and the linear part where there is one.
-        """
+        """Features (n, n_features) of records (n, d): cosines, sines, linear part if any."""
         vectors = self.vector_map.vectors(codes)
         whole = np.rint(vectors * VECTOR_SCALE)
         phases = whole @ (self.frequencies * FREQUENCY_SCALE).T

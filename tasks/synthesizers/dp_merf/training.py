@@ -57,10 +57,7 @@ class TrainingItem:
 
 
 def train(item: TrainingItem) -> Generator:
-    """Take the Adam steps of one stage.
-
-    A weight that is no longer finite is a ConfigurationError (``GENERATOR_DIVERGED``).
-    """
+    """Take the Adam steps of one stage; weights that diverge are a ConfigurationError."""
     features, generator = item.features, item.generator
     n_labels = len(item.targets)
     keys = jax.random.split(jax.random.key(item.public_seed), item.steps)

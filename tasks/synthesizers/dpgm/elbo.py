@@ -127,10 +127,7 @@ def _slopes_and_fed_of_batch(
 def batch_norms(
     layers: Layers, offset: Array, key: Array, vectors: Array, *, units: VisibleUnits
 ) -> Array:
-    """Norms (n,) of the gradients of a batch (n, D), for the paper form.
-
-    The weights of a layer have ``|fed|**2 |slope|**2``, its biases ``|slope|**2``.
-    """
+    """Norms (n,) of a batch (n, D), for the paper form: ``(|fed|**2 + 1) |slope|**2`` a layer."""
     slopes, fed = _slopes_and_fed_of_batch(layers, offset, key, vectors, units=units)
     squared = sum(
         (jnp.sum(into**2, axis=1) + 1.0) * jnp.sum(slope**2, axis=1)

@@ -30,11 +30,7 @@ from tasks.synthesizers.dpgm.visible_units import VisibleUnits
 
 
 class Programs(NamedTuple):
-    """Compiled programs for the gradients of one step: all that they need but the records.
-
-    Arguments and results are those of `tasks.synthesizers.dpgm.record_gradients.sum_of_clipped` and
-    of the functions that `in_one_batch` of the same module takes.
-    """
+    """Compiled programs of the gradients of a step, as of `record_gradients`, without records."""
 
     clipped_sum: Callable[..., tuple[Array, Array]]
     norms: Callable[[Array], Array]
@@ -106,10 +102,7 @@ class GenerativeNetwork(ABC):
 
     @abstractmethod
     def first_chains(self, public_seed: int) -> Floats32:
-        """Return the first state of the persistent chains, shape (n_chains, D).
-
-        A network without chains returns none: shape (0, D).
-        """
+        """Return the first state of the persistent chains, (n_chains, D) or (0, D)."""
 
     @abstractmethod
     def chains(
@@ -131,11 +124,7 @@ class GenerativeNetwork(ABC):
         *,
         state: Floats32,
     ) -> Floats:
-        """Draw vectors of shape (n_rows, D), values in [0, 1]; post-processing.
-
-        A "unit" coordinate is its expected value, a "binary" one 0 or 1, a "one_hot" block has
-        exactly one 1.
-        """
+        """Draw vectors (n_rows, D): expected numbers, zeros and ones, one 1 of a block."""
 
     @abstractmethod
     def programs(

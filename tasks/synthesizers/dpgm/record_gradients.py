@@ -27,10 +27,7 @@ _ROUNDING_MARGIN = 1.0 - 2.0**-29
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClippedSum:
-    """Sum of clipped gradients (P,), in grid points, and the norms (n,) they had. Both are private.
-
-    The norm of a gradient that is not finite is infinite.
-    """
+    """Private sum of clipped gradients (P,), on the grid, and norms (n,); may be infinite."""
 
     total: Integers
     norms: Floats
@@ -38,10 +35,7 @@ class ClippedSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchGradients:
-    """Gradients of the records of a batch, by their norms (n,) and their weighted sums alone.
-
-    `weighted_sum` maps factors of shape (n,) to the sum (P,) of the gradients times their factors.
-    """
+    """Gradients of a batch by their norms (n,) and by sums (P,) times factors (n,)."""
 
     norms: Floats
     weighted_sum: Callable[[Floats], Floats]
@@ -91,11 +85,7 @@ def sum_of_clipped(
 def in_blocks(
     compute: Callable[[Array], Array], vectors: NDArray[np.floating], *, width: int, n_outputs: int
 ) -> Floats32:
-    """Run a compiled function of `ROWS_AT_ONCE` records over any number of them.
-
-    It maps (ROWS_AT_ONCE, D) to (ROWS_AT_ONCE, n_outputs). The vectors have shape (n, D), which is
-    checked (ValueError), and the result is of shape (n, n_outputs).
-    """
+    """Run a compiled map of `ROWS_AT_ONCE` records over any number: (n, D) to (n, n_outputs)."""
     result = np.empty((len(vectors), n_outputs), dtype=np.float32)
     for rows, padded in _padded_blocks(vectors, width=width):
         result[rows] = np.asarray(compute(jnp.asarray(padded)))[: rows.stop - rows.start]
@@ -112,11 +102,7 @@ def sum_in_blocks(
     l2_clip_norm: float,
     scale: int,
 ) -> ClippedSum:
-    """Run a compiled `sum_of_clipped`, without its first argument, over any number of records.
-
-    The rest is as in `GenerativeNetwork.clipped_sum`; an argument that has another shape or is
-    outside its range is a ValueError.
-    """
+    """Run a compiled `sum_of_clipped` over any number of records (ValueError if not fit)."""
     if weights.shape != (len(vectors),) or not ((weights >= 0.0) & (weights <= 1.0)).all():
         raise ValueError("expected one weight in [0, 1] for each record, found others")
     if not 0.0 < l2_clip_norm < np.inf:
@@ -145,11 +131,7 @@ def in_one_batch(
     *,
     width: int,
 ) -> BatchGradients:
-    """Run two compiled functions over a batch (n, D) that is padded to whole blocks.
-
-    `norms` maps (rows, D) to the norms of the gradients, (rows,), `weighted_sum` those and factors
-    (rows,) to a sum of gradients, (P,).
-    """
+    """Run norms (rows,) and weighted sums (P,) over a batch (n, D) padded to whole blocks."""
     n_rows = len(vectors)
     _expect_width(vectors, width=width)
     padded = np.zeros((max(1, -(-n_rows // ROWS_AT_ONCE)) * ROWS_AT_ONCE, width), dtype=np.float32)

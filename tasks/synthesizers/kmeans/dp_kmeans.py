@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.arrays import Codes, Integers
+from privacy.arrays import Codes
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.marginals import build_mixture, draw_codes, draw_columns
@@ -69,23 +69,6 @@ def run_rounds(curator: Curator, clustering: Clustering, *, rounds: int) -> Clus
             public_seed=PUBLIC_SEED + 1 + index,
         )
     return clustering
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterCells:
-    """Clusters as the cells of `tasks.measurement.statistics.cell_histograms`."""
-
-    clustering: Clustering
-    n_labels: int
-
-    @property
-    def n_cells(self) -> int:
-        """Number of cells of a label."""
-        return self.clustering.n_clusters
-
-    def assign(self, codes: Codes, label: Codes) -> Integers:
-        """Cell of each record within its label; a function of the record alone."""
-        return self.clustering.assign(codes, label)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +134,12 @@ class DpKMeans:
             alive=np.ones(self.config.clusters, dtype=np.bool_),
         )
         offsets, root = self.domain.one_hot_offsets, float(np.sqrt(self.domain.n_columns))
-        cells = ClusterCells(clustering=clustering, n_labels=self.domain.n_labels)
         noisy: NDArray[Any] = curator.release(
-            HISTOGRAMS, cell_histograms, cells=cells, offsets=offsets
+            HISTOGRAMS,
+            cell_histograms,
+            clustering=clustering,
+            n_labels=self.domain.n_labels,
+            offsets=offsets,
         )
         mixture = build_mixture(
             noisy * root, offsets, noise_stddev=curator.plan[HISTOGRAMS].unit_noise_stddev * root

@@ -117,10 +117,7 @@ def sums_by_cluster(lines: Floats, cluster: Integers, n_clusters: int) -> Floats
 
 
 def count_share(width: int) -> float:
-    """Part of the squared sensitivity that the count has beside a sum of `width` coordinates.
-
-    ``1 / (1 + sqrt(width))`` gives a mean of points of norm 1 its least error.
-    """
+    """Return the count's share of the squared sensitivity beside `width` sums: least error."""
     return 1.0 / (1.0 + math.sqrt(width))
 
 

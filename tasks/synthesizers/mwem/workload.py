@@ -104,7 +104,7 @@ def workload_answers(rows: EncodedRows, *, workload: Workload) -> Any:
     points). For a choice by the exponential mechanism alone: as a vector the answers would have
     a sensitivity of up to ``sqrt(n_queries)``.
     """
-    _check(rows, workload.n_codes)
+    rows.require_inside(workload.n_codes[:-1], workload.n_codes[-1])
     amount = np.trunc(rows.weight * SUM_SCALE).astype(np.int64)
     amounts, group = np.unique(amount, return_inverse=True)
     order = np.argsort(group, kind="stable")
@@ -168,7 +168,7 @@ def one_way_histograms(rows: EncodedRows, *, n_codes: tuple[int, ...]) -> Intege
     Adjacency: add or remove one patient. A record adds ``weight * onehot / sqrt(d + 1)``, of norm
     at most its weight: sensitivity 1 (``SUM_SCALE`` grid points). Event: one discrete Gaussian.
     """
-    _check(rows, n_codes)
+    rows.require_inside(n_codes[:-1], n_codes[-1])
     amount = np.trunc(rows.weight / np.sqrt(len(n_codes)) * SUM_SCALE)
     columns = [*rows.codes.T, rows.label]
     sums = [
@@ -176,10 +176,3 @@ def one_way_histograms(rows: EncodedRows, *, n_codes: tuple[int, ...]) -> Intege
         for values, n in zip(columns, n_codes, strict=True)
     ]
     return np.concatenate(sums).astype(np.int64)
-
-
-def _check(rows: EncodedRows, n_codes: tuple[int, ...]) -> None:
-    """Refuse codes outside the domain: they would belong to no query."""
-    widths = np.asarray(n_codes)
-    if (rows.codes >= widths[:-1]).any() or (rows.label >= widths[-1]).any():
-        raise ValueError("expected codes and labels inside the public domain, found one outside")

@@ -3,7 +3,6 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from tasks.measurement.cells import Cells
 from tasks.measurement.encoded import N_FOLDS, EncodedRows, EncodingDomain
 
 
@@ -42,20 +41,6 @@ class SmallTable:
             )
             for _ in range(n)
         ]
-
-    def cells(self, seed, *, n_slices=3, n_clusters=3):
-        """Draw cells as a release could have them, one cluster of each slice not alive."""
-        rng = np.random.default_rng(seed)
-        shape = (self.domain.n_labels, n_slices, n_clusters)
-        alive = np.ones(shape, dtype=np.bool_)
-        alive[..., -1] = n_clusters == 1
-        return Cells(
-            offsets=self.domain.one_hot_offsets,
-            code_scores=rng.standard_normal(self.domain.one_hot_width),
-            cut_offs=np.sort(rng.standard_normal(n_slices - 1)),
-            centres=rng.random((*shape, self.domain.one_hot_width)),
-            alive=alive,
-        )
 
 
 def take(rows, index):

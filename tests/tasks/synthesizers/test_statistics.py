@@ -2,6 +2,7 @@
 
 import inspect
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations_with_replacement, product
 
@@ -30,29 +31,27 @@ SENSITIVITY = {"cell_histograms": UNIT_SUM}
 NAMES = tuple(SENSITIVITY)
 
 
+@dataclass(frozen=True)
+class Remainders:
+    """Clusters by a remainder: as much a function of the record alone as nearest centres are."""
+
+    n_clusters: int
+
+    def assign(self, codes, label):
+        return (codes.sum(axis=1, dtype=np.int64) + label) % self.n_clusters
+
+
 def public_of(small, seed):
     """Public arguments of a statistic, drawn as a release could have them."""
-    return {"cells": small.cells(seed), "offsets": small.domain.one_hot_offsets}
+    return {
+        "clustering": Remainders(2 + seed % 3),
+        "n_labels": small.domain.n_labels,
+        "offsets": small.domain.one_hot_offsets,
+    }
 
 
 def exact(name, rows, public):
     return getattr(statistics, name)(rows, **public)
-
-
-def reference_cell(codes, label, cells):
-    """Slice by the projection, then the nearest centre that is alive, in rational arithmetic."""
-    one_hot = [int(start) + code for start, code in zip(cells.offsets, codes, strict=False)]
-    projection = sum(Fraction(cells.code_scores[i]) for i in one_hot)
-    slice_index = sum(
-        float(projection) / math.sqrt(len(codes)) >= cut_off for cut_off in cells.cut_offs
-    )
-    centres = cells.centres[label, slice_index]
-    distances = [
-        sum((Fraction(int(i in one_hot)) - Fraction(c)) ** 2 for i, c in enumerate(centre))
-        for centre in centres
-    ]
-    alive = [k for k in range(len(centres)) if cells.alive[label, slice_index, k]]
-    return slice_index * len(centres) + min(alive, key=lambda k: distances[k])
 
 
 def reference(rows, public):
@@ -65,7 +64,7 @@ def reference(rows, public):
     for i in range(len(rows)):
         codes, label = rows.codes[i].tolist(), int(rows.label[i])
         weight = float(rows.weight[i])
-        cell = reference_cell(codes, label, public["cells"])
+        cell = (sum(codes) + label) % public["clustering"].n_clusters
         for start, code in zip(public["offsets"], codes, strict=False):
             add((label, cell, int(start) + code), int(weight / math.sqrt(3) * SUM_SCALE))
     return total

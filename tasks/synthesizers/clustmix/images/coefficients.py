@@ -40,10 +40,7 @@ class Basis:
         return len(self.images)
 
     def vectors(self, images: Array) -> Array:
-        """Coefficients (n, d) of images (n, channels, height, width), of norm one or zero.
-
-        The products are those of whole numbers, hence exact: a vector depends on its image alone.
-        """
+        """Exact coefficients (n, d) of images (n, channels, height, width), of norm one or zero."""
         n, channels = images.shape[:2]
         flat = images.reshape(n, channels, -1)
         whole = np.rint(self.images * _UNITS)

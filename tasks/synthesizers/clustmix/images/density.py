@@ -154,10 +154,7 @@ class Density:
     def sample(
         self, n: int, rng: np.random.Generator, *, temperatures: tuple[float, float]
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Draw vectors (n, d) and their labels (n,).
-
-        Each is as far from its centre as its covariance says times a factor in the given range.
-        """
+        """Draw vectors (n, d) by covariances times factors in a range, and labels (n,)."""
         n_cells = self.shares.shape[1]
         place = rng.choice(self.shares.size, size=n, p=self.shares.ravel())
         label, cell = place // n_cells, place % n_cells

@@ -102,8 +102,7 @@ def plan_of(layout: ImageLayout, rule: ImageRule, *, mu: float) -> MeasurementPl
 
 def _blocks(rows: EncodedRows, layout: ImageLayout) -> Iterator[tuple[slice, Array]]:
     """Yield slices of rows with their pixels."""
-    if (rows.label >= layout.n_labels).any():
-        raise ValueError("expected labels inside the public domain, found one outside")
+    rows.require_inside((), layout.n_labels)
     for start in range(0, len(rows), _ROWS_AT_ONCE):
         part = slice(start, start + _ROWS_AT_ONCE)
         yield part, layout.pixels(rows.codes[part])

@@ -65,10 +65,7 @@ class ImageRule:
 def rule_of(
     layout: ImageLayout, *, patients: int | None, mu: float, variation: float = 1.0
 ) -> ImageRule:
-    """Return the settings of a budget: by its signal, ``mu`` times the patients of a label.
-
-    The strength of the public warps is multiplied by `variation`.
-    """
+    """Return the settings by ``mu`` times the patients of a label, and strength of warps."""
     signal = np.log(mu * (patients or DEFAULT_PATIENTS) / layout.n_labels)
 
     def at(*values: float) -> float:

@@ -47,11 +47,7 @@ def n_features(channels: int) -> int:
 
 
 def scatter(images: NDArray[np.float64]) -> Single:
-    """Features of images (n, channels, height, width) of whole numbers, shape (n, m).
-
-    Whole numbers, in units of ``1 / NORM``: a norm is at most `feature_bound`. A feature depends
-    on its image alone.
-    """
+    """Features (n, m) of images (n, channels, height, width), each of its image alone."""
     found = np.empty((len(images), n_features(images.shape[1])), dtype=np.float32)
     for start in range(0, len(images), IMAGES_AT_ONCE):
         part = slice(start, start + IMAGES_AT_ONCE)
@@ -119,10 +115,7 @@ def _modulus(products: Single, units: float, most: float) -> Single:
 
 @dataclass(frozen=True, slots=True)
 class _Pool:
-    """Whole-number Gaussian weights (side, 7) of rows and of columns, in units of their own.
-
-    Between the two, sums are divided by `units` and rounded.
-    """
+    """Whole Gaussian weights (side, 7) of rows and columns; `units` are divided by between."""
 
     rows: Single
     units: float
@@ -201,10 +194,7 @@ def _gabor(spread: float, reach: int, wave: float) -> NDArray[np.float64]:
 def _row_matrix(
     filters: NDArray[np.float64], units: float, side: int, stride: int, most: float
 ) -> Single:
-    """Whole-number matrix (k * side, 2 * 8 * outputs) of a row of filtered values.
-
-    `most` is the largest value that is filtered.
-    """
+    """Whole-number matrix (k * side, 2 * 8 * outputs) that filters a row of values up to `most`."""
     whole = np.rint(filters * units)
     if np.abs(whole).sum(axis=(2, 3)).max() * most >= EXACT:
         raise ValueError("expected sums that are exact in float32, found larger ones")

@@ -90,10 +90,7 @@ def draw_norms(shares: Array, label: NDArray[np.int64], rng: np.random.Generator
 
 
 def _toned(images: Images, curves: Array, norms: Array) -> Images:
-    """Images under monotone curves of some steepness, with the wanted root mean square.
-
-    The threshold of a curve is found by bisection; zero stays zero.
-    """
+    """Images under monotone curves with the wanted root mean square; zero stays zero."""
     n = len(images)
     flat = images.reshape(n, -1)
     pixels = images[0, 0].size

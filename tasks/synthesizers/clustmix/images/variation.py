@@ -16,10 +16,7 @@ _ELASTIC = np.outer(np.where(np.arange(5) > 0, _WAVES, 0.0), _WAVES) / 28.0
 
 
 def warped(images: Images, strength: NDArray[np.float64], rng: np.random.Generator) -> Images:
-    """Warp images (n, channels, height, width), each by an affine and an elastic map of its own.
-
-    The strength (n,) multiplies what the map moves; what comes from outside is 0.
-    """
+    """Warp images (n, channels, height, width) by strength (n,); the outside is 0."""
     n, channels, height, width = images.shape
     places = _places(n, height, width, strength, rng)
     rows, columns = places

@@ -74,10 +74,7 @@ class Whitening:
         return len(self.scales)
 
     def features(self, scattered: Single) -> NDArray[np.int64]:
-        """Whole-number features (n, k) of scattering features (n, m), each row by itself.
-
-        The norm of a row is at most ``FEATURE_NORM``.
-        """
+        """Whole numbers (n, k) of norm at most ``FEATURE_NORM``, of (n, m), row by row."""
         found = ((scattered @ self.matrix).astype(np.float64) - self.shift) * self.scales
         norms = np.sqrt((found * found).sum(axis=1, keepdims=True))
         whole = np.trunc(found * (FEATURE_NORM / np.maximum(norms, _LEAST)))

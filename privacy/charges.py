@@ -32,13 +32,10 @@ class Caps:
     """What may be spent at most, set in advance.
 
     The smallest cap that was ever recorded holds, for a window the smallest of its length: a cap
-    takes effect with the first entry that is granted under it, can be lowered and cannot be
-    raised.
-
+    takes effect with the first entry that is granted under it, can be lowered and cannot be raised.
     One of the cohort and one of the dataset hold for ever, that of a window for the cohort in any
-    `window_days` days that follow each other, 1 to 36500; None is no cap.
-
-    It is a ConfigurationError if an amount is not one of the ledger, or the window not complete.
+    `window_days` days that follow each other, 1 to 36500; None is no cap. It is a
+    ConfigurationError if an amount is not one of the ledger, or the window not complete.
     """
 
     lifetime_rho: Decimal
@@ -68,10 +65,8 @@ class Partition:
     """One of several sets of patients that have nobody in common.
 
     A patient belongs to the part that a keyed hash of the patient's own id names, so one patient
-    adds to the sums of one part alone.
-
-    The scheme is the name of the rule that divides the patients into 2 to 1000 parts, and the parts
-    count from 0 (ConfigurationError).
+    adds to the sums of one part alone. The scheme is the name of the rule that divides the patients
+    into 2 to 1000 parts, and the parts count from 0 (ConfigurationError).
     """
 
     scheme: str

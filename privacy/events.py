@@ -79,9 +79,8 @@ class GaussianEvent:
     The statistic has a public name and at least one value. `l2_sensitivity` is its largest change
     between neighbours, in the Euclidean norm, from 1e-100 to 1e100 and at most 1e100 times the
     noise; `noise_stddev` is the standard deviation of each coordinate's noise, in the same unit.
-    Adjacency and unit are the neighbours for which it was proven, and what they differ in.
-
-    A field outside its range or of another type is a ConfigurationError.
+    Adjacency and unit are the neighbours for which it was proven, and what they differ in. A field
+    outside its range or of another type is a ConfigurationError.
     """
 
     statistic: str
@@ -133,10 +132,9 @@ class ExponentialMechanismEvent:
     Candidate ``j`` is chosen with probability proportional to ``exp(epsilon u_j / (2 D))``, where
     the score ``u_j`` of each candidate changes by at most ``D`` between neighbours. Such a draw is
     (epsilon, 0)-DP and of range epsilon, see `privacy.accountants.bounded_range`; for a draw of
-    which only the first is known there is no event.
-
-    Epsilon is in nats, from `MIN_SELECTION_EPSILON` to `MAX_SELECTION_EPSILON`; the other fields
-    and errors are those of `GaussianEvent`.
+    which only the first is known there is no event. Epsilon is in nats, from
+    `MIN_SELECTION_EPSILON` to `MAX_SELECTION_EPSILON`; the other fields and errors are those of
+    `GaussianEvent`.
     """
 
     statistic: str

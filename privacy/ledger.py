@@ -76,14 +76,12 @@ SIGNERS: Mapping[EntryState, tuple[int, ...]] = MappingProxyType(
 class LedgerEntry(ChargeColumns):
     """One row of the journal: an entry in one of its states.
 
-    An adjustment is no release: its texts that only a release has are empty, it states no
-    guarantee (epsilon is infinite, delta 0) and no cap (`MAX_RHO`).
-
-    Entries are numbered by `sequence` from 1 without a gap; all rows of an entry have its id, and
-    repeat its `Charge`. The digest is the SHA-256 of the sealed result, from SEALED on; the note is
-    a public code or remark, the signers are key ids of people, both of this state. The time is by
-    the clock of the database, UTC, ISO 8601, and never before that of the row before. The hashes
-    are the links of the chain.
+    An adjustment is no release: its texts that only a release has are empty, it states no guarantee
+    (epsilon is infinite, delta 0) and no cap (`MAX_RHO`). Entries are numbered by `sequence` from 1
+    without a gap; all rows of an entry have its id, and repeat its `Charge`. The digest is the
+    SHA-256 of the sealed result, from SEALED on; the note is a public code or remark, the signers
+    are key ids of people, both of this state. The time is by the clock of the database, UTC, ISO
+    8601, and never before that of the row before. The hashes are the links of the chain.
     """
 
     sequence: int

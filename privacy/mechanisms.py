@@ -105,12 +105,10 @@ def exponential_mechanism(
 
     Candidate ``j`` is drawn with probability proportional to ``exp(epsilon u_j / (2 D))`` (McSherry
     and Talwar, "Mechanism design via differential privacy", FOCS 2007). Scores are integers and the
-    draw is exact: no probability is rounded.
-
-    The private scores ``u_j`` (n_candidates,) are int64, not empty and in grid units, as is ``D``,
-    the proven largest change of a single score between neighbours, from 1 to 2**61; scores may
-    change in both directions and all at once. Epsilon is in nats, as in
-    `privacy.events.ExponentialMechanismEvent`. The result is public.
+    draw is exact: no probability is rounded. The private scores ``u_j`` (n_candidates,) are int64,
+    not empty and in grid units, as is ``D``, the proven largest change of a single score between
+    neighbours, from 1 to 2**61; scores may change in both directions and all at once. Epsilon is in
+    nats, as in `privacy.events.ExponentialMechanismEvent`. The result is public.
 
     It is a ConfigurationError if `scores` is no such array or too large, or the sensitivity is not
     acceptable (``STATISTIC_INVALID``), or the event is not (``EVENT_INVALID``). Nothing is drawn

@@ -141,11 +141,9 @@ def booked_noise_multiplier(*, sampling_probability: float, steps: int, mu: floa
     numbers are public. The result is the upper end of a search to one part in 1,000, or
     ``sqrt(steps) / mu`` where everybody is in each sample. `ApproximateGaussianAccountant` finds at
     most `mu` for it, for add or remove, and still does for a multiplier that is smaller by a part
-    in 300,000 or larger.
-
-    It is a ConfigurationError if `mu` is not finite and above 0 (``CALIBRATION_ARGUMENT_INVALID``),
-    another argument is outside its range (``EVENT_INVALID``), or no multiplier up to
-    `MAX_NOISE_MULTIPLIER` is enough (``CALIBRATION_UNREACHABLE``).
+    in 300,000 or larger. It is a ConfigurationError if `mu` is not finite and above 0
+    (``CALIBRATION_ARGUMENT_INVALID``), another argument is outside its range (``EVENT_INVALID``),
+    or no multiplier up to `MAX_NOISE_MULTIPLIER` is enough (``CALIBRATION_UNREACHABLE``).
     """
     _check_positive(mu=mu)
     limit = mu * mu * (1 - 2.0**-48)

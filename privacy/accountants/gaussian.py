@@ -148,10 +148,9 @@ def discrete_noise_multiplier(*, l2_sensitivity: float, noise_stddev: float) -> 
 
     The proof above holds for each input of the mechanism alone, so it holds for a random sample of
     the patients too: a sampled draw with noise on the integers is post-processing of the sampled
-    draw with continuous noise of this multiplier.
-
-    It is ``sqrt(sigma**2 - SMOOTHING_STDDEV**2) / S``, of values in grid units that an event may
-    have (ConfigurationError).
+    draw with continuous noise of this multiplier. It is
+    ``sqrt(sigma**2 - SMOOTHING_STDDEV**2) / S``, of values in grid units that an event may have
+    (ConfigurationError).
     """
     event = DiscreteGaussianEvent(
         statistic="noise multiplier",

@@ -50,14 +50,11 @@ def series_curve(
 
     Probability and multiplier are those of each draw, in the ranges of
     `privacy.events.PoissonSampledGaussianEvent`; there is at least one step. The curve goes down to
-    a delta of `floor`, at least `MIN_PLD_DELTA`.
-
-    The epsilons (points,) begin at 0 and are evenly spaced; the deltas (points,) are bounds in both
-    directions, with the margin for rounding, the last one at most `floor`. Delta decreases, so a
-    bound holds at every larger epsilon too.
-
-    None stands for a series that the engine does not carry: more than `MAX_STEPS` draws, or losses
-    so large that they overflow or that it puts them at infinity.
+    a delta of `floor`, at least `MIN_PLD_DELTA`. The epsilons (points,) begin at 0 and are evenly
+    spaced; the deltas (points,) are bounds in both directions, with the margin for rounding, the
+    last one at most `floor`. Delta decreases, so a bound holds at every larger epsilon too. None
+    stands for a series that the engine does not carry: more than `MAX_STEPS` draws, or losses so
+    large that they overflow or that it puts them at infinity.
     """
     from dp_accounting.pld import privacy_loss_distribution
 

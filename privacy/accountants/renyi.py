@@ -119,9 +119,8 @@ class RenyiAccountant:
         """Return epsilon at `delta`, rounded up.
 
         The least over the orders of the conversion of Canonne, Kamath and Steinke ("The discrete
-        Gaussian for differential privacy", NeurIPS 2020, Proposition 12).
-
-        Delta is from `privacy.accountants.gaussian.MIN_DELTA` to below 1 (ConfigurationError).
+        Gaussian for differential privacy", NeurIPS 2020, Proposition 12). Delta is from
+        `privacy.accountants.gaussian.MIN_DELTA` to below 1 (ConfigurationError).
         """
         require(MIN_DELTA <= delta < 1, f"delta from {MIN_DELTA} to below 1", delta)
         if not any(self.bounds):

@@ -57,7 +57,6 @@ def epsilon_lower_bound(counts: ErrorCounts, *, delta: float, confidence: float)
     Under (epsilon, delta)-DP ``1 - fn <= exp(epsilon) fp + delta`` for the error rates ``fp`` and
     ``fn`` of any attack, and the same with the tables exchanged (Kairouz, Oh and Viswanath 2015,
     Theorem 2.1). Both rates are replaced by upper limits, each at half of the error probability.
-
     The attack was fixed before these runs, and `delta` is in [0, 1). With probability `confidence`
     the bound, at least 0, does not exceed epsilon.
     """
@@ -75,10 +74,9 @@ def mu_lower_bound(counts: ErrorCounts, *, confidence: float) -> float:
     A mu-GDP mechanism has ``fn >= Phi(Phi^-1(1 - fp) - mu)`` for every attack (Dong, Roth and Su
     2022, Definition 2.6), so ``mu >= Phi^-1(1 - fp) - Phi^-1(fn)``. Auditing the claim that was
     made, mu-GDP, and not the epsilon that follows from it, needs far fewer runs (Nasr et al.,
-    "Tight auditing of differentially private machine learning", 2023, section 4).
-
-    The bound is at least 0, and counts and confidence are as in `epsilon_lower_bound`. It refutes
-    mu-GDP for a smaller mu; it says nothing about a mechanism for which another claim was made.
+    "Tight auditing of differentially private machine learning", 2023, section 4). The bound is at
+    least 0, and counts and confidence are as in `epsilon_lower_bound`. It refutes mu-GDP for a
+    smaller mu; it says nothing about a mechanism for which another claim was made.
     """
     false_positive, false_negative = _upper_limits(counts, confidence=confidence)
     return max(0.0, float(-ndtri(false_positive) - ndtri(false_negative)))

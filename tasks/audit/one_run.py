@@ -85,9 +85,8 @@ def one_run_epsilon_lower_bound(counts: GuessCounts, *, delta: float, confidence
     """Largest epsilon that the guesses refute at `delta`.
 
     If (epsilon, delta) is refuted then so is every smaller epsilon with this delta, because the
-    smaller one implies the larger one; it does not matter whether the p-value is monotone.
-
-    It is the refuted end of a bisection, 0 if epsilon 0 is not refuted, and exceeds epsilon with
+    smaller one implies the larger one; it does not matter whether the p-value is monotone. It is
+    the refuted end of a bisection, 0 if epsilon 0 is not refuted, and exceeds epsilon with
     probability at most ``1 - confidence``.
     """
     level = 1.0 - confidence
@@ -156,10 +155,8 @@ def independent_mu_lower_bound(counts: GuessCounts, *, confidence: float) -> flo
     binomial count. Where vectors overlap, the coins of the others disturb each guess. To first
     order that costs more right guesses than it adds to the variance of their number, for mu above
     ``5 / sqrt(canaries)``, and simulations find the bound no less often below mu; it is not proven
-    there, nor for other mechanisms.
-
-    There has to be a guess about every canary (ValueError): the rate of the guesses of an attack
-    that abstains is not bounded so.
+    there, nor for other mechanisms. There has to be a guess about every canary (ValueError): the
+    rate of the guesses of an attack that abstains is not bounded so.
     """
     if counts.guesses != counts.canaries:
         raise ValueError("expected a guess about every canary")

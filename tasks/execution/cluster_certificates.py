@@ -35,14 +35,13 @@ _BACKDATED = timedelta(minutes=5)
 def make_certificates(folder: Path, *, days: int = 30) -> tuple[Path, ...]:
     """Make an authority and one certificate for each role, with the Dask settings to use them.
 
-    Copy the folder of a role to the same path on the hosts of that role, and start ``dask
-    scheduler``, ``dask worker`` or ``clustmix`` there with ``DASK_CONFIG`` set to its
+    Copy the folder of a role to the same path on the hosts of that role, and start
+    ``dask scheduler``, ``dask worker`` or ``clustmix`` there with ``DASK_CONFIG`` set to its
     ``dask.yaml``. Returned are the folders ``scheduler``, ``worker`` and ``client``, of mode 0700;
     each holds ``ca.pem``, ``cert.pem``, ``key.pem`` and ``dask.yaml``, of mode 0600. The
     certificates are valid for 1 to `MAX_DAYS` days. It is a ConfigurationError if the folder exists
-    or cannot be made.
-
-    ECDSA on P-256 with SHA-256 (FIPS 186-5), X.509 version 3 with the extensions of RFC 5280.
+    or cannot be made. ECDSA on P-256 with SHA-256 (FIPS 186-5), X.509 version 3 with the extensions
+    of RFC 5280.
     """
     if not 1 <= days <= MAX_DAYS:
         raise ConfigurationError(

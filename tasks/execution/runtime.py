@@ -70,9 +70,8 @@ class GuardedItem:
     """A function of one work item that returns `Failed` where it would have raised.
 
     An exception that leaves a Dask item makes the worker log the item's arguments; therefore none
-    leaves. Instances can be pickled when the function is importable.
-
-    The private log is in a directory; None drops what is private.
+    leaves. Instances can be pickled when the function is importable. The private log is in a
+    directory; None drops what is private.
     """
 
     function: Callable[..., object]
@@ -94,10 +93,8 @@ def configure_prefect(settings: Settings) -> None:
 
     With ``PREFECT_API_URL`` set, that server is used and its operators decide about logs and
     services. Without it, Prefect starts a server of its own on the loopback interface, whose
-    database lies in ``settings.prefect_home`` (mode 0700).
-
-    It is a ConfigurationError if Prefect was imported earlier with another environment, or the home
-    is open to others.
+    database lies in ``settings.prefect_home`` (mode 0700). It is a ConfigurationError if Prefect
+    was imported earlier with another environment, or the home is open to others.
     """
     wanted = dict(_VARIABLES["safety"])
     if "PREFECT_API_URL" not in os.environ:
@@ -148,11 +145,9 @@ def private_log(step: str, text: str) -> None:
 def guarded_task(*, name: str | None = None) -> Callable[[Callable[P, R]], Task[P, R]]:
     """Make a Prefect task whose failures say which step failed and nothing else.
 
-    Nothing is cached, persisted or tried again: a step that draws noise must not draw twice.
-
-    The task, which has a public name, raises `ClustMixError` subclasses as they were
-    raised, with their code and message alone, and `PipelineError` with the code
-    "step:ExceptionType" for the rest.
+    Nothing is cached, persisted or tried again: a step that draws noise must not draw twice. The
+    task, which has a public name, raises `ClustMixError` subclasses as they were raised, with their
+    code and message alone, and `PipelineError` with the code "step:ExceptionType" for the rest.
 
     Privacy
     -------

@@ -63,10 +63,9 @@ def domain_of(schema: TableSchema) -> EncodingDomain:
 def encode_chunk(frame: pd.DataFrame, schema: TableSchema) -> EncodedChunk:
     """Encode the rows of a chunk, each by itself.
 
-    A number outside the bounds is clipped and a number with more decimals than declared is
-    rounded; an undeclared category goes to the level of the other values; a missing code or an
-    allowed empty cell gets the missing code. Anything else that the schema does not allow is a
-    violation.
+    A number outside the bounds is clipped and a number with more decimals than declared is rounded;
+    an undeclared category goes to the level of the other values; a missing code or an allowed empty
+    cell gets the missing code. Anything else that the schema does not allow is a violation.
 
     Privacy
     -------

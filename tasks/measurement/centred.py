@@ -67,9 +67,8 @@ def label_counts(
     -------
     Adjacency: add or remove one patient. With the integers ``a = trunc(w c SUM_SCALE / S)`` and
     ``a_j = trunc(w SUM_SCALE / (S k_j))``, ``c`` the `count_factor` and ``S`` the `centred_norm`, a
-    row adds ``a`` and
-    ``a_j (k_j onehot_j - 1)`` to its label. The squared norm of ``k onehot - 1`` is
-    ``(k - 1)^2 + (k - 1) = k^2 (1 - 1 / k)``, so that of the row is at most
+    row adds ``a`` and ``a_j (k_j onehot_j - 1)`` to its label. The squared norm of ``k onehot - 1``
+    is ``(k - 1)^2 + (k - 1) = k^2 (1 - 1 / k)``, so that of the row is at most
     ``(w SUM_SCALE / S)^2 (c^2 + sum (1 - 1 / k_j)) = (w SUM_SCALE)^2``. The weights of a patient
     sum to at most one: sensitivity 1 (``SUM_SCALE`` grid points). Event: one discrete Gaussian.
     """

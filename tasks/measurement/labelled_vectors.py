@@ -18,13 +18,11 @@ from tasks.measurement.vectors import VectorMap
 class LabelledVectors:
     """Public map of a record and its label to one vector.
 
-    The record's vector, projected if there is a projection, is shortened to `l2_clip_norm` where
-    it is longer; the one-hot label times `label_scale` stands behind it. So every vector has a
-    Euclidean norm of at most `l2_bound`, and a label is never shortened.
-
-    The bound of the record part may be None for the norm that no record of the domain exceeds
-    (without a projection) or exceeds on average (with one). The label has a share of
-    ``l2_bound**2``, between 0 and 1.
+    The record's vector, projected if there is a projection, is shortened to `l2_clip_norm` where it
+    is longer; the one-hot label times `label_scale` stands behind it. So every vector has a
+    Euclidean norm of at most `l2_bound`, and a label is never shortened. The bound of the record
+    part may be None for the norm that no record of the domain exceeds (without a projection) or
+    exceeds on average (with one). The label has a share of ``l2_bound**2``, between 0 and 1.
     """
 
     domain: EncodingDomain
@@ -124,10 +122,8 @@ def matched_labels(scores: Floats) -> Codes:
     The plain argmax of mixtures of many records is the most frequent label, always: a table with
     one death in ten records would be released without any. The offsets are those with which every
     label is chosen as often as its share of the sum of all scores. They are found label by label
-    (coordinate ascent on the dual of the transport problem between rows and labels).
-
-    Scores, of shape (m, C), are the noisy number, or share, of the records of each label in each
-    mixture.
+    (coordinate ascent on the dual of the transport problem between rows and labels). Scores, of
+    shape (m, C), are the noisy number, or share, of the records of each label in each mixture.
 
     Privacy
     -------

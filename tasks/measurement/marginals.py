@@ -32,11 +32,10 @@ def sizes_of(histograms: Floats, offsets: Integers) -> Floats:
 def to_marginals(histograms: Floats, offsets: Integers, *, noise_stddev: float) -> Floats:
     """Probabilities of each column, with entries below one noise standard deviation set to zero.
 
-    Without the threshold, clipping negative noise at zero would give every rare code a share.
-    A column in which nothing is left is uniform.
-
-    Histograms have shape (..., one_hot_width) and offsets (d + 1,); the noise is that of one entry.
-    Every block of the result is non-negative and sums to one.
+    Without the threshold, clipping negative noise at zero would give every rare code a share. A
+    column in which nothing is left is uniform. Histograms have shape (..., one_hot_width) and
+    offsets (d + 1,); the noise is that of one entry. Every block of the result is non-negative and
+    sums to one.
     """
     return _normalise(np.where(histograms < noise_stddev, 0.0, histograms), offsets)
 
@@ -47,11 +46,10 @@ def shrink_toward(
     """Probabilities of each column, shrunk toward a better known target.
 
     Positive-part James-Stein per column: the noisy histogram keeps the share of its distance from
-    the target that the noise does not explain. A histogram that is all noise becomes the target,
-    so a finer division of the table does no harm.
-
-    Histograms are noisy counts, the target the probabilities of the same columns in a larger group,
-    broadcast to them; the rest is as in `to_marginals`.
+    the target that the noise does not explain. A histogram that is all noise becomes the target, so
+    a finer division of the table does no harm. Histograms are noisy counts, the target the
+    probabilities of the same columns in a larger group, broadcast to them; the rest is as in
+    `to_marginals`.
     """
     sizes = np.maximum(sizes_of(histograms, offsets), 0.0)[..., None]
     expected = sizes * target

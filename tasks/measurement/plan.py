@@ -204,10 +204,9 @@ def plan_measurement(requests: Sequence[Request], *, mu: float) -> MeasurementPl
 
     Privacy
     -------
-    Adaptive composition of Gaussian mechanisms: ``mu**2`` is the sum of the parts (Dong, Roth
-    and Su 2019, Corollary 3.3). A series is booked by
-    `privacy.accountants.approximate_gaussian`, a choice by the ``mu`` of its epsilon. Every part
-    is rounded to more noise, never to less.
+    Adaptive composition of Gaussian mechanisms: ``mu**2`` is the sum of the parts (Dong, Roth and
+    Su 2019, Corollary 3.3). A series is booked by `privacy.accountants.approximate_gaussian`, a
+    choice by the ``mu`` of its epsilon. Every part is rounded to more noise, never to less.
     """
     if len({request.name for request in requests}) != len(requests):
         raise ValueError("expected every statistic of a plan to have its own name")

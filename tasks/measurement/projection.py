@@ -17,9 +17,8 @@ from tasks.measurement.vectors import VectorMap
 class Projection:
     """Johnson-Lindenstrauss projection: independent normal entries of variance ``1 / k``.
 
-    It keeps squared lengths on average. All of it is public.
-
-    The matrix has shape (k, D); the back-projection starts from the middle (D,) of the domain.
+    It keeps squared lengths on average. All of it is public. The matrix has shape (k, D); the
+    back-projection starts from the middle (D,) of the domain.
     """
 
     matrix: Floats

@@ -57,10 +57,8 @@ def spread(mixtures: Mixtures, coordinates: Indices) -> NDArray[np.floating]:
 
     Principal components of the mixtures, with the variances of `spiked_variances` times the order.
     A sample of secret coins has no fixed size, which moves a sum along the mean record: nothing is
-    kept in that direction.
-
-    Without coordinates the means (T, D) are returned as they are; the average of each coordinate is
-    always that of the means.
+    kept in that direction. Without coordinates the means (T, D) are returned as they are; the
+    average of each coordinate is always that of the means.
     """
     if len(coordinates) == 0:
         return mixtures.means
@@ -89,9 +87,8 @@ def spiked_variances(eigenvalues: Floats, *, aspect: float) -> Floats:
     """Return the variances of a signal, from eigenvalues of a sample covariance with noise.
 
     In units of the variance of the noise. An eigenvalue that noise alone can have becomes zero; a
-    larger one loses what the noise adds to it, and what its direction is wrong by.
-
-    The covariance is of n samples of D numbers with noise of variance one, and `aspect` D over n.
+    larger one loses what the noise adds to it, and what its direction is wrong by. The covariance
+    is of n samples of D numbers with noise of variance one, and `aspect` D over n.
 
     References
     ----------

@@ -261,10 +261,9 @@ def distinct_indices(
     """Draw samples of `order` different records, every set of records as likely as any other.
 
     Floyd's algorithm (Bentley and Floyd, CACM 1987), all samples side by side: no shuffling of the
-    whole class for a few records of it.
-
-    The result is of shape (n_samples, order), with values below n_records, one or more of each
-    sample (ValueError); the records of a sample are in no order that means anything.
+    whole class for a few records of it. The result is of shape (n_samples, order), with values
+    below n_records, one or more of each sample (ValueError); the records of a sample are in no
+    order that means anything.
     """
     if not 1 <= order <= n_records:
         raise ValueError(f"expected from 1 to {n_records} different records, found {order}")

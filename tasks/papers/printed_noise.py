@@ -19,10 +19,8 @@ def sampled_bound(
     """Renyi bound of one Gaussian draw on a sample without replacement, at each order.
 
     Theorem 27 of Wang, Balle and Kasiviswanathan (AISTATS 2019) for tables of a public size in
-    which one record is replaced, as dp-accounting computes it.
-
-    The multiplier is the noise over the sensitivity of a draw from given records, and the orders
-    alpha are above 1.
+    which one record is replaced, as dp-accounting computes it. The multiplier is the noise over the
+    sensitivity of a draw from given records, and the orders alpha are above 1.
     """
     from dp_accounting import dp_event
     from dp_accounting.privacy_accountant import NeighboringRelation

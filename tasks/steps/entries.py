@@ -89,11 +89,10 @@ class Entries:
     def reserve(self, charge: Charge, *, new_draw: bool = False) -> Reservation:
         """Charge a release before a private byte is read, or find the entry that has paid.
 
-        Where another run of the same request is at work, wait for its end.
-
-        The entry is new, or the one that has paid for the same measurement. If that one is still
-        being executed, its run has died and its measurement can be continued. It is BudgetRefused
-        if the charge does not fit under a cap.
+        Where another run of the same request is at work, wait for its end. The entry is new, or the
+        one that has paid for the same measurement. If that one is still being executed, its run has
+        died and its measurement can be continued. It is BudgetRefused if the charge does not fit
+        under a cap.
         """
         # A release that could not be published must not be paid for.
         self._releases.check_usable(charge.dataset)

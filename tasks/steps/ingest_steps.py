@@ -48,11 +48,9 @@ def ingest(
 
     The executor reads a Parquet source and bounds contributions; its workers reach the workspace
     under the same path, and the shards are the same bytes on any. They come in order; some may hold
-    no row.
-
-    It is an InputError if the source is empty, has one label level only, changed while it was read,
-    or breaks a rule of the schema. The message names column and rule; rows and values go to the
-    diagnostics file.
+    no row. It is an InputError if the source is empty, has one label level only, changed while it
+    was read, or breaks a rule of the schema. The message names column and rule; rows and values go
+    to the diagnostics file.
     """
     with stage("ingest"):
         reports = _read(columns, rules, reader, workspace, diagnostics, executor)

@@ -34,10 +34,9 @@ def assign_with_minimum_size(cost: Floats, min_size: int) -> Indices | None:
     """Cheapest assignment of rows to clusters with at least `min_size` rows in each.
 
     A min-cost flow: a unit from each row through one cluster, of which `min_size` units stay in
-    every cluster and the rest meet behind them.
-
-    The cost (n, k) is that of each row in each cluster, and the result is the cluster of each row,
-    (n,). It is None when there is no solution: ``n < k * min_size``, or a cost that is not finite.
+    every cluster and the rest meet behind them. The cost (n, k) is that of each row in each
+    cluster, and the result is the cluster of each row, (n,). It is None when there is no solution:
+    ``n < k * min_size``, or a cost that is not finite.
     """
     n_rows, n_clusters = cost.shape
     if n_rows < n_clusters * min_size or not np.all(np.isfinite(cost)):

@@ -58,9 +58,8 @@ def minimum_cluster_size(
     """Smallest cluster whose noise does not exceed `sigma_max` (line 2).
 
     The real l that minimises ``|delta - Eq. 8|`` at ``sigma_max`` is rounded up, so that
-    `noise_sigma` is at most `sigma_max` for every cluster that is at least this large.
-
-    It is at least 1; None when no solution is found.
+    `noise_sigma` is at most `sigma_max` for every cluster that is at least this large. It is at
+    least 1; None when no solution is found.
     """
     if not sigma_max > 0.0:
         return None

@@ -152,10 +152,9 @@ class GenerativeNetwork(ABC):
         """Sum of clipped gradients of the loss on an integer grid, without holding them all.
 
         Record i adds ``trunc(weight_i * min(1, l2_clip_norm / |g_i|) * g_i * scale)``, computed in
-        float64 from the float32 gradient; one whose gradient is not finite adds nothing.
-
-        The private vectors have shape (n, D) and values in [0, 1], their weights (n,) and values in
-        [0, 1], the parameters (P,) and the state of the chains (n_chains, D). The clipping norm is
+        float64 from the float32 gradient; one whose gradient is not finite adds nothing. The
+        private vectors have shape (n, D) and values in [0, 1], their weights (n,) and values in [0,
+        1], the parameters (P,) and the state of the chains (n_chains, D). The clipping norm is
         above 0, `scale` 1 or more grid points per unit, and the seed of the step public.
 
         Privacy

@@ -23,11 +23,9 @@ _LEAST_EXPECTED = 1e-6
 class VisibleUnits:
     """Distribution of a vector given real scores (logits), one per coordinate.
 
-    "binary" and "unit" coordinates are Bernoulli, a number in [0, 1] being taken as the
-    probability of a 1; a "one_hot" block is one categorical unit (softmax).
-
-    The blocks are those of `tasks.measurement.vectors.VectorMap`, which cover the coordinates in
-    order (ValueError).
+    "binary" and "unit" coordinates are Bernoulli, a number in [0, 1] being taken as the probability
+    of a 1; a "one_hot" block is one categorical unit (softmax). The blocks are those of
+    `tasks.measurement.vectors.VectorMap`, which cover the coordinates in order (ValueError).
     """
 
     blocks: tuple[Block, ...]

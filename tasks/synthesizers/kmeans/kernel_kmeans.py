@@ -89,9 +89,8 @@ def cluster_sums(rows: EncodedRows, *, clustering: Clustering) -> Any:
     -------
     Adjacency: add or remove one patient. A record adds ``weight * (sqrt(s), sqrt(1 - s) point)``,
     of norm at most its weight, to the line of one cluster; the weights of a patient sum to at most
-    one; so the Euclidean sensitivity of counts and sums together is 1 (``SUM_SCALE`` grid
-    points), also when the patient's records fall into different clusters. Event: one discrete
-    Gaussian.
+    one; so the Euclidean sensitivity of counts and sums together is 1 (``SUM_SCALE`` grid points),
+    also when the patient's records fall into different clusters. Event: one discrete Gaussian.
     """
     total = np.zeros((clustering.n_clusters, 1 + clustering.embedding.width))
     for block in row_slices(len(rows)):

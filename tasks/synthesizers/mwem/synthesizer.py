@@ -230,9 +230,8 @@ def sample_iterates(
 ) -> tuple[Codes, Codes]:
     """Sample ``(codes, labels)`` from the last of some distributions, or from their mean.
 
-    The mean of products is no product: a record is drawn from one of them, at random.
-
-    There is a distribution after each of one round or more.
+    The mean of products is no product: a record is drawn from one of them, at random. There is a
+    distribution after each of one round or more.
     """
     if output == "average":
         sizes = rng.multinomial(n_rows, np.full(n_rounds, 1.0 / n_rounds))

@@ -47,11 +47,10 @@ def draw_workload(
     """Choose the workload by a public seed.
 
     The first code of a column has no query of its own: its counts follow from the others and the
-    total. One-way queries come first; where they would take more than half of the places, half
-    of the places go to random ones. The places that are left go to random two-way queries of the
-    same codes, a share of them with the label; where one sort runs out, to the other.
-
-    There is one query or more; if no column has a second code, it is a ValueError.
+    total. One-way queries come first; where they would take more than half of the places, half of
+    the places go to random ones. The places that are left go to random two-way queries of the same
+    codes, a share of them with the label; where one sort runs out, to the other. There is one query
+    or more; if no column has a second code, it is a ValueError.
     """
     n_codes = (*domain.n_codes, domain.n_labels)
     atoms = np.array([(j, code) for j, n in enumerate(n_codes) for code in range(1, n)])
@@ -92,9 +91,7 @@ def workload_answers(rows: EncodedRows, *, workload: Workload) -> Any:
 
     A record counts with its weight, truncated to the grid. Records are sorted by that amount and
     packed to bits, one row of bits per code in use, so that a query is one ``and`` and a count of
-    bits for each amount; everything is exact.
-
-    Of shape (n_queries,), in units of ``1 / SUM_SCALE``.
+    bits for each amount; everything is exact. Of shape (n_queries,), in units of ``1 / SUM_SCALE``.
 
     Privacy
     -------

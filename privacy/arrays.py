@@ -11,3 +11,6 @@ Integers: TypeAlias = NDArray[np.int64]
 Indices: TypeAlias = NDArray[np.intp]
 Codes: TypeAlias = NDArray[np.uint16]
 """Codes of the values of declared columns; `storage.schema.table.TableSchema` says which."""
+
+Records: TypeAlias = tuple[Codes, Codes]
+"""Codes (n, d) of records and of their labels (n,)."""

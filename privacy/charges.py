@@ -44,7 +44,6 @@ class Caps:
     window_days: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is not an amount and a window without its length."""
         for name in ("lifetime_rho", "dataset_rho", "window_rho"):
             amount = getattr(self, name)
             if amount is not None or name == "lifetime_rho":
@@ -74,7 +73,6 @@ class Partition:
     part: int
 
     def __post_init__(self) -> None:
-        """Refuse a part that the scheme does not have."""
         check_text("scheme", self.scheme)
         numbers = (self.parts, self.part)
         if (
@@ -89,7 +87,6 @@ class Partition:
             )
 
     def __str__(self) -> str:
-        """Return the part in words."""
         return f"part {self.part} of {self.parts} of scheme {self.scheme!r}"
 
 
@@ -145,7 +142,6 @@ class Charge(ChargeColumns):
     """
 
     def __post_init__(self) -> None:
-        """Refuse what the ledger could not hold somebody to."""
         for name in ("cohort", "dataset", "release_id", "unit", "owner"):
             check_text(name, getattr(self, name))
         PrivacyParameters(epsilon=self.epsilon, delta=self.delta)

@@ -26,7 +26,6 @@ class ClustMixError(Exception):
         self.message = message
 
     def __str__(self) -> str:
-        """Return ``code: message``."""
         return f"{self.code}: {self.message}"
 
 
@@ -57,13 +56,9 @@ class Withheld(ClustMixError):
 class LedgerError(ClustMixError):
     """The ledger cannot do what was asked of it (exit code 1)."""
 
-    exit_code: ClassVar[int] = 1
-
 
 class IntegrityError(ClustMixError):
     """A record or a file that was changed after it was written (exit code 1)."""
-
-    exit_code: ClassVar[int] = 1
 
 
 EXTRAS = MappingProxyType(

@@ -91,7 +91,6 @@ class GaussianEvent:
     unit: ProtectedUnit = ProtectedUnit.PATIENT
 
     def __post_init__(self) -> None:
-        """Refuse what is not a draw; events are also built from files."""
         _check_draw(self)
         for name in ("l2_sensitivity", "noise_stddev"):
             value = getattr(self, name)
@@ -115,7 +114,6 @@ class DiscreteGaussianEvent(GaussianEvent):
     """
 
     def __post_init__(self) -> None:
-        """Refuse a grid that is too coarse or too fine for the noise."""
         # A zero-argument super() does not work in a slotted dataclass, which is a new class.
         GaussianEvent.__post_init__(self)
         if not MIN_DISCRETE_NOISE_STDDEV <= self.noise_stddev <= MAX_NOISE_STDDEV:
@@ -144,7 +142,6 @@ class ExponentialMechanismEvent:
     unit: ProtectedUnit = ProtectedUnit.PATIENT
 
     def __post_init__(self) -> None:
-        """Refuse what is not a selection; events are also built from files."""
         _check_draw(self, "n_candidates")
         if not (
             _is_number(self.epsilon)
@@ -181,7 +178,6 @@ class PoissonSampledGaussianEvent:
     unit: ProtectedUnit = ProtectedUnit.PATIENT
 
     def __post_init__(self) -> None:
-        """Refuse what is not a sampled draw."""
         _check_draw(self)
         noise = self.noise_multiplier
         if not (_is_number(noise) and MIN_NOISE_MULTIPLIER <= noise <= MAX_NOISE_MULTIPLIER):
@@ -209,7 +205,6 @@ class ComposedEvent:
     events: tuple["Event", ...]
 
     def __post_init__(self) -> None:
-        """Refuse anything that is not a tuple of events about one unit."""
         if not isinstance(self.events, tuple) or not all(
             isinstance(event, Event) for event in self.events
         ):
@@ -233,7 +228,6 @@ class RepeatedEvent:
     count: int
 
     def __post_init__(self) -> None:
-        """Refuse a repetition that cannot be counted."""
         if not isinstance(self.event, Event):
             raise event_invalid("expected an event to repeat")
         if not _is_count(self.count):

@@ -55,7 +55,6 @@ class PrivacyParameters:
     delta: float
 
     def __post_init__(self) -> None:
-        """Refuse numbers outside their range, NaN and infinity included."""
         if not (math.isfinite(self.epsilon) and self.epsilon > 0):
             raise ConfigurationError(
                 "EPSILON_INVALID",
@@ -83,7 +82,6 @@ class PrivacyUnit:
     max_rows: int
 
     def __post_init__(self) -> None:
-        """Refuse a unit that cannot be enforced."""
         if self.column is not None and not self.column.strip():
             raise ConfigurationError(
                 "PRIVACY_UNIT_INVALID",

@@ -154,7 +154,8 @@ def booked_noise_multiplier(*, sampling_probability: float, steps: int, mu: floa
         return accountant.compose(series).mu_squared
 
     def excess(noise_multiplier: float) -> float:
-        return _log_ratio(spent(max(noise_multiplier * _ROOM, MIN_NOISE_MULTIPLIER)), limit)
+        found = spent(max(noise_multiplier * _ROOM, MIN_NOISE_MULTIPLIER))
+        return math.log(found / limit) if found > 0 else -math.inf
 
     _series(sampling_probability, 1.0, steps)
     if sampling_probability == 1:
@@ -200,10 +201,6 @@ def _limit_multiplier(sampling_probability: float, steps: int, mu: float) -> flo
     """
     guess = 1 / math.sqrt(math.log1p((mu / sampling_probability) ** 2 / steps))
     return min(max(guess, MIN_NOISE_MULTIPLIER), MAX_NOISE_MULTIPLIER)
-
-
-def _log_ratio(found: float, wanted: float) -> float:
-    return math.log(found / wanted) if found > 0 else -math.inf
 
 
 def _least_multiplier(excess: Callable[[float], float], *, start: float) -> float | None:

@@ -74,11 +74,10 @@ class OneRunFinding(GuessCounts):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditResult:
-    """What an audit found.
+    """What an audit found, all bounds with its confidence together.
 
-    All bounds hold together with the confidence. The power is, for each factor of mu, the share of
-    such audits that report a mechanism whose mu is so many times too large, by simulation; None
-    where it was not simulated.
+    The power is, by factor, the simulated share of such audits that report a mechanism of so large
+    a mu.
     """
 
     method: str

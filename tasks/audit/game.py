@@ -29,13 +29,11 @@ SYNTHETIC_ROWS = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """One noisy draw, or some of a series, and what the referee knows about it, in grid units.
+    """One noisy draw, or some of a series (first axis), in grid units, and what the referee knows.
 
-    Of int64 arrays `values` were drawn, and `absent` and `present` are the exact statistics without
-    and with the patient, at the released arguments; of a series, whose draws are the first axis,
-    with the samples of the others as they were and the patient in every sample. The noise is that
-    which the event of the draw states; a draw that reads everybody has no sampling probability of
-    the patient.
+    `values` were drawn; `absent` and `present` are the exact statistics at the released arguments,
+    of a series with the samples of the others as they were and the patient in every sample. A draw
+    that reads everybody has no sampling probability.
     """
 
     name: str

@@ -31,10 +31,8 @@ _RUNS = 2
 class Strengths:
     """How far the patient of a pair moves each draw.
 
-    `norms` has shape (runs, k): in some runs, the Euclidean distance of the two tables' statistics
-    in standard deviations of the stated noise; a series has an entry for each of its draws.
-    `probabilities`, of shape (k,), are those with which the patient is in the sample of a draw; 1
-    where all are read.
+    `norms` (runs, k) are distances of both tables' statistics in stated standard deviations, of
+    each draw of a series; `probabilities` (k,) are those of the patient's being in the sample.
     """
 
     norms: Floats

@@ -24,22 +24,13 @@ from tasks.measurement.synthesizer import Synthesizer, measure
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedDraw:
-    """What is known of one draw.
+    """What is known of one draw, over the noise that its event states, in grid points.
 
-    Parameters
-    ----------
-    noise_stddev
-        Noise that its event states, in grid points.
-    residual : float64 array of shape (n_values,)
-        What was sealed less the exact sum, over the stated noise.
-    projection : float64 array of shape (n_canaries,)
-        Inner product of each canary's own part with what was sealed less its expectation before
-        the coins, over the stated noise. A function of the output alone. The own part is its
-        vector less the mean vector of the canaries of its label: what all of these share, such as
-        their count, holds the coins of all and tells nothing of one.
-    squared_norm : float64 array of shape (n_canaries,)
-        Inner product of each canary's own part with its vector, over the squared noise: its share
-        of mu squared.
+    `residual` (n_values,) is what was sealed less the exact sum. `projection` (n_canaries,) is the
+    inner product of each canary's own part with what was sealed less its expectation before the
+    coins: a function of the output alone. The own part is its vector less the mean vector of the
+    canaries of its label, since what all share tells nothing of one. `squared_norm` (n_canaries,),
+    of own part and vector, is a canary's share of mu squared.
     """
 
     name: str

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from privacy.arrays import Codes
+from privacy.arrays import Records
 from privacy.errors import ConfigurationError
 from privacy.parameters import Adjacency
 from tasks.audit.findings import (
@@ -59,9 +59,7 @@ class PatientCount:
         """One stage: the count."""
         return (Stage(name="count", run=self._count),)
 
-    def sample(
-        self, released: Released, *, n_rows: int, rng: np.random.Generator
-    ) -> tuple[Codes, Codes]:
+    def sample(self, released: Released, *, n_rows: int, rng: np.random.Generator) -> Records:
         """Rows of zeros: a count says nothing about columns."""
         shape = (n_rows, self.domain.n_columns)
         return np.zeros(shape, dtype=np.uint16), np.zeros(n_rows, dtype=np.uint16)
@@ -106,11 +104,10 @@ _SMALL: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """Something to audit, by its name on the command line.
+    """Something to audit, by its name on the command line, and how to `bind` it to a domain.
 
-    `bind` binds it to a public domain; `runs` are those of each table by default, a few minutes.
-    `canary_codes` are the codes of the one-run table, two canaries each; None leaves the one-run
-    audit out.
+    There are `runs` of each table by default, a few minutes, and two canaries for each of
+    `canary_codes`; None leaves the one-run audit out.
     """
 
     name: str

@@ -59,11 +59,10 @@ class GuessFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Residual:
-    """The noise that is in what was sealed, over the noise that the events state.
+    """The noise in what was sealed over that which the events state.
 
-    `ratio` is the root mean square of sealed less exact, in stated standard deviations, over all
-    `n_values` noisy values; with the confidence of the audit that of honest noise lies from
-    `lowest` to `highest`. `statistics` are the ratios of each.
+    `ratio` is the root mean square over all `n_values`, from `lowest` to `highest` for honest noise
+    with the confidence of the audit; `statistics` are the ratios of each.
     """
 
     n_values: int
@@ -80,13 +79,11 @@ class Residual:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeRelease:
-    """What the audit of one whole release found.
+    """What the audit of one whole release found, each bound with the confidence.
 
-    The claim is for add or remove of one patient, and each bound holds with the confidence. Guesses
-    are from what was sealed, and from the synthetic rows; the residual is the noise in what was
-    sealed. The power is, for each factor of mu, the probability that the guesses from what was
-    sealed report a mechanism whose mu is so many times too large; an honest run of this site is
-    expected to give the expected epsilon as a bound.
+    Guesses are from what was sealed, and from the synthetic rows. The power is, for each factor of
+    mu, the probability that the former report so large a mu; an honest run is expected to give the
+    expected epsilon as a bound.
     """
 
     dataset: str

@@ -76,9 +76,8 @@ class DaskExecutor:
     def map(self, function: Callable[[T], R], items: Iterable[T], *, gpu: bool = False) -> list[R]:
         """Return ``function(item)`` for each item, in order; see `Executor.map`.
 
-        GPU items run on workers that offer the resource ``GPU``, one at a time each, where the
-        cluster has such workers; where it has none, as all other work. It is a PipelineError too if
-        workers were lost again and again, or all of them.
+        Without workers of the resource ``GPU``, GPU items run as all others. It is a PipelineError
+        too if workers were lost again and again, or all of them.
         """
         item = guarded_item(function)
         calls = [_Call(item, (value,), {}) for value in items]

@@ -80,7 +80,7 @@ class GuardedItem:
     def __call__(self, *args: object, **kwargs: object) -> object:
         """Call the function; return its result or `Failed`."""
         with private_log_directory(self.log_directory):
-            return _guard(_step_name(self.function), self.function, *args, **kwargs)
+            return guarded_call(_step_name(self.function), self.function, *args, **kwargs)
 
 
 def safe_environment() -> dict[str, str]:
@@ -162,7 +162,7 @@ def guarded_task(*, name: str | None = None) -> Callable[[Callable[P, R]], Task[
 
         @functools.wraps(function)
         def run(*args: P.args, **kwargs: P.kwargs) -> R:
-            result = _guard(step, function, *args, **kwargs)
+            result = guarded_call(step, function, *args, **kwargs)
             if isinstance(result, Failed):
                 raise result.error()
             return result
@@ -172,17 +172,6 @@ def guarded_task(*, name: str | None = None) -> Callable[[Callable[P, R]], Task[
         )(run)
 
     return decorate
-
-
-def guarded_call(
-    step: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs
-) -> R | Failed:
-    """Call a function and return its result, or what is public of its failure.
-
-    For the body of a flow: an exception that leaves a flow is pickled to disk by the orchestrator,
-    whatever it is told about results.
-    """
-    return _guard(step, function, *args, **kwargs)
 
 
 def guarded_item(function: Callable[..., object]) -> GuardedItem:
@@ -197,7 +186,14 @@ def unwrapped(result: object) -> object:
     return result
 
 
-def _guard(step: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | Failed:
+def guarded_call(
+    step: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs
+) -> R | Failed:
+    """Call a function and return its result, or what is public of its failure.
+
+    For the body of a flow: an exception that leaves a flow is pickled to disk by the orchestrator,
+    whatever it is told about results.
+    """
     # Numerical libraries quote values in warnings (convergence, counts): to the log, not stderr.
     with warnings.catch_warnings(record=True) as caught:
         try:

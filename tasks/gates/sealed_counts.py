@@ -99,11 +99,10 @@ def against_counts(
     label_name: str,
     alarm: float,
 ) -> Iterator[GateCheck]:
-    """Compare with the sealed counts: label shares, marginals, columns by label together.
+    """Compare label shares, marginals, and columns by label together with the sealed counts.
 
-    ``shares`` are those of the published rows, by label, and ``reference`` are codes freshly
-    sampled from the measurement; each comparison fails for honest rows with probability at most
-    ``alarm``.
+    ``shares`` are of published rows by label, ``reference`` codes are freshly sampled; honest rows
+    fail each comparison with probability at most ``alarm``.
     """
     blocks = np.split(noisy.by_label, domain.one_hot_offsets[1:-1], axis=1)
     by_label = np.mean([block.sum(axis=1) for block in blocks], axis=0)

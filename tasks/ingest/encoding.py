@@ -26,11 +26,10 @@ _NO_LABEL = -2
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class EncodedChunk:
-    """Codes (n, d) and labels (n,) of the rows of one chunk, before contributions are bounded.
+    """Codes (n, d) and labels (n,) of one chunk, before contributions are bounded.
 
-    A row that is not valid has no label: it is left out, a rule on that row alone. The codes of
-    cells that break a rule are 0 and stand for nothing: call `refuse_violations` before the rows
-    are used.
+    A row that is not valid has no label and is left out. Codes of cells that break a rule are 0 and
+    mean nothing: call `refuse_violations` first.
     """
 
     codes: Codes

@@ -31,6 +31,7 @@ from tasks.ingest.patient_rows import (
     rows_by_shard,
     unnamed_patients,
 )
+from tasks.ingest.shards import store_shard
 from tasks.ingest.violations import Rule
 from tasks.measurement.sampling import shard_name
 
@@ -146,10 +147,7 @@ def bound_shard(item: ShardItem) -> tuple[bool, ...]:
         for batch in range(int(load_arrays(_batches_of(item.workspace, number))["n_batches"][0]))
     ]
     rows = bounded_rows(pieces, item.rules.unit)
-    names = ("codes", "label", "weight", "fold", "patient")
-    store_arrays(
-        shard_path(item.workspace, item.shard), **{name: getattr(rows, name) for name in names}
-    )
+    store_shard(shard_path(item.workspace, item.shard), rows)
     return levels_of(rows, item.rules.schema)
 
 

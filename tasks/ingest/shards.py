@@ -4,7 +4,7 @@ Kept apart from what makes shards, so that a worker that only adds them up does 
 readers and the gates.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from storage.files.workspace import load_arrays, store_arrays
@@ -29,18 +29,15 @@ class ShardFile:
     def recoded(self, rows: EncodedRows) -> "ShardFile":
         """Write these rows beside the shard."""
         path = self.path.with_name(f"recoded-{self.path.name}")
-        names = ("codes", "label", "weight", "fold", "patient")
-        store_arrays(path, **{name: getattr(rows, name) for name in names})
+        store_shard(path, rows)
         return ShardFile(path)
+
+
+def store_shard(path: Path, rows: EncodedRows) -> None:
+    """Write a shard to the private workspace."""
+    store_arrays(path, **{field.name: getattr(rows, field.name) for field in fields(rows)})
 
 
 def load_shard(path: Path) -> EncodedRows:
     """Read a shard of the private workspace."""
-    arrays = load_arrays(path)
-    return EncodedRows(
-        codes=arrays["codes"],
-        label=arrays["label"],
-        weight=arrays["weight"],
-        fold=arrays["fold"],
-        patient=arrays["patient"],
-    )
+    return EncodedRows(**load_arrays(path))

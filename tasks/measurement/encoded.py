@@ -75,18 +75,10 @@ class EncodingDomain:
 class EncodedRows:
     """Encoded records of one shard. A patient's rows never straddle two shards.
 
-    Parameters
-    ----------
-    codes, label : uint16 arrays of shape (n, d) and (n,)
-        Code of each feature column, and index of the label level.
-    weight : float64 array of shape (n,), values in (0, 1]
-        One over the number of rows kept of that row's patient, so that the weights of a patient
-        sum to one.
-    fold : uint8 array of shape (n,), values in [0, N_FOLDS)
-        A hash of the patient: splits patients, not rows.
-    patient : uint32 array of shape (n,), optional
-        Number of the row's patient within the shard, from 0. Needed where patients are sampled;
-        which number a patient has means nothing.
+    Codes (n, d) are below ``n_codes`` of their column; labels (n,) are indices of levels. The
+    weight (n,) is one over the number of rows kept of a row's patient, so that those of a patient
+    sum to one. The fold (n,), in [0, N_FOLDS), is a hash of the patient. The patient (n,), needed
+    where patients are sampled, is a number within the shard, from 0, which means nothing.
     """
 
     codes: Codes

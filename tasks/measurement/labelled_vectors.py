@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.arrays import Codes, Floats, Integers
+from privacy.arrays import Codes, Floats, Integers, Records
 from tasks.measurement.encoded import EncodedRows, EncodingDomain, row_slices
 from tasks.measurement.projection import Projection
 from tasks.measurement.statistics import SUM_SCALE
@@ -85,7 +85,7 @@ class LabelledVectors:
         grid: Integers = np.trunc(amounts).astype(np.int64)
         return grid
 
-    def decode(self, sums: Floats) -> tuple[Codes, Codes]:
+    def decode(self, sums: Floats) -> Records:
         """Nearest valid record (m, d) and label (m,) of each noisy sum (m, width): free."""
         label_part, patients = self.label_counts(sums), self.patients(sums)
         codes = [

@@ -15,10 +15,9 @@ from tasks.measurement.vectors import VectorMap
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Projection:
-    """Johnson-Lindenstrauss projection: independent normal entries of variance ``1 / k``.
+    """Public Johnson-Lindenstrauss projection (k, D) of normal entries, variance ``1 / k``.
 
-    It keeps squared lengths on average. All of it is public. The matrix has shape (k, D); the
-    back-projection starts from the middle (D,) of the domain.
+    It keeps squared lengths on average; the way back starts from the middle (D,) of the domain.
     """
 
     matrix: Floats

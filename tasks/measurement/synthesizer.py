@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from privacy.accountants.approximate_gaussian import SLACK_DELTA, ApproximateGaussianAccountant
 from privacy.accountants.calibration import release_mu
-from privacy.arrays import Codes
+from privacy.arrays import Codes, Records
 from privacy.errors import ConfigurationError, IntegrityError
 from privacy.parameters import Adjacency, PrivacyParameters
 from tasks.execution.executor import IN_PROCESS, Executor
@@ -29,12 +29,10 @@ Released = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """One step of a measurement.
+    """One step of a measurement: `run` takes the curator and what was released, and adds to it.
 
-    `run` takes the curator and everything released so far and returns what it adds. With a
-    checkpoint what is released up to its end is kept, so that a run that is stopped goes on from
-    there. A method that trains for long says so of its stages; it must come to the same result
-    from the same draws.
+    After a `checkpoint` a run that is stopped goes on from there, to the same result from the same
+    draws; a method that trains for long says so of its stages.
     """
 
     name: str
@@ -51,9 +49,7 @@ class Synthesizer(Protocol):
     def stages(self, *, mu: float) -> tuple[Stage, ...]:
         """Return the steps of the measurement, in order."""
 
-    def sample(
-        self, released: Released, *, n_rows: int, rng: np.random.Generator
-    ) -> tuple[Codes, Codes]:
+    def sample(self, released: Released, *, n_rows: int, rng: np.random.Generator) -> Records:
         """Sample records from a finished measurement.
 
         Codes have shape (n_rows, d), labels (n_rows,); their number is public.
@@ -69,7 +65,7 @@ class PaperForm(Protocol):
 
     def synthesize(
         self, codes: Codes, labels: Codes, rng: np.random.Generator, executor: Executor = IN_PROCESS
-    ) -> tuple[Codes, Codes]:
+    ) -> Records:
         """Make synthetic records (n, d), labels (n,); every random choice comes from `rng`."""
 
 
@@ -114,12 +110,11 @@ def measure(
     n_finished: int = 0,
     released: dict[str, NDArray[Any]] | None = None,
 ) -> dict[str, NDArray[Any]]:
-    """Run the stages of a method in order, and hold all draws against the plan.
+    """Run the stages of a method in order, and hold all draws against the plan (IntegrityError).
 
-    An orchestrator `run`s each stage as a task of its own; `finished` is called with a stage, its
-    number from 1 and everything released so far, when it has ended. An earlier run of the same
-    measurement may have come as far as `n_finished` stages, which have `released` something. If a
-    planned statistic was not drawn, or another one was, it is an IntegrityError.
+    An orchestrator `run`s each stage as a task; `finished` is called with a stage, its number from
+    1 and everything released, when it has ended. An earlier run may have come as far as
+    `n_finished` stages, which have `released` something.
     """
     released = dict(released or {})
     for number, stage in enumerate(synthesizer.stages(mu=mu), start=1):

@@ -130,11 +130,10 @@ def draw_records(
     chosen: Indices,
     rng: np.random.Generator,
 ) -> Codes:
-    """Draw one record from each chosen mixture.
+    """Draw one record (n, d) from each `chosen` (n,) mixture.
 
-    `scores`, of shape (T, D), are the means of the mixtures after `spread`, and `chosen`, (n,), is
-    the mixture of each record. Of the codes (n, d) numbers are the nearest code, other columns are
-    drawn; levels whose average over the mixtures is below its noise are left out.
+    Of `scores` (T, D), the means after `spread`, numbers are the nearest code and other columns
+    drawn; levels whose average is below its noise are left out.
     """
     used, place = np.unique(chosen, return_inverse=True)
     nearest = [

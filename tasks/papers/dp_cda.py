@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.arrays import Codes, Floats, Integers
+from privacy.arrays import Codes, Floats, Integers, Records
 from privacy.errors import InputError
 from privacy.parameters import PrivacyParameters
 from tasks.execution.executor import IN_PROCESS, Executor
@@ -103,12 +103,10 @@ def theorem_1_noise(
     l2_clip_norm: float,
     label_share: float,
 ) -> MixingNoise:
-    """Least noise for which Theorem 1 claims the parameters.
+    """Least noise for which Theorem 1 claims the parameters, for its l, N, T and c.
 
-    The numbers are l, N, T and c of the theorem. `label_share` is the part of
-    ``1 / noise_multiplier**2`` that the labels have; with the sensitivities ``2c/l`` and
-    ``sqrt(2)/l`` it fixes the ratio of the two noises. It is a ConfigurationError if no noise is
-    enough for the number of mixtures.
+    `label_share` of ``1 / noise_multiplier**2`` is for labels. ConfigurationError if no noise will
+    do.
     """
     noise_multiplier = _noise_multiplier(parameters, order, n_records, n_outputs)
     return MixingNoise(
@@ -152,12 +150,9 @@ def clipped(records: NDArray[np.floating], l2_clip_norm: float) -> NDArray[np.fl
 def noisy_mixtures(
     item: tuple[ClassPool, int, MixingNoise | None, np.random.Generator],
 ) -> tuple[NDArray[np.floating], Integers]:
-    """Take steps 9 to 15 for one class.
+    """Take steps 9 to 15 for one class, without noise where it is None (Table 2).
 
-    An item is the records of the class; the number K of classes; the noise, or None for none (the
-    column epsilon = infinity of Table 2); the source of all random choices. The mixtures have shape
-    (T_k, D), in the precision of the records, the labels, (T_k,), their noise: not all of them are
-    the class that was mixed.
+    Mixtures (T_k, D) have the precision of the records; the noise of labels (T_k,) turns some over.
     """
     pool, n_labels, noise, rng = item
     mixtures = mix_class(pool, rng)
@@ -196,7 +191,7 @@ class PaperDpCda:
 
     def synthesize(
         self, codes: Codes, labels: Codes, rng: np.random.Generator, executor: Executor = IN_PROCESS
-    ) -> tuple[Codes, Codes]:
+    ) -> Records:
         """Make ``mixtures_per_class`` records of each class; see `PaperForm.synthesize`.
 
         It is an InputError if a class has fewer records than the order of mixture, and a
@@ -258,12 +253,10 @@ class ClassPool:
 def distinct_indices(
     n_records: int, *, order: int, n_samples: int, rng: np.random.Generator
 ) -> Integers:
-    """Draw samples of `order` different records, every set of records as likely as any other.
+    """Draw samples (n_samples, order) of different records, all sets as likely.
 
-    Floyd's algorithm (Bentley and Floyd, CACM 1987), all samples side by side: no shuffling of the
-    whole class for a few records of it. The result is of shape (n_samples, order), with values
-    below n_records, one or more of each sample (ValueError); the records of a sample are in no
-    order that means anything.
+    Floyd's algorithm (Bentley and Floyd, CACM 1987), all samples side by side. There are one to
+    n_records in a sample (ValueError), in no order that means anything.
     """
     if not 1 <= order <= n_records:
         raise ValueError(f"expected from 1 to {n_records} different records, found {order}")

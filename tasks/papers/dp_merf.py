@@ -32,7 +32,7 @@ import numpy as np
 from scipy.spatial.distance import pdist
 
 from privacy.accountants.calibration import gdp_mu
-from privacy.arrays import Codes, Floats
+from privacy.arrays import Codes, Floats, Records
 from privacy.errors import InputError
 from privacy.parameters import PrivacyParameters
 from tasks.execution.executor import IN_PROCESS, Executor
@@ -54,7 +54,7 @@ class PaperDpMerf:
 
     def synthesize(
         self, codes: Codes, labels: Codes, rng: np.random.Generator, executor: Executor = IN_PROCESS
-    ) -> tuple[Codes, Codes]:
+    ) -> Records:
         """Make as many records as there are real ones, less those held aside; see `PaperForm`.
 
         If no record is left to learn from it is an InputError (``TOO_FEW_ROWS``).

@@ -26,7 +26,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.sparse import csr_array
 
-from privacy.arrays import Codes, Floats
+from privacy.arrays import Codes, Floats, Records
 from privacy.errors import ConfigurationError
 from privacy.parameters import PrivacyParameters
 from tasks.execution.executor import IN_PROCESS, Executor
@@ -132,7 +132,7 @@ class PaperDPMix:
 
     def synthesize(
         self, codes: Codes, labels: Codes, rng: np.random.Generator, executor: Executor = IN_PROCESS
-    ) -> tuple[Codes, Codes]:
+    ) -> Records:
         """Make ``n_mixtures`` records in one pass over the table; see `PaperForm.synthesize`.
 
         A mixture becomes the nearest valid record, with the label of the largest noisy share.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privacy.arrays import Codes, Floats
+from privacy.arrays import Codes, Floats, Records
 from privacy.parameters import PrivacyParameters
 from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
@@ -31,12 +31,7 @@ from tasks.synthesizers.mwem.workload import workload_answers
 
 @dataclass(frozen=True, slots=True)
 class PaperMwem:
-    """MWEM as printed, bound to a public domain and a claimed epsilon.
-
-    Of the settings, ``rounds``, ``max_queries``, ``label_share``, ``max_component_cells`` and
-    ``passes`` count; the start is uniform and the output the mean, as printed. ``delta`` is not
-    used: the claim is pure.
-    """
+    """MWEM as printed: the start is uniform, the output the mean, and ``delta`` is not used."""
 
     domain: EncodingDomain
     config: MwemConfig
@@ -44,7 +39,7 @@ class PaperMwem:
 
     def synthesize(
         self, codes: Codes, labels: Codes, rng: np.random.Generator, executor: Executor = IN_PROCESS
-    ) -> tuple[Codes, Codes]:
+    ) -> Records:
         """Make as many records as there are real ones; see `PaperForm.synthesize`.
 
         There is a row or more, and no code outside the domain (ValueError).

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from privacy.accountants.calibration import gdp_mu
-from privacy.arrays import Codes
+from privacy.arrays import Codes, Records
 from privacy.parameters import PrivacyParameters
 from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.measurement.encoded import EncodingDomain, row_slices
@@ -75,7 +75,7 @@ class PaperNoisyRecords:
 
     def synthesize(
         self, codes: Codes, labels: Codes, rng: np.random.Generator, executor: Executor = IN_PROCESS
-    ) -> tuple[Codes, Codes]:
+    ) -> Records:
         """Make one synthetic record of every record, in one pass; see `PaperForm.synthesize`.
 
         Privacy

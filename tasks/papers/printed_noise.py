@@ -16,11 +16,10 @@ _PRECISION = 1e-3
 def sampled_bound(
     noise_multiplier: float, *, sample_size: int, population_size: int, orders: Sequence[int]
 ) -> Floats:
-    """Renyi bound of one Gaussian draw on a sample without replacement, at each order.
+    """Renyi bound, at orders above 1, of one Gaussian draw on a sample without replacement.
 
-    Theorem 27 of Wang, Balle and Kasiviswanathan (AISTATS 2019) for tables of a public size in
-    which one record is replaced, as dp-accounting computes it. The multiplier is the noise over the
-    sensitivity of a draw from given records, and the orders alpha are above 1.
+    Theorem 27 of Wang, Balle and Kasiviswanathan (AISTATS 2019) for a replaced record in a table of
+    a public size, as dp-accounting computes it; the multiplier is noise over sensitivity.
     """
     from dp_accounting import dp_event
     from dp_accounting.privacy_accountant import NeighboringRelation
@@ -48,9 +47,8 @@ def claimed_epsilon(of_all_draws: Floats, *, orders: Sequence[int], delta: float
 def least_noise(is_enough: Callable[[float], bool], *, otherwise: str, start: float = 1.0) -> float:
     """Return the least noise that is enough, by bisection: the upper end.
 
-    `is_enough` says whether an analysis claims what is wanted of a noise; it is true of every
-    larger one as well. The search starts above 0; where no noise is enough, `otherwise` says what
-    is expected, found and to do (ConfigurationError ``CALIBRATION_UNREACHABLE``).
+    `is_enough` holds for larger noise too; if it never does, `otherwise` says so
+    (ConfigurationError).
     """
     high = start
     while not is_enough(high):

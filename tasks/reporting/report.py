@@ -55,11 +55,10 @@ DATA_CARD_FILE = "data_card.md"
 
 
 def render_data_card(manifest: Manifest, schema: TableSchema, *, title: str | None = None) -> str:
-    """Return the data card of a release, in Markdown; parameters and privacy as of `public_facts`.
+    """Return the data card of a release, in Markdown; see `public_facts`.
 
-    Sections follow the pyramid of NIST SP 800-226 from its top: parameters and unit of the
-    guarantee; then algorithms, utility and bias, security and side channels, trust model; at the
-    base, what the collection of the data exposes. Use, dictionary and verification come after it.
+    Sections follow the pyramid of NIST SP 800-226 from its top, from parameters to what the
+    collection of the data exposes; then use, dictionary and verification.
     """
     return render(DATA_CARD_FILE, **public_facts(manifest, schema, title))
 

@@ -109,9 +109,8 @@ def build_bundle(
 ) -> tuple[dict[str, bytes], Manifest]:
     """Make the files of the bundle and the manifest that names their digests.
 
-    ``tables`` are the files of `tasks.reporting.tables`, and ``frame`` the rows that are in them.
-    The card and the page are written from a manifest that names the tables; the final one names
-    them too.
+    ``tables`` hold the rows of ``frame``; card and page are written from a manifest that names
+    them.
     """
     files = dict(tables)
     manifest = build_manifest(

@@ -89,10 +89,9 @@ class Entries:
     def reserve(self, charge: Charge, *, new_draw: bool = False) -> Reservation:
         """Charge a release before a private byte is read, or find the entry that has paid.
 
-        Where another run of the same request is at work, wait for its end. The entry is new, or the
-        one that has paid for the same measurement. If that one is still being executed, its run has
-        died and its measurement can be continued. It is BudgetRefused if the charge does not fit
-        under a cap.
+        Another run of the same request is waited for. An entry that is being executed is one whose
+        run has died and whose measurement can be continued. It is BudgetRefused if a cap is in the
+        way.
         """
         # A release that could not be published must not be paid for.
         self._releases.check_usable(charge.dataset)
@@ -149,10 +148,9 @@ class Entries:
     def closing(self, entry: LedgerEntry) -> Iterator[None]:
         """Close the entry of a run that stops, by how far it came; nothing read is given back.
 
-        A run that must not be published is withheld. One whose rows the gate has stopped, or that
-        failed after its measurement was sealed, leaves the entry open: the next run of the same
-        request goes on from there. What cannot be noted now, on a full disk for example, is noted
-        by the next clean-up.
+        What must not be published is withheld. After the seal, or where the gate stopped the rows
+        alone, the entry stays open: the next run of the same request goes on from there. What
+        cannot be noted now, on a full disk for example, is noted by the next clean-up.
         """
         try:
             yield

@@ -13,11 +13,9 @@ from tasks.steps.entries import AFTER_SEAL, Entries
 def clean_up(settings: Settings) -> None:
     """Close the entries of dead runs of an installation and delete what they left.
 
-    An entry whose run died before it read a byte is void. One whose run died while it could draw
-    noise is burned, its charge stands; but if its measurement is whole, it is sealed, and if it can
-    be continued, it is left open for the next run of the same request. A sealed or
-    approved entry stays as it is, to be published by the next run of the same request, unless its
-    bundle is in the store already.
+    Where no byte was read the entry is void; where noise could be drawn it is burned, but sealed if
+    its measurement is whole, and left open if it can be continued. A sealed or approved one stays,
+    for the next run of the same request to publish, unless its bundle is in the store already.
     """
     entries, pending = Entries(settings), PendingBundles(settings.pending)
     checkpoints = CheckpointStore(settings.checkpoints)

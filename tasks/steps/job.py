@@ -26,11 +26,10 @@ if TYPE_CHECKING:
 class ReleaseJob:
     """Everything public that a release needs, taken from its site file.
 
-    The cohort is the patients whose budget pays; datasets about the same patients share it. Its
-    lifetime epsilon is as it was declared, at the same delta and adjacency; the caps are in the
-    currency of the ledger. The partition is the part of the patients that is read, None for all.
-    The requester is the key id of the person who asked. The number of patients is
-    a declared one, or None. The site is the site file as JSON values.
+    The cohort is the patients whose budget pays, also for other datasets; its lifetime epsilon is
+    as declared, the caps are in the currency of the ledger. The partition is the part of the
+    patients that is read, None for all; the requester the key id of who asked; the number of
+    patients, if any, a declared one. The site is the site file as JSON values.
     """
 
     ref: ReleaseRef

@@ -19,12 +19,11 @@ _PACKAGES = ("clustmix", "flows", "privacy", "storage", "tasks")
 def request_key(
     secret: bytes, *, content_sha256: str, settings: Mapping[str, Any], code: str | None = None
 ) -> str:
-    """Return the idempotency key of a measurement.
+    """Return the idempotency key of a measurement, 64 hexadecimal digits.
 
-    The digest is that of the content of the source, the settings are everything public that shapes
-    the measurement, with order that has a meaning, such as that of label levels, in lists; the code
-    is the digest of the program that measures, this one if left out. The key, 64 hexadecimal
-    digits, says nothing about the content to those without the installation's ledger key.
+    The settings are all that is public and shapes it, with order that means something in lists; the
+    code is the digest of the program, this one if left out. Without the secret the key tells
+    nothing of the content.
     """
     message = canonical_json(
         {"content": content_sha256, "settings": dict(settings), "code": code or code_sha256()}

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from privacy.arrays import Codes
+from privacy.arrays import Records
 from tasks.measurement.centred import blocks_to_simplex, counts_of, counts_request, label_counts
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
@@ -44,9 +44,7 @@ class NaiveBayes:
         """One stage: the histograms."""
         return (Stage(name="histograms", run=self._histograms),)
 
-    def sample(
-        self, released: Released, *, n_rows: int, rng: np.random.Generator
-    ) -> tuple[Codes, Codes]:
+    def sample(self, released: Released, *, n_rows: int, rng: np.random.Generator) -> Records:
         """Sample records column by column, given the label; see `Synthesizer.sample`."""
         labels = draw_codes(released["label_frequencies"], n_rows, rng)
         offsets = self.domain.one_hot_offsets

@@ -104,10 +104,9 @@ def build_paper(
     *,
     clock: Callable[[], float] | None = None,
 ) -> PaperForm:
-    """Bind the paper form of a method to a public domain and a claimed epsilon.
+    """Bind the paper form of a method; ConfigurationError if settings do not fit.
 
-    `clock`, monotonic and in seconds, is for methods that give up a search when it takes long. It
-    is a ConfigurationError if the settings do not fit the domain or the claimed epsilon.
+    `clock`, monotonic and in seconds, is for methods that give up a search when it takes long.
     """
     entry = method_entry(config.kind)
     if entry.paper is None:

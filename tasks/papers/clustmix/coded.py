@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privacy.arrays import Codes
+from privacy.arrays import Codes, Records
 from privacy.errors import InputError
 from privacy.parameters import PrivacyParameters
 from tasks.execution.executor import IN_PROCESS, Executor
@@ -27,7 +27,7 @@ class PaperClustMix:
 
     def synthesize(
         self, codes: Codes, labels: Codes, rng: np.random.Generator, executor: Executor = IN_PROCESS
-    ) -> tuple[Codes, Codes]:
+    ) -> Records:
         """Make one synthetic record of each cluster; without any it is an InputError.
 
         Privacy

@@ -31,12 +31,10 @@ _COST_UNITS = 2.0**44
 
 
 def assign_with_minimum_size(cost: Floats, min_size: int) -> Indices | None:
-    """Cheapest assignment of rows to clusters with at least `min_size` rows in each.
+    """Cheapest assignment (n,) by costs (n, k), at least `min_size` rows each; None if impossible.
 
     A min-cost flow: a unit from each row through one cluster, of which `min_size` units stay in
-    every cluster and the rest meet behind them. The cost (n, k) is that of each row in each
-    cluster, and the result is the cluster of each row, (n,). It is None when there is no solution:
-    ``n < k * min_size``, or a cost that is not finite.
+    every cluster and the rest meet behind them.
     """
     n_rows, n_clusters = cost.shape
     if n_rows < n_clusters * min_size or not np.all(np.isfinite(cost)):
@@ -68,13 +66,10 @@ def constrained_gmm(
     rng: np.random.Generator,
     out_of_time: Callable[[], bool] = lambda: False,
 ) -> Indices:
-    """Cluster rows: GMMConstrained(X, n, l_min) of the paper.
+    """Cluster rows (n, D): GMMConstrained(X, n, l_min) of the paper.
 
-    Rows (n, D) are of one class in one slice, in [0, 1]; ``n_clusters * min_size`` must not exceed
-    n (ValueError). Of `n_starts` k-means++ starts, each of so many steps of
-    expectation-maximisation, the most likely result is kept. Once `out_of_time`, constrained
-    k-means (a fixed number of iterations) is used unless a start has already ended. Returned is the
-    cluster (n,) of each row, every cluster at least `min_size` large.
+    The most likely of `n_starts` k-means++ starts is kept, each cluster (n,) at least `min_size`
+    large (ValueError if they do not fit). `out_of_time` without any, constrained k-means is used.
     """
     if n_clusters < 1 or min_size < 1 or n_clusters * min_size > len(rows):
         raise ValueError("expected enough rows to fill every cluster to its minimum size")

@@ -21,13 +21,11 @@ _COINCIDENT = 1e-14
 def tangent_kernel(
     x: Array, y: Array, *, depth: int, weight_std: float = 1.0, bias_std: float = 0.0
 ) -> Array:
-    """Kernel matrix of shape (n, m) between x of shape (n, d) and y of shape (m, d).
+    """Kernel matrix (n, m) of x (n, d) and y (m, d); linear for a `depth` of 0.
 
     The network is ``Dense, Relu`` repeated `depth` times, then ``Dense(1)``, in the NTK
-    parameterisation: pre-activations are ``weight_std / sqrt(width) * W h + bias_std * b`` with
-    standard normal W and b.
-
-    `depth` may be 0, the linear kernel.
+    parameterisation: ``weight_std / sqrt(width) * W h + bias_std * b`` with standard normal W and
+    b.
     """
     weight_variance, bias_variance = weight_std**2, bias_std**2
     n_inputs = x.shape[1]

@@ -25,11 +25,10 @@ class ScalingKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataScaling:
-    """A fitted, invertible scaling to [0, 1], column by column. Build it with `fit_scaling`.
+    """An invertible scaling of columns to [0, 1], by `fit_scaling`.
 
-    `quantiles` is the fitted map to normal scores, None for min-max scaling; `lower` and `upper`
-    (D,) are the range of the columns, or of their normal scores, in the data. A constant column is
-    mapped to 0 and back to its value.
+    `quantiles` maps to normal scores, None for min-max scaling, with ranges (D,) in the data. A
+    constant column is mapped to 0 and back.
     """
 
     quantiles: QuantileTransformer | None

@@ -19,10 +19,8 @@ def random_slices(
 ) -> list[Indices]:
     """Cut the rows into regions of at most `max_rows` rows where the features allow it.
 
-    A region with more rows is cut further, as long as a feature is left, by the values of
-    `n_cutoffs` data points, drawn with replacement and uniformly among the rows of the region.
-    Equal values give fewer regions. Each region is given by its row numbers, ascending; every row
-    is in exactly one. Both numbers are at least 1 (ValueError).
+    Regions are cut by the values of `n_cutoffs` of their rows, drawn with replacement, a feature at
+    a time, and given by ascending row numbers. Both numbers are at least 1 (ValueError).
     """
     if max_rows < 1 or n_cutoffs < 1:
         raise ValueError("expected max_rows and n_cutoffs of 1 or more")

@@ -33,11 +33,9 @@ _GRID_POINTS = 8_001
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseSettings:
-    """What epsilon depends on.
+    """What epsilon depends on: noise scales, T_K rounds, T_S steps and q.
 
-    The noise scales are those of the norm histograms, of k-means and of the gradients; the noise is
-    ``sqrt(2)`` times as much in units of one record. There are T_K rounds of k-means and T_S steps
-    of gradient descent; q is the batch size over the number of records.
+    The noise is ``sqrt(2)`` times as much in units of one record.
     """
 
     sigma_c: float
@@ -136,9 +134,8 @@ def private_norm(
 class Cluster:
     """One cluster with its network: what a worker needs to train it.
 
-    Its vectors (n, D) are private; Algorithm 1 picked it `n_steps` times, with an expected batch
-    size L. "momentum", with momentum 0, is line 7 as printed; the paper uses Adam for the VAE. The
-    seed is that of its first parameters and chains.
+    Its vectors (n, D) are private; the expected batch size is L. "momentum", with momentum 0, is
+    line 7 as printed; the paper uses Adam for the VAE.
     """
 
     network: GenerativeNetwork

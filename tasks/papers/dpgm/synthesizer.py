@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from privacy.arrays import Codes, Floats, Floats32, Integers
+from privacy.arrays import Codes, Floats, Floats32, Integers, Records
 from privacy.errors import ConfigurationError
 from privacy.parameters import PrivacyParameters
 from tasks.execution.executor import IN_PROCESS, Executor
@@ -67,7 +67,7 @@ class PaperDpgm:
 
     def synthesize(
         self, codes: Codes, labels: Codes, rng: np.random.Generator, executor: Executor = IN_PROCESS
-    ) -> tuple[Codes, Codes]:
+    ) -> Records:
         """Make as many records as there are real ones (flaw G10); see `PaperForm.synthesize`.
 
         Privacy
@@ -145,7 +145,7 @@ class PaperDpgm:
         sizes: Integers,
         n_rows: int,
         rng: np.random.Generator,
-    ) -> tuple[Codes, Codes]:
+    ) -> Records:
         """Draw records by exact sizes (G10); as printed, small clusters would be preferred."""
         network = build_network(vector_map, self.config, None)
         drawn = np.empty((n_rows, vector_map.width))

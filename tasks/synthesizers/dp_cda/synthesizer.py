@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from privacy.arrays import Codes, Floats, Floats32
+from privacy.arrays import Floats, Floats32, Records
 from privacy.errors import ConfigurationError
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
@@ -125,9 +125,7 @@ class DpCda:
             ),
         )
 
-    def sample(
-        self, released: Released, *, n_rows: int, rng: np.random.Generator
-    ) -> tuple[Codes, Codes]:
+    def sample(self, released: Released, *, n_rows: int, rng: np.random.Generator) -> Records:
         """Pick mixtures and draw a record from each; see `Synthesizer.sample`.
 
         Labels are drawn by the released frequencies; a mixture comes again only after all others

@@ -21,9 +21,7 @@ from tasks.measurement.vectors import Block, VectorMap
 class Generator:
     """Fully connected ReLU network; a function of public seeds and released statistics.
 
-    Each layer has float32 weights (inputs, outputs) and biases (outputs,). The inputs of the first
-    are the code and the one-hot label, the outputs of the last the logits of the vector's
-    coordinates.
+    Layers have float32 weights (inputs, outputs) and biases, from code and one-hot label to logits.
     """
 
     weights: tuple[Floats32, ...]

@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from privacy.arrays import Codes, Floats
+from privacy.arrays import Floats, Records
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.marginals import draw_codes
@@ -65,9 +65,7 @@ class DpMerf:
             ),
         )
 
-    def sample(
-        self, released: Released, *, n_rows: int, rng: np.random.Generator
-    ) -> tuple[Codes, Codes]:
+    def sample(self, released: Released, *, n_rows: int, rng: np.random.Generator) -> Records:
         """Sample records from the trained generator; see `Synthesizer.sample`."""
         labels = draw_codes(released["label_frequencies"], n_rows, rng)
         codes = Generator.of_arrays(released).sample(
@@ -124,9 +122,7 @@ class DpMerf:
 def label_weights(sizes: Floats, *, n_features: int, noise_stddev: float) -> Floats:
     """Weights in (0, 1] of the labels in the loss: less where noise is stronger than any signal.
 
-    A weight is ``1 / (1 + r)`` with r the expected squared norm of the noise of the mean embedding
-    of `n_features` values, which has norm at most 1 itself; class counts (C,) are at least 1, and
-    the noise is in patients.
+    It is ``1 / (1 + r)``, r the expected squared norm of the noise of a mean embedding, of norm 1.
     """
     weights: Floats = 1.0 / (1.0 + n_features * (noise_stddev / sizes) ** 2)
     return weights

@@ -40,9 +40,8 @@ third order in its frequency, is small where there are many."""
 class TrainingItem:
     """One stage of the training: what a worker needs, all of it public.
 
-    `targets`, of shape (C, n_features), are the released mean embeddings of the labels, and
-    `label_weights`, (C,), their weights in the loss. The other settings are as in `DpMerfConfig`;
-    the batch is of all labels together, and the seed that of the latent codes of this stage.
+    Released mean embeddings `targets` (C, n_features) have `label_weights` (C,) in the loss; the
+    seed is that of the latent codes of this stage.
     """
 
     generator: Generator
@@ -92,11 +91,7 @@ def expected_features(
     blocks: tuple[Block, ...],
     fourier_scale: float,
 ) -> Array:
-    """Take the expectation of the features of the records drawn from each row of logits.
-
-    Logits and coordinates in blocks have shape (n, D), frequencies (m / 2, D), and the scales of
-    `EmbeddingFeatures` (D,); the result is of shape (n, n_features).
-    """
+    """Return the expected features (n, n_features) of what each row of logits (n, D) draws."""
     n_binary = sum(block.kind == "binary" for block in blocks)
     numbers = _coordinates(blocks, "unit")
     means = jax.nn.sigmoid(logits)

@@ -7,10 +7,6 @@ from pydantic import Field
 from tasks.measurement.settings import LabelNoiseSettings, VectorSettings
 
 
-class PaperSettings(LabelNoiseSettings):
-    """Parameters of the published algorithm; read by ``analysis: published`` only."""
-
-
 class DPMixConfig(VectorSettings):
     """Settings of DPMix. All are public: none may be chosen by looking at the private table."""
 
@@ -23,4 +19,4 @@ class DPMixConfig(VectorSettings):
     """Expected number of patients, known without the table."""
     one_hot_levels: int = Field(default=64, ge=0, le=1024)
     """Numeric columns of at most this many codes have a coordinate for each code."""
-    published: PaperSettings = Field(default_factory=PaperSettings)
+    published: LabelNoiseSettings = Field(default_factory=LabelNoiseSettings)

@@ -17,7 +17,7 @@ from functools import partial
 import numpy as np
 from scipy.sparse import csc_array
 
-from privacy.arrays import Codes, Indices, Integers
+from privacy.arrays import Indices, Integers, Records
 from privacy.errors import ConfigurationError
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
@@ -88,9 +88,7 @@ class DPMix:
             for number, count in enumerate(counts, start=1)
         )
 
-    def sample(
-        self, released: Released, *, n_rows: int, rng: np.random.Generator
-    ) -> tuple[Codes, Codes]:
+    def sample(self, released: Released, *, n_rows: int, rng: np.random.Generator) -> Records:
         """Draw records from mixtures, which repeat if they are fewer; see `Synthesizer.sample`."""
         names = sorted(name for name in released if name.startswith(MIXTURES))
         sums = np.concatenate([released[name] for name in names])

@@ -74,9 +74,8 @@ class NormHistogram:
 class TrainingStep:
     """Everything public that a step needs: released values and settings.
 
-    `parameters` of the k networks have shape (k, P), the persistent `chains` (k, n_chains, D),
-    where n_chains may be 0. Gradients are clipped to `l2_clip_norm`, and `histogram` finds the next
-    one. The seed of the step is public.
+    The k networks have parameters (k, P) and persistent chains (k, n_chains, D), where n_chains may
+    be 0; `histogram` finds the next `l2_clip_norm`.
     """
 
     clustering: Clustering

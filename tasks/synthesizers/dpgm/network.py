@@ -41,11 +41,9 @@ class Programs(NamedTuple):
 class GenerativeNetwork(ABC):
     """A network that is trained by gradients of records and draws new ones.
 
-    All arrays that enter and leave are numpy arrays; D is the width of a vector and P the number of
-    parameters. The blocks are the kinds of the coordinates, as
-    `tasks.measurement.vectors.VectorMap.blocks`. Records enter as their distance from a released
-    mean (D,), if there is one, and the biases of the visible units start there; its noise does no
-    harm. A layer has 1 or more hidden units (ValueError).
+    Arrays that enter and leave are those of numpy; D is the width of a vector, P the number of
+    parameters. Records enter as their distance from a released mean (D,), if there is one, at which
+    the biases of the visible units start. A layer has 1 or more hidden units (ValueError).
     """
 
     blocks: tuple[Block, ...]

@@ -40,9 +40,8 @@ of their number, and the biases of the later half are averaged."""
 class Rbm(GenerativeNetwork):
     """Restricted Boltzmann machine with Bernoulli and softmax visible units.
 
-    The first weights have a standard deviation above 0. There are persistent chains, which are
-    public, so that many cost time alone; of their sweeps there are 1 or more per step of training,
-    before the first record is drawn, and between two records of one chain.
+    Persistent chains are public: many cost time alone. There are 1 or more sweeps per step of
+    training, before the first record is drawn, and between two records of one chain.
     """
 
     weight_stddev: float = 0.01

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from privacy.arrays import Codes, Floats, Floats32
+from privacy.arrays import Floats, Floats32, Records
 from tasks.measurement.curator import Curator
 from tasks.measurement.descent import Descent
 from tasks.measurement.encoded import EncodingDomain, row_slices
@@ -78,9 +78,7 @@ class Dpgm:
             ),
         )
 
-    def sample(
-        self, released: Released, *, n_rows: int, rng: np.random.Generator
-    ) -> tuple[Codes, Codes]:
+    def sample(self, released: Released, *, n_rows: int, rng: np.random.Generator) -> Records:
         """Sample a cluster by its noisy weight, then its network; see `Synthesizer.sample`."""
         cluster = draw_codes(released["weights"], n_rows, rng)
         networks = self._networks(released["means"])

@@ -109,11 +109,7 @@ class VisibleUnits:
     def rounded(
         self, rng: np.random.Generator, expected: Floats, *, keep_numbers: bool = True
     ) -> Floats:
-        """Draw zeros and ones whose mean is `expected`, block by block.
-
-        A "one_hot" block is drawn in proportion to `expected`, which has shape (n, D) and values in
-        [0, 1]; "unit" coordinates may be left as they are.
-        """
+        """Draw zeros and ones of mean `expected` (n, D), one 1 of a "one_hot" block."""
         coins = rng.random(expected.shape)
         drawn = (coins < expected).astype(np.float64)
         for block in self.blocks:

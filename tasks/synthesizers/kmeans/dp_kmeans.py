@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.arrays import Codes
+from privacy.arrays import Records
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.marginals import build_mixture, draw_codes, draw_columns
@@ -98,9 +98,7 @@ class DpKMeans:
             Stage(name="histograms", run=self._histograms),
         )
 
-    def sample(
-        self, released: Released, *, n_rows: int, rng: np.random.Generator
-    ) -> tuple[Codes, Codes]:
+    def sample(self, released: Released, *, n_rows: int, rng: np.random.Generator) -> Records:
         """Sample records from the released mixture; see `Synthesizer.sample`."""
         component = draw_codes(released["mixture_weights"], n_rows, rng)
         offsets = self.domain.one_hot_offsets

@@ -51,11 +51,7 @@ class Embedding:
         return 2 * int(self.frequencies.shape[1])
 
     def points(self, codes: Codes, label: Codes) -> Floats:
-        """Points of records (n, d), in grid points of ``1 / POINT_SCALE``.
-
-        The result is of shape (n, m), integers, every row of norm at most ``POINT_SCALE``. Labels
-        are not used where the vectors are without.
-        """
+        """Points (n, m) of records (n, d), whole, of norm at most ``POINT_SCALE``."""
         vectors = self.vector_map.vectors(codes, label if self.vector_map.with_label else None)
         return self.points_of_vectors(vectors)
 

@@ -23,11 +23,7 @@ from tasks.synthesizers.mwem.workload import Workload
 
 
 class FactoredDistribution:
-    """Independent components, each a table of probabilities over its columns.
-
-    The columns start independent of each other, by their marginals: vectors of probabilities
-    (ValueError).
-    """
+    """Independent components, each a table of probabilities of its columns (ValueError)."""
 
     def __init__(self, marginals: Sequence[Floats]) -> None:
         for marginal in marginals:

@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from privacy.arrays import Codes
+from privacy.arrays import Records
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.marginals import to_marginals
@@ -103,9 +103,7 @@ class Mwem:
             ),
         )
 
-    def sample(
-        self, released: Released, *, n_rows: int, rng: np.random.Generator
-    ) -> tuple[Codes, Codes]:
+    def sample(self, released: Released, *, n_rows: int, rng: np.random.Generator) -> Records:
         """Sample from the last distribution or the mean of all; see `Synthesizer.sample`."""
         history = self._history(
             released["chosen_queries"].tolist(),
@@ -227,7 +225,7 @@ def sample_iterates(
     output: str,
     n_rows: int,
     rng: np.random.Generator,
-) -> tuple[Codes, Codes]:
+) -> Records:
     """Sample ``(codes, labels)`` from the last of some distributions, or from their mean.
 
     The mean of products is no product: a record is drawn from one of them, at random. There is a

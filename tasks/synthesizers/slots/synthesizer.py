@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from privacy.arrays import Codes, Integers
+from privacy.arrays import Codes, Integers, Records
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodedRows, EncodingDomain, row_slices
 from tasks.measurement.labelled_vectors import LabelledVectors
@@ -73,9 +73,7 @@ class NoisySlots:
         """One stage: the slots."""
         return (Stage(name="slots", run=self._draw),)
 
-    def sample(
-        self, released: Released, *, n_rows: int, rng: np.random.Generator
-    ) -> tuple[Codes, Codes]:
+    def sample(self, released: Released, *, n_rows: int, rng: np.random.Generator) -> Records:
         """Decode slots to records, which repeat where there are fewer; see `Synthesizer.sample`."""
         codes, labels = self.vectors().decode(released[SLOTS])
         chosen = rng.permutation(n_rows) % self.config.n_slots

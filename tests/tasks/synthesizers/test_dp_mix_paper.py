@@ -4,16 +4,17 @@ import numpy as np
 import pytest
 
 from privacy.parameters import PrivacyParameters
+from tasks.measurement.settings import LabelNoiseSettings
 from tasks.measurement.vectors import VectorMap
 from tasks.papers import dp_mix as printed
 from tasks.papers.dp_mix import PaperDPMix, printed_epsilon, printed_noise_multiplier
-from tasks.synthesizers.dp_mix.config import DPMixConfig, PaperSettings
+from tasks.synthesizers.dp_mix.config import DPMixConfig
 
 PARAMETERS = PrivacyParameters(epsilon=10.0, delta=1e-5)
 
 
 def dp_mix(small, *, parameters=PARAMETERS, ratio=1.0, **settings):
-    config = DPMixConfig(**settings, published=PaperSettings(label_noise_ratio=ratio))
+    config = DPMixConfig(**settings, published=LabelNoiseSettings(label_noise_ratio=ratio))
     return PaperDPMix(small.domain, config, parameters)
 
 

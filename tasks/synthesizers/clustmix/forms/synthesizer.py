@@ -7,8 +7,8 @@ of the earlier form with slices are sampled as they always were.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privacy.arrays import Records
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.plan import MeasurementPlan
 from tasks.measurement.synthesizer import Released, Stage, Synthesizer
@@ -40,9 +40,7 @@ class ClustMix:
         """Return the stages of the form."""
         return self.form.stages(mu=mu)
 
-    def sample(
-        self, released: Released, *, n_rows: int, rng: np.random.Generator
-    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+    def sample(self, released: Released, *, n_rows: int, rng: np.random.Generator) -> Records:
         """Sample from a measurement of any form; see `Synthesizer.sample`."""
         if "loadings" in released:
             earlier = EarlierClustMix(self.domain, self.config.earlier)

@@ -3,8 +3,6 @@
 Source: the discrete cosine transform of the second kind, orthonormal.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -32,7 +30,7 @@ class Basis:
     channel: NDArray[np.int64]
 
     @classmethod
-    def of(cls, layout: ImageLayout) -> Basis:
+    def of(cls, layout: ImageLayout) -> "Basis":
         """Return the basis of a layout."""
         return _basis(layout.height, layout.width, layout.channels)
 

@@ -3,9 +3,8 @@
 Post-processing of released values throughout.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +28,7 @@ class Classes:
     means: Array
 
     @classmethod
-    def of(cls, noisy: Array) -> Classes:
+    def of(cls, noisy: Array) -> Self:
         """Return the labels of noisy class sums (C, 1 + d)."""
         sizes = np.maximum(noisy[:, 0], _LEAST_COUNT)
         means = noisy[:, 1:] / sizes[:, None]
@@ -138,7 +137,7 @@ class Density:
     factors: NDArray[np.float32]
 
     @classmethod
-    def of(cls, cells: Cells, classes: Classes, spread: Spread) -> Density:
+    def of(cls, cells: Cells, classes: Classes, spread: Spread) -> Self:
         """Put the parts together; the covariance within cells is that of the label less between."""
         sizes = np.where(cells.sizes.any(axis=1, keepdims=True), cells.sizes, 1.0)
         within = sizes / sizes.sum(axis=1, keepdims=True)

@@ -5,8 +5,6 @@ meets others in a matrix product is a whole number before, so that products are 
 adds the same in any batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any

@@ -1,9 +1,7 @@
 """What an image is: rows, columns and channels of pixels, each of public gray levels."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +30,7 @@ class ImageLayout:
     n_labels: int
 
     @classmethod
-    def of(cls, domain: EncodingDomain) -> ImageLayout:
+    def of(cls, domain: EncodingDomain) -> Self:
         """Return the layout of a domain of images."""
         if domain.image is None:
             raise ValueError("expected a domain of images, found one of a table")

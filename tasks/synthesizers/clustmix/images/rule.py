@@ -1,7 +1,5 @@
 """The public rule: every setting, from budget, patients, labels and size, before a row is read."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,19 +24,10 @@ _SIGNAL = np.log([370.0, 1600.0, 12_000.0])
 class ImageRule:
     """What would be settings.
 
-    Parameters
-    ----------
-    class_sums, class_moments, cells, norms, intensity
-        Shares of ``mu**2``; that of the cells is of each round. The teacher has the rest.
-    n_cells
-        Cells of each label.
-    rounds, residual_norm, step
-        Of the teacher: its rounds, the norm at which a residual is cut off, and the step along the
-        mean gradient.
-    directions, flat
-        Directions of the whitened features, and the number of those that become alike.
-    temperatures, warps
-        Ranges of the spread of images around their cells and of the strength of their warps.
+    Shares of ``mu**2``, that of the cells for each round; the teacher, of so many `rounds`, has the
+    rest. Residuals are cut off at a norm, `step` is along their mean, `flat` of the whitened
+    `directions` become alike. `temperatures` and `warps` are ranges of the spread of images around
+    their cells, and of the strength of their warps.
     """
 
     class_sums: float

@@ -4,8 +4,6 @@ Post-processing. What a matrix product rounds is rounded by one thread, so that 
 gives the same images on a machine with more processors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -7,11 +7,9 @@ on any machine. Everything else is done number by number.
 Source: Bruna and Mallat, "Invariant scattering convolution networks", 2013; pooled by Gaussians.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,7 +120,7 @@ class _Pool:
     columns: Single
 
     @classmethod
-    def of(cls, side: int, spread: float, units: tuple[float, float, float], most: float) -> _Pool:
+    def of(cls, side: int, spread: float, units: tuple[float, float, float], most: float) -> Self:
         """Return the weights of maps of values up to `most`, in the first and last of `units`."""
         centres = (np.arange(_POOLED) + 0.5) * side / _POOLED - 0.5
         weights = np.exp(-((np.arange(side)[:, None] - centres) ** 2) / (2.0 * spread**2))

@@ -10,8 +10,6 @@ whole is mu-GDP by composition (Dong, Roth and Su 2019, Corollary 3.3).
 Source of the chain: Madl et al., "Approximate, Adapt, Anonymize (3A)", Algorithm 2.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from privacy.arrays import Records
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.plan import MeasurementPlan, hold_against
@@ -69,9 +68,7 @@ class ImageClustMix:
             ),
         )
 
-    def sample(
-        self, released: Released, *, n_rows: int, rng: np.random.Generator
-    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+    def sample(self, released: Released, *, n_rows: int, rng: np.random.Generator) -> Records:
         """Sample images of the mixture, labelled by the teacher; see `Synthesizer.sample`."""
         layout = self._layout
         codes = np.empty((n_rows, layout.n_columns), dtype=np.uint16)

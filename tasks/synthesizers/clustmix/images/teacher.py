@@ -6,8 +6,6 @@ Source: noisy gradient descent with every record in every step (Bassily, Smith a
 residuals shortened in place of gradients, and the later half of the iterates averaged.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

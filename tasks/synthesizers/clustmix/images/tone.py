@@ -3,9 +3,8 @@
 Post-processing.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +44,7 @@ class Tone:
         norms: Array,
         intensity: Array,
         rng: np.random.Generator,
-    ) -> Tone:
+    ) -> Self:
         """Fit the shares of the curves: released intensities by those of toned images.
 
         The norms (C, bins) are shares from `norm_shares`, the intensities (bins,) noisy sums.

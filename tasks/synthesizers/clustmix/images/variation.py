@@ -1,7 +1,5 @@
 """Public variation: small random warps that leave an image what it is. No data are read."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

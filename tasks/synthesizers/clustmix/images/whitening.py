@@ -7,9 +7,8 @@ inducing points.
 Source: Williams and Seeger, "Using the Nystroem method to speed up kernel machines", 2000.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +43,7 @@ class Whitening:
     shift: Array
 
     @classmethod
-    def fitted(cls, features: Single, *, directions: int, flat: int, bound: float) -> Whitening:
+    def fitted(cls, features: Single, *, directions: int, flat: int, bound: float) -> Self:
         """Fit a map to the features (n, m) of released images, whose norms are at most `bound`.
 
         The variance of every direction is raised by that of the `flat`-th, counted from 1.

@@ -52,7 +52,8 @@ from storage.sources.image_datasets import find_images
 from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.synthesizer import measure
-from tasks.papers.dp_cda import ZScore, class_pools, clipped, mix_classes, theorem_1_noise
+from tasks.papers.dp_cda import ZScore, class_pools, mix_classes, theorem_1_noise
+from tasks.papers.dpgm.kernel_kmeans import clip_rows
 from tasks.synthesizers.dp_cda.config import DpCdaConfig
 from tasks.synthesizers.dp_cda.synthesizer import DpCda
 
@@ -149,7 +150,7 @@ def preprocessed(
     images = load(dataset)
     train, test = unit_pixels(images.train), unit_pixels(images.test)
     z_score = ZScore.of(train)
-    scaled = [clipped(z_score.apply(part), l2_clip_norm) for part in (train, test)]
+    scaled = [clip_rows(z_score.apply(part), l2_clip_norm=l2_clip_norm) for part in (train, test)]
     return scaled[0].astype(np.float32), scaled[1].astype(np.float32)
 
 

@@ -49,18 +49,13 @@ class Replay(Curator):
 
     def __init__(
         self,
-        synthesizer: Synthesizer,
-        *,
-        mu: float,
+        plan: MeasurementPlan,
         table: PlantedTable,
         sealed: Mapping[str, Integers],
         stated: Mapping[str, DiscreteGaussianEvent],
     ) -> None:
-        super().__init__(
-            plan=synthesizer.plan(mu=mu), shards=(), noise_source=OperatingSystemNoise()
-        )
-        rows = table.encoded()
-        self._draws, self._stated = sealed, stated
+        super().__init__(plan=plan, shards=(), noise_source=OperatingSystemNoise())
+        rows, self._draws, self._stated = table.encoded(), sealed, stated
         self._present = in_memory([row_block(rows, table.present)])
         self._others = in_memory([row_block(rows, table.others)])
         self._everybody = in_memory([rows])
@@ -111,8 +106,9 @@ def replay(
     -------
     Reads no table: the rows are those that the caller has generated.
     """
-    check_replayable(synthesizer.plan(mu=mu))
-    curator = Replay(synthesizer, mu=mu, table=table, sealed=sealed, stated=stated)
+    plan = synthesizer.plan(mu=mu)
+    check_replayable(plan)
+    curator = Replay(plan, table, sealed, stated)
     measure(synthesizer, curator, mu=mu)
     return tuple(curator.replayed)
 

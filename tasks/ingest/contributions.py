@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from privacy.arrays import Codes, Floats, Indices, Integers
 from privacy.errors import InputError
 from storage.sources.cells import distinct
-from tasks.measurement.encoded import N_FOLDS
+from tasks.measurement.encoded import N_FOLDS, mixed_bits
 
 _FNV_OFFSET = np.uint64(0xCBF29CE484222325)
 _FNV_PRIME = np.uint64(0x100000001B3)
@@ -94,9 +94,7 @@ def hash_records(codes: Codes, label: Codes) -> NDArray[np.uint64]:
     mixed = np.full(len(label), _FNV_OFFSET)
     for column in (*codes.T, label):
         mixed = (mixed ^ column.astype(np.uint64)) * _FNV_PRIME
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
+    return mixed_bits(mixed)
 
 
 def fold_of(hashes: NDArray[np.uint64]) -> NDArray[np.uint8]:

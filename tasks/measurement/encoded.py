@@ -105,6 +105,13 @@ class EncodedRows:
             raise ValueError("expected codes inside the public domain, found one outside")
 
 
+def mixed_bits(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Finaliser of SplitMix64 (Steele, Lea and Flood 2014): high bits depend on every bit."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        state = (state ^ (state >> np.uint64(shift))) * np.uint64(factor)
+    return state ^ (state >> np.uint64(31))
+
+
 def row_slices(n_rows: int, size: int = 4_096) -> Iterator[slice]:
     """Yield slices of consecutive rows: bounds the memory of what is made of so many at a time."""
     for start in range(0, n_rows, size):

@@ -10,7 +10,7 @@ from privacy.errors import ConfigurationError
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.statistics import logits_by_record
 from tasks.measurement.synthesizer import PUBLIC_SEED
-from tasks.measurement.vectors import VectorMap
+from tasks.measurement.vectors import VectorMap, middle_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +46,8 @@ class Projection:
 
 def random_projection(domain: EncodingDomain, *, n_projected: int) -> Projection:
     """Draw the public projection; ConfigurationError if it is wider than a vector."""
-    vector_map = VectorMap(domain)
-    width = vector_map.width
+    blocks = VectorMap(domain).blocks
+    width = blocks[-1].stop
     if n_projected > width:
         raise ConfigurationError(
             "PROJECTION_INVALID",
@@ -55,10 +55,5 @@ def random_projection(domain: EncodingDomain, *, n_projected: int) -> Projection
             f"{n_projected}; lower n_projected",
         )
     rng = np.random.default_rng(PUBLIC_SEED)
-    centre = np.empty(width)
-    for block in vector_map.blocks:
-        n_codes = block.stop - block.start if block.kind == "one_hot" else 2
-        centre[block.start : block.stop] = 1.0 / n_codes
-    return Projection(
-        matrix=rng.standard_normal((n_projected, width)) / math.sqrt(n_projected), centre=centre
-    )
+    matrix = rng.standard_normal((n_projected, width)) / math.sqrt(n_projected)
+    return Projection(matrix=matrix, centre=middle_of(blocks))

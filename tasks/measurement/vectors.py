@@ -5,6 +5,7 @@ other column, and the label, is one-hot. The map back takes the nearest valid co
 so that whatever numbers a method ends with, the records it releases are valid.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -98,6 +99,13 @@ class VectorMap:
     def _tables(self) -> list[Floats]:
         """Vector of each code of each column."""
         return [_table(*column) for column in self._columns()]
+
+
+def middle_of(blocks: Sequence[Block]) -> Floats:
+    """Middle (D,) of the domain: one half, an equal share of each level of a one-hot block."""
+    widths = np.array([block.stop - block.start for block in blocks])
+    is_one_hot = np.array([block.kind == "one_hot" for block in blocks])
+    return np.repeat(np.where(is_one_hot, 1.0 / widths, 0.5), widths)
 
 
 def one_hot_numbers(domain: EncodingDomain, *, most_codes: int) -> EncodingDomain:

@@ -43,6 +43,7 @@ from privacy.parameters import PrivacyParameters
 from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.vectors import VectorMap
+from tasks.papers.dpgm.kernel_kmeans import clip_rows
 from tasks.papers.printed_noise import claimed_epsilon, least_noise, sampled_bound
 from tasks.synthesizers.dp_cda.config import DpCdaConfig
 
@@ -140,13 +141,6 @@ class ZScore:
         return records * self.stddev + self.mean
 
 
-def clipped(records: NDArray[np.floating], l2_clip_norm: float) -> NDArray[np.floating]:
-    """Step 6: records of a norm above `l2_clip_norm` are scaled down to it."""
-    norms = np.linalg.norm(records, axis=1, keepdims=True)
-    shrunk: NDArray[np.floating] = records / np.maximum(1.0, norms / l2_clip_norm)
-    return shrunk
-
-
 def noisy_mixtures(
     item: tuple[ClassPool, int, MixingNoise | None, np.random.Generator],
 ) -> tuple[NDArray[np.floating], Integers]:
@@ -222,7 +216,7 @@ class PaperDpCda:
         vectors = vector_map.vectors(codes)
         z_score = ZScore.of(vectors)
         pools = class_pools(
-            clipped(z_score.apply(vectors), printed.l2_clip_norm),
+            clip_rows(z_score.apply(vectors), l2_clip_norm=printed.l2_clip_norm),
             labels,
             n_labels=n_labels,
             order=config.order_of_mixture,

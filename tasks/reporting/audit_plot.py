@@ -68,24 +68,12 @@ def draw_audits(audits: Sequence[Mapping[str, Any]], path: Path) -> None:
         fontsize=10,
         loc="left",
     )
-    figure.legend(
-        handles=[
-            Line2D(
-                [],
-                [],
-                color=_CLAIM,
-                marker="|",
-                linestyle="",
-                markersize=13,
-                markeredgewidth=2,
-                label="claimed",
-            ),
-            Line2D([], [], color=_WITHIN, marker="o", linestyle="", label="measured, within"),
-            Line2D([], [], color=_ABOVE, marker="o", linestyle="", label="measured, above"),
-        ],
-        loc="outside lower center",
-        ncols=3,
-        frameon=False,
-        fontsize=9,
-    )
+    tick = Line2D([], [], color=_CLAIM, marker="|", linestyle="", markersize=13, label="claimed")
+    tick.set_markeredgewidth(2)
+    dots = [
+        Line2D([], [], color=colour, marker="o", linestyle="", label=label)
+        for colour, label in ((_WITHIN, "measured, within"), (_ABOVE, "measured, above"))
+    ]
+    style: dict[str, Any] = {"ncols": 3, "frameon": False, "fontsize": 9}
+    figure.legend(handles=[tick, *dots], loc="outside lower center", **style)
     figure.savefig(path, dpi=150)

@@ -114,20 +114,13 @@ NORM_BINS = 100
 _ROOT_2 = math.sqrt(2.0)
 
 
-def private_norm(
-    norms: Floats,
-    *,
-    sigma_c: float,
-    rng: np.random.Generator,
-    max_norm: float = MAX_NORM,
-    n_bins: int = NORM_BINS,
-) -> float:
+def private_norm(norms: Floats, *, sigma_c: float, rng: np.random.Generator) -> float:
     """Algorithm 3: upper end of the bin, of w up to C_max, that has most norms (n,) with noise."""
-    upper = np.arange(1, n_bins + 1) * max_norm / n_bins
+    upper = np.arange(1, NORM_BINS + 1) * MAX_NORM / NORM_BINS
     # Bin j holds (C_{j-1}, C_j], so that a norm of zero is in none.
     index = np.searchsorted(upper, norms[norms > 0.0], side="left")
-    counts = np.bincount(index[index < n_bins], minlength=n_bins)
-    return float(upper[np.argmax(counts + rng.normal(0.0, _ROOT_2 * sigma_c, n_bins))])
+    counts = np.bincount(index[index < NORM_BINS], minlength=NORM_BINS)
+    return float(upper[np.argmax(counts + rng.normal(0.0, _ROOT_2 * sigma_c, NORM_BINS))])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

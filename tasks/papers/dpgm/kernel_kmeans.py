@@ -11,6 +11,7 @@ authors will have run, one assignment per iteration, is here as well.
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privacy.arrays import Floats, Integers
 
@@ -30,10 +31,10 @@ def fourier_features(
     return features
 
 
-def clip_rows(points: Floats, *, l2_clip_norm: float) -> Floats:
+def clip_rows(points: NDArray[np.floating], *, l2_clip_norm: float) -> NDArray[np.floating]:
     """Scale rows of shape (n, d) down to the norm, where they are longer (line 5)."""
     norms = np.linalg.norm(points, axis=1, keepdims=True)
-    clipped: Floats = points / np.maximum(1.0, norms / l2_clip_norm)
+    clipped: NDArray[np.floating] = points / np.maximum(1.0, norms / l2_clip_norm)
     return clipped
 
 
@@ -73,6 +74,6 @@ def private_kernel_kmeans(
     return np.asarray(distances.argmin(axis=1))
 
 
-def _distances(points: Floats, centre: Floats) -> Floats:
+def _distances(points: NDArray[np.floating], centre: Floats) -> Floats:
     """Squared distances to a centre, less the squared norms of the points."""
     return np.asarray(centre @ centre - 2.0 * (points @ centre))

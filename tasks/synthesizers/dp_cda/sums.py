@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.arrays import Codes, Floats, Indices, Integers
-from tasks.measurement.encoded import EncodedRows
+from tasks.measurement.encoded import EncodedRows, mixed_bits
 from tasks.measurement.sampling import PoissonCoins
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.vectors import Block, VectorMap
@@ -116,11 +116,7 @@ def groups_of(rows: EncodedRows, *, n_groups: int) -> Integers:
     )
     hashed = rows.codes.astype(np.uint64) @ factors[:n_columns]
     hashed += rows.label * factors[-2] + rows.fold * factors[-1]
-    # Finaliser of splitmix64 (Steele, Lea and Flood 2014): high bits depend on every input bit.
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        hashed = (hashed ^ (hashed >> np.uint64(shift))) * np.uint64(factor)
-    hashed ^= hashed >> np.uint64(31)
-    groups: Integers = (hashed % np.uint64(n_groups)).astype(np.int64)
+    groups: Integers = (mixed_bits(hashed) % np.uint64(n_groups)).astype(np.int64)
     return groups
 
 

@@ -10,7 +10,6 @@ DPMix is a yardstick, not a method of choice; DP-CDA mixes within a label. What 
 together of single records, `tasks.measurement.unmixing` gets out of them.
 """
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,7 +19,7 @@ from scipy.sparse import csc_array
 from privacy.arrays import Indices, Integers, Records
 from privacy.errors import ConfigurationError
 from tasks.measurement.curator import Curator
-from tasks.measurement.encoded import EncodedRows, EncodingDomain
+from tasks.measurement.encoded import EncodedRows, EncodingDomain, row_slices
 from tasks.measurement.labelled_vectors import LabelledVectors, matched_labels
 from tasks.measurement.plan import MeasurementPlan, plan_measurement, sum_request
 from tasks.measurement.sampling import PoissonCoins
@@ -84,7 +83,10 @@ class DPMix:
             for start in range(0, self.config.n_mixtures, at_once)
         ]
         return tuple(
-            Stage(name=f"mixtures-{number}-of-{len(counts)}", run=self._draw(number, count))
+            Stage(
+                name=f"mixtures-{number}-of-{len(counts)}",
+                run=partial(_draw, vectors=self._vectors(), number=number, n_draws=count),
+            )
             for number, count in enumerate(counts, start=1)
         )
 
@@ -113,9 +115,6 @@ class DPMix:
             label_share=self.config.label_share,
         )
 
-    def _draw(self, number: int, n_draws: int) -> Callable[[Curator, Released], Released]:
-        return partial(_draw, vectors=self._vectors(), number=number, n_draws=n_draws)
-
 
 def _draw(
     curator: Curator, released: Released, *, vectors: LabelledVectors, number: int, n_draws: int
@@ -143,18 +142,10 @@ def mixture_sums(rows: EncodedRows, *, coins: PoissonCoins, vectors: LabelledVec
     """
     samples = list(coins.rows(rows))
     total = np.zeros((len(samples), vectors.width), dtype=np.int64)
-    for part, grid in _parts(rows, np.unique(np.concatenate(samples)), vectors):
-        total += _membership(samples, part) @ grid
+    used = np.unique(np.concatenate(samples))
+    for part in (used[block] for block in row_slices(len(used), _ROWS_AT_ONCE)):
+        total += _membership(samples, part) @ vectors.grid(rows, part)
     return total
-
-
-def _parts(
-    rows: EncodedRows, used: Indices, vectors: LabelledVectors
-) -> Iterator[tuple[Indices, Integers]]:
-    """Rows that are in some sample, a few at a time, with their grid vectors."""
-    for start in range(0, len(used), _ROWS_AT_ONCE):
-        part = used[start : start + _ROWS_AT_ONCE]
-        yield part, vectors.grid(rows, part)
 
 
 def _membership(samples: list[Indices], part: Indices) -> csc_array:

@@ -12,7 +12,7 @@ import numpy as np
 
 from privacy.arrays import Floats
 from tasks.measurement.encoded import EncodedRows, row_slices
-from tasks.measurement.vectors import VectorMap
+from tasks.measurement.vectors import VectorMap, middle_of
 from tasks.synthesizers.kmeans.embedding import POINT_SCALE
 from tasks.synthesizers.kmeans.kernel_kmeans import (
     Clustering,
@@ -110,15 +110,11 @@ def sizes_and_means(
 
 def _middle_and_radius(vector_map: VectorMap) -> tuple[Floats, float]:
     """Middle of the domain, shape (D,), and the largest distance of a vector from it."""
-    middle, square = np.full(vector_map.width, 0.5), 0.0
+    square = 0.0
     for block in vector_map.blocks:
         width = block.stop - block.start
-        if block.kind == "one_hot":
-            middle[block.start : block.stop] = 1.0 / width
-            square += 1.0 - 1.0 / width
-        else:
-            square += 0.25 * width
-    return middle, math.sqrt(square)
+        square += 1.0 - 1.0 / width if block.kind == "one_hot" else 0.25 * width
+    return middle_of(vector_map.blocks), math.sqrt(square)
 
 
 def _kept(difference: Floats, noise: Floats, vector_map: VectorMap) -> Floats:

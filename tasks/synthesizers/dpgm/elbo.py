@@ -4,6 +4,7 @@ Source: DPGM paper, section 3.2; Kingma and Welling 2014.
 """
 
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 import jax
@@ -85,12 +86,7 @@ def _slopes_and_fed(
     """Differentiate the loss of one record by the biases; and give what each layer was fed."""
     latent_shape = (layers.decoder.shape[0],)
     noise = jax.random.normal(key_of(key, record), latent_shape, dtype=record.dtype)
-    biases = _Biases(
-        encoder=layers.encoder_bias,
-        latent=layers.latent_bias,
-        decoder=layers.decoder_bias,
-        output=layers.output_bias,
-    )
+    biases = _Biases(*layers[1::2])
     derivatives: tuple[_Biases, _Biases] = jax.grad(_negative_elbo, has_aux=True)(
         biases, layers, offset, noise, record, units=units
     )
@@ -103,16 +99,8 @@ def _gradient(
     slopes, fed = _slopes_and_fed(layers, offset, key, record, units=units)
     # By the chain rule the derivative by a layer's weights is an outer product. Written so, it is
     # made inside the loops that read it and is never stored.
-    return Layers(
-        encoder=fed.encoder[:, None] * slopes.encoder,
-        encoder_bias=slopes.encoder,
-        latent=fed.latent[:, None] * slopes.latent,
-        latent_bias=slopes.latent,
-        decoder=fed.decoder[:, None] * slopes.decoder,
-        decoder_bias=slopes.decoder,
-        output=fed.output[:, None] * slopes.output,
-        output_bias=slopes.output,
-    )
+    by_layer = ((into[:, None] * own, own) for into, own in zip(fed, slopes, strict=True))
+    return Layers(*chain.from_iterable(by_layer))
 
 
 def _slopes_and_fed_of_batch(

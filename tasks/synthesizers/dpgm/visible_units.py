@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.arrays import Floats, Integers
-from tasks.measurement.vectors import Block
+from tasks.measurement.vectors import Block, middle_of
 
 Array: TypeAlias = jax.Array
 
@@ -82,8 +82,7 @@ class VisibleUnits:
     @property
     def middle(self) -> Floats:
         """Expected vector under scores of 0, float64 of shape (D,)."""
-        widths = np.array([block.stop - block.start for block in self.blocks])
-        return np.where(self._one_hot, 1.0 / widths[self._block_of], 0.5)
+        return middle_of(self.blocks)
 
     def scores_of(self, mean: NDArray[np.floating]) -> Floats:
         """Scores under which the expected vector is `mean`, float64 of shape (D,)."""

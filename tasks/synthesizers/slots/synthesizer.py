@@ -14,12 +14,11 @@ them is not measured and comes back as the middle of the domain.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from privacy.arrays import Codes, Integers, Records
 from tasks.measurement.curator import Curator
-from tasks.measurement.encoded import EncodedRows, EncodingDomain, row_slices
+from tasks.measurement.encoded import EncodedRows, EncodingDomain, mixed_bits, row_slices
 from tasks.measurement.labelled_vectors import LabelledVectors
 from tasks.measurement.plan import MeasurementPlan, plan_measurement, sum_request
 from tasks.measurement.projection import random_projection
@@ -87,16 +86,14 @@ class NoisySlots:
 _ROWS_AT_ONCE = 4_096
 """Rows expanded to vectors at a time: bounds the memory, does not change the sums."""
 
-# Finaliser of SplitMix64 (Steele, Lea and Flood 2014).
-_INCREMENT = np.uint64(0x9E3779B97F4A7C15)
-_MULTIPLIERS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_INCREMENT = np.uint64(0x9E3779B97F4A7C15)  # of SplitMix64
 
 
 def slots_of(codes: Codes, label: Codes, *, n_slots: int) -> Integers:
     """Slot of each record, int64 of shape (n,) in [0, n_slots): a function of the record alone."""
     state = np.full(len(label), PUBLIC_SEED, dtype=np.uint64)
     for column in (*codes.T, label):
-        state = _mixed(state + _INCREMENT + column.astype(np.uint64))
+        state = mixed_bits(state + _INCREMENT + column.astype(np.uint64))
     return (state % np.uint64(n_slots)).astype(np.int64)
 
 
@@ -121,9 +118,3 @@ def slot_sums(rows: EncodedRows, *, vectors: LabelledVectors, n_slots: int) -> I
         member = csr_array((ones, (position, np.arange(len(slots)))), shape=(len(used), len(slots)))
         total[used] += member @ grid
     return total
-
-
-def _mixed(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    state = (state ^ (state >> np.uint64(30))) * _MULTIPLIERS[0]
-    state = (state ^ (state >> np.uint64(27))) * _MULTIPLIERS[1]
-    return state ^ (state >> np.uint64(31))

@@ -170,11 +170,7 @@ class Charge(ChargeColumns):
 
 
 def charged_rho(rho: float) -> Decimal:
-    """Return the amount that is charged for `rho`: rounded up to a whole number of steps.
-
-    The cap for a lifetime epsilon is `privacy.accountants.calibration.gdp_rho`, rounded down. `rho`
-    is above 0 and at most `MAX_RHO` (ConfigurationError).
-    """
+    """Return `rho`, up to `MAX_RHO` (ConfigurationError), rounded up to whole steps."""
     # Decimal(float) is exact; the limit keeps quantize within the precision of the context.
     value = Decimal(rho)
     if not value.is_finite() or not 0 < value <= MAX_RHO:

@@ -218,11 +218,7 @@ class ComposedEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatedEvent:
-    """The same event a fixed number of times, one after the other, on the same patients.
-
-    Noise and sample are fresh each time. With nested repetitions there are at most
-    `MAX_REPETITIONS` in all.
-    """
+    """The same event so many times, up to `MAX_REPETITIONS` in all, with fresh noise each."""
 
     event: "Event"
     count: int
@@ -249,11 +245,7 @@ Event = Draw | ComposedEvent | RepeatedEvent
 
 
 def counted_draws(event: Event, times: int = 1) -> Iterator[tuple[Draw, int]]:
-    """Yield the draws of an event in order, whatever composition holds them.
-
-    They are Gaussian, discrete Gaussian and sampled events and selections, each with how often it
-    happens; one that is repeated is listed once.
-    """
+    """Yield the draws of an event in order, each with how often it happens."""
     if isinstance(event, RepeatedEvent):
         yield from counted_draws(event.event, times * event.count)
     elif isinstance(event, ComposedEvent):

@@ -211,11 +211,7 @@ def entry_paid_for(charge: Charge, rows: Iterable[LedgerEntry]) -> LedgerEntry |
 
 
 def chain_hash(previous_hash: str, columns: Mapping[str, Any]) -> str:
-    """Return the hash of a journal row: SHA-256 over canonical JSON of all before it.
-
-    The columns are those of the row except the two hashes, as text, numbers or None; the hash of
-    the row before may be `GENESIS_HASH`.
-    """
+    """Return the SHA-256 of canonical JSON of the hash before and a row's other columns."""
     text = json.dumps(
         [previous_hash, dict(columns)], sort_keys=True, separators=(",", ":"), allow_nan=False
     )

@@ -33,10 +33,7 @@ class ProtectedUnit(StrEnum):
 
 
 class Analysis(StrEnum):
-    """Which form of a method is run: the proven one, or that of its paper, as printed.
-
-    Site files and results say "published" of a paper form.
-    """
+    """The proven form of a method, or that of its paper, which files call "published"."""
 
     PROVEN = "proven"
     PAPER = "published"

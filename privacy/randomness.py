@@ -244,9 +244,5 @@ class SeededNoise:
         return int(np.argmax((scores - scores.max()) + noise))
 
     def secret_key(self) -> bytes:
-        """Draw the next key that follows from the seed: secret to nobody who knows the seed.
-
-        The keys of a source differ from each other, and have a stream of their own: drawing one
-        changes none of the noise.
-        """
+        """Draw the next key of a stream of its own: secret to nobody who knows the seed."""
         return self._keys.bytes(SECRET_KEY_BYTES)

@@ -83,21 +83,13 @@ def _sampled_bound(event: PoissonSampledGaussianEvent, asked: Adjacency) -> Floa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenyiAccountant:
-    """Total of the events so far; immutable, `compose` returns a new accountant.
-
-    The guarantee is asked for an adjacency; ``bounds`` are those of the Renyi divergence for each
-    order in `ORDERS`.
-    """
+    """Renyi divergences for each of `ORDERS`, of an adjacency; `compose` returns a new one."""
 
     adjacency: Adjacency
     bounds: tuple[float, ...] = field(default=(0.0,) * len(ORDERS))
 
     def compose(self, event: Event) -> "RenyiAccountant":
-        """Return the accountant after one more event on the same patients.
-
-        Its parameters are fixed in advance; for parameters that depend on earlier outputs, the
-        rules of the ledger apply. An adjacency that does not allow it is a ConfigurationError.
-        """
+        """Return the accountant after an event fixed in advance; see `adjacency_factor`."""
         costs = [times * self._cost(draw) for draw, times in counted_draws(event)]
         total = np.sum([np.asarray(self.bounds), *costs], axis=0)
         total *= 1 + (1 + len(costs)) * 2.0**-50

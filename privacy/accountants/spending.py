@@ -41,11 +41,7 @@ def time_text(when: datetime) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """One cap and what it leaves to a payer.
-
-    `name` is ``lifetime``, ``dataset`` or ``window``, `scope` says what the cap is of, in words.
-    The payer is a cohort or a part of it, and may still spend what is left, at least zero.
-    """
+    """One cap (``lifetime``, ``dataset``, ``window``; `scope` in words), and what it leaves."""
 
     name: str
     scope: str
@@ -131,11 +127,7 @@ class Spending:
         caps: Caps | None,
         now: str,
     ) -> Balance:
-        """Return what a cohort, or a part of it, has spent and what every cap leaves.
-
-        The cap of the dataset is taken into account, if one is named, and `caps` that would hold
-        with the next entry. Windows end `now`.
-        """
+        """Return what a cohort or part has spent and what every cap, also `caps`, leaves `now`."""
         limits = self.limits(cohort, dataset, partition, caps=caps, now=now)
         lifetime = next((limit for limit in limits if limit.name == "lifetime"), None)
         if lifetime is None:

@@ -163,8 +163,7 @@ def part_confidence(confidence: float, *, parts: int) -> float:
 def judge_pair(pair: str, scores: Scores, *, delta: float, confidence: float) -> PairFinding:
     """Choose attacks on the first half of the runs and bound epsilon and mu on the second.
 
-    The runs of each table are independent, 4 or more and equally many. Both bounds hold together
-    with this confidence; half of the error probability goes to each.
+    There are 4 runs or more of each table, equally many; half of the error goes to each bound.
     """
     runs = len(scores.absent)
     if runs < 4 or len(scores.present) != runs:

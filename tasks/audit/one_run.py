@@ -192,11 +192,7 @@ def canary_patients(domain: EncodingDomain) -> tuple[AuditPatient, ...]:
 
 
 class CanaryReferee(InProcessExecutor):
-    """Makes the sums of a curator over the included canaries, and scores each by every draw.
-
-    Every statistic is a sum over patients once its public arguments are fixed, so the vector of a
-    canary is its own sum, and its score is the projection of what was drawn on that vector.
-    """
+    """Makes sums over the included canaries, and scores each by its projection in every draw."""
 
     def __init__(
         self, patients: tuple[AuditPatient, ...], included: NDArray[np.bool_], *, n_columns: int

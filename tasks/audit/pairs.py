@@ -115,13 +115,10 @@ def neighbour_pairs(domain: EncodingDomain) -> tuple[NeighbourPair, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlantedTable:
-    """Generated patients of one row each, encoded: the canaries first, then those who are in.
+    """Generated patients of one row each: canaries with coins (n_canaries,), then the others.
 
-    No row of anybody is read: codes and labels are uniform over the declared domain, so a canary
-    may be anything that a schema allows, and two canaries have little in common.
-
-    `codes` has shape (n, d), `labels` (n,) and `included`, the coins, (n_canaries,). Where no
-    column names the patients, each row is one.
+    Codes (n, d) and labels (n,) are uniform over the declared domain, so a canary may be anything
+    that a schema allows, and two have little in common. If not `named`, each row is a patient.
     """
 
     domain: EncodingDomain

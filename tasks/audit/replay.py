@@ -41,11 +41,7 @@ class ReplayedDraw:
 
 
 class Replay(Curator):
-    """Gives a method the sealed draws, and computes at each what an attack and a referee know.
-
-    The table is the generated one of the run that was sealed; draws, in grid points, and events are
-    by statistic.
-    """
+    """Gives a method the draws that were sealed of a generated table; notes what each shows."""
 
     def __init__(
         self,

@@ -145,10 +145,7 @@ class MeasurementScores:
     noise_variance: float
 
     def attained_mu(self, factor: float) -> float:
-        """Mu that a score shows if mu is so many times what is stated.
-
-        The coins of the other canaries disturb a score as much whatever the noise is.
-        """
+        """Mu that a score shows if mu is so many times what is stated; coins disturb as before."""
         rest = float(np.var(self.scores)) - self.signal**2 / 4.0 - self.noise_variance
         # What is left is estimated from noisy scores, so it may come out below nothing.
         return self.signal / math.sqrt(max(rest, 0.0) + self.noise_variance / factor**2)
@@ -191,11 +188,7 @@ def score_rows(table: PlantedTable, codes: Codes, labels: Codes) -> Floats:
 def judge_scores(
     scores: Floats, included: NDArray[np.bool_], *, delta: float, confidence: float
 ) -> GuessFinding:
-    """Guess "in" for the upper half of the scores and "out" for the lower, and bound epsilon.
-
-    The scores, of shape (m,), are a function of what was released and of the list of canaries; the
-    coins `included` count right guesses. The confidence is that of each bound.
-    """
+    """Guess "in" for the upper half of the scores (m,), "out" for the lower, and bound epsilon."""
     far = scores - np.median(scores)
     right = (far > 0.0) == included
     loudest = np.argsort(-np.abs(far), kind="stable")[: max(1, round(len(far) * LOUDEST_SHARE))]

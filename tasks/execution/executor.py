@@ -39,10 +39,9 @@ class Executor(Protocol):
 
 
 class InProcessExecutor:
-    """Runs everything in this process, one item after the other. The reference for every other.
+    """Runs everything here, one item after the other: the reference for every other.
 
-    A guarded item fails as on a worker, with what is public of its failure alone, as the steps of a
-    release have it (`tasks.execution.runtime`); otherwise it raises what it raises.
+    A guarded item fails as on a worker (`tasks.execution.runtime`); others raise what they raise.
     """
 
     def __init__(self, *, guarded: bool = False) -> None:

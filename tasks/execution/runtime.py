@@ -67,11 +67,9 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class GuardedItem:
-    """A function of one work item that returns `Failed` where it would have raised.
+    """A function that returns `Failed`: if it raised, Dask would log its arguments.
 
-    An exception that leaves a Dask item makes the worker log the item's arguments; therefore none
-    leaves. Instances can be pickled when the function is importable. The private log is in a
-    directory; None drops what is private.
+    Instances can be pickled when the function is importable. None drops what is private.
     """
 
     function: Callable[..., object]

@@ -57,10 +57,9 @@ def _variances(shares: Floats) -> Floats:
 
 
 def cell_bounds(shares: Floats, *, n_first: int, n_second: int, alarm: float) -> Floats:
-    """Differences of single shares, one of which is exceeded with probability at most ``alarm``.
+    """Differences of single shares, exceeded by one with probability at most ``alarm``.
 
-    Empirical Bernstein bounds (Maurer and Pontil 2009) for every cell: finer than the distance of
-    the whole table where a fault moves one rare code.
+    Empirical Bernstein bounds (Maurer and Pontil 2009): finer where a fault moves one rare code.
     """
     inverse = 1.0 / n_first + 1.0 / n_second
     tail = np.log(4.0 * shares.size / alarm)
@@ -68,10 +67,9 @@ def cell_bounds(shares: Floats, *, n_first: int, n_second: int, alarm: float) ->
 
 
 def noise_bound(n_cells: int, *, noise_stddev: float, alarm: float) -> float:
-    """Half the absolute sum of Gaussian noise that is exceeded with probability at most ``alarm``.
+    """Half the absolute sum of Gaussian noise, exceeded with probability at most ``alarm``.
 
-    The sum has mean ``n sqrt(2/pi) sigma``, and is Lipschitz with constant ``sqrt(n)`` in the
-    noise (concentration of Gaussian measure).
+    Mean ``n sqrt(2/pi) sigma`` and Lipschitz constant ``sqrt(n)`` (concentration of measure).
     """
     mean = n_cells * np.sqrt(2.0 / np.pi)
     return float(noise_stddev * (mean + np.sqrt(2.0 * n_cells * np.log(1.0 / alarm))) / 2.0)

@@ -22,11 +22,7 @@ from tasks.gates.table_rules import Rules, release_rules, source_rules
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateCheck:
-    """One named check, of a declared column or, with None, of the table.
-
-    A comparison of synthetic rows with what was sealed says how far they are apart, how far they
-    may be, and which faults it need not find.
-    """
+    """One named check, of a column or, with None, of the table, with how far rows are apart."""
 
     name: str
     column: str | None

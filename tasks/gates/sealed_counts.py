@@ -42,11 +42,7 @@ _CLEAR_OF_NOISE = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoisyCounts:
-    """Sealed noisy counts of every code by label (C, one_hot_width), in patients.
-
-    Where the patients of a label were counted by themselves, their number has its own noise;
-    otherwise it is the mean over columns of sums of counts.
-    """
+    """Sealed noisy counts (C, one_hot_width), in patients; labels may have been counted apart."""
 
     by_label: Floats
     noise_stddev: float

@@ -42,10 +42,7 @@ class EncodedChunk:
 
 
 def domain_of(schema: TableSchema) -> EncodingDomain:
-    """Return the public shape of the encoded table.
-
-    Pixels in black and white are no numbers there, but two levels.
-    """
+    """Return the public shape of the encoded table, with black and white pixels as levels."""
     black_and_white = schema.image is not None and schema.image.gray_levels == 2
     return EncodingDomain(
         column_names=schema.column_names,

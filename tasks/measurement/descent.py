@@ -19,11 +19,7 @@ _SECOND_DECAY, _FLOOR = 0.999, 1e-8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Descent:
-    """Where a descent is, and what it needs for its next step.
-
-    The kind is "adam", or "momentum" (heavy ball); the momentum is also Adam's first decay rate.
-    Parameters, and means of gradients and, of Adam alone, of squared gradients, have one shape.
-    """
+    """State of a descent: parameters, means of gradients and, of Adam, of their squares."""
 
     kind: Literal["adam", "momentum"]
     learning_rate: float

@@ -99,10 +99,7 @@ class LabelledVectors:
         return np.asarray(sums[:, self.record_width :] / self.label_scale, dtype=np.float64)
 
     def patients(self, sums: Floats) -> float:
-        """Return what all sums are divided by: the mean over them of the patients in a sum.
-
-        The label part tells it with little noise. Where it is below 1 it is 1: noise is not raised.
-        """
+        """Return what all sums are divided by: their mean number of patients, 1 at least."""
         return max(1.0, float(self.label_counts(sums).sum(axis=1).mean()))
 
     def _nearest_codes(self, records: Floats) -> Codes:

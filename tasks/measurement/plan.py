@@ -92,11 +92,7 @@ def sum_request(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectionRequest:
-    """A choice that a method wants to make: the public candidate with the largest error.
-
-    A score is that of one candidate and changes by at most so many grid points under add or remove
-    of one patient; the share is that of `StatisticRequest`.
-    """
+    """A choice among public candidates; a patient moves a score by so many grid points at most."""
 
     name: str
     n_candidates: int

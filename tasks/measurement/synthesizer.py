@@ -72,10 +72,7 @@ class PaperForm(Protocol):
 def checked_plan(
     synthesizer: Synthesizer, *, parameters: PrivacyParameters, adjacency: Adjacency
 ) -> MeasurementPlan:
-    """Plan a measurement of this guarantee, and hold what was planned against it.
-
-    It is a ConfigurationError if the settings of the method do not fit the budget or the guarantee.
-    """
+    """Plan a measurement, and hold the plan against its guarantee (ConfigurationError)."""
     plan = synthesizer.plan(mu=release_mu(parameters, adjacency=adjacency))
     stated = ApproximateGaussianAccountant(adjacency=adjacency).compose(plan.event)
     # Of a plan without samples this holds by the choice of mu; samples add their slack.

@@ -106,10 +106,9 @@ def spiked_variances(eigenvalues: Floats, *, aspect: float) -> Floats:
 
 
 def matched_shares(scores: Floats, target: Floats) -> Floats:
-    """Shares in proportion to scores, weighted so that their average over the rows is a target.
+    """Shares in proportion to scores (T, w), weighted to a target (w,) on average.
 
-    Of scores (T, w) negative ones count as zero; a row without a positive one gets the target, the
-    shares (w,) of the levels in all rows together. Every row of the result sums to one.
+    Negative scores count as zero; a row without a positive one gets the target. Rows sum to one.
     """
     positive = np.where(target > 0.0, np.maximum(scores, 0.0), 0.0)
     weights = np.ones(len(target))

@@ -109,10 +109,9 @@ def middle_of(blocks: Sequence[Block]) -> Floats:
 
 
 def one_hot_numbers(domain: EncodingDomain, *, most_codes: int) -> EncodingDomain:
-    """Return the domain with numeric columns of at most `most_codes` codes as columns of levels.
+    """Return the domain with numbers of at most `most_codes` codes as levels.
 
-    Their mean then is a histogram, from which a number can be drawn; a mean of numbers is near the
-    middle for all records. The largest norm of a record does not grow, but for columns of one code.
+    Their mean is a histogram to draw from; largest norms do not grow, but for columns of one code.
     """
     numeric = tuple(
         is_number and n_codes > most_codes

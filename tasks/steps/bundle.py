@@ -33,11 +33,7 @@ NO_MEASUREMENT = "0" * 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """What the rows of a bundle were made from: draws that really happened, and who paid.
-
-    Noise that can be drawn again taints; rows may have been sampled for levels by column, from the
-    measurement of another release, or after a person has declared the order of the label levels.
-    """
+    """What the rows of a bundle were made from, and who paid; noise drawn again taints."""
 
     events: tuple[Event, ...]
     ledger_entry: str

@@ -168,11 +168,7 @@ class Entries:
         )
 
     def close_dead(self, entry: LedgerEntry, *, note: str = "ABANDONED") -> None:
-        """Say in the ledger how far a run came that is no more, and close what it left open.
-
-        The entry was read before its run was found dead, so nobody else moves it from that state
-        but those who do the same.
-        """
+        """Say in the ledger how far a dead run came, and close what it left open."""
         self._recover(entry)
         following = _CLOSED.get(entry.state)
         if following is not None:

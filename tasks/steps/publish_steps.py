@@ -44,8 +44,7 @@ def prepare(
 ) -> None:
     """Sample the rows, check them, and keep the whole bundle until it is published.
 
-    It is Withheld, with the names of the checks that failed, and an IntegrityError if the schema
-    gives another meaning to a code than the measurement.
+    It is Withheld, naming failed checks; IntegrityError if codes mean something else now.
     """
     conditions = conditions or {}
     measurement.vocabulary.require(job.table_schema)

@@ -38,11 +38,9 @@ def _claimed_mu(epsilon: float, delta: float) -> float | None:
 def noise_sigma(
     *, epsilon: float, delta: float, cluster_size: int, n_classes: int, n_features: int
 ) -> float | None:
-    """Noise of one cluster mean: the sigma that minimises ``|delta - Eq. 8|`` (line 16).
+    """Noise per coordinate of one cluster mean, which minimises ``|delta - Eq. 8|`` (line 16).
 
-    The rows in the mean are a private number, and the noise follows it (flaw C7). C classes and D
-    features enter. The noise is per coordinate, in units of features scaled to [0, 1]; None when no
-    solution is found, in which case the point is discarded (flaw C8).
+    It follows a private number of rows (flaw C7); None without a solution: no point (flaw C8).
     """
     if cluster_size < 1:
         return None
@@ -55,12 +53,7 @@ def noise_sigma(
 def minimum_cluster_size(
     *, epsilon: float, delta: float, sigma_max: float, n_classes: int, n_features: int
 ) -> int | None:
-    """Smallest cluster whose noise does not exceed `sigma_max` (line 2).
-
-    The real l that minimises ``|delta - Eq. 8|`` at ``sigma_max`` is rounded up, so that
-    `noise_sigma` is at most `sigma_max` for every cluster that is at least this large. It is at
-    least 1; None when no solution is found.
-    """
+    """Smallest cluster with `noise_sigma` of at most `sigma_max` (line 2); None without one."""
     if not sigma_max > 0.0:
         return None
     mu = _claimed_mu(epsilon, delta)

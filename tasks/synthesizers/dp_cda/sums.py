@@ -25,11 +25,7 @@ _ROWS_AT_ONCE = 2_048
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordMap:
-    """Map coded records to vectors of bounded norm, by public constants alone.
-
-    A coordinate x in [0, 1] becomes ``(x - centre) / scale``, in place of the private z-score of
-    the paper; a record longer than `l2_clip_norm`, c, is scaled down to it.
-    """
+    """Map records to vectors ``(x - centre) / scale`` of norm at most c, by public constants."""
 
     vectors: VectorMap
     centre: float

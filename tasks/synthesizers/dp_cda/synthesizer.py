@@ -87,11 +87,7 @@ class DpCda:
 
     @property
     def sampling_probability(self) -> float:
-        """Public share of a class that is in one mixture, the same for all classes.
-
-        The smallest declared class has l records in it on average, a larger class more: then its
-        noise counts for less, and no patient needs a second coin.
-        """
+        """Public share of a class in a mixture: the smallest declared class has l records there."""
         if self.config.sampling == "poisson":
             return self.config.order_of_mixture / self.smallest_class
         return 1.0 / self.n_mixtures
@@ -153,10 +149,7 @@ class DpCda:
         return codes, labels
 
     def _count(self, curator: Curator, released: Released) -> Released:
-        """Count the classes; with the counts, what is known of the mixtures before they are drawn.
-
-        The divisor of a class is the expected number of its records in a mixture.
-        """
+        """Count the classes; a mixture is divided by the expected number of its records."""
         noisy = curator.release(COUNTS, class_counts, n_labels=self.domain.n_labels)
         counts = np.maximum(noisy, _MIN_COUNT)
         orders = self.sampling_probability * counts

@@ -125,10 +125,7 @@ class EmbeddingFeatures:
 
 
 def draw_frequencies(n: int, width: int, *, length_scale: float) -> Floats:
-    """Draw frequencies (n, width) of a Gaussian kernel from the public seed, on their grid.
-
-    The kernel is ``exp(-|x - y|^2 / (2 length_scale^2))``, in units of the vectors.
-    """
+    """Draw frequencies (n, width) of ``exp(-|x - y|^2 / (2 length_scale^2))`` on their grid."""
     normal = np.random.default_rng(PUBLIC_SEED).standard_normal((n, width))
     return np.rint(normal / length_scale * FREQUENCY_SCALE) / FREQUENCY_SCALE
 

@@ -39,11 +39,7 @@ _CLEAR = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NormHistogram:
-    """Public rule that chooses the clipping norm from a noisy histogram of gradient norms.
-
-    It has `n_bins` (w) bins of equal width, the last one up to `max_norm` (C_max), and `share` of
-    the squared sensitivity of a draw. Without bins, and then without a share, the norm stays.
-    """
+    """Rule for the clipping norm: w bins up to C_max, and their share; without bins it stays."""
 
     max_norm: float
     n_bins: int
@@ -54,10 +50,7 @@ class NormHistogram:
             raise ValueError("expected a share in (0, 1) with bins and of 0 without, found another")
 
     def counts(self, norms: Floats, weights: Floats) -> Integers:
-        """Weighted counts of the bins ``(C_{j-1}, C_j]``, int64 of shape (n_bins,).
-
-        Norms above the last bin are counted in it, so that the threshold can follow them.
-        """
+        """Weighted counts (n_bins,) of bins ``(C_{j-1}, C_j]``, int64; above is in the last."""
         amount = np.trunc(weights * (math.sqrt(self.share) * SUM_SCALE))
         position = np.ceil(np.minimum(norms, self.max_norm) / self.max_norm * self.n_bins) - 1.0
         index = np.clip(position, 0, self.n_bins - 1).astype(np.int64)

@@ -63,11 +63,8 @@ def _negative_elbo(
     *,
     units: VisibleUnits,
 ) -> tuple[Array, _Biases]:
-    """Negative evidence lower bound of one record at one draw of the latent vector.
-
-    The biases are an argument of their own: the derivative by them is the derivative by the sums
-    that enter the layers. Beside the loss, what each layer was fed.
-    """
+    """Negative evidence lower bound of one record, and what each layer was fed."""
+    # Biases are apart: the derivative by them is that by the sums that enter the layers.
     centred = record - offset
     hidden = jax.nn.relu(centred @ layers.encoder + biases.encoder)
     centre, log_variance = jnp.split(hidden @ layers.latent + biases.latent, 2)

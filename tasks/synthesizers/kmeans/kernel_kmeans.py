@@ -32,11 +32,7 @@ _LEAST_SHARE = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clustering:
-    """Released centres: a public rule that sends every record to one cluster.
-
-    The centres (k, m) are integers, in grid points of ``1 / POINT_SCALE``, every row of norm at
-    most ``POINT_SCALE``; of the clusters at least one is alive, and takes records.
-    """
+    """Released centres (k, m), whole, in the ball of ``POINT_SCALE``; at least one is alive."""
 
     embedding: Embedding
     centres: Floats

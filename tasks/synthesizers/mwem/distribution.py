@@ -143,11 +143,7 @@ def printed_tilt(measured: float, present: float) -> float:
 
 
 def matching_tilt(measured: float, present: float) -> float:
-    """Return the exponent after which the query has the measured probability.
-
-    The update of the paper is a short step in the same direction. On a query with a small share
-    it hardly moves: the step is half the error, and the share changes by a fraction of that.
-    """
+    """Return the exponent to the measured probability; the paper's is a short step to it."""
     return _log_odds(measured) - _log_odds(present)
 
 

@@ -127,10 +127,7 @@ def restarted(cells: Cells, classes: Classes, spread: Spread, rng: np.random.Gen
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Density:
-    """Shares (C, K) of the cells of all labels, centres (C, K, d) and a factor (C, d, d) each.
-
-    ``factor @ factor.T`` is the covariance within the cells of a label.
-    """
+    """Shares (C, K) of cells, centres (C, K, d), and a factor (C, d, d) of their covariances."""
 
     shares: Array
     centres: Array

@@ -17,11 +17,7 @@ _LUMA = np.array([77.0, 150.0, 29.0])
 
 @dataclass(frozen=True, slots=True)
 class ImageLayout:
-    """Public shape of an image and of its labels.
-
-    Columns are pixels from the top left, row by row; those of a colour image have three columns
-    each, red, green and blue. The codes of a column are gray levels, spread evenly to white.
-    """
+    """Public shape: pixels from the top left, in red, green and blue, with even gray levels."""
 
     height: int
     width: int
@@ -42,10 +38,9 @@ class ImageLayout:
         return self.height * self.width * self.channels
 
     def pixels(self, codes: NDArray[Any]) -> NDArray[np.float64]:
-        """Whole numbers from 0 to 255 of codes (n, columns), shape (n, channels, height, width).
+        """Whole pixels (n, channels, height, width), 0 to 255, of codes (n, columns) (ValueError).
 
-        The channels of a colour image are its brightness and two differences of colours, from
-        -255 to 255. Codes outside the domain are refused (ValueError).
+        The channels of a colour image are its brightness and two differences, from -255 to 255.
         """
         if (codes >= self.levels).any():
             raise ValueError("expected codes inside the public domain, found one outside")

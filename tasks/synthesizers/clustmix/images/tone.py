@@ -45,10 +45,7 @@ class Tone:
         intensity: Array,
         rng: np.random.Generator,
     ) -> Self:
-        """Fit the shares of the curves: released intensities by those of toned images.
-
-        The norms (C, bins) are shares from `norm_shares`, the intensities (bins,) noisy sums.
-        """
+        """Fit the shares of the curves to released intensities (bins,), for norms (C, bins)."""
         drawn = draw_norms(norms, label, rng)
         made = np.stack(
             [

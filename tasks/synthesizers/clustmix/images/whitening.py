@@ -28,15 +28,7 @@ _LEAST = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Whitening:
-    """A whitening map.
-
-    Parameters
-    ----------
-    matrix
-        Whole numbers (m, k) whose products with features are exact in float32.
-    scales, shift
-        Factor (k,) of each product, and what is taken from it before.
-    """
+    """Whole numbers (m, k), exact in products with features, with a shift (k,) and factors (k,)."""
 
     matrix: Single
     scales: Array

@@ -53,7 +53,7 @@ from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.synthesizer import measure
 from tasks.papers.dp_cda import ZScore, class_pools, mix_classes, theorem_1_noise
-from tasks.papers.dpgm.kernel_kmeans import clip_rows
+from tasks.papers.printed_noise import clip_rows
 from tasks.synthesizers.dp_cda.config import DpCdaConfig
 from tasks.synthesizers.dp_cda.synthesizer import DpCda
 

@@ -96,7 +96,7 @@ def replay(
     sealed: Mapping[str, Integers],
     stated: Mapping[str, DiscreteGaussianEvent],
 ) -> tuple[ReplayedDraw, ...]:
-    """Replay a sealed measurement of a generated table; parameters and errors as of `Replay`.
+    """Replay a sealed measurement of a generated table; draws and events are by statistic.
 
     Privacy
     -------

@@ -29,9 +29,8 @@ class Executor(Protocol):
     ) -> IntegerSum:
         """Return the exact sum of ``function(shard, **public)`` over one or more shards.
 
-        The function returns an int64 array or a dict of them, of the same names and shapes for
-        every shard. It is a ConfigurationError if there is no shard, and an IntegrityError if a
-        sum leaves the range of int64 or a term is not of the first one's form.
+        It sums int64 arrays, or dicts of them, of one form. It is a ConfigurationError if there is
+        no shard, and an IntegrityError if a sum leaves int64 or a term has another form.
         """
 
     def map(self, function: Callable[[T], R], items: Iterable[T], *, gpu: bool = False) -> list[R]:

@@ -43,8 +43,7 @@ from privacy.parameters import PrivacyParameters
 from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.vectors import VectorMap
-from tasks.papers.dpgm.kernel_kmeans import clip_rows
-from tasks.papers.printed_noise import claimed_epsilon, least_noise, sampled_bound
+from tasks.papers.printed_noise import claimed_epsilon, clip_rows, least_noise, sampled_bound
 from tasks.synthesizers.dp_cda.config import DpCdaConfig
 
 ORDERS = (*range(3, 33), 40, 48, 64, 96, 128)

@@ -1,9 +1,10 @@
-"""Noise by printed analyses: Renyi bounds of samples without replacement, and a search."""
+"""Noise by printed analyses: Renyi bounds of samples without replacement, a search, clipping."""
 
 import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privacy.arrays import Floats
 from privacy.errors import ConfigurationError
@@ -62,3 +63,10 @@ def least_noise(is_enough: Callable[[float], bool], *, otherwise: str, start: fl
         middle = math.sqrt(low * high)
         low, high = (low, middle) if is_enough(middle) else (middle, high)
     return high
+
+
+def clip_rows(points: NDArray[np.floating], *, l2_clip_norm: float) -> NDArray[np.floating]:
+    """Scale rows of shape (n, d) down to the norm, where they are longer."""
+    norms = np.linalg.norm(points, axis=1, keepdims=True)
+    clipped: NDArray[np.floating] = points / np.maximum(1.0, norms / l2_clip_norm)
+    return clipped

@@ -145,10 +145,7 @@ def approve(
     entries: Entries,
     pending: PendingBundles,
 ) -> LedgerEntry:
-    """Move a sealed entry to APPROVED: by the gate alone, or by the signature of an officer.
-
-    The signature is on the disk before the ledger says that there is one.
-    """
+    """Move a sealed entry to APPROVED: by the gate, or by an officer's signature, kept first."""
     with stage("commit"):
         if approval is None:
             return entries.advance(entry, EntryState.APPROVED)

@@ -86,33 +86,24 @@ class ClustMixAlgorithm:
             return np.empty((0, n_features)), labels[:0]
 
         streams = rng.spawn(2 * len(regions))
-        clusters: list[Clusters] = list(
-            executor.map(
-                approximate,
-                [
-                    ApproximateItem(region=region, min_size=min_size, rng=stream, clock=self.clock)
-                    for region, stream in zip(regions, streams[: len(regions)], strict=True)
-                ],
-            )
-        )
+        approximated = [
+            ApproximateItem(region=region, min_size=min_size, rng=stream, clock=self.clock)
+            for region, stream in zip(regions, streams[: len(regions)], strict=True)
+        ]
+        clusters = executor.map(approximate, approximated)
         adapted = _adapt_slices(regions, clusters, slices, scaled, codes, executor)
-        released: list[Floats] = list(
-            executor.map(
-                anonymize,
-                [
-                    AnonymizeItem(
-                        region=region,
-                        centroids=centroids,
-                        sizes=cluster.sizes,
-                        n_classes=n_classes,
-                        rng=stream,
-                    )
-                    for region, cluster, centroids, stream in zip(
-                        regions, clusters, adapted, streams[len(regions) :], strict=True
-                    )
-                ],
+        of_regions = zip(regions, clusters, adapted, streams[len(regions) :], strict=True)
+        anonymized = [
+            AnonymizeItem(
+                region=region,
+                centroids=centroids,
+                sizes=cluster.sizes,
+                n_classes=n_classes,
+                rng=stream,
             )
-        )
+            for region, cluster, centroids, stream in of_regions
+        ]
+        released = executor.map(anonymize, anonymized)
         synthetic = np.clip(scaling.restore(np.concatenate(released)), 0.0, 1.0)
         counts = [len(points) for points in released]
         return synthetic, classes[np.repeat([region.code for region in regions], counts)]

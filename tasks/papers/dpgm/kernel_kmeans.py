@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.arrays import Floats, Integers
+from tasks.papers.printed_noise import clip_rows
 
 _ROOT_2 = math.sqrt(2.0)
 
@@ -29,13 +30,6 @@ def fourier_features(
     offsets = rng.uniform(0.0, 2.0 * math.pi, n_features)
     features: Floats = math.sqrt(2.0 / n_features) * np.cos(vectors @ frequencies + offsets)
     return features
-
-
-def clip_rows(points: NDArray[np.floating], *, l2_clip_norm: float) -> NDArray[np.floating]:
-    """Scale rows of shape (n, d) down to the norm, where they are longer (line 5)."""
-    norms = np.linalg.norm(points, axis=1, keepdims=True)
-    clipped: NDArray[np.floating] = points / np.maximum(1.0, norms / l2_clip_norm)
-    return clipped
 
 
 def private_kernel_kmeans(

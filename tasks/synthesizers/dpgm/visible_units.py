@@ -90,11 +90,7 @@ class VisibleUnits:
         return np.where(self._one_hot, np.log(inner), np.log(inner) - np.log1p(-inner))
 
     def correction(self, scores: Array, expected: Array) -> Array:
-        """Change of the biases (D,) that takes units from an expected vector to wanted scores.
-
-        Exact where the scores are the biases alone; a step in the right direction elsewhere. Scores
-        (D,) are those `scores_of` a wanted mean, `expected` (D,) is the mean of the model now.
-        """
+        """Step of biases (D,) from expected vectors to wanted scores; exact without weights."""
         inner = jnp.clip(expected, _LEAST_EXPECTED, 1.0 - _LEAST_EXPECTED)
         return scores - jnp.where(self._one_hot, jnp.log(inner), jnp.log(inner) - jnp.log1p(-inner))
 

@@ -166,11 +166,7 @@ class Mwem:
     def _choose(
         self, curator: Curator, number: int, distribution: FactoredDistribution, n_patients: float
     ) -> int:
-        """Index of the query that the exponential mechanism picks in this round.
-
-        Candidates are the queries that the present components admit, which is public. They are
-        repeated to the planned number: that changes no score, and so no guarantee.
-        """
+        """Index of the query that is picked; admitted ones are repeated to the planned number."""
         admissible = distribution.admissible(
             self.workload, max_cells=self.config.max_component_cells
         )

@@ -10,8 +10,9 @@ import pytest
 from privacy.parameters import PrivacyParameters
 from tasks.papers.dpgm import dp_sgd
 from tasks.papers.dpgm.dp_sgd import Cluster, noisy_mean
-from tasks.papers.dpgm.kernel_kmeans import clip_rows, fourier_features, private_kernel_kmeans
+from tasks.papers.dpgm.kernel_kmeans import fourier_features, private_kernel_kmeans
 from tasks.papers.dpgm.synthesizer import PaperDpgm
+from tasks.papers.printed_noise import clip_rows
 from tasks.synthesizers.dpgm.config import DpgmConfig, PaperSettings
 from tasks.synthesizers.dpgm.record_gradients import BatchGradients
 

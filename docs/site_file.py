@@ -6,9 +6,11 @@ descriptions. A test compares the page with what this module writes.
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -255,18 +257,25 @@ def _section(model: type[BaseModel]) -> str:
 
 
 def _summary(model: type[BaseModel]) -> str:
-    """Return the docstring up to its list of parameters."""
-    text = inspect.getdoc(model) or ""
-    return _prose(re.split(r"\n\n(?:Parameters|Attributes)\n-+\n", text)[0])
+    """Return the docstring up to its first section."""
+    return _prose(re.split(r"\n\n\w+\n-+\n", inspect.getdoc(model) or "")[0])
 
 
 def _meanings(model: type[BaseModel]) -> dict[str, str]:
-    """Return what the docstrings of a model and of its bases say about each field."""
+    """Return what the docstrings of a model and of its bases say about each field.
+
+    They are the text below the field, or its entry in the list of parameters of the class.
+    """
     found: dict[str, str] = {}
     for base in model.__mro__:
+        if not issubclass(base, BaseModel) or base is BaseModel:
+            continue
+        for field, text in pairwise(ast.parse(inspect.getsource(base)).body[0].body):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+                found.setdefault(field.target.id, inspect.cleandoc(text.value.value))
         text = inspect.cleandoc(base.__dict__.get("__doc__") or "")
         parts = re.split(r"\n\n(?:Parameters|Attributes)\n-+\n", text)
-        if not issubclass(base, BaseModel) or len(parts) < 2:
+        if len(parts) < 2:
             continue
         body = re.split(r"\n\n\w+\n-+\n", parts[1])[0]
         for entry in re.split(r"\n(?=\S)", body):

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import ClassVar
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -9,63 +10,54 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from privacy.errors import ConfigurationError
 
 
+class _BelowHome:
+    """A place of a fixed name below `Settings.home`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, settings: "Settings", owner: type["Settings"]) -> Path:
+        return settings.home / self._name
+
+
 class Settings(BaseSettings):
-    """Settings from environment variables with the prefix ``CLUSTMIX_``.
-
-    Use `load_settings`, which reports a wrong value without repeating it.
-
-    Attributes
-    ----------
-    home : Path
-        Everything private: ledger, workspaces, orchestrator state, diagnostics.
-    releases : Path
-        The release store, meant to be read by others.
-    ledger_head : Path or None
-        Private folder, in neither of the two, that says how far the ledger had come; None puts it
-        beside `home`, under the same name with ``-head``.
-    data_dir : Path or None
-        Folder with copies of the public datasets, see `storage.sources.datasets`.
-    offline : bool
-        True refuses every download of a public dataset.
-    dask_workers : int or None
-        Processes of the local Dask cluster, up to 256; 0 runs everything in one process. None:
-        one process for a table that it holds, `workers` for another, see `flows.measure`.
-    dask_address : str or None
-        Address of a running scheduler; None starts a local cluster.
-    ledger_url : SecretStr or None
-        ``postgresql://`` address of a ledger that several installations share; None keeps it in
-        a file below `home`. It may hold a password and is never shown.
-    sites : Path
-        Folder with the site file of each dataset, ``<dataset>.yaml``, for releases that the
-        orchestrator starts.
-    landing : str
-        Where new tables arrive: a folder, or an address that fsspec knows (``s3://bucket/prefix``).
-    requester : str or None
-        Key id of the person in whose name the orchestrator asks for releases.
-    releases_url : str or None
-        Address at which readers find the release store; None links to files.
-    notify_url : SecretStr or None
-        Address that is told of refused, withheld and burned releases, of missed runs, and of what
-        waits; None tells nobody. It may hold a token and is never shown.
-    """
+    """Settings from variables ``CLUSTMIX_...``; `load_settings` reports a wrong one unseen."""
 
     model_config = SettingsConfigDict(
         env_prefix="CLUSTMIX_", extra="forbid", frozen=True, hide_input_in_errors=True
     )
 
     home: Path = Field(default=Path(".clustmix"), validate_default=True)
+    """Everything private: ledger, workspaces, orchestrator state, diagnostics."""
     releases: Path = Field(default=Path("releases"), validate_default=True)
+    """The release store, meant to be read by others."""
     ledger_head: Path | None = None
+    """Private folder, in neither of the two, that says how far the ledger had come; None puts it
+    beside `home`, under the same name with ``-head``."""
     data_dir: Path | None = None
+    """Folder with copies of the public datasets, see `storage.sources.datasets`."""
     offline: bool = False
+    """True refuses every download of a public dataset."""
     dask_workers: int | None = Field(default=None, ge=0, le=256)
+    """Processes of the local Dask cluster, up to 256; 0 runs everything in one process. None: one
+    process for a table that it holds, `workers` for another, see `flows.measure`."""
     dask_address: str | None = None
+    """Address of a running scheduler; None starts a local cluster."""
     ledger_url: SecretStr | None = None
+    """``postgresql://`` address of a ledger that several installations share; None keeps it in a
+    file below `home`. It may hold a password and is never shown."""
     sites: Path = Field(default=Path("deployments/sites"), validate_default=True)
+    """Folder with the site file of each dataset, ``<dataset>.yaml``, for releases that the
+    orchestrator starts."""
     landing: str = Field(default="landing", min_length=1, validate_default=True)
+    """Where new tables arrive: a folder, or an address of fsspec (``s3://bucket/prefix``)."""
     requester: str | None = Field(default=None, pattern=r"^[0-9a-f]{16}$")
+    """Key id of the person in whose name the orchestrator asks for releases."""
     releases_url: str | None = Field(default=None, pattern=r"^https?://")
+    """Address at which readers find the release store; None links to files."""
     notify_url: SecretStr | None = None
+    """Address that is told of refused, withheld and burned releases, of missed runs, and of what
+    waits; None tells nobody. It may hold a token and is never shown."""
 
     @field_validator("ledger_url")
     @classmethod
@@ -92,15 +84,35 @@ class Settings(BaseSettings):
         # Worker processes may have another current directory.
         return None if path is None else path.expanduser().absolute()
 
+    ledger_path: ClassVar = _BelowHome("ledger.sqlite")
+    """The ledger database."""
+    key_folder: ClassVar = _BelowHome("keys")
+    """The pipeline's keys and the officers' public keys."""
+    measurements: ClassVar = _BelowHome("measurements")
+    """The sealed measurements."""
+    checkpoints: ClassVar = _BelowHome("checkpoints")
+    """What stopped measurements have drawn so far."""
+    pending: ClassVar = _BelowHome("pending")
+    """Bundles that are made and not yet published."""
+    adjustments: ClassVar = _BelowHome("adjustments")
+    """What officers signed when they entered a charge by hand."""
+    arrivals: ClassVar = _BelowHome("arrivals")
+    """Tables that arrived and are not released yet, rows and all, and what is known of them."""
+    server_home: ClassVar = _BelowHome("server")
+    """State of the parts that run beside the orchestrator on this machine."""
+    private_root: ClassVar = _BelowHome("private")
+    """The private workspaces."""
+    prefect_home: ClassVar = _BelowHome("prefect")
+    """State of the in-process orchestrator."""
+    diagnostics: ClassVar = _BelowHome("diagnostics")
+    """The restricted diagnostics files."""
+    downloads: ClassVar = _BelowHome("data")
+    """Downloaded public datasets."""
+
     @property
     def workers(self) -> int:
         """Processes of a local Dask cluster, where a run starts one."""
         return 2 if self.dask_workers is None else self.dask_workers
-
-    @property
-    def ledger_path(self) -> Path:
-        """The ledger database."""
-        return self.home / "ledger.sqlite"
 
     @property
     def ledger_head_path(self) -> Path:
@@ -116,70 +128,9 @@ class Settings(BaseSettings):
         """Where an earlier version kept the head, for readers of the release store to see."""
         return self.releases / ".ledger-head"
 
-    @property
-    def key_folder(self) -> Path:
-        """Folder of the pipeline's keys and the officers' public keys."""
-        return self.home / "keys"
-
-    @property
-    def measurements(self) -> Path:
-        """Folder of the sealed measurements."""
-        return self.home / "measurements"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Folder of what stopped measurements have drawn so far."""
-        return self.home / "checkpoints"
-
-    @property
-    def pending(self) -> Path:
-        """Folder of bundles that are made and not yet published."""
-        return self.home / "pending"
-
-    @property
-    def adjustments(self) -> Path:
-        """Folder of what officers signed when they entered a charge by hand."""
-        return self.home / "adjustments"
-
-    @property
-    def arrivals(self) -> Path:
-        """Folder of the tables that arrived and are not released yet, and of what is known of them.
-
-        Holds rows.
-        """
-        return self.home / "arrivals"
-
-    @property
-    def server_home(self) -> Path:
-        """State of the parts that run beside the orchestrator on this machine."""
-        return self.home / "server"
-
-    @property
-    def private_root(self) -> Path:
-        """Parent of the private workspaces."""
-        return self.home / "private"
-
-    @property
-    def prefect_home(self) -> Path:
-        """State of the in-process orchestrator."""
-        return self.home / "prefect"
-
-    @property
-    def diagnostics(self) -> Path:
-        """Folder of the restricted diagnostics files."""
-        return self.home / "diagnostics"
-
-    @property
-    def downloads(self) -> Path:
-        """Folder of downloaded public datasets."""
-        return self.home / "data"
-
 
 def load_settings() -> Settings:
-    """Read the settings from the environment.
-
-    The ConfigurationError for a wrong variable names it, never its value.
-    """
+    """Read the environment; the ConfigurationError names the wrong variable, never its value."""
     problem = ""
     try:
         return Settings()

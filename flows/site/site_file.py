@@ -38,21 +38,14 @@ class _Section(BaseModel):
 
 
 class PartitionSection(_Section):
-    """Which part of the patients a release reads; parts of one scheme have no patient in common.
-
-    Parameters
-    ----------
-    scheme
-        Public name of the way to split; patients are split by a hash of their key with it.
-    parts
-        Number of parts.
-    part
-        The part that is read, from 0.
-    """
+    """Which part of the patients a release reads; parts of one scheme have no patient in common."""
 
     scheme: Annotated[str, AfterValidator(check_name)]
+    """Public name of the way to split; patients are split by a hash of their key with it."""
     parts: Annotated[StrictInt, Field(ge=2, le=1000)]
+    """Number of parts."""
     part: Annotated[StrictInt, Field(ge=0, le=999)]
+    """The part that is read, from 0."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -62,23 +55,16 @@ class PartitionSection(_Section):
 
 
 class UnitSection(_Section):
-    """Whom privacy protects.
-
-    Parameters
-    ----------
-    column
-        Column that names the patient; None where every row is another patient.
-    max_rows_per_patient
-        Rows of one patient that are used. Where there are more, a digest of the patient and the row
-        chooses, whatever the order of the source. For the first stays of a patient let the source
-        hold no others.
-    partition
-        Part of the patients that is read, chosen by their keys; all of them if left out.
-    """
+    """Whom privacy protects."""
 
     column: Annotated[str, Field(min_length=1)] | None
+    """Column that names the patient; None where every row is another patient."""
     max_rows_per_patient: Annotated[StrictInt, Field(ge=1, le=10_000)]
+    """Rows of one patient that are used. Where there are more, a digest of the patient and the row
+    chooses, whatever the order of the source. For the first stays of a patient let the source hold
+    no others."""
     partition: PartitionSection | None = None
+    """Part of the patients that is read, chosen by their keys; all of them if left out."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -90,68 +76,43 @@ class UnitSection(_Section):
 
 
 class PrivacySection(_Section):
-    """The guarantee of one release.
-
-    Parameters
-    ----------
-    epsilon, delta
-        Parameters of the guarantee, see `PrivacyParameters`.
-    adjacency
-        Which two tables count as neighbours.
-    """
+    """The guarantee of one release."""
 
     epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     delta: Annotated[float, Field(gt=0, lt=1e-3, allow_inf_nan=False)]
+    """Parameters of the guarantee, see `PrivacyParameters`."""
     adjacency: Adjacency = Adjacency.ADD_REMOVE
+    """Which two tables count as neighbours."""
 
 
 class WindowSection(_Section):
-    """What all releases of a cohort within any stretch of days may cost.
-
-    Parameters
-    ----------
-    days
-        Length of the stretch, back from the moment of a release.
-    epsilon
-        Cap at the delta of a release.
-    """
+    """What all releases of a cohort within any stretch of days may cost."""
 
     days: Annotated[StrictInt, Field(ge=1, le=36_500)]
+    """Length of the stretch, back from the moment of a release."""
     epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    """Cap at the delta of a release."""
 
 
 class BudgetSection(_Section):
-    """What all releases together may cost. The ledger keeps the smallest caps it was ever given.
-
-    Parameters
-    ----------
-    lifetime_epsilon
-        Cap of the cohort over all time, at the delta of a release.
-    cohort
-        Name of the patients whose budget this is; the dataset's own name if left out. Site files
-        about the same patients must give the same one, because their releases add up.
-    dataset_epsilon
-        Cap of this dataset alone, where several datasets share a cohort.
-    window
-        Cap of the cohort within any number of days.
-    """
+    """What all releases together may cost. The ledger keeps the smallest caps it was ever given."""
 
     lifetime_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    """Cap of the cohort over all time, at the delta of a release."""
     cohort: Annotated[str, AfterValidator(check_name)] | None = None
+    """Name of the patients whose budget this is; the dataset's own name if left out. Site files
+    about the same patients must give the same one, because their releases add up."""
     dataset_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """Cap of this dataset alone, where several datasets share a cohort."""
     window: WindowSection | None = None
+    """Cap of the cohort within any number of days."""
 
 
 class ArrivalSection(_Section):
-    """What a table that arrives in the landing folder has to keep to.
-
-    Parameters
-    ----------
-    max_age_hours
-        Oldest announcement that is accepted, from the moment it was signed.
-    """
+    """What a table that arrives in the landing folder has to keep to."""
 
     max_age_hours: Annotated[StrictInt, Field(ge=1, le=720)] = 24
+    """Oldest announcement that is accepted, from the moment it was signed."""
 
 
 class ApprovalPolicy(StrEnum):
@@ -162,57 +123,41 @@ class ApprovalPolicy(StrEnum):
 
 
 class SiteFile(_Section):
-    """A site file.
-
-    Parameters
-    ----------
-    dataset
-        Name under which releases are published, and the budget is kept if ``budget`` names no
-        cohort.
-    title
-        One line for the data card.
-    source
-        Where the cohort is.
-    table_schema
-        The declared table; key ``schema`` of the file.
-    privacy_unit, privacy, budget
-        The guarantee and its limits.
-    analysis
-        ``proven``, or ``published`` for a comparison with a paper on public benchmark data.
-    method
-        Synthesizer and its settings.
-    rows
-        Number of synthetic rows; public, and no function of the size of the cohort. 250,000 if left
-        out, and fewer for more than 200 columns.
-    patients
-        About how many patients there are: a public, rounded number, and no count of the table. The
-        budget is split by it; it is no part of the guarantee.
-    public_benchmark_data
-        Whether the data are public, so that experiments without a guarantee are allowed.
-    approval
-        ``officer`` if a second person has to sign each release before it is published. Once a
-        cohort was released under it, no site file can turn it off.
-    arrival
-        Lets a table that arrives in the landing folder take the place of ``source.path`` and
-        start a release; arrivals are refused if left out.
-    """
+    """A site file."""
 
     dataset: Annotated[str, AfterValidator(check_name)]
+    """Name under which releases are published, and the budget is kept if ``budget`` names no
+    cohort."""
     title: Annotated[PrintableText, Field(min_length=1, max_length=200)]
+    """One line for the data card."""
     source: Source
+    """Where the cohort is."""
     table_schema: TableSchema = Field(alias="schema")
+    """The declared table; key ``schema`` of the file."""
     privacy_unit: UnitSection
     privacy: PrivacySection
     budget: BudgetSection
+    """The guarantee and its limits."""
     analysis: Analysis = Analysis.PROVEN
+    """``proven``, or ``published`` for a comparison with a paper on public benchmark data."""
     method: MethodConfig
+    """Synthesizer and its settings."""
     rows: Annotated[StrictInt, Field(ge=1, le=10_000_000)] | None = None
+    """Number of synthetic rows; public, and no function of the size of the cohort. 250,000 if left
+    out, and fewer for more than 200 columns."""
     patients: Annotated[StrictInt, Field(ge=1, le=10_000_000_000)] | None = Field(
         default=None, exclude_if=lambda patients: patients is None
     )
+    """About how many patients there are: a public, rounded number, and no count of the table. The
+    budget is split by it; it is no part of the guarantee."""
     public_benchmark_data: StrictBool = False
+    """Whether the data are public, so that experiments without a guarantee are allowed."""
     approval: ApprovalPolicy = ApprovalPolicy.NONE
+    """``officer`` if a second person has to sign each release before it is published. Once a cohort
+    was released under it, no site file can turn it off."""
     arrival: ArrivalSection | None = None
+    """Lets a table that arrives in the landing folder take the place of ``source.path`` and start a
+    release; arrivals are refused if left out."""
 
     @model_validator(mode="after")
     def _check(self, info: ValidationInfo) -> Self:
@@ -299,12 +244,7 @@ class SiteFile(_Section):
 
 
 def load_site(path: Path) -> SiteFile:
-    """Read and check a site file.
-
-    The ConfigurationError for a file that cannot be read, is not plain YAML, still holds a
-    placeholder of the template, or declares something that is not acceptable is one printable line
-    that names the key.
-    """
+    """Read and check a site file; a ConfigurationError is one printable line with the key."""
     data = read_mapping(path)
     for key in _placeholders(data, ()):
         raise refusal(

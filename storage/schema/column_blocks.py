@@ -20,16 +20,6 @@ class ImageColumns(Declaration):
     The columns are ``pixel_00_00``, ``pixel_00_01`` and so on: row, then column, from the top left.
     A released pixel is one of the gray levels, which are spread evenly from 0 to 255.
 
-    Parameters
-    ----------
-    height, width
-        Pixels of an image.
-    gray_levels
-        Gray levels that are told apart, 2 to 256: by equal parts of the range from 0 to 255.
-    threshold
-        With two gray levels: the smallest value of a pixel that is white. A public number, such
-        as 128, and no function of the images.
-
     Examples
     --------
     >>> from storage.schema.column_blocks import ImageColumns
@@ -39,9 +29,14 @@ class ImageColumns(Declaration):
     """
 
     height: _Side
+    """Pixels of an image."""
     width: _Side
+    """Pixels of an image."""
     gray_levels: Annotated[StrictInt, Field(ge=2, le=256)] = 256
+    """Gray levels that are told apart, 2 to 256: by equal parts of the range from 0 to 255."""
     threshold: Annotated[StrictInt, Field(ge=1, le=255)] | None = None
+    """With two gray levels: the smallest value of a pixel that is white. A public number, such as
+    128, and no function of the images."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -1,7 +1,4 @@
-"""Declared columns: names, bounds, bins, levels, and the text that raw values are compared as.
-
-See `storage.schema.table`, of which these are parts.
-"""
+"""Declared columns of a `storage.schema.table`, and the text that raw values are compared as."""
 
 import math
 import re
@@ -90,7 +87,9 @@ class Declaration(BaseModel):
 class _Column(Declaration):
     name: Name
     missing: tuple[RawValue, ...] = ()
+    """Raw codes that mean "missing", such as ``?`` or ``-1``; no number within bounds is one."""
     nullable: bool = False
+    """Whether an empty cell is allowed and means "missing"."""
 
     @property
     def has_missing(self) -> bool:
@@ -101,24 +100,6 @@ class _Column(Declaration):
 class NumericColumn(_Column):
     """A numeric column with public bounds and public bins.
 
-    Parameters
-    ----------
-    kind
-        ``"integer"`` or ``"real"``.
-    lower, upper
-        Public bounds, both included. A value outside is clipped.
-    bins
-        Either a number of bins of equal width, or the edges from ``lower`` to ``upper``. Bins
-        are half open, ``[edge, next edge)``; the last one includes ``upper``. The edges of an
-        integer column may also end at ``upper + 1``, so that the last bin can hold one value.
-    decimals
-        Decimals that a released value has; 0 for integers. Bounds and edges lie on this grid.
-    missing
-        Raw codes that mean "missing", such as ``?`` or ``-1``; a number among them lies outside
-        the bounds.
-    nullable
-        Whether an empty cell is allowed and means "missing".
-
     Examples
     --------
     >>> from storage.schema.columns import NumericColumn
@@ -128,10 +109,17 @@ class NumericColumn(_Column):
     """
 
     kind: Literal["integer", "real"]
+    """``"integer"`` or ``"real"``."""
     lower: Finite
+    """Public bounds, both included. A value outside is clipped."""
     upper: Finite
+    """Public bounds, both included. A value outside is clipped."""
     bins: Annotated[int, Field(ge=1, lt=MAX_CODES)] | tuple[Finite, ...]
+    """Either a number of bins of equal width, or the edges from ``lower`` to ``upper``. Bins are
+    half open, ``[edge, next edge)``; the last one includes ``upper``. The edges of an integer
+    column may also end at ``upper + 1``, so that the last bin can hold one value."""
     decimals: Annotated[int, Field(ge=0, le=MAX_DECIMALS)] | None = None
+    """Decimals that a released value has; 0 for integers. Bounds and edges lie on this grid."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -204,23 +192,6 @@ class CategoricalColumn(_Column):
     A raw value is looked up in this order: missing codes, a level's own name, ``groups``,
     ``prefixes``, ``numeric_ranges``, ``other``. What none of them knows is refused.
 
-    Parameters
-    ----------
-    levels
-        The levels of the released column.
-    other
-        The level that takes every value which is not declared; None to refuse such values.
-    groups
-        Raw values that belong to a level, by level.
-    prefixes
-        Beginnings of raw values that belong to a level, by level.
-    numeric_ranges
-        Half-open ranges ``[lower, upper)`` of raw values that are numbers, by level.
-    missing
-        Raw codes that mean "missing".
-    nullable
-        Whether an empty cell is allowed and means "missing".
-
     Examples
     --------
     >>> from storage.schema.columns import CategoricalColumn
@@ -233,10 +204,15 @@ class CategoricalColumn(_Column):
 
     kind: Literal["categorical"]
     levels: Annotated[tuple[Level, ...], Field(min_length=1, max_length=MAX_CODES - 1)]
+    """The levels of the released column."""
     other: Level | None = None
+    """The level that takes every value which is not declared; None to refuse such values."""
     groups: dict[Level, tuple[RawValue, ...]] = {}
+    """Raw values that belong to a level, by level."""
     prefixes: dict[Level, tuple[RawValue, ...]] = {}
+    """Beginnings of raw values that belong to a level, by level."""
     numeric_ranges: dict[Level, tuple[tuple[Finite, Finite], ...]] = {}
+    """Half-open ranges ``[lower, upper)`` of raw values that are numbers, by level."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -30,19 +30,12 @@ _PLAIN = {
 
 
 def read_mapping(path: Path) -> dict[Any, Any]:
-    """Read a file in UTF-8, of at most `MAX_BYTES` bytes, that holds one YAML mapping.
-
-    Its keys are whatever the file has as keys, text or not. The ConfigurationError for a file that
-    cannot be read or is not plain YAML is one printable line.
-    """
+    """Read a YAML mapping, small and plain; the ConfigurationError is one printable line."""
     return _parse(_read(path), path)
 
 
 def refusal(code: str, text: str) -> ConfigurationError:
-    """Return an error whose message is one printable line, whatever a file put into it.
-
-    The text may quote keys and values of a file of a person's own, never records.
-    """
+    """Return an error of one printable line, whatever a person's own file put into it."""
     line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(text.split()))
     if len(line) > MAX_LINE:
         line = f"{line[: MAX_LINE // 2]} [...] {line[-MAX_LINE // 3 :]}"

@@ -61,18 +61,12 @@ _Levels = Annotated[
 
 
 class Buckets(Declaration):
-    """Label levels cut out of a number: ``levels[i]`` holds ``edges[i-1] <= value < edges[i]``.
-
-    Parameters
-    ----------
-    edges
-        Inner edges, increasing; the first bucket has no lower end and the last no upper end.
-    levels
-        Names of the buckets, one more than edges.
-    """
+    """Label levels cut out of a number: ``levels[i]`` holds ``edges[i-1] <= value < edges[i]``."""
 
     edges: Annotated[tuple[Finite, ...], Field(min_length=1)]
+    """Inner edges, increasing; the first bucket has no lower end and the last no upper end."""
     levels: tuple[Level, ...]
+    """Names of the buckets, one more than edges."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -88,22 +82,6 @@ class Buckets(Declaration):
 class Label(Declaration):
     """The column that a model trained on the release is to predict.
 
-    Parameters
-    ----------
-    name
-        Column name.
-    levels
-        Raw values by level, in the order of their codes: a list of ``{name, values}``. A level's
-        own name also stands for itself.
-    buckets
-        Levels cut out of a numeric label; instead of ``levels``.
-    positive
-        The level that a two-level label counts as positive, if any.
-    missing
-        Raw codes that mean "no label". Such rows are left out, a rule on that row alone.
-    nullable
-        Whether an empty cell is allowed and means "no label".
-
     Examples
     --------
     >>> from storage.schema.table import Label
@@ -114,11 +92,18 @@ class Label(Declaration):
     """
 
     name: Name
+    """Column name."""
     levels: _Levels | None = None
+    """Raw values by level, in the order of their codes: a list of ``{name, values}``. A level's own
+    name also stands for itself."""
     buckets: Buckets | None = None
+    """Levels cut out of a numeric label; instead of ``levels``."""
     positive: Level | None = None
+    """The level that a two-level label counts as positive, if any."""
     missing: tuple[RawValue, ...] = ()
+    """Raw codes that mean "no label". Such rows are left out, a rule on that row alone."""
     nullable: bool = False
+    """Whether an empty cell is allowed and means "no label"."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -144,36 +129,22 @@ class Label(Declaration):
 
 
 class TableSchema(Declaration):
-    """Everything that is declared about one table: `columns`, or `image`, or `items`, and a label.
-
-    Parameters
-    ----------
-    columns
-        The feature columns, in the order of the release. The column that names the patient is
-        not among them: it is never released.
-    image
-        Pixels of images as the feature columns, instead of ``columns``.
-    items
-        Names of columns of 0 and 1, which say whether the record has an item: the feature
-        columns, instead of ``columns``.
-    label
-        The label column.
-    ignore
-        Columns that the source has and that are not used.
-
-    Notes
-    -----
-    ``columns`` always holds the feature columns. What was declared as ``image`` or ``items`` is
-    written as that again, so that a schema has one form, and a short one.
-    """
+    """All that is declared about one table: `columns`, or `image`, or `items`, and a label."""
 
     columns: Annotated[tuple[Column, ...], Field(min_length=1)] = ()
+    """The feature columns, in the order of the release. The column that names the patient is not
+    among them: it is never released."""
     image: ImageColumns | None = Field(default=None, exclude_if=lambda image: image is None)
+    """Pixels of images as the feature columns, instead of ``columns``."""
     items: Annotated[tuple[Name, ...], Field(min_length=1, max_length=MAX_CODES)] | None = Field(
         default=None, exclude_if=lambda items: items is None
     )
+    """Names of columns of 0 and 1, which say whether the record has an item: the feature columns,
+    instead of ``columns``."""
     label: Label
+    """The label column."""
     ignore: tuple[Name, ...] = ()
+    """Columns that the source has and that are not used."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -190,6 +161,7 @@ class TableSchema(Declaration):
 
     @model_serializer(mode="wrap")
     def _as_declared(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Columns of an image or of items are not written: a schema has one form, and a short one.
         written: dict[str, Any] = write(self)
         if self.image is not None or self.items is not None:
             written.pop("columns", None)
@@ -206,11 +178,7 @@ class TableSchema(Declaration):
         return (*self.column_names, self.label.name)
 
     def check_header(self, header: Sequence[str], *, also: Iterable[str] = ()) -> None:
-        """Compare the column names of a source with the declared ones; no record is looked at.
-
-        Beside the columns of the schema others may be declared, such as the patient column. It is
-        an InputError if a declared column is absent, or a column of the source is not declared.
-        """
+        """Compare a header with the schema and what `also` is declared (InputError)."""
         declared = {*self.released_columns, *self.ignore, *also}
         absent = [name for name in sorted(declared) if name not in header]
         unknown = [name for name in header if name not in declared]

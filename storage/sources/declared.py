@@ -38,33 +38,22 @@ def _printable(path: Path | None) -> Path | None:
 
 
 class _Source(BaseModel):
-    """What every source has.
-
-    Attributes
-    ----------
-    select : dict of str to str or int
-        Keep the rows whose column equals the value, for every pair. A rule on that row alone, so
-        it does not change the sensitivity; the column must be public, the value is.
-    """
+    """What every source has."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     select: dict[str, StrictStr | StrictInt] = Field(default_factory=dict)
+    """Keep the rows whose column equals the value, for every pair. A rule on that row alone, so it
+    does not change the sensitivity; the column must be public, the value is."""
 
 
 class _FileSource(_Source):
-    """A file or folder: of your own (`path`) or a public dataset by name (`data`).
-
-    Attributes
-    ----------
-    path : Path or None
-        Relative paths start at the current directory.
-    data : str or None
-        Name from `storage.sources.datasets.DATASETS`.
-    """
+    """A file or folder: of your own (`path`) or a public dataset by name (`data`)."""
 
     path: Path | None = None
+    """Relative paths start at the current directory."""
     data: str | None = None
+    """Name from `storage.sources.datasets.DATASETS`."""
 
     @field_validator("path")
     @classmethod
@@ -79,19 +68,13 @@ class _FileSource(_Source):
 
 
 class CsvSource(_FileSource):
-    """A text file with a header line, plain or compressed (``.gz``).
-
-    Attributes
-    ----------
-    delimiter : str
-        One character.
-    encoding : str
-        Name of a text encoding.
-    """
+    """A text file with a header line, plain or compressed (``.gz``)."""
 
     kind: Literal["csv"]
     delimiter: str = ","
+    """One character."""
     encoding: str = "utf-8"
+    """Name of a text encoding."""
 
     @field_validator("delimiter")
     @classmethod
@@ -133,38 +116,28 @@ class SqlSource(_Source):
     shown is written as a view and declared in ``patient_local``.
 
     Give the database user of the URL the right to read and no other.
-
-    Attributes
-    ----------
-    url_env : str or None
-        Name of the environment variable that holds the SQLAlchemy URL.
-    url : str or None
-        URL in clear, for a SQLite file only.
-    dialect : str or None
-        Language of the query; ``sqlite`` where ``url`` is given, else ``postgresql``. A database of
-        another kind is refused.
-    query : str
-        One SELECT or WITH statement with bound parameters such as ``:ward``.
-    parameters : dict
-        A value for every bound parameter and no other.
-    public_tables : tuple of str
-        Tables and views of the query that hold no patient, such as names of codes: ``table`` or
-        ``schema.table``, as in the query.
-    patient_local : tuple of str
-        Views of the query whose rows about a patient depend on that patient's records alone. This
-        is your word, and the guarantee rests on it; other views are refused, tables are not.
     """
 
     kind: Literal["sql"]
     url_env: str | None = None
+    """Name of the environment variable that holds the SQLAlchemy URL."""
     url: str | None = None
+    """URL in clear, for a SQLite file only."""
     dialect: Literal["postgresql", "sqlite"] | None = None
+    """Language of the query; ``sqlite`` where ``url`` is given, else ``postgresql``. A database of
+    another kind is refused."""
     query: str = Field(max_length=20_000)
+    """One SELECT or WITH statement with bound parameters such as ``:ward``."""
     parameters: dict[str, StrictStr | StrictBool | StrictInt | _StrictFinite | date] = Field(
         default_factory=dict
     )
+    """A value for every bound parameter and no other."""
     public_tables: tuple[str, ...] = ()
+    """Tables and views of the query that hold no patient, such as names of codes: ``table`` or
+    ``schema.table``, as in the query."""
     patient_local: tuple[str, ...] = ()
+    """Views of the query whose rows about a patient depend on that patient's records alone. This is
+    your word, and the guarantee rests on it; other views are refused, tables are not."""
 
     @field_validator("url_env")
     @classmethod
@@ -245,17 +218,9 @@ class SqlSource(_Source):
         return self._names(*self.public_tables, *self.patient_local)
 
     def check_patient_local(self, unit: str | None) -> None:
-        """Refuse a query that is not shown to act on one patient at a time.
+        """Refuse a query that is not shown to act on one patient, named by `unit`, at a time.
 
-        Parameters
-        ----------
-        unit : str or None
-            Column that names the patient; None where every row is another patient.
-
-        Raises
-        ------
-        ValueError
-            What was found, and what to do instead.
+        The unit is None where every row is another patient. The ValueError says what to do instead.
         """
         from storage.sources.patient_local import check_patient_local
         from storage.sources.sql_queries import parse_query
@@ -272,38 +237,28 @@ class SqlSource(_Source):
 
 
 class SklearnSource(_Source):
-    """A public dataset inside scikit-learn; its label column is called ``target``.
-
-    Attributes
-    ----------
-    dataset : str
-        ``breast_cancer``.
-    """
+    """A public dataset inside scikit-learn; its label column is called ``target``."""
 
     kind: Literal["sklearn"]
     dataset: Literal["breast_cancer"]
+    """``breast_cancer``."""
 
 
 class IdxSource(_Source):
     """Gray images and their labels in two idx files, the format of MNIST, plain or compressed.
 
     A column ``pixel_00_00``, ``pixel_00_01``, ... for each pixel, and the column ``label``.
-
-    Attributes
-    ----------
-    images, labels : Path or None
-        Files of your own. Relative paths start at the current directory.
-    data : str or None
-        Name from `storage.sources.image_datasets.IMAGE_DATASETS`, instead of files.
-    split : str
-        Part of the public dataset: ``train`` or ``test``.
     """
 
     kind: Literal["idx"]
     images: Path | None = None
+    """Files of your own. Relative paths start at the current directory."""
     labels: Path | None = None
+    """Files of your own. Relative paths start at the current directory."""
     data: str | None = None
+    """Name from `storage.sources.image_datasets.IMAGE_DATASETS`, instead of files."""
     split: Literal["train", "test"] = "train"
+    """Part of the public dataset: ``train`` or ``test``."""
 
     @field_validator("images", "labels")
     @classmethod

@@ -12,7 +12,6 @@ import shutil
 from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
-from typing import Protocol
 
 from privacy.errors import ConfigurationError, InputError
 from storage.arrivals.landing_local import LocalPlace
@@ -25,51 +24,25 @@ REFUSED_SUFFIX = ".refused"
 _MAX_NAME_BYTES = 255
 
 
-class Place(Protocol):
-    """What a landing place can do; names are relative to it, with ``/`` between their parts."""
-
-    def names(self) -> list[str]:
-        """Return the names that lie directly in the place."""
-
-    def chunks(self, name: str) -> Generator[bytes, None, None]:
-        """Read a file from its beginning."""
-
-    def version(self, name: str) -> str | None:
-        """Return a text that changes when a file is written anew, None if there is no file."""
-
-    def remove(self, name: str) -> None:
-        """Delete a file."""
-
-    def rename(self, name: str, new: str) -> None:
-        """Rename a file that lies directly in the place; one of the new name is replaced."""
-
-    def remove_empty(self, folder: str) -> None:
-        """Delete a folder and those below it, as far as they are empty."""
-
-
 class LandingFolder:
     """The landing place of an installation: a folder, or an address that fsspec knows.
 
-    An address (``s3://bucket/prefix``) of a kind that is not installed is a ConfigurationError
-    (``LANDING_UNSUPPORTED``); every method raises one whose code begins with ``LANDING_`` if the
-    place cannot be used.
+    Names are relative to it, with ``/`` between their parts. An address (``s3://bucket/prefix``) of
+    a kind that is not installed is a ConfigurationError (``LANDING_UNSUPPORTED``); every method
+    raises one whose code begins with ``LANDING_`` if the place cannot be used.
     """
 
     def __init__(self, place: str) -> None:
         local = place.removeprefix("file://")
-        self._place: Place = (
-            RemotePlace(local) if "://" in local or "::" in local else LocalPlace(Path(local))
-        )
+        is_remote = "://" in local or "::" in local
+        self._place = RemotePlace(local) if is_remote else LocalPlace(Path(local))
 
     def ready_names(self) -> list[str]:
         """Return the names of the ready files that wait, in sorted order."""
         return sorted(name for name in self._place.names() if name.endswith(READY_SUFFIX))
 
     def read_ready(self, name: str) -> bytes:
-        """Return a ready file; of one that is too large, enough to be refused.
-
-        It is an InputError if it is gone, is a link or cannot be read.
-        """
+        """Return a ready file, or enough of a too large one; InputError if it cannot be read."""
         content = bytearray()
         with closing(self._place.chunks(name)) as chunks:
             for chunk in chunks:
@@ -79,11 +52,7 @@ class LandingFolder:
         return bytes(content)
 
     def chunks(self, name: str) -> Generator[bytes, None, None]:
-        """Read a file of a table, whose name was checked, from its beginning.
-
-        It is an InputError if it is absent or unreadable (``ARRIVAL_INCOMPLETE``), or no regular
-        file, or there is a link on the way (``ARRIVAL_NAME``).
-        """
+        """Read a file of a table (``ARRIVAL_INCOMPLETE``; ``ARRIVAL_NAME``: no regular file)."""
         return self._place.chunks(name)
 
     def version(self, name: str) -> str | None:
@@ -129,10 +98,7 @@ def is_ours(name: str) -> bool:
 
 
 def content_name(ready: ReadyFile) -> str:
-    """Return the name of a table inside of its folder.
-
-    The name that the sender chose would appear in messages. Readers look at this suffix alone.
-    """
+    """Return the name of a table in its folder: messages show it, readers look at its suffix."""
     is_compressed = not ready.is_folder and next(iter(ready.files)).lower().endswith(".gz")
     return "table.gz" if is_compressed else "table"
 

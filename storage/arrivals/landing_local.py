@@ -20,10 +20,7 @@ _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class LocalPlace:
-    """A folder of this machine; see `storage.arrivals.landing.Place`.
-
-    It is created with mode 0700 if it is absent and its parent is there.
-    """
+    """A folder of this machine, made with mode 0700 if it is absent and its parent is there."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -51,7 +48,7 @@ class LocalPlace:
                 raise _refusal(error) from None
 
     def version(self, name: str) -> str | None:
-        """Return inode, time and size of a file."""
+        """Return inode, time and size of a file, None if there is none."""
         try:
             with self._folder(name) as (folder, last):
                 status = os.stat(last, dir_fd=folder, follow_symlinks=False)
@@ -65,7 +62,7 @@ class LocalPlace:
             os.unlink(last, dir_fd=folder)
 
     def rename(self, name: str, new: str) -> None:
-        """Rename a file, or a link itself."""
+        """Rename a file of the folder, or a link itself; one of the new name is replaced."""
         with self._writing(), self._folder("") as (folder, _):
             os.rename(name, new, src_dir_fd=folder, dst_dir_fd=folder)
 

@@ -20,11 +20,7 @@ _S3_OPTIONS = {
 
 
 class RemotePlace:
-    """A prefix of a remote store, such as ``s3://bucket/prefix``; see `landing.Place`.
-
-    An address that is not of a kind that is installed is a ConfigurationError
-    (``LANDING_UNSUPPORTED``).
-    """
+    """A prefix of a remote store, such as ``s3://bucket/prefix``; used as a `LocalPlace` is."""
 
     def __init__(self, url: str) -> None:
         from fsspec.core import url_to_fs
@@ -73,7 +69,7 @@ class RemotePlace:
                     yield chunk
 
     def version(self, name: str) -> str | None:
-        """Return what the store says of an object's content and time."""
+        """Return what the store says of an object's content and time, None if there is none."""
         with _reaching():
             self._store.invalidate_cache()
             try:

@@ -147,11 +147,7 @@ class ReadyFile(BaseModel):
 
 
 def parse_ready_file(content: bytes) -> ReadyFile:
-    """Read a ready file strictly; the signature is not looked at.
-
-    Anything else (too large, no JSON, a key that occurs twice, an unknown or missing field, a field
-    out of range) is ``ARRIVAL_MALFORMED``, which names the field, never its value.
-    """
+    """Read a ready file strictly, but not its signature; ``ARRIVAL_MALFORMED`` names a field."""
     problem = f"at most {MAX_READY_BYTES:,} bytes"
     if len(content) <= MAX_READY_BYTES:
         problem = "the documented fields, in JSON in UTF-8 that names every key once"
@@ -174,11 +170,7 @@ def parse_ready_file(content: bytes) -> ReadyFile:
 
 
 def build_ready_file(path: Path, *, dataset: str, secret: bytes) -> bytes:
-    """Announce a table that is complete, a file or a folder, with a new nonce and the present time.
-
-    It is a ConfigurationError if the table is absent, empty, a link, not finished, or has a name
-    that would be refused.
-    """
+    """Announce a complete table, file or folder, now and with a new nonce (ConfigurationError)."""
     check_name(dataset)
     problem = ""
     files: dict[str, AnnouncedFile] = {}

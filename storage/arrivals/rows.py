@@ -1,7 +1,4 @@
-"""What is known of every table that arrived, in an SQLite file. Rows are never deleted.
-
-A row is the acceptance: once it is committed the table is ours, and its nonce is seen for good.
-"""
+"""What is known of every table that arrived, in SQLite: a row is the acceptance, and stays."""
 
 import os
 import sqlite3
@@ -85,92 +82,46 @@ class ArrivalTransaction:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
-    def insert(
-        self, *, arrival_id: str, dataset: str, nonce: str, content: str, landed: str, now: datetime
-    ) -> None:
-        """Add an accepted arrival; its nonce must be new."""
-        moment = now.isoformat()
-        self._connection.execute(
-            "INSERT INTO arrivals (arrival_id, dataset, nonce, content, accepted_at, state, "
-            "not_before, landed) VALUES (?, ?, ?, ?, ?, 'accepted', ?, ?)",
-            (arrival_id, dataset, nonce, content, moment, moment, landed),
-        )
+    def insert(self, **columns: str) -> None:
+        """Add an arrival; its nonce must be new."""
+        names, marks = ", ".join(columns), ", ".join("?" * len(columns))
+        statement = f"INSERT INTO arrivals ({names}) VALUES ({marks})"  # noqa: S608
+        self._execute(statement, *columns.values())
 
-    def knows(self, nonce: str) -> bool:
-        """Return whether an arrival with this nonce was ever accepted."""
-        query = "SELECT 1 FROM arrivals WHERE nonce = ?"
-        return self._connection.execute(query, (nonce,)).fetchone() is not None
+    def update(self, arrival_id: str, **columns: str | int | None) -> None:
+        """Change columns of an arrival."""
+        changes = ", ".join(f"{name} = ?" for name in columns)
+        statement = f"UPDATE arrivals SET {changes} WHERE arrival_id = ?"  # noqa: S608
+        self._execute(statement, *columns.values(), arrival_id)
+
+    def select(self, condition: str, *values: str) -> tuple[Arrival, ...]:
+        """Return the arrivals for which a condition in SQL holds, the first accepted first."""
+        query = f"SELECT {_COLUMNS} FROM arrivals WHERE {condition} ORDER BY rowid"  # noqa: S608
+        return tuple(map(_arrival_of, self._execute(query, *values)))
 
     def find(self, arrival_id: str) -> Arrival | None:
         """Return an arrival, None if there is none."""
-        found = self._select("arrival_id = ?", arrival_id)
-        return found[0] if found else None
-
-    def in_state(self, state: ArrivalState) -> tuple[Arrival, ...]:
-        """Return the arrivals of a state, the first accepted first."""
-        return self._select("state = ?", state)
-
-    def due(self, now: datetime) -> tuple[Arrival, ...]:
-        """Return the accepted arrivals that may be tried, the first accepted first."""
-        return self._select("state = 'accepted' AND not_before <= ?", now.isoformat())
-
-    def uncleared(self) -> tuple[Arrival, ...]:
-        """Return the arrivals of which something is left in the landing place."""
-        return self._select("landed IS NOT NULL")
+        return next(iter(self.select("arrival_id = ?", arrival_id)), None)
 
     def take(self, arrival_id: str, release_id: str | None) -> None:
         """Note that a run has taken an arrival."""
-        self._connection.execute(
-            "UPDATE arrivals SET state = 'taken', release_id = ? WHERE arrival_id = ?",
-            (release_id, arrival_id),
-        )
+        self.update(arrival_id, state=ArrivalState.TAKEN, release_id=release_id)
         if release_id is not None:
-            self._connection.execute(
-                "INSERT OR IGNORE INTO runs (arrival_id, release_id) VALUES (?, ?)",
-                (arrival_id, release_id),
-            )
+            self._execute("INSERT OR IGNORE INTO runs VALUES (?, ?)", arrival_id, release_id)
 
     def releases_of(self, arrival_id: str) -> tuple[str, ...]:
         """Return the releases that have ever taken an arrival, the first one first."""
         query = "SELECT release_id FROM runs WHERE arrival_id = ? ORDER BY rowid"
-        return tuple(row[0] for row in self._connection.execute(query, (arrival_id,)))
+        return tuple(row[0] for row in self._execute(query, arrival_id))
 
-    def close(self, arrival_id: str, outcome: Outcome, *, failures: int) -> None:
-        """Note the end of an arrival."""
-        self._connection.execute(
-            "UPDATE arrivals SET state = 'done', outcome = ?, failures = ? WHERE arrival_id = ?",
-            (outcome, failures, arrival_id),
-        )
-
-    def return_to_line(self, arrival_id: str, *, failures: int, not_before: datetime) -> None:
-        """Note that a run failed, and when the arrival is to be tried again."""
-        self._connection.execute(
-            "UPDATE arrivals SET state = 'accepted', outcome = 'failed', failures = ?, "
-            "not_before = ? WHERE arrival_id = ?",
-            (failures, not_before.isoformat(), arrival_id),
-        )
-
-    def clear(self, arrival_id: str) -> None:
-        """Note that nothing of an arrival is left in the landing place."""
-        self._connection.execute(
-            "UPDATE arrivals SET landed = NULL WHERE arrival_id = ?", (arrival_id,)
-        )
-
-    def _select(self, condition: str, *values: Any) -> tuple[Arrival, ...]:
-        # The condition is one of the texts above.
-        query = f"SELECT {_COLUMNS} FROM arrivals WHERE {condition} ORDER BY rowid"  # noqa: S608
-        return tuple(map(_arrival_of, self._connection.execute(query, values)))
+    def _execute(self, statement: str, *values: str | int | None) -> sqlite3.Cursor:
+        return self._connection.execute(statement, values)
 
 
 @contextmanager
 def arrival_transaction(path: Path) -> Iterator[ArrivalTransaction]:
-    """Open the file for one transaction, which is on the disk when the block ends.
-
-    The file is made with mode 0600 if it is absent, in an existing private folder. It is a
-    ConfigurationError (``ARRIVALS_UNAVAILABLE``) if it cannot be written, and an IntegrityError
-    (``ARRIVALS_DAMAGED``) if it holds something else.
-    """
-    problem: Exception | None = None
+    """Open the file for a durable transaction (``ARRIVALS_UNAVAILABLE``, ``ARRIVALS_DAMAGED``)."""
+    error: ConfigurationError | IntegrityError
     try:
         os.close(open_lock(path))  # SQLite would make it with the mode of other files
         with closing(
@@ -183,22 +134,20 @@ def arrival_transaction(path: Path) -> Iterator[ArrivalTransaction]:
             connection.execute(_RUNS_SCHEMA)
             yield ArrivalTransaction(connection)
             connection.execute("COMMIT")
-    except (OSError, sqlite3.OperationalError) as error:
-        problem = error
-    except (sqlite3.DatabaseError, ValueError) as error:
-        problem = error
-    if isinstance(problem, (OSError, sqlite3.OperationalError)):
-        raise ConfigurationError(
+            return
+    except (OSError, sqlite3.OperationalError):
+        error = ConfigurationError(
             "ARRIVALS_UNAVAILABLE",
             "expected to write the list of arrivals (arrivals.sqlite below CLUSTMIX_HOME), found "
             "it busy, or its disk full or read-only; make room and mend its permissions",
         )
-    if problem is not None:
-        raise IntegrityError(
+    except (sqlite3.DatabaseError, ValueError):
+        error = IntegrityError(
             "ARRIVALS_DAMAGED",
             "the list of arrivals (arrivals.sqlite below CLUSTMIX_HOME) is damaged; restore it "
             "from a backup, or move the folder away and announce what is in it anew",
         )
+    raise error
 
 
 def _arrival_of(row: tuple[Any, ...]) -> Arrival:

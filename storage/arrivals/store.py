@@ -75,14 +75,12 @@ class ArrivalStore:
     ) -> Arrival:
         """Copy and verify an announced table, then accept it; it is not yet removed from landing.
 
-        Within `scanning`. `ready` has a signature and names that were checked; `name` and `sha256`
-        of the ready file are kept for `clear`. What is returned is durable.
-
-        It is an InputError (``ARRIVAL_REPLAYED``, ``ARRIVAL_INCOMPLETE`` or ``ARRIVAL_NAME``) for
-        the table, and a ConfigurationError if landing place or disk fail; nothing was kept then.
+        Within `scanning`, after a check of signature and names; `name` and `sha256` of the ready
+        file are kept for `clear`. What is returned is durable. Nothing is kept on an InputError
+        (``ARRIVAL_REPLAYED``, ``_INCOMPLETE``, ``_NAME``), or if landing place or disk fail.
         """
         with self._transaction() as rows:
-            if rows.knows(ready.nonce):
+            if rows.select("nonce = ?", ready.nonce):
                 raise InputError(
                     "ARRIVAL_REPLAYED",
                     "expected a new announcement, found one that was accepted before; announce "
@@ -90,7 +88,6 @@ class ArrivalStore:
                 )
         now = datetime.now(UTC)
         arrival_id = f"a-{now:%Y%m%d}-{os.urandom(4).hex()}"
-        content = content_name(ready)
         versions = copy_table(ready, landing, self._root / arrival_id)
         landed = {"ready": name, "sha256": sha256, "versions": versions}
         with self._transaction() as rows:
@@ -98,27 +95,25 @@ class ArrivalStore:
                 arrival_id=arrival_id,
                 dataset=ready.dataset,
                 nonce=ready.nonce,
-                content=content,
+                content=content_name(ready),
+                accepted_at=now.isoformat(),
+                state=ArrivalState.ACCEPTED,
+                not_before=now.isoformat(),
                 landed=json.dumps(landed),
-                now=now,
             )
         return self._known(arrival_id)
 
     def clear(self, landing: LandingFolder) -> tuple[Arrival, ...]:
-        """Remove from the landing place what was accepted; what was written anew there stays.
-
-        Within `scanning`. Returns those that were removed now. If the landing place fails, the next
-        call goes on.
-        """
+        """Remove what was accepted from the landing place, unless written anew, in `scanning`."""
         with self._transaction() as rows:
-            uncleared = rows.uncleared()
+            uncleared = rows.select("landed IS NOT NULL")
         for arrival in uncleared:
             landed = json.loads(arrival.landed or "{}")
             for file, version in landed["versions"].items():
                 landing.remove(file, version)
             landing.remove_ready(landed["ready"], landed["sha256"])
             with self._transaction() as rows:
-                rows.clear(arrival.arrival_id)
+                rows.update(arrival.arrival_id, landed=None)
         return uncleared
 
     def find(self, arrival_id: str) -> Arrival | None:
@@ -130,7 +125,7 @@ class ArrivalStore:
         """Return the arrivals that wait, then those that are being released; changes nothing."""
         with self._transaction() as rows:
             states = (ArrivalState.ACCEPTED, ArrivalState.TAKEN)
-            return tuple(arrival for state in states for arrival in rows.in_state(state))
+            return tuple(arrival for s in states for arrival in rows.select("state = ?", s))
 
     def waiting(self) -> tuple[Arrival, ...]:
         """Return the arrivals that a run should take now, the first accepted first.
@@ -139,7 +134,7 @@ class ArrivalStore:
         a while, so that a cause outside of it can be mended.
         """
         with self._transaction() as rows:
-            taken = rows.in_state(ArrivalState.TAKEN)
+            taken = rows.select("state = ?", ArrivalState.TAKEN)
         for arrival in taken:
             with suppress(ConfigurationError):
                 lock = self._lock(arrival.arrival_id)
@@ -148,7 +143,8 @@ class ArrivalStore:
                 finally:
                     os.close(lock)
         with self._transaction() as rows:
-            return rows.due(datetime.now(UTC))
+            now = datetime.now(UTC).isoformat()
+            return rows.select("state = ? AND not_before <= ?", ArrivalState.ACCEPTED, now)
 
     def path(self, arrival_id: str) -> Path:
         """Return the file or folder of an arrival (``ARRIVAL_UNKNOWN``, ``ARRIVAL_ENDED``)."""
@@ -167,9 +163,8 @@ class ArrivalStore:
     ) -> Arrival:
         """Take an arrival, until `end` or until this process dies.
 
-        It must be of `dataset`, if that is given. It is a ConfigurationError (``ARRIVAL_UNKNOWN``,
-        ``ARRIVAL_OTHER_DATASET``, ``ARRIVAL_ENDED``), also ``ARRIVAL_TAKEN`` by a process that
-        lives.
+        It must be of `dataset`, if that is given. The ConfigurationError is ``ARRIVAL_UNKNOWN``,
+        ``_OTHER_DATASET``, ``_ENDED``, or ``_TAKEN`` by a process that lives.
         """
         arrival = self._known(arrival_id)
         if dataset not in (None, arrival.dataset):
@@ -209,11 +204,11 @@ class ArrivalStore:
             )
         try:
             with self._transaction() as rows:
-                failures = self._known(arrival_id, rows).failures
+                arrival = self._known(arrival_id, rows)
                 if outcome is Outcome.FAILED:
-                    _count_failure(rows, arrival_id, failures + 1, wait=True)
+                    _count_failure(rows, arrival, wait=True)
                 else:
-                    rows.close(arrival_id, outcome, failures=failures)
+                    rows.update(arrival_id, state=ArrivalState.DONE, outcome=outcome)
             self._delete_if_done(arrival_id)
         finally:
             os.close(lock)
@@ -263,7 +258,7 @@ class ArrivalStore:
         with self._transaction() as rows:
             arrival = self._known(arrival_id, rows)
             if arrival.state is ArrivalState.TAKEN:
-                _count_failure(rows, arrival_id, arrival.failures + 1, wait=False)
+                _count_failure(rows, arrival, wait=False)
         self._delete_if_done(arrival_id)
 
     def _delete_if_done(self, arrival_id: str) -> None:
@@ -287,12 +282,14 @@ class ArrivalStore:
             yield rows
 
 
-def _count_failure(rows: ArrivalTransaction, arrival_id: str, failures: int, *, wait: bool) -> None:
+def _count_failure(rows: ArrivalTransaction, arrival: Arrival, *, wait: bool) -> None:
+    failures = arrival.failures + 1
+    rows.update(arrival.arrival_id, outcome=Outcome.FAILED, failures=failures)
     if failures >= MAX_FAILURES:
-        rows.close(arrival_id, Outcome.FAILED, failures=failures)
+        rows.update(arrival.arrival_id, state=ArrivalState.DONE)
         return
-    delay = _RETRY_AFTER[failures - 1] if wait else timedelta()
-    rows.return_to_line(arrival_id, failures=failures, not_before=datetime.now(UTC) + delay)
+    again = datetime.now(UTC) + (_RETRY_AFTER[failures - 1] if wait else timedelta())
+    rows.update(arrival.arrival_id, state=ArrivalState.ACCEPTED, not_before=again.isoformat())
 
 
 def _ended(arrival: Arrival) -> ConfigurationError:

@@ -34,9 +34,8 @@ _SQL_REFUSED = frozenset({"bytea", "cidr", "inet", "interval", "json", "jsonb", 
 def distinct(cells: pd.Series) -> tuple[Indices, list[str]]:
     """Give each cell the number (n,) of its text in a list; -1 for an empty cell.
 
-    Objects may be equal and have different texts, so their texts are compared; values of every
-    other type are equal only where their texts are. Texts are as `storage.schema.columns.raw_text`
-    writes them. Two of them may be the same, as ``" a"`` and ``"a"`` are.
+    Texts are of `storage.schema.columns.raw_text`; two may be the same, as of ``" a"`` and ``"a"``.
+    Objects may be equal and have different texts; values of other types are equal where texts are.
 
     Privacy
     -------
@@ -60,10 +59,7 @@ def sql_text(name: str, cells: Sequence[object]) -> pa.Array:
 
 
 def arrow_frame(table: pa.Table) -> pd.DataFrame:
-    """Turn columns into text and numbers, by their Arrow types alone; whole numbers are exact.
-
-    The types are those that `arrow_is_read` accepts, with dictionaries decoded.
-    """
+    """Turn `arrow_is_read` columns, by type alone, into text and numbers; whole ones are exact."""
     with_nulls = []
     for place, (name, column) in enumerate(zip(table.column_names, table.columns, strict=True)):
         if pa.types.is_integer(column.type):

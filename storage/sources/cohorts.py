@@ -11,27 +11,13 @@ from storage.schema.table import check_names
 from storage.settings import Settings
 from storage.sources.cells import arrow_frame, type_refused
 from storage.sources.datasets import find
-from storage.sources.declared import (
-    CsvSource,
-    IdxSource,
-    ParquetSource,
-    Source,
-    SqlSource,
-)
+from storage.sources.declared import CsvSource, IdxSource, ParquetSource, Source, SqlSource
 from storage.sources.fingerprints import FileState, Fingerprint, Mapper, fingerprint_of, states_of
 from storage.sources.formats import CsvTable, QueryTable, SklearnTable
-from storage.sources.idx_files import IdxTable
+from storage.sources.idx_files import IdxPart, IdxTable
 from storage.sources.image_datasets import find_images
-from storage.sources.parquet_files import ParquetFolder, files_of
-from storage.sources.reading import (
-    FailureNote,
-    FilePart,
-    Fragment,
-    Table,
-    chosen,
-    rechunk,
-    unreadable,
-)
+from storage.sources.parquet_files import ParquetFolder, ParquetPart, files_of
+from storage.sources.reading import FailureNote, Fragment, chosen, rechunk, unreadable
 
 
 class CohortReader:
@@ -53,31 +39,25 @@ class CohortReader:
         if isinstance(source, CsvSource | ParquetSource):
             self._path = source.path or find(str(source.data), settings=settings)
         self._images: tuple[Path, Path] | None = None
-        if isinstance(source, IdxSource):
-            own = source.images, source.labels
-            self._images = (
-                (own[0], own[1])
-                if own[0] is not None and own[1] is not None
-                else find_images(str(source.data), source.split, settings=settings)
-            )
+        if (
+            isinstance(source, IdxSource)
+            and source.images is not None
+            and source.labels is not None
+        ):
+            self._images = source.images, source.labels
+        elif isinstance(source, IdxSource):
+            self._images = find_images(str(source.data), source.split, settings=settings)
 
     def header(self) -> tuple[str, ...]:
-        """Return the column names of the source without fetching a row.
+        """Return the column names of the source without fetching a row (InputError).
 
         Do not show them before a person has confirmed that they are names: a text file without a
         header has a patient in its first line.
-
-        It is an InputError if the source is missing or unreadable, a name is empty or occurs twice,
-        or the header of a text file was written with another delimiter.
         """
         return self._described()[0]
 
     def check_types(self, columns: Sequence[str]) -> None:
-        """Refuse columns whose declared type has no text, without fetching a row.
-
-        The columns of SQLite and of some other databases declare none; a cell of such a type is
-        then refused when it is read. Raises InputError for them, and for an absent column.
-        """
+        """Refuse absent columns, and by declared type those without a text (InputError)."""
         self._needed(columns)
 
     def chunks(self, columns: Sequence[str], chunk_rows: int = 50_000) -> Iterator[pd.DataFrame]:
@@ -102,15 +82,12 @@ class CohortReader:
     def fragments(
         self, columns: Sequence[str], n_fragments: int, *, map: Mapper | None = None
     ) -> tuple[Fragment, ...] | None:
-        """Divide a Parquet or idx source into fragments that workers can read side by side.
+        """Divide a Parquet or idx source (others: None), in order, for workers side by side.
 
-        Call `check_unchanged` when they are read. They are in the order of the rows; None for a
-        source of another kind. Let their number not depend on the data: whoever sees the tasks of a
-        cluster can count them. `map` runs a function on each item, side by side, such as the method
-        of an executor; None runs one after the other.
-
-        It is an InputError if a column is absent, a file cannot be read, or the source changed
-        since `content_sha256`.
+        Call `check_unchanged` when they are read. Let their number not depend on the data: whoever
+        sees the tasks of a cluster can count them. `map` is that of an executor; None runs one
+        after the other. It is an InputError if a column is absent, a file cannot be read, or the
+        source changed since `content_sha256`.
         """
         if not isinstance(self._source, ParquetSource | IdxSource):
             return None
@@ -118,11 +95,10 @@ class CohortReader:
             raise _wrong_request()
         needed = self._needed(columns)
         self._begin(map)
-        found: Sequence[tuple[FilePart, ...]] = ()
+        found: Sequence[tuple[ParquetPart | IdxPart, ...]] = ()
         with FailureNote() as reading:
             found = self._divisible().fragments(n_fragments)
-        if reading.failed:
-            raise unreadable(self._source.kind)
+        reading.refuse(self._source.kind)
         return tuple(
             Fragment(
                 kind=self._source.kind,
@@ -135,19 +111,12 @@ class CohortReader:
         )
 
     def check_unchanged(self, *, map: Mapper | None = None) -> None:
-        """Hash the files again; InputError (``SOURCE_CHANGED``) if they are not what was read.
-
-        Discard what was computed then.
-        """
+        """Hash the files again: discard what was computed if they differ (``SOURCE_CHANGED``)."""
         if self.fingerprint(map=map) != self._first:
             raise _changed()
 
     def fingerprint(self, *, map: Mapper | None = None) -> Fingerprint | None:
-        """Return the state of the files; None for a source without files.
-
-        Two are equal if no file was added, removed, replaced or written to. The bytes are read
-        where `map` runs; a missing file is an InputError.
-        """
+        """Return the state of the files, read where `map` runs (InputError); None if none."""
         files = self._files()
         if files is None:
             return None
@@ -192,8 +161,7 @@ class CohortReader:
         found: tuple[FileState, ...] = ()
         with FailureNote() as reading:
             found = states_of(self._images or files_of(self._require_path()))
-        if reading.failed:
-            raise unreadable(self._source.kind)
+        reading.refuse(self._source.kind)
         return found
 
     def _begin(self, map: Mapper | None = None) -> None:
@@ -229,8 +197,7 @@ class CohortReader:
         with FailureNote() as reading:
             table = self._table()
             names, refused_types = table.names, table.refused_types
-        if reading.failed:
-            raise unreadable(self._source.kind)
+        reading.refuse(self._source.kind)
         check_names(names)
         return names, refused_types
 
@@ -245,15 +212,14 @@ class CohortReader:
                 yield from chosen(frame, n_read, columns, self._source.select)
                 n_read += len(frame)
         self.check_unchanged()
-        if reading.failed:
-            raise unreadable(self._source.kind)
+        reading.refuse(self._source.kind)
 
-    def _table(self) -> Table:
+    def _table(self) -> CsvTable | QueryTable | SklearnTable | ParquetFolder | IdxTable:
         source = self._source
         if isinstance(source, ParquetSource | IdxSource):
             return self._divisible()
         if isinstance(source, CsvSource):
-            return CsvTable(self._require_file(), source)
+            return CsvTable(self._require_path(), source)
         return QueryTable(source) if isinstance(source, SqlSource) else SklearnTable()
 
     def _divisible(self) -> ParquetFolder | IdxTable:
@@ -262,18 +228,15 @@ class CohortReader:
         return ParquetFolder(self._require_path())
 
     def _require_path(self) -> Path:
+        is_csv = isinstance(self._source, CsvSource)
+        if is_csv and self._path is not None and self._path.is_dir():
+            raise InputError("SOURCE_MISSING", f"expected a file at {self._path}, found a folder")
         if self._path is None or not (self._path.is_file() or self._path.is_dir()):
             raise InputError(
                 "SOURCE_MISSING",
                 f"expected a file or folder at {self._path}; correct the path in the site file",
             )
         return self._path
-
-    def _require_file(self) -> Path:
-        path = self._require_path()
-        if not path.is_file():
-            raise InputError("SOURCE_MISSING", f"expected a file at {path}, found a folder")
-        return path
 
 
 def _changed() -> InputError:

@@ -34,9 +34,8 @@ def find(name: str, *, settings: Settings | None = None) -> Path:
     """Return the file of a public dataset.
 
     The places are tried in this order: the folder of ``CLUSTMIX_DATA_DIR``; the folder
-    ``shared/data`` beside the repository; an earlier download; the publisher. A table that is
-    published in several files is made of them in one of these folders, and `ITEMS` of its origin;
-    both are kept among the downloads.
+    ``shared/data`` beside the repository; an earlier download; the publisher. What is made of
+    several files of one of these folders, and `ITEMS`, is kept among the downloads.
 
     The content is the publisher's: its SHA-256, or that of the archive members it was built from,
     has been compared. InputError if the name is unknown, a file differs, or it cannot be had.
@@ -57,15 +56,17 @@ def find(name: str, *, settings: Settings | None = None) -> Path:
             _check_file(path, dataset.relative_path, dataset.sha256)
             return path
     target = settings.downloads / dataset.name / dataset.file_name
-    if dataset.url is None and dataset.build is not None:
-        if target.is_file() and _sha256(target) == dataset.sha256:
-            return target
+    joined = dataset.build is not None and dataset.url is None
+    if target.is_file() and (not joined or _sha256(target) == dataset.sha256):
+        return target
+    if dataset.build is not None and dataset.url is None:
         members = _members_beside(dataset, data_folders(settings))
         if members is not None:
-            return _joined(dataset, members, target)
-    elif target.is_file():
-        return target
-    if dataset.url is not None and dataset.build is not None and not settings.offline:
+            content = dataset.build(members)
+            if hashlib.sha256(content).hexdigest() != dataset.sha256:
+                raise _not_expected(dataset.name, "its published files")
+            return keep(content, target)
+    if dataset.build is not None and dataset.url is not None and not settings.offline:
         return keep(dataset.build(_fetch(dataset, dataset.url)), target)
     raise InputError(
         "DATA_UNAVAILABLE",
@@ -107,11 +108,7 @@ def _find_items(settings: Settings) -> Path:
             return target
     content = items_parquet(find("diabetes130", settings=settings).read_bytes())
     if items_sha256(content) != _ITEMS_SHA256:
-        raise InputError(
-            "DATA_CHANGED",
-            f"dataset {ITEMS} made of diabetes130 is not the expected table; use the library "
-            "versions of the lock file",
-        )
+        raise _not_expected(ITEMS, "diabetes130")
     return keep(content, target)
 
 
@@ -134,16 +131,12 @@ def _members_beside(dataset: PublicDataset, folders: Sequence[Path]) -> dict[str
     return None
 
 
-def _joined(dataset: PublicDataset, members: Mapping[str, bytes], target: Path) -> Path:
-    """Make one table of published files, compare it with what is expected, and keep it."""
-    content = b"" if dataset.build is None else dataset.build(members)
-    if hashlib.sha256(content).hexdigest() != dataset.sha256:
-        raise InputError(
-            "DATA_CHANGED",
-            f"dataset {dataset.name} made of its published files is not the expected table; use "
-            "the library versions of the lock file",
-        )
-    return keep(content, target)
+def _not_expected(name: str, origin: str) -> InputError:
+    return InputError(
+        "DATA_CHANGED",
+        f"dataset {name} made of {origin} is not the expected table; use the library versions of "
+        "the lock file",
+    )
 
 
 def keep(content: bytes, target: Path) -> Path:

@@ -70,10 +70,7 @@ def items_parquet(encounters: bytes) -> bytes:
 
 
 def items_sha256(content: bytes) -> str:
-    """Return a digest of the table in a Parquet file: names, cells and their order.
-
-    The bytes of a Parquet file change with the library that writes it; this does not.
-    """
+    """Return a digest of names and cells in order, which no other writer of Parquet changes."""
     table = pd.read_parquet(io.BytesIO(content))
     digest = hashlib.sha256("\n".join([*table.columns, ""]).encode())
     for name in table.columns:

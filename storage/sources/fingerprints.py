@@ -76,10 +76,7 @@ def states_of(files: Iterable[Path]) -> tuple[FileState, ...]:
 
 
 def fingerprint_of(states: Sequence[FileState], map: Mapper | None = None) -> Fingerprint | None:
-    """Hash the files of these states, which are as this machine sees them; None if one cannot be.
-
-    `map` reads the bytes side by side, wherever it runs them; None reads them here.
-    """
+    """Hash the files of these states, where `map` runs it or here; None if one cannot be read."""
     paths = [Path(name).absolute() for name, *_ in states]
     groups = [tuple(paths[start::N_HASHED_TOGETHER]) for start in range(N_HASHED_TOGETHER)]
     digests = dict[Path, bytes]()
@@ -92,10 +89,7 @@ def fingerprint_of(states: Sequence[FileState], map: Mapper | None = None) -> Fi
 
 
 def digests_of(files: tuple[Path, ...]) -> tuple[bytes, ...] | None:
-    """Return the SHA-256 of the bytes of each file, or None if one cannot be read.
-
-    Private: whoever can guess a file can compute it.
-    """
+    """Return the SHA-256 of each file, None if one cannot be read. Private: it tests a guess."""
     try:
         return tuple(_digest_of(file) for file in files)
     except OSError:

@@ -1,7 +1,4 @@
-"""Text files, the database and a library: from a place to column names and batches of rows.
-
-Nothing here guards its exceptions, which may quote the data: `storage.sources.cohorts` does.
-"""
+"""Text files, the database, a library, as batches; `storage.sources.cohorts` guards exceptions."""
 
 import csv
 import gzip

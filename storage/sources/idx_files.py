@@ -39,11 +39,7 @@ _READ_ROWS = 10_000
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
-    """Read a whole idx file of unsigned bytes, plain or compressed with gzip.
-
-    The shape is (n, height, width) or (n,). It is an InputError if the file is missing, is no such
-    file, or ends too early or too late.
-    """
+    """Read idx images (n, height, width) or labels (n,), plain or with gzip (InputError)."""
     shape = _shape_of(path)
     with _content(path, shape) as content:
         values = np.frombuffer(_exactly(content, path, math.prod(shape)), dtype=np.uint8)
@@ -53,11 +49,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class IdxPart:
-    """Consecutive images of a file with their labels. Without a repr, as its numbers are private.
-
-    `shape` is the number, height and width of all images of the file; `stop_row` is the image after
-    the last.
-    """
+    """Images up to `stop_row` of `shape` (n, height, width). No repr: its numbers are private."""
 
     images: Path
     labels: Path
@@ -94,11 +86,7 @@ class IdxPart:
 
 
 class IdxTable:
-    """A file of images and the file of their labels, as a table with a column for each pixel.
-
-    It is an InputError if a file is missing or is none of these, or they hold different numbers of
-    records.
-    """
+    """Images and their labels as a table of pixels (InputError if they do not go together)."""
 
     def __init__(self, images: Path, labels: Path) -> None:
         self._files = (images.absolute(), labels.absolute())  # a worker may be elsewhere
@@ -124,10 +112,7 @@ class IdxTable:
         yield from self._part(0, self._shape[0]).batches(needed, chunk_rows)
 
     def fragments(self, n_fragments: int) -> list[tuple[IdxPart, ...]]:
-        """Divide the images, in order, into fragments of about as many; reads headers only.
-
-        As many as asked for, at least 1; the last ones of a small file are empty.
-        """
+        """Divide the images, in order, by headers alone; the last of a small file are empty."""
         n_images = self._shape[0]
         n_used = max(min(n_fragments, n_images // ROWS_WORTH_A_FRAGMENT), 1)
         ends = [n_images * (number + 1) // n_used for number in range(n_used)]

@@ -46,10 +46,7 @@ IMAGE_DATASETS = {
 def find_images(name: str, split: str, *, settings: Settings | None = None) -> tuple[Path, Path]:
     """Return the files of a public dataset of images.
 
-    The places are tried in this order: the folder of ``CLUSTMIX_DATA_DIR``; the folder
-    ``shared/data`` beside the repository; an earlier download; the address of the dataset. A file
-    may be compressed (``.gz``) or not.
-
+    They are looked for where `storage.sources.datasets.find` looks, compressed (``.gz``) or not.
     `split` is ``train`` or ``test``. The files are those of the images and of the labels, and their
     decompressed content is the publisher's; otherwise, and for an unknown name, InputError.
     """

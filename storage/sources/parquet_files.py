@@ -1,7 +1,4 @@
-"""Parquet files: one, or a folder of them with hive partitions, and fragments of their rows.
-
-Nothing here guards its exceptions, which may quote the data: `storage.sources.cohorts` does.
-"""
+"""Parquet files, with hive partitions; `storage.sources.cohorts` guards what is raised here."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,10 +19,7 @@ _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def files_of(path: Path) -> list[Path]:
-    """Return the file, or the Parquet files below a folder, sorted.
-
-    Hidden ones are left out: a name on the way begins with a dot or ``_``.
-    """
+    """Return the file, or the Parquet files below a folder, sorted; ``.`` and ``_`` hide names."""
     if path.is_file():
         return [path]
     hidden = (".", "_")
@@ -75,12 +69,7 @@ class ParquetPart:
 
 
 class ParquetFolder:
-    """The files of a Parquet source and their partition values; the keys are the last columns.
-
-    It is an InputError if there is no file, or two files differ in columns, types or partition
-    keys: a key that is an integer in one file and a floating-point number in the next has two
-    spellings.
-    """
+    """The files of a source and their partition keys, one schema for all (else InputError)."""
 
     def __init__(self, path: Path) -> None:
         self._files = files_of(path)
@@ -112,11 +101,7 @@ class ParquetFolder:
             yield from self._part(place, None, 0).batches(needed, chunk_rows)
 
     def fragments(self, n_fragments: int) -> list[tuple[ParquetPart, ...]]:
-        """Divide the rows, in order, into fragments of about as many rows; reads footers only.
-
-        As many as asked for, at least 1. A row group is in one fragment; the last fragments of a
-        small table are empty.
-        """
+        """Divide row groups, in order, by footers alone; the last of few rows are empty."""
         groups = [
             (place, number, n_rows)
             for place, file in enumerate(self._files)

@@ -35,9 +35,8 @@ PUBLIC, PATIENTS, SAME_PATIENT = "public", "patients", "same patient"
 def check_patient_local(query: exp.Query, *, unit: str | None, public: Collection[str]) -> None:
     """Refuse a query that is not shown to act on one patient at a time.
 
-    `unit` is the column that names the patient in every table of patients, None where every row is
-    another patient; `public` are tables that hold no patient. The ValueError says what was found,
-    and what to do instead.
+    `unit` is the column that names the patient, None where every row is another patient; `public`
+    are tables that hold no patient. The ValueError says what was found, and what to do instead.
 
     Privacy
     -------

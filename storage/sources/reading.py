@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Protocol
 
 import numpy as np
 import pandas as pd
@@ -13,6 +11,8 @@ import pyarrow as pa
 from privacy.errors import ClustMixError, InputError
 from storage.schema.columns import raw_text
 from storage.sources.cells import arrow_frame, distinct
+from storage.sources.idx_files import IdxPart
+from storage.sources.parquet_files import ParquetPart
 
 
 class FailureNote(AbstractContextManager["FailureNote"]):
@@ -23,12 +23,12 @@ class FailureNote(AbstractContextManager["FailureNote"]):
 
     failed = False
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool:
+    def refuse(self, kind: str) -> None:
+        """Refuse a source of this kind if the block failed (InputError)."""
+        if self.failed:
+            raise unreadable(kind)
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> bool:
         if isinstance(error, Exception) and not isinstance(error, ClustMixError):
             self.failed = True
         return self.failed
@@ -83,32 +83,6 @@ def _select(frame: pd.DataFrame, select: Mapping[str, str | int]) -> pd.DataFram
     return frame
 
 
-class FilePart(Protocol):
-    """Consecutive rows of one file, such as `storage.sources.parquet_files.ParquetPart`."""
-
-    @property
-    def first_row(self) -> int:
-        """Position of its first row in the source."""
-
-    def batches(self, needed: Sequence[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
-        """Read the wanted columns in batches of at most `chunk_rows` rows."""
-
-
-class Table(Protocol):
-    """A source that was opened, such as `storage.sources.parquet_files.ParquetFolder`."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Columns in the order of the source."""
-
-    @property
-    def refused_types(self) -> Mapping[str, str]:
-        """Columns of a type that is not read, with its name."""
-
-    def batches(self, needed: Sequence[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
-        """Read the wanted columns from the first row to the last."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Fragment:
     """Consecutive rows of a source, for one worker. Without a repr, as it is private.
@@ -118,17 +92,13 @@ class Fragment:
     """
 
     kind: str
-    parts: tuple[FilePart, ...]
+    parts: tuple[ParquetPart | IdxPart, ...]
     columns: tuple[str, ...]
     needed: tuple[str, ...]
     select: Mapping[str, str | int]
 
     def frames(self, chunk_rows: int = 50_000) -> Iterator[pd.DataFrame]:
-        """Read the rows as `CohortReader.chunks` does, numbered as in the whole source.
-
-        Memory is bounded by `chunk_rows`. The reader that made the fragment finds out whether the
-        source changed meanwhile. Files that cannot be read are an InputError.
-        """
+        """Read rows as `CohortReader.chunks` does, numbered as in the source (InputError)."""
         with FailureNote() as reading:
             batches = (b for part in self.parts for b in part.batches(self.needed, chunk_rows))
             n_read = self.parts[0].first_row if self.parts else 0
@@ -136,5 +106,4 @@ class Fragment:
                 frame = arrow_frame(table)
                 yield from chosen(frame, n_read, self.columns, self.select)
                 n_read += len(frame)
-        if reading.failed:
-            raise unreadable(self.kind)
+        reading.refuse(self.kind)

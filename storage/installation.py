@@ -14,14 +14,11 @@ _FILE = "installation"
 
 
 def installation_id(home: Path) -> str:
-    """Return the id of the installation with this home, made at the first use.
+    """Return the random id of the installation with this home, made at the first use.
 
     Whether a run is alive can be seen only by the installation that started it, by the locks in
-    its home; so an installation closes its own entries and never those of another.
-
-    The home is created with mode 0700 if missing. The id, for example ``i-0f3a9c21d4e5b6a7``, is
-    random and says nothing about the machine. It is an IntegrityError if the file holds something
-    else.
+    its home; so an installation closes its own entries and never those of another. It is an
+    IntegrityError if the file holds anything but an id such as ``i-0f3a9c21d4e5b6a7``.
     """
     path = ensure_private_directory(home) / _FILE
     if not path.exists():
@@ -42,6 +39,11 @@ def open_ledger(settings: Settings) -> LedgerDatabase:
     """Open the budget ledger, made at the first use."""
     ensure_private_directory(settings.home)
     ensure_private_directory(settings.ledger_head_path.parent)
+    return existing_ledger(settings)
+
+
+def existing_ledger(settings: Settings) -> LedgerDatabase:
+    """Open the budget ledger without making the folders of a first use."""
     url = settings.ledger_url
     return LedgerDatabase(
         settings.ledger_path if url is None else url.get_secret_value(),

@@ -18,11 +18,8 @@ MAX_ROWS_PER_RULE = 1_000
 class DiagnosticsFile:
     """A restricted file of violated rules with row numbers and values, one JSON object per line.
 
-    The values stay in this file. Error messages, logs and the orchestrator get the rule, the
-    column and the pointer that `add` returns.
-
-    The file is made with mode 0600, its folder with mode 0700; it is a ConfigurationError if the
-    file name is malformed or the folder is open to others.
+    The values stay in this file, of mode 0600 in a private folder. Error messages, logs and the
+    orchestrator get the rule, the column and the pointer that `add` returns.
     """
 
     def __init__(self, path: Path) -> None:
@@ -38,16 +35,12 @@ class DiagnosticsFile:
     def add(
         self, column: str, rule: str, row_numbers: Iterable[int], values: Iterable[object]
     ) -> str:
-        """Append the rows that violate one rule.
-
-        Rows are counted from 0 after any header line; there are as many values as row numbers
-        (ValueError), which are stored as text. Returned is the file name to put into a public
-        message. It does not depend on the data, and neither do the column and the rule; everything
-        else is private.
+        """Append the rows that violate one rule, counted from 0, with a value each (ValueError).
 
         Privacy
         -------
-        Row numbers and values are raw data. At most `MAX_ROWS_PER_RULE` are kept.
+        Row numbers and values are raw data; at most `MAX_ROWS_PER_RULE` are kept, here alone. The
+        file name, which is returned for a public message, column and rule depend on no row.
         """
         rows = [
             {"row": int(row), "value": str(value)}
@@ -59,10 +52,7 @@ class DiagnosticsFile:
         return self.pointer
 
     def take(self, path: Path) -> None:
-        """Append what a worker wrote about its rows, if there is a file, and delete that.
-
-        Neither may be a symbolic link (OSError).
-        """
+        """Append and delete what a worker wrote, if it did; neither is a link (OSError)."""
         with suppress(FileNotFoundError):
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             with os.fdopen(descriptor, "rb") as source, self._open() as handle:

@@ -49,11 +49,7 @@ class FileDigest(BaseModel):
 
 
 def digest_of(content: bytes | Path) -> FileDigest:
-    """Compute the digest of a content or of a regular file, in one pass and in bounded memory.
-
-    It is exact for files of any size. What is missing, a symbolic link or not a regular file is an
-    IntegrityError.
-    """
+    """Compute the digest of a content or regular file (else IntegrityError), in bounded memory."""
     sha256 = hashlib.sha256()
     size = byte_sum = position_sum = 0
     for chunk in _chunks(content):
@@ -92,11 +88,9 @@ def changed_byte(expected: FileDigest, content: bytes | Path) -> str:
     if 0 < abs(difference) < 256:
         moved = found.position_sum - expected.position_sum
         position = moved * pow(difference, -1, PRIME) % PRIME
-        byte = _byte_at(content, position)
-        if byte is not None and 0 <= byte - difference < 256:
-            old = byte - difference
-            if _sha256_with(content, position, old) == expected.sha256:
-                return f"byte {position} is 0x{byte:02x}, expected 0x{old:02x}"
+        byte, sha256 = _put_back(content, position, difference)
+        if sha256 == expected.sha256:
+            return f"byte {position} is 0x{byte:02x}, expected 0x{byte - difference:02x}"
     return "more than one byte changed"
 
 
@@ -124,23 +118,20 @@ def _sums(chunk: bytes | memoryview) -> tuple[int, int]:
     return int(rows.sum()), above + int(columns @ _INDEX)
 
 
-def _byte_at(content: bytes | Path, position: int) -> int | None:
-    start = 0
-    for chunk in _chunks(content):
-        if position < start + len(chunk):
-            return chunk[position - start]
-        start += len(chunk)
-    return None
+def _put_back(content: bytes | Path, position: int, difference: int) -> tuple[int, str]:
+    """Return the byte at a position, and the SHA-256 with that byte made less by the difference.
 
-
-def _sha256_with(content: bytes | Path, position: int, byte: int) -> str:
-    """Return the SHA-256 of a file with another byte at a position."""
+    Where there is no byte that it can be taken from: -1, and the SHA-256 of the file as it is.
+    """
     sha256 = hashlib.sha256()
-    start = 0
+    start, byte = 0, -1
     for chunk in _chunks(content):
         restored = bytearray(chunk)
         if start <= position < start + len(chunk):
-            restored[position - start] = byte
+            found = chunk[position - start]
+            if 0 <= found - difference < 256:
+                byte = found
+                restored[position - start] = byte - difference
         sha256.update(restored)
         start += len(chunk)
-    return sha256.hexdigest()
+    return byte, sha256.hexdigest()

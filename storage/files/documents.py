@@ -32,7 +32,7 @@ class Record(BaseModel):
 
 
 class Document(Record):
-    """A file of a bundle that is read strictly: one canonical form, a size limit, known fields."""
+    """A file of a bundle, read strictly: canonical JSON, a size limit, known fields in range."""
 
     FILE: ClassVar[str]
     """Name of the file."""
@@ -57,12 +57,7 @@ class Document(Record):
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
-        """Read a file strictly.
-
-        It is an IntegrityError if the content is too large, is not canonical JSON (which also
-        excludes repeated keys), has an unknown or missing field, or a field is out of range. Names
-        the field.
-        """
+        """Read a file strictly; the IntegrityError names the field that is wrong."""
         problem = f"is larger than {cls.MAX_BYTES:,} bytes"
         if len(content) <= cls.MAX_BYTES:
             try:
@@ -83,11 +78,7 @@ class Document(Record):
 
 
 def canonical_json(value: Any) -> bytes:
-    """Serialise a value in the one form that is hashed and compared.
-
-    It is a ConfigurationError if the value holds anything but dicts with text keys, lists, tuples,
-    text, finite numbers, booleans and None.
-    """
+    """Write plain JSON (else ConfigurationError) in the one form that is hashed and compared."""
     if _is_json(value):
         text = json.dumps(
             value, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":")
@@ -112,10 +103,7 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 
 def read_kept(path: Path, model: type[_Model], *, damaged: ClustMixError) -> _Model | None:
-    """Return what `write_kept` has written, or None before the first time.
-
-    `damaged` is raised if it holds anything else.
-    """
+    """Return what `write_kept` has written, None before the first time; else raise `damaged`."""
     try:
         return model.model_validate_json(path.read_bytes())
     except FileNotFoundError:
@@ -126,10 +114,7 @@ def read_kept(path: Path, model: type[_Model], *, damaged: ClustMixError) -> _Mo
 
 
 def write_kept(path: Path, content: BaseModel | str) -> None:
-    """Put a file of mode 0600, a line or JSON, in the place of an earlier one; on disk afterwards.
-
-    Its folder is made with mode 0700 if missing.
-    """
+    """Replace a file of mode 0600, a line or JSON, durably; its folder is private."""
     ensure_private_directory(path.parent)
     line = content if isinstance(content, str) else content.model_dump_json(indent=2)
     replace_durably(path, f"{line}\n".encode())

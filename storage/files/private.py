@@ -76,10 +76,7 @@ def open_private(path: Path, how: Literal["x", "a"]) -> BinaryIO:
 
 
 def write_durably(path: Path, content: bytes, *, mode: int = 0o600) -> None:
-    """Write a new file and force it to the disk; its folder is left to the caller.
-
-    One that exists is an IntegrityError.
-    """
+    """Write a new file (else IntegrityError) and force it to the disk, but not its folder."""
     try:
         handle = open_private(path, "x")
     except FileExistsError:
@@ -97,10 +94,7 @@ def make_durable(handle: BinaryIO, *, mode: int = 0o600) -> None:
 
 
 def replace_durably(path: Path, content: bytes, *, mode: int = 0o600) -> None:
-    """Write a file that is whole or as it was before; on the disk when the call returns.
-
-    Of several processes that write the same file, a lock lets one at a time in.
-    """
+    """Write a file, whole or as before, on the disk at return; writers take turns by a lock."""
     staged = path.with_name(f".{path.name}.new")
     staged.unlink(missing_ok=True)  # of a process that died here
     try:
@@ -121,10 +115,7 @@ def fsync_directory(path: Path) -> None:
 
 
 def open_regular(path: Path) -> int:
-    """Open a file for reading that is neither a link nor a device, pipe or folder.
-
-    Otherwise it is an IntegrityError that names it: ``FILE_MISSING`` or ``FILE_NOT_REGULAR``.
-    """
+    """Open a regular file for reading (``FILE_MISSING``, ``FILE_NOT_REGULAR``); no link."""
     code = "FILE_MISSING"
     try:
         # O_NONBLOCK: opening a pipe must not wait for a writer.

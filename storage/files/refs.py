@@ -13,12 +13,7 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}(\.[a-z0-9]{1,8}){0,2}")
 
 
 def check_name(name: str) -> str:
-    """Return `name` unchanged if it is a valid name of a dataset or a run.
-
-    A valid name matches ``[a-z0-9][a-z0-9-]{0,62}`` as a whole (ConfigurationError) and can be a
-    directory name on every file system: it holds no separator, no dot, no upper-case letter that a
-    second name could differ by, and at most 63 characters.
-    """
+    """Return a valid name of a dataset or run, which can be a folder's on any file system."""
     if _NAME.fullmatch(name) is None:
         raise ConfigurationError(
             "INVALID_NAME",
@@ -29,11 +24,7 @@ def check_name(name: str) -> str:
 
 
 def check_file_name(name: str) -> str:
-    """Return `name` unchanged if it is a valid name of a file in a bundle or a workspace.
-
-    It is a ConfigurationError if it has a separator, begins with a dot, or has more than two short
-    suffixes.
-    """
+    """Return a name of a file: no separator, no dot first, two short suffixes at most."""
     if _FILE_NAME.fullmatch(name) is None:
         raise ConfigurationError(
             "INVALID_FILE_NAME",
@@ -44,10 +35,7 @@ def check_file_name(name: str) -> str:
 
 
 def new_release_id() -> str:
-    """Make a release id: the UTC date and 32 bits from the operating system.
-
-    For example ``r-20250131-0f3a9c21``. The caller never chooses it.
-    """
+    """Make a release id, such as ``r-20250131-0f3a9c21``: UTC date and 32 random bits."""
     return f"r-{datetime.now(UTC):%Y%m%d}-{os.urandom(4).hex()}"
 
 

@@ -8,7 +8,6 @@ import zipfile
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Self
 
 import numpy as np
@@ -30,7 +29,7 @@ _ROOT_LOCK = ".lock"
 _RUN_LOCK = ".alive"
 
 
-class PrivateWorkspace:
+class PrivateWorkspace(AbstractContextManager["PrivateWorkspace"]):
     """A directory of mode 0700 for the unnoised intermediates of one run.
 
     The process that created it holds a lock on it for as long as it lives. The operating system
@@ -54,11 +53,7 @@ class PrivateWorkspace:
 
     @classmethod
     def create(cls, root: Path, run_id: str) -> Self:
-        """Create and lock the workspace of a new run, below a root of mode 0700.
-
-        It is a ConfigurationError if the name is malformed or the root is open to others, and an
-        IntegrityError if the run already has a workspace.
-        """
+        """Create and lock a new workspace (else IntegrityError) below a root of mode 0700."""
         check_name(run_id)
         os.umask(0o077)
         forbid_core_dumps()
@@ -76,15 +71,7 @@ class PrivateWorkspace:
             raise IntegrityError("WORKSPACE_LOCKED", f"run {run_id} is locked by another process")
         return cls(root, run_id, lock)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.purge()
 
     @property
@@ -97,12 +84,7 @@ class PrivateWorkspace:
         return self._directory / check_file_name(name)
 
     def write_once(self, name: str, data: bytes) -> str:
-        """Write bytes that no later call can replace, and force them to the disk.
-
-        The bytes are complete under `name` or absent: a crash leaves no partial file there.
-
-        Returns its SHA-256 in hexadecimal. A file that exists is an IntegrityError.
-        """
+        """Write bytes for good (else IntegrityError), whole or absent; return their SHA-256."""
         staged = _staged(self._directory)
         try:
             write_durably(staged, data)
@@ -151,10 +133,7 @@ def store_arrays(path: Path, **arrays: NDArray[Any]) -> None:
 
 
 def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Read what `store_arrays` wrote, for workers that are given paths; pickles are refused.
-
-    A file that is missing or damaged is an IntegrityError.
-    """
+    """Read what `store_arrays` wrote; IntegrityError if missing, damaged or pickled."""
     try:
         return read_npz(path)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, NotImplementedError):
@@ -204,10 +183,7 @@ def purge_abandoned(root: Path) -> tuple[str, ...]:
 
 
 def forbid_core_dumps() -> None:
-    """Let no crash of this process, or of a process that it starts, write its memory to a disk.
-
-    Cannot be undone in this process.
-    """
+    """Let no crash of this process or its children write memory to a disk, from now on for good."""
     # One byte rather than none: the Linux kernel hands a core to a program such as a crash reporter
     # whatever the limit is, except for this one (fs/coredump.c), and no core file fits into a byte.
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)

@@ -82,20 +82,13 @@ class KeyStore:
         return make_secret(ensure_private_directory(self._folder) / "landing.key")
 
     def pipeline_public(self) -> tuple[PublicKey, ...]:
-        """Return the public keys of the pipeline: the present one, then those that were retired.
-
-        Empty before the first use. A retired key signs nothing new; bundles that it signed go on
-        being read.
-        """
+        """Return the present public key, if there is one, then those retired, for older bundles."""
         path = self._folder / "pipeline.pub"
         present = (PublicKey.read(path),) if os.path.lexists(path) else ()
-        return _without_repeats((*present, *_keys_in(self._folder / "retired")))
+        return tuple(dict.fromkeys((*present, *_keys_in(self._folder / "retired"))))
 
     def officers(self) -> tuple[PublicKey, ...]:
-        """Return the keys of those who may approve, in the order of their file names.
-
-        There is nothing but files ``NAME.pub`` in their folder.
-        """
+        """Return the keys of those who may approve: ``officers`` holds files ``NAME.pub`` alone."""
         return _keys_in(self._folder / "officers")
 
     def require_officer(self, key_id: str) -> None:
@@ -109,15 +102,11 @@ class KeyStore:
 
     def trusted(self) -> tuple[PublicKey, ...]:
         """Return the public keys of the pipeline and of the officers; makes nothing."""
-        return _without_repeats((*self.pipeline_public(), *self.officers()))
+        return tuple(dict.fromkeys((*self.pipeline_public(), *self.officers())))
 
 
 def read_public_keys(paths: Iterable[Path]) -> tuple[PublicKey, ...]:
-    """Read the public keys that a reader was given: PEM files, or folders of files ``NAME.pub``.
-
-    Folders inside them are not searched. It is a ConfigurationError if a file is missing or does
-    not hold a public key, or a folder holds none.
-    """
+    """Read public keys: PEM files, or folders of files ``NAME.pub`` (ConfigurationError)."""
     keys: list[PublicKey] = []
     for path in paths:
         files = sorted(path.glob(f"[!.]*{PUBLIC_SUFFIX}")) if path.is_dir() else [path]
@@ -128,7 +117,7 @@ def read_public_keys(paths: Iterable[Path]) -> tuple[PublicKey, ...]:
                 "public keys that you were given",
             )
         keys += map(PublicKey.read, files)
-    return _without_repeats(keys)
+    return tuple(dict.fromkeys(keys))
 
 
 def _keys_in(folder: Path) -> tuple[PublicKey, ...]:
@@ -145,8 +134,4 @@ def _keys_in(folder: Path) -> tuple[PublicKey, ...]:
     for path in paths:
         if path.suffix != PUBLIC_SUFFIX:
             raise key_invalid(path, f"only public keys NAME{PUBLIC_SUFFIX} in this folder")
-    return _without_repeats(PublicKey.read(path) for path in paths)
-
-
-def _without_repeats(keys: Iterable[PublicKey]) -> tuple[PublicKey, ...]:
-    return tuple(dict.fromkeys(keys))
+    return tuple(dict.fromkeys(map(PublicKey.read, paths)))

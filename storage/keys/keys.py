@@ -63,10 +63,7 @@ def read_key_file(path: Path, *, private: bool) -> bytes:
 
 
 def write_key_file(path: Path, content: bytes, *, mode: int) -> None:
-    """Write a file that appears whole and forced to the disk, and replaces none.
-
-    The ConfigurationError is ``KEY_EXISTS`` or ``KEY_UNWRITABLE``.
-    """
+    """Write a new file, whole and durable (``KEY_EXISTS``, ``KEY_UNWRITABLE``)."""
     try:
         with folder_locked(path.parent):
             if os.path.lexists(path):
@@ -90,11 +87,7 @@ def read_secret(path: Path) -> bytes:
 
 
 def make_secret(path: Path) -> bytes:
-    """Return the 32 bytes of a file, made by the operating system at the first use.
-
-    Any number of processes may call it for the first time at once: all get the same bytes. No seed
-    is taken. Errors are those of `read_secret` and `write_key_file`.
-    """
+    """Return the 32 bytes of a file, made by the operating system for the first to call."""
     if not os.path.lexists(path):
         write_if_first(
             lambda place: write_key_file(place, os.urandom(SECRET_BYTES), mode=0o600), path
@@ -147,11 +140,7 @@ class PublicKey:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a SubjectPublicKeyInfo PEM file, not a link.
-
-        It is a ConfigurationError if the file is missing, not regular, or does not hold one Ed25519
-        public key; it names the file, never its content.
-        """
+        """Read an Ed25519 public key (SubjectPublicKeyInfo); an error names the file alone."""
         return cls(raw=_load(path, private=False).public_bytes_raw())
 
     @property
@@ -196,9 +185,8 @@ class SigningKey:
     def create(cls, path: Path) -> Self:
         """Make a key and write it to two new files: itself, and its public part beside it.
 
-        The private key has mode 0600; the public one gets the suffix ``.pub`` in place of the one
-        of `path`. Both are forced to the disk. It is a ConfigurationError if one of the files
-        exists, the name ends in ``.pub``, or the folder cannot be written to.
+        The private key has mode 0600; the public one gets the suffix ``.pub``. A ConfigurationError
+        if one of them exists, the name ends in ``.pub``, or the folder cannot be written to.
 
         Privacy
         -------
@@ -214,11 +202,7 @@ class SigningKey:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a PKCS8 PEM file without a password, of this user, with mode 0600 or 0400.
-
-        It is a ConfigurationError if the file is missing, not regular, open to others, of another
-        user, or does not hold one Ed25519 private key; it names the file, never its content.
-        """
+        """Read a PKCS8 private key, ours, of mode 0600 or 0400; an error names the file alone."""
         return cls(private=_load(path, private=True))
 
     @property

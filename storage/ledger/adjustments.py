@@ -95,11 +95,7 @@ class Adjustment(Document):
 def sign_adjustment(
     *, entry_id: str, cohort: str, rho: Decimal, reason: str, keys: Sequence[SigningKey]
 ) -> Adjustment:
-    """Have two officers sign a charge, decided today, with two different keys (LedgerError).
-
-    The entry id is one of `storage.ledger.ledger_db.new_entry_id`; the rest is as
-    `storage.ledger.ledger_db.LedgerDatabase.adjust` takes it.
-    """
+    """Have two officers sign a charge with two keys (LedgerError); see `LedgerDatabase.adjust`."""
     amount = checked_rho(rho)
     for name, text in (("cohort", cohort), ("reason", reason)):
         check_text(name, text)

@@ -45,10 +45,7 @@ class HeadFile:
         self._former = None if former is None else HeadFile(former)
 
     def read(self) -> tuple[int, str] | None:
-        """Return sequence and hash of the last head; None before the first.
-
-        It is an IntegrityError if the file holds anything else, a LedgerError if it cannot be read.
-        """
+        """Return sequence and hash, None before the first; an IntegrityError if it is damaged."""
         try:
             descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -107,11 +104,7 @@ class HeadFile:
 
 
 def check_head(rows: Sequence[LedgerEntry], head: tuple[int, str] | None) -> None:
-    """Refuse a journal that does not contain an exported head (IntegrityError).
-
-    The rows are the whole journal, read after the head; None and ``(0, GENESIS_HASH)`` are part of
-    every journal.
-    """
+    """Refuse a whole journal, read after the exported head, that lacks it (IntegrityError)."""
     if head is None or head == (0, GENESIS_HASH):
         return
     sequence, row_hash = head

@@ -45,14 +45,11 @@ _INSERT = f"INSERT INTO journal VALUES ({', '.join('?' * len(COLUMNS))})"  # noq
 
 
 class SqliteJournal:
-    """A journal in an SQLite file; see `storage.ledger.journal_rows.Journal`.
+    """A journal in an SQLite file.
 
     Every transaction opens its own connection, so an instance may be used by several threads and
-    by forked processes.
-
-    The file is created with mode 0600 if it does not exist; its folder must exist. It is a
-    LedgerError if it can be read by group or others or cannot be used, and an IntegrityError if it
-    holds something else.
+    by forked processes. The file is made with mode 0600 in an existing folder. It is a LedgerError
+    if it can be read by group or others or cannot be used, an IntegrityError if it is no journal.
     """
 
     def __init__(self, path: Path) -> None:
@@ -69,7 +66,11 @@ class SqliteJournal:
             fsync_directory(self.path.parent)
 
     def transact(self, work: Callable[[JournalTransaction], T], *, write: bool) -> T:
-        """Return the result of `work`, done in one transaction and on disk."""
+        """Return the result of `work`, done in one transaction and on disk.
+
+        Transactions that write come one after the other, each after the commit of the one before.
+        If `work` raises, nothing is done.
+        """
         return self._transact(lambda connection: work(_Transaction(connection)), write=write)
 
     def _transact(self, work: Callable[[sqlite3.Connection], T], *, write: bool) -> T:
@@ -124,7 +125,9 @@ class _Transaction:
         self._connection = connection
 
     def check_schema(self) -> None:
-        _check_schema(self._connection)
+        query = "SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL"
+        if dict(self._connection.execute(query)) != _SCHEMA:
+            raise schema_damaged()
 
     def rows(self) -> list[tuple[Any, ...]]:
         return self._connection.execute("SELECT * FROM journal ORDER BY sequence").fetchall()
@@ -147,10 +150,4 @@ def _create(connection: sqlite3.Connection) -> None:
     if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0:
         for statement in _SCHEMA.values():
             connection.execute(statement)
-    _check_schema(connection)
-
-
-def _check_schema(connection: sqlite3.Connection) -> None:
-    found = dict(connection.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL"))
-    if found != _SCHEMA:
-        raise schema_damaged()
+    _Transaction(connection).check_schema()

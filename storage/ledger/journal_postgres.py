@@ -156,7 +156,7 @@ class SecretUrl:
 
 
 class PostgresJournal:
-    """A journal in a PostgreSQL database; see `storage.ledger.journal_rows.Journal`.
+    """A journal in a PostgreSQL database.
 
     Every transaction opens its own connection, so an instance may be used by several threads and
     by forked processes. A commit is on the server's disk when the call returns
@@ -178,7 +178,7 @@ class PostgresJournal:
         self.transact(lambda transaction: transaction.check_schema(), write=False)
 
     def transact(self, work: Callable[[JournalTransaction], T], *, write: bool) -> T:
-        """Return the result of `work`, done in one transaction and on disk.
+        """Return the result of `work`, as `storage.ledger.journal.SqliteJournal.transact` does.
 
         It is a LedgerError if the server cannot be used. If the connection was lost in a commit
         nobody knows whether it took place: what was asked for must be taken as charged, and the

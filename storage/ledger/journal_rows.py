@@ -35,37 +35,19 @@ from storage.ledger.head import check_head
 
 T = TypeVar("T")
 
-REQUIRED, OPTIONAL = True, False
+_OPTIONAL = frozenset(
+    "dataset_cap_rho window_cap_rho window_days partition_scheme partition_parts partition_part "
+    "requester digest note".split()
+)
 
 COLUMNS = {
-    "sequence": REQUIRED,
-    "entry_id": REQUIRED,
-    "state": REQUIRED,
-    "cohort": REQUIRED,
-    "dataset": REQUIRED,
-    "release_id": REQUIRED,
-    "request_key": REQUIRED,
-    "rho": REQUIRED,
-    "epsilon": REQUIRED,
-    "delta": REQUIRED,
-    "adjacency": REQUIRED,
-    "unit": REQUIRED,
-    "lifetime_cap_rho": REQUIRED,
-    "dataset_cap_rho": OPTIONAL,
-    "window_cap_rho": OPTIONAL,
-    "window_days": OPTIONAL,
-    "partition_scheme": OPTIONAL,
-    "partition_parts": OPTIONAL,
-    "partition_part": OPTIONAL,
-    "owner": REQUIRED,
-    "requester": OPTIONAL,
-    "needs_approval": REQUIRED,
-    "digest": OPTIONAL,
-    "note": OPTIONAL,
-    "signers": REQUIRED,
-    "recorded_at": REQUIRED,
-    "previous_hash": REQUIRED,
-    "hash": REQUIRED,
+    name: name not in _OPTIONAL
+    for name in (
+        "sequence entry_id state cohort dataset release_id request_key rho epsilon delta adjacency "
+        "unit lifetime_cap_rho dataset_cap_rho window_cap_rho window_days partition_scheme "
+        "partition_parts partition_part owner requester needs_approval digest note signers "
+        "recorded_at previous_hash hash"
+    ).split()
 }
 """Columns of the journal in order, and whether each holds something in every row.
 
@@ -91,18 +73,6 @@ class JournalTransaction(Protocol):
 
     def insert(self, row: tuple[Any, ...]) -> None:
         """Append one row."""
-
-
-class Journal(Protocol):
-    """A database that holds a journal."""
-
-    def transact(self, work: Callable[[JournalTransaction], T], *, write: bool) -> T:
-        """Return the result of `work`, done in one transaction and on disk.
-
-        Transactions that write come one after the other, each after the commit of the one before.
-        If `work` raises, nothing is done. If the database cannot be used (LedgerError), a
-        transaction that was being committed may have taken place.
-        """
 
 
 def damaged(sequence: int, what: str) -> IntegrityError:
@@ -158,11 +128,7 @@ def following(
     note: str | None,
     signers: Sequence[str],
 ) -> dict[str, Any]:
-    """Return the columns of a row that moves `entry` to another state; the charge is repeated.
-
-    `entry` is its latest row, and the caller has checked the transition. None keeps the digest of
-    the result; the note and the key ids of those who signed are of this transition.
-    """
+    """Return the row that moves `entry` by a checked transition; None keeps its digest."""
     return columns_of(entry) | {
         "state": to_state.value,
         "digest": digest or entry.digest,
@@ -253,10 +219,7 @@ def _charge_columns(paid: Charge | LedgerEntry) -> dict[str, Any]:
 
 
 def verify_rows(rows: Sequence[LedgerEntry]) -> Spending:
-    """Check the hash chain, every time, transition, amount, signature and cap; say what is spent.
-
-    The IntegrityError names the sequence number of the first row that is wrong.
-    """
+    """Check a whole journal, say what is spent; the IntegrityError names the first wrong row."""
     spending = Spending()
     latest: dict[str, LedgerEntry] = {}
     releases: set[str] = set()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from privacy.accountants.spending import Spending
 from privacy.charges import Caps, Charge, Partition, check_text, checked_rho
@@ -28,23 +28,17 @@ from privacy.ledger import (
 from storage.ledger import journal_rows
 from storage.ledger.head import HeadFile, check_head
 from storage.ledger.journal import SqliteJournal
-from storage.ledger.journal_rows import (
-    Journal,
-    JournalTransaction,
-    JournalWriter,
-    read_rows,
-    time_of,
-)
+from storage.ledger.journal_rows import JournalTransaction, JournalWriter, read_rows, time_of
+
+if TYPE_CHECKING:
+    from storage.ledger.journal_postgres import PostgresJournal
 
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """The entry that pays for a request, by its latest row.
-
-    If it was not `created` now, its measurement is used again at no cost.
-    """
+    """The entry that pays, by its latest row; not `created` now: measured before, at no cost."""
 
     entry: LedgerEntry
     created: bool
@@ -56,12 +50,11 @@ class LedgerDatabase:
     Every operation opens its own connection, so an instance may be used by several threads and by
     forked processes. What an operation returns is on disk.
 
-    The ledger is an SQLite file, created with mode 0600 if it does not exist, or a database at a
-    ``postgresql://`` address, which is a secret. A file in another folder may get the head of the
-    journal after every commit: a journal that does not contain the head was restored from an older
-    copy and is refused (IntegrityError, of every method, as where it does not verify). A head that
-    an earlier version kept elsewhere is moved there. A ledger that cannot be used, or whose file
-    can be read by group or others, is a LedgerError.
+    The ledger is an SQLite file, made with mode 0600, or a database at a ``postgresql://`` address,
+    which is a secret. A file in another folder may get the head after every commit, also one that
+    an earlier version kept elsewhere: a journal without it was restored from an older copy and, as
+    one that does not verify, is an IntegrityError of every method. A ledger that cannot be used, or
+    whose file can be read by group or others, is a LedgerError.
     """
 
     def __init__(
@@ -74,26 +67,24 @@ class LedgerDatabase:
         self._head_file = (
             None if head_file is None else HeadFile(head_file, former=former_head_file)
         )
-        self._journal: Journal
+        self._journal: SqliteJournal | PostgresJournal
         if isinstance(location, str):
             with extra("server"):
-                from storage.ledger.journal_postgres import PostgresJournal, SecretUrl
+                from storage.ledger import journal_postgres
 
-            url = SecretUrl(location)
+            url = journal_postgres.SecretUrl(location)
             # No frame of a traceback shows the address.
             del location
-            self._journal = PostgresJournal(url)
+            self._journal = journal_postgres.PostgresJournal(url)
         else:
             self._journal = SqliteJournal(location)
 
     def reserve(self, charge: Charge, *, new_draw: bool = False) -> Reservation:
         """Charge a release before any private byte is read.
 
-        The same request is charged once: if an entry has the request key of the charge and is
-        neither void nor burned, it is returned and nothing is spent.
-
-        `new_draw` pays again for new noise although the request was charged before. The entry is on
-        disk, in state RESERVED if it was created now.
+        The same request is charged once: an entry with its key that is neither void nor burned is
+        returned and nothing is spent, unless a `new_draw` pays for new noise. What is created now
+        is RESERVED.
 
         It is BudgetRefused, and nothing is recorded, if the amount does not fit under a cap. It is
         a LedgerError if the release has an entry, the request drops an approval that earlier ones
@@ -129,8 +120,6 @@ class LedgerDatabase:
         signers: Sequence[str] = (),
     ) -> LedgerEntry:
         """Move an entry to another state, if it is in the expected one (compare and swap).
-
-        Of several workers that try the same transition exactly one succeeds.
 
         The digest is the SHA-256 of the result, in hexadecimal: needed for SEALED, kept by later
         rows. The note is a public code or remark of one line, the signers are key ids of people
@@ -232,10 +221,7 @@ class LedgerDatabase:
         return self._journal.transact(work, write=False)
 
     def head(self) -> tuple[int, str]:
-        """Return sequence and hash of the last row, ``(0, GENESIS_HASH)`` if there is none.
-
-        Export it to another host after each release; see `verify`.
-        """
+        """Return sequence and hash of the last row, to be exported, or ``(0, GENESIS_HASH)``."""
         rows = self.history()
         return (rows[-1].sequence, rows[-1].hash) if rows else (0, GENESIS_HASH)
 

@@ -1,7 +1,4 @@
-"""A published bundle, verified by its reader with nothing but the bundle and public keys.
-
-What its manifest claims is held against its own events.
-"""
+"""A published bundle, verified by its reader with public keys alone, events against claims."""
 
 import math
 import os
@@ -71,10 +68,7 @@ def totals_of(events: Sequence[Event], *, adjacency: Adjacency, delta: float) ->
 
 
 def require_publishable(manifest: Manifest) -> None:
-    """Refuse a release that must not leave the place where it was made (`Withheld`).
-
-    It is one that is tainted, whose analysis is not proven, or of which a check of its gate failed.
-    """
+    """Refuse (`Withheld`) a release that is tainted, not proven, or did not pass its gate."""
     if manifest.tainted:
         raise Withheld(
             "TAINTED", "the noise came from a source for tests; run without it to publish"
@@ -91,11 +85,7 @@ def require_publishable(manifest: Manifest) -> None:
 
 
 def verify_claims(manifest: Manifest) -> None:
-    """Compute the guarantee again from the events, and refuse a manifest that states another.
-
-    It is an IntegrityError if an event is none, if mu, rho or an epsilon is not what the events
-    give to one part in a million, or if the release should not have been published.
-    """
+    """Compute the guarantee anew from the events; IntegrityError if another one is stated."""
     problem = ""
     try:
         require_publishable(manifest)
@@ -149,9 +139,8 @@ def verify_bundle(
 ) -> VerifiedBundle:
     """Verify a bundle with nothing but the bundle and public keys.
 
-    Keys in `trusted` may sign a manifest; they were got from the publisher by a way that the reader
-    trusts. `officers` may approve: those in `trusted` if None; then an officer could also sign a
-    manifest, so give them apart where it is known who is who.
+    Keys in `trusted` may sign a manifest; `officers` may approve: those in `trusted` if None, and
+    then an officer could also sign a manifest, so give them apart where it is known who is who.
 
     It is an IntegrityError if a signature is wrong or of an unknown key; if a file is missing,
     extra, changed or not a regular file (names it, and the byte if one byte changed); if the

@@ -50,10 +50,7 @@ NOTHING = ResumePoint(stages=0, released={}, drawn={}, sealed={})
 
 
 class Checkpoint:
-    """The kept progress of one measurement, in a folder of mode 0700.
-
-    What was begun, sealed or finished is never begun, sealed or finished again: IntegrityError.
-    """
+    """Progress of one measurement, in a private folder; no step twice (IntegrityError)."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -127,10 +124,7 @@ class Checkpoint:
 
 
 class CheckpointStore:
-    """Progress of the measurements that can be continued: folders ``<root>/<release_id>``.
-
-    The root is made with mode 0700 on the first use.
-    """
+    """Progress that can be continued, in ``<root>/<release_id>``; the root is of mode 0700."""
 
     def __init__(self, root: Path) -> None:
         self._root = root

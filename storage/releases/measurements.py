@@ -138,12 +138,7 @@ class MeasurementStore:
         self._root = root
 
     def seal(self, record: MeasurementRecord, files: Mapping[str, bytes]) -> str:
-        """Write a measurement that no later call can replace, and force it to the disk.
-
-        The files are npz files of noisy and derived arrays, of which the record holds the digests.
-        Returns the digest of the measurement, for the ledger. It is an IntegrityError if the
-        release has a measurement, or a file differs from its digest.
-        """
+        """Write a measurement for good, its files as it states (IntegrityError); return digest."""
         if {name: hashlib.sha256(content).hexdigest() for name, content in files.items()} != dict(
             record.files
         ):
@@ -156,20 +151,15 @@ class MeasurementStore:
 
     def draws(self, release_id: str) -> dict[str, Integers]:
         """Return the sealed noisy statistics of a measurement, each by the stem of its file."""
-        record = self.open(release_id).record
         draws = {}
-        for name in record.files:
+        for name, content in self.open(release_id).files.items():
             if name.startswith("sealed-"):
-                [values] = arrays_of_bytes((self._root / release_id / name).read_bytes()).values()
+                [values] = arrays_of_bytes(content).values()
                 draws[name.removeprefix("sealed-").removesuffix(".npz")] = values
         return draws
 
     def open(self, release_id: str, *, expected_sha256: str | None = None) -> Measurement:
-        """Read a measurement and check every file.
-
-        It is an IntegrityError if it is missing, damaged, or not the one in the ledger, whose
-        digest is `expected_sha256`.
-        """
+        """Read a measurement: IntegrityError if missing, damaged or not of the ledger's digest."""
         folder = self._root / release_id
         try:
             content = (folder / RECORD_FILE).read_bytes()
@@ -191,10 +181,7 @@ class MeasurementStore:
         )
 
     def declare_order(self, release_id: str, declared: DeclaredOrder) -> None:
-        """Keep what a person says about the order of codes in a measurement of format 1.
-
-        It is never replaced: another order than the one that was declared is an IntegrityError.
-        """
+        """Keep the declared order of codes of format 1; another is an IntegrityError."""
         before = self._declared(release_id, declared.measurement_sha256)
         if before is None:
             path = self._root / release_id / DECLARED_FILE

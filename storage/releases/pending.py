@@ -1,7 +1,4 @@
-"""Bundles that are made and not yet published: what an officer looks at, and a crash finds again.
-
-The files that are published are these files, byte for byte, whoever has approved them meanwhile.
-"""
+"""Bundles that wait to be published, byte for byte: for an officer, and after a crash."""
 
 import hashlib
 import shutil

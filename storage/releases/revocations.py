@@ -26,11 +26,7 @@ REVOKED_FILE = "revoked.json"
 
 
 class Revocation(Record):
-    """A release that was taken back.
-
-    The charge is the one that paid for its measurement; the reason is one line of 1 to 200
-    printable characters, for anybody to read; the officer has a key id, and the date is in UTC.
-    """
+    """A release that was taken back; `ledger_entry` paid for it, and the date is in UTC."""
 
     dataset: str
     release_id: ReleaseId
@@ -47,10 +43,7 @@ class Revocation(Record):
 
 
 class RevocationList(SignedDocument):
-    """All revocations of a store, each release once, signed by the pipeline, in `REVOKED_FILE`.
-
-    They are in the order in which they were made.
-    """
+    """All revocations of a store, in order, each release once, signed by the pipeline."""
 
     FILE: ClassVar[str] = REVOKED_FILE
     MAX_BYTES: ClassVar[int] = 16_000_000
@@ -68,10 +61,7 @@ class RevocationList(SignedDocument):
         return self
 
     def require_not_revoked(self, bundle: VerifiedBundle) -> None:
-        """Refuse a bundle that was taken back, or was sampled from a release that was.
-
-        The IntegrityError ``RELEASE_REVOKED`` says date and reason.
-        """
+        """Refuse (``RELEASE_REVOKED``) what was taken back, or sampled from such a release."""
         manifest = bundle.manifest
         own, origin = manifest.release_id, manifest.resampled_from
         for item in self.revocations:
@@ -91,12 +81,7 @@ class RevocationList(SignedDocument):
 
 
 def read_revocations(path: Path, *, trusted: Sequence[PublicKey]) -> RevocationList:
-    """Read a list of revocations and verify its signature.
-
-    That it is the newest one cannot be seen from it. It is an IntegrityError if the file is
-    missing, no regular file, malformed (``REVOKED_INVALID``), or not signed by one of the keys
-    (``SIGNER_UNKNOWN``, ``SIGNATURE_WRONG``).
-    """
+    """Read a list and verify its signature (IntegrityError); it need not be the newest one."""
     listed = RevocationList.read(path)
     listed.verify(trusted)
     return listed

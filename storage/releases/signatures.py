@@ -52,11 +52,7 @@ class SignedDocument(Document):
         return self.DOMAIN + canonical_json(self.model_dump(mode="json", exclude={"signature"}))
 
     def verify(self, trusted: Sequence[PublicKey]) -> PublicKey:
-        """Verify the signature and return the key, one of those that may sign, that made it.
-
-        It is ``SIGNER_UNKNOWN`` if the key is none of `trusted`, ``SIGNATURE_WRONG`` if the
-        signature is not one of its key over this document.
-        """
+        """Return the trusted key that signed this (``SIGNER_UNKNOWN``, ``SIGNATURE_WRONG``)."""
         candidates = [key for key in trusted if key.key_id == self.key_id]
         if not candidates:
             known = ", ".join(key.key_id for key in trusted) or "none"
@@ -143,11 +139,7 @@ class ApprovalStatement(Record):
 
     @classmethod
     def of(cls, manifest: Manifest, *, decision: Literal["approve", "reject"], reason: str) -> Self:
-        """Return the statement about a release that waits, decided today.
-
-        It is a ConfigurationError if the manifest needs no approval, or the reason is not one line
-        of 1 to 200 printable characters; it is published.
-        """
+        """Return the statement about a release that waits, decided today (ConfigurationError)."""
         require_reason(reason)
         if not manifest.needs_approval or manifest.requester is None:
             raise ConfigurationError(
@@ -179,10 +171,7 @@ class Approval(SignedDocument):
 
 
 def sign_approval(statement: ApprovalStatement, officer: SigningKey) -> Approval:
-    """Sign a decision with the key of who decided, another person than the one who asked.
-
-    The key of the requester is a ConfigurationError.
-    """
+    """Sign a decision with the key of another person than who asked (else ConfigurationError)."""
     if officer.key_id == statement.requester:
         raise ConfigurationError(
             "APPROVER_IS_REQUESTER",
@@ -195,11 +184,7 @@ def sign_approval(statement: ApprovalStatement, officer: SigningKey) -> Approval
 def require_approval(
     approval: Approval, manifest: Manifest, *, signer: PublicKey, officers: Sequence[PublicKey]
 ) -> PublicKey:
-    """Check that a decision about this release is an approval by somebody who may give it.
-
-    Parameters, result and errors are those of `require_decision`; a rejection is an IntegrityError
-    as well.
-    """
+    """Check an approval by somebody who may give it; errors are those of `require_decision`."""
     officer = require_decision(approval, manifest, signer=signer, officers=officers)
     if approval.statement.decision != "approve":
         raise IntegrityError(
@@ -214,13 +199,11 @@ def require_decision(
 ) -> PublicKey:
     """Check that a decision is one about this release, by somebody who may decide.
 
-    The manifest is that of the release, or of one made from the same measurement by resampling:
-    that one is covered by the approval of the release that it names. `signer` is the key of the
-    pipeline; the one of `officers` that decided is returned.
+    The manifest is that of the release, or of a resample, which the approval of the release that it
+    names covers. `signer` is the key of the pipeline; the officer who decided is returned.
 
     It is an IntegrityError if the signature is wrong or of an unknown key; if the decision is about
-    another charge, release, measurement, guarantee or requester; if the officer is the requester or
-    the pipeline.
+    another charge, release, measurement, guarantee or requester, or by the requester or pipeline.
     """
     officer = approval.verify(officers)
     statement = approval.statement

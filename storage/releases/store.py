@@ -102,15 +102,11 @@ class ReleaseStore:
         """Publish a bundle and return its folder: all of it or, after a crash, none of it.
 
         The bundle is written to a staging folder of the same file system, verified there as a
-        reader would verify it, forced to the disk and renamed.
+        reader would verify it, forced to the disk and renamed. A file is given by its content, or
+        is a regular file to copy. The approval is given if and only if the manifest needs one.
 
-        A file is given by its content, or is a regular file to copy. The approval is by one of the
-        `officers`, given if and only if the manifest needs one.
-
-        It is Withheld if the manifest is tainted, its analysis is not proven, or a check of its
-        gate failed; and an IntegrityError if the release exists, the manifest is that of another
-        release, a file differs from its digest, the events do not give the stated epsilon, or the
-        approval is missing or not one of this release by an officer.
+        It is Withheld if `require_publishable` says so, and an IntegrityError if the release
+        exists, the manifest is of another one, or its reader would refuse it.
         """
         require_publishable(manifest)
         if manifest.ref != ref:
@@ -186,11 +182,7 @@ class ReleaseStore:
 
 
 def manifests_in(store: ReleaseStore) -> Iterator[Manifest]:
-    """Yield the manifest of each bundle in a store, by dataset and release.
-
-    Nothing is verified: verify a bundle before relying on it. What has no readable manifest is
-    passed over, as no reader accepts it.
-    """
+    """Yield each readable manifest, by dataset and release; nothing is verified."""
     for path in sorted(store.root.glob(f"[!.]*/[!.]*/{MANIFEST_FILE}")):
         try:
             manifest = Manifest.read(path)

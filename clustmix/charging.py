@@ -22,10 +22,7 @@ OWNER = "notebook"
 
 @dataclass(slots=True)
 class Payment:
-    """A charge that was made, or none: no ledger and no entry that has paid then.
-
-    `sealed` says whether the measurement is whole.
-    """
+    """A charge, or none: no ledger and no entry then; `sealed` once the measurement is whole."""
 
     ledger: LedgerDatabase | None = None
     charged: Charged | None = None

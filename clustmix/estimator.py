@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -17,6 +17,8 @@ from tasks.synthesizers.registry import MethodEntry, build
 if TYPE_CHECKING:
     from clustmix.guarantee import Guarantee
     from tasks.measurement import synthesizer
+
+_Model = TypeVar("_Model", bound=BaseModel)
 
 _NO_SETTING = ("kind", "published")
 """Fields of the settings of a method that a constructor here does not take."""
@@ -141,13 +143,10 @@ class Estimator:
     def _public(self) -> _Public:
         """Return what every constructor takes, checked; a number of numpy is one of Python."""
         given = {name: getattr(self, name) for name in _Public.model_fields}
-        try:
-            return _Public.model_validate(
-                {name: getattr(value, "item", lambda v=value: v)() for name, value in given.items()}
-            )
-        except ValidationError as error:
-            problem = one_line(error, given)
-        raise refusal("SETTING_INVALID", f"{type(self).__name__}: {problem}")
+        plain = {
+            name: value.item() if hasattr(value, "item") else value for name, value in given.items()
+        }
+        return self._checked(_Public, plain)
 
     def _unit(self) -> PrivacyUnit:
         public = self._public()
@@ -178,9 +177,11 @@ class Estimator:
     def _settings(self) -> BaseModel:
         """Return the settings of the method, checked."""
         config = self._entry.config
-        settings = {name: getattr(self, name) for name in settings_of(config)}
+        return self._checked(config, {name: getattr(self, name) for name in settings_of(config)})
+
+    def _checked(self, model: type[_Model], settings: dict[str, Any]) -> _Model:
         try:
-            return config.model_validate(settings)
+            return model.model_validate(settings)
         except ValidationError as error:
             problem = one_line(error, settings)
         raise refusal("SETTING_INVALID", f"{type(self).__name__}: {problem}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from privacy.events import ComposedEvent, Event
@@ -92,14 +92,10 @@ class Guarantee:
         tainted: bool = False,
     ) -> Guarantee:
         """Add up events; see `storage.releases.bundles.totals_of`."""
-        totals = totals_of(events, adjacency=adjacency, delta=delta)
         return cls(
             events=tuple(events),
-            epsilon=totals.epsilon,
+            **_amounts(events, adjacency, delta),
             delta=delta,
-            replace_one_epsilon=totals.replace_one_epsilon,
-            mu=totals.mu,
-            rho=totals.rho,
             adjacency=adjacency,
             privacy_unit=privacy_unit,
             max_rows_per_patient=max_rows_per_patient,
@@ -109,15 +105,7 @@ class Guarantee:
 
     def at(self, *, delta: float) -> Guarantee:
         """Return what the same events guarantee at another delta."""
-        return Guarantee.of(
-            self.events,
-            delta=delta,
-            adjacency=self.adjacency,
-            privacy_unit=self.privacy_unit,
-            max_rows_per_patient=self.max_rows_per_patient,
-            charged=self.charged,
-            tainted=self.tainted,
-        )
+        return replace(self, delta=delta, **_amounts(self.events, self.adjacency, delta))
 
     @property
     def event(self) -> ComposedEvent:
@@ -145,6 +133,12 @@ class Guarantee:
             f"Guarantee(epsilon={rounded_up(self.epsilon)}, delta={rounded_up(self.delta)}, "
             f"adjacency={self.adjacency.value!r}, unit={self.privacy_unit!r}{marks})"
         )
+
+
+def _amounts(events: Sequence[Event], adjacency: Adjacency, delta: float) -> dict[str, Any]:
+    totals = asdict(totals_of(events, adjacency=adjacency, delta=delta))
+    del totals["accountant"]
+    return totals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

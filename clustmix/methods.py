@@ -35,8 +35,9 @@ def _first_line(of: object) -> str:
 
 def _documentation(entry: MethodEntry) -> str:
     """Say what a method is, what it takes and how it is used, from its entry and settings."""
-    common = inspect.cleandoc(Synthesizer.__doc__ or "").split("**settings")[0]
-    parameters = common.split("----------\n", 1)[1].rstrip()
+    text = inspect.cleandoc(Synthesizer.__doc__ or "")
+    parameters = text.split("**settings")[0].split("----------\n", 1)[1].rstrip()
+    attributes = text[text.index("Attributes\n") : text.index("\nNotes\n")]
     fields = entry.config.model_fields
     settings = "".join(
         f"\n{name}\n    {fields[name].description or _first_line(fields[name].annotation)}"
@@ -50,13 +51,7 @@ Parameters
 ----------
 {parameters}{settings}
 
-Attributes
-----------
-guarantee_ : Guarantee
-    What was really drawn, and what it guarantees.
-released_ : dict of str to array
-    Everything that was released: the input of the sampler.
-
+{attributes}
 Notes
 -----
 {inspect.cleandoc(entry.config.__doc__ or "")}

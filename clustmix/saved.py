@@ -88,10 +88,7 @@ class ModelRecord(Document):
 
 
 def written(facts: Mapping[str, Any], released: Mapping[str, NDArray[Any]]) -> bytes:
-    """Return the file of a measurement; the same measurement gives the same bytes.
-
-    The facts are the fields of `ModelRecord` but those that are made here.
-    """
+    """Return the file, always the same bytes, of a measurement with these fields of its record."""
     arrays = arrays_to_bytes(released)
     record = ModelRecord(
         **facts,
@@ -109,10 +106,7 @@ def written(facts: Mapping[str, Any], released: Mapping[str, NDArray[Any]]) -> b
 
 
 def read(path: Path) -> tuple[bytes, ModelRecord, dict[str, NDArray[Any]]]:
-    """Read a file that `written` made: its bytes, its record and its arrays.
-
-    It is an IntegrityError if the file is missing, damaged, or not what it says.
-    """
+    """Read bytes, record and arrays of a file of `written` (IntegrityError if it is none)."""
     try:
         content = path.read_bytes()
         with zipfile.ZipFile(io.BytesIO(content)) as archive:

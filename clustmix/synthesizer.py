@@ -247,17 +247,14 @@ class Synthesizer(Estimator):
             with Path(path).open("xb") as file:
                 file.write(self._file)
         except FileExistsError:
-            pass
+            raise ConfigurationError(
+                "FILE_EXISTS", f"expected no file at {path}, found one; name another"
+            ) from None
         except OSError as error:
             raise ConfigurationError(
                 "FILE_NOT_MADE",
                 f"expected a place for a new file at {path}, found none: {error.strerror}",
             ) from None
-        else:
-            return
-        raise ConfigurationError(
-            "FILE_EXISTS", f"expected no file at {path}, found one; name another"
-        )
 
     @classmethod
     def load(cls, path: str | Path) -> Synthesizer:

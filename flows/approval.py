@@ -1,7 +1,4 @@
-"""What an officer decides about a release that waits: signed anywhere, carried out here.
-
-Who decided is proved by the signature alone, whoever brings it and by which page or command.
-"""
+"""What an officer decides about a release that waits: proved by a signature, whoever brings it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,11 +37,7 @@ class Decisions:
         return self._withhold(release_id, self._signed_here(release_id, key, "reject", reason))
 
     def carry_out(self, release_id: str, approval: Approval) -> ReleaseOutcome | LedgerEntry:
-        """Carry out a signed decision: publish the release, or withhold it for good.
-
-        Refused is a signature that is none of an officer's, is the requester's, or is about
-        another charge, release, measurement or guarantee than the one that waits.
-        """
+        """Carry out a signed decision: publish the release that waits, or withhold it for good."""
         if approval.statement.decision == "approve":
             return self._publish(release_id, approval)
         return self._withhold(release_id, approval)

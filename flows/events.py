@@ -88,10 +88,7 @@ def orchestrator_is_served() -> bool:
 
 
 def emit(events: Sequence[PublicEvent]) -> None:
-    """Send events in their order, and return when the server has taken note of all.
-
-    An event that has an id may be sent again, after a failure in the middle for example.
-    """
+    """Send events in order; return once the server has noted all. An event with an id may recur."""
     if not events:
         return
     with orchestrator() as client:

@@ -64,10 +64,7 @@ def identify(
     keys: KeyStore,
     new_draw: bool,
 ) -> str:
-    """Return the key by which the same measurement is found again.
-
-    ``declared`` is what shapes it, see `tasks.steps.job.ReleaseJob.measurement_settings`.
-    """
+    """Return the key of a measurement by what shapes it (`ReleaseJob.measurement_settings`)."""
     content_sha256, secret = source.content_of(reader, executor), keys.ledger_secret()
     key = request_key(secret, content_sha256=content_sha256, settings=declared)
     if new_draw or any(

@@ -1,7 +1,4 @@
-"""From a sealed measurement to a published bundle: publish, resume, resample.
-
-None of this reads the table or draws noise, and none of it costs budget.
-"""
+"""From a sealed measurement to a bundle, at no cost; no table is read and no noise is drawn."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -40,11 +37,7 @@ _POLL_SECONDS = 0.5
 
 
 class ReleaseOutcome(Record):
-    """What a release says about itself when its run ends; every field is public.
-
-    It is ``sealed`` while an officer has not decided, who finds the bundle in its folder; it is
-    reused if it was made from a measurement that had been paid for before.
-    """
+    """What a release says of itself, all public; ``sealed`` while an officer has not decided."""
 
     dataset: str
     release_id: str
@@ -117,10 +110,7 @@ class Publisher:
     def publish_sealed(
         self, entry: LedgerEntry, approval: Approval | None = None
     ) -> ReleaseOutcome:
-        """Publish a prepared bundle, or leave it for an officer where one has to agree.
-
-        The caller holds the lock of the release, and has checked the officer's approval.
-        """
+        """Publish a prepared bundle, or leave it for an officer; the caller holds the lock."""
         entry = self._entries.now(entry)
         self._entries.measurement(entry)  # refused here if it is not the one that was sealed
         if entry.state is EntryState.SEALED and entry.needs_approval and approval is None:
@@ -181,10 +171,7 @@ class Publisher:
         return self._outcome(entry, job.caps, self._verified(bundle), bundle, reused=True)
 
     def pending_manifest(self, entry: LedgerEntry) -> Manifest:
-        """Return the manifest that waits; its bundle is made again where it was lost.
-
-        The caller holds the lock of the release.
-        """
+        """Return the manifest that waits, made again if lost; the caller holds the lock."""
         waiting = self._pending.find(entry.release_id)
         if waiting is None or waiting.manifest.is_suspect:
             measurement = self._entries.measurement(entry)
@@ -207,10 +194,7 @@ class Publisher:
 
     @contextmanager
     def locked(self, release_id: str, *, wait_seconds: float = 0.0) -> Iterator[None]:
-        """Hold the lock of a release, so that one process at a time works on it.
-
-        What a dead process has left of it is cleaned up; a live one is waited for.
-        """
+        """Hold the lock of a release: a live holder is waited for, a dead one cleaned up after."""
         give_up = time.monotonic() + wait_seconds
         workspaces = ensure_private_directory(self._settings.private_root)
         workspace = None
@@ -226,10 +210,7 @@ class Publisher:
             yield
 
     def _resume(self, entry: LedgerEntry) -> ReleaseOutcome | None:
-        """Go on with a release whose run ended between its seal and its publication.
-
-        Where another process does so, wait for its end; None if nothing is left to do then.
-        """
+        """Go on between seal and publication, after who else does so; None if nothing is left."""
         with self.locked(entry.release_id, wait_seconds=WAIT_SECONDS), self._entries.closing(entry):
             entry = self._entries.now(entry)
             if entry.state not in AFTER_SEAL:

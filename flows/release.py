@@ -49,10 +49,7 @@ def release_cohort(request: SiteRequest) -> State[None]:
 
 
 def run_release(request: SiteRequest, job: ReleaseJob | None = None) -> ReleaseOutcome:
-    """Run the flow in this process and return what it published, or raise what ended it.
-
-    Where the site file of the request was read before, the job is what it said.
-    """
+    """Run the flow here, with a job that was read before; return what it published, or raise."""
     report: list[ReleaseOutcome | Failed] = []
     token, read_before = _reports.set(report), _jobs.set(job)
     try:

@@ -1,14 +1,11 @@
-"""A flow run that an orchestrator has started: how it ends, and what its page shows.
-
-Everything here is public: ids, states, names of stages, guarantees, budgets.
-"""
+"""A flow run that an orchestrator has started: how it ends, and what its page shows. All public."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from prefect.artifacts import (
@@ -24,7 +21,7 @@ from prefect.states import Failed as FailedState
 
 from flows.events import PublicEvent, emit
 from flows.server.orchestrator import refuse_unsafe_orchestrator
-from flows.site.request import ReleaseRequest, load_job
+from flows.site.request import PublishRequest, ReleaseRequest, load_job
 from flows.stages import MEASURE, PUBLISH, place_of, text_of
 from privacy.errors import BudgetRefused, ClustMixError, Withheld
 from privacy.ledger import Balance, EntryState, LedgerEntry
@@ -45,6 +42,7 @@ from tasks.steps.entries import Entries
 from tasks.steps.job import ReleaseJob
 
 T = TypeVar("T")
+R = TypeVar("R", bound=ReleaseRequest | PublishRequest)
 
 _STAGES = MappingProxyType({"measure": MEASURE, "publish": PUBLISH})
 
@@ -55,21 +53,6 @@ _ORDINARY_ENDS = {BudgetRefused: "Refused", Withheld: "Withheld"}
 def clean_up(settings: Settings) -> None:
     """Close and delete what dead runs have left, before a run reserves a budget."""
     janitor.clean_up(settings)
-
-
-class RunRequest(Protocol):
-    """What every request names."""
-
-    @property
-    def dataset(self) -> str:
-        """Name of the dataset."""
-
-    @property
-    def release_id(self) -> str:
-        """Id of the release."""
-
-
-R = TypeVar("R", bound=RunRequest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,11 +69,21 @@ def run(step: str, request: R, body: Callable[[R, Settings], Ending]) -> State[N
     A budget that does not allow a release, and a gate that withholds one, are ordinary ends: their
     state has a name of its own and does not count as a failure.
     """
-    ending = guarded_call(step, with_private_log, step, request, _showing_stages(step, body))
-    if isinstance(ending, Failed):
-        _notify_of_refusal(request, ending)
-        return ended(ending)
-    return Completed(name=ending.name, message=ending.text)
+
+    def run_body(request: R, settings: Settings) -> Ending:
+        refuse_unsafe_orchestrator()
+        require_fixed_places()
+        with listen_to_stages(_PageProgress(request, _STAGES[step])):
+            return body(request, settings)
+
+    ending = guarded_call(step, with_private_log, step, request, run_body)
+    if not isinstance(ending, Failed):
+        return Completed(name=ending.name, message=ending.text)
+    if ending.error_class is BudgetRefused:
+        # The ledger knows nothing of a refusal: it has no entry.
+        with suppress(ClustMixError):  # the state of the run says the same
+            emit([_event_about(request, "release.refused", reason=ending.code)])
+    return ended(ending)
 
 
 def ended(failed: Failed) -> State[None]:
@@ -132,21 +125,16 @@ def arrival_of(request: ReleaseRequest, settings: Settings) -> Iterator[ReleaseJ
         # A run that died while it drew is burned here at the latest.
         clean_up(settings)
         # Every run of it, not the last alone: a run may die before it comes to this line.
-        burned = _burned_among(Entries(settings), store.releases_of(request.arrival))
-        if burned is not None:
+        burned = {e.release_id for e in Entries(settings).all() if e.state is EntryState.BURNED}
+        stopped = [each for each in store.releases_of(request.arrival) if each in burned]
+        if stopped:
             raise Withheld(
                 "ARRIVAL_BURNED",
-                f"release {burned} of arrival {request.arrival} was charged and "
+                f"release {stopped[0]} of arrival {request.arrival} was charged and "
                 "stopped; once its cause is mended, have the table delivered anew, which is "
                 "charged again",
             )
         yield replace(job, source=job.source.model_copy(update={"path": content, "data": None}))
-
-
-def _burned_among(entries: Entries, release_ids: tuple[str, ...]) -> str | None:
-    """Return the first release of these that was charged and stopped, None if there is none."""
-    burned = {entry.release_id for entry in entries.all() if entry.state is EntryState.BURNED}
-    return next((release_id for release_id in release_ids if release_id in burned), None)
 
 
 def show_budget(entry: LedgerEntry, balance: Balance) -> None:
@@ -186,15 +174,16 @@ def show_waiting(manifest: Manifest, folder: Path) -> None:
 
 def ask_for_publication(entry: LedgerEntry) -> None:
     """Ask for a publication from a measurement that was sealed in an earlier run."""
-    emit([event_about(entry.dataset, entry.release_id, "measurement.sealed")])
+    emit([_event_about(entry, "measurement.sealed")])
 
 
-def event_about(dataset: str, release_id: str, name: str, **more: str) -> PublicEvent:
-    """Return an event about a release."""
+def _event_about(
+    release: ReleaseRequest | PublishRequest | LedgerEntry, name: str, **more: str
+) -> PublicEvent:
     return PublicEvent(
         name=name,
-        resource_id=f"clustmix.release.{release_id}",
-        payload={"dataset": dataset, "release_id": release_id, **more},
+        resource_id=f"clustmix.release.{release.release_id}",
+        payload={"dataset": release.dataset, "release_id": release.release_id, **more},
     )
 
 
@@ -208,31 +197,10 @@ def _show_claims(manifest: Manifest) -> None:
         )
 
 
-def _notify_of_refusal(request: RunRequest, failed: Failed) -> None:
-    """Tell of a refusal, of which the ledger knows nothing: it has no entry."""
-    if failed.error_class is not BudgetRefused:
-        return
-    event = event_about(request.dataset, request.release_id, "release.refused", reason=failed.code)
-    with suppress(ClustMixError):  # the state of the run says the same
-        emit([event])
-
-
-def _showing_stages(
-    step: str, body: Callable[[R, Settings], Ending]
-) -> Callable[[R, Settings], Ending]:
-    def run_body(request: R, settings: Settings) -> Ending:
-        refuse_unsafe_orchestrator()
-        require_fixed_places()
-        with listen_to_stages(_PageProgress(request, _STAGES[step])):
-            return body(request, settings)
-
-    return run_body
-
-
 class _PageProgress:
     """Shows on the page how far a run is: a bar, and a line of the log for each stage."""
 
-    def __init__(self, request: RunRequest, stages: Mapping[str, str]) -> None:
+    def __init__(self, request: ReleaseRequest | PublishRequest, stages: Mapping[str, str]) -> None:
         self._log = get_run_logger()
         self._stages = stages
         self._bar = _try(

@@ -1,7 +1,4 @@
-"""The stages of a run and what each does, in words for people, as ``stages.toml`` lists them.
-
-A method that trains has several stages of one kind, named as ``train-03-of-20``.
-"""
+"""The stages of a run in words, as ``stages.toml`` lists them; some are ``train-03-of-20``."""
 
 import re
 import tomllib

@@ -27,10 +27,7 @@ _FAULTS_OF_ALL = ("LANDING_", "ARRIVALS_")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A ready file that was refused, by the code of the error.
-
-    The dataset is the one that it names, if it is one of ours; otherwise `UNKNOWN_DATASET`.
-    """
+    """A refused ready file, by error code; one that names no dataset of ours: `UNKNOWN_DATASET`."""
 
     dataset: str
     reason: str
@@ -46,15 +43,13 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanReport:
-    """What a look into the landing place has found.
-
-    Of the accepted tables one that was accepted just before a process died may be among them again.
-    Problems are why ready files were left for the next look: nothing is wrong with them.
-    """
+    """What a look into the landing place has found."""
 
     accepted: tuple[Arrival, ...]
+    """One that was accepted just before a process died may be among them again."""
     refused: tuple[Refusal, ...]
     problems: tuple[ClustMixError, ...] = ()
+    """Why ready files were left for the next look: nothing is wrong with them."""
 
     @property
     def events(self) -> tuple[PublicEvent, ...]:
@@ -66,10 +61,7 @@ class ScanReport:
 
 
 def arrived(arrival: Arrival) -> PublicEvent:
-    """Return the event of an accepted arrival; its id is the same at every try.
-
-    A run that failed or died counts as another try, so that it is announced anew.
-    """
+    """Return the event of an accepted arrival, with one id until a run of it fails or dies."""
     seed = f"clustmix:cohort.arrived:{arrival.arrival_id}:{arrival.failures}"
     return PublicEvent(
         name="cohort.arrived",
@@ -83,11 +75,8 @@ def scan(settings: Settings) -> ScanReport:
     """Accept or refuse every ready file that lies in the landing place.
 
     An accepted table is removed from the landing place, after its copy is on the disk. Of a refused
-    one the ready file is renamed and ``refused.log`` below ``settings.arrivals`` gets a line; its
-    content stays where it is. Nothing is emitted here.
-
-    The report is in the order of the ready files' names. It is a ClustMixError if the landing place
-    or the folder of arrivals cannot be used.
+    one the ready file is renamed and ``refused.log`` below ``settings.arrivals`` gets a line.
+    Nothing is emitted here. It is a ClustMixError if one of the two places cannot be used.
 
     Privacy
     -------

@@ -65,12 +65,10 @@ def audit_whole_release(
 ) -> WholeRelease:
     """Release a generated table by the real command, attack it, and bound epsilon from below.
 
-    The source of the site file is not read; the canaries are patients who are in the table by a
-    fair coin each; each bound has the confidence. `show` is told what is going on, and another
-    program than `command` is for tests of the audit itself.
-
+    The canaries are patients who are in the table by a fair coin each; each bound has the
+    confidence. `show` is told what is going on; another `command` is for tests of the audit itself.
     It is a ConfigurationError if a number is outside its range or the method has draws that cannot
-    be replayed, and the command's own error if it does not publish.
+    be replayed.
 
     Privacy
     -------

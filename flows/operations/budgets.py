@@ -1,10 +1,10 @@
 """What each dataset has left of its budget, by its site file and by the ledger."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import ROUND_FLOOR, Decimal
 from pathlib import Path
+from typing import NamedTuple
 
 from flows.site.request import job_of
 from flows.site.site_file import SiteFile, load_site
@@ -21,11 +21,7 @@ LOW_PERCENT = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetBudget:
-    """What one dataset has left.
-
-    The percentage is that of the cap that leaves least in proportion, rounded down; so many more
-    releases of the amount of one are paid for.
-    """
+    """What is left to a dataset: of the scarcest cap, rounded down, and how many more releases."""
 
     dataset: str
     percent_left: int
@@ -37,11 +33,9 @@ class DatasetBudget:
         return self.percent_left < LOW_PERCENT
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Payer:
-    """Who pays for the releases of a dataset, how much for one, and under which caps."""
+class _Payer(NamedTuple):
+    """Who pays for the releases of a dataset, under which caps, and how much for one."""
 
-    dataset: str
     cohort: str
     partition: Partition | None
     caps: Caps
@@ -66,11 +60,8 @@ class SiteFolder:
         return {path.name: site.code for path, site in found if isinstance(site, ClustMixError)}
 
     def _files(self) -> dict[Path, SiteFile | ClustMixError]:
-        paths = sorted(self._folder.glob("*.yaml")) if self._folder.is_dir() else []
-        return dict(self._each(paths))
-
-    def _each(self, paths: list[Path]) -> Iterator[tuple[Path, SiteFile | ClustMixError]]:
-        for path in paths:
+        found = {}
+        for path in sorted(self._folder.glob("*.yaml")):
             try:
                 status = path.stat()
             except OSError:
@@ -78,7 +69,8 @@ class SiteFolder:
             stamp = (status.st_mtime_ns, status.st_size)
             if path not in self._read or self._read[path][0] != stamp:
                 self._read[path] = (stamp, _site_or_fault(path))
-            yield path, self._read[path][1]
+            found[path] = self._read[path][1]
+        return found
 
 
 def budgets(sites: dict[str, SiteFile], rows: tuple[LedgerEntry, ...]) -> list[DatasetBudget]:
@@ -86,38 +78,19 @@ def budgets(sites: dict[str, SiteFile], rows: tuple[LedgerEntry, ...]) -> list[D
     spending = Spending(rows)
     now = max(time_text(datetime.now(UTC)), rows[-1].recorded_at if rows else "")
     released = [e for e in latest_entries(rows).values() if e.state is not EntryState.ADJUSTED]
-    payers = {entry.dataset: _by_entry(entry) for entry in released}
-    payers |= {dataset: _by_site(site) for dataset, site in sites.items()}
-    return [_budget(spending, payers[dataset], now) for dataset in sorted(payers)]
+    payers = {e.dataset: _Payer(e.cohort, e.partition, e.caps, e.rho) for e in released}
+    for dataset, site in sites.items():
+        job = job_of(site, new_release_id())
+        payers[dataset] = _Payer(job.cohort, job.partition, job.caps, job.charge_rho)
+    return [_budget(spending, dataset, payers[dataset], now) for dataset in sorted(payers)]
 
 
-def _by_entry(entry: LedgerEntry) -> _Payer:
-    return _Payer(
-        dataset=entry.dataset,
-        cohort=entry.cohort,
-        partition=entry.partition,
-        caps=entry.caps,
-        rho=entry.rho,
-    )
-
-
-def _by_site(site: SiteFile) -> _Payer:
-    job = job_of(site, new_release_id())
-    return _Payer(
-        dataset=site.dataset,
-        cohort=job.cohort,
-        partition=job.partition,
-        caps=job.caps,
-        rho=job.charge_rho,
-    )
-
-
-def _budget(spending: Spending, payer: _Payer, now: str) -> DatasetBudget:
-    limits = spending.limits(payer.cohort, payer.dataset, payer.partition, caps=payer.caps, now=now)
+def _budget(spending: Spending, dataset: str, payer: _Payer, now: str) -> DatasetBudget:
+    limits = spending.limits(payer.cohort, dataset, payer.partition, caps=payer.caps, now=now)
     share = min(limit.left_rho / limit.cap_rho for limit in limits)
     left = max(Decimal(0), min(limit.left_rho for limit in limits))
     return DatasetBudget(
-        dataset=payer.dataset,
+        dataset=dataset,
         percent_left=max(0, int((share * 100).to_integral_value(ROUND_FLOOR))),
         releases_left=int(left // payer.rho),
     )

@@ -22,6 +22,7 @@ from flows.operations.deployment_file import (
     AutomationsFile,
     DeploymentSection,
     WorkPoolSection,
+    first_fault,
     read_automations,
     read_deployments,
 )
@@ -55,11 +56,7 @@ _PAGE = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployed:
-    """What the server holds afterwards.
-
-    Deployments are named "flow/deployment", automations those that start none; removed is what was
-    on the server, ours, and in no file.
-    """
+    """What the server holds afterwards, by "flow/deployment"; removed was ours and in no file."""
 
     deployments: tuple[str, ...]
     automations: tuple[str, ...]
@@ -71,12 +68,8 @@ def deploy(settings: Settings, file: Path) -> Deployed:
     """Make the server hold what the files declare, and nothing else of ours.
 
     What somebody has paused on the server stays paused. `file` is the ``prefect.yaml``;
-    ``automations.yaml`` lies beside it.
-
-    It is a ConfigurationError, and nothing was sent, if a file is wrong, or a schedule could not
-    run: its parameters are not those of its flow, or its dataset has no site file that can be
-    released. It is an OrchestratorError if the server of ``PREFECT_API_URL`` does not answer, or
-    refuses.
+    ``automations.yaml`` lies beside it. It is a ConfigurationError, and nothing was sent, if a file
+    is wrong or a schedule could not run, and else an OrchestratorError of the server.
     """
     declared = read_deployments(file)
     automations = read_automations(file.with_name(AUTOMATIONS_NAME))
@@ -109,18 +102,13 @@ def _checked(deployment: DeploymentSection, settings: Settings) -> str:
     name = f"{flow.name}/{deployment.name}"
     if not deployment.schedules:
         return name
-    problem = ""
-    values: dict[str, Any] = {}
     try:
-        values = flow.validate_parameters(deployment.parameters)
+        request = flow.validate_parameters(deployment.parameters).get("request")
     except ParameterTypeError as error:
-        problem = str(error)
-    if problem:
         raise refusal(
             "DEPLOYMENTS_INVALID",
-            f"{name}: expected parameters with which its schedule can run, found: {problem}",
-        )
-    request = values.get("request")
+            f"{name}: expected parameters with which its schedule can run, found: {error}",
+        ) from None
     if isinstance(request, ReleaseRequest):
         path = request.site_path(settings)
         if not path.is_file():
@@ -247,10 +235,7 @@ def _put_automations(
 
 
 def _remove_automations(client: SyncPrefectClient, kept: list[str]) -> list[str]:
-    """Remove ours that no file names, and starters of deployments that are gone.
-
-    Prefect's command replaces the starters of what it registers, so these are left alone.
-    """
+    """Remove ours that no file names, and starters of deployments that are gone, but no others."""
     deployments = {deployment.id for deployment in our_deployments(client)}
     removed = []
     for automation in _our_automations(client):
@@ -289,11 +274,8 @@ def _as_prefect(section: AutomationSection, blocks: dict[str, UUID]) -> Automati
             actions=actions,
         )
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-    where = ".".join(str(part) for part in first["loc"])
-    raise refusal(
-        "DEPLOYMENTS_INVALID", f"{AUTOMATIONS_NAME}: {section.name}: {where}: {first['msg']}"
-    )
+        where, what = first_fault(error)
+    raise refusal("DEPLOYMENTS_INVALID", f"{AUTOMATIONS_NAME}: {section.name}: {where}: {what}")
 
 
 def _content(automation: AutomationCore) -> dict[str, Any]:

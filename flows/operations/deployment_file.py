@@ -5,7 +5,6 @@ what it cannot read and goes on, and a schedule that cannot run fails months lat
 a wrong file is refused as a whole.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -64,11 +63,7 @@ class TriggerSection(Record):
 
 
 class DeploymentSection(Record):
-    """A flow that is served, and what starts it.
-
-    It has a module path as its entrypoint: a path of a file would bake in one machine. The server
-    always refuses parameters that the flow would refuse.
-    """
+    """A flow that is served, by module path, as a file's is one machine's, and what starts it."""
 
     name: _Name
     description: Annotated[str, Field(min_length=1)]
@@ -89,11 +84,7 @@ class WorkPoolSection(Record):
 
 
 class DeploymentsFile(Record):
-    """A ``prefect.yaml`` with nothing but what is checked here.
-
-    The program is installed where runs start, so there is nothing to pull. Work pools are read by
-    ``clustmix deploy``; Prefect's own command overlooks them.
-    """
+    """A ``prefect.yaml``, nothing to pull, and work pools, which Prefect's command overlooks."""
 
     name: Literal["clustmix"]
     pull: Annotated[tuple[Any, ...], Field(max_length=0)]
@@ -118,10 +109,7 @@ class DeploymentsFile(Record):
 
 
 class AutomationSection(Record):
-    """What the server does when events come, or do not come, as Prefect declares it.
-
-    Where an action needs the identifier of a block, it has the block's name.
-    """
+    """What the server does when events come, or do not come; a block is given by its name."""
 
     name: _AutomationName
     description: Annotated[str, Field(min_length=1)]
@@ -144,30 +132,16 @@ class AutomationsFile(Record):
 
 
 def read_deployments(path: Path) -> DeploymentsFile:
-    """Read and check the file of the deployments.
-
-    The ConfigurationError for one that cannot be read, is not plain YAML, or declares something
-    that is not acceptable is one printable line.
-    """
-    return _validated(DeploymentsFile, path)
+    """Read and check the file of the deployments; the ConfigurationError is one printable line."""
+    return _read(DeploymentsFile, path)
 
 
 def read_automations(path: Path) -> AutomationsFile:
     """Read and check the file of the automations, as `read_deployments` does."""
-    return _validated(AutomationsFile, path)
+    return _read(AutomationsFile, path)
 
 
-def _validated(model: type[_Model], path: Path) -> _Model:
-    try:
-        return model.model_validate(_mapping(path))
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-    where = ".".join(str(part) for part in first["loc"])
-    problem = first["msg"].removeprefix("Value error, ")
-    raise refusal("DEPLOYMENTS_INVALID", f"{path.name}: {where}: {problem}".replace(": : ", ": "))
-
-
-def _mapping(path: Path) -> Mapping[Any, Any]:
+def _read(model: type[_Model], path: Path) -> _Model:
     if not path.is_file():
         raise refusal(
             "DEPLOYMENTS_MISSING",
@@ -175,7 +149,16 @@ def _mapping(path: Path) -> Mapping[Any, Any]:
             f"{AUTOMATIONS_NAME} beside it",
         )
     try:
-        return read_mapping(path)
+        return model.model_validate(read_mapping(path))
     except ConfigurationError as error:
         problem = error.message
-    raise ConfigurationError("DEPLOYMENTS_INVALID", problem)
+    except ValidationError as error:
+        where, what = first_fault(error)
+        problem = f"{path.name}: {where}: {what}".replace(": : ", ": ")
+    raise refusal("DEPLOYMENTS_INVALID", problem)
+
+
+def first_fault(error: ValidationError) -> tuple[str, str]:
+    """Return where something was declared that is not acceptable, and what is wrong with it."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    return ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")

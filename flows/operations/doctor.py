@@ -38,11 +38,7 @@ class Finding:
 
 
 def examine(settings: Settings) -> list[Finding]:
-    """Run all examinations; none changes anything.
-
-    A ledger in PostgreSQL is opened like a release opens it: that makes the journal in an empty
-    database, where the role of the address may.
-    """
+    """Run all examinations. They change nothing, but open a ledger in PostgreSQL as a release."""
     examinations: tuple[tuple[str, Callable[[Settings], str]], ...] = (
         ("packages", _packages),
         ("private folder", _private_folder),

@@ -94,9 +94,8 @@ class CursorFile:
 def notices(rows: tuple[LedgerEntry, ...], cursor: Cursor, *, owner: str) -> list[PublicEvent]:
     """Return the events about the rows after the watcher's place, in their order.
 
-    The rows are the whole journal. Each installation, the `owner`, tells of its own entries. If the
-    journal does not contain the watcher's place (IntegrityError), it was restored from an older
-    copy.
+    The rows are the whole journal, restored from an older copy if it does not contain that place
+    (IntegrityError). Each installation, the `owner`, tells of its own entries.
 
     Privacy
     -------

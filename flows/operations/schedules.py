@@ -40,11 +40,7 @@ class MissedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleReview:
-    """What has become of the last occurrence of each schedule.
-
-    Missed are runs that were not there in time and are not known to be missed; known is the last
-    occurrence that needs no further look, by schedule id.
-    """
+    """Runs newly missed; by schedule id, the last occurrence that needs no further look."""
 
     missed: tuple[MissedRun, ...]
     known: dict[str, datetime]
@@ -80,9 +76,9 @@ def review_schedules(
 
 def our_deployments(client: SyncPrefectClient) -> list[DeploymentResponse]:
     """Return the deployments that are ours."""
-    from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterTags
+    from prefect.client.schemas.filters import DeploymentFilter
 
-    ours = DeploymentFilter(tags=DeploymentFilterTags(all_=[TAG]))
+    ours = DeploymentFilter.model_validate({"tags": {"all_": [TAG]}})
     found: list[DeploymentResponse] = []
     while page := client.read_deployments(deployment_filter=ours, limit=_PAGE, offset=len(found)):
         found += page
@@ -90,11 +86,7 @@ def our_deployments(client: SyncPrefectClient) -> list[DeploymentResponse]:
 
 
 def last_occurrence(schedule: Any, *, before: datetime) -> datetime | None:
-    """Return the last time that a schedule names up to a moment, as the scheduler computes it.
-
-    The schedule is by cron, interval or recurrence rule. The time is in UTC, None if there is none
-    within 400 days.
-    """
+    """Return the last time (UTC) that a schedule names in the 400 days before a moment, or None."""
     from prefect.server.schemas.schedules import SCHEDULE_TYPES
     from pydantic import TypeAdapter
 
@@ -110,10 +102,7 @@ def last_occurrence(schedule: Any, *, before: datetime) -> datetime | None:
 
 
 def _is_newer(schedule: DeploymentSchedule, occurrence: datetime) -> bool:
-    """Whether a schedule was made or changed after an occurrence, which it then did not announce.
-
-    Prefect creates no run for a time that is past.
-    """
+    """Whether a schedule is newer than an occurrence: Prefect makes no run for the past."""
     changed = schedule.updated or schedule.created
     return changed is not None and changed > occurrence
 
@@ -121,19 +110,11 @@ def _is_newer(schedule: DeploymentSchedule, occurrence: datetime) -> bool:
 def _has_started(
     client: SyncPrefectClient, deployment: DeploymentResponse, occurrence: datetime
 ) -> bool:
-    from prefect.client.schemas.filters import (
-        DeploymentFilter,
-        DeploymentFilterId,
-        FlowRunFilter,
-        FlowRunFilterExpectedStartTime,
-    )
+    from prefect.client.schemas.filters import DeploymentFilter, FlowRunFilter
 
+    around = {"after_": occurrence - _TOLERANCE, "before_": occurrence + _TOLERANCE}
     runs = client.read_flow_runs(
-        deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[deployment.id])),
-        flow_run_filter=FlowRunFilter(
-            expected_start_time=FlowRunFilterExpectedStartTime(
-                after_=occurrence - _TOLERANCE, before_=occurrence + _TOLERANCE
-            )
-        ),
+        deployment_filter=DeploymentFilter.model_validate({"id": {"any_": [deployment.id]}}),
+        flow_run_filter=FlowRunFilter.model_validate({"expected_start_time": around}),
     )
     return any(run.start_time is not None for run in runs)

@@ -1,7 +1,4 @@
-"""What an operator wants to know of an installation: gathered from the server, ledger and stores.
-
-Each source that does not answer is named, and the others are shown all the same.
-"""
+"""What an operator wants to know of an installation; what does not answer is named, and passed."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ from privacy.accountants.spending import moment
 from privacy.errors import ClustMixError
 from privacy.ledger import EntryState, LedgerEntry, latest_entries
 from storage.arrivals.store import ArrivalStore
-from storage.ledger.ledger_db import LedgerDatabase
+from storage.installation import existing_ledger
 from storage.settings import Settings
 
 if TYPE_CHECKING:
@@ -144,10 +141,7 @@ class Status:
 
 
 def collect(settings: Settings) -> Status:
-    """Gather the status of an installation. Nothing is made or changed.
-
-    Its server is the one that ``PREFECT_API_URL`` names.
-    """
+    """Gather the status of an installation and its server (``PREFECT_API_URL``); make nothing."""
     status = Status()
     with _asking(status, ORCHESTRATOR), orchestrator() as client:
         _look_at_server(client, status)
@@ -178,16 +172,11 @@ def _asking(status: Status, name: str) -> Iterator[None]:
 
 
 def _look_at_server(client: SyncPrefectClient, status: Status) -> None:
-    from prefect.client.schemas.filters import (
-        FlowFilter,
-        FlowFilterName,
-        FlowRunFilter,
-        FlowRunFilterExpectedStartTime,
-    )
+    from prefect.client.schemas.filters import FlowFilter, FlowRunFilter
     from prefect.client.schemas.sorting import FlowRunSort
 
     now = datetime.now(UTC)
-    ours = FlowFilter(name=FlowFilterName(any_=[*FLOWS]))
+    ours = FlowFilter.model_validate({"name": {"any_": [*FLOWS]}})
     flows = {flow.id: flow.name for flow in client.read_flows(flow_filter=ours)}
     status.report(ORCHESTRATOR, True, "answers")
     for pool in client.read_work_pools():
@@ -197,9 +186,7 @@ def _look_at_server(client: SyncPrefectClient, status: Status) -> None:
             status.report(f"pool {pool.name}", ready, text)
     runs = client.read_flow_runs(
         flow_filter=ours,
-        flow_run_filter=FlowRunFilter(
-            expected_start_time=FlowRunFilterExpectedStartTime(before_=now)
-        ),
+        flow_run_filter=FlowRunFilter.model_validate({"expected_start_time": {"before_": now}}),
         sort=FlowRunSort.EXPECTED_START_TIME_DESC,
         limit=LAST_RUNS,
     )
@@ -233,23 +220,17 @@ def _next_runs(
     client: SyncPrefectClient, flows: Mapping[UUID, str], now: datetime
 ) -> list[NextRun]:
     """Return the next run of each deployment that has a schedule, soonest first."""
-    from prefect.client.schemas.filters import (
-        DeploymentFilter,
-        DeploymentFilterId,
-        FlowRunFilter,
-        FlowRunFilterNextScheduledStartTime,
-    )
+    from prefect.client.schemas.filters import DeploymentFilter, FlowRunFilter
     from prefect.client.schemas.sorting import FlowRunSort
 
+    coming = FlowRunFilter.model_validate({"next_scheduled_start_time": {"after_": now}})
     found = []
     for deployment in our_deployments(client):
         if not any(schedule.active for schedule in deployment.schedules):
             continue
         runs = client.read_flow_runs(
-            deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[deployment.id])),
-            flow_run_filter=FlowRunFilter(
-                next_scheduled_start_time=FlowRunFilterNextScheduledStartTime(after_=now)
-            ),
+            deployment_filter=DeploymentFilter.model_validate({"id": {"any_": [deployment.id]}}),
+            flow_run_filter=coming,
             sort=FlowRunSort.NEXT_SCHEDULED_START_TIME_ASC,
             limit=1,
         )
@@ -287,13 +268,7 @@ def _look_at_ledger(settings: Settings, status: Status) -> None:
     if settings.ledger_url is None and not settings.ledger_path.exists():
         status.report("ledger", True, "none yet; the first release makes it")
     else:
-        url = settings.ledger_url
-        location = settings.ledger_path if url is None else url.get_secret_value()
-        ledger = LedgerDatabase(
-            location,
-            head_file=settings.ledger_head_path,
-            former_head_file=settings.former_ledger_head_path,
-        )
+        ledger = existing_ledger(settings)
         ledger.verify()
         rows = ledger.history()
         status.report("ledger", True, f"{len(rows)} rows, verified")

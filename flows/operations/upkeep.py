@@ -1,7 +1,4 @@
-"""What is looked after every minute: dead runs, what nobody took, missed runs, low budgets.
-
-Each function says what is to be told and what to remember once it was told.
-"""
+"""What is looked after every minute: what is to be told of it, and to be remembered after."""
 
 from __future__ import annotations
 
@@ -129,11 +126,7 @@ def waits_for_officer(entry: LedgerEntry) -> bool:
 
 
 def _unpublished(settings: Settings, rows: Iterable[LedgerEntry]) -> list[PublicEvent]:
-    """Return what asks for the publication of the sealed entries of this installation.
-
-    One that waits for an officer is published by the decision; a run makes the bundle that the
-    officer looks at.
-    """
+    """Return what asks to publish our sealed entries, or to make what an officer looks at."""
     live = live_run_ids(settings.private_root)
     made = PendingBundles(settings.pending).release_ids()
     owner = installation_id(settings.home)
@@ -154,18 +147,12 @@ def _untaken(folder: Path) -> list[PublicEvent]:
 
 def _expected_ids(client: SyncPrefectClient, *, now: datetime) -> frozenset[str]:
     """Return the ids of arrivals and releases that runs of the server wait or start for."""
-    from prefect.client.schemas.filters import (
-        DeploymentFilter,
-        DeploymentFilterTags,
-        FlowRunFilter,
-        FlowRunFilterState,
-        FlowRunFilterStateType,
-    )
+    from prefect.client.schemas.filters import DeploymentFilter, FlowRunFilter
     from prefect.client.schemas.objects import StateType
 
     waiting = (StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING)
-    chosen = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[*waiting])))
-    ours = DeploymentFilter(tags=DeploymentFilterTags(all_=[TAG]))
+    chosen = FlowRunFilter.model_validate({"state": {"type": {"any_": [*waiting]}}})
+    ours = DeploymentFilter.model_validate({"tags": {"all_": [TAG]}})
     found: set[str] = set()
     offset = 0
     while True:

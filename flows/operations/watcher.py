@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -110,7 +111,7 @@ class Watcher:
         self._parts = (
             PeriodicTask("arrivals", TICK_SECONDS, self._take_arrivals),
             PeriodicTask("news", TICK_SECONDS, self._notify_of_rows),
-            PeriodicTask("dead runs", UPKEEP_SECONDS, self._clean_up),
+            PeriodicTask("dead runs", UPKEEP_SECONDS, partial(clean_up, settings)),
             PeriodicTask("unfinished", UPKEEP_SECONDS, self._renotify),
             PeriodicTask("schedules", UPKEEP_SECONDS, self._notify_of_missed_runs),
             PeriodicTask("budgets", UPKEEP_SECONDS, self._notify_of_low_budgets),
@@ -144,16 +145,10 @@ class Watcher:
         self._read_again_at = time.monotonic() + UPKEEP_SECONDS
 
     def _nothing_new(self, cursor: Cursor) -> bool:
-        """Whether the exported head says so, which is read faster than the ledger.
-
-        A run that died between a row and its export is noticed a minute later.
-        """
+        """Whether the exported head says so: faster than the ledger, and up to a minute late."""
         head = HeadFile(self._settings.ledger_head_path).read()
         place = (cursor.sequence, cursor.row_hash)
         return head == place and time.monotonic() < self._read_again_at
-
-    def _clean_up(self) -> None:
-        clean_up(self._settings)
 
     def _renotify(self) -> None:
         rows = self._rows()

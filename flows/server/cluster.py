@@ -38,11 +38,8 @@ def cluster_parts(
 ) -> list[ClusterPart]:
     """Make new certificates and return the parts of a cluster that uses them.
 
-    CPU workers offer the resource ``CPU``, GPU workers ``GPU``: work that names one of them runs
-    nowhere else.
-
-    The scheduler has a ``tls://`` address, a CPU worker one process and one thread, and each GPU
-    worker a GPU, as ``CUDA_VISIBLE_DEVICES`` names it.
+    CPU workers, of one process and one thread, offer the resource ``CPU``, each GPU worker ``GPU``:
+    work that names one of them runs nowhere else. The scheduler has a ``tls://`` address.
     """
     from tasks.execution.cluster_certificates import make_certificates
 
@@ -78,10 +75,7 @@ def cluster_parts(
 
 
 def find_gpus(log: Callable[[str], None]) -> list[str]:
-    """Return the GPUs that workers can compute on, as ``CUDA_VISIBLE_DEVICES`` names them.
-
-    What keeps them from one that is here is said to `log`.
-    """
+    """Return the usable GPUs as ``CUDA_VISIBLE_DEVICES`` names them; log why one is not."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return []

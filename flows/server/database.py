@@ -39,11 +39,7 @@ _OPTIONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Postgres:
-    """The PostgreSQL of an installation.
-
-    `initdb` and `postgres` are in `programs`, the data in a folder that is private to the user who
-    runs them, None for the user of this process.
-    """
+    """PostgreSQL: its programs, the user who runs them (None: ours), the folder of its data."""
 
     programs: Path
     user: str | None
@@ -104,10 +100,7 @@ class Postgres:
         return self._program("postgres", "-D", str(self.data), *words, address=address)
 
     def open(self, address: str, password: str) -> None:
-        """Make the database of the orchestrator in a server that answers, where it is missing.
-
-        A server that does not know the password is a ServerError.
-        """
+        """Make the orchestrator's database if it is missing; a wrong password is a ServerError."""
         import psycopg
 
         login = f"host={HOST} port={port_of(address)} user={ROLE} dbname=postgres sslmode=disable"
@@ -148,10 +141,7 @@ def accepts_passwords(address: str) -> bool:
 
 
 def find_postgres(server_home: Path, installation: str) -> Postgres | str:
-    """Return the PostgreSQL of an installation, or why there is none; nothing is started.
-
-    The id is for the name of a folder outside of that of the local server.
-    """
+    """Return the PostgreSQL of an installation, by its id, or why there is none; starts nothing."""
     found = shutil.which("initdb")
     folders = [Path(found).resolve().parent] if found else []
     installed = Path("/usr/lib/postgresql").glob("*/bin")

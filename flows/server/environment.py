@@ -59,10 +59,7 @@ def inherited_environment(settings: Settings) -> dict[str, str]:
 
 
 def orchestrator_environment(folder: Path, port: int, database: str) -> dict[str, str]:
-    """Return the variables of Prefect's server, on a port of the loopback interface.
-
-    `database` is the address of the PostgreSQL that was started, ``host:port``; empty for SQLite.
-    """
+    """Return the variables of Prefect's server; `database` is ``host:port``, empty for SQLite."""
     home = folder / "prefect"
     page = f"http://{HOST}:{port}"
     url = f"sqlite+aiosqlite:///{home / 'prefect.db'}"

@@ -40,10 +40,7 @@ START_SECONDS = 120.0
 
 
 class OwnServer:
-    """A server that was started for this process and ends with it.
-
-    It listens on a port of the loopback interface; calls wait there until it can answer.
-    """
+    """A server that ends with this process; calls to its loopback port wait until it can answer."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -55,10 +52,7 @@ class OwnServer:
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """Wait until the server answers, and let Prefect spend nothing on it that is for others.
-
-        One that ends or does not answer in time is a PipelineError.
-        """
+        """Wait until the server answers (else PipelineError), without what only others need."""
         caller = http.client.HTTPConnection(HOST, self._port, timeout=START_SECONDS)
         status = None
         with suppress(OSError, http.client.HTTPException):
@@ -81,11 +75,7 @@ class OwnServer:
 
 
 def join_ready_server(settings: Settings) -> bool:
-    """Name the server of this installation to Prefect, where it runs and no other is named.
-
-    Returns whether there is a server that was started before this command. Where the command
-    computes does not change.
-    """
+    """Name this installation's server to Prefect, if none is named; return whether there is one."""
     if _is_to_be_named() and settings.server_home.exists():
         from flows.server.parts import connection
         from flows.server.record import read_record
@@ -130,11 +120,7 @@ def start_server() -> OwnServer | None:
 
 
 def refuse_unsafe_orchestrator() -> None:
-    """Refuse to run where Prefect would keep results or what is printed.
-
-    Whoever starts a worker decides about its settings; a run that is about to read private rows
-    looks at them itself. The ConfigurationError names the variable.
-    """
+    """Refuse a worker whose settings let Prefect keep results or prints; the error names one."""
     from prefect.settings import get_current_settings
 
     settings = get_current_settings()

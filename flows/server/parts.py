@@ -21,10 +21,7 @@ from storage.settings import Settings
 
 
 def connection(settings: Settings) -> dict[str, str] | None:
-    """Return the variables with which a command finds the running server of this installation.
-
-    They are to be set before Prefect and Dask are imported. None where no server runs.
-    """
+    """Return the variables of the running server, to be set before Prefect and Dask; else None."""
     record = read_record(settings.server_home)
     if record is None:
         return None
@@ -88,10 +85,7 @@ def start_server(
 
 
 def stop_server(settings: Settings) -> tuple[str, ...]:
-    """End every process of the server of this installation, the last started first.
-
-    Returns the names of the parts that ran. A process that cannot be ended is a ServerError.
-    """
+    """End every process of the server (else ServerError), the last first; return the names."""
     folder = settings.server_home
     if not folder.exists():
         return ()

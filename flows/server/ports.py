@@ -23,10 +23,7 @@ def free_port() -> int:
 
 
 def page_port(wanted: int | None) -> int:
-    """Return the port of the orchestrator's page, the one that was asked for (else ServerError).
-
-    Without one it is `DEFAULT_PAGE_PORT` or, where that is taken, a free one.
-    """
+    """Return the page's port: that wanted (else ServerError), `DEFAULT_PAGE_PORT` or a free one."""
     port = DEFAULT_PAGE_PORT if wanted is None else wanted
     with socket.socket() as probe:
         # As servers do: a connection that has just ended does not hold the port.

@@ -38,11 +38,7 @@ _started: list[subprocess.Popen[bytes]] = []
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """What a part runs: a command without secrets, as everybody can read it, in an environment.
-
-    The address is where it will answer, if anybody calls; without a directory it runs in the folder
-    of its log.
-    """
+    """A command, as everybody can read it, its environment, where it answers, where it runs."""
 
     name: str
     command: Sequence[str]
@@ -52,11 +48,7 @@ class Program:
 
 
 def start_part(program: Program, *, folder: Path, mark: str) -> Part:
-    """Start a process that leads a session of its own, with its output in a log.
-
-    The log is ``<name>.log`` in a private folder. `mark` is a random text that belongs to this
-    start of the server. The part does not answer yet.
-    """
+    """Start a process that leads a session, with mark and log; it does not answer yet."""
     process = _start(program, folder, mark, subprocess.DEVNULL)
     _started.append(process)
     try:

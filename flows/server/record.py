@@ -55,10 +55,7 @@ class ServerRecord(BaseModel):
 
 
 def read_record(folder: Path) -> ServerRecord | None:
-    """Return the record in the folder of the server, which holds nothing else (ServerError).
-
-    None where nothing was started.
-    """
+    """Return the record (ServerError if it is damaged), None where nothing was started."""
     path = folder / RECORD_FILE
     damaged = ServerError(
         "SERVER_RECORD_INVALID",

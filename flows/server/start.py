@@ -19,11 +19,7 @@ WATCHER = "watcher"
 
 
 class Start:
-    """One start of the server, which tells `log` in one line what goes on.
-
-    `postgres` is what keeps the runs of the orchestrator, or why SQLite does. The record of what
-    was started grows with the parts, here and on the disk.
-    """
+    """One start of the server; `postgres` keeps its runs, or says why SQLite does."""
 
     def __init__(
         self, settings: Settings, postgres: Postgres | str, log: Callable[[str], None]

@@ -64,18 +64,12 @@ class ReleaseRequest(Record):
         return settings.sites / f"{self.dataset}.yaml"
 
     def requester_of(self, settings: Settings) -> str | None:
-        """Return the key id of the person in whose name the release is asked for.
-
-        The page of the orchestrator knows nobody, so a page cannot say who asks.
-        """
+        """Return the key id of who asks; the orchestrator's page knows nobody and cannot say."""
         return settings.requester
 
 
 class SiteRequest(ReleaseRequest):
-    """The same from the command line: with a site file of any place, asked by the holder of a key.
-
-    The requester is the key id of the person who asks; needed where an officer has to approve.
-    """
+    """The same from the command line: a site file of any place, and the key id of who asks."""
 
     site_file: str = Field(min_length=1)
     requester: str | None = Field(default=None, pattern=r"^[0-9a-f]{16}$")
@@ -165,11 +159,7 @@ def load_job(request: ReleaseRequest, settings: Settings) -> ReleaseJob:
 
 
 def asked_job(request: ReleaseRequest, site: SiteFile, settings: Settings) -> ReleaseJob:
-    """Return what a request asks for, by the site file that was read for it.
-
-    It is a ConfigurationError if that is about another dataset, asks for an analysis that cannot be
-    published, or needs an approval and nobody signs the request.
-    """
+    """Return what a request asks for, if its site file allows it (else ConfigurationError)."""
     if site.dataset != request.dataset:
         raise ConfigurationError(
             "OTHER_DATASET",

@@ -30,12 +30,8 @@ def site_template(
 ) -> str:
     """Write a site file with a place for everything that a person has to decide.
 
-    A column without a type, such as every column of a CSV file, gets a place for its kind;
-    `load_site` refuses the file until it is filled in.
-
-    Privacy
-    -------
-    A function of names and types alone; no record is looked at.
+    A column without a type, as in a CSV file, gets a place for its kind, too; `load_site` refuses
+    the file until it is filled in. It is a function of names and types; no record is looked at.
     """
     types = dtypes or {}
     environment = Environment(  # noqa: S701 -- YAML, in which `_quoted` writes every name
@@ -83,10 +79,7 @@ def source_of(path: Path, *, delimiter: str = ",") -> CsvSource | ParquetSource:
 def describe_table(
     source: CsvSource | ParquetSource,
 ) -> tuple[tuple[str, ...], dict[str, str] | None]:
-    """Return the column names of a table and, where its file states them, their types.
-
-    The header line of a text file alone is read, or the footer of Parquet.
-    """
+    """Return names and, of one Parquet file, types of columns, by header line or footer alone."""
     header = CohortReader(source).header()
     if isinstance(source, CsvSource):
         if any(number_of(name) is not None for name in header):

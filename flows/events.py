@@ -88,7 +88,7 @@ def orchestrator_is_served() -> bool:
 
 
 def emit(events: Sequence[PublicEvent]) -> None:
-    """Send events in order; return once the server has noted all. An event with an id may recur."""
+    """Send events in order, until the server has noted all; one with an id may be sent again."""
     if not events:
         return
     with orchestrator() as client:

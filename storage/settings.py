@@ -21,7 +21,7 @@ class _BelowHome:
 
 
 class Settings(BaseSettings):
-    """Settings from variables ``CLUSTMIX_...``; `load_settings` reports a wrong one unseen."""
+    """Settings from variables ``CLUSTMIX_...``; `load_settings` repeats no wrong value."""
 
     model_config = SettingsConfigDict(
         env_prefix="CLUSTMIX_", extra="forbid", frozen=True, hide_input_in_errors=True

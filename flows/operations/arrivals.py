@@ -27,7 +27,7 @@ _FAULTS_OF_ALL = ("LANDING_", "ARRIVALS_")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A refused ready file, by error code; one that names no dataset of ours: `UNKNOWN_DATASET`."""
+    """A ready file that was refused, by error code; its dataset is ours or `UNKNOWN_DATASET`."""
 
     dataset: str
     reason: str

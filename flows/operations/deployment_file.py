@@ -63,7 +63,7 @@ class TriggerSection(Record):
 
 
 class DeploymentSection(Record):
-    """A flow that is served, by module path, as a file's is one machine's, and what starts it."""
+    """A flow that is served, and what starts it; a module path is the same on every machine."""
 
     name: _Name
     description: Annotated[str, Field(min_length=1)]
@@ -84,7 +84,7 @@ class WorkPoolSection(Record):
 
 
 class DeploymentsFile(Record):
-    """A ``prefect.yaml``, nothing to pull, and work pools, which Prefect's command overlooks."""
+    """A ``prefect.yaml`` with nothing to pull; Prefect's command overlooks its work pools."""
 
     name: Literal["clustmix"]
     pull: Annotated[tuple[Any, ...], Field(max_length=0)]

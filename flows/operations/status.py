@@ -1,4 +1,4 @@
-"""What an operator wants to know of an installation; what does not answer is named, and passed."""
+"""What an operator wants to know of an installation; a source that does not answer is named."""
 
 from __future__ import annotations
 

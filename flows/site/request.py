@@ -64,7 +64,7 @@ class ReleaseRequest(Record):
         return settings.sites / f"{self.dataset}.yaml"
 
     def requester_of(self, settings: Settings) -> str | None:
-        """Return the key id of who asks; the orchestrator's page knows nobody and cannot say."""
+        """Return the key id of who asks, by the settings: the page knows nobody."""
         return settings.requester
 
 

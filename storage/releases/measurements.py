@@ -138,7 +138,7 @@ class MeasurementStore:
         self._root = root
 
     def seal(self, record: MeasurementRecord, files: Mapping[str, bytes]) -> str:
-        """Write a measurement for good, its files as it states (IntegrityError); return digest."""
+        """Write a measurement and its files for good (IntegrityError); return its digest."""
         if {name: hashlib.sha256(content).hexdigest() for name, content in files.items()} != dict(
             record.files
         ):

@@ -178,7 +178,7 @@ class TableSchema(Declaration):
         return (*self.column_names, self.label.name)
 
     def check_header(self, header: Sequence[str], *, also: Iterable[str] = ()) -> None:
-        """Compare a header with the schema and what `also` is declared (InputError)."""
+        """Compare a header with the columns of the schema and those in `also` (InputError)."""
         declared = {*self.released_columns, *self.ignore, *also}
         absent = [name for name in sorted(declared) if name not in header]
         unknown = [name for name in header if name not in declared]

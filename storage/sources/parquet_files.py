@@ -101,7 +101,7 @@ class ParquetFolder:
             yield from self._part(place, None, 0).batches(needed, chunk_rows)
 
     def fragments(self, n_fragments: int) -> list[tuple[ParquetPart, ...]]:
-        """Divide row groups, in order, by footers alone; the last of few rows are empty."""
+        """Divide row groups, in order, by footers alone; of few rows, the last parts are empty."""
         groups = [
             (place, number, n_rows)
             for place, file in enumerate(self._files)

@@ -1,16 +1,11 @@
 """The table of DP-CDA on images: what is stored, and what it has to meet."""
 
-import json
 from dataclasses import replace
 
-import pytest
-
-from benchmarks.dp_cda_images import run
 from benchmarks.dp_cda_table import (
     ORDERS,
     PAPER,
     Case,
-    case_of,
     requirements,
     result_table,
     row_of,
@@ -21,26 +16,6 @@ CASE = Case(dataset="mnist", form="published", order=4, epsilon=10.0, seed=0)
 
 def result_of(case, found=0.75):
     return row_of(case, images=100, accuracy=found, wall=1.0, cpu=1.0)
-
-
-def test_a_run_keeps_every_result_and_goes_on_where_it_stopped(tmp_path):
-    path, asked = tmp_path / "results.json", []
-
-    def measured(case):
-        asked.append(case)
-        if len(asked) == 3:
-            raise KeyboardInterrupt
-        return result_of(case)
-
-    cases = [replace(CASE, seed=seed) for seed in range(4)]
-    with pytest.raises(KeyboardInterrupt):
-        run(cases, path=path, show=lambda text: None, measured=measured)
-    assert len(json.loads(path.read_text())) == 2
-    shown = []
-    results = run(cases, path=path, show=shown.append, measured=measured)
-    assert [case_of(result) for result in results] == cases
-    assert asked == [*cases[:3], *cases[2:]]
-    assert shown[0] == "mnist published l=4 epsilon=10 seed 2: accuracy 0.7500, 1 s"
 
 
 def test_requirements_hold_results_against_the_paper():

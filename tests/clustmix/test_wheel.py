@@ -138,16 +138,3 @@ def test_every_method_runs_with_the_base_packages_alone(environment, tmp_path):
     assert papers.endswith("install them: pip install 'clustmix[papers]'")
     assert server.endswith("install them: pip install 'clustmix[server]'")
     assert len(list(tmp_path.glob("*.clustmix"))) == 10
-
-
-def test_the_program_without_its_packages_says_what_to_install(environment, tmp_path):
-    done = subprocess.run(
-        [environment / "clustmix", "--version"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert done.stderr.startswith("clustmix: EXTRA_MISSING: ")
-    assert "Traceback" not in done.stderr

@@ -66,7 +66,7 @@ def paper_epsilon(*, rate, n_outputs, noise, even_arguments=True):
         return float(best)
 
 
-# --- the printed algorithm, and the proven one --------------------------------------------------
+# --- the printed algorithm ------------------------------------------------------------------------
 
 
 def paper_class(records, rng):
@@ -80,17 +80,6 @@ def paper_class(records, rng):
             break
         index[repeated] = rng.integers(len(records), size=(len(repeated), MIXED))
     return records[index].mean(axis=1) + rng.normal(0.0, NOISE, PER_CLASS)
-
-
-def proven_class(records, rng, *, rate, noise):
-    """Poisson samples at a public rate, a public divisor, noise.
-
-    Returns the outputs and the share in them of all records but the last, without noise.
-    """
-    sampled = rng.random((PER_CLASS, len(records))) < rate
-    rest = sampled[:, :-1] @ records[:-1] / MIXED
-    outputs = rest + sampled[:, -1] * records[-1] / MIXED
-    return outputs + rng.normal(0.0, noise, PER_CLASS), rest
 
 
 def rare_class(n_members, *, with_the_record):
@@ -159,12 +148,6 @@ def test_paper_algorithm_exceeds_its_claim(n_members, at_least):
     assert paper_lower_bound(n_members) >= at_least > 1.0
 
 
-def test_paper_analysis_at_the_true_rate_would_not_claim_it():
-    # The flaw is the rate: the same formula with the members of the class stays above the truth.
-    claim = paper_epsilon(rate=MIXED / 1_000, n_outputs=PER_CLASS, noise=NOISE)
-    assert claim > 8.1
-
-
 @pytest.mark.integration
 def test_paper_algorithm_is_caught_by_running_it():
     rng = np.random.default_rng(20)
@@ -219,29 +202,6 @@ def test_proven_form_keeps_its_claim_on_the_same_pair(calibrated):
     )
     # Tight as well: the claim is not bought with noise that nobody needs.
     assert 0.9 < found <= claim <= 1.0
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("n_members", [2, 40])
-def test_proven_form_is_not_caught_by_running_it(n_members, calibrated):
-    # However small the class: the rate is public. The attacker is even told all other records'
-    # share of every output, which is more than a release tells.
-    rng, rate = np.random.default_rng(21), MIXED / 1_000
-    scores = []
-    for record in (True, False):
-        # Without the record: it is at zero, where it adds nothing.
-        records = np.append(rare_class(n_members, with_the_record=False)[1:], CLIP * record)
-        drawn = (proven_class(records, rng, rate=rate, noise=calibrated) for _ in range(400))
-        scores.append(
-            [
-                log_likelihood_ratio(
-                    outputs - rest, moved=CLIP / MIXED, rate=rate, noise=calibrated
-                )
-                for outputs, rest in drawn
-            ]
-        )
-    for threshold in (-0.2, 0.0, 0.2, 0.5):
-        assert measured_epsilon(*map(np.array, scores), threshold=threshold) <= 1.0
 
 
 @pytest.mark.parametrize(

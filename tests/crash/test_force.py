@@ -15,9 +15,7 @@ from forced_release import Death, DyingShard, FullDisk, approve_and_die
 from stores import Stores
 
 from flows import approval, publication
-from privacy.errors import BudgetRefused
 from storage.keys.keys import SigningKey
-from storage.ledger import journal
 from storage.settings import load_settings
 from tasks.execution.runtime import Failed, guarded_call, private_log_directory
 
@@ -111,29 +109,6 @@ def test_decision_that_died_is_finished(tmp_path, monkeypatch, place, state):
     assert outcome.state == "published"
     assert installation.damages() == []
     assert installation.leftovers() == []
-
-
-def test_window_holds_where_the_clock_is_set_back(tmp_path, monkeypatch):
-    made.install(monkeypatch, tmp_path)
-    # One release in 30 days.
-    tables = forced.Tables(
-        tmp_path, lifetime_epsilon=50.0, budget={"window": {"days": 30, "epsilon": 1.0}}
-    )
-
-    def release_at(now, number):
-        monkeypatch.setattr(journal, "read_clock", lambda _: now)
-        made.release_without_engine(tables(number))
-
-    release_at("2026-03-01T12:00:00.000Z", 0)
-    for number, now in enumerate(
-        ("2026-03-30T12:00:00.000Z", "2026-01-01T12:00:00.000Z", "1999-01-01T12:00:00.000Z"), 1
-    ):
-        with pytest.raises(BudgetRefused, match="window cap"):
-            release_at(now, number)
-    # The window does end, and a clock set back to its begin does not open it again.
-    release_at("2026-04-01T12:00:00.000Z", 4)
-    with pytest.raises(BudgetRefused, match="window cap"):
-        release_at("2026-02-28T12:00:00.000Z", 5)
 
 
 def test_statistic_is_not_drawn_again_where_a_worker_died(tmp_path):

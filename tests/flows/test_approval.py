@@ -1,7 +1,6 @@
 """Releases that a second person has to sign: nobody decides about their own request."""
 
 from pathlib import Path
-from unittest import mock
 
 import made_up_release as made
 import pytest
@@ -14,7 +13,6 @@ from storage.keys.key_store import read_public_keys
 from storage.keys.keys import SigningKey
 from storage.releases.bundles import verify_bundle
 from storage.settings import load_settings
-from tasks.steps import publish_steps
 
 
 @pytest.fixture
@@ -154,19 +152,3 @@ def test_other_rows_than_the_officer_saw_are_refused(waiting, site, officer):
     path.write_bytes(path.read_bytes().replace(b"icu", b"ICU", 1))
     with pytest.raises(IntegrityError, match=f"PENDING_DAMAGED: .* of {waiting.release_id} is da"):
         Decisions(site.settings).approve(waiting.release_id, key=officer, reason="agreed")
-
-
-def test_publication_that_failed_after_the_signature_goes_on(
-    installation, waiting, site, officer, requester
-):
-    with (
-        mock.patch.object(publish_steps, "publish_pending", side_effect=OSError(28, "full")),
-        pytest.raises(OSError, match="full"),
-    ):
-        Decisions(site.settings).approve(waiting.release_id, key=officer, reason="agreed")
-    assert [entry.state.value for entry in site.ledger.entries()] == ["approved"]
-    path = made.write_site(installation, approval="officer")
-    outcome = made.release_without_engine(path, requester=requester.key_id)
-    assert (outcome.state, outcome.release_id) == ("published", waiting.release_id)
-    verified = verify_bundle(Path(outcome.bundle), trusted=site.keys.trusted())
-    assert verified.approved_by == officer.key_id

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from landed_tables import ROWS, Installation, announce, write_site
-from s3_server import s3_server
 
 from flows import cli
 from flows.operations import arrivals as module
@@ -309,47 +308,6 @@ def test_a_scan_that_stops_anywhere_loses_nothing_and_accepts_nothing_twice(tmp_
         assert left == {"c.csv", "c.csv.ready.json.refused"}, where
         assert finding["codes"] == ["ARRIVAL_FORGED"], where
         assert finding["again"] == 0, where
-
-
-def test_tables_arrive_in_an_s3_store(tmp_path, monkeypatch):
-    with s3_server() as environment:
-        for name, value in environment.items():
-            monkeypatch.setenv(name, value)
-        import fsspec
-
-        store = fsspec.filesystem("s3", use_listings_cache=False, skip_instance_cache=True)
-        store.mkdir("hospital")
-        place = Installation(tmp_path / "place", landing="s3://hospital/in")
-
-        def upload(name, files, dataset, **changes):
-            for file, content in files.items():
-                store.pipe_file(f"hospital/in/{file}", content)
-            ready = announce(files, dataset, place.secret, **changes)
-            store.pipe_file(f"hospital/in/{name}.ready.json", ready)
-            return ready
-
-        assert scan(place.settings).events == ()
-        large = ROWS * 500_000
-        first = upload("a.csv", {"a.csv": large}, "wards")
-        upload("b", {"b/k=1/x.parquet": b"x", "b/y.parquet": b"y"}, "parts")
-        upload("c.csv", {"c.csv": ROWS}, "wards", mac="0" * 64)
-        upload("d.csv", {"d.csv": ROWS}, "wards")
-        store.pipe_file("hospital/in/d.csv", ROWS[:-1])
-        report = scan(place.settings)
-        assert [arrival.dataset for arrival in report.accepted] == ["wards", "parts"]
-        reasons = [refusal.reason for refusal in report.refused]
-        assert reasons == ["ARRIVAL_FORGED", "ARRIVAL_INCOMPLETE"]
-        left = ["c.csv", "c.csv.ready.json.refused", "d.csv", "d.csv.ready.json.refused"]
-        assert store.find("hospital") == [f"hospital/in/{name}" for name in left]
-        kept = ArrivalStore(place.settings.arrivals)
-        wards, parts = (kept.path(arrival.arrival_id) for arrival in report.accepted)
-        assert wards.read_bytes() == large
-        assert (parts / "k=1" / "x.parquet").read_bytes() == b"x"
-        store.pipe_file("hospital/in/a.csv", large)
-        store.pipe_file("hospital/in/a.csv.ready.json", first)
-        assert scan(place.settings).refused[0].reason == "ARRIVAL_REPLAYED"
-        assert store.exists("hospital/in/a.csv")
-        assert scan(place.settings).events == ()
 
 
 @pytest.fixture

@@ -147,17 +147,6 @@ def test_resample_is_revoked_alone(site, entry, officer, capsys):
     assert (code, answer["revocations_checked"]) == (0, True)
 
 
-def test_revoked_twice_keeps_date_and_reason(site, entry, officer):
-    revoke(site.settings, entry.release_id, key=officer, reason="first")
-    path = site.settings.releases / REVOKED_FILE
-    before, rows = path.read_bytes(), site.ledger.history()
-    outcome = revoke(site.settings, entry.release_id, key=officer, reason="second")
-    assert (outcome.listed, outcome.ledger_state) == ((), "revoked")
-    assert outcome.listed_before == (f"made-up/{entry.release_id}",)
-    assert path.read_bytes() == before
-    assert site.ledger.history() == rows
-
-
 def test_crash_between_list_and_ledger_is_finished_by_the_next_call(site, entry, officer, capsys):
     full = mock.patch.object(LedgerDatabase, "transition", side_effect=OSError(28, "full"))
     with full, pytest.raises(OSError, match="full"):

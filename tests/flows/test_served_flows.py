@@ -13,7 +13,6 @@ from stores import Stores
 
 from flows import serving
 from flows.approval import sign
-from flows.cli import main
 from flows.measure import measure_cohort
 from flows.operations.arrivals import scan
 from flows.publish import publish_measurement
@@ -296,19 +295,6 @@ def test_arrival_that_burned_a_charge_is_not_charged_again_by_itself(
     assert states == ["burned"]
 
 
-def test_arrival_whose_run_died_while_it_drew_is_not_charged_again(installation, landing, emitted):
-    arrival = arrive(landing)
-    with (
-        mock.patch("flows.measure.run_stage", mock.Mock(side_effect=MemoryError)),
-        mock.patch("tasks.steps.entries.Entries._close_failed"),  # as where it was killed
-    ):
-        died, _ = measured(arrival=arrival)
-    assert [e.state.value for e in site_of_installation().ledger.entries()] == ["executing"]
-    _, state = measured(arrival=arrival)
-    assert state.message.startswith(f"ARRIVAL_BURNED: release {died} of arrival {arrival} ")
-    assert [e.state.value for e in site_of_installation().ledger.entries()] == ["burned"]
-
-
 def test_every_run_of_an_arrival_is_remembered_not_the_last_alone(installation, landing, emitted):
     arrival = arrive(landing)
     with (
@@ -433,16 +419,6 @@ def test_decision_about_another_release_counts_for_nothing(installation, waiting
     state = published(waiting, signed(installation, waiting, stranger))
     assert state.message.startswith("SIGNER_UNKNOWN: ")
     assert {e.state.value for e in site_of_installation().ledger.entries()} == {"sealed"}
-
-
-def test_command_prints_what_the_form_takes(installation, waiting, people, capsys):
-    folder = site_of_installation().settings.pending / waiting
-    options = ["--decision", "approve", "--reason", "as agreed"]
-    key = installation / "officer" / "officer.key"
-    assert main(["sign", str(folder), "--key", str(key), *options]) == 0
-    assert published(waiting, capsys.readouterr().out).name == "Completed"
-    key = installation / "engineer" / "engineer.key"
-    assert main(["sign", str(installation), "--key", str(key), *options]) == 2
 
 
 # --- the orchestrator -------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from ledger_requests import charge
 
 from privacy.charges import (
-    CHARGE_FIELDS,
     Caps,
     Partition,
     charged_rho,
@@ -119,13 +118,6 @@ def test_a_part_is_charged_under_add_remove_only():
         match="PARTITION_ADJACENCY: expected add_remove for part 0 of 2 of scheme 'hash', fou",
     ):
         charge(1, partition=part, adjacency=Adjacency.REPLACE_ONE)
-
-
-def test_the_fields_of_a_charge_are_those_of_the_ledger():
-    assert CHARGE_FIELDS == (
-        "cohort", "dataset", "release_id", "request_key", "rho", "epsilon", "delta", "adjacency",
-        "unit", "caps", "partition", "owner", "requester", "needs_approval",
-    )  # fmt: skip
 
 
 def test_digests_and_key_ids_have_one_form():

@@ -4,7 +4,7 @@ from decimal import Decimal
 import pytest
 from ledger_requests import OFFICERS, REQUESTER, charge
 
-from privacy.charges import CHARGE_FIELDS, MAX_RHO, Caps
+from privacy.charges import CHARGE_FIELDS
 from privacy.errors import ConfigurationError, LedgerError
 from privacy.ledger import (
     COUNTING_STATES,
@@ -16,7 +16,6 @@ from privacy.ledger import (
     chain_hash,
     check_signers,
     check_transition,
-    latest_entries,
 )
 
 
@@ -160,22 +159,6 @@ def test_a_tighter_cap_leaves_less():
     assert replace(balance, tightest_rho=None).remaining_rho == 1
 
 
-def test_a_balance_without_a_cap_allows_nothing():
-    balance = Balance(spent_rho=Decimal(0), cap_rho=None)
-    assert balance.remaining_rho == 0
-    assert balance.releases_left(Decimal(1)) == 0
-
-
-def test_the_latest_row_is_the_state_of_an_entry():
-    rows = [
-        journal_row(1, "a", "reserved"),
-        journal_row(2, "b", "reserved"),
-        journal_row(3, "a", "executing"),
-    ]
-    assert latest_entries(rows) == {"a": rows[2], "b": rows[1]}
-    assert list(latest_entries(rows)) == ["a", "b"]
-
-
 def test_the_hash_depends_on_every_field_and_on_all_before():
     fields = {"sequence": 1, "rho": "0.1", "note": None}
     base = chain_hash(GENESIS_HASH, fields)
@@ -185,10 +168,3 @@ def test_the_hash_depends_on_every_field_and_on_all_before():
     for name, value in (("sequence", 2), ("rho", "0.10"), ("note", "")):
         assert chain_hash(GENESIS_HASH, {**fields, name: value}) != base
     assert chain_hash("1" * 64, fields) != base
-
-
-def test_an_entry_cannot_be_changed():
-    row = journal_row(1, "a", "reserved", caps=Caps(lifetime_rho=MAX_RHO))
-    with pytest.raises(AttributeError):
-        row.rho = Decimal(0)  # type: ignore[misc]
-    assert replace(row, note="x").rho == row.rho

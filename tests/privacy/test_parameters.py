@@ -18,11 +18,6 @@ def test_delta_outside_its_range_is_refused(delta):
         PrivacyParameters(epsilon=1.0, delta=delta)
 
 
-def test_parameters_in_range_are_kept():
-    parameters = PrivacyParameters(epsilon=1.0, delta=9.99e-4)
-    assert (parameters.epsilon, parameters.delta) == (1.0, 9.99e-4)
-
-
 @pytest.mark.parametrize(
     ("column", "max_rows", "message"),
     [
@@ -34,8 +29,3 @@ def test_parameters_in_range_are_kept():
 def test_a_unit_that_cannot_be_enforced_is_refused(column, max_rows, message):
     with pytest.raises(ConfigurationError, match=message):
         PrivacyUnit(column=column, max_rows=max_rows)
-
-
-def test_units_that_can_be_enforced():
-    assert PrivacyUnit(column=None, max_rows=1).max_rows == 1
-    assert PrivacyUnit(column="patient", max_rows=5).column == "patient"

@@ -154,11 +154,6 @@ def test_only_https_leaves_this_machine(url):
         datasets.get(url)
 
 
-def test_registered_downloads_use_https():
-    for dataset in DATASETS.values():
-        assert dataset.url is None or dataset.url.startswith("https://")
-
-
 @needs_data("adult")
 def test_adult_is_rebuilt_from_the_publisher_s_files():
     copy = gzip.decompress((SHARED / "adult.csv.gz").read_bytes())

@@ -116,13 +116,6 @@ def test_a_download_of_something_else_is_not_kept(settings, monkeypatch, answer)
     assert not settings.downloads.exists()
 
 
-def test_unknown_and_absent(settings):
-    with pytest.raises(InputError, match="DATA_UNKNOWN: expected one of fashion_mnist, mnist;"):
-        find_images("cifar", "train", settings=settings)
-    with pytest.raises(InputError, match="DATA_UNAVAILABLE: dataset fashion_mnist is not on this"):
-        find_images("fashion_mnist", "train", settings=settings)
-
-
 @pytest.mark.parametrize("split", ["train", "test"])
 @pytest.mark.parametrize("name", sorted(IMAGE_DATASETS))
 def test_the_published_files(name, split):

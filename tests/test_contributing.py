@@ -3,13 +3,11 @@
 import os
 import re
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.processes import ROOT, python
+
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 PACKAGES = ("clustmix", "flows", "tasks", "privacy", "storage")
 IN_A_NOTEBOOK = """
@@ -59,14 +57,8 @@ def house(tmp_path_factory):
 
 def run(program, house, folder):
     path = os.pathsep.join([str(house), str(ROOT / "tests" / "tasks" / "importable")])
-    done = subprocess.run(
-        [sys.executable, "-c", f"HOUSE = {str(house)!r}\n{program}"],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    code = f"HOUSE = {str(house)!r}\n{program}"
+    done = python("-c", code, cwd=folder, env={**os.environ, "PYTHONPATH": path})
     assert done.returncode == 0, done.stderr
     return done.stdout
 

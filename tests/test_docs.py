@@ -181,15 +181,6 @@ def test_budget_of_the_theorem_is_kept(plan):
     assert accountant.epsilon(delta=1e-6) <= 1.0
 
 
-@pytest.mark.parametrize("row", table_after(METHODS, "### Repeated releases"))
-def test_table_of_repeated_releases(row):
-    releases, epsilon = int(row[0]), float(row[1])
-    mu = math.sqrt(releases) * gdp_mu(epsilon=1.0, delta=1e-6)
-    accountant = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE, mu_squared=mu**2)
-    # Rounded up to two decimals; the last digit of a float may be above.
-    assert epsilon == math.ceil(100 * accountant.epsilon(delta=1e-6) - 1e-6) / 100
-
-
 def test_every_state_of_the_ledger_is_explained_with_what_may_follow():
     documented = {
         row[0].strip("`"): set(re.findall(r"`(\w+)`", row[3]))

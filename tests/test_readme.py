@@ -4,8 +4,6 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import made_up_release as made
@@ -27,6 +25,7 @@ from storage.keys.keys import SigningKey
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.releases.signatures import Approval
 from storage.settings import load_settings
+from tests.processes import python
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted(
@@ -243,7 +242,7 @@ def test_certificates_as_documented(tmp_path, documented):
 def test_a_ledger_that_was_set_back_is_refused_until_it_is_put_right(folder):
     settings = load_settings()
     [block] = [part.values[0] for part in python_blocks() if ".backup(" in part.values[0]]
-    subprocess.run([sys.executable, "-c", block], check=True)
+    python("-c", block, check=True)
     backup = LedgerDatabase(folder / "ledger-backup.sqlite")
     backup.verify(expected_head=site().ledger.head())
     release = ["release", "admissions.yaml", "--new-draw", "--json"]
@@ -361,12 +360,7 @@ def test_roles_of_the_ledger_in_postgresql_are_as_documented(folder, documented,
 def test_every_python_block_runs(block, landing):
     arguments = ["landing/admissions.csv", "admissions", "landing.key"] * ("argv" in block)
     given = "import pandas\nframe = pandas.read_csv('cohort.csv')\n" * ("fit(frame)" in block)
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", given + block, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python("-W", "error", "-c", given + block, *arguments)
     assert done.returncode == 0, done.stderr
     if arguments:
         assert [arrival.dataset for arrival in scan(load_settings()).accepted] == ["admissions"]
@@ -381,7 +375,6 @@ def landing(folder, monkeypatch):
     shutil.copy("admissions.yaml", folder / "sites")
     with (folder / "sites" / "admissions.yaml").open("a", encoding="utf-8") as site_file:
         site_file.write("arrival: {}\n")
-    # Makes the folder and the key.
     assert scan(load_settings()).accepted == ()
     shutil.copy(folder / "cohort.csv", folder / "landing" / "admissions.csv")
     shutil.copy(load_settings().key_folder / "landing.key", "landing.key")

@@ -44,8 +44,6 @@ def row_of(**changes):
 
 REAL = {"method": "real", "analysis": "none", "source": IN_PROCESS, "epsilon": None, "delta": None}
 
-# --- rows ---------------------------------------------------------------------------------------
-
 
 def test_rows_are_a_json_list_with_the_asked_keys_and_read_back(tmp_path):
     path = tmp_path / "results" / "releases.json"
@@ -82,9 +80,6 @@ def test_requirements_are_of_bundles_alone():
     inside = [dataclasses.replace(row, source=IN_PROCESS) for row in rows]
     assert releases.requirements(inside) == []
     assert "claimed, not proven" in run_table([row_of(analysis="published", source=IN_PROCESS)])
-
-
-# --- jobs and splits ------------------------------------------------------------------------------
 
 
 def test_every_form_of_every_method_is_run_once():
@@ -160,8 +155,6 @@ def test_method_is_that_of_the_site_file_or_has_its_defaults():
     assert tables.site_document("adult-epsilon-10")["schema"] == adult["schema"]
 
 
-# --- scores ---------------------------------------------------------------------------------------
-
 LABEL = {
     "name": "outcome",
     "levels": [{"name": "yes", "values": ["1"]}, {"name": "no", "values": ["0"]}],
@@ -235,9 +228,6 @@ def test_cells_are_read_by_the_declared_rules():
     assert [text_of(cell) for cell in (None, float("nan"), 3.0, 3, " a ", True, 0.5)] == [
         "", "", "3", "3", "a", "True", "0.5",
     ]  # fmt: skip
-
-
-# --- tables that nothing was chosen on ------------------------------------------------------------
 
 
 def split_rows(method, aucs, **changes):

@@ -1,18 +1,10 @@
-"""Bundles of whole releases of public tables, judged from outside: what is published is the table.
-
-One process runs ``clustmix release`` on parts of real tables, another one reads the files of the
-bundles and the real rows and nothing of the pipeline (`benchmarks.score`). What was measured is
-ten times as exact as a usual release, so that little noise hides a fault: labels that are turned
-round, shifted or lost.
-"""
+"""Bundles of whole releases of public tables, judged from outside and by their files alone."""
 
 from __future__ import annotations
 
 import json
 import os
 import struct
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +19,8 @@ from benchmarks.bundle_rows import label_levels, label_of, text_of
 from privacy.errors import InputError
 from storage.sources.idx_files import read_idx
 from storage.sources.image_datasets import find_images
+from tests.processes import ROOT, python
 
-ROOT = tables.ROOT
 PATIENTS, IMAGES, ROWS = 4_000, 2_000, 4_000
 pytestmark = pytest.mark.timeout(900)  # seven releases come before the first test
 RELEASE_ALL = """
@@ -123,12 +115,10 @@ def bundles(tmp_path_factory):
         }  # fmt: skip
         documents[case.name] = document
         tables.write_site(document, folder / "site.yaml")
-    run([
-        sys.executable, "-c", RELEASE_ALL, *(str(home / name / "site.yaml") for name in documents)
-    ], home)  # fmt: skip
+    run(["-c", RELEASE_ALL, *(home / name / "site.yaml" for name in documents)], home)
     found = {name: next((home / "releases" / name).glob("r-*")) for name in documents}
     pairs = [str(path) for name, bundle in found.items() for path in (bundle, real[name])]
-    scorer = [sys.executable, "-m", "benchmarks.score", "--trees", "20"]
+    scorer = ["-m", "benchmarks.score", "--trees", "20"]
     scores = json.loads(run([*scorer, *pairs], home))
     return {
         name: (score, expected_shares(documents[name], real[name]))
@@ -137,7 +127,7 @@ def bundles(tmp_path_factory):
 
 
 def run(command, home):
-    """Run a command with a home of its own and no cluster."""
+    """Run Python with a home of its own and no cluster."""
     ours = {
         "CLUSTMIX_HOME": str(home / "home"),
         "CLUSTMIX_RELEASES": str(home / "releases"),
@@ -145,9 +135,7 @@ def run(command, home):
         # Threads that wait for each other cost more than they save on a busy machine.
         "OMP_THREAD_LIMIT": "1",
     }
-    answer = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, **ours}, capture_output=True, text=True, check=False
-    )
+    answer = python(*command, cwd=ROOT, env={**os.environ, **ours})
     assert answer.returncode == 0, answer.stderr[-2000:]
     return answer.stdout
 
@@ -196,7 +184,5 @@ def test_scorer_imports_nothing_of_the_pipeline():
         "sys.exit(str([name for name in sys.modules "
         "if name.split('.')[0] in ('privacy', 'storage', 'tasks', 'flows')] or ''))"
     )
-    answer = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    answer = python("-c", code, cwd=ROOT)
     assert answer.stderr.strip() == ""

@@ -40,7 +40,6 @@ def test_a_fit_is_charged_and_says_so_everywhere(schema, frame, path, tmp_path):
     assert str(model.guarantee_).endswith(words)
     assert model.sample(3).attrs["guarantee"].endswith(words)
     model.save(tmp_path / "a.clustmix")
-    # What the ledger has is the digest of the file.
     assert entry.digest == hashlib.sha256((tmp_path / "a.clustmix").read_bytes()).hexdigest()
     assert repr(Synthesizer.load(tmp_path / "a.clustmix")).endswith(words)
     LedgerDatabase(path).verify()
@@ -88,7 +87,6 @@ def test_a_fit_that_stops_is_burned(schema, frame, path, monkeypatch, stop):
     monkeypatch.setattr("clustmix.frames.rows_of", raising)
     with pytest.raises(stop):
         NaiveBayes(schema, **TARGET).fit(frame, ledger=path, cohort="c", lifetime_epsilon=5.0)
-    # It had been charged before the first row was read.
     assert seen == [EntryState.EXECUTING]
     [entry] = entries(path)
     assert (entry.state, entry.note) == (EntryState.BURNED, f"run:{stop.__name__}")

@@ -19,10 +19,3 @@ def test_every_public_class_has_an_example_that_runs(name):
     found = []
     doctest.DocTestRunner(optionflags=FLAGS, verbose=False).run(examples, out=found.append)
     assert not found, "".join(found)
-
-
-def test_what_is_public_is_there():
-    assert sorted(clustmix.__all__) == dir(clustmix)
-    assert all(getattr(clustmix, name) is not None for name in clustmix.__all__)
-    with pytest.raises(AttributeError, match="has no attribute 'Gan'"):
-        _ = clustmix.Gan

@@ -1,13 +1,12 @@
 """The examples run, in an empty folder, and show what they are about."""
 
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+from tests.processes import ROOT, python
+
+EXAMPLES = ROOT / "examples"
 SHOWN = {
     "table": r"real .*intensive care: 5\d%.*\nsynthetic .*\n\nAdding or removing .*Nothing was ch",
     "images": r"bar across:\n(.*\n){8}mean of .*bar down:\n(.*\n){8}Guarantee\(epsilon=3.9",
@@ -23,13 +22,7 @@ def test_every_example_runs(name, tmp_path, request):
     if name == "bundle":
         published = request.getfixturevalue("published")
         arguments = [published / "bundle", published / "pipeline.pub"]
-    done = subprocess.run(
-        [sys.executable, "-W", "error", EXAMPLES / f"{name}.py", *arguments],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python("-W", "error", EXAMPLES / f"{name}.py", *arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert re.search(SHOWN[name], done.stdout), done.stdout
     assert not list(tmp_path.iterdir())

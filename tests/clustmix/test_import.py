@@ -1,8 +1,8 @@
 """What ``import clustmix`` costs: under a second, and nothing of an installation is loaded."""
 
 import json
-import subprocess
-import sys
+
+from tests.processes import python
 
 HEAVY = ("prefect", "dask", "distributed", "sqlalchemy", "jax", "great_expectations", "matplotlib")
 PROGRAM = """
@@ -24,13 +24,7 @@ NaiveBayes(schema, epsilon=1.0, delta=1e-6).fit(frame).sample(3)
 
 
 def run(then=""):
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(then=then)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return json.loads(done.stdout)
+    return json.loads(python("-c", PROGRAM.format(then=then), check=True).stdout)
 
 
 def test_import_takes_less_than_a_second_and_loads_no_orchestrator():

@@ -39,18 +39,6 @@ def exact_delta(epsilon, sigma):
     )[0]
 
 
-@pytest.mark.parametrize("sigma", [0.8, 1.0, 2.0, 5.0])
-@pytest.mark.parametrize("order", [1, 2, 7])
-def test_moment_is_twice_the_one_of_lemma_1(sigma, order):
-    def integrand(x):
-        loss = ((x + 1) ** 2 - x**2) / (2 * sigma**2)
-        return norm.pdf(x, 0, sigma) * math.exp(order * loss)
-
-    # At x = order the integrand has its peak.
-    moment = math.log(quad(integrand, order - 40 * sigma, order + 40 * sigma, limit=500)[0])
-    assert moment == pytest.approx(2 * lemma_one(order, sigma), rel=1e-6)
-
-
 def test_paper_claim_fails_on_one_gaussian():
     claim = moments_epsilon(lambda order: lemma_one(order, SIGMA))
     corrected = moments_epsilon(lambda order: 2 * lemma_one(order, SIGMA))

@@ -1,7 +1,4 @@
-"""A full disk, a clock that is set back, a worker that dies: the flow under small misfortunes.
-
-The same and worse, at random and with PostgreSQL, is in tests/soak.
-"""
+"""A full disk, a clock that is set back, a worker that dies: the flow under small misfortunes."""
 
 import errno
 import os

@@ -1,8 +1,4 @@
-"""A run that is killed: the budget is never under-counted and no half bundle is seen.
-
-Each run is a process of its own that ends itself with SIGKILL at a point of the flow; the next run
-then cleans up. Steps run without Prefect, which has no part in this, except in the last test.
-"""
+"""A run that is killed: the budget is never under-counted and no half bundle is seen."""
 
 import os
 import signal

@@ -3,8 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 import time
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -24,6 +22,7 @@ from flows.operations import deployment_file
 from flows.operations.deploy import NOTIFY_BLOCK, deploy
 from storage.settings import load_settings
 from tasks.execution.runtime import safe_environment
+from tests.processes import python
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -62,14 +61,8 @@ class Server:
 
 def command(file, variables):
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT", "CLUSTMIX"))}
-    return subprocess.run(
-        [sys.executable, "-m", "flows.cli", "deploy", str(file), "--json"],
-        env={**inherited, **variables},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    command = ("-m", "flows.cli", "deploy", file, "--json")
+    return python(*command, env={**inherited, **variables}, timeout=300)
 
 
 @pytest.fixture(scope="module")
@@ -206,19 +199,8 @@ def test_arrival_starts_one_run_with_ids_alone(server):
 
 def test_event_with_other_than_ids_starts_nothing_and_is_reported(server):
     wrong = "../../CANARY"
-    with orchestrator(retries=5) as client:
-        client._client.post(
-            "/events",
-            json=[
-                {
-                    "id": str(uuid4()),
-                    "occurred": datetime.now(tz=ZoneInfo("UTC")).isoformat(),
-                    "event": "cohort.arrived",
-                    "resource": {"prefect.resource.id": "clustmix.arrival.x"},
-                    "payload": {"dataset": wrong, "arrival": wrong},
-                }
-            ],
-        )
+    resource = {"prefect.resource.id": "clustmix.arrival.x"}
+    tell("cohort.arrived", resource, payload={"dataset": wrong, "arrival": wrong})
     (told,) = server.webhook.wait_for(lambda body: "clustmix measures what arrives" in body)
     assert runs_with(dataset=wrong, arrival=wrong) == []
     assert "CANARY" not in told
@@ -276,8 +258,9 @@ def test_run_that_falls_silent_is_crashed_and_one_that_does_not_start_is_reporte
     try:
         server.deploy()
         silent, ended = running_run("silent"), running_run("ended")
-        tell("prefect.flow-run.heartbeat", silent, ended)
-        tell("prefect.flow-run.Late", late := uuid4())
+        for run in (silent, ended):
+            tell_of_run("prefect.flow-run.heartbeat", run)
+        tell_of_run("prefect.flow-run.Late", late := uuid4())
         set_state(ended, "CANCELLED", "Refused")
         wait_for(
             lambda: ask(f"/flow_runs/{silent}")["state_type"] == "CRASHED", "not taken to be dead"
@@ -308,23 +291,20 @@ def set_state(run, kind, name):
     assert ask(f"/flow_runs/{run}/set_state", body)["status"] == "ACCEPT"
 
 
-def tell(event, *runs):
-    related = {"prefect.resource.id": "prefect.tag.clustmix", "prefect.resource.role": "tag"}
-    events = [
-        {
-            "id": str(uuid4()),
-            "occurred": datetime.now(tz=ZoneInfo("UTC")).isoformat(),
-            "event": event,
-            "resource": {
-                "prefect.resource.id": f"prefect.flow-run.{run}",
-                "prefect.resource.name": "admissions/r-x",
-            },
-            "related": [related],
-        }
-        for run in runs
-    ]
+def tell(event, resource, **more):
+    now = datetime.now(tz=ZoneInfo("UTC")).isoformat()
+    said = {"id": str(uuid4()), "occurred": now, "event": event, "resource": resource, **more}
     with orchestrator(retries=5) as client:
-        client._client.post("/events", json=events)
+        client._client.post("/events", json=[said])
+
+
+def tell_of_run(event, run):
+    resource = {
+        "prefect.resource.id": f"prefect.flow-run.{run}",
+        "prefect.resource.name": "admissions/r-x",
+    }
+    tag = {"prefect.resource.id": "prefect.tag.clustmix", "prefect.resource.role": "tag"}
+    tell(event, resource, related=[tag])
 
 
 def test_deploying_twice_changes_nothing_and_what_is_paused_stays_so(server):
@@ -388,7 +368,6 @@ def test_without_an_address_nobody_is_told_and_the_server_keeps_none(server):
     [
         ({"PREFECT_API_AUTH_STRING": "operator:wrong"}, "ORCHESTRATOR_REFUSED: expected the"),
         ({"PREFECT_API_URL": "http://127.0.0.1:{port}/api"}, "ORCHESTRATOR_UNREACHABLE: expected"),
-        ({"PREFECT_API_URL": ""}, "ORCHESTRATOR_UNREACHABLE: expected PREFECT_API_URL"),
     ],
 )
 def test_server_that_cannot_be_told_is_one_line(server, changed, line):

@@ -38,7 +38,6 @@ def test_a_burst_ends_with_what_the_budget_allows(tmp_path, say):
         assert set(installation.drawn()) == set(entries)
         for release_id in entries:
             installation.verify(release_id)
-        # Every arrival came to an ordinary end.
         assert set(ends) == {"measure Completed", "measure Refused", "publish Completed"}
         assert ends["measure Completed"] + ends["measure Refused"] >= N_ARRIVALS
         assert installation.damages() + installation.leftovers() == []

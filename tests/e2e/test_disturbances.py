@@ -57,7 +57,6 @@ def test_a_dask_worker_is_killed_between_two_draws(usual, parts, contents):
     ended = usual.wait_for_run(run_id)
     assert ended.state == "COMPLETED", ended
     assert_drawn_once_and_published(usual, release_id)
-    # Others have taken their place.
     wait_until(parts.dask_workers, lambda: "no worker")
 
 
@@ -81,7 +80,6 @@ def test_a_run_that_is_killed_after_its_draw_is_charged_once(usual, parts, told,
     usual.wait_until_quiet()
     assert set(usual.entries()) == {*known, release_id}
     assert usual.damages() + usual.leftovers() == []
-    # Delivered anew, it is.
     usual.arrive(WARD, content)
     (anew,) = wait_until(lambda: set(usual.entries()) - {*known, release_id}, usual.states)
     assert_drawn_once_and_published(usual, anew)

@@ -32,7 +32,6 @@ def test_planted_values_reach_nothing_that_the_server_keeps(hospital):
 
     home = installation.home
     assert list((home / "server" / "prefect").rglob("*.db"))
-    # The list of broken rules is for people who may see the rows.
     kept = (installation.tables, home / "diagnostics")
     found = made.found_in_tree(installation.folder, made.CANARIES, skip=kept)
     assert found == []

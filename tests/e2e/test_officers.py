@@ -73,6 +73,5 @@ def test_an_officer_approves(usual, waiting):
     assert ended.state == "COMPLETED", ended
     assert usual.entries()[waiting].state is EntryState.PUBLISHED
     assert SigningKey.read(usual.people / "officer.key").key_id in usual.verify(waiting)
-    # A decision is carried out once.
     assert carry_out(usual, waiting, signed).state == "FAILED"
     assert usual.damages() == []

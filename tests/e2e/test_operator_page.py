@@ -45,7 +45,6 @@ def test_the_run_page_says_what_runs_and_how_far_it_is(usual, page, release):
     run = release["measure"]
     page.open(f"{usual.address}/runs/flow-run/{run.id}")
     page.wait_for(run.name, "Completed", "on-arrival" if "arriv" in run.deployment else "measure")
-    # A line for each stage, in words.
     page.wait_for("charge the budget", "bound what each patient contributes")
     page.click("Task Runs")
     page.wait_for("reserve", "ingest", "seal")
@@ -76,5 +75,4 @@ def test_the_publication_shows_guarantee_gate_and_report(usual, page, release):
     page.open(page.evaluate("[...document.links].find(a => a.href.endsWith('report.html')).href"))
     report = page.wait_for(run.name.split("/")[1], "epsilon")
     assert re.search(r"patient", report)
-    # Everything came from this machine.
     assert page.hosts() <= {"127.0.0.1", "localhost"}

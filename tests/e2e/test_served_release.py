@@ -22,17 +22,14 @@ def test_a_table_that_arrives_becomes_a_signed_bundle(installation, say):
     assert "verified" in installation.verify(entry.release_id).lower()
     installation.wait_until_quiet()
 
-    # Both runs are named by what they release, and ended well.
     runs = installation.runs_of(f"{WARD}/{entry.release_id}")
     assert {(run.flow, run.deployment) for run in runs} == {
         ("measure", "on-arrival"),
         ("publish", "on-seal"),
     }
     assert {run.state for run in runs} == {"COMPLETED"}, runs
-    # Parameters are ids.
     measured = next(run for run in runs if run.flow == "measure")
     assert set(measured.parameters["request"]) == {"dataset", "arrival"}
-    # Each statistic was drawn once, and the rows are gone.
     assert set(installation.drawn()) == {*known, entry.release_id}
     assert set(installation.drawn()[entry.release_id].values()) == {1}
     assert not table.exists()

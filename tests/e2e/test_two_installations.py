@@ -18,13 +18,11 @@ def test_two_installations_release_at_once(hospital):
         assert one.wait_for_run(run).state == "COMPLETED"
         one.wait_until_quiet()
     new = [set(one.entries()) - known for one, known in zip(both, before, strict=True)]
-    # The same table, in each of them once.
     assert [len(ids) for ids in new] == [1, 1]
     assert new[0] != new[1]
     for one, other, (release_id,) in zip(both, reversed(both), new, strict=True):
         assert one.entries()[release_id].state is EntryState.PUBLISHED
         one.verify(release_id)
-        # Nobody trusts the other's signature, and nobody knows of the other's run.
         bundle = one.releases / WARD / release_id
         assert other.try_command("verify", str(bundle)).returncode != 0
         assert not other.runs_of(f"{WARD}/{release_id}")

@@ -73,12 +73,10 @@ def test_approved_release_is_published_as_it_was_seen(waiting, site, officer, in
     ]  # fmt: skip
     assert (rows[3].signers, rows[3].note) == ((officer.key_id,), "within the protocol")
     assert list(site.settings.pending.iterdir()) == []
-    # A reader needs the public keys alone.
     keys = [site.settings.key_folder / "pipeline.pub", installation / "officer" / "officer.pub"]
     verify_bundle(Path(outcome.bundle), trusted=read_public_keys(keys))
     with pytest.raises(IntegrityError):
         verify_bundle(Path(outcome.bundle), trusted=read_public_keys(keys[:1]))
-    # A resample carries the approval of its measurement.
     again = verify_bundle(
         Path(Publisher(site.settings).resample(waiting.release_id, rows=50).bundle),
         trusted=site.keys.trusted(),
@@ -94,7 +92,6 @@ def test_stranger_cannot_approve(installation, site, waiting):
 
 
 def test_requester_cannot_approve(site, requester, waiting):
-    # Not even as an officer.
     requester.public.write(site.settings.key_folder / "officers" / "engineer.pub")
     decisions = Decisions(site.settings)
     for decide in (decisions.approve, decisions.reject):

@@ -3,10 +3,7 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from landed_tables import ROWS, Installation, announce, write_site
@@ -18,8 +15,7 @@ from privacy.errors import ConfigurationError
 from storage.arrivals.store import ArrivalStore
 from storage.sources.cohorts import CohortReader
 from storage.sources.declared import CsvSource, ParquetSource
-
-REPOSITORY = Path(__file__).resolve().parents[2]
+from tests.processes import ROOT, at_once, python
 
 
 @pytest.fixture
@@ -249,26 +245,8 @@ def test_two_watchers_accept_each_table_once(place):
         "report = scan(load_settings())\n"
         "sys.stdout.write(f'{len(report.accepted)} {len(report.refused)} {len(report.problems)}')\n"
     )
-    watchers = [
-        subprocess.Popen(
-            [sys.executable, "-c", program],
-            cwd=REPOSITORY,
-            env={**os.environ, **environment_of(place.settings)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(2)
-    ]
-    for watcher in watchers:
-        assert watcher.stdout.readline() == "ready\n"
-    for watcher in watchers:
-        watcher.stdin.close()
-    found = []
-    for watcher in watchers:
-        found.append([int(number) for number in watcher.stdout.read().split()])
-        watcher.stdout.close()
-        assert watcher.wait() == 0
+    said = at_once(program, n=2, **environment_of(place.settings))
+    found = [map(int, numbers.split()) for numbers in said]
     assert [sum(numbers) for numbers in zip(*found, strict=True)] == [20, 0, 0]
     assert len(contents(place)) == 20
 
@@ -285,14 +263,9 @@ def environment_of(settings):
 @pytest.mark.integration
 def test_a_scan_that_stops_anywhere_loses_nothing_and_accepts_nothing_twice(tmp_path):
     """A scan of two tables and a forgery dies, or finds the disk full, before each of its steps."""
-    program = REPOSITORY / "tests" / "tasks" / "importable" / "landed_tables.py"
-    done = subprocess.run(
-        [sys.executable, program, tmp_path],
-        check=True,
-        capture_output=True,
-        cwd=REPOSITORY,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-    )
+    program = ROOT / "tests" / "tasks" / "importable" / "landed_tables.py"
+    done = python(program, tmp_path, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert done.returncode == 0, done.stderr
     findings = json.loads(done.stdout)
     for how, statuses in (("kill", {0, 9}), ("disk full", {0, 7, 8})):
         found = [finding for finding in findings if finding["how"] == how]

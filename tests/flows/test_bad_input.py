@@ -15,8 +15,6 @@ import pytest
 from desks import CANARY, HOME
 
 from storage.ledger.ledger_db import LedgerDatabase
-from storage.sources.cohorts import CohortReader
-from tasks.ingest import pieces as ingest_pieces
 
 SITE = {
     "privacy_unit": {"column": "patient", "max_rows_per_patient": 2},
@@ -282,7 +280,6 @@ def test_values_that_break_a_rule(desk, broken):
         frame.loc[[3, 41], column] = value
     write(desk, frame)
     refused(desk, refusal_of(*((column, rule) for column, _, rule in broken)))
-    # Rows were read: the charge is not given back.
     assert desk.states == ["burned"]
     assert sorted(desk.diagnostics, key=itemgetter("column")) == [
         {"column": column, "rule": rule, "rows": [{"row": row, "value": value} for row in (3, 41)]}
@@ -310,19 +307,6 @@ def test_numbers_that_are_not_finite_in_parquet(desk):
     assert desk.errors == f"clustmix: {answer['error']}: {answer['message']}\n"
 
 
-def test_rows_are_numbered_over_the_whole_source(desk, monkeypatch):
-    chunks = CohortReader.chunks
-    monkeypatch.setattr(CohortReader, "chunks", lambda self, names: chunks(self, names, 10))
-    frame = cohort()
-    frame.loc[[0, 1, 22], "note"] = "x"
-    frame.loc[[3, 25, 58], "sex"] = CANARY
-    write(desk, frame)
-    desk.site["source"]["select"] = {"note": "-"}
-    refused(desk, refusal_of(("sex", LEVELS_ONLY)))
-    rows = [row["row"] for record in desk.diagnostics for row in record["rows"]]
-    assert rows == [3, 25, 58]
-
-
 @pytest.mark.parametrize(
     ("spoil", "line"),
     [
@@ -345,23 +329,6 @@ def test_a_table_without_rows_labels_or_a_second_level(desk, spoil, line):
     desk.site["schema"]["label"]["nullable"] = True
     write(desk, spoil(cohort()))
     refused(desk, line)
-    assert desk.states == ["burned"]
-
-
-def test_a_file_that_changes_while_it_is_read(desk, monkeypatch):
-    encode = ingest_pieces.encode_chunk
-
-    def meanwhile(frame, schema):
-        with desk.table.open("a") as handle:
-            handle.write("p99,50,1,f,icu,0,-\n")
-        return encode(frame, schema)
-
-    monkeypatch.setattr(ingest_pieces, "encode_chunk", meanwhile)
-    refused(
-        desk,
-        "SOURCE_CHANGED: the source changed while it was read; wait until the export is complete "
-        "and start again",
-    )
     assert desk.states == ["burned"]
 
 

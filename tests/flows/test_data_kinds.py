@@ -74,7 +74,6 @@ def test_images_are_released_as_a_table_and_as_a_picture(desk):
     ]  # fmt: skip
     assert {f"marginal by label: {name}" for name in table.columns[:-1]} <= set(asked)
     assert main(["verify", str(desk.bundle)]) == 0
-    # The same images again are not charged.
     assert desk.release() == 0
     assert desk.states == ["published"]
 

@@ -109,7 +109,6 @@ def test_the_declared_order_is_published_from_the_sealed_measurement(site_file, 
     assert measurement.vocabulary.label.codes == ("survived", "died")
     job = job_of_measurement(measurement, outcome.release_id)
     assert job.table_schema.label.level_names == ("survived", "died")
-    # Two orders of the levels are two requests.
     label = {**SCHEMA["label"], "levels": LEVELS[::-1]}
     other = made.write_site(installation, schema={**SCHEMA, "label": label}, rows=4_000)
     assert made.release_without_engine(other).release_id != outcome.release_id
@@ -263,7 +262,6 @@ def test_bundles_of_an_earlier_program_are_called_suspect(
     (officers / "person.pub").write_bytes((installation / "person.pub").read_bytes())
     person = str(installation / "person.key")
     assert main(["revoke", earlier.release_id, "--key", person, "--reason", "labels"]) == 0
-    # What was published in the declared order stands.
     assert main(["verify", str(installation / good.bundle)]) == 0
     assert main(["verify", bundle_of]) == 1
     assert main(["doctor"]) == 0

@@ -179,7 +179,6 @@ def test_a_ledger_in_postgresql_is_verified_and_its_address_unsaid(released, mon
     monkeypatch.setenv("CLUSTMIX_LEDGER_URL", url)
     shared = load_settings()
     assert found(shared, "ledger").text == "in PostgreSQL; hash chain of 0 rows verified"
-    # The exported head is that of the file.
     assert "sequence 5: expected the row of the exported head" in refused(shared, "ledger head")
     LedgerDatabase(url).reserve(ledger_requests.charge(1))
     assert found(shared, "ledger").text == "in PostgreSQL; hash chain of 1 rows verified"

@@ -101,7 +101,6 @@ def test_new_noise_has_to_be_asked_for_and_is_paid_again(after_a_release, releas
     assert ledger_of(after_a_release).balance("made-up").spent_rho == 2 * released.rho
     draws = [path.read_bytes() for path in after_a_release.glob("home/measurements/*/sealed-*.npz")]
     assert len(set(draws)) == 2
-    # From then on, the request means the newer one.
     assert made.release_without_engine(site).release_id == second.release_id
 
 

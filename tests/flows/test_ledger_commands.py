@@ -61,7 +61,6 @@ def test_two_officers_add_a_charge(installation, officers, capsys):
     charged, signed = capsys.readouterr().out.splitlines()
     assert charged.startswith("charged rho 0.250000000000 to made-up: entry e-")
     ledger = ledger_of(installation)
-    # What they signed is kept for an auditor, and says what the row says.
     [file] = (installation / "home" / "adjustments").iterdir()
     assert signed == f"what was signed: {file}"
     assert file.stat().st_mode & 0o777 == 0o600
@@ -111,7 +110,6 @@ def test_crash_after_the_signatures_charges_nothing(installation, officers, caps
         assert main(arguments) == 1
     assert ledger_of(installation).history() == rows
     assert main(arguments) == 0
-    # The first file has no entry of the ledger.
     files = {path.stem for path in (installation / "home" / "adjustments").iterdir()}
     assert len(files) == 2
     assert files & {entry.entry_id for entry in ledger_of(installation).entries()} == {

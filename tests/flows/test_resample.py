@@ -120,7 +120,6 @@ def test_the_gate_holds_for_a_resample(released, site):
     gate = Withheld("OUTPUT_GATE", "made up")
     with mock.patch.object(publish_steps, "output_gate", side_effect=gate), pytest.raises(Withheld):
         Publisher(site.settings).resample(released.release_id)
-    # The release that paid stays published.
     assert [entry.state.value for entry in site.ledger.entries()] == ["published"]
     assert len(list((site.settings.releases / "made-up").iterdir())) == 1
 

@@ -130,7 +130,6 @@ def test_resample_made_at_the_same_time_falls_too(site, entry, officer, capsys):
     assert late.release_id not in {item.release_id for item in listed(site)}
     code, answer = verified(late.bundle, capsys)
     assert (code, answer["error"]) == (1, "RELEASE_REVOKED")
-    # Asked again, the list names it.
     outcome = revoke(site.settings, entry.release_id, key=officer, reason="wrong table")
     assert outcome.listed == (f"made-up/{late.release_id}",)
 
@@ -151,7 +150,6 @@ def test_crash_between_list_and_ledger_is_finished_by_the_next_call(site, entry,
     full = mock.patch.object(LedgerDatabase, "transition", side_effect=OSError(28, "full"))
     with full, pytest.raises(OSError, match="full"):
         revoke(site.settings, entry.release_id, key=officer, reason="wrong table")
-    # Readers know already.
     assert states(site) == ["published"]
     bundle = bundle_of(site, entry.release_id)
     assert verified(bundle, capsys)[1]["error"] == "RELEASE_REVOKED"
@@ -321,7 +319,6 @@ def test_new_key_answers_from_bundles_of_the_old_one(installation, site, entry, 
     assert verified(again.bundle, capsys)[1]["signed_by"] == old.key_id
     fresh = made.release_without_engine(installation / "site.yaml", new_draw=True)
     assert verified(fresh.bundle, capsys)[1]["signed_by"] == new.key_id
-    # The next revocation has the whole list signed by the new key.
     revoke(site.settings, entry.release_id, key=officer, reason="wrong table")
     whole = read_revocations(site.settings.releases / REVOKED_FILE, trusted=[new.public])
     assert len(whole.revocations) == 2
@@ -358,7 +355,6 @@ def test_command_line(site, entry, officer, capsys):
     assert f"was revoked before: made-up/{entry.release_id}" in capsys.readouterr().out
     assert main(["verify", str(bundle), "--revoked", "none.json"]) == 1
     assert "FILE_MISSING: file none.json" in capsys.readouterr().err
-    # A copy elsewhere is checked against the list that its reader was given.
     copy = shutil.copytree(bundle, site.settings.home.parent / "copy" / "of" / "bundle")
     key = str(site.settings.key_folder / "pipeline.pub")
     assert main(["verify", str(copy), "--key", key]) == 0

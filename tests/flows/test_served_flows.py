@@ -142,7 +142,6 @@ def test_same_table_is_measured_once_and_published_once(installation, emitted):
     assert emitted == []
     site = site_of_installation()
     assert len(site.ledger.entries()) == 1
-    # A site file that asks for other rows gets them from the same measurement.
     change_site(installation, rows=123)
     measured()
     assert [(event.name, event.payload) for event in emitted] == [
@@ -183,7 +182,6 @@ def test_withheld_is_an_ordinary_end(installation, emitted):
         "OUTPUT_GATE: the synthetic rows break these rules",
     )
     assert [entry.state.value for entry in site_of_installation().ledger.entries()] == ["sealed"]
-    # Published again, other rows of the measurement are sampled: nothing is measured anew.
     assert end(published(release_id))[0] == "COMPLETED"
     assert [entry.state.value for entry in site_of_installation().ledger.entries()] == ["published"]
 
@@ -216,9 +214,6 @@ def test_entry_without_measurement_is_not_published(installation, emitted):
     assert state.message == (
         f"NOTHING_TO_PUBLISH: expected a sealed measurement, found {release_id} burned"
     )
-
-
-# --- an arrival -------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -256,14 +251,12 @@ def test_arrival_takes_the_place_of_the_source(installation, landing, emitted):
     assert end(state) == ("COMPLETED", "Completed", f"sealed made-up/{release_id}")
     assert left_of_arrivals() == []
     assert published(release_id).name == "Completed"
-    # The same content again is another arrival, and the same measurement.
     _, state = measured(arrival=arrive(landing))
     assert state.message.endswith(
         f"this table was released before, as {release_id}; nothing is charged"
     )
     assert left_of_arrivals() == []
     assert len(site_of_installation().ledger.entries()) == 1
-    # Taken twice, or of nobody.
     assert measured(arrival=first)[1].message.startswith("ARRIVAL_ENDED: ")
     assert measured(arrival="a-20200101-00000000")[1].message.startswith("ARRIVAL_UNKNOWN: ")
 
@@ -320,9 +313,6 @@ def test_run_that_stopped_before_it_was_charged_is_tried_again(installation, lan
     assert state.message == f"sealed made-up/{release_id}"
 
 
-# --- an officer -------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def people(installation, monkeypatch):
     """Return the keys of the person in whose name runs are asked for, and of an officer."""
@@ -364,20 +354,6 @@ def test_page_tells_an_officer_what_to_do(installation, waiting):
     assert "epsilon" in artifacts()["guarantee-made-up"].data
 
 
-def test_officer_approves_through_the_form(installation, waiting, people):
-    decision = signed(installation, waiting, people["officer"])
-    assert end(published(waiting, decision)) == (
-        "COMPLETED",
-        "Completed",
-        f"published made-up/{waiting}",
-    )
-    site = site_of_installation()
-    bundle = site.settings.releases / "made-up" / waiting
-    assert verify_bundle(bundle, trusted=site.keys.trusted()).approved_by == (
-        people["officer"].key_id
-    )
-
-
 def test_officer_rejects_through_the_form(installation, waiting, people):
     decision = signed(installation, waiting, people["officer"], "reject")
     assert end(published(waiting, decision)) == (
@@ -393,7 +369,6 @@ def test_officer_rejects_through_the_form(installation, waiting, people):
 def test_requester_cannot_approve_through_the_form(installation, waiting, people):
     with pytest.raises(ConfigurationError, match=r"^APPROVER_IS_REQUESTER: "):
         signed(installation, waiting, people["engineer"])
-    # Nor with a signature that this program would not have made.
     from storage.releases.signatures import Approval
 
     statement = Approval.from_bytes(
@@ -419,9 +394,6 @@ def test_decision_about_another_release_counts_for_nothing(installation, waiting
     state = published(waiting, signed(installation, waiting, stranger))
     assert state.message.startswith("SIGNER_UNKNOWN: ")
     assert {e.state.value for e in site_of_installation().ledger.entries()} == {"sealed"}
-
-
-# --- the orchestrator -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,6 @@ def test_without_a_server_the_ledger_speaks(site, tmp_path, capsys):
     waiting = enter(site, EntryState.SEALED, needs_approval=True, cohort="y", dataset="births")
     sections = shown(capsys)
     assert sections["Parts"][-1].split() == ["ok", "ledger", "11", "rows,", "verified"]
-    # A name that is too long goes on below.
     entries = "".join(line[18:] for line in sections["Last entries of the ledger"])
     assert entries.replace(" ", "") == (
         f"sealedbirths/{waiting.release_id}"

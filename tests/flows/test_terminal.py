@@ -125,7 +125,6 @@ def test_the_end_of_a_release(capsys, left, words):
     assert titles == ["Guarantee", "Budget", "Bundle", "Check it"]
     path = outcome(left).bundle
     assert all(len(line) <= WIDTH for line in lines if path not in line)
-    # In one piece, to be copied.
     assert sum(path in line for line in lines) == 2
 
 

@@ -79,7 +79,6 @@ def test_a_sealed_entry_that_nobody_publishes_is_told_again_with_growing_pauses(
     assert pauses == [4, 8, 16, 32, 64, 128, 256, 360, 360]
     assert max(pauses) == MOST_PATIENCE.total_seconds() / 60
     assert len(ids) == len(times)
-    # Nothing is asked while nothing is due.
     assert server.questions == len(times)
 
 

@@ -1,7 +1,4 @@
-"""Hostile cells: a refusal names rule and column, and no released row holds a cell.
-
-Every generated cell has a canary in it, and no message, note or linked exception has the canary.
-"""
+"""Hostile cells: a refusal names rule and column, and no released row holds a cell."""
 
 # ruff: noqa: PT017 -- whether a case is refused is up to the case
 

@@ -1,9 +1,4 @@
-"""Hostile text around a query: nothing is pasted into it, nothing is written, nothing else is read.
-
-Cases run against a real SQLite file with a second table, whose rows never come back and whose
-bytes never change. What no backend here can run (stacked statements, comments of other dialects)
-has to be refused as a declaration.
-"""
+"""Hostile text around a query: nothing is pasted into it, nothing written, nothing else read."""
 
 # ruff: noqa: PT017 -- whether a case is refused is up to the case
 

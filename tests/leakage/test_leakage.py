@@ -1,8 +1,4 @@
-"""Planted values appear nowhere but in the restricted diagnostics folder.
-
-Two processes are searched once they have ended: the command, which succeeds on its own workers,
-and one that runs the flow again and again, failing in another place each time.
-"""
+"""Planted values appear nowhere but in the restricted diagnostics folder."""
 
 import json
 import re

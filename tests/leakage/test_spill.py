@@ -1,8 +1,4 @@
-"""Private arrays stay in memory: no spill file, no core dump, no scratch that outlives a run.
-
-The workers that a run starts for itself hold far more than the memory target of a usual worker;
-the same arrays on a usual worker reach its disk, which shows that the search would find them.
-"""
+"""Private arrays stay in memory: no spill file, no core dump, no scratch that outlives a run."""
 
 import os
 import signal
@@ -19,6 +15,7 @@ from shard_functions import CANARY, N_BYTES, private_array
 
 from storage.files.workspace import PrivateWorkspace, purge_abandoned
 from tasks.execution.cluster import local_cluster
+from tests.processes import python
 
 pytestmark = pytest.mark.integration
 
@@ -88,7 +85,6 @@ def test_own_workers_write_no_private_byte(tmp_path, monkeypatch, variables):
             assert {path.suffix for path in files_below(scratch)} <= {".dirlock", ".lock"}
             del arrays
         assert {path.stat().st_size for path in files_below(scratch)} <= {0}
-    # The workspace goes with all that is in it.
     assert list((tmp_path / "private").iterdir()) == [tmp_path / "private" / ".lock"]
     assert made.found_in_tree(tmp_path, [CANARY.encode()]) == []
 
@@ -123,14 +119,10 @@ def test_scratch_of_a_killed_run_is_wiped_by_the_next_one(tmp_path):
     scratch = root / "r-1" / "dask"
     assert stat.S_IMODE(scratch.stat().st_mode) == 0o700
     assert open_to_others(scratch) == []
-    # Workers end with the process that started them.
     _, alive = psutil.wait_procs(family, timeout=60)
     assert alive == []
     assert purge_abandoned(root) == ("r-1",)
     assert list(root.iterdir()) == [root / ".lock"]
-
-
-# --- core dumps ------------------------------------------------------------------------------
 
 
 CRASH = """
@@ -157,14 +149,7 @@ resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
 
 
 def crash(folder, *arguments):
-    process = subprocess.run(
-        [sys.executable, "-c", ALLOW_CORE_DUMPS + CRASH, *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    process = python("-c", ALLOW_CORE_DUMPS + CRASH, *arguments, cwd=folder, timeout=60)
     assert process.returncode == -signal.SIGABRT, process.stderr
     return process.stdout.strip(), [path.name for path in folder.glob("core*")]
 

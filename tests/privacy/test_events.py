@@ -111,9 +111,11 @@ def test_leaves_are_all_draws_in_order():
     assert leaves(RepeatedEvent(event=nested, count=9)) == (a, b, c)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+# The text of the first alone is refused by Python; the second is far above any float.
+HUGE = 10**5000
+LARGE = 10**400
+OUTSIDE = {
+    discrete_draw: [
         ({"statistic": ""}, "expected the name of a statistic, found ''"),
         ({"l2_sensitivity": 0.0}, "expected l2_sensitivity to be a number from 1e-100 to 1e100"),
         ({"l2_sensitivity": math.nan}, "expected l2_sensitivity to be a number"),
@@ -129,10 +131,41 @@ def test_leaves_are_all_draws_in_order():
         ({"n_values": 2**63}, "expected n_values to be an integer from 1"),
         ({"adjacency": "add_remove"}, "expected an Adjacency, found 'add_remove'"),
     ],
+    selection_draw: [
+        ({"statistic": ""}, "expected the name of a statistic, found ''"),
+        (
+            {"epsilon": 0.0},
+            r"expected epsilon of a selection to be a number from 1e-09 to 100\.0, found 0\.0",
+        ),
+        ({"epsilon": math.nan}, "expected epsilon of a selection to be a number"),
+        ({"epsilon": 101}, "expected epsilon of a selection to be a number .* found 101"),
+        ({"epsilon": True}, "expected epsilon of a selection to be a number"),
+        ({"epsilon": HUGE}, "found an integer beyond 64 bits"),
+        ({"n_candidates": 0}, "expected n_candidates to be an integer from 1, found 0"),
+        ({"n_candidates": 2.0}, r"expected n_candidates to be an integer from 1, found 2\.0"),
+        ({"adjacency": "add_remove"}, "expected an Adjacency, found 'add_remove'"),
+        ({"unit": "row"}, "expected a ProtectedUnit, found 'row'"),
+    ],
+    poisson_draw: [
+        ({"noise_multiplier": 0.0}, r"expected noise_multiplier .* from 0\.01 to "),
+        ({"noise_multiplier": HUGE}, "found an integer beyond 64 bits"),
+        ({"sampling_probability": 0.0}, "expected sampling_probability to be a num"),
+        ({"sampling_probability": 1.01}, "expected sampling_probability to be a num"),
+        ({"sampling_probability": math.nan}, "expected sampling_probability"),
+        ({"n_values": 0}, "expected n_values to be an integer from 1"),
+        ({"statistic": ""}, "expected the name of a statistic"),
+        ({"adjacency": Adjacency.REPLACE_ONE}, "expected add_remove for a Poisson"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("make", "changes", "message"),
+    [(make, *case) for make, cases in OUTSIDE.items() for case in cases],
 )
-def test_a_draw_outside_its_range_is_refused(changes, message):
-    with pytest.raises(ConfigurationError, match=f"EVENT_INVALID: {message}"):
-        discrete_draw(**changes)
+def test_a_draw_outside_its_range_is_refused(make, changes, message):
+    with pytest.raises(ConfigurationError, match=f"EVENT_INVALID: .*{message}"):
+        make(**changes)
 
 
 def test_continuous_noise_has_no_grid():
@@ -187,9 +220,6 @@ def test_json_that_is_not_an_event_is_refused(values, message):
         event_from_dict(values)
 
 
-# The text of the first alone is refused by Python; the second is far above any float.
-HUGE = 10**5000
-LARGE = 10**400
 json_values = st.recursive(
     st.none()
     | st.booleans()
@@ -258,47 +288,6 @@ def test_deep_nesting_is_refused(container):
 def test_a_sensitivity_that_would_overflow_is_refused():
     with pytest.raises(ConfigurationError, match="expected a sensitivity of at most 1e100 times"):
         GaussianEvent(statistic="a", l2_sensitivity=1e60, noise_stddev=1e-60, n_values=1)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"statistic": ""}, "expected the name of a statistic, found ''"),
-        (
-            {"epsilon": 0.0},
-            r"expected epsilon of a selection to be a number from 1e-09 to 100\.0, found 0\.0",
-        ),
-        ({"epsilon": math.nan}, "expected epsilon of a selection to be a number"),
-        ({"epsilon": 101}, "expected epsilon of a selection to be a number .* found 101"),
-        ({"epsilon": True}, "expected epsilon of a selection to be a number"),
-        ({"epsilon": HUGE}, "found an integer beyond 64 bits"),
-        ({"n_candidates": 0}, "expected n_candidates to be an integer from 1, found 0"),
-        ({"n_candidates": 2.0}, r"expected n_candidates to be an integer from 1, found 2\.0"),
-        ({"adjacency": "add_remove"}, "expected an Adjacency, found 'add_remove'"),
-        ({"unit": "row"}, "expected a ProtectedUnit, found 'row'"),
-    ],
-)
-def test_a_selection_outside_its_range_is_refused(changes, message):
-    with pytest.raises(ConfigurationError, match=f"EVENT_INVALID: .*{message}"):
-        selection_draw(**changes)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"noise_multiplier": 0.0}, r"expected noise_multiplier .* from 0\.01 to "),
-        ({"noise_multiplier": HUGE}, "found an integer beyond 64 bits"),
-        ({"sampling_probability": 0.0}, "expected sampling_probability to be a num"),
-        ({"sampling_probability": 1.01}, "expected sampling_probability to be a num"),
-        ({"sampling_probability": math.nan}, "expected sampling_probability"),
-        ({"n_values": 0}, "expected n_values to be an integer from 1"),
-        ({"statistic": ""}, "expected the name of a statistic"),
-        ({"adjacency": Adjacency.REPLACE_ONE}, "expected add_remove for a Poisson"),
-    ],
-)
-def test_a_sampled_draw_outside_its_range_is_refused(changes, message):
-    with pytest.raises(ConfigurationError, match=f"EVENT_INVALID: .*{message}"):
-        poisson_draw(**changes)
 
 
 @pytest.mark.parametrize(

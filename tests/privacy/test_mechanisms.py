@@ -140,9 +140,6 @@ def test_an_event_that_is_not_acceptable_is_refused_before_any_draw(changes, mes
     assert source.draws == 0
 
 
-# --- selection ------------------------------------------------------------------------------------
-
-
 def select(scores, **changes):
     arguments = {
         "statistic": "worst",

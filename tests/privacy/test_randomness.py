@@ -1,4 +1,3 @@
-import subprocess
 import sys
 
 import numpy as np
@@ -16,6 +15,7 @@ from privacy.randomness import (
     SeededNoise,
     exact_discrete_gaussian,
 )
+from tests.processes import python
 
 DRAWS = 20_000
 # The noise comes from the operating system and cannot be seeded. A test that accepts fails by
@@ -209,13 +209,7 @@ def test_arguments_of_the_child_are_public_and_exact():
 
 def test_the_child_loads_little():
     code = "import sys, privacy.noise_process; print(*sys.modules)"
-    found = subprocess.run(
-        [sys.executable, "-P", "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=privacy.randomness._noise_environment(),
-    )
+    found = python("-P", "-c", code, check=True, env=privacy.randomness._noise_environment())
     heavy = {"prefect", "dask", "distributed", "jax", "pandas", "scipy", "dp_accounting", "pyarrow"}
     assert not heavy & set(found.stdout.split())
 
@@ -256,7 +250,6 @@ def test_a_child_that_fails_is_an_error(fault, monkeypatch):
         "a process that ended early or wrote another number of values; what was drawn is thrown",
     ):
         parts_of_a_draw(monkeypatch)
-    # Nothing is tried again, and no child is left.
     assert len(started) == PARTS
     assert noise_processes() == []
 
@@ -273,12 +266,8 @@ def test_a_child_that_cannot_be_started_is_an_error(monkeypatch):
     "arguments", [[], ["0x1p4"], ["300.0", "x"], ["nan", "5"], ["0x1p8", "5", "6"]]
 )
 def test_a_child_with_wrong_arguments_writes_no_value(arguments):
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "privacy.noise_process", *arguments],
-        capture_output=True,
-        check=False,
-        env=privacy.randomness._noise_environment(),
-    )
+    command = ("-P", "-m", "privacy.noise_process", *arguments)
+    done = python(*command, text=False, env=privacy.randomness._noise_environment())
     assert done.returncode != 0
     assert done.stdout == b""
 

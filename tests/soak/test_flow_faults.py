@@ -112,7 +112,6 @@ def test_disk_is_full_from_some_place_on(install, say, tmp_path):
         with small_disk(disk):
             faults = []
             installation = install(folder.name, draws=tmp_path / f"draws-{number}")
-            # Keys, folders and the ledger are there, as in a site that has run before.
             assert installation.start(tables(0)).answer()["state"] == "published"
             site, where = tables(1), FullDisk(place=place, time=nth, folder=str(disk))
             run = installation.start(site, disturbance=where)

@@ -1,9 +1,4 @@
-"""Force against the whole flow: what is charged is never below what was drawn.
-
-Every run is a process of its own. It is killed, raced, starved of disk or parted from its ledger at
-moments that nobody has chosen; then the same is asked for again. `make soak` runs these tests and
-prints their figures.
-"""
+"""Force against the whole flow: what is charged is never below what was drawn."""
 
 import os
 import time

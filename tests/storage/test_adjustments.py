@@ -100,7 +100,6 @@ def test_an_entry_is_held_against_what_was_signed(tmp_path):
             adjustment.verify(other, officers=OFFICERS)
     with pytest.raises(IntegrityError, match="SIGNER_UNKNOWN: file of the adjustment is signed by"):
         adjustment.verify(entry, officers=OFFICERS[:1])
-    # A statement is entered once.
     with pytest.raises(LedgerError, match=f"ENTRY_EXISTS: expected a new entry, found {entry_id}"):
         ledger.adjust(**STATED, signers=adjustment.signers, entry_id=entry_id)
     assert len(ledger.history()) == 1

@@ -94,7 +94,6 @@ def test_what_is_not_as_announced_is_refused_and_nothing_is_kept(place, store, f
         assert (place.landing / "a.csv").read_bytes() == found
     assert place.kept() == []
     assert store.unfinished() == ()
-    # The announcement was not used up.
     (place.landing / "a.csv").write_bytes(ROWS)
     with store.scanning():
         store.accept(ready, LandingFolder(str(place.landing)), name="a.ready.json", sha256="")
@@ -248,7 +247,6 @@ def test_an_arrival_whose_run_died_waits_again_at_once_and_ends_at_the_third(pla
     assert store.find(one).state is ArrivalState.TAKEN
     assert {(found.state, found.failures) for found in store.waiting()} == {("accepted", 1)}
     dead_run(place, one, two)
-    # Another run takes it before anybody has looked.
     assert store.begin(one, release_id=R2).failures == 2
     store.end(one, Outcome.FAILED)
     dead_run(place, two)

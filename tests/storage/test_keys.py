@@ -2,9 +2,6 @@ import copy
 import os
 import pickle
 import stat
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -17,8 +14,7 @@ from privacy.errors import ConfigurationError
 from storage.keys import keys
 from storage.keys.key_store import KeyStore, read_public_keys
 from storage.keys.keys import PublicKey, SigningKey
-
-REPOSITORY = Path(__file__).resolve().parents[2]
+from tests.processes import at_once
 
 # RFC 8032, section 7.1, tests 1 and 2: secret, public, message, signature.
 VECTORS = [
@@ -349,7 +345,6 @@ def test_retired_keys_follow_the_present_one(store, tmp_path):
     third = store.pipeline().public
     assert store.pipeline_public() == store.trusted() == (third, first, second)
     assert len({first, second, third}) == 3
-    # The present key among them is no second key.
     (retired / "2026.pub").write_bytes(third.to_pem())
     assert store.pipeline_public() == (third, first, second)
 
@@ -378,23 +373,7 @@ def test_first_use_by_several_processes_makes_one_key(tmp_path):
         "sys.stdout.write('ready\\n'); sys.stdout.flush(); sys.stdin.read()\n"
         "sys.stdout.write(store.pipeline().key_id + store.ledger_secret().hex())\n"
     )
-    command = [sys.executable, "-c", program, str(tmp_path / "keys")]
-    children = [
-        subprocess.Popen(
-            command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        for _ in range(4)
-    ]
-    for child in children:
-        assert child.stdout.readline() == "ready\n"
-    for child in children:
-        child.stdin.close()
-    found = set()
-    for child in children:
-        found.add(child.stdout.read())
-        child.stdout.close()
-        assert child.wait() == 0
-    assert len(found) == 1
+    assert len(set(at_once(program, tmp_path / "keys", n=4))) == 1
     assert names(tmp_path / "keys") == ["ledger.key", "pipeline.key", "pipeline.pub"]
 
 

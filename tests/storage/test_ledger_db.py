@@ -178,7 +178,6 @@ def test_new_noise_is_paid_again(ledger):
     second = ledger.reserve(charge(1, release_id="r-again"), new_draw=True)
     assert second.created
     assert ledger.balance("adult").spent_rho == Decimal("0.2")
-    # The latest one answers from now on.
     assert ledger.reserve(charge(1, release_id="r-third")).entry == second.entry
     ledger.verify()
 

@@ -87,7 +87,6 @@ def test_a_file_that_is_no_head_is_refused(path, text):
     expected = "LEDGER_HEAD_DAMAGED: expected the sequence and the hash of the ledger's last row in"
     with pytest.raises(IntegrityError, match=expected):
         HeadFile(path).read()
-    # It is not written over either: somebody must look at it.
     with pytest.raises(IntegrityError, match=expected):
         HeadFile(path).write(8, HASH)
     assert path.read_text() == text
@@ -141,7 +140,6 @@ def test_a_head_that_cannot_be_written_leaves_the_charge(tmp_path, path):
     with pytest.raises(LedgerError, match=r"can be written, found: Is a directory; .* may be reco"):
         ledger.reserve(charge(1))
     assert [row.release_id for row in ledger.history()] == ["r-1"]
-    # Once the reason is gone the same request finds its charge and the head is exported.
     lock.rmdir()
     assert not ledger.reserve(charge(1)).created
     assert HeadFile(path).read() == ledger.head()

@@ -106,7 +106,6 @@ def test_a_changed_field_is_found_and_named(backend):
             ledger.verify()
         backend.replace(rows)
     ledger.verify()
-    # Nothing is spent on a damaged ledger.
     backend.tamper(f"UPDATE {backend.table} SET note = 'x' WHERE sequence = 2")
     with pytest.raises(IntegrityError, match=r"sequence 2: .*; publish nothing and restore the le"):
         ledger.reserve(charge(4, cohort="other"))
@@ -314,7 +313,6 @@ def test_a_rollback_is_found_by_the_head_file(backend, tmp_path):
     writes = (
         ledger.verify,
         lambda: ledger.reserve(charge(2)),
-        # The same request is not answered from an old copy either.
         lambda: ledger.reserve(charge(1)),
         lambda: ledger.transition(
             entry.entry_id, EntryState.EXECUTING, expected_from=EntryState.RESERVED

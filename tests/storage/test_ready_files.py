@@ -3,8 +3,6 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from storage.arrivals.ready_files import (
     parse_ready_file,
     write_ready_file,
 )
+from tests.processes import python
 
 SECRET = bytes(range(32))
 FILES = {"a.csv": b"abc"}
@@ -72,11 +71,8 @@ def test_the_lines_of_the_documentation_write_a_ready_file(tmp_path):
     (tmp_path / "parts" / "k=1" / "x.parquet").write_bytes(b"x")
     (tmp_path / "parts" / "._SUCCESS.crc").write_bytes(b"")
     for name, files in (("wards.csv", {"wards.csv"}), ("parts", {"parts/k=1/x.parquet"})):
-        subprocess.run(
-            [sys.executable, "-I", "-c", program, tmp_path / name, "wards", tmp_path / "key"],
-            check=True,
-            cwd="/",
-        )
+        given = (tmp_path / name, "wards", tmp_path / "key")
+        assert python("-I", "-c", program, *given, cwd="/").returncode == 0
         ready = parse_ready_file((tmp_path / f"{name}.ready.json").read_bytes())
         ready.verify(SECRET)
         ready.check_names(f"{name}.ready.json")

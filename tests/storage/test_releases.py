@@ -3,10 +3,7 @@ import json
 import os
 import signal
 import stat
-import subprocess
-import sys
 import threading
-from pathlib import Path
 
 import pytest
 from made_manifests import EVENTS, key_of
@@ -22,12 +19,12 @@ from storage.releases.bundles import verify_bundle
 from storage.releases.manifest import file_digests
 from storage.releases.signatures import ApprovalStatement, Signature, sign_approval
 from storage.releases.store import ReleaseStore
+from tests.processes import ROOT, python
 
 PIPELINE, ANNA, BERT, STRANGER = (key_of(number) for number in range(1, 5))
 TRUSTED = [PIPELINE.public]
 OFFICERS = [ANNA.public, BERT.public]
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 REF = ReleaseRef(dataset="adult", release_id="r-20250131-0f3a9c21")
 FILES = {"synthetic.csv": b"a,b\n1,2\n", "data_card.md": b"# Card\n"}
 
@@ -347,8 +344,7 @@ def test_crash_leaves_no_release_and_is_cleaned(store, tmp_path, step):
         f"store.publish(manifest.ref, {FILES!r}, manifest, signer=signer)\n"
     )
     root = tmp_path / "releases"
-    command = [sys.executable, "-c", program, str(root), str(manifest)]
-    done = subprocess.run(command, cwd=REPOSITORY, check=False, capture_output=True)
+    done = python("-c", program, root, manifest, cwd=ROOT)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert not (root / "adult" / REF.release_id).exists()
     assert ReleaseStore(tmp_path / "absent").clean_staging() == ()

@@ -27,18 +27,6 @@ def test_defaults_are_absolute_paths_under_the_current_directory(monkeypatch, tm
     assert not settings.offline
 
 
-def test_environment_is_read(monkeypatch, tmp_path):
-    monkeypatch.setenv("CLUSTMIX_HOME", str(tmp_path))
-    monkeypatch.setenv("CLUSTMIX_DASK_WORKERS", "7")
-    settings = load_settings()
-    assert settings.dask_workers == 7
-    assert settings.ledger_path == tmp_path / "ledger.sqlite"
-    assert settings.private_root == tmp_path / "private"
-    assert settings.prefect_home == tmp_path / "prefect"
-    assert settings.diagnostics == tmp_path / "diagnostics"
-    assert settings.downloads == tmp_path / "data"
-
-
 def test_wrong_value_is_named_and_not_repeated(monkeypatch):
     monkeypatch.setenv("CLUSTMIX_DASK_WORKERS", "secret")
     with pytest.raises(ConfigurationError) as caught:

@@ -1,7 +1,7 @@
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from storage.sources.declared import CsvSource, ParquetSource, SklearnSource, Source, SqlSource
+from storage.sources.declared import Source, SqlSource
 
 SOURCE = TypeAdapter(Source)
 READING = "SELECT age, sex FROM stays WHERE ward = :ward"
@@ -10,15 +10,6 @@ READING = "SELECT age, sex FROM stays WHERE ward = :ward"
 def sql(query, parameters=None, **place):
     place = place or {"url_env": "COHORT_URL"}
     return SqlSource(kind="sql", query=query, parameters=parameters or {}, **place)
-
-
-def test_kind_chooses_the_model():
-    assert isinstance(SOURCE.validate_python({"kind": "csv", "path": "x.csv"}), CsvSource)
-    assert isinstance(SOURCE.validate_python({"kind": "parquet", "data": "adult"}), ParquetSource)
-    sklearn = SOURCE.validate_python({"kind": "sklearn", "dataset": "breast_cancer"})
-    assert isinstance(sklearn, SklearnSource)
-    with pytest.raises(ValidationError, match="does not match any of the expected tags"):
-        SOURCE.validate_python({"kind": "pickle", "path": "x"})
 
 
 @pytest.mark.parametrize(

@@ -42,9 +42,6 @@ SERIES = series(0.01, 2.0, 2000)
 SERIES_MU = series_mu(sampling_probability=0.01, noise_multiplier=2.0, steps=2000)
 
 
-# --- the mu of one series -------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("probability", "noise", "steps", "mu"),
     [(0.01, 2.0, 2000, 0.2469), (0.5, 20.0, 500, 0.5614), (0.02, 1.2857, 100, 0.2678)],
@@ -148,9 +145,6 @@ def test_the_bound_from_below_is_one_and_tight(epsilon, mu):
         assert found <= exact
         if exact > 1e-12:
             assert found >= exact * (1 - 1e-6)
-
-
-# --- what the total says --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -265,8 +259,6 @@ def test_a_sample_of_everybody_has_no_slack(adjacency):
     assert found.mu_squared == pytest.approx(exact.mu_squared, rel=1e-14)
     assert found.epsilon(delta=1e-12) == pytest.approx(exact.epsilon(delta=1e-12), rel=1e-12)
 
-
-# --- what it refuses ------------------------------------------------------------------------------
 
 GRID = DiscreteGaussianEvent(
     statistic="d",

@@ -123,9 +123,6 @@ def test_mu_without_an_epsilon_is_refused(mu, message):
         selection_epsilon(mu=mu)
 
 
-# --- accountants ----------------------------------------------------------------------------------
-
-
 def test_every_accountant_adds_selections_up():
     event = RepeatedEvent(event=selection(0.5), count=12)
     gaussian = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE).compose(event)

@@ -20,7 +20,6 @@ from privacy.events import (
 )
 from privacy.parameters import Adjacency, ProtectedUnit
 from storage.releases.bundles import totals_of
-from tests.privacy.accountants.tight_accountant import TightAccountant
 
 GAUSSIAN = DiscreteGaussianEvent(statistic="a", l2_sensitivity=10.0, noise_stddev=100.0, n_values=1)
 POISSON = PoissonSampledGaussianEvent(
@@ -87,16 +86,3 @@ def test_a_sample_never_tells_more_than_everybody(probability, noise, epsilon, o
     for p, q in ((without, with_patient), (with_patient, without)):
         found = width * np.maximum(p - np.exp(epsilon) * q, 0.0).sum()
         assert found <= bound + 1e-6  # the error of the grid
-
-
-@pytest.mark.parametrize(
-    ("probability", "noise", "count"), [(0.1, 2.0, 30), (0.01, 1.0, 100), (1.0, 5.0, 4)]
-)
-def test_the_tight_epsilon_is_never_above_the_booked_one(probability, noise, count):
-    step = PoissonSampledGaussianEvent(
-        statistic="p", noise_multiplier=noise, sampling_probability=probability, n_values=1
-    )
-    event = RepeatedEvent(event=step, count=count)
-    booked = ApproximateGaussianAccountant(adjacency=Adjacency.ADD_REMOVE).compose(event)
-    tight = TightAccountant().compose(event)
-    assert tight.epsilon(delta=1e-6) <= booked.epsilon(delta=1e-6) * (1 + 1e-9)

@@ -1,7 +1,4 @@
-"""The tight epsilon of a schedule fixed in advance, for add or remove: what every bound lies above.
-
-Privacy loss distributions of dp-accounting, composed by FFT, with a margin for its rounding.
-"""
+"""The tight epsilon of a schedule fixed in advance, for add or remove, by loss distributions."""
 
 import math
 from collections import Counter

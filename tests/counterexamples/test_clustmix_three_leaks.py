@@ -2,7 +2,8 @@
 
 Madl et al., "Approximate, Adapt, Anonymize (3A)", Algorithm 2. The claim is Eq. 8, at which the
 noise of every cluster mean is set. Each pair is given to the printed algorithm as it is shipped
-for comparison, and to the proven one. Flaws C3, C4 and C7 of docs/methods.md.
+for comparison, and to the proven one. Flaws C3, C4 and C7 of docs/methods.md; more on them in
+tests/tasks/clustmix and tests/test_docs.py.
 """
 
 import math

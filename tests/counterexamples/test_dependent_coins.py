@@ -20,6 +20,9 @@ from scipy.stats import norm
 HALF = Fraction(1, 2)
 
 
+# --- the counterexample, by enumeration -----------------------------------------------------------
+
+
 def masked(bit, coin):
     """A_1: the private bit, under the coin."""
     return bit ^ coin
@@ -72,6 +75,11 @@ def test_theorem_3_claims_no_loss_at_all(order, split):
     assert claim == 0
 
 
+@pytest.mark.parametrize("order", [1, 2, 8, 32])
+def test_true_moment_of_both_outputs_is_infinite(order):
+    assert alpha(masked, the_coin, order=order) == math.inf
+
+
 @pytest.mark.parametrize("epsilon", [0.0, 1.0, 10.0, 100.0])
 def test_both_outputs_reveal_the_bit(epsilon):
     assert delta_at(epsilon, masked) == 0
@@ -80,6 +88,22 @@ def test_both_outputs_reveal_the_bit(epsilon):
     for bit, coin in product((0, 1), repeat=2):
         assert masked(bit, coin) ^ the_coin(bit, coin) == bit
 
+
+def test_with_coins_of_their_own_they_reveal_nothing():
+    # Theorem 1 of the paper, which is right: the second mechanism tosses another coin.
+    laws = [
+        Counter(
+            {
+                (first, second): law(masked, bit=bit)[(first,)] * HALF
+                for first, second in product((0, 1), repeat=2)
+            }
+        )
+        for bit in (0, 1)
+    ]
+    assert laws[0] == laws[1]
+
+
+# --- the proven form: one Gaussian on one batch ---------------------------------------------------
 
 RATE, HISTOGRAM_NOISE, GRADIENT_NOISE = 0.2, 1.5, 1.0
 COMBINED_NOISE = (HISTOGRAM_NOISE**-2 + GRADIENT_NOISE**-2) ** -0.5
@@ -115,3 +139,26 @@ def test_one_batch_is_one_gaussian_with_the_combined_noise(epsilon):
     assert joint_delta(epsilon) == pytest.approx(
         sampled_delta(epsilon, noise=COMBINED_NOISE), abs=1e-5
     )
+
+
+@pytest.mark.parametrize("epsilon", [0.2, 0.6])
+def test_either_output_alone_is_not_enough(epsilon):
+    together = sampled_delta(epsilon, noise=COMBINED_NOISE)
+    assert together > sampled_delta(epsilon, noise=GRADIENT_NOISE) * 1.05
+    assert together > sampled_delta(epsilon, noise=HISTOGRAM_NOISE) * 1.05
+
+
+def test_proven_form_is_not_caught_by_running_it():
+    # One batch, both outputs, the best test: never above the delta of the combined noise.
+    rng, runs, epsilon = np.random.default_rng(50), 400_000, 0.6
+    rates = []
+    for record in (1, 0):
+        in_batch = record * (rng.random(runs) < RATE)
+        histogram = in_batch + rng.normal(0, HISTOGRAM_NOISE, runs)
+        gradient = in_batch + rng.normal(0, GRADIENT_NOISE, runs)
+        score = (histogram - 0.5) / HISTOGRAM_NOISE**2 + (gradient - 0.5) / GRADIENT_NOISE**2
+        rates.append((1 - RATE + RATE * np.exp(score) > math.exp(epsilon)).mean())
+    claim = sampled_delta(epsilon, noise=COMBINED_NOISE)
+    measured = rates[0] - math.exp(epsilon) * rates[1]
+    spread = math.sqrt((rates[0] + math.exp(2 * epsilon) * rates[1]) / runs)
+    assert claim - 5 * spread < measured < claim + 5 * spread

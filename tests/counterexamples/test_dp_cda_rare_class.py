@@ -28,6 +28,9 @@ NOISE = 0.1181
 """sigma_x, for which Theorem 1 claims epsilon = 1.00."""
 
 
+# --- the analysis of the paper --------------------------------------------------------------------
+
+
 def paper_epsilon(*, rate, n_outputs, noise, even_arguments=True):
     """Theorem 1, without label noise, which would only add to the claim.
 
@@ -63,6 +66,9 @@ def paper_epsilon(*, rate, n_outputs, noise, even_arguments=True):
         return float(best)
 
 
+# --- the printed algorithm, and the proven one --------------------------------------------------
+
+
 def paper_class(records, rng):
     """Steps 9 to 11 for one class: means of ``l`` records without replacement, plus noise."""
     index = rng.integers(len(records), size=(PER_CLASS, MIXED))
@@ -76,10 +82,24 @@ def paper_class(records, rng):
     return records[index].mean(axis=1) + rng.normal(0.0, NOISE, PER_CLASS)
 
 
+def proven_class(records, rng, *, rate, noise):
+    """Poisson samples at a public rate, a public divisor, noise.
+
+    Returns the outputs and the share in them of all records but the last, without noise.
+    """
+    sampled = rng.random((PER_CLASS, len(records))) < rate
+    rest = sampled[:, :-1] @ records[:-1] / MIXED
+    outputs = rest + sampled[:, -1] * records[-1] / MIXED
+    return outputs + rng.normal(0.0, noise, PER_CLASS), rest
+
+
 def rare_class(n_members, *, with_the_record):
     """The rare class of the two neighbours; the record is the only one that is not at -c."""
     records = np.full(n_members - 1, -CLIP)
     return np.append(records, CLIP) if with_the_record else records
+
+
+# --- measures ------------------------------------------------------------------------------------
 
 
 def lower_bound_of_epsilon(*, noise_multiplier, rate, n_outputs, interval):
@@ -110,6 +130,15 @@ def log_likelihood_ratio(outputs, *, moved, rate, noise):
     return float(np.log1p(rate * np.expm1(shifted)).sum())
 
 
+# --- tests ---------------------------------------------------------------------------------------
+
+
+def test_paper_claim_is_one():
+    assert paper_epsilon(rate=MIXED / N, n_outputs=N_SYNTHETIC, noise=NOISE) == pytest.approx(
+        1.0, abs=0.005
+    )
+
+
 def test_theorem_as_printed_has_no_value():
     with pytest.raises(ValueError, match="root of a negative number at alpha 5"):
         paper_epsilon(rate=MIXED / N, n_outputs=N_SYNTHETIC, noise=NOISE, even_arguments=False)
@@ -128,6 +157,12 @@ def paper_lower_bound(n_members):
 @pytest.mark.parametrize(("n_members", "at_least"), [(1_000, 7.9), (2_500, 2.7)])
 def test_paper_algorithm_exceeds_its_claim(n_members, at_least):
     assert paper_lower_bound(n_members) >= at_least > 1.0
+
+
+def test_paper_analysis_at_the_true_rate_would_not_claim_it():
+    # The flaw is the rate: the same formula with the members of the class stays above the truth.
+    claim = paper_epsilon(rate=MIXED / 1_000, n_outputs=PER_CLASS, noise=NOISE)
+    assert claim > 8.1
 
 
 @pytest.mark.integration
@@ -184,6 +219,29 @@ def test_proven_form_keeps_its_claim_on_the_same_pair(calibrated):
     )
     # Tight as well: the claim is not bought with noise that nobody needs.
     assert 0.9 < found <= claim <= 1.0
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("n_members", [2, 40])
+def test_proven_form_is_not_caught_by_running_it(n_members, calibrated):
+    # However small the class: the rate is public. The attacker is even told all other records'
+    # share of every output, which is more than a release tells.
+    rng, rate = np.random.default_rng(21), MIXED / 1_000
+    scores = []
+    for record in (True, False):
+        # Without the record: it is at zero, where it adds nothing.
+        records = np.append(rare_class(n_members, with_the_record=False)[1:], CLIP * record)
+        drawn = (proven_class(records, rng, rate=rate, noise=calibrated) for _ in range(400))
+        scores.append(
+            [
+                log_likelihood_ratio(
+                    outputs - rest, moved=CLIP / MIXED, rate=rate, noise=calibrated
+                )
+                for outputs, rest in drawn
+            ]
+        )
+    for threshold in (-0.2, 0.0, 0.2, 0.5):
+        assert measured_epsilon(*map(np.array, scores), threshold=threshold) <= 1.0
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,8 @@ CLAIM = 1.74
 """Epsilon that the paper reports for 20 epochs on handwritten digits."""
 
 
+# --- the analysis of the paper --------------------------------------------------------------------
+
 MOMENTS = np.arange(1, 256)
 
 
@@ -72,6 +74,9 @@ def noise():
     return paper_noise()
 
 
+# --- the printed algorithm, and the proven one --------------------------------------------------
+
+
 def paper_training(gradients, share, rng, *, noise):
     """Lines 3 to 6 of Algorithm 1 with one parameter and gradients clipped at one.
 
@@ -83,8 +88,17 @@ def paper_training(gradients, share, rng, *, noise):
     return sampled @ gradients + rng.normal(0.0, math.sqrt(2) * noise, taken)
 
 
+def proven_training(gradients, rng, *, rate, noise, iterations):
+    """Each model on its own cluster, all with the same public rate, noise and iterations."""
+    sampled = rng.random((iterations, len(gradients))) < rate
+    return sampled @ gradients + rng.normal(0.0, noise, iterations)
+
+
 def gradients_of(n_members, sign):
     return np.append(np.zeros(n_members - 1), float(sign))
+
+
+# --- measures ------------------------------------------------------------------------------------
 
 
 def log_mixture(edges, *, centre, rate, noise):
@@ -149,6 +163,38 @@ def log_density(outputs, *, centre, rate, noise):
     )
 
 
+# --- tests ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("rate", "noise", "order"), [(0.01, 1.0, 2), (0.2, 2.0, 5), (1.0, 1.5, 3)])
+def test_moments_are_the_integral_of_the_paper(rate, noise, order):
+    grid = np.linspace(-40, 60, 2_000_001)
+    alone = -(grid**2) / (2 * noise**2)
+    mixed = (
+        log_density(grid, centre=1.0, rate=rate, noise=noise)
+        if rate < 1
+        else (-((grid - 1) ** 2) / (2 * noise**2))
+    )
+    integral = np.exp(mixed + (order - 1) * (mixed - alone)).sum() * (grid[1] - grid[0])
+    expected = math.log(integral / (noise * math.sqrt(2 * math.pi)))
+    assert log_moments(rate=rate, noise=noise)[order - 2] == pytest.approx(expected, rel=1e-6)
+
+
+def test_paper_claim_is_met_by_its_own_analysis(noise):
+    assert claimed_epsilon(noise) == pytest.approx(CLAIM, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("share", "corrected"), [(1.0, 1.74), (0.1, 5.36), (0.02, 13.5), (0.01, 18.9)]
+)
+def test_same_analysis_of_the_choice_that_is_seen(share, corrected, noise):
+    # With the share, the moment is that of the higher rate; otherwise another model moves.
+    inside = math.log(share) + log_moments(rate=RATE / share, noise=noise)
+    seen = np.logaddexp(math.log1p(-share), inside) if share < 1 else inside
+    assert moments_epsilon(seen) == pytest.approx(corrected, rel=0.01)
+    assert np.all(seen >= log_moments(rate=RATE, noise=noise) * (1 - 1e-12))
+
+
 def paper_lower_bound(share, noise):
     return lower_bound_of_epsilon(
         share=share, rate=RATE / share, noise=math.sqrt(2) * noise, neighbour=-1.0
@@ -210,3 +256,19 @@ def test_proven_form_keeps_its_claim_on_the_same_pair(proven_noise):
     replaced = RenyiAccountant(adjacency=Adjacency.REPLACE_ONE).compose(proven_event(proven_noise))
     opposite = lower_bound_of_epsilon(neighbour=-1.0, **law)
     assert claim < opposite <= replaced.epsilon(delta=DELTA)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("n_members", [1, 20])
+def test_proven_form_is_not_caught_by_running_it(n_members, proven_noise):
+    rng, law = np.random.default_rng(31), {"rate": RATE, "noise": proven_noise}
+    scores = []
+    for sign in (1, 0):
+        gradients = gradients_of(n_members, sign)
+        scores.append([])
+        for _ in range(300):
+            outputs = proven_training(gradients, rng, iterations=ITERATIONS, **law)
+            alone = -(outputs**2) / (2 * proven_noise**2)
+            scores[-1].append((log_density(outputs, centre=1.0, **law) - alone).sum())
+    for threshold in (-0.2, 0.0, 0.2, 0.5):
+        assert measured_epsilon(*map(np.array, scores), threshold=threshold) <= CLAIM

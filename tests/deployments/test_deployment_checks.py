@@ -54,9 +54,18 @@ def first(declared):
             lambda d: first(d).update(enforce_parameter_schema=False),
             "deployments.0.enforce_parameter_schema: Input should be True",
         ),
+        (lambda d: first(d).update(tags=[]), "deployments.0.tags.0: Field required"),
+        (
+            lambda d: first(d).update(concurrency_limit=1),
+            "deployments.0.concurrency_limit: Extra inputs are not permitted",
+        ),
         (
             lambda d: first(d)["schedules"][0].update(cron="0 25 * * *"),
             "deployments.0.schedules.0.cron: Invalid cron",
+        ),
+        (
+            lambda d: first(d)["schedules"][0].update(timezone="Europe/Nowhere"),
+            "deployments.0.schedules.0.timezone: Invalid timezone",
         ),
         (
             lambda d: first(d)["work_pool"].update(name="elsewhere"),

@@ -136,6 +136,24 @@ def test_variables_of_prefect_are_settings_of_prefect():
     assert named <= _get_settings_fields(PrefectSettings).keys()
 
 
+def test_example_of_the_environment_lists_what_is_used_and_nothing_else():
+    passed_on = {
+        name
+        for service in SERVICES
+        for name, value in environment(service).items()
+        if value is None
+    }
+    used = set(re.findall(r"\$\{(\w+)", COMPOSE_TEXT)) | passed_on
+    listed = re.findall(r"^#?([A-Z_]+)=", EXAMPLE, flags=re.MULTILINE)
+    assert sorted(used) == sorted(listed)
+    # Nothing starts with a forgotten password.
+    needed = set(re.findall(r"\$\{(\w+):\?\}", COMPOSE_TEXT))
+    assert used - passed_on == needed
+    assert {line[1:].split("=")[0] for line in re.findall(r"^#[A-Z_]+=", EXAMPLE, re.M)} == (
+        passed_on
+    )
+
+
 def test_example_of_the_environment_holds_no_secret():
     for name, value in re.findall(r"^#?([A-Z_]+)=(.*)$", EXAMPLE, flags=re.MULTILINE):
         assert value == "" or name.endswith("_FOLDER"), name

@@ -15,6 +15,7 @@ import pytest
 from desks import CANARY, HOME
 
 from storage.ledger.ledger_db import LedgerDatabase
+from tasks.ingest import pieces as ingest_pieces
 
 SITE = {
     "privacy_unit": {"column": "patient", "max_rows_per_patient": 2},
@@ -329,6 +330,23 @@ def test_a_table_without_rows_labels_or_a_second_level(desk, spoil, line):
     desk.site["schema"]["label"]["nullable"] = True
     write(desk, spoil(cohort()))
     refused(desk, line)
+    assert desk.states == ["burned"]
+
+
+def test_a_file_that_changes_while_it_is_read(desk, monkeypatch):
+    encode = ingest_pieces.encode_chunk
+
+    def meanwhile(frame, schema):
+        with desk.table.open("a") as handle:
+            handle.write("p99,50,1,f,icu,0,-\n")
+        return encode(frame, schema)
+
+    monkeypatch.setattr(ingest_pieces, "encode_chunk", meanwhile)
+    refused(
+        desk,
+        "SOURCE_CHANGED: the source changed while it was read; wait until the export is complete "
+        "and start again",
+    )
     assert desk.states == ["burned"]
 
 

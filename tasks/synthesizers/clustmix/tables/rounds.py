@@ -5,7 +5,9 @@ Post-processing of released values; what it hands to a residual round is public.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import chain, repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,16 +116,26 @@ class Rounds:
 
     def _fit(self) -> None:
         """Fit with the ridge as it is, then with larger ones as long as these explain the sums."""
-        start = self._model
-        self._model = labels.fit(self._posterior, start, steps=_NEWTON_STEPS)
-        known = labels.evidence(self._posterior, self._model)
-        for ridge in range(self._ridge + 1, len(_RIDGES)):
-            posterior = self._posterior_with(ridge)
-            model = labels.fit(posterior, start, steps=_NEWTON_STEPS)
-            found = labels.evidence(posterior, model)
-            if found <= known:
+        ridges, start = range(self._ridge, len(_RIDGES)), self._model
+        # The second is tried in any case: side by side with the first.
+        with ThreadPoolExecutor(2) as pool:
+            both = list(pool.map(self._fitted, ridges[:2], repeat(start)))
+        tried = chain(both, (self._fitted(ridge, start) for ridge in ridges[2:]))
+        best = next(tried)
+        for better in tried:
+            if better[0] <= best[0]:
                 break
-            self._posterior, self._model, self._ridge, known = posterior, model, ridge, found
+            best = better
+        _, self._ridge, self._posterior, self._model = best
+
+    def _fitted(
+        self, ridge: int, start: labels.LabelModel
+    ) -> tuple[float, int, labels.Posterior, labels.LabelModel]:
+        """Evidence, ridge, posterior and its mode."""
+        as_it_is = ridge == self._ridge
+        posterior = self._posterior if as_it_is else self._posterior_with(ridge)
+        model = labels.fit(posterior, start, steps=_NEWTON_STEPS)
+        return labels.evidence(posterior, model), ridge, posterior, model
 
     def _posterior_with(self, ridge: int) -> labels.Posterior:
         features = self._features

@@ -27,7 +27,8 @@ _Array32 = NDArray[np.float32]
 
 _INTERCEPT_VARIANCE = 4.0
 _PSEUDO_COUNT, _POOLED_COUNT = 3.0, 20.0
-_DESCENTS, _BACKTRACKS, _LONGEST_STEP, _SMALL_STEP = 8, 6, 3.0, 0.02
+_DESCENTS, _BACKTRACKS, _LONGEST_STEP = 8, 6, 3.0
+_NEAR_STEP, _SMALL_STEP = 0.1, 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,14 +115,18 @@ def probabilities(design: _Array32, coefficients: Array) -> Array:
     return softmax(scores @ basis.T)
 
 
-def fit(posterior: Posterior, model: LabelModel, *, steps: int) -> LabelModel:
-    """Go from a model to the mode of the posterior, by at most so many curvatures."""
-    found, place = _Newton(posterior), model
+def fit(posterior: Posterior, model: LabelModel, *, steps: int) -> tuple[LabelModel, float]:
+    """Go from a model to the mode of the posterior, by at most so many steps of its scales.
+
+    The second result is the log, but for a constant, of how likely the released sums are, all
+    coefficients together, by Laplace's approximation.
+    """
+    found, place, moved = _Newton(posterior), model, np.inf
     for step in range(steps):
+        if moved > _NEAR_STEP:
+            information, noise = found.information(found.at(place.coefficients))
         precision = _prior_precision(posterior, place.scales)
-        current = found.at(place.coefficients)
-        curvature, noise = found.curvature(current, precision)
-        inverses: Array = np.linalg.inv(curvature).astype(np.float64)
+        inverses: Array = np.asarray(np.linalg.inv(information + np.diag(precision)))
         coefficients = _descend(found, place.coefficients, inverses, noise, precision)
         moved = float(np.abs(coefficients - place.coefficients).max())
         variances = np.diagonal(inverses, axis1=1, axis2=2).T
@@ -129,7 +134,12 @@ def fit(posterior: Posterior, model: LabelModel, *, steps: int) -> LabelModel:
         place = LabelModel(coefficients=coefficients, variances=variances, scales=scales)
         if moved < _SMALL_STEP and step > 1:
             break
-    return place
+    precision = _prior_precision(posterior, place.scales)
+    total = found.loss(place.coefficients, found.at(place.coefficients), noise, precision)
+    total += float(np.linalg.slogdet(information + np.diag(precision))[1].sum())
+    total -= len(information) * float(np.log(precision).sum())
+    total -= sum(float(np.linalg.slogdet(inverse)[1].sum()) for inverse in noise)
+    return place, -total / 2.0
 
 
 def _descend(
@@ -158,22 +168,6 @@ def _descend(
         if float(np.abs(length * direction).max()) < _SMALL_STEP:
             break
     return place
-
-
-def evidence(posterior: Posterior, model: LabelModel) -> float:
-    """Log of how likely the released sums are, all coefficients together, at a mode of `fit`.
-
-    Laplace's approximation, but for a constant.
-    """
-    found = _Newton(posterior)
-    precision = _prior_precision(posterior, model.scales)
-    current = found.at(model.coefficients)
-    curvature, noise = found.curvature(current, precision)
-    total = found.loss(model.coefficients, current, noise, precision)
-    total += float(np.linalg.slogdet(curvature)[1].sum())
-    total -= len(curvature) * float(np.log(precision).sum())
-    total -= sum(float(np.linalg.slogdet(inverse)[1].sum()) for inverse in noise)
-    return -total / 2.0
 
 
 def _prior_precision(posterior: Posterior, scales: Array) -> Array:
@@ -221,14 +215,12 @@ class _Newton:
             left.append(sums.values - sums.loudness[:, None] * predicted.astype(np.float64))
         return found, left
 
-    def curvature(
-        self, current: tuple[_Array32, list[Array]], precision: Array
-    ) -> tuple[Array, list[Array]]:
-        """Curvature by contrast, and inverse variances of the residuals."""
+    def information(self, current: tuple[_Array32, list[Array]]) -> tuple[Array, list[Array]]:
+        """Return the curvature by contrast but for the prior, and the inverse variances."""
         design, scale = self._posterior.design, self._posterior.row_scale
         basis = self._basis.astype(np.float32)
         variance = np.maximum(current[0] @ basis**2 - (current[0] @ basis) ** 2, 0.0)
-        total = np.stack([np.diag(precision) for _ in range(basis.shape[1])])
+        total = np.zeros((basis.shape[1], design.shape[1], design.shape[1]))
         squares = design * design
         all_noise = []
         for sums, (weights, _) in zip(self._posterior.sums, self._drawn, strict=True):

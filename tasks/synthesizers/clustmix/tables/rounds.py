@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 CONSTANT = 0.1
 """Feature that every row has in a residual round: the shares of the labels are known well."""
 
-_NEWTON_STEPS = 8
+_STEPS = 8
 _MOST_FEATURES = 600
 
 _RIDGES = (0.0, 2.0, 8.0, 32.0)
@@ -134,8 +134,8 @@ class Rounds:
         """Evidence, ridge, posterior and its mode."""
         as_it_is = ridge == self._ridge
         posterior = self._posterior if as_it_is else self._posterior_with(ridge)
-        model = labels.fit(posterior, start, steps=_NEWTON_STEPS)
-        return labels.evidence(posterior, model), ridge, posterior, model
+        model, evidence = labels.fit(posterior, start, steps=_STEPS)
+        return evidence, ridge, posterior, model
 
     def _posterior_with(self, ridge: int) -> labels.Posterior:
         features = self._features

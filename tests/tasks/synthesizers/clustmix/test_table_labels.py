@@ -93,7 +93,7 @@ def test_exact_sums_lead_back_to_the_model_that_they_came_from(n_labels):
     )
     np.testing.assert_allclose(labels.probabilities(design, start.coefficients)[0], shares)
     posterior = posterior_of(design, sums, column, shares, patients=patients, reference=0.5)
-    found = labels.fit(posterior, start, steps=40)
+    found, _ = labels.fit(posterior, start, steps=40)
     np.testing.assert_allclose(found.coefficients, true, atol=0.06)
     # What is heard is known better than before.
     assert (found.variances[1:] < 0.1 * start.variances[1:]).all()
@@ -111,7 +111,7 @@ def test_noise_that_drowns_the_sums_leaves_the_prior():
         coefficients=start.coefficients,
     )
     posterior = posterior_of(design, sums, column, shares, patients=1000.0, reference=0.125)
-    found = labels.fit(posterior, start, steps=5)
+    found, _ = labels.fit(posterior, start, steps=5)
     assert np.abs(found.coefficients[1:]).max() < 0.05
     np.testing.assert_allclose(
         labels.probabilities(design, found.coefficients)[0], shares, atol=0.02

@@ -5,8 +5,8 @@ import subprocess
 from benchmarks.house import MAX_LINES, House
 
 LIMITS = {
-    "product lines": 42_170,
-    "test lines": 40_740,
+    "product lines": 39_970,
+    "test lines": 39_850,
     f"modules over {MAX_LINES} lines": 0,
     "folder arrows that run up": 0,
     "arrows among the methods": 15,

@@ -38,7 +38,10 @@ class Basis:
         return len(self.images)
 
     def vectors(self, images: Array) -> Array:
-        """Exact coefficients (n, d) of images (n, channels, height, width), of norm one or zero."""
+        """Coefficients (n, d) of images (n, channels, height, width), of norm one or zero.
+
+        Products are of whole numbers, hence exact: a vector depends on its image alone.
+        """
         n, channels = images.shape[:2]
         flat = images.reshape(n, channels, -1)
         whole = np.rint(self.images * _UNITS)

@@ -5,8 +5,7 @@ import http.client
 import os
 import resource
 import signal
-import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from unittest import mock
 
 import distributed
@@ -21,6 +20,7 @@ from shard_functions import (
     weighted_after_death,
     weighted_shard,
 )
+from waiting import kill_spawned, until
 
 from privacy.errors import ConfigurationError
 from tasks.execution import cluster as cluster_module
@@ -138,26 +138,22 @@ def test_what_a_killed_worker_was_at_is_computed_again(tmp_path, n_workers):
         # A worker that was started anew writes no core either.
         assert set(executor.map(core_limits, range(4))) <= {(1, 1), (0, 0)}
         # Nothing is left of the tries, of those that failed either; the scheduler takes its time.
-        give_up = time.monotonic() + 30
-        while client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.tasks)):
-            assert time.monotonic() < give_up
-            time.sleep(0.05)
+        until(
+            lambda: not client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.tasks))
+        )
     assert (tmp_path / "map").exists()
 
 
 def test_worker_that_dies_while_it_starts_is_started_again(tmp_path):
     others = set(psutil.Process().children(recursive=True))
     with local_cluster(1, tmp_path / "scratch") as client:
-        killed = set[psutil.Process]()
-        give_up = time.monotonic() + 60
-        while len(killed) < 4 and time.monotonic() < give_up:
-            for child in set(psutil.Process().children(recursive=True)) - others - killed:
-                with suppress(psutil.Error):  # ended meanwhile
-                    if "spawn_main" in " ".join(child.cmdline()):
-                        child.kill()
-                        killed.add(child)
-            time.sleep(0.02)
-        assert len(killed) == 4
+        killed = set()
+
+        def four_are_killed():
+            killed.update(kill_spawned(others | killed))
+            return len(killed) >= 4
+
+        until(four_are_killed, every=0.02)
         assert DaskExecutor(client, "r-9").map(square, [5]) == [25]
 
 

@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -21,18 +22,27 @@ CPU = ("--resources", "CPU=2", "--nthreads", "2")
 OWN = ("--dashboard-address", "127.0.0.1:0")
 
 
-@pytest.fixture(scope="module")
-def mixed(certificates, tmp_path_factory):
-    """Two workers with a GPU (one per item, two threads each), two for other work, one for none."""
-    folder = tmp_path_factory.mktemp("mixed")
-    workers = ((*OWN, *GPU), (*OWN, *GPU), (*OWN, *CPU), (*OWN, *CPU), OWN)
-    named = tuple((*w, "--name", f"worker-{number}") for number, w in enumerate(workers))
+@contextmanager
+def cluster_of(folder, certificates, *workers):
+    """A client of workers with these options, named by number."""
+    named = tuple(
+        (*OWN, *options, "--name", f"worker-{number}") for number, options in enumerate(workers)
+    )
     with (
         running(folder, certificates=certificates, workers=named) as address,
         using(certificates),
         connect(address) as client,
     ):
         client.wait_for_workers(len(workers), timeout=60)
+        yield client
+
+
+@pytest.fixture(scope="module")
+def mixed(certificates, tmp_path_factory):
+    """Two workers with a GPU (one per item, two threads each), two for other work, one for none."""
+    with cluster_of(
+        tmp_path_factory.mktemp("mixed"), certificates, GPU, GPU, CPU, CPU, ()
+    ) as client:
         yield client
 
 
@@ -65,43 +75,21 @@ def test_sums_and_other_items_run_on_workers_for_them_alone(mixed):
 
 
 def test_sums_keep_off_gpu_workers_where_no_worker_is_marked_for_them(certificates, tmp_path):
-    workers = tuple(
-        (*OWN, *options, "--name", f"worker-{number}")
-        for number, options in enumerate((GPU, (), ()))
-    )
-    with (
-        running(tmp_path, certificates=certificates, workers=workers) as address,
-        using(certificates),
-        connect(address) as client,
-    ):
-        client.wait_for_workers(3, timeout=60)
+    with cluster_of(tmp_path, certificates, GPU, (), ()) as client:
         assert where_sums_run(client) == [1, 2]
-        assert set(where_items_run(client, tmp_path, gpu=False, seconds=0.01)) <= {
-            "worker-1",
-            "worker-2",
-        }
+        others = where_items_run(client, tmp_path, gpu=False, seconds=0.01)
+        assert set(others) <= {"worker-1", "worker-2"}
         assert set(where_items_run(client, tmp_path, gpu=True, seconds=0.01)) == {"worker-0"}
 
 
 def test_sums_run_on_gpu_workers_where_there_are_no_others(certificates, tmp_path):
-    worker = (*OWN, *GPU, "--name", "worker-0")
-    with (
-        running(tmp_path, certificates=certificates, workers=(worker,)) as address,
-        using(certificates),
-        connect(address) as client,
-    ):
+    with cluster_of(tmp_path, certificates, GPU) as client:
         assert where_sums_run(client) == [0]
 
 
 def test_gpu_work_waits_for_a_gpu_worker_that_was_lost(certificates, tmp_path, monkeypatch):
     monkeypatch.setattr(dask_executor, "WORKER_WAIT_SECONDS", 30.0)
-    workers = ((*OWN, *GPU, "--name", "worker-0"), (*OWN, "--name", "worker-1"))
-    with (
-        running(tmp_path, certificates=certificates, workers=workers) as address,
-        using(certificates),
-        connect(address) as client,
-    ):
-        client.wait_for_workers(2, timeout=60)
+    with cluster_of(tmp_path, certificates, GPU, ()) as client:
         executor = DaskExecutor(client, "r-3")
         items = [(0.1, os.fspath(tmp_path))] * 4
         assert set(executor.map(worker_name, items, gpu=True)) == {"worker-0"}

@@ -1,7 +1,5 @@
 """Sums are exact whatever the executor, and nothing private leaves a failing worker."""
 
-import time
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,6 +13,7 @@ from shard_functions import (
     square,
     weighted_shard,
 )
+from waiting import until
 
 from privacy.errors import InputError, IntegrityError
 from tasks.execution.dask_executor import DaskExecutor
@@ -119,10 +118,7 @@ def test_keys_are_counted_and_nothing_stays_on_the_cluster(cluster, shards, monk
     executor.map(square, [7])
     assert keys == ["clustmix-sum-r-2-0", "clustmix-sum-r-2-1", "clustmix-map-r-2-2"]
     # The client forgets a future in its own time.
-    give_up = time.monotonic() + 30
-    while cluster.futures and time.monotonic() < give_up:
-        time.sleep(0.05)
-    assert not cluster.futures
+    until(lambda: not cluster.futures)
 
 
 def test_gpu_items_run_where_there_is_no_gpu(cluster):

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 from served_prefect import free_port, served_prefect
+from waiting import until
 
 from flows import events
 from flows.events import OrchestratorError, PublicEvent, emit, orchestrator, orchestrator_is_served
@@ -40,13 +41,6 @@ def recorded(name):
         return client._client.post("/events/filter", json=query).json()["events"]
 
 
-def until(condition, *, seconds=20):
-    give_up = time.monotonic() + seconds
-    while not condition() and time.monotonic() < give_up:
-        time.sleep(0.2)
-    return condition()
-
-
 @pytest.mark.integration
 def test_an_event_is_on_the_server_and_is_recorded_once(served):
     assert orchestrator_is_served()
@@ -71,7 +65,7 @@ def test_more_events_than_one_request_takes(served):
             [counted] = client._client.post("/events/count-by/event", json=query).json()
             return counted["count"]
 
-        assert until(lambda: count() == 130)
+        until(lambda: count() == 130)
 
 
 @pytest.mark.integration

@@ -2,10 +2,8 @@
 
 import json
 import os
-import signal
 import threading
 import time
-from contextlib import suppress
 
 import made_up_release as made
 import numpy as np
@@ -13,6 +11,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from waiting import kill_spawned
 
 from flows.site.request import job_of
 from flows.site.site_file import load_site
@@ -247,10 +246,7 @@ def test_killed_workers_leave_the_shards_as_they_are(tmp_path, waits):
                 while not list(tmp_path.glob("private-*/r-1/piece-*")) and not killed.is_set():
                     time.sleep(0.01)
                 time.sleep(wait)
-                for child in set(psutil.Process().children(recursive=True)) - others:
-                    with suppress(psutil.Error):  # one that has just ended
-                        if "spawn_main" in " ".join(child.cmdline()):
-                            child.send_signal(signal.SIGKILL)
+                kill_spawned(others)
             killed.set()
 
         thread = threading.Thread(target=kill_all)

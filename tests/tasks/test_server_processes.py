@@ -10,6 +10,7 @@ from functools import partial
 
 import psutil
 import pytest
+from waiting import until
 
 from flows.server.processes import (
     MARK,
@@ -32,13 +33,6 @@ for i in range(3):
     child = subprocess.Popen([sys.executable, "-c", {SLEEP!r}], start_new_session=i == 0)
     print(child.pid, flush=True)
 """
-
-
-def until(holds):
-    end = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def program(code):

@@ -76,7 +76,6 @@ class Browser:
             self.asked.append(parameters["url"])
 
     def hosts(self):
-        """Return the hosts that the page has asked for anything."""
         return {host for url in self.asked if (host := urlsplit(url).hostname)}
 
     def evaluate(self, expression):

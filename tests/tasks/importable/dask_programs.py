@@ -4,13 +4,13 @@ import os
 import re
 import subprocess
 import sys
-import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import dask
 import shard_functions
 import yaml
+from waiting import until
 
 
 @contextmanager
@@ -22,7 +22,6 @@ def using(certificates, role="client"):
 
 
 def program(folder, *arguments, settings=None, **variables):
-    """Start a Dask program as an operator does."""
     folder.mkdir(mode=0o700, exist_ok=True)
     environment = {k: v for k, v in os.environ.items() if not k.startswith("DASK_")} | variables
     environment["PYTHONPATH"] = os.fspath(Path(shard_functions.__file__).parent)
@@ -41,12 +40,9 @@ def program(folder, *arguments, settings=None, **variables):
 
 def address_in(folder):
     """Wait for the address that a scheduler writes to its log."""
-    for _ in range(600):
-        found = re.search(r"Scheduler at:\s+(\S+)", (folder / "log").read_text())
-        if found:
-            return found[1]
-        time.sleep(0.1)
-    raise AssertionError((folder / "log").read_text())
+    log = folder / "log"
+    found = until(lambda: re.search(r"Scheduler at:\s+(\S+)", log.read_text()), what=log.read_text)
+    return found[1]
 
 
 @contextmanager
@@ -58,8 +54,6 @@ def running(
     workers=(("--dashboard-address", "127.0.0.1:0"),),
     **variables,
 ):
-    """Run a scheduler and workers; yield the scheduler's address."""
-
     def settings(role):
         return None if certificates is None else certificates / role / "dask.yaml"
 

@@ -51,7 +51,6 @@ def draws_in(path):
 
 
 def rho_of(path):
-    """Return what those draws cost."""
     accountant = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
     for draw in draws_in(path):
         accountant = accountant.compose(event_from_dict(draw))
@@ -128,7 +127,6 @@ class Run:
         return self.reach(moment) and self.end()
 
     def end(self):
-        """Kill the process now; return False if it ended before."""
         self.process.kill()
         self.answer()
         return bool(self.process.exitcode == -signal.SIGKILL)
@@ -200,7 +198,6 @@ class Installation:
         return True
 
     def drawn(self):
-        """Return how often each statistic was drawn, by run."""
         return {
             path.stem: Counter(draw["statistic"] for draw in draws_in(path))
             for path in sorted(self.draws.iterdir())

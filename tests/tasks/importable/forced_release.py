@@ -112,15 +112,11 @@ class FullDisk(Disturbance):
 
 
 class Death(Disturbance):
-    """The process ends."""
-
     def happen(self):
         made.die()
 
 
 class Pause(Disturbance):
-    """The process stands still."""
-
     def happen(self):
         os.kill(os.getpid(), signal.SIGSTOP)
 

@@ -13,7 +13,6 @@ several draws, between which workers compute."""
 
 
 def prepare(installation):
-    """Write site files and keys, before the server is started."""
     installation.add_site(WARD)
     installation.add_site(POOR, lifetime_epsilon=1.0)
     installation.add_site(DECIDED, approval="officer")

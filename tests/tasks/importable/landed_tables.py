@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import yaml
-from made_up_release import NAIVE_BAYES, SCHEMA
+from made_up_release import site_of
 
 from storage.settings import Settings
 
@@ -49,7 +49,6 @@ class Installation:
         return KeyStore(self.settings.key_folder).landing_secret()
 
     def deliver(self, name="wards.csv", content=ROWS, dataset="wards", **changes):
-        """Put a file and its ready file into the landing folder; return the ready file."""
         (self.landing / name).write_bytes(content)
         announced = announce({name: content}, dataset, self.secret, **changes)
         path = self.landing / f"{name}.ready.json"
@@ -57,7 +56,6 @@ class Installation:
         return path
 
     def deliver_folder(self, name, files, dataset="parts", **changes):
-        """Put a folder of files and its ready file into the landing folder."""
         for inner, content in files.items():
             (self.landing / name / inner).parent.mkdir(parents=True, exist_ok=True)
             (self.landing / name / inner).write_bytes(content)
@@ -76,18 +74,8 @@ class Installation:
 
 
 def write_site(folder, dataset, kind, **more):
-    site = {
-        "dataset": dataset,
-        "title": "Made-up wards",
-        "source": {"kind": kind, "path": "nowhere"},
-        "privacy_unit": {"column": "patient", "max_rows_per_patient": 3},
-        "privacy": {"epsilon": 1.0, "delta": 1.0e-5},
-        "budget": {"lifetime_epsilon": 5.0},
-        "method": dict(NAIVE_BAYES),
-        "rows": 300,
-        "schema": SCHEMA,
-        **more,
-    }
+    source = {"kind": kind, "path": "nowhere"}
+    site = site_of(dataset, source, lifetime_epsilon=5.0, **more)
     (folder / f"{dataset}.yaml").write_text(yaml.safe_dump(site))
 
 

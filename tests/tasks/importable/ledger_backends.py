@@ -24,11 +24,9 @@ class Backend:
     clock: tuple[Any, str]
 
     def open(self, *, head_file=None):
-        """Open the ledger, which creates it."""
         return LedgerDatabase(self.location, head_file=head_file)
 
     def execute(self, statement):
-        """Run SQL as the owner of the table."""
         raise NotImplementedError
 
     def tamper(self, *statements):

@@ -72,37 +72,20 @@ def race(ledger, jobs):
     return sorted(outcomes, key=lambda outcome: outcome["job"])
 
 
-def stream(
-    ledger,
-    *,
-    grants=10**6,
-    attempts=10**6,
-    first=0,
-    cap="1000",
-    head_file=None,
-    bytes_per_file=None,
-    keep_going=False,
-):
+def stream(ledger, **how):
     """Start a process that reserves and prints one line for each answer.
 
-    It ends after so many grants or attempts, or at the first refusal unless it is to keep going.
+    It ends after so many ``grants`` or ``attempts``, or at the first refusal unless it is to
+    ``keep_going``; ``bytes_per_file`` is the most that it can write.
     """
-    request = {
-        "mode": "stream",
-        "ledger": str(ledger),
-        "grants": grants,
-        "attempts": attempts,
-        "first": first,
-        "cap": cap,
-        "head_file": None if head_file is None else str(head_file),
-        "bytes_per_file": bytes_per_file,
-        "keep_going": keep_going,
-    }
+    usual = {"grants": 10**6, "attempts": 10**6, "first": 0, "cap": "1000", "head_file": None}
+    usual |= {"bytes_per_file": None, "keep_going": False}
+    request = {"mode": "stream", "ledger": str(ledger), **usual, **how}
     process = subprocess.Popen(
         [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert process.stdin is not None
-    process.stdin.write(json.dumps(request))
+    process.stdin.write(json.dumps(request, default=str))
     process.stdin.close()
     process.stdin = None
     return process

@@ -3,9 +3,10 @@
 import hashlib
 from decimal import Decimal
 
-from privacy.charges import Caps, Charge
+import ledger_requests
+
+from privacy.charges import Caps
 from privacy.ledger import TRANSITIONS, EntryState
-from privacy.parameters import Adjacency
 from storage.files.refs import new_release_id
 
 REQUESTER, OFFICER = "a" * 16, "b" * 16
@@ -27,25 +28,18 @@ def enter(site, state, *, note=None, **changes):
     """Charge a release and move its entry to a state; a note belongs to the last row."""
     release_id = changes.pop("release_id", new_release_id())
     needs_approval = changes.pop("needs_approval", False)
-    charge = Charge(
-        **{
-            "cohort": "wards",
-            "dataset": "wards",
-            "release_id": release_id,
-            "request_key": hashlib.sha256(release_id.encode()).hexdigest(),
-            "rho": Decimal("0.1"),
-            "epsilon": 1.0,
-            "delta": 1e-6,
-            "adjacency": Adjacency.ADD_REMOVE,
-            "unit": "one row, which is one patient",
-            "caps": Caps(lifetime_rho=Decimal(1000)),
-            "partition": None,
-            "owner": site.owner,
-            "requester": REQUESTER if needs_approval else None,
-            "needs_approval": needs_approval,
-            **changes,
-        }
-    )
+    wanted = {
+        "cohort": "wards",
+        "dataset": "wards",
+        "release_id": release_id,
+        "request_key": hashlib.sha256(release_id.encode()).hexdigest(),
+        "unit": "one row, which is one patient",
+        "caps": Caps(lifetime_rho=Decimal(1000)),
+        "owner": site.owner,
+        "requester": REQUESTER if needs_approval else None,
+        "needs_approval": needs_approval,
+    }
+    charge = ledger_requests.charge(0, **{**wanted, **changes})
     entry = site.ledger.reserve(charge).entry
     steps = [EntryState(step) for step in _PATHS[state].split()]
     for step in steps:

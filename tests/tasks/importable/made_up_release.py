@@ -9,7 +9,6 @@ import signal
 import sqlite3
 import struct
 import sys
-import time
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ import pandas as pd
 import psutil
 import yaml
 from prefect_database import put_database
+from waiting import until
 
 from privacy.errors import ClustMixError
 
@@ -87,19 +87,15 @@ def made_up_cohort():
     return frame
 
 
-def write_site(
-    folder, *, dataset="made-up", method=NAIVE_BAYES, lifetime_epsilon=50.0, cohort=None, **changes
-):
-    """Write the cohort and its site file into a folder; return the site file.
+def site_of(dataset, source, *, method=NAIVE_BAYES, lifetime_epsilon=50.0, **changes):
+    """Return a site file as a mapping.
 
     ``changes`` are further keys of the site file; a section is merged with the usual one.
     """
-    table = folder / "cohort.csv"
-    (made_up_cohort() if cohort is None else cohort).to_csv(table, index=False)
     site = {
         "dataset": dataset,
         "title": "Made-up wards",
-        "source": {"kind": "csv", "path": str(table)},
+        "source": source,
         "privacy_unit": {"column": "patient", "max_rows_per_patient": 3},
         "privacy": {"epsilon": 1.0, "delta": 1.0e-5},
         "budget": {"lifetime_epsilon": lifetime_epsilon},
@@ -110,8 +106,17 @@ def write_site(
     for key, change in changes.items():
         usual = site.get(key)
         site[key] = {**usual, **change} if isinstance(usual, dict) else change
+    return site
+
+
+def write_site(folder, *, dataset="made-up", cohort=None, **changes):
+    """Write the cohort and its site file into a folder; return the site file."""
+    table = folder / "cohort.csv"
+    (made_up_cohort() if cohort is None else cohort).to_csv(table, index=False)
     path = folder / "site.yaml"
-    path.write_text(yaml.safe_dump(site))
+    usual = {"kind": "csv", "path": str(table)}
+    source = usual | changes.pop("source", {})
+    path.write_text(yaml.safe_dump(site_of(dataset, source, **changes)))
     return path
 
 
@@ -140,14 +145,12 @@ def process_environment(folder, *, dask_workers, **variables):
 
 
 def family_of(process):
-    """Return a process with all that it has started, or nothing when it has ended."""
     with suppress(psutil.Error):
         return [process, *process.children(recursive=True)]
     return []
 
 
 def install(monkeypatch, folder, *, dask_workers=0):
-    """Let the programs of a test work in an installation of its own below a folder."""
     for name, value in environment_of(folder, dask_workers=dask_workers).items():
         monkeypatch.setenv(name, value)
 
@@ -176,7 +179,6 @@ def without_engine():
 
 
 def body_of_release(asked):
-    """Run the body of the release flow, as the flow does, without an engine."""
     from flows import release, serving
 
     return serving.with_private_log("release", asked, release._release)
@@ -345,9 +347,7 @@ def command_at(method_stage, site_file, act):
 
 
 def wait_for(path):
-    give_up = time.monotonic() + 60
-    while not os.path.exists(path) and time.monotonic() < give_up:
-        time.sleep(0.05)
+    until(lambda: os.path.exists(path))
 
 
 # --- breaking --------------------------------------------------------------------------------

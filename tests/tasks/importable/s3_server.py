@@ -3,10 +3,10 @@
 import socket
 import subprocess
 import sys
-import time
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 
 from s3fs import S3FileSystem
+from waiting import until
 
 
 @contextmanager
@@ -23,7 +23,7 @@ def s3_server():
     # fsspec keeps a client for each set of arguments, and the address is none of them.
     S3FileSystem.clear_instance_cache()
     try:
-        _wait_for(port, server)
+        until(lambda: _answers(port, server))
         yield {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
             "AWS_ACCESS_KEY_ID": "sender",
@@ -37,13 +37,9 @@ def s3_server():
         server.wait()
 
 
-def _wait_for(port, server):
-    deadline = time.monotonic() + 60
-    while server.poll() is None and time.monotonic() < deadline:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            time.sleep(0.05)
-        else:
-            return
-    raise TimeoutError("the S3 server did not answer")
+def _answers(port, server):
+    assert server.poll() is None, "the S3 server ended"
+    with suppress(OSError):
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        return True
+    return False

@@ -24,6 +24,7 @@ import numpy as np
 import process_patches
 import psutil
 import yaml
+from waiting import until
 
 from flows.server.ports import free_port
 from flows.server.processes import _lives
@@ -38,7 +39,6 @@ MARK = "E2E_INSTALLATION"
 """Variable that all processes of an installation inherit."""
 
 DEPLOYMENTS = Path(__file__).parents[3] / "deployments"
-"""The deployments that the program comes with."""
 
 CLUSTMIX = Path(sys.executable).with_name("clustmix")
 
@@ -52,19 +52,11 @@ ENDED = ("COMPLETED", "FAILED", "CANCELLED", "CRASHED")
 
 
 def wait_until(holds, what, *, seconds=RUN_SECONDS):
-    """Wait until something holds and return it; otherwise say what is there instead."""
-    end = time.monotonic() + seconds
-    while True:
-        if found := holds():
-            return found
-        assert time.monotonic() < end, f"after {seconds:.0f} s: {what()}"
-        time.sleep(POLL_SECONDS)
+    return until(holds, what=what, seconds=seconds, every=POLL_SECONDS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FlowRun:
-    """What the orchestrator says about a run."""
-
     id: str
     name: str
     flow: str
@@ -288,17 +280,14 @@ class ServedInstallation:
 
     @property
     def address(self):
-        """Where the page is."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def password(self):
-        """What the page asks for."""
         return (self.home / "server" / "page-password").read_text().strip()
 
     @property
     def client_environment(self):
-        """Return the variables with which a command reaches the orchestrator."""
         return {"PREFECT_API_URL": f"{self.address}/api", "PREFECT_API_AUTH_STRING": self.password}
 
     def ask(self, method, path, body=None):
@@ -320,7 +309,6 @@ class ServedInstallation:
         return answer.json() if answer.content else None
 
     def all_of(self, what, **query):
-        """Return all objects of a kind that a filter finds."""
         found = []
         while page := self.ask(
             "POST", f"/{what}/filter", {**query, "limit": 200, "offset": len(found)}
@@ -359,7 +347,6 @@ class ServedInstallation:
         return [run for run in self.flow_runs() if run.name == name]
 
     def runs_of_deployment(self, name):
-        """Return the runs of a deployment, those to come included."""
         return [run for run in self.flow_runs() if run.deployment == name]
 
     def latest_run(self, flow, deployment):
@@ -371,7 +358,6 @@ class ServedInstallation:
         return max(runs, key=lambda run: run.started)
 
     def artifact_page(self, key):
-        """Return the address of the latest artifact of a key."""
         of_key = self.all_of("artifacts", artifacts={"key": {"any_": [key]}}, sort="CREATED_DESC")
         return f"{self.address}/artifacts/artifact/{of_key[0]['id']}"
 
@@ -429,7 +415,6 @@ class ServedInstallation:
         return Counter(entry.state.value for entry in self.entries().values())
 
     def wait_for_entries(self, wanted, *, n=1, seconds=RUN_SECONDS):
-        """Wait until so many entries are wanted ones; return them."""
 
         def found():
             entries = [entry for entry in self.entries().values() if wanted(entry)]
@@ -449,7 +434,6 @@ class ServedInstallation:
         self.wait_for_entries(lambda e: (e.release_id, e.state) == published)
 
     def wait_for_new_release(self, known, *, seconds=RUN_SECONDS):
-        """Wait until a release of none of the known ids is published; return its entry."""
         return self.wait_for_entries(
             lambda e: e.release_id not in known and e.state is EntryState.PUBLISHED,
             seconds=seconds,
@@ -460,7 +444,6 @@ class ServedInstallation:
         return self._forced().damages()
 
     def drawn(self):
-        """Return how often each statistic was drawn, by release."""
         return self._forced().drawn()
 
     def _forced(self):

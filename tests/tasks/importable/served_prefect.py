@@ -3,10 +3,10 @@
 import os
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 
 from prefect_database import put_database
+from waiting import until
 
 from flows.server.ports import free_port, web_status
 from tasks.execution.runtime import safe_environment
@@ -32,7 +32,7 @@ def served_prefect(folder, *, port=None):
     with (folder / "server.log").open("ab") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     try:
-        _wait_until_it_answers(port, process)
+        until(lambda: _answers(port, process), seconds=120, every=0.2)
         yield {
             "PREFECT_API_URL": f"http://127.0.0.1:{port}/api",
             "PREFECT_API_AUTH_STRING": PASSWORD,
@@ -46,9 +46,6 @@ def served_prefect(folder, *, port=None):
             process.wait(10)
 
 
-def _wait_until_it_answers(port, process):
-    give_up = time.monotonic() + 120
-    while web_status(f"http://127.0.0.1:{port}/api/health") != 200:
-        assert process.poll() is None, "the server ended"
-        assert time.monotonic() < give_up, "the server did not answer"
-        time.sleep(0.2)
+def _answers(port, process):
+    assert process.poll() is None, "the server ended"
+    return web_status(f"http://127.0.0.1:{port}/api/health") == 200

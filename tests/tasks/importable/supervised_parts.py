@@ -19,8 +19,6 @@ DASK = "dask-worker"
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """How a part was started."""
-
     arguments: list[str]
     environment: dict[str, str]
     folder: Path
@@ -47,7 +45,6 @@ class SupervisedParts:
             )
 
     def runs(self):
-        """Return the flow runs that are at work."""
         return [
             process
             for process in self._installation.processes("prefect")
@@ -56,7 +53,6 @@ class SupervisedParts:
         ]
 
     def dask_workers(self):
-        """Return the processes that compute."""
         return [
             process
             for process in self._installation.processes("spawn_main")

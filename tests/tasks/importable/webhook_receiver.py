@@ -1,9 +1,10 @@
 """An address on the loopback interface that keeps what is posted to it."""
 
 import threading
-import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from waiting import until
 
 
 class WebhookReceiver:
@@ -14,12 +15,12 @@ class WebhookReceiver:
         self.bodies = []
 
     def wait_for(self, wanted, *, timeout_seconds=60.0):
-        """Wait for a body that is wanted; return all such bodies."""
-        end = time.monotonic() + timeout_seconds
-        while not (found := [body for body in list(self.bodies) if wanted(body)]):
-            assert time.monotonic() < end, f"not among the posted: {self.bodies}"
-            time.sleep(0.1)
-        return found
+        return until(
+            lambda: [body for body in list(self.bodies) if wanted(body)],
+            what=lambda: f"not among the posted: {self.bodies}",
+            seconds=timeout_seconds,
+            every=0.1,
+        )
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from measuring import curator_of
 
 from privacy.errors import Withheld
 from privacy.randomness import SeededNoise
@@ -17,7 +18,6 @@ from tasks.gates.agreement import (
 )
 from tasks.gates.agreement_gate import NoisyCounts, agreement_gate
 from tasks.ingest.encoding import decode, domain_of
-from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.encoded import N_FOLDS, EncodedRows
 from tasks.measurement.synthesizer import measure
 from tasks.reporting.tables import table_files
@@ -83,18 +83,15 @@ class Sealed:
         self.method = method(replace(self.domain, rows_per_patient=rows_each, patients=n_patients))
 
     def measured(self, seed):
-        plan, kept = self.method.plan(mu=MU), {}
-        curator = Curator(
-            plan=plan,
-            shards=in_memory([self.rows]),
-            noise_source=SeededNoise(seed),
-            seal=kept.__setitem__,
+        kept = {}
+        curator = curator_of(
+            self.method, [self.rows], SeededNoise(seed), mu=MU, seal=kept.__setitem__
         )
         released = measure(self.method, curator, mu=MU)
         name = next(name for name in (HISTOGRAMS, LABEL_COUNTS) if name in kept)
         noisy = NoisyCounts.of_draw(
             kept[name].values,
-            noise_stddev=plan[name].noise_stddev,
+            noise_stddev=curator.plan[name].noise_stddev,
             domain=self.domain,
             released=released,
         )

@@ -3,6 +3,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from measuring import random_records
 
 from privacy.errors import InputError
 from storage.schema.columns import NumericColumn
@@ -188,33 +189,26 @@ def test_each_row_is_encoded_by_itself():
     assert together.tolist() == np.array(apart).tolist()
 
 
-def columns():
+@st.composite
+def columns(draw):
     """Numeric columns of every kind, with and without missing codes."""
-
-    @st.composite
-    def build(draw):
-        kind = draw(st.sampled_from(["integer", "real"]))
-        decimals = 0 if kind == "integer" else draw(st.integers(0, 6))
-        first = draw(st.integers(-(10**7), 10**7))
-        n_values = draw(st.integers(2, 3000))
-        lower, upper = first / 10**decimals, (first + n_values - 1) / 10**decimals
-        inner = draw(st.sets(st.integers(first + 1, first + n_values - 1), max_size=8))
-        edges = sorted({first, first + n_values - 1} | inner)
-        by_hand = tuple(edge / 10**decimals for edge in edges)
-        bins = draw(st.one_of(st.integers(1, min(n_values, 40)), st.just(by_hand)))
-        missing = draw(st.sampled_from([(), ("?",), ("-99999999",), ("-99999999.5", "?")]))
-        return NumericColumn(
-            kind=kind,
-            name="x",
-            lower=lower,
-            upper=upper,
-            bins=bins,
-            decimals=decimals,
-            missing=missing,
-            nullable=draw(st.booleans()),
-        )
-
-    return build()
+    kind = draw(st.sampled_from(["integer", "real"]))
+    decimals = 0 if kind == "integer" else draw(st.integers(0, 6))
+    first = draw(st.integers(-(10**7), 10**7))
+    n_values = draw(st.integers(2, 3000))
+    inner = draw(st.sets(st.integers(first + 1, first + n_values - 1), max_size=8))
+    edges = sorted({first, first + n_values - 1} | inner)
+    by_hand = tuple(edge / 10**decimals for edge in edges)
+    return NumericColumn(
+        kind=kind,
+        name="x",
+        lower=by_hand[0],
+        upper=by_hand[-1],
+        bins=draw(st.one_of(st.integers(1, min(n_values, 40)), st.just(by_hand))),
+        decimals=decimals,
+        missing=draw(st.sampled_from([(), ("?",), ("-99999999",), ("-99999999.5", "?")])),
+        nullable=draw(st.booleans()),
+    )
 
 
 def slow_code(value, column):
@@ -269,11 +263,8 @@ def test_codes_agree_with_the_obvious_search(column, values):
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_whole_records_survive_a_round_trip(seed):
-    rng = np.random.default_rng(seed)
-    domain = domain_of(SCHEMA)
-    codes = np.stack([rng.integers(0, n, 50) for n in domain.n_codes], axis=1).astype(np.uint16)
-    label = rng.integers(0, 2, 50).astype(np.uint16)
-    released = decode(codes, label, SCHEMA, rng=rng)
+    codes, label = random_records(domain_of(SCHEMA), 50, seed)
+    released = decode(codes, label, SCHEMA, rng=np.random.default_rng(seed))
     assert tuple(released.columns) == SCHEMA.released_columns
     again = encode_chunk(released, SCHEMA)
     assert again.violations == ()

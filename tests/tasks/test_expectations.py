@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from measuring import random_records
 
 from privacy.errors import ConfigurationError
 from storage.schema.columns import CategoricalColumn, NumericColumn
@@ -227,11 +228,8 @@ def test_merge_fails_a_check_that_failed_in_any_chunk():
 
 
 def make_release(n_rows=200):
-    rng = np.random.default_rng(3)
-    domain = domain_of(make_schema())
-    codes = np.stack([rng.integers(0, n, n_rows) for n in domain.n_codes], axis=1)
-    label = rng.integers(0, domain.n_labels, n_rows)
-    return decode(codes.astype(np.uint16), label.astype(np.uint16), make_schema(), rng=rng)
+    codes, label = random_records(domain_of(make_schema()), n_rows, 3)
+    return decode(codes, label, make_schema(), rng=np.random.default_rng(3))
 
 
 def test_a_decoded_table_passes_the_output_gate():

@@ -1,4 +1,5 @@
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -19,6 +20,12 @@ from tasks.audit.one_run import (
 
 def guesses(canaries, made, correct):
     return GuessCounts(canaries=canaries, guesses=made, correct=correct)
+
+
+def missed(bound, probabilities, truth):
+    """Probability that a bound on the guesses is above the truth."""
+    m = len(probabilities) - 1
+    return sum(p for v, p in enumerate(probabilities) if bound(guesses(m, m, v)) > truth)
 
 
 def slow_p_value(m, r, v, epsilon, delta):
@@ -58,30 +65,18 @@ def test_golden_value_of_the_paper():
 def test_bound_is_above_the_truth_as_seldom_as_stated(epsilon, delta):
     # Randomised response that shows the coin itself with probability delta: every guess is right
     # with probability delta + (1 - delta) e**epsilon / (1 + e**epsilon), independently.
-    m, confidence = 60, 0.9
     rate = delta + (1 - delta) / (1 + math.exp(-epsilon))
-    missed = sum(
-        binom.pmf(v, m, rate)
-        for v in range(m + 1)
-        if one_run_epsilon_lower_bound(guesses(m, m, v), delta=delta, confidence=confidence)
-        > epsilon
-    )
-    assert missed <= 1 - confidence
+    bound = partial(one_run_epsilon_lower_bound, delta=delta, confidence=0.9)
+    assert missed(bound, binom.pmf(np.arange(61), 60, rate), epsilon) <= 0.1
 
 
 def test_bound_survives_a_mechanism_that_sometimes_shows_everything():
     # (epsilon, delta)-DP: with probability delta all coins come out, else randomised response.
-    m, epsilon, delta, confidence = 60, 1.0, 0.02, 0.9
-    rate = 1 / (1 + math.exp(-epsilon))
-    probabilities = (1 - delta) * binom.pmf(np.arange(m + 1), m, rate)
+    m, epsilon, delta = 60, 1.0, 0.02
+    probabilities = (1 - delta) * binom.pmf(np.arange(m + 1), m, 1 / (1 + math.exp(-epsilon)))
     probabilities[m] += delta
-    missed = sum(
-        p
-        for v, p in enumerate(probabilities)
-        if one_run_epsilon_lower_bound(guesses(m, m, v), delta=delta, confidence=confidence)
-        > epsilon
-    )
-    assert missed <= 1 - confidence
+    bound = partial(one_run_epsilon_lower_bound, delta=delta, confidence=0.9)
+    assert missed(bound, probabilities, epsilon) <= 0.1
 
 
 # Under mu-GDP.
@@ -122,14 +117,8 @@ def test_gaussian_dp_is_refuted_from_the_largest_tail_that_it_allows(m, r, v, mu
 )
 def test_mu_bound_is_above_the_truth_of_a_gaussian_as_seldom_as_stated(mu, bound):
     # Canaries that do not overlap: the number of right guesses is binomial.
-    m, confidence = 200, 0.9
-    probabilities = binom.pmf(np.arange(m + 1), m, norm.cdf(mu / 2))
-    missed = sum(
-        p
-        for v, p in enumerate(probabilities)
-        if p > 1e-9 and bound(guesses(m, m, v), confidence=confidence) > mu
-    )
-    assert missed <= 1 - confidence
+    probabilities = binom.pmf(np.arange(201), 200, norm.cdf(mu / 2))
+    assert missed(partial(bound, confidence=0.9), probabilities, mu) <= 0.1
 
 
 def test_mu_bound_survives_abstention_from_what_is_not_clear():

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from measuring import NotingExecutor
+from measuring import curator_of, drawn_by
 from scipy.stats import binom
 
 from privacy.accountants.calibration import gdp_mu
@@ -23,7 +23,6 @@ from tasks.audit.whole_release import (
     score_rows,
 )
 from tasks.ingest.encoding import domain_of
-from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.synthesizer import measure
 from tasks.synthesizers.naive_bayes import NaiveBayes
 
@@ -72,12 +71,8 @@ def sealed_run(synthesizer, table, *, mu, seed=0, factor=1.0):
     def seal(name, noisy):
         sealed[name], stated[name] = noisy.values, noisy.event
 
-    curator = Curator(
-        plan=synthesizer.plan(mu=mu),
-        shards=in_memory([row_block(table.encoded(), table.present)]),
-        noise_source=Weaker(seed, factor),
-        seal=seal,
-    )
+    rows = row_block(table.encoded(), table.present)
+    curator = curator_of(synthesizer, [rows], Weaker(seed, factor), mu=mu, seal=seal)
     released = measure(synthesizer, curator, mu=mu)
     return released, replay(synthesizer, mu=mu, table=table, sealed=sealed, stated=stated)
 
@@ -111,15 +106,11 @@ def audited(table, *, epsilon, seed=0, factor=1.0, confidence=0.999):
 def test_a_projection_by_formula_is_that_of_the_contribution_function(name):
     table = planted(NARROW, 40)
     synthesizer = subject_of(name).bind(domain_of(NARROW))
-    rows, executor = row_block(table.encoded(), table.present), NotingExecutor()
-    mu = gdp_mu(epsilon=4.0, delta=DELTA)
-    plan = synthesizer.plan(mu=mu)
-    curator = Curator(
-        plan=plan, shards=in_memory([rows]), executor=executor, noise_source=SeededNoise(1)
-    )
-    measure(synthesizer, curator, mu=mu)
-    assert len(executor.asked) == len(plan.statistics)
-    for (contribution, public), planned in zip(executor.asked, plan.statistics, strict=True):
+    rows = row_block(table.encoded(), table.present)
+    plan, seen, _ = drawn_by(synthesizer, rows, mu=gdp_mu(epsilon=4.0, delta=DELTA))
+    assert seen.keys() == {planned.name for planned in plan.statistics}
+    for statistic, (contribution, public) in seen.items():
+        planned = plan[statistic]
         direction = np.random.default_rng(2).standard_normal(planned.shape)
         fast = project(contribution, public, rows, direction)
         slow = project_one_by_one(contribution, public, rows, direction)

@@ -1,6 +1,7 @@
 """Measurements in one process: without noise, of every record that there can be, checked."""
 
 import math
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -99,6 +100,25 @@ def assert_valid(domain, codes, labels, n_rows):
     assert (labels.shape, labels.dtype) == ((n_rows,), np.uint16)
     assert (codes < np.array(domain.n_codes)).all()
     assert (labels < domain.n_labels).all()
+
+
+def take(rows, index):
+    """Rows of an index or mask."""
+    names = ("codes", "label", "weight", "fold")
+    patient = None if rows.patient is None else rows.patient[index]
+    return replace(rows, patient=patient, **{name: getattr(rows, name)[index] for name in names})
+
+
+def in_shards(rows, order, cuts):
+    """Rows in a given order, split at given positions; neighbours may leave a shard empty."""
+    return [take(rows, part) for part in np.split(np.asarray(order), sorted(cuts))]
+
+
+def random_records(domain, n, seed):
+    """Uniform codes and labels of so many records."""
+    rng = np.random.default_rng(seed)
+    codes = np.stack([rng.integers(0, k, n) for k in domain.n_codes], axis=1).astype(np.uint16)
+    return codes, rng.integers(0, domain.n_labels, n).astype(np.uint16)
 
 
 def every_record(domain):

@@ -165,50 +165,42 @@ names = titles.filter(
 )
 
 
+def page_and_card(make_manifest, numeric, categorical, label, levels, missing, title):
+    """Page and card of a release whose columns, levels and title have these names."""
+    first, second = levels
+    schema = TableSchema(
+        columns=(
+            NumericColumn(
+                kind="integer", name=numeric, lower=0, upper=3, bins=2, missing=(missing,)
+            ),
+            CategoricalColumn(kind="categorical", name=categorical, levels=levels, other=second),
+        ),
+        label=Label(name=label, levels={first: (), second: ()}),
+    )
+    frame = pd.DataFrame(
+        {numeric: [0, 1], categorical: list(levels), label: list(levels)}, dtype=object
+    )
+    manifest = make_manifest(
+        gate=(GateRecord(check=f"bounds: {numeric}", passed=False),),
+        method=MethodRecord(name=title, settings={categorical: label}),
+        privacy_unit=title,
+        code_version=title,
+    )
+    page = Page(render_report(manifest, frame, schema, title=title))
+    return page, render_data_card(manifest, schema, title=title)
+
+
 @settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.lists(names, min_size=5, max_size=5, unique_by=str.strip), titles)
 def test_hostile_names_and_levels_never_break_out(make_manifest, texts, title):
-    numeric, categorical, label, first, second = texts
-    first, second = first.strip() or "first", second.strip() or "second"
-    schema = TableSchema(
-        columns=(
-            NumericColumn(
-                kind="integer", name=numeric, lower=0, upper=3, bins=2, missing=("<img src=x>",)
-            ),
-            CategoricalColumn(
-                kind="categorical", name=categorical, levels=(first, second), other=second
-            ),
-        ),
-        label=Label(name=label, levels={first: (), second: ()}),
-    )
-    frame = pd.DataFrame(
-        {numeric: [0, 1], categorical: [first, second], label: [first, second]}, dtype=object
-    )
-    calm = TableSchema(
-        columns=(
-            NumericColumn(kind="integer", name="n", lower=0, upper=3, bins=2, missing=("m",)),
-            CategoricalColumn(kind="categorical", name="c", levels=("x", "y"), other="y"),
-        ),
-        label=Label(name="l", levels={"x": (), "y": ()}),
-    )
-    calm_frame = pd.DataFrame({"n": [0, 1], "c": ["x", "y"], "l": ["x", "y"]})
-    gate = (GateRecord(check=f"bounds: {numeric}", passed=False),)
-    method = MethodRecord(name=title, settings={categorical: label})
-    changes = {"gate": gate, "method": method, "privacy_unit": title, "code_version": title}
-    hostile = Page(render_report(make_manifest(**changes), frame, schema, title=title))
-    calm_gate = (GateRecord(check="bounds: n", passed=False),)
-    calm_method = MethodRecord(name="m", settings={"kind_": "l"})
-    calm_page = Page(
-        render_report(
-            make_manifest(gate=calm_gate, method=calm_method), calm_frame, calm, title="t"
-        )
-    )
-    assert hostile.tags == calm_page.tags
-    assert [name for name, _ in hostile.attributes] == [name for name, _ in calm_page.attributes]
-    card = render_data_card(make_manifest(**changes), schema, title=title)
-    quiet = render_data_card(make_manifest(gate=calm_gate, method=calm_method), calm, title="t")
+    *names, first, second = texts
+    levels = (first.strip() or "first", second.strip() or "second")
+    hostile, card = page_and_card(make_manifest, *names, levels, "<img src=x>", title)
+    calm, quiet = page_and_card(make_manifest, "n", "c", "l", ("x", "y"), "m", "t")
+    assert hostile.tags == calm.tags
+    assert [name for name, _ in hostile.attributes] == [name for name, _ in calm.attributes]
     assert len(card.splitlines()) == len(quiet.splitlines())
     assert [line[:2] for line in card.splitlines() if line.startswith("#")] == [
         line[:2] for line in quiet.splitlines() if line.startswith("#")

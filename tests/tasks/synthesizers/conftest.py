@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 
 from tasks.measurement.encoded import N_FOLDS, EncodedRows, EncodingDomain
+from tasks.measurement.vectors import VectorMap
+from tasks.synthesizers.kmeans.embedding import build_embedding
+from tasks.synthesizers.kmeans.kernel_kmeans import Clustering, to_centres
 
 
 @dataclass(frozen=True)
@@ -42,15 +45,19 @@ class SmallTable:
             for _ in range(n)
         ]
 
+    def embedding(self, *, public_seed=3, with_label=True, n_features=8, **changes):
+        """A public map of records to points; Fourier features unless told otherwise."""
+        form = {"features": "fourier", "length_scale": 0.8, "l2_clip_norm": None, **changes}
+        vector_map = VectorMap(self.domain, with_label=with_label)
+        return build_embedding(vector_map, n_features=n_features, public_seed=public_seed, **form)
 
-def take(rows, index):
-    return EncodedRows(
-        codes=rows.codes[index],
-        label=rows.label[index],
-        weight=rows.weight[index],
-        fold=rows.fold[index],
-        patient=rows.patient[index],
-    )
+    def clustering(self, embedding, rng, n_clusters=3):
+        """Centres as a release could have them, all of them alive."""
+        return Clustering(
+            embedding=embedding,
+            centres=to_centres(0.4 * rng.standard_normal((n_clusters, embedding.width))),
+            alive=np.ones(n_clusters, dtype=np.bool_),
+        )
 
 
 @pytest.fixture(scope="session")
@@ -64,19 +71,3 @@ def small():
             label_levels=("no", "yes"),
         )
     )
-
-
-@pytest.fixture(scope="session")
-def take_rows():
-    """Rows of an index or mask."""
-    return take
-
-
-@pytest.fixture(scope="session")
-def in_shards():
-    """Rows in a given order, split at given positions; neighbours may leave a shard empty."""
-
-    def split(rows, order, cuts):
-        return [take(rows, part) for part in np.split(np.asarray(order), sorted(cuts))]
-
-    return split

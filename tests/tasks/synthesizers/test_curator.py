@@ -118,8 +118,3 @@ def test_a_seal_that_fails_returns_nothing_and_the_draw_still_counts(plan, shard
 def test_taint_is_that_of_the_noise(plan, shards):
     assert Curator(plan=plan, shards=shards, noise_source=SeededNoise(0)).tainted
     assert not Curator(plan=plan, shards=shards, noise_source=OperatingSystemNoise()).tainted
-
-
-def test_maps_in_order(plan, shards):
-    curator = Curator(plan=plan, shards=shards, noise_source=NoNoise())
-    assert curator.map(lambda item: item * 2, [3, 1, 2]) == [6, 2, 4]

@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
+from measuring import released_of
 
 from privacy.randomness import SeededNoise
-from tasks.measurement.curator import Curator, in_memory
-from tasks.measurement.synthesizer import measure
 from tasks.synthesizers.kmeans.dp_kmeans import (
     HISTOGRAMS,
     DpKMeans,
@@ -13,7 +12,6 @@ from tasks.synthesizers.kmeans.dp_kmeans import (
     round_name,
 )
 
-BIG_MU = 100.0
 FEATURES = ("plain", "fourier")
 
 
@@ -21,10 +19,6 @@ def config_of(features, **settings):
     return DpKMeansConfig(
         **{"clusters": 4, "rounds": 3, "features": features, "n_features": 16, **settings}
     )
-
-
-def curator_of(method, shards, mu=BIG_MU):
-    return Curator(plan=method.plan(mu=mu), shards=in_memory(shards), noise_source=SeededNoise(1))
 
 
 @pytest.mark.parametrize("features", FEATURES)
@@ -47,7 +41,7 @@ def test_clusters_keep_columns_together_that_go_together(small, features):
     kinds = [([0, 0, 0], 0), ([2, 1, 2], 0), ([1, 0, 1], 1)]
     rows = small.rows([(0, [kinds[index]]) for index in rng.integers(0, 3, 900)])
     method = DpKMeans(small.domain, config_of(features, clusters=6, rounds=6))
-    released = measure(method, curator_of(method, [rows]), mu=BIG_MU)
+    released = released_of(method, rows, SeededNoise(1), mu=100.0)
     codes, labels = method.sample(released, n_rows=3_000, rng=np.random.default_rng(1))
     of_first = codes[labels == 0]
     assert (of_first[:, 0] == of_first[:, 2]).mean() > 0.95

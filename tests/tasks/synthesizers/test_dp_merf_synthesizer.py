@@ -2,13 +2,11 @@
 
 import math
 
-import measuring
 import numpy as np
 import pytest
-from measuring import NoNoise
+from measuring import released_of, sampled
 
 from privacy.parameters import PrivacyParameters
-from tasks.measurement.synthesizer import measure
 from tasks.papers.dp_merf import PaperDpMerf
 from tasks.synthesizers.dp_merf.config import DpMerfConfig
 from tasks.synthesizers.dp_merf.features import EmbeddingFeatures
@@ -23,16 +21,10 @@ QUICK = DpMerfConfig(
     batch_size=64,
     learning_rate=0.02,
 )
+OPPOSITE = np.array([[0, 0, 0], [3, 1, 2]], dtype=np.uint16)
+"""A record of each label."""
+
 PARAMETERS = PrivacyParameters(epsilon=1000.0, delta=1e-5)
-
-
-def curator_of(small, patients, noise_source, *, mu):
-    method = DpMerf(small.domain, QUICK)
-    return method, measuring.curator_of(method, [small.rows(patients)], noise_source, mu=mu)
-
-
-def opposite_patients(n_no, n_yes):
-    return [(0, [((0, 0, 0), 0)])] * n_no + [(0, [((3, 1, 2), 1)])] * n_yes
 
 
 def test_plan_splits_the_budget_by_the_shares(small):
@@ -50,31 +42,25 @@ def test_plan_splits_the_budget_by_the_shares(small):
 
 
 def test_without_noise_the_records_come_back(small):
-    method, curator = curator_of(small, opposite_patients(30, 10), NoNoise(), mu=1e4)
-    released = measure(method, curator, mu=1e4)
-    assert curator.event == method.plan(mu=1e4).event
+    method = DpMerf(small.domain, QUICK)
+    patients = [(0, [((0, 0, 0), 0)])] * 30 + [(0, [((3, 1, 2), 1)])] * 10
+    released = released_of(method, small.rows(patients), mu=1e4)
     np.testing.assert_allclose(released["label_frequencies"], [0.75, 0.25], atol=1e-6)
-    phi = EmbeddingFeatures.draw(small.domain, QUICK).phi(
-        np.array([[0, 0, 0], [3, 1, 2]], dtype=np.uint16)
-    )
+    phi = EmbeddingFeatures.draw(small.domain, QUICK).phi(OPPOSITE)
     np.testing.assert_allclose(released["label_embeddings"], phi, atol=1e-6)
-    codes, labels = method.sample(released, n_rows=5_000, rng=np.random.default_rng(0))
-    assert (codes.dtype, codes.shape) == (np.uint16, (5_000, 3))
-    assert (labels.dtype, labels.shape) == (np.uint16, (5_000,))
+    codes, labels = sampled(method, small.domain, released, 5_000)
     assert labels.mean() == pytest.approx(0.25, abs=0.03)
-    records = np.array([[0, 0, 0], [3, 1, 2]])
-    assert (codes == records[labels]).mean(axis=0).min() > 0.9
+    assert (codes == OPPOSITE[labels]).mean(axis=0).min() > 0.9
 
 
 def test_paper_form_gives_back_the_records_where_the_noise_is_small(small):
-    codes = np.repeat(np.array([[0, 0, 0], [3, 1, 2]], dtype=np.uint16), [600, 200], axis=0)
+    codes = np.repeat(OPPOSITE, [600, 200], axis=0)
     labels = np.repeat(np.array([0, 1], dtype=np.uint16), [600, 200])
     method = PaperDpMerf(small.domain, QUICK, PARAMETERS)
     made, drawn = method.synthesize(codes, labels, np.random.default_rng(0))
     assert (made.dtype, made.shape) == (np.uint16, (700, 3))
     assert drawn.mean() == pytest.approx(0.25, abs=0.05)
-    records = np.array([[0, 0, 0], [3, 1, 2]])
-    assert (made == records[drawn]).mean(axis=0).min() > 0.6
+    assert (made == OPPOSITE[drawn]).mean(axis=0).min() > 0.6
 
 
 def test_paper_length_scale_is_moved_by_one_private_record(small):

@@ -2,6 +2,7 @@ import math
 
 import numpy as np
 import pytest
+from measuring import random_records
 
 from privacy.parameters import PrivacyParameters
 from tasks.measurement.settings import LabelNoiseSettings
@@ -16,12 +17,6 @@ PARAMETERS = PrivacyParameters(epsilon=10.0, delta=1e-5)
 def dp_mix(small, *, parameters=PARAMETERS, ratio=1.0, **settings):
     config = DPMixConfig(**settings, published=LabelNoiseSettings(label_noise_ratio=ratio))
     return PaperDPMix(small.domain, config, parameters)
-
-
-def table(small, n, seed=0):
-    rng = np.random.default_rng(seed)
-    codes = np.stack([rng.integers(k, size=n) for k in small.domain.n_codes], axis=1)
-    return codes.astype(np.uint16), rng.integers(2, size=n).astype(np.uint16)
 
 
 @pytest.mark.parametrize("ratio", [1.0, 0.25, 4.0])
@@ -63,7 +58,7 @@ def test_bound_at_order_two_is_the_printed_one(monkeypatch):
 
 def test_mixtures_have_the_moments_of_samples_without_replacement(small):
     n_records, order, n_mixtures = 60, 6, 3_000
-    codes, labels = table(small, n_records)
+    codes, labels = random_records(small.domain, n_records, 0)
     method = dp_mix(small, order_of_mixture=order, n_mixtures=n_mixtures)
     feature_stddev, label_stddev = method.noise_stddevs(n_records)
     parts = list(method.mixtures(codes, labels, np.random.default_rng(1)))
@@ -82,7 +77,7 @@ def test_mixtures_have_the_moments_of_samples_without_replacement(small):
 
 
 def test_records_are_valid_and_single_records_come_back_without_noise(small, monkeypatch):
-    codes, labels = table(small, 200)
+    codes, labels = random_records(small.domain, 200, 0)
     method = dp_mix(small, order_of_mixture=4, n_mixtures=50)
     out, out_labels = method.synthesize(codes, labels, np.random.default_rng(0))
     assert (out.shape, out.dtype, out_labels.dtype) == ((50, 3), np.uint16, np.uint16)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from measuring import every_labelled_record, in_shards, take
 from scipy.optimize import linear_sum_assignment
 
 from privacy.sensitivity import weighted_sum_l2_sensitivity
@@ -41,12 +42,6 @@ def vectors_of(domain, *, clip=None, share=0.2, n_projected=None):
     )
 
 
-def all_records(domain):
-    records = np.array(list(product(*map(range, domain.n_codes))), dtype=np.uint16)
-    labels = np.repeat(np.arange(domain.n_labels, dtype=np.uint16), len(records))
-    return np.tile(records, (domain.n_labels, 1)), labels
-
-
 GEOMETRIES = [
     {},
     {"share": 0.5},
@@ -60,13 +55,13 @@ GEOMETRIES = [
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
 def test_no_vector_is_longer_than_the_bound_and_no_label_is_shortened(small, geometry):
     vectors = vectors_of(small.domain, **geometry)
-    codes, labels = all_records(small.domain)
-    table = vectors.vectors(codes, labels)
+    rows = small.rows([(0, [record]) for record in every_labelled_record(small.domain)])
+    table = vectors.vectors(rows.codes, rows.label)
     assert table.shape == (2 * 4 * 2 * 3, vectors.width)
     norms = np.linalg.norm(table, axis=1)
     assert norms.max() <= vectors.l2_bound * (1 + 1e-12)
     label_part = table[:, vectors.record_width :]
-    np.testing.assert_array_equal(label_part, vectors.label_scale * np.eye(2)[labels])
+    np.testing.assert_array_equal(label_part, vectors.label_scale * np.eye(2)[rows.label])
     share = vectors.label_scale**2 / vectors.l2_bound**2
     assert share == pytest.approx(geometry.get("share", 0.2))
 
@@ -101,13 +96,12 @@ def test_slot_sums_equal_a_slow_reference(small):
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
-def test_brute_force_neighbours_of_both_statistics(small, take_rows, geometry):
+def test_brute_force_neighbours_of_both_statistics(small, geometry):
     """Every patient removed in turn: what changes is inside the sensitivity of the plan."""
     vectors = vectors_of(small.domain, **geometry)
     bound = weighted_sum_l2_sensitivity(bound=vectors.l2_bound, scale=SUM_SCALE)
-    codes, labels = all_records(small.domain)
     # One patient per possible record, and some with several.
-    patients = [(0, [(c.tolist(), int(y))]) for c, y in zip(codes, labels, strict=True)]
+    patients = [(0, [record]) for record in every_labelled_record(small.domain)]
     rows = small.rows(patients + small.patients(20, 3))
     n_patients = int(rows.patient.max()) + 1
     inside = np.random.default_rng(0).random((N_DRAWS, n_patients)) < 0.5
@@ -115,7 +109,7 @@ def test_brute_force_neighbours_of_both_statistics(small, take_rows, geometry):
     slotted = slot_sums(rows, vectors=vectors, n_slots=N_SLOTS)
     largest = 0.0
     for patient in range(n_patients):
-        rest = take_rows(rows, rows.patient != patient)
+        rest = take(rows, rows.patient != patient)
         change = whole - mixture_sums(rest, coins=FixedCoins(inside), vectors=vectors)
         norms = np.linalg.norm(change.astype(float), axis=1)
         assert (norms[~inside[:, patient]] == 0.0).all()
@@ -128,7 +122,7 @@ def test_brute_force_neighbours_of_both_statistics(small, take_rows, geometry):
         assert largest >= bound * (1 - 1e-6)
 
 
-def test_sums_do_not_depend_on_shards_or_blocks(small, in_shards, monkeypatch):
+def test_sums_do_not_depend_on_shards_or_blocks(small, monkeypatch):
     rows = small.rows(small.patients(25, 4))
     vectors = vectors_of(small.domain, n_projected=3)
     coins = FixedCoins(np.random.default_rng(5).random((N_DRAWS, 25)) < 0.4)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from measuring import curator_of, released_of, sampled
+from measuring import curator_of, in_shards, released_of, sampled
 from pydantic import TypeAdapter
 
 from privacy.randomness import SeededNoise
@@ -77,6 +77,7 @@ def test_every_planned_draw_is_made_and_records_are_valid(form, released, small)
 def test_a_tiny_table_under_much_noise_releases_the_same_shapes(form, n_patients, released, small):
     # No exception and no shape may depend on the rows; factors of a dependence are post-processing.
     method, arrays = released(form, n_patients, mu=0.05)
+    assert all(np.isfinite(array).all() for array in arrays.values())
     usual = released(form, 100)[1]
     shapes = {name: array.shape for name, array in arrays.items() if name != "loadings"}
     assert shapes == {name: array.shape for name, array in usual.items() if name != "loadings"}
@@ -84,7 +85,7 @@ def test_a_tiny_table_under_much_noise_releases_the_same_shapes(form, n_patients
 
 
 @pytest.mark.parametrize("form", SHARDED)
-def test_shards_their_number_and_order_do_not_matter(form, released, small, in_shards):
+def test_shards_their_number_and_order_do_not_matter(form, released, small):
     method, whole = released(form, 100)
     rows = small.rows(small.patients(100, 1))
     order = np.random.default_rng(0).permutation(len(rows))

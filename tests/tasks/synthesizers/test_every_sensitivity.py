@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from measuring import NotingExecutor
+from measuring import NotingExecutor, every_labelled_record
 
 from privacy.mechanisms import SelectedCandidate
 from privacy.randomness import SeededNoise
@@ -21,11 +21,7 @@ from tasks.measurement.sampling import COINS
 from tasks.measurement.synthesizer import measure
 from tasks.synthesizers.registry import METHODS
 
-RECORDS = [
-    (codes, label)
-    for codes in itertools.product(*(range(width) for width in AUDIT_DOMAIN.n_codes))
-    for label in range(AUDIT_DOMAIN.n_labels)
-]
+RECORDS = every_labelled_record(AUDIT_DOMAIN)
 """Every record that there can be: twelve."""
 
 

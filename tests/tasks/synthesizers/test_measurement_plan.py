@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -6,7 +7,7 @@ from hypothesis import strategies as st
 
 from privacy.accountants.gaussian import GaussianAccountant
 from privacy.errors import IntegrityError
-from privacy.events import ComposedEvent, DiscreteGaussianEvent
+from privacy.events import ComposedEvent
 from privacy.parameters import Adjacency
 from tasks.measurement.plan import StatisticRequest, hold_against, plan_measurement
 from tasks.synthesizers.clustmix.tables.synthesizer import TableClustMix
@@ -64,12 +65,7 @@ def test_hold_against_returns_what_is_left_and_refuses_foreign_events(small):
     assert left(*events) == pytest.approx(0.0, abs=1e-3)
     spent = ACCOUNTANT.compose(ComposedEvent(events=events[:3])).mu
     assert left(*events[:3]) ** 2 + spent**2 == pytest.approx(mu**2)
-    less_noise = DiscreteGaussianEvent(
-        statistic=events[0].statistic,
-        l2_sensitivity=events[0].l2_sensitivity,
-        noise_stddev=events[0].noise_stddev * 0.999,
-        n_values=events[0].n_values,
-    )
+    less_noise = replace(events[0], noise_stddev=events[0].noise_stddev * 0.999)
     for happened in (
         (less_noise,),
         events[::-1],

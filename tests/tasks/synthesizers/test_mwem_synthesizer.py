@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
-from measuring import NoNoise, curator_of
+from measuring import released_of
 
 from benchmarks.marginal_distance import marginal_distance
-from tasks.measurement.synthesizer import measure
+from tasks.measurement.statistics import SUM_SCALE
 from tasks.synthesizers.mwem.config import MwemConfig
+from tasks.synthesizers.mwem.distribution import FactoredDistribution
 from tasks.synthesizers.mwem.synthesizer import Mwem
-
-HUGE_MU = 1e4
+from tasks.synthesizers.mwem.workload import workload_answers
 
 
 def dependent_patients(n, seed):
@@ -20,15 +20,15 @@ def dependent_patients(n, seed):
     return [(0, [((age[i], int(ward[i]), lab[i]), int(label[i]))]) for i in range(n)]
 
 
-def released_of(small, patients, noise_source, mu=HUGE_MU, **settings):
+def measured(small, patients, **settings):
+    """A method and what it releases where there is no noise."""
     method = Mwem(small.domain, MwemConfig(**settings))
-    curator = curator_of(method, [small.rows(patients)], noise_source, mu=mu)
-    return method, curator, measure(method, curator, mu=mu)
+    return method, released_of(method, small.rows(patients), mu=1e4)
 
 
-def distance_of(small, patients, method, released, n_rows=30_000):
+def distance_of(small, patients, method, released):
     rows = small.rows(patients)
-    codes, labels = method.sample(released, n_rows=n_rows, rng=np.random.default_rng(0))
+    codes, labels = method.sample(released, n_rows=30_000, rng=np.random.default_rng(0))
     return marginal_distance(
         np.column_stack([codes, labels]),
         np.column_stack([rows.codes, rows.label]),
@@ -39,40 +39,20 @@ def distance_of(small, patients, method, released, n_rows=30_000):
 @pytest.mark.parametrize("start", ["uniform", "histograms"])
 def test_error_falls_with_the_rounds_when_there_is_no_noise(small, start):
     patients = dependent_patients(2_000, 1)
-    found = [
-        distance_of(
-            small,
-            patients,
-            *released_of(small, patients, NoNoise(), rounds=rounds, start=start, output="last")[
-                ::2
-            ],
-        )
-        for rounds in (1, 6, 24)
-    ]
+    found = []
+    for rounds in (1, 6, 24):
+        method = measured(small, patients, rounds=rounds, start=start, output="last")
+        found.append(distance_of(small, patients, *method))
     assert found[0] > found[1] > found[2]
     assert found[2] < 0.02
 
 
 def test_the_first_choice_is_the_worst_query_and_its_measurement_is_met(small):
     patients = dependent_patients(1_000, 2)
-    method, _, released = released_of(
-        small, patients, NoNoise(), rounds=1, start="uniform", output="last"
-    )
-    rows = small.rows(patients)
-    records = np.column_stack([rows.codes, rows.label])
+    method, released = measured(small, patients, rounds=1, start="uniform", output="last")
     workload = method.workload
-    shares = np.array(
-        [
-            (records[:, columns] == codes).all(axis=1).mean()
-            for columns, codes in zip(workload.columns, workload.codes, strict=True)
-        ]
-    )
-    uniform = np.array(
-        [
-            np.prod([1 / workload.n_codes[column] for column in set(columns)])
-            for columns in workload.columns.tolist()
-        ]
-    )
+    shares = workload_answers(small.rows(patients), workload=workload) / SUM_SCALE / 1_000
+    uniform = FactoredDistribution.uniform(workload.n_codes).answers(workload)
     [query] = released["chosen_queries"]
     assert query == np.argmax(np.abs(shares - uniform))
     assert released["measured_counts"] == pytest.approx([1_000 * shares[query]])
@@ -84,9 +64,7 @@ def test_the_first_choice_is_the_worst_query_and_its_measurement_is_met(small):
 
 def test_the_mean_of_the_distributions_is_sampled_round_by_round(small):
     patients = dependent_patients(400, 5)
-    method, _, released = released_of(
-        small, patients, NoNoise(), rounds=2, start="uniform", output="average"
-    )
+    method, released = measured(small, patients, rounds=2, start="uniform", output="average")
     last = Mwem(small.domain, MwemConfig(rounds=2, start="uniform", output="last"))
     first = {**released, "chosen_queries": released["chosen_queries"][:1]}
     first["measured_counts"] = released["measured_counts"][:1]

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -101,12 +102,7 @@ def test_coins_without_a_shard_or_patients_are_refused():
     text = "^expected coins of a named shard; two shards may not share coins$"
     with pytest.raises(ValueError, match=text):
         coins(shard=None).included(3)
-    rows = EncodedRows(
-        codes=np.zeros((1, 1), dtype=np.uint16),
-        label=np.zeros(1, dtype=np.uint16),
-        weight=np.ones(1),
-        fold=np.zeros(1, dtype=np.uint8),
-    )
+    rows = replace(rows_of([0]), patient=None)
     text = "^expected the patient of every row, so that a patient has one coin$"
     with pytest.raises(ValueError, match=text):
         list(coins().rows(rows))

@@ -5,7 +5,15 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from measuring import NoNoise, assert_valid, domain_with, every_record, released_of, sampled
+from measuring import (
+    NoNoise,
+    assert_valid,
+    domain_with,
+    every_record,
+    random_records,
+    released_of,
+    sampled,
+)
 from scipy.stats import norm
 
 from privacy.accountants.calibration import gdp_mu
@@ -96,14 +104,8 @@ def test_paper_sensitivity_covers_all_pairs_of_projected_records(small):
     assert mu == pytest.approx(gdp_mu(epsilon=10.0, delta=1e-5))
 
 
-def real_table(n):
-    rng = np.random.default_rng(0)
-    codes = np.stack([rng.integers(k, size=n) for k in (4, 2, 3)], axis=1).astype(np.uint16)
-    return codes, rng.integers(2, size=n).astype(np.uint16)
-
-
 def test_paper_form_gives_one_valid_record_per_record_each_by_itself(small):
-    codes, labels = real_table(5_000)
+    codes, labels = random_records(small.domain, 5_000, 0)
     method = PaperNoisyRecords(small.domain, LocalPerturbationConfig(), PARAMETERS)
     out, out_labels = method.synthesize(codes, labels, np.random.default_rng(1))
     assert_valid(small.domain, out, out_labels, 5_000)

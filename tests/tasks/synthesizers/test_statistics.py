@@ -2,33 +2,28 @@
 
 import inspect
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations_with_replacement, product
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from measuring import NotingExecutor
+from measuring import domain_with, drawn_by, in_shards, take
 
 from privacy.accountants.calibration import gdp_mu
-from privacy.randomness import SeededNoise
 from privacy.sensitivity import weighted_sum_l2_sensitivity
 from tasks.ingest.contributions import bound_contributions
 from tasks.measurement import statistics
 from tasks.measurement.centred import label_counts
-from tasks.measurement.curator import Curator, in_memory
-from tasks.measurement.encoded import EncodedRows, EncodingDomain
-from tasks.measurement.statistics import SUM_SCALE
-from tasks.measurement.synthesizer import measure
+from tasks.measurement.encoded import EncodedRows
+from tasks.measurement.statistics import SUM_SCALE, cell_histograms
 from tasks.synthesizers.kmeans.config import DpKMeansConfig
 from tasks.synthesizers.naive_bayes import NaiveBayesConfig
 from tasks.synthesizers.registry import build
 
-UNIT_SUM = weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE)
-SENSITIVITY = {"cell_histograms": UNIT_SUM}
-NAMES = tuple(SENSITIVITY)
+SENSITIVITY = weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE)
 
 
 @dataclass(frozen=True)
@@ -70,12 +65,11 @@ def reference(rows, public):
     return total
 
 
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("seed", [0, 1])
-def test_equals_the_slow_reference_exactly(name, seed, small):
+def test_equals_the_slow_reference_exactly(seed, small):
     rows = small.rows(small.patients(25, seed))
     public = public_of(small, seed)
-    fast = exact(name, rows, public)
+    fast = cell_histograms(rows, **public)
     slow = np.zeros_like(fast)
     for key, value in reference(rows, public).items():
         slow[key] = value
@@ -84,69 +78,22 @@ def test_equals_the_slow_reference_exactly(name, seed, small):
     np.testing.assert_array_equal(fast, slow)
 
 
-@pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**16), cuts=st.lists(st.integers(0, 60), max_size=6))
-def test_shards_their_number_and_order_give_the_same_bytes(name, seed, cuts, small, in_shards):
+def test_shards_their_number_and_order_give_the_same_bytes(seed, cuts, small):
     rows = small.rows(small.patients(30, seed))
     public = public_of(small, seed)
     order = np.random.default_rng(seed).permutation(len(rows))
-    parts = [exact(name, shard, public) for shard in in_shards(rows, order, cuts)]
-    assert np.sum(parts, axis=0).tobytes() == exact(name, rows, public).tobytes()
+    parts = [cell_histograms(shard, **public) for shard in in_shards(rows, order, cuts)]
+    assert np.sum(parts, axis=0).tobytes() == cell_histograms(rows, **public).tobytes()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_memory_layout_does_not_change_a_bit(name, small):
+def test_memory_layout_does_not_change_a_bit(small):
     rows = small.rows(small.patients(40, 5))
     public = public_of(small, 5)
-    expected = exact(name, rows, public)
-    fortran = type(rows)(
-        codes=np.asfortranarray(rows.codes), label=rows.label, weight=rows.weight, fold=rows.fold
-    )
-    assert exact(name, fortran, public).tobytes() == expected.tobytes()
-
-
-def squared_distance(a, b):
-    """Exact squared Euclidean distance of two integer arrays."""
-    return sum(value * value for value in (a - b).ravel().tolist())
-
-
-records = st.tuples(
-    st.tuples(st.integers(0, 3), st.integers(0, 1), st.integers(0, 2)), st.integers(0, 1)
-)
-patient = st.tuples(st.integers(0, 4), st.lists(records, min_size=1, max_size=5))
-
-
-@pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=60, deadline=None)
-@given(
-    others=st.lists(patient, max_size=4),
-    one=patient,
-    seed=st.integers(0, 50),
-)
-@example(others=[], one=(0, [((0, 0, 0), 0)]), seed=0)
-@example(others=[], one=(1, [((0, 0, 0), 0)] * 49), seed=0)
-@example(others=[], one=(1, [((0, 0, 0), 0), ((3, 1, 2), 1)]), seed=0)
-def test_one_patient_moves_a_statistic_by_at_most_its_sensitivity(name, others, one, seed, small):
-    public = public_of(small, seed)
-    with_one = exact(name, small.rows([*others, one]), public)
-    without = exact(name, small.rows(others), public)
-    moved = squared_distance(with_one, without)
-    assert moved <= Fraction(SENSITIVITY[name]) ** 2
-
-
-@pytest.mark.parametrize(("name", "attained"), [("cell_histograms", 0.999)])
-def test_sensitivity_is_attained_so_that_a_smaller_bound_would_be_wrong(name, attained, small):
-    public = public_of(small, 0)
-    nothing = exact(name, small.rows([]), public)
-    moves = [
-        squared_distance(exact(name, small.rows([(1, [((a, b, c), y)])]), public), nothing)
-        for a in range(4)
-        for b in range(2)
-        for c in range(3)
-        for y in range(2)
-    ]
-    assert math.sqrt(max(moves)) >= attained * SENSITIVITY[name]
+    fortran = replace(rows, codes=np.asfortranarray(rows.codes))
+    expected = cell_histograms(rows, **public)
+    assert cell_histograms(fortran, **public).tobytes() == expected.tobytes()
 
 
 def test_logits_of_a_record_have_the_same_bits_whatever_the_other_records():
@@ -168,13 +115,7 @@ def test_logits_of_a_record_have_the_same_bits_whatever_the_other_records():
 
 # Brute force: every neighbour of small tables. A domain of twelve records, one column with a
 # missing code; every patient with up to three of them, in either part of the moments.
-TINY = EncodingDomain(
-    column_names=("lab", "ward"),
-    n_codes=(3, 2),
-    has_missing=(True, False),
-    numeric=(True, False),
-    label_levels=("no", "yes"),
-)
+TINY = domain_with(3, 2, numeric=[0], missing=[0])
 MAX_ROWS = 3
 RECORDS = [((a, b), y) for a, b, y in product(range(3), range(2), range(2))]
 SETTINGS = {
@@ -196,69 +137,54 @@ def every_patient(max_rows):
     ]
 
 
+def rows_of(patients):
+    """Rows of given patients, weighted by the code that weights them in a release."""
+    keys = [f"p{number}" for number, (_, records) in enumerate(patients) for _ in records]
+    records = [record for _, own in patients for record in own]
+    codes = np.array([codes for codes, _ in records], dtype=np.uint16)
+    label = np.array([label for _, label in records], dtype=np.uint16)
+    keep, weight = bound_contributions(
+        np.array(keys, dtype=object), np.column_stack([codes, label]), MAX_ROWS
+    )
+    fold = np.array([fold for fold, own in patients for _ in own], dtype=np.uint8)
+    return EncodedRows(codes=codes[keep], label=label[keep], weight=weight[keep], fold=fold[keep])
+
+
 def changes(contribution, public, tables):
     """What each table adds to an empty one, as rows of a matrix of integers."""
-    nothing = contribution(tables[0][:0], **public)
-    assert not nothing.any()
-    return np.stack([contribution(table.rows, **public).ravel() for table in tables])
+    assert not contribution(take(tables[0], slice(0)), **public).any()
+    return np.stack([contribution(table, **public).ravel() for table in tables])
 
 
-class TinyTable:
-    """Rows of given patients, weighted by the code that weights them in a release."""
-
-    def __init__(self, patients, *, max_rows=MAX_ROWS):
-        keys = [f"p{number}" for number, (_, records) in enumerate(patients) for _ in records]
-        records = [record for _, own in patients for record in own]
-        codes = np.array([codes for codes, _ in records], dtype=np.uint16)
-        label = np.array([label for _, label in records], dtype=np.uint16)
-        keep, weight = bound_contributions(
-            np.array(keys, dtype=object), np.column_stack([codes, label]), max_rows
-        )
-        self.rows = EncodedRows(
-            codes=codes[keep],
-            label=label[keep],
-            weight=weight[keep],
-            fold=np.array([fold for fold, own in patients for _ in own], dtype=np.uint8)[keep],
-        )
-
-    def __getitem__(self, index):
-        return EncodedRows(
-            codes=self.rows.codes[index],
-            label=self.rows.label[index],
-            weight=self.rows.weight[index],
-            fold=self.rows.fold[index],
-        )
+def largest_square(moved):
+    """The largest squared norm of rows of integers, exactly."""
+    return max(sum(value * value for value in row) for row in moved.tolist())
 
 
 @pytest.fixture(scope="module")
 def patients():
     """Each possible patient alone, up to MAX_ROWS rows."""
-    return [TinyTable([patient]) for patient in every_patient(MAX_ROWS)]
+    return [rows_of([patient]) for patient in every_patient(MAX_ROWS)]
+
+
+@pytest.fixture(scope="module")
+def public(small):
+    """Cells of the tiny domain."""
+    return public_of(type(small)(TINY), 3)
 
 
 @pytest.fixture(scope="module")
 def released_statistics():
-    """Every draw of every proven method on a made-up table: function, arguments, sensitivity."""
+    """Every draw of two proven methods on a made-up table: function, arguments, sensitivity."""
     found = {}
     for kind, config in SETTINGS.items():
         rng = np.random.default_rng(0)
         all_patients = every_patient(2)
-        table = TinyTable([all_patients[i] for i in rng.integers(len(all_patients), size=200)])
-        method = build(config, TINY)
-
-        executor, mu = NotingExecutor(), gdp_mu(epsilon=3.0, delta=1e-6)
-        curator = Curator(
-            plan=method.plan(mu=mu),
-            shards=in_memory([table.rows]),
-            executor=executor,
-            noise_source=SeededNoise(1),
-        )
-        measure(method, curator, mu=mu)
-        for planned, (contribution, public) in zip(
-            curator.plan.statistics, executor.asked, strict=True
-        ):
-            if contribution.__name__ in (*NAMES, label_counts.__name__):
-                found[kind, planned.name] = (contribution, public, planned.l2_sensitivity)
+        table = rows_of([all_patients[i] for i in rng.integers(len(all_patients), size=200)])
+        plan, seen, _ = drawn_by(build(config, TINY), table, mu=gdp_mu(epsilon=3.0, delta=1e-6))
+        for name, (contribution, arguments) in seen.items():
+            if contribution in (cell_histograms, label_counts):
+                found[kind, name] = (contribution, arguments, plan[name].l2_sensitivity)
     return found
 
 
@@ -268,7 +194,7 @@ def test_every_public_function_of_the_module_is_searched_or_sees_no_rows():
         for name, function in inspect.getmembers(statistics, inspect.isfunction)
         if function.__module__ == statistics.__name__ and not name.startswith("_")
     }
-    assert set(functions) == set(NAMES) | COUNTS | ARITHMETIC
+    assert set(functions) == {cell_histograms.__name__} | COUNTS | ARITHMETIC
     for name, function in functions.items():
         takes_rows = "EncodedRows" in str(inspect.signature(function))
         assert takes_rows == (name not in ARITHMETIC), name
@@ -276,87 +202,64 @@ def test_every_public_function_of_the_module_is_searched_or_sees_no_rows():
 
 
 def test_every_released_statistic_is_a_function_of_the_module(released_statistics):
-    drawn = {contribution.__name__ for contribution, _, _ in released_statistics.values()}
-    assert drawn == {*NAMES, label_counts.__name__}
-    for contribution, _, sensitivity in released_statistics.values():
-        if contribution is label_counts:
-            continue
-        assert getattr(statistics, contribution.__name__) is contribution
-        assert sensitivity == SENSITIVITY[contribution.__name__]
+    drawn = {contribution: bound for contribution, _, bound in released_statistics.values()}
+    assert drawn.keys() == {cell_histograms, label_counts}
+    assert drawn[cell_histograms] == SENSITIVITY
 
 
 def test_no_patient_moves_a_released_statistic_by_more_than_its_sensitivity(
     released_statistics, patients
 ):
-    for (_, name), (contribution, public, sensitivity) in released_statistics.items():
-        moved = changes(contribution, public, patients)
-        largest = max(sum(value * value for value in row) for row in moved.tolist())
-        # Exact integers against the exact value of the float.
+    for (_, name), (contribution, arguments, sensitivity) in released_statistics.items():
+        largest = largest_square(changes(contribution, arguments, patients))
+        # Exact integers against the exact value of the float; a smaller bound would be wrong.
         assert largest <= Fraction(sensitivity) ** 2, name
-        assert largest >= (0.8 * Fraction(sensitivity)) ** 2, name
+        assert largest >= (0.999 * Fraction(sensitivity)) ** 2, name
 
 
 def test_a_replaced_patient_moves_a_released_statistic_by_at_most_twice_that(
     released_statistics, patients
 ):
-    for (_, name), (contribution, public, sensitivity) in released_statistics.items():
-        moved = changes(contribution, public, patients).astype(np.float64)
+    for (_, name), (contribution, arguments, sensitivity) in released_statistics.items():
+        moved = changes(contribution, arguments, patients).astype(np.float64)
         largest = max(float(((moved - row) ** 2).sum(axis=1).max()) for row in moved)
         assert largest <= (2 * sensitivity) ** 2, name
         # More than one patient more or less, so the two adjacencies are not the same claim.
         assert largest > 1.2 * float((moved**2).sum(axis=1).max()), name
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_one_patient_moves_nothing_of_the_others(name, small):
+def test_one_patient_moves_nothing_of_the_others(public):
     # All tables of two patients: what a patient adds does not depend on who else is there.
-    public = public_of(type(small)(TINY), 3)
     ones, others = every_patient(2), every_patient(1)
-    function = getattr(statistics, name)
-    alone = {
-        number: changes(function, public, [TinyTable([patient]) for patient in group])
-        for number, group in enumerate((ones, others))
-    }
+    first, second = (
+        changes(cell_histograms, public, [rows_of([patient]) for patient in group])
+        for group in (ones, others)
+    )
     for i, one in enumerate(ones):
         for j in range(i % 5, len(others), 5):
-            both = function(TinyTable([one, others[j]]).rows, **public).ravel()
-            np.testing.assert_array_equal(both, alone[0][i] + alone[1][j])
+            both = cell_histograms(rows_of([one, others[j]]), **public).ravel()
+            np.testing.assert_array_equal(both, first[i] + second[j])
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_rows_beyond_the_bound_have_no_influence(name, small):
-    public = public_of(type(small)(TINY), 3)
-    function = getattr(statistics, name)
+def test_rows_beyond_the_bound_have_no_influence(public):
     kept = [RECORDS[3], RECORDS[8], RECORDS[5]]
     for record in RECORDS:
-        more = TinyTable([(0, [*kept, record, record])]).rows
+        more = rows_of([(0, [*kept, record, record])])
         own = list(zip(map(tuple, more.codes.tolist()), more.label.tolist(), strict=True))
         assert len(own) == MAX_ROWS
-        expected = function(TinyTable([(0, own)]).rows, **public)
-        np.testing.assert_array_equal(function(more, **public), expected)
+        expected = cell_histograms(rows_of([(0, own)]), **public)
+        np.testing.assert_array_equal(cell_histograms(more, **public), expected)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_search_finds_a_weight_that_is_not_shared(name, small):
-    public = public_of(type(small)(TINY), 3)
-    rows = [TinyTable([(0, [record])] * 2).rows for record in RECORDS]
-    function = getattr(statistics, name)
-    moved = [function(pair, **public).ravel().tolist() for pair in rows]
-    bound = Fraction(SENSITIVITY[name]) ** 2
-    assert max(sum(value * value for value in row) for row in moved) > bound
+def test_search_finds_a_weight_that_is_not_shared(public):
+    twice = [rows_of([(0, [record])] * 2) for record in RECORDS]
+    assert largest_square(changes(cell_histograms, public, twice)) > Fraction(SENSITIVITY) ** 2
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_search_finds_a_grid_that_rounds_away_from_zero(name, small, monkeypatch, patients):
-    public = public_of(type(small)(TINY), 3)
-    function, bound = getattr(statistics, name), Fraction(SENSITIVITY[name]) ** 2
-
-    def largest():
-        moved = changes(function, public, patients).tolist()
-        return max(sum(value * value for value in row) for row in moved)
-
-    assert largest() <= bound
+def test_search_finds_a_grid_that_rounds_away_from_zero(public, monkeypatch, patients):
+    bound = Fraction(SENSITIVITY) ** 2
+    assert largest_square(changes(cell_histograms, public, patients)) <= bound
     monkeypatch.setattr(
         statistics, "_grid", lambda values: np.copysign(np.ceil(np.abs(values)), values)
     )
-    assert largest() > bound
+    assert largest_square(changes(cell_histograms, public, patients)) > bound

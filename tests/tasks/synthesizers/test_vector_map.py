@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from measuring import domain_with
+from measuring import domain_with, random_records
 
 from tasks.measurement.vectors import VectorMap, one_hot_numbers
 
@@ -12,12 +12,6 @@ DOMAIN = domain_with(
     *(5, 4, 2, 3, 3, 1), numeric=(0, 1, 5), missing=(1, 4), labels=("no", "yes", "maybe")
 )
 MAP = VectorMap(DOMAIN, with_label=True)
-
-
-def random_records(n, seed, domain=DOMAIN):
-    rng = np.random.default_rng(seed)
-    codes = np.stack([rng.integers(0, k, n) for k in domain.n_codes], axis=1).astype(np.uint16)
-    return codes, rng.integers(0, domain.n_labels, n).astype(np.uint16)
 
 
 def test_vector_of_one_record_by_hand():
@@ -39,7 +33,7 @@ def test_numbers_of_few_codes_become_levels():
 
 
 def test_every_record_comes_back():
-    codes, labels = random_records(500, 1)
+    codes, labels = random_records(DOMAIN, 500, 1)
     found, found_labels = MAP.codes(MAP.vectors(codes, labels))
     assert (found == codes).all()
     assert found.dtype == found_labels.dtype == np.uint16
@@ -66,7 +60,7 @@ def test_any_numbers_become_the_nearest_valid_record(numbers):
 
 
 def test_norm_is_bounded_and_the_bound_is_reached():
-    codes, labels = random_records(500, 2)
+    codes, labels = random_records(DOMAIN, 500, 2)
     norms = np.linalg.norm(MAP.vectors(codes, labels), axis=1)
     assert (norms <= MAP.max_l2_norm + 1e-12).all()
     # A missing lab is the longest: the middle and the flag.

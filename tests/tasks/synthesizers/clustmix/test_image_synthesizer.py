@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from measuring import curator_of
+from measuring import curator_of, domain_with, in_shards
+from measuring import sampled as valid_records
 
 from privacy.errors import IntegrityError
 from privacy.randomness import SeededNoise
-from tasks.measurement.encoded import EncodedRows, EncodingDomain
+from tasks.measurement.encoded import EncodedRows
 from tasks.measurement.synthesizer import measure
 from tasks.synthesizers.clustmix.config import ClustMixConfig
 from tasks.synthesizers.clustmix.forms.synthesizer import ClustMix
@@ -21,12 +22,10 @@ from tasks.synthesizers.clustmix.tables.synthesizer import TableClustMix
 
 def domain_of(side=12, channels=1, levels=256, labels=3, patients=2_000):
     n = side * side * channels
-    return EncodingDomain(
-        column_names=tuple(f"p{i}" for i in range(n)),
-        n_codes=(levels,) * n,
-        has_missing=(False,) * n,
-        numeric=(levels > 2,) * n,
-        label_levels=tuple(f"label {i}" for i in range(labels)),
+    return domain_with(
+        *(levels,) * n,
+        numeric=range(n) if levels > 2 else (),
+        labels=tuple(f"label {i}" for i in range(labels)),
         patients=patients,
         image=(side, side, channels),
     )
@@ -89,11 +88,7 @@ def test_a_plain_model_of_the_release_knows_the_real_images(rows, sampled):
 
 def test_any_sharding_gives_the_same_images(rows, released, sampled):
     order = np.random.default_rng(0).permutation(len(rows))
-    names = ("codes", "label", "weight", "fold")
-    parts = [
-        EncodedRows(**{name: getattr(rows, name)[part] for name in names})
-        for part in np.split(order, [1, 70, 900])
-    ]
+    parts = in_shards(rows, order, [1, 70, 900])
     again = measured(ImageClustMix(DOMAIN), parts, mu=MU)
     for name, array in released.items():
         np.testing.assert_array_equal(again[name], array, err_msg=name)
@@ -119,14 +114,7 @@ def test_images_of_any_kind_and_hardly_any_are_released(domain, n_rows):
     method = ImageClustMix(domain)
     found = measured(method, [rows_of(domain, n_rows, 3)], mu=0.2)
     assert all(np.isfinite(array).all() for array in found.values())
-    codes, labels = method.sample(found, n_rows=30, rng=np.random.default_rng(0))
-    assert (codes.shape, codes.dtype, labels.dtype) == (
-        (30, domain.n_columns),
-        np.uint16,
-        np.uint16,
-    )
-    assert codes.max() < domain.n_codes[0]
-    assert labels.max() < domain.n_labels
+    valid_records(method, domain, found, 30)
 
 
 def test_a_plan_of_another_budget_is_found_before_the_teacher(rows):

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from measuring import domain_with
 from scipy.optimize import minimize
 from scipy.special import softmax
 
 from tasks.measurement.centred import blocks_to_simplex, without_means
-from tasks.measurement.encoded import EncodingDomain
 from tasks.synthesizers.clustmix.tables import estimates, rule, sampler
 from tasks.synthesizers.clustmix.tables.layout import Layout, prior_covariance
 from tasks.synthesizers.clustmix.tables.mixture import Mixture, _Fit, fit_mixture
@@ -288,14 +288,7 @@ def test_labels_are_drawn_by_their_probabilities_with_hardly_any_error():
 
 
 def test_rows_count_as_often_as_their_patient_has_rows():
-    domain = EncodingDomain(
-        column_names=("a",),
-        n_codes=(2,),
-        has_missing=(False,),
-        numeric=(False,),
-        label_levels=("no", "yes"),
-        rows_per_patient=3,
-    )
+    domain = domain_with(2, labels=("no", "yes"), rows_per_patient=3)
     layout = Layout.of(domain)
     assert (layout.n_codes, layout.n_declared) == ((2, 3), 1)
     # Half of the patients have code 0 and one row, half code 1 and three.

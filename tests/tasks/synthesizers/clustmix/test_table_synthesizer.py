@@ -4,22 +4,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from measuring import curator_of
+from measuring import curator_of, domain_with, random_records, released_of, take
+from measuring import sampled as sampled_of
 
 from privacy.errors import IntegrityError
 from privacy.randomness import SeededNoise
-from tasks.measurement.encoded import EncodedRows, EncodingDomain
+from tasks.measurement.encoded import EncodedRows
 from tasks.measurement.synthesizer import measure
 from tasks.synthesizers.clustmix.tables.synthesizer import Effort, TableClustMix
 from tasks.synthesizers.naive_bayes import NaiveBayes
 
-DOMAIN = EncodingDomain(
-    column_names=("age", "ward", "sex", "lab", "unit"),
-    n_codes=(5, 3, 2, 6, 3),
-    has_missing=(False, False, False, True, False),
-    numeric=(True, False, False, True, False),
-    label_levels=("home", "ward", "died"),
-    patients=8_000,
+DOMAIN = domain_with(
+    *(5, 3, 2, 6, 3), numeric=(0, 3), missing=[3], labels=("home", "ward", "died"), patients=8_000
 )
 EFFORT = Effort(starts=1, steps=300, fit_rows=5_000)
 BIG_MU = 200.0
@@ -60,7 +56,7 @@ def method():
 
 @pytest.fixture(scope="module")
 def released(rows, method):
-    return measure(method, curator_of(method, [rows], SeededNoise(1), mu=BIG_MU), mu=BIG_MU)
+    return released_of(method, rows, SeededNoise(1), mu=BIG_MU)
 
 
 @pytest.fixture(scope="module")
@@ -81,14 +77,19 @@ def test_shares_of_columns_and_labels_are_near_the_truth(rows, sampled):
     assert np.abs(real - made).max() < 0.005
 
 
+def pair_distance(rows, codes, first, second):
+    """Total variation between the tables of two columns."""
+    real, made = (
+        np.histogram2d(some[:, first], some[:, second], bins=(np.arange(7), np.arange(7)))[0]
+        / len(some)
+        for some in (rows.codes, codes)
+    )
+    return 0.5 * np.abs(real - made).sum()
+
+
 def test_dependence_between_columns_survives(rows, sampled):
     for first, second in ((0, 3), (0, 1)):
-        real, made = (
-            np.histogram2d(some[:, first], some[:, second], bins=(np.arange(6), np.arange(7)))[0]
-            / len(some)
-            for some in (rows.codes, sampled[0])
-        )
-        assert 0.5 * np.abs(real - made).sum() < 0.04
+        assert pair_distance(rows, sampled[0], first, second) < 0.04
 
 
 def test_labels_follow_the_columns_as_they_do(sampled):
@@ -101,37 +102,6 @@ def test_labels_follow_the_columns_as_they_do(sampled):
             assert (labels[part] == label).mean() == pytest.approx(
                 true[part, label].mean(), abs=0.06
             )
-
-
-def test_any_sharding_gives_the_same_codes(rows, method, released, sampled):
-    parts = [
-        EncodedRows(
-            codes=rows.codes[part],
-            label=rows.label[part],
-            weight=rows.weight[part],
-            fold=rows.fold[part],
-        )
-        for part in np.array_split(np.random.default_rng(0).permutation(len(rows)), 7)
-    ]
-    again = measure(method, curator_of(method, parts, SeededNoise(1), mu=BIG_MU), mu=BIG_MU)
-    for name, array in released.items():
-        np.testing.assert_array_equal(again[name], array)
-    codes, labels = method.sample(again, n_rows=20_000, rng=np.random.default_rng(2))
-    np.testing.assert_array_equal(codes, sampled[0])
-    np.testing.assert_array_equal(labels, sampled[1])
-
-
-@pytest.mark.parametrize("n_patients", [0, 1, 3])
-def test_hardly_any_rows_give_a_table_of_the_same_shape(n_patients, method, released):
-    # No exception may depend on the rows: at this budget all that is left is noise.
-    few = made_up_rows(n_patients, 0)
-    found = measure(method, curator_of(method, [few], SeededNoise(3), mu=0.2), mu=0.2)
-    assert found.keys() == released.keys()
-    codes, labels = method.sample(found, n_rows=50, rng=np.random.default_rng(0))
-    assert (codes < np.array(DOMAIN.n_codes)).all()
-    assert set(labels.tolist()) <= {0, 1, 2}
-    for name in ("mixture_components", "label_scores", "row_label_shares"):
-        assert np.isfinite(found[name]).all()
 
 
 @pytest.mark.parametrize(
@@ -148,18 +118,15 @@ def test_domains_at_the_edge(changes):
     domain, effort = replace(DOMAIN, **changes), Effort(starts=1, steps=20, fit_rows=500)
     method, rng = TableClustMix(domain, effort), np.random.default_rng(4)
     n_rows = rng.integers(1, domain.rows_per_patient + 1, 200)
-    n = int(n_rows.sum())
+    codes, labels = random_records(domain, int(n_rows.sum()), 4)
     rows = EncodedRows(
-        codes=np.column_stack([rng.integers(0, k, n) for k in domain.n_codes]).astype(np.uint16),
-        label=rng.integers(0, domain.n_labels, n).astype(np.uint16),
+        codes=codes,
+        label=labels,
         weight=np.repeat(1.0 / n_rows, n_rows),
-        fold=np.zeros(n, dtype=np.uint8),
+        fold=np.zeros(len(labels), dtype=np.uint8),
     )
-    released = measure(method, curator_of(method, [rows], SeededNoise(5), mu=2.0), mu=2.0)
-    codes, labels = method.sample(released, n_rows=3_000, rng=rng)
-    assert codes.shape == (3_000, domain.n_columns)
-    assert (codes < np.array(domain.n_codes)).all()
-    assert labels.max() < domain.n_labels
+    released = released_of(method, rows, SeededNoise(5), mu=2.0)
+    sampled_of(method, domain, released, 3_000)
 
 
 def test_patients_with_more_rows_count_for_more_rows():
@@ -168,45 +135,24 @@ def test_patients_with_more_rows_count_for_more_rows():
     # Patients of the last unit have three rows, others one.
     n_rows = np.where(base.codes[:, 4] == 2, 3, 1)
     index = np.repeat(np.arange(6_000), n_rows)
-    rows = EncodedRows(
-        codes=base.codes[index],
-        label=base.label[index],
-        weight=np.repeat(1.0 / n_rows, n_rows),
-        fold=base.fold[index],
-    )
+    rows = replace(take(base, index), weight=np.repeat(1.0 / n_rows, n_rows))
     method = TableClustMix(domain, EFFORT)
-    released = measure(method, curator_of(method, [rows], SeededNoise(8), mu=BIG_MU), mu=BIG_MU)
+    released = released_of(method, rows, SeededNoise(8), mu=BIG_MU)
     codes, labels = method.sample(released, n_rows=20_000, rng=rng)
     assert (codes[:, 4] == 2).mean() == pytest.approx((rows.codes[:, 4] == 2).mean(), abs=0.02)
     for label in range(3):
         assert (labels == label).mean() == pytest.approx((rows.label == label).mean(), abs=0.01)
 
 
-def two_way_error(codes, rows):
-    found = 0.0
-    for first, second in ((0, 3), (1, 4), (2, 3)):
-        real, made = (
-            np.histogram2d(some[:, first], some[:, second], bins=(np.arange(7), np.arange(7)))[0]
-            / len(some)
-            for some in (rows.codes, codes)
-        )
-        found += 0.5 * np.abs(real - made).sum()
-    return found
-
-
 def test_more_budget_is_no_worse_and_naive_bayes_is_beaten(rows, method):
-    errors = []
-    for mu in (0.1, 0.4, 1.6):
-        errors.append(0.0)
-        for seed in range(3):
-            released = measure(method, curator_of(method, [rows], SeededNoise(seed), mu=mu), mu=mu)
-            codes, _ = method.sample(released, n_rows=20_000, rng=np.random.default_rng(seed))
-            errors[-1] += two_way_error(codes, rows) / 3
+    def error_of(synthesizer, mu, seed):
+        released = released_of(synthesizer, rows, SeededNoise(seed), mu=mu)
+        codes, _ = synthesizer.sample(released, n_rows=20_000, rng=np.random.default_rng(seed))
+        return sum(pair_distance(rows, codes, *pair) for pair in ((0, 3), (1, 4), (2, 3)))
+
+    errors = [np.mean([error_of(method, mu, seed) for seed in range(3)]) for mu in (0.1, 0.4, 1.6)]
     assert errors[0] > errors[1] > errors[2]
-    plain = NaiveBayes(DOMAIN)
-    released = measure(plain, curator_of(plain, [rows], SeededNoise(0), mu=0.4), mu=0.4)
-    codes, _ = plain.sample(released, n_rows=20_000, rng=np.random.default_rng(0))
-    assert errors[1] < two_way_error(codes, rows)
+    assert errors[1] < error_of(NaiveBayes(DOMAIN), 0.4, 0)
 
 
 def test_a_plan_of_another_budget_is_found_before_the_last_draws(rows, method):

@@ -7,30 +7,15 @@ from measuring import every_labelled_record, norm_of
 from privacy.sensitivity import weighted_sum_l2_sensitivity
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.vectors import VectorMap
-from tasks.synthesizers.dpgm.cluster_means import (
-    cluster_means,
-    sizes_and_means,
-)
-from tasks.synthesizers.kmeans.embedding import build_embedding
-from tasks.synthesizers.kmeans.kernel_kmeans import Clustering, to_centres
+from tasks.synthesizers.dpgm.cluster_means import cluster_means, sizes_and_means
 
 BOUND = weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE)
 
 
 @pytest.fixture(scope="module")
 def public(small):
-    vector_map = VectorMap(small.domain, with_label=True)
-    embedding = build_embedding(
-        vector_map,
-        features="fourier",
-        n_features=8,
-        length_scale=0.8,
-        l2_clip_norm=None,
-        public_seed=3,
-    )
-    centres = to_centres(0.4 * np.random.default_rng(3).standard_normal((3, 8)))
-    clustering = Clustering(embedding=embedding, centres=centres, alive=np.ones(3, dtype=np.bool_))
-    return {"clustering": clustering, "vector_map": vector_map}
+    clustering = small.clustering(small.embedding(), np.random.default_rng(3))
+    return {"clustering": clustering, "vector_map": VectorMap(small.domain, with_label=True)}
 
 
 def plain_means(rows, public):

@@ -1,6 +1,7 @@
 """Private k-means: exact points, slow references, brute-force neighbours, post-processing."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -11,14 +12,11 @@ from measuring import every_labelled_record, norm_of
 
 from privacy.sensitivity import weighted_sum_l2_sensitivity
 from tasks.measurement.statistics import SUM_SCALE
-from tasks.measurement.vectors import VectorMap
-from tasks.synthesizers.kmeans.embedding import POINT_SCALE, build_embedding
+from tasks.synthesizers.kmeans.embedding import POINT_SCALE
 from tasks.synthesizers.kmeans.kernel_kmeans import (
-    Clustering,
     cluster_sums,
     move_centres,
     start_clustering,
-    to_centres,
 )
 
 BOUND = weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE)
@@ -31,27 +29,18 @@ FORMS = [
 ]
 
 
-def embedding_of(small, form, *, with_label=True, n_features=8):
-    return build_embedding(
-        VectorMap(small.domain, with_label=with_label), n_features=n_features, public_seed=5, **form
-    )
-
-
-def clustering_of(small, form, seed, n_clusters=3):
+def clustering_of(small, form, seed):
     """Centres as a release could have them, the last one not alive."""
-    embedding = embedding_of(small, form)
-    rng = np.random.default_rng(seed)
-    return Clustering(
-        embedding=embedding,
-        centres=to_centres(0.4 * rng.standard_normal((n_clusters, embedding.width))),
-        alive=np.arange(n_clusters) < n_clusters - 1,
+    clustering = small.clustering(
+        small.embedding(public_seed=5, **form), np.random.default_rng(seed)
     )
+    return replace(clustering, alive=np.array([True, True, False]))
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_points_are_whole_numbers_of_norm_at_most_one(small, form):
     rows = small.rows([(0, [record]) for record in every_labelled_record(small.domain)])
-    points = embedding_of(small, form).points(rows.codes, rows.label)
+    points = small.embedding(public_seed=5, **form).points(rows.codes, rows.label)
     assert (points == np.trunc(points)).all()
     norms = np.array([math.sqrt(sum(Fraction(v) ** 2 for v in p)) for p in points]) / POINT_SCALE
     assert norms.max() <= 1.0
@@ -102,7 +91,7 @@ def test_no_patient_moves_counts_and_sums_by_more_than_the_sensitivity(small, fo
 
 def test_moved_centres_are_the_means_where_there_is_no_noise(small):
     form = FORMS[0]
-    start = start_clustering(embedding_of(small, form), n_clusters=3, public_seed=2)
+    start = start_clustering(small.embedding(public_seed=5, **form), n_clusters=3, public_seed=2)
     rows = small.rows(small.patients(60, 8))
     noisy = cluster_sums(rows, clustering=start) / SUM_SCALE
     moved = move_centres(start, noisy, noise_stddev=1e-9, public_seed=1)
@@ -116,7 +105,9 @@ def test_moved_centres_are_the_means_where_there_is_no_noise(small):
 
 
 def test_a_cluster_that_is_all_noise_is_placed_anew_inside_the_ball(small):
-    start = start_clustering(embedding_of(small, FORMS[0]), n_clusters=4, public_seed=2)
+    start = start_clustering(
+        small.embedding(public_seed=5, **FORMS[0]), n_clusters=4, public_seed=2
+    )
     noisy = np.zeros((4, 1 + start.embedding.width))
     noisy[0, 0] = 1_000.0
     noisy[0, 1] = 700.0
@@ -136,7 +127,7 @@ def test_clusters_that_are_apart_are_found(small):
     rows = small.rows([(0, [kinds[index % 2]]) for index in range(200)])
     form = {"features": "fourier", "length_scale": None, "l2_clip_norm": None}
     clustering = start_clustering(
-        embedding_of(small, form, n_features=32), n_clusters=2, public_seed=1
+        small.embedding(public_seed=5, n_features=32, **form), n_clusters=2, public_seed=1
     )
     rng = np.random.default_rng(1)
     for index in range(5):

@@ -1,7 +1,6 @@
 """The printed algorithms: slow references, the flaws as they show, and whole runs."""
 
 import math
-from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 
 from privacy.parameters import PrivacyParameters
 from tasks.papers.dpgm import dp_sgd
-from tasks.papers.dpgm.dp_sgd import Cluster, noisy_mean
+from tasks.papers.dpgm.dp_sgd import noisy_mean
 from tasks.papers.dpgm.kernel_kmeans import fourier_features, private_kernel_kmeans
 from tasks.papers.dpgm.synthesizer import PaperDpgm
 from tasks.papers.printed_noise import clip_rows
@@ -67,80 +66,16 @@ def test_k_means_equals_the_typeset_loop(simultaneous):
     assert found.tolist() == [nearest(p) for p in clipped]
 
 
-def test_one_record_may_be_counted_in_several_clusters_of_one_pass():
-    """Flaw G5: the first update moves the centre away, and the record is the second's as well."""
-    points = np.array([[0.9], [-0.9], [-0.9], [0.1]])
-    counted = []
-
-    class Watched(np.random.Generator):
-        def normal(self, loc=0.0, scale=1.0, size=None):
-            if size is None:
-                counted.append(loc)
-            return np.zeros(size) if size is not None else 0.0
-
-    rng = Watched(np.random.PCG64(0))
-    private_kernel_kmeans(points, np.array([[0.0], [0.3]]), n_rounds=1, sigma_k=1.0, rng=rng)
-    # Clusters of the two looks: three records, then two; four records were there.
-    first = np.abs(points - 0.0) <= np.abs(points - 0.3)
-    moved = points[first].mean()
-    second = np.abs(points - moved) > np.abs(points - 0.3)
-    assert first.sum() + second.sum() > len(points)
-    assert len(counted) == 2
-
-
-@dataclass(frozen=True)
-class QuadraticNetwork:
-    """Loss ``|parameters - vector|**2 / 2``."""
-
-    width: int = 2
-
-    def start(self, public_seed):
-        return np.zeros(self.width)
-
-    def first_chains(self, public_seed):
-        return np.zeros((0, self.width), dtype=np.float32)
-
-    def chains(self, parameters, state, *, step_seed):
-        return state
-
-    def batch_gradients(self, parameters, vectors, *, step_seed, state):
-        return batch_of(parameters - vectors)
-
-
-def batch_of(gradients):
-    return BatchGradients(
-        norms=np.linalg.norm(gradients, axis=1), weighted_sum=lambda factors: factors @ gradients
-    )
-
-
-def cluster_of(vectors, **settings):
-    return Cluster(
-        **{
-            "network": QuadraticNetwork(),
-            "vectors": vectors,
-            "n_steps": 200,
-            "batch_size": 20.0,
-            "sigma_c": 0.01,
-            "sigma_g": 0.01,
-            "optimiser": "momentum",
-            "learning_rate": 0.1,
-            "rng": np.random.default_rng(1),
-            "seed": 3,
-            **settings,
-        }
-    )
-
-
 def test_a_noisy_mean_is_clipped_at_the_norm_of_its_own_batch():
-    gradients = batch_of(np.array([[0.0, 0.25]] * 5 + [[8.0, 0.0]]))
-    cluster = cluster_of(np.zeros((6, 2)), sigma_c=1e-6, sigma_g=1e-9, batch_size=6.0)
+    vectors = np.array([[0.0, 0.25]] * 5 + [[8.0, 0.0]])
+    gradients = BatchGradients(
+        norms=np.linalg.norm(vectors, axis=1), weighted_sum=lambda factors: factors @ vectors
+    )
+    rng = np.random.default_rng(1)
+    cluster = SimpleNamespace(sigma_c=1e-6, sigma_g=1e-9, batch_size=6.0, rng=rng)
     assert noisy_mean(gradients, cluster) == pytest.approx(
         np.array([0.3, 5 * 0.25]) / 6.0, rel=1e-5
     )
-
-
-def paper_of(small, config=CONFIG, epsilon=50.0):
-    return PaperDpgm(small.domain, config, PrivacyParameters(epsilon=epsilon, delta=1e-5))
 
 
 def test_a_run_makes_as_many_valid_records_as_there_are_real_ones(small):
@@ -151,7 +86,8 @@ def test_a_run_makes_as_many_valid_records_as_there_are_real_ones(small):
         seen.extend(items)
         return [function(item) for item in items]
 
-    codes, labels = paper_of(small).synthesize(
+    method = PaperDpgm(small.domain, CONFIG, PrivacyParameters(epsilon=50.0, delta=1e-5))
+    codes, labels = method.synthesize(
         rows.codes, rows.label, np.random.default_rng(4), SimpleNamespace(map=mapped)
     )
     assert (codes.shape, codes.dtype, labels.dtype) == (rows.codes.shape, np.uint16, np.uint16)

@@ -11,6 +11,12 @@ from tasks.synthesizers.dpgm.rbm import Rbm
 
 PIXELS = tuple(Block(start=i, stop=i + 1, kind="binary") for i in range(6))
 PATTERNS = np.array([[1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1]], dtype=float)
+MEAN = np.array([0.1, 0.5, 0.9, 0.3, 0.4, 0.6])
+OFFSETS = {
+    False: {"offset": np.zeros(6), "hidden_offset": 0.0},
+    True: {"offset": MEAN, "hidden_offset": 0.5},
+}
+"""Of units, by whether the machine is centred."""
 
 
 def sigmoid(x):
@@ -22,12 +28,12 @@ def parts(parameters, width, hidden):
     return weights, parameters[width * hidden :][:width], parameters[width * hidden + width :]
 
 
-def phase(parameters, vector, *, visible_offset, hidden_offset):
+def phase(parameters, vector, *, offset, hidden_offset):
     """Outer product and both vectors of one record, element by element."""
     width = len(vector)
     hidden = (len(parameters) - width) // (width + 1)
     weights, _, bias = parts(parameters, width, hidden)
-    visible = [vector[i] - visible_offset[i] for i in range(width)]
+    visible = [vector[i] - offset[i] for i in range(width)]
     active = [
         sigmoid(bias[j] + sum(visible[i] * weights[i, j] for i in range(width))) - hidden_offset
         for j in range(hidden)
@@ -37,22 +43,17 @@ def phase(parameters, vector, *, visible_offset, hidden_offset):
 
 @pytest.mark.parametrize("centred", [False, True])
 def test_gradient_is_the_negative_phase_less_the_positive_one(centred):
-    mean = np.array([0.1, 0.5, 0.9, 0.3, 0.4, 0.6])
-    machine = Rbm(blocks=PIXELS, mean=mean if centred else None, hidden_units=4, n_chains=256)
+    machine = Rbm(blocks=PIXELS, mean=MEAN if centred else None, hidden_units=4, n_chains=256)
     rng = np.random.default_rng(0)
     parameters = rng.normal(0, 0.5, machine.n_parameters)
     records, chains = rng.random((3, 6)), rng.integers(2, size=(256, 6)).astype(np.float32)
-    offsets = {
-        "visible_offset": mean if centred else np.zeros(6),
-        "hidden_offset": 0.5 if centred else 0.0,
-    }
-    negative = np.mean([phase(parameters, chain, **offsets) for chain in chains], axis=0)
-    expected = [negative - phase(parameters, record, **offsets) for record in records]
+    negative = np.mean([phase(parameters, chain, **OFFSETS[centred]) for chain in chains], axis=0)
+    expected = [negative - phase(parameters, record, **OFFSETS[centred]) for record in records]
     found = gradient_of_each(machine, parameters, records, step_seed=0, state=chains)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
 
 
-def log_weights(parameters, *, offset, hidden_offset, hidden):
+def log_weights(parameters, *, offset, hidden_offset, hidden=4):
     """Log of the unnormalised probability of each of the 2**6 visible vectors: -free energy."""
     every = np.array(list(itertools.product([0.0, 1.0], repeat=6)))
     weights, visible_bias, hidden_bias = parts(parameters, 6, hidden)
@@ -68,22 +69,16 @@ def log_weights(parameters, *, offset, hidden_offset, hidden):
 @pytest.mark.parametrize("centred", [False, True])
 def test_gradient_descends_the_likelihood_when_chains_are_the_model_itself(centred):
     """Chains in which each vector stands by its probability give the exact gradient."""
-    mean = np.array([0.1, 0.5, 0.9, 0.3, 0.4, 0.6])
-    machine = Rbm(blocks=PIXELS, mean=mean if centred else None, hidden_units=4)
+    machine = Rbm(blocks=PIXELS, mean=MEAN if centred else None, hidden_units=4)
     parameters = np.random.default_rng(1).normal(0, 0.4, machine.n_parameters)
-    model = {
-        "offset": mean if centred else np.zeros(6),
-        "hidden_offset": 0.5 if centred else 0.0,
-        "hidden": 4,
-    }
     record = np.array([1.0, 0.0, 1.0, 1.0, 0.0, 0.0])
     place = int("".join(str(int(bit)) for bit in record), 2)
 
     def loss(at):
-        _, weights = log_weights(at, **model)
+        _, weights = log_weights(at, **OFFSETS[centred])
         return np.log(np.exp(weights).sum()) - weights[place]
 
-    every, weights = log_weights(parameters, **model)
+    every, weights = log_weights(parameters, **OFFSETS[centred])
     share = np.exp(weights) / np.exp(weights).sum()
     copies = np.round(share * 40_000).astype(int)
     chains = np.repeat(every, copies, axis=0).astype(np.float32)
@@ -96,7 +91,7 @@ def test_gradient_descends_the_likelihood_when_chains_are_the_model_itself(centr
 def test_chains_reach_the_distribution_of_the_model():
     machine = Rbm(blocks=PIXELS, hidden_units=4, n_chains=256, gibbs_steps=20)
     parameters = np.random.default_rng(2).normal(0, 0.8, machine.n_parameters)
-    every, weights = log_weights(parameters, offset=np.zeros(6), hidden_offset=0.0, hidden=4)
+    every, weights = log_weights(parameters, **OFFSETS[False])
     share = np.exp(weights) / np.exp(weights).sum()
     state, states = machine.first_chains(1), []
     for step in range(16):

@@ -16,8 +16,6 @@ from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.vectors import VectorMap
 from tasks.synthesizers.dpgm.dp_sgd import NormHistogram, TrainingStep, gradient_sums, split_draw
 from tasks.synthesizers.dpgm.record_gradients import ClippedSum
-from tasks.synthesizers.kmeans.embedding import build_embedding
-from tasks.synthesizers.kmeans.kernel_kmeans import Clustering, to_centres
 
 BOUND = weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE)
 BINS = NormHistogram(max_norm=2.0, n_bins=5, share=0.2)
@@ -42,22 +40,9 @@ class LinearNetwork:
 
 
 def step_of(small, seed, *, histogram=BINS, l2_clip_norm=0.8, factor=1.0, n_clusters=3):
-    vector_map = VectorMap(small.domain, with_label=True)
-    embedding = build_embedding(
-        vector_map,
-        features="fourier",
-        n_features=8,
-        length_scale=0.8,
-        l2_clip_norm=None,
-        public_seed=3,
-    )
-    rng = np.random.default_rng(seed)
+    vector_map, rng = VectorMap(small.domain, with_label=True), np.random.default_rng(seed)
     return TrainingStep(
-        clustering=Clustering(
-            embedding=embedding,
-            centres=to_centres(0.4 * rng.standard_normal((n_clusters, 8))),
-            alive=np.ones(n_clusters, dtype=np.bool_),
-        ),
+        clustering=small.clustering(small.embedding(), rng, n_clusters),
         vector_map=vector_map,
         networks=tuple(LinearNetwork(factor) for _ in range(n_clusters)),
         parameters=rng.random((n_clusters, vector_map.width)),

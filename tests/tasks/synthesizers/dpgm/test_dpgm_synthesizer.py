@@ -1,10 +1,10 @@
 """DPGM as a whole: plan, stages, checkpoints, empty clusters, valid records."""
 
+import measuring
 import numpy as np
 import pytest
 
 from privacy.randomness import SeededNoise
-from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.synthesizer import measure
 from tasks.synthesizers.dpgm.config import DpgmConfig
 from tasks.synthesizers.dpgm.synthesizer import GRADIENTS, MEANS, Dpgm
@@ -26,16 +26,14 @@ CONFIG = DpgmConfig(
 BIG_MU = 50.0
 
 
-def curator_of(method, shards, *, mu=BIG_MU, seed=1):
-    return Curator(
-        plan=method.plan(mu=mu), shards=in_memory(shards), noise_source=SeededNoise(seed)
-    )
+def curator_of(method, rows, *, mu=BIG_MU):
+    return measuring.curator_of(method, [rows], SeededNoise(1), mu=mu)
 
 
 @pytest.fixture(scope="module")
 def measured(small):
     method = Dpgm(small.domain, CONFIG)
-    curator = curator_of(method, [small.rows(small.patients(200, 1))])
+    curator = curator_of(method, small.rows(small.patients(200, 1)))
     return method, curator, measure(method, curator, mu=BIG_MU)
 
 
@@ -60,7 +58,7 @@ def test_the_norm_adapts_and_stays_at_an_end_of_a_bin(measured):
 def test_without_adaption_the_norm_stays_and_no_histogram_is_drawn(small):
     config = CONFIG.model_copy(update={"adaptive_clipping": False})
     method = Dpgm(small.domain, config)
-    curator = curator_of(method, [small.rows(small.patients(40, 1))])
+    curator = curator_of(method, small.rows(small.patients(40, 1)))
     released = measure(method, curator, mu=BIG_MU)
     assert float(released["l2_clip_norm"]) == config.l2_clip_norm
     assert curator.plan[GRADIENTS].shape == (released["parameters"].size,)
@@ -70,7 +68,7 @@ def test_an_epoch_starts_from_what_was_stored(measured, small):
     """What a stage returned is all that the next one needs, to the last bit."""
     _, _, straight = measured
     method = Dpgm(small.domain, CONFIG)
-    curator = curator_of(method, [small.rows(small.patients(200, 1))])
+    curator = curator_of(method, small.rows(small.patients(200, 1)))
     stored = {}
     for number in range(3):
         # Another object for every stage: nothing is kept in memory.
@@ -89,7 +87,7 @@ def test_records_have_the_released_means(small):
     method = Dpgm(small.domain, CONFIG)
     assert {block.kind for block in method._vector_map.blocks} == {"one_hot", "binary"}
     rows = small.rows(small.patients(400, 2))
-    released = measure(method, curator_of(method, [rows], mu=2_000.0), mu=2_000.0)
+    released = measure(method, curator_of(method, rows, mu=2_000.0), mu=2_000.0)
     codes, labels = method.sample(released, n_rows=20_000, rng=np.random.default_rng(0))
     for drawn, real in [*zip(codes.T, rows.codes.T, strict=True), (labels, rows.label)]:
         wanted = np.bincount(real, weights=rows.weight, minlength=4) / rows.weight.sum()
@@ -99,7 +97,7 @@ def test_records_have_the_released_means(small):
 def test_the_machine_trains_with_chains(small):
     config = CONFIG.model_copy(update={"network": "rbm"})
     method = Dpgm(small.domain, config)
-    curator = curator_of(method, [small.rows(small.patients(30, 1))])
+    curator = curator_of(method, small.rows(small.patients(30, 1)))
     stages = method.stages(mu=BIG_MU)
     first = stages[0].run(curator, {})
     after = stages[1].run(curator, first)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from single_gradients import gradient_of_each, mean_gradient
 
+from tasks.measurement.descent import Descent
 from tasks.measurement.vectors import Block
 from tasks.synthesizers.dpgm.elbo import key_of
 from tasks.synthesizers.dpgm.vae import Vae
@@ -80,16 +81,12 @@ def test_training_learns_two_patterns():
     records = PATTERNS[rng.integers(2, size=64)]
     # Identical records would have identical noise; numbers near 0 and 1 tell them apart.
     records = np.abs(records - rng.uniform(0.0, 0.02, records.shape))
-    parameters, state = network.start(1), network.first_chains(1)
-    moment = np.zeros_like(parameters)
-    square = np.zeros_like(parameters)
+    state = network.first_chains(1)
+    descent = Descent.start("adam", network.start(1), learning_rate=0.03, momentum=0.9)
     for step in range(1, 201):
-        gradient = mean_gradient(network, parameters, records, step_seed=step, state=state)
-        moment = 0.9 * moment + 0.1 * gradient
-        square = 0.99 * square + 0.01 * gradient**2
-        spread = np.sqrt(square / (1 - 0.99**step)) + 1e-8
-        parameters = parameters - 0.03 * moment / (1 - 0.9**step) / spread
-    drawn = network.sample(parameters, 400, rng, state=state)
+        gradient = mean_gradient(network, descent.parameters, records, step_seed=step, state=state)
+        descent = descent.step(gradient)
+    drawn = network.sample(descent.parameters, 400, rng, state=state)
     like = [(drawn == pattern).all(axis=1).mean() for pattern in PATTERNS]
     assert sum(like) > 0.7
     assert min(like) > 0.2

@@ -6,7 +6,7 @@ from benchmarks.house import MAX_LINES, House
 
 LIMITS = {
     "product lines": 39_970,
-    "test lines": 39_330,
+    "test lines": 39_340,
     f"modules over {MAX_LINES} lines": 0,
     "folder arrows that run up": 0,
     "arrows among the methods": 15,

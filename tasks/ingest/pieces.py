@@ -140,7 +140,10 @@ def spread_rows(
 
 
 def bound_shard(item: ShardItem) -> tuple[bool, ...]:
-    """Bound a shard's contributions; return whether it has a row of each label level."""
+    """Bound a shard's contributions; return whether it has a row of each label level.
+
+    The pieces stay, as another worker may have to do the same again.
+    """
     pieces = [
         KeyedRows(**load_arrays(_piece(item.workspace, item.shard, (number, batch))))
         for number in range(item.n_fragments)

@@ -42,6 +42,7 @@ from storage.sources import cohorts, formats, parquet_files, reading
 from storage.sources.cohorts import CohortReader
 from storage.sources.declared import CsvSource, IdxSource, ParquetSource, SqlSource
 from tasks.ingest import pieces as ingest_pieces
+from tasks.ingest import shards
 from tasks.ingest.pieces import IngestRules, ShardItem, bound_shard, spread_fragment
 from tasks.ingest.violations import Rule
 
@@ -293,7 +294,8 @@ def outcome(source, table):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ingest_pieces, "encode_chunk", encoded)
         patch.setattr(ingest_pieces, "N_SHARDS", N_SHARDS)
-        patch.setattr(ingest_pieces, "store_arrays", lambda path, **a: stored.update({path: a}))
+        for module in (ingest_pieces, shards):
+            patch.setattr(module, "store_arrays", lambda path, **a: stored.update({path: a}))
         patch.setattr(ingest_pieces, "load_arrays", stored.__getitem__)
         patch.setattr(ingest_pieces.expectations, "input_gate", lambda *_, **__: None)
         patch.setattr(ingest_pieces.expectations, "merge", lambda _: None)

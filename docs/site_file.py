@@ -88,7 +88,9 @@ def _method_sections() -> dict[type[BaseModel], tuple[str, str]]:
             note if "published" in parts and method.proven is not None else "",
         )
         for name, model in parts.items():
-            found[model] = (f"method.{name}, kind {method.kind}", "")
+            # One section of several methods names each of their kinds.
+            before = f"{found.pop(model)[0]} or " if model in found else f"method.{name}, kind "
+            found[model] = (f"{before}{method.kind}", "")
     return found
 
 

@@ -5,7 +5,7 @@ import subprocess
 from benchmarks.house import MAX_LINES, House
 
 LIMITS = {
-    "product lines": 39_970,
+    "product lines": 40_000,
     "test lines": 39_340,
     f"modules over {MAX_LINES} lines": 0,
     "folder arrows that run up": 0,

@@ -35,19 +35,37 @@ from storage.ledger.head import check_head
 
 T = TypeVar("T")
 
-_OPTIONAL = frozenset(
-    "dataset_cap_rho window_cap_rho window_days partition_scheme partition_parts partition_part "
-    "requester digest note".split()
-)
+REQUIRED, OPTIONAL = True, False
 
 COLUMNS = {
-    name: name not in _OPTIONAL
-    for name in (
-        "sequence entry_id state cohort dataset release_id request_key rho epsilon delta adjacency "
-        "unit lifetime_cap_rho dataset_cap_rho window_cap_rho window_days partition_scheme "
-        "partition_parts partition_part owner requester needs_approval digest note signers "
-        "recorded_at previous_hash hash"
-    ).split()
+    "sequence": REQUIRED,
+    "entry_id": REQUIRED,
+    "state": REQUIRED,
+    "cohort": REQUIRED,
+    "dataset": REQUIRED,
+    "release_id": REQUIRED,
+    "request_key": REQUIRED,
+    "rho": REQUIRED,
+    "epsilon": REQUIRED,
+    "delta": REQUIRED,
+    "adjacency": REQUIRED,
+    "unit": REQUIRED,
+    "lifetime_cap_rho": REQUIRED,
+    "dataset_cap_rho": OPTIONAL,
+    "window_cap_rho": OPTIONAL,
+    "window_days": OPTIONAL,
+    "partition_scheme": OPTIONAL,
+    "partition_parts": OPTIONAL,
+    "partition_part": OPTIONAL,
+    "owner": REQUIRED,
+    "requester": OPTIONAL,
+    "needs_approval": REQUIRED,
+    "digest": OPTIONAL,
+    "note": OPTIONAL,
+    "signers": REQUIRED,
+    "recorded_at": REQUIRED,
+    "previous_hash": REQUIRED,
+    "hash": REQUIRED,
 }
 """Columns of the journal in order, and whether each holds something in every row.
 

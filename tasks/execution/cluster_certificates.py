@@ -156,9 +156,14 @@ def _name(common_name: str) -> x509.Name:
 
 
 def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    uses = (
-        *("digital_signature", "key_cert_sign", "content_commitment", "key_encipherment"),
-        *("data_encipherment", "key_agreement", "crl_sign", "encipher_only", "decipher_only"),
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
     )
-    allowed = "key_cert_sign" if signs_certificates else "digital_signature"
-    return x509.KeyUsage(**{use: use == allowed for use in uses})

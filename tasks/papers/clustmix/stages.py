@@ -133,7 +133,10 @@ def _slice_loss(hidden_layers: int) -> Loss:
 
 def _padded(length: int, smallest: int) -> int:
     """Length after padding: `smallest` times a power of two."""
-    return smallest << max(0, math.ceil(length / smallest) - 1).bit_length()
+    padded = smallest
+    while padded < length:
+        padded *= 2
+    return padded
 
 
 def _pad_rows(array: Floats, length: int) -> Floats:

@@ -8,9 +8,11 @@ import math
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from pydantic import TypeAdapter
+from scipy.stats import chi2, norm
 
 from flows.operations.arrivals import _AHEAD
 from flows.operations.budgets import LOW_PERCENT
@@ -113,6 +115,66 @@ def test_picture_is_what_its_script_draws():
     assert script("flow_picture").picture() == drawn, "run: python docs/flow_picture.py"
 
 
+def constrained_halves(values, size):
+    """Best two groups of at least ``size`` values by squared error; in one dimension a cut."""
+    values = np.sort(values)
+
+    def cost(cut):
+        return sum(((part - part.mean()) ** 2).sum() for part in (values[:cut], values[cut:]))
+
+    cut = min(range(size, len(values) - size + 1), key=cost)
+    return values[:cut], values[cut:]
+
+
+def counterexample(size, moved):
+    return np.array([0.0] * (size - 1) + [moved] + [0.5] * (size - 1) + [0.9] + [1.0] * (size - 1))
+
+
+def sum_of_noisy_means(halves, mu):
+    """Mean and standard deviation of the sum of the published outputs."""
+    return (
+        sum(half.mean() for half in halves),
+        math.sqrt(sum((1 / (len(half) * mu)) ** 2 for half in halves)),
+    )
+
+
+@pytest.mark.parametrize("row", table_after(METHODS, "### The counterexample"))
+def test_counterexample_table(row):
+    size, n, first, second, delta = int(row[0]), int(row[1]), *map(float, row[2:5])
+    mu = gdp_mu(epsilon=1.0, delta=1e-5)
+    tables = [counterexample(size, moved) for moved in (0.2, 0.0)]
+    assert [len(table) for table in tables] == [n, n]
+    (mean, stddev), (mean_moved, stddev_moved) = (
+        sum_of_noisy_means(constrained_halves(table, size), mu) for table in tables
+    )
+    thresholds = np.linspace(min(mean, mean_moved) - 2, max(mean, mean_moved) + 8, 20_001)
+    above, above_moved = (
+        norm.sf(thresholds, mean, stddev),
+        norm.sf(thresholds, mean_moved, stddev_moved),
+    )
+    best = int(np.argmax(above - math.e * above_moved))
+    assert above[best] == pytest.approx(first, rel=0.02)
+    assert above_moved[best] == pytest.approx(second, rel=0.15, abs=1e-12)
+    assert above[best] - math.e * above_moved[best] == pytest.approx(delta, rel=0.02)
+    assert delta > 1e-5
+
+
+@pytest.mark.parametrize("row", table_after(METHODS, "### The size of a cluster"))
+def test_table_of_the_leak_by_the_noise_of_a_cluster(row):
+    dimension, size, delta = int(row[0]), int(row[1]), float(row[2])
+    narrow, wide = 1 / (size + 1), 1 / size  # the same mean; only their ratio counts
+    # The likelihood ratio is above e where the squared norm is above (or below) one threshold.
+    slope = 1 / narrow**2 - 1 / wide**2
+    base = 2 * dimension * math.log(wide / narrow)
+    outside = (2 + base) / slope
+    inside = (base - 2) / slope
+    found = max(
+        chi2.sf(outside / wide**2, dimension) - math.e * chi2.sf(outside / narrow**2, dimension),
+        chi2.cdf(inside / narrow**2, dimension) - math.e * chi2.cdf(inside / wide**2, dimension),
+    )
+    assert found == pytest.approx(delta, rel=0.02)
+
+
 @pytest.fixture(scope="module")
 def domain():
     return EncodingDomain(
@@ -179,6 +241,15 @@ def test_budget_of_the_theorem_is_kept(plan):
     assert total <= plan.mu**2
     accountant = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE).compose(plan.event)
     assert accountant.epsilon(delta=1e-6) <= 1.0
+
+
+@pytest.mark.parametrize("row", table_after(METHODS, "### Repeated releases"))
+def test_table_of_repeated_releases(row):
+    releases, epsilon = int(row[0]), float(row[1])
+    mu = math.sqrt(releases) * gdp_mu(epsilon=1.0, delta=1e-6)
+    accountant = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE, mu_squared=mu**2)
+    # Rounded up to two decimals; the last digit of a float may be above.
+    assert epsilon == math.ceil(100 * accountant.epsilon(delta=1e-6) - 1e-6) / 100
 
 
 def test_every_state_of_the_ledger_is_explained_with_what_may_follow():

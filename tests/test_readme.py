@@ -4,6 +4,10 @@ import json
 import re
 import shlex
 import shutil
+import subprocess
+import sys
+import tomllib
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import made_up_release as made
@@ -25,7 +29,6 @@ from storage.keys.keys import SigningKey
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.releases.signatures import Approval
 from storage.settings import load_settings
-from tests.processes import python
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted(
@@ -122,6 +125,28 @@ def test_stages_of_the_printed_release_are_those_of_the_program():
     assert [name for name, _ in stages] == [name for name in known if name in dict(stages)]
     clustmix = {"partition", "constrained-gmm", "noise-calibration", "mixing"}
     assert clustmix <= {name for name, _ in stages}
+
+
+WANTED = {
+    "release": "clustmix release",
+    "server": "clustmix server start",
+    "server-stop": "clustmix server stop",
+    "test": "pytest",
+    "integration": '-m "integration and not soak"',
+    "e2e": "-m e2e",
+    "bench": "python -m benchmarks",
+    "audit": "-m audit",
+    "soak": "-m soak",
+}
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_targets_of_the_readme_would_run():
+    for target, command in WANTED.items():
+        make = [shutil.which("make"), "-n", target]
+        done = subprocess.run(make, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert command in done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -242,7 +267,7 @@ def test_certificates_as_documented(tmp_path, documented):
 def test_a_ledger_that_was_set_back_is_refused_until_it_is_put_right(folder):
     settings = load_settings()
     [block] = [part.values[0] for part in python_blocks() if ".backup(" in part.values[0]]
-    python("-c", block, check=True)
+    subprocess.run([sys.executable, "-c", block], check=True)
     backup = LedgerDatabase(folder / "ledger-backup.sqlite")
     backup.verify(expected_head=site().ledger.head())
     release = ["release", "admissions.yaml", "--new-draw", "--json"]
@@ -360,7 +385,12 @@ def test_roles_of_the_ledger_in_postgresql_are_as_documented(folder, documented,
 def test_every_python_block_runs(block, landing):
     arguments = ["landing/admissions.csv", "admissions", "landing.key"] * ("argv" in block)
     given = "import pandas\nframe = pandas.read_csv('cohort.csv')\n" * ("fit(frame)" in block)
-    done = python("-W", "error", "-c", given + block, *arguments)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", given + block, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     if arguments:
         assert [arrival.dataset for arrival in scan(load_settings()).accepted] == ["admissions"]
@@ -375,6 +405,7 @@ def landing(folder, monkeypatch):
     shutil.copy("admissions.yaml", folder / "sites")
     with (folder / "sites" / "admissions.yaml").open("a", encoding="utf-8") as site_file:
         site_file.write("arrival: {}\n")
+    # Makes the folder and the key.
     assert scan(load_settings()).accepted == ()
     shutil.copy(folder / "cohort.csv", folder / "landing" / "admissions.csv")
     shutil.copy(load_settings().key_folder / "landing.key", "landing.key")
@@ -435,3 +466,16 @@ def test_no_place_of_a_machine_and_no_registry(page):
     assert set(re.findall(r"127\.\S+", text)) <= {"127.0.0.1:0", "127.0.0.1:4200/api"}
     hosts = set(re.findall(r"https://([^/)\s]+)", text))
     assert hosts <= {"keepachangelog.com", "semver.org", "hooks.hospital.example"}
+
+
+def test_picture_is_one_file_for_light_and_dark():
+    text = (ROOT / "docs" / "flow.svg").read_text(encoding="utf-8")
+    assert ET.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg"  # noqa: S314
+    assert "prefers-color-scheme:dark" in text
+    assert not re.search(r"<script|href=|url\((?!#)|@import", text)
+
+
+def test_package_shows_the_readme():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["readme"] == "README.md"
+    assert f"[{project['version']}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")

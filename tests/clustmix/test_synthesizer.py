@@ -1,5 +1,6 @@
 """The front door: settings, one measurement, rows, and what is said of them."""
 
+import copy
 import inspect
 
 import numpy as np
@@ -250,6 +251,13 @@ def test_a_guarantee_at_another_delta_and_for_other_neighbours(schema):
     assert guarantee.at(delta=1e-4).epsilon < guarantee.epsilon < guarantee.at(delta=1e-8).epsilon
     asked = NaiveBayes(schema, **TARGET, adjacency="replace_one").plan().guarantee
     assert 0.99 < asked.epsilon == asked.replace_one_epsilon <= 1.0
+
+
+def test_planning_reads_no_table_and_changes_nothing(schema):
+    model = NaiveBayes(schema, **TARGET)
+    before = copy.deepcopy(vars(model))
+    assert "feature_by_label_histograms" in str(model.plan())
+    assert vars(model) == before
 
 
 def test_a_schema_from_a_site_file_and_from_a_schema_alone(tmp_path):

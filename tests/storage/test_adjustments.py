@@ -6,18 +6,12 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from made_manifests import key_of
 
 from privacy.errors import ConfigurationError, IntegrityError, LedgerError
 from storage.files.documents import canonical_json
-from storage.keys.keys import SigningKey
 from storage.ledger.adjustments import Adjustment, AdjustmentStore, sign_adjustment
 from storage.ledger.ledger_db import LedgerDatabase, new_entry_id
-
-
-def key_of(number):
-    return SigningKey(private=Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32))
-
 
 ANNA, BERT, CARLA = (key_of(number) for number in range(1, 4))
 OFFICERS = [ANNA.public, BERT.public, CARLA.public]

@@ -54,12 +54,9 @@ def mode_of(path):
 
 
 def test_an_accepted_table_is_ours_alone(place, store):
-    before = os.umask(0)
-    try:
-        files = {"b/k=1/x.parquet": b"x" * 3_000_000, "b/y.parquet": b""}
-        arrival = accept(place, store, files)
-    finally:
-        os.umask(before)
+    os.umask(0)
+    files = {"b/k=1/x.parquet": b"x" * 3_000_000, "b/y.parquet": b""}
+    arrival = accept(place, store, files)
     assert arrival.state is ArrivalState.ACCEPTED
     assert (arrival.dataset, arrival.failures, arrival.outcome) == ("wards", 0, None)
     assert abs(arrival.accepted_at - datetime.now(UTC)) < timedelta(minutes=1)

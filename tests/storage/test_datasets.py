@@ -24,12 +24,6 @@ def needs_data(name):
 
 
 @pytest.fixture
-def settings(tmp_path, monkeypatch):
-    monkeypatch.setattr(datasets, "_SHARED_DATA", tmp_path / "absent")
-    return Settings(home=tmp_path / "home", data_dir=tmp_path / "data", offline=True)
-
-
-@pytest.fixture
 def online(settings):
     return settings.model_copy(update={"offline": False})
 

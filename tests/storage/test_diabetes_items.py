@@ -52,21 +52,17 @@ def test_rules():
 
 
 @pytest.fixture
-def settings(tmp_path, monkeypatch):
-    """A data folder with a small table as the published one, and its derived table."""
-    monkeypatch.setattr(datasets, "_SHARED_DATA", tmp_path / "absent")
-    path = tmp_path / "data" / DATASETS["diabetes130"].relative_path
+def settings(settings, monkeypatch):
+    """Settings with a small table as the published one, and its derived table."""
+    path = settings.data_dir / DATASETS["diabetes130"].relative_path
     path.parent.mkdir(parents=True)
     encounters(insulin=["Up", "No", "No"]).to_parquet(path, index=False)
-    small = replace(DATASETS["diabetes130"], sha256=_sha256(path))
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    small = replace(DATASETS["diabetes130"], sha256=digest)
     monkeypatch.setitem(datasets.DATASETS, "diabetes130", small)
-    digest = items_sha256(items_parquet(path.read_bytes()))
-    monkeypatch.setattr(datasets, "_ITEMS_SHA256", digest)
-    return Settings(home=tmp_path / "home", data_dir=tmp_path / "data", offline=True)
-
-
-def _sha256(path):
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    derived = items_sha256(items_parquet(path.read_bytes()))
+    monkeypatch.setattr(datasets, "_ITEMS_SHA256", derived)
+    return settings
 
 
 def test_the_table_is_made_once_and_again_if_it_is_damaged(settings):

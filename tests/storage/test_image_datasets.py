@@ -25,10 +25,9 @@ def content_of(kind, *shape):
 
 
 @pytest.fixture
-def settings(tmp_path, monkeypatch):
-    """Settings with a small dataset in their data folder, and none beside the repository."""
-    monkeypatch.setattr(datasets, "_SHARED_DATA", tmp_path / "absent")
-    folder = tmp_path / "data" / "mnist"
+def settings(settings, monkeypatch):
+    """Settings with a small dataset in their data folder."""
+    folder = settings.data_dir / "mnist"
     folder.mkdir(parents=True)
     contents = {IMAGES: content_of(3, 5, 2, 2), LABELS: content_of(1, 5)}
     sha256 = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
@@ -36,7 +35,7 @@ def settings(tmp_path, monkeypatch):
     monkeypatch.setitem(image_datasets.IMAGE_DATASETS, "mnist", small)
     for name, content in contents.items():
         (folder / f"{name}.gz").write_bytes(gzip.compress(content))
-    return Settings(home=tmp_path / "home", data_dir=tmp_path / "data", offline=True)
+    return settings
 
 
 def test_files_are_found_and_read(settings):

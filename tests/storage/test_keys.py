@@ -91,11 +91,8 @@ def test_a_public_key_has_32_bytes(raw):
 
 
 def test_a_created_key_is_read_again(tmp_path):
-    before = os.umask(0)
-    try:
-        key = SigningKey.create(tmp_path / "anna.key")
-    finally:
-        os.umask(before)
+    os.umask(0)
+    key = SigningKey.create(tmp_path / "anna.key")
     assert names(tmp_path) == ["anna.key", "anna.pub"]
     assert mode_of(tmp_path / "anna.key") == 0o600
     assert mode_of(tmp_path / "anna.pub") == 0o644

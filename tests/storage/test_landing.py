@@ -137,11 +137,8 @@ def test_of_a_large_ready_file_only_enough_is_read(place):
 
 
 def test_a_landing_folder_is_made_for_its_owner_alone(tmp_path):
-    before = os.umask(0)
-    try:
-        assert LandingFolder(f"file://{tmp_path}/landing").ready_names() == []
-    finally:
-        os.umask(before)
+    os.umask(0)
+    assert LandingFolder(f"file://{tmp_path}/landing").ready_names() == []
     assert (tmp_path / "landing").stat().st_mode & 0o777 == 0o700
     (tmp_path / "landing").chmod(0o770)
     assert LandingFolder(str(tmp_path / "landing")).ready_names() == []

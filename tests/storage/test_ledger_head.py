@@ -1,6 +1,6 @@
 import json
 import os
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from ledger_requests import charge
@@ -32,13 +32,10 @@ def test_a_head_is_one_line_of_json(path):
     assert names == {"ledger-head", "ledger-head.lock"}
 
 
-@pytest.mark.parametrize("umask", [0, 0o077])
-def test_a_head_can_be_read_by_its_operator_alone(path, umask):
-    before = os.umask(umask)
-    try:
-        HeadFile(path).write(7, HASH)
-    finally:
-        os.umask(before)
+@pytest.mark.parametrize("mask", [0, 0o077])
+def test_a_head_can_be_read_by_its_operator_alone(path, mask):
+    os.umask(mask)
+    HeadFile(path).write(7, HASH)
     assert path.parent.stat().st_mode & 0o777 == 0o700
     assert {file.stat().st_mode & 0o777 for file in path.parent.iterdir()} == {0o600}
     path.parent.chmod(0o755)
@@ -57,14 +54,8 @@ def test_a_head_never_goes_back(path):
 
 
 def test_of_heads_written_at_once_the_latest_stays(path):
-    threads = [
-        threading.Thread(target=HeadFile(path).write, args=(sequence, HASH))
-        for sequence in (3, 9, 1, 8, 2, 7, 4, 6, 5)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(9) as pool:
+        list(pool.map(lambda n: HeadFile(path).write(n, HASH), (3, 9, 1, 8, 2, 7, 4, 6, 5)))
     assert HeadFile(path).read() == (9, HASH)
 
 

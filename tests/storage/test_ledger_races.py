@@ -3,10 +3,12 @@
 import json
 import os
 import signal
+import time
 from collections import Counter
 from decimal import Decimal
 
 import ledger_backends
+import numpy as np
 import postgres_server
 import pytest
 from ledger_requests import DIGEST, charge, race, stream
@@ -19,15 +21,24 @@ from storage.ledger.ledger_db import LedgerDatabase
 WIDE = Caps(lifetime_rho=Decimal(1000))
 
 
-@pytest.fixture(params=ledger_backends.BOTH)
-def backend(request, tmp_path):
-    return ledger_backends.backend(request.param, tmp_path)
+ONCE = pytest.mark.integration
+OFTEN = [pytest.mark.soak, pytest.mark.timeout(1800)]
+SEED = 20250101
 
 
 def in_turns(often):
     """Once for `make integration`, and often for `make soak`."""
-    many = pytest.param(often, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])
-    return pytest.mark.parametrize("turns", [pytest.param(1, marks=pytest.mark.integration), many])
+    turns = [pytest.param(1, marks=ONCE), pytest.param(often, marks=OFTEN)]
+    return pytest.mark.parametrize("turns", turns)
+
+
+def answers_in(lines):
+    """Return the answers of a process, but for one that it was killed at."""
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def granted_in(answers):
+    return [answer["release_id"] for answer in answers if answer["granted"]]
 
 
 @in_turns(50)
@@ -87,39 +98,48 @@ def test_of_eight_that_take_one_entry_one_executes(backend, turns):
     ledger.verify()
 
 
-@pytest.mark.integration
-def test_a_killed_process_never_loses_what_it_was_granted(backend):
-    with stream(backend.location) as worker:
-        assert worker.stdout is not None
-        lines = [worker.stdout.readline() for _ in range(4)]
-        os.kill(worker.pid, signal.SIGKILL)
-        lines += worker.stdout.readlines()
-    assert worker.returncode == -signal.SIGKILL
-    granted = [json.loads(line)["release_id"] for line in lines if line.endswith("\n")]
-    ledger = backend.open()
-    ledger.verify()
-    # The one that was being granted at the moment of death may be there without an answer.
-    rows = [row.release_id for row in ledger.entries()]
-    assert rows[: len(granted)] == granted
-    assert len(rows) - len(granted) <= 1
-    # The ledger goes on; that one is void after clean-up, for nobody has read data under it.
-    for entry in ledger.entries()[len(granted) :]:
-        ledger.transition(entry.entry_id, EntryState.VOID, expected_from=EntryState.RESERVED)
+@pytest.mark.parametrize(
+    ("seed", "kills"),
+    [pytest.param(0, 1, marks=ONCE), *(pytest.param(n, 20, marks=OFTEN) for n in range(10))],
+)
+def test_a_killed_process_never_loses_what_it_was_granted(backend, tmp_path, seed, kills):
+    head_file = tmp_path / "releases" / "head"
+    ledger = backend.open(head_file=head_file)
+    granted = []
+    for number, delay in enumerate(np.random.default_rng([SEED, seed]).uniform(0, 0.3, kills)):
+        with stream(backend.location, head_file=head_file, first=number * 10**6) as worker:
+            assert worker.stdout is not None
+            # From the first answer on: before it the process only starts.
+            lines = [worker.stdout.readline()]
+            time.sleep(delay)
+            os.kill(worker.pid, signal.SIGKILL)
+            lines += worker.stdout.readlines()
+        assert worker.returncode == -signal.SIGKILL
+        granted += granted_in(answers_in(lines))
+        ledger.verify()
+        rows = [row.release_id for row in ledger.entries()]
+        assert [release for release in rows if release in granted] == granted
+        # Those that were being granted at the moment of death may be there without an answer.
+        assert len(rows) - len(granted) <= number + 1
+    # The ledger goes on; those are void after clean-up, for nobody has read data under them.
+    for entry in ledger.entries():
+        if entry.release_id not in granted:
+            ledger.transition(entry.entry_id, EntryState.VOID, expected_from=EntryState.RESERVED)
     assert ledger.balance("adult").spent_rho == len(granted) * Decimal("0.1")
-    ledger.reserve(charge(10**6, caps=WIDE))
+    ledger.reserve(charge(10**9, caps=WIDE))
     ledger.verify()
 
 
 def answers_of(location, **how):
     with stream(location, **how) as worker:
         assert worker.stdout is not None
-        return [json.loads(line) for line in worker.stdout]
+        return answers_in(worker.stdout)
 
 
 @pytest.mark.parametrize(
     "size",
     [
-        pytest.param(40_000, marks=pytest.mark.integration),
+        pytest.param(40_000, marks=ONCE),
         *(pytest.param(size, marks=pytest.mark.soak) for size in range(33_000, 53_000, 2_000)),
     ],
 )
@@ -133,12 +153,11 @@ def test_a_full_disk_refuses_and_what_was_granted_is_charged(tmp_path, size):
     assert (last["granted"], last["code"]) == (False, "LEDGER_UNAVAILABLE")
     ledger = LedgerDatabase(location, head_file=head_file)
     ledger.verify()
-    granted = {answer["release_id"] for answer in answers if answer["granted"]}
-    assert granted == {row.release_id for row in ledger.entries()}
+    assert set(granted_in(answers)) == {row.release_id for row in ledger.entries()}
     ledger.reserve(charge(10**6, caps=WIDE))
 
 
-@pytest.mark.integration
+@ONCE
 def test_a_full_disk_under_the_head_leaves_the_charge(tmp_path):
     # The ledger is on another host; here there is no room for a line.
     backend = ledger_backends.PostgresBackend()
@@ -151,7 +170,7 @@ def test_a_full_disk_under_the_head_leaves_the_charge(tmp_path):
     assert len(backend.open(head_file=head_file).entries()) == 3
 
 
-@pytest.mark.integration
+@ONCE
 def test_a_server_that_crashes_forgets_nothing_that_it_granted():
     backend = ledger_backends.PostgresBackend()
     server = postgres_server.server()
@@ -165,17 +184,11 @@ def test_a_server_that_crashes_forgets_nothing_that_it_granted():
         finally:
             server.start()
         lines += worker.stdout.readlines()
-    answers = [json.loads(line) for line in lines]
+    answers = answers_in(lines)
     codes = Counter(answer.get("code", "granted") for answer in answers)
     assert set(codes) == {"granted", "LEDGER_UNAVAILABLE"}
     assert codes["granted"] == 30  # before and after
-    ledger.verify()
-    granted = {answer["release_id"] for answer in answers if answer["granted"]}
-    rows = {row.release_id for row in ledger.entries()}
-    assert granted <= rows
-    # At most the one that was being committed is charged without an answer.
-    assert len(rows - granted) <= 1
-    assert ledger.balance("adult").spent_rho >= len(granted) * Decimal("0.1")
+    rows = check_charges(ledger, granted_in(answers), unanswered=1)
     # Whoever asks again for what got no answer pays once.
     for answer in answers:
         if not answer["granted"]:
@@ -186,7 +199,43 @@ def test_a_server_that_crashes_forgets_nothing_that_it_granted():
     ledger.verify()
 
 
-@pytest.mark.integration
+def check_charges(ledger, granted, *, unanswered):
+    """Return what is charged: all that was granted, and at most so many without an answer."""
+    ledger.verify()
+    rows = {row.release_id for row in ledger.entries()}
+    assert set(granted) <= rows
+    assert len(rows - set(granted)) <= unanswered
+    assert ledger.balance("adult").spent_rho == len(rows) * Decimal("0.1")
+    return rows
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_a_server_that_crashes_20_times_under_three_writers():
+    backend = ledger_backends.PostgresBackend()
+    server = postgres_server.server()
+    ledger = backend.open()
+    workers = [
+        stream(backend.location, keep_going=True, first=n * 10**6, cap="900000") for n in range(3)
+    ]
+    try:
+        lines = [worker.stdout.readline() for worker in workers]
+        for delay in np.random.default_rng(SEED).uniform(0, 1.0, size=20):
+            time.sleep(delay)
+            server.stop("immediate")
+            server.start()
+    finally:
+        for worker in workers:
+            worker.kill()
+    for worker in workers:
+        with worker:
+            lines += worker.stdout.readlines()
+    granted = granted_in(answers_in(lines))
+    assert granted
+    check_charges(ledger, granted, unanswered=3 * 21)
+
+
+@ONCE
 def test_a_server_that_crashes_before_the_commit_has_charged_nothing(monkeypatch):
     backend = ledger_backends.PostgresBackend()
     server = postgres_server.server()

@@ -10,18 +10,10 @@ from privacy.errors import IntegrityError, LedgerError
 from storage.ledger.journal import SqliteJournal
 from storage.ledger.ledger_db import LedgerDatabase
 
-TRIGGERS = ("journal_no_update", "journal_no_delete", "journal_continues")
-
 
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "ledger.sqlite"
-
-
-def execute(path, *statements):
-    with closing(sqlite3.connect(path)) as connection, connection:
-        for statement in statements:
-            connection.execute(statement)
 
 
 def test_the_file_is_for_its_owner_alone_and_on_disk_at_commit(path):
@@ -67,19 +59,12 @@ def test_a_file_that_is_not_a_ledger_or_cannot_be_one_is_refused(path, tmp_path)
         LedgerDatabase(path)
 
 
-@pytest.mark.parametrize("trigger", TRIGGERS)
-def test_a_missing_trigger_is_found(path, trigger):
-    ledger = LedgerDatabase(path)
-    ledger.reserve(charge(1))
-    execute(path, f"DROP TRIGGER {trigger}")
-    for action in (ledger.verify, lambda: ledger.reserve(charge(2)), lambda: LedgerDatabase(path)):
-        with pytest.raises(IntegrityError, match="expected the journal table with its triggers an"):
-            action()
-
-
 @pytest.mark.parametrize(
     "statement",
     [
+        "DROP TRIGGER journal_no_update",
+        "DROP TRIGGER journal_no_delete",
+        "DROP TRIGGER journal_continues",
         "CREATE TABLE other (x)",
         "CREATE VIEW other AS SELECT 1",
         "CREATE TRIGGER other AFTER INSERT ON journal BEGIN SELECT 1; END",
@@ -87,11 +72,17 @@ def test_a_missing_trigger_is_found(path, trigger):
         "DROP TABLE journal",
     ],
 )
-def test_anything_else_in_the_file_is_found(path, statement):
+def test_a_file_that_is_not_as_it_was_created_is_found(path, statement):
     ledger = LedgerDatabase(path)
-    execute(path, statement)
-    with pytest.raises(IntegrityError, match="LEDGER_DAMAGED: sequence 0: expected the journal ta"):
-        ledger.verify()
+    ledger.reserve(charge(1))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(statement)
+    actions = [ledger.verify, lambda: ledger.reserve(charge(2))]
+    if statement != "DROP TABLE journal":  # which leaves an empty file, where a ledger may begin
+        actions.append(lambda: LedgerDatabase(path))
+    for action in actions:
+        with pytest.raises(IntegrityError, match="LEDGER_DAMAGED: sequence 0: expected the journa"):
+            action()
 
 
 def test_a_full_page_budget_refuses_and_grants_nothing(path):

@@ -21,15 +21,12 @@ def test_a_file_is_written_once(tmp_path):
     assert (tmp_path / "a").read_bytes() == b"1"
 
 
-@pytest.mark.parametrize("umask", [0, 0o077])
-def test_files_have_their_mode_whatever_the_umask(tmp_path, umask):
-    before = os.umask(umask)
-    try:
-        write_durably(tmp_path / "a", b"1")
-        replace_durably(tmp_path / "b", b"1", mode=0o644)
-        open_private(tmp_path / "c", "a").close()
-    finally:
-        os.umask(before)
+@pytest.mark.parametrize("mask", [0, 0o077])
+def test_files_have_their_mode_whatever_the_umask(tmp_path, mask):
+    os.umask(mask)
+    write_durably(tmp_path / "a", b"1")
+    replace_durably(tmp_path / "b", b"1", mode=0o644)
+    open_private(tmp_path / "c", "a").close()
     assert [mode_of(tmp_path / name) for name in "abc"] == [0o600, 0o644, 0o600]
 
 

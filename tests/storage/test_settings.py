@@ -38,11 +38,8 @@ def test_wrong_value_is_named_and_not_repeated(monkeypatch):
 
 
 def test_private_directory_and_its_parents_are_closed(tmp_path):
-    before = os.umask(0)
-    try:
-        path = ensure_private_directory(tmp_path / "a" / "b")
-    finally:
-        os.umask(before)
+    os.umask(0)
+    path = ensure_private_directory(tmp_path / "a" / "b")
     for folder in (path, path.parent):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert ensure_private_directory(path) == path

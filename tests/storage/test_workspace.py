@@ -22,13 +22,6 @@ from storage.files.workspace import (
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(autouse=True)
-def restored_umask():
-    before = os.umask(0o022)
-    yield
-    os.umask(before)
-
-
 @pytest.fixture
 def root(tmp_path):
     return tmp_path / "private"

@@ -1,0 +1,27 @@
+import os
+
+import ledger_backends
+import pytest
+
+from storage.settings import Settings
+from storage.sources import datasets
+
+
+@pytest.fixture(autouse=True)
+def umask():
+    """Put the umask back: tests set it, and a workspace closes it for its process."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+@pytest.fixture(params=ledger_backends.BOTH)
+def backend(request, tmp_path):
+    return ledger_backends.backend(request.param, tmp_path)
+
+
+@pytest.fixture
+def settings(tmp_path, monkeypatch):
+    """Settings of an installation with a data folder of its own, and none beside the repository."""
+    monkeypatch.setattr(datasets, "_SHARED_DATA", tmp_path / "absent")
+    return Settings(home=tmp_path / "home", data_dir=tmp_path / "data", offline=True)

@@ -3,8 +3,6 @@
 import os
 import shutil
 import sqlite3
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
@@ -24,6 +22,7 @@ from storage.arrivals import store as arrivals
 from storage.arrivals.landing import LandingFolder
 from storage.arrivals.ready_files import parse_ready_file
 from storage.arrivals.store import ArrivalState, ArrivalStore, Outcome
+from tests.processes import ROOT, python
 
 R1, R2 = "r-20261121-00000001", "r-20261121-00000002"
 
@@ -69,13 +68,12 @@ def test_an_accepted_table_is_ours_alone(place, store):
     assert store.waiting() == store.unfinished() == (arrival,)
 
 
-@pytest.mark.parametrize(
-    ("name", "kept"), [("zebra.csv", "table"), ("zebra.CSV.GZ", "table.gz"), ("x.parquet", "table")]
-)
-def test_the_name_of_the_sender_is_not_kept(place, store, name, kept):
-    arrival = accept(place, store, {name: ROWS})
-    assert store.path(arrival.arrival_id).name == kept
-    assert "zebra" not in str(store.path(arrival.arrival_id))
+def test_the_name_of_the_sender_is_not_kept(place, store):
+    kept = {"zebra.csv": "table", "zebra.CSV.GZ": "table.gz", "zebra.parquet": "table"}
+    for name, ours in kept.items():
+        path = store.path(accept(place, store, {name: ROWS}).arrival_id)
+        assert path.name == ours
+        assert "zebra" not in str(path)
 
 
 @pytest.mark.parametrize(
@@ -83,17 +81,18 @@ def test_the_name_of_the_sender_is_not_kept(place, store, name, kept):
 )
 def test_what_is_not_as_announced_is_refused_and_nothing_is_kept(place, store, found):
     ready = parse_ready_file(announce({"a.csv": ROWS}, "wards", place.secret))
+    landing, table = LandingFolder(str(place.landing)), place.landing / "a.csv"
     if found is not None:
-        (place.landing / "a.csv").write_bytes(found)
+        table.write_bytes(found)
     with store.scanning(), pytest.raises(InputError, match="ARRIVAL_INCOMPLETE"):
-        store.accept(ready, LandingFolder(str(place.landing)), name="a.ready.json", sha256="")
+        store.accept(ready, landing, name="a.ready.json", sha256="")
     if found is not None:
-        assert (place.landing / "a.csv").read_bytes() == found
+        assert table.read_bytes() == found
     assert place.kept() == []
     assert store.unfinished() == ()
-    (place.landing / "a.csv").write_bytes(ROWS)
+    table.write_bytes(ROWS)
     with store.scanning():
-        store.accept(ready, LandingFolder(str(place.landing)), name="a.ready.json", sha256="")
+        store.accept(ready, landing, name="a.ready.json", sha256="")
     assert len(place.kept()) == 1
 
 
@@ -122,24 +121,22 @@ def test_what_was_accepted_is_cleared_from_landing_unless_it_was_written_anew(pl
     assert found == ["b.ready.json", "x"]
 
 
-def test_no_disk_is_filled(place, store, monkeypatch):
-    monkeypatch.setattr(
-        arrival_copies.shutil, "disk_usage", lambda _: SimpleNamespace(free=256 * 2**20)
-    )
-    with pytest.raises(ConfigurationError, match="ARRIVALS_FULL: expected room below CLUSTMIX_HO"):
-        accept(place, store)
-    assert place.kept() == []
-
-
-def test_a_disk_that_fails_keeps_nothing(place, store, monkeypatch):
+def test_a_disk_that_is_full_or_fails_keeps_nothing(place, store, monkeypatch):
     def full(_folder):
         raise OSError(28, "No space left on device")
 
-    with monkeypatch.context() as patched:
-        patched.setattr(arrival_copies, "fsync_directory", full)
-        with pytest.raises(ConfigurationError, match=r"ARRIVALS_UNWRITABLE: .* No space left on d"):
-            accept(place, store)
-    assert place.kept() == []
+    def little(_folder):
+        return SimpleNamespace(free=256 * 2**20)
+
+    for owner, name, fails, said in (
+        (arrival_copies.shutil, "disk_usage", little, "FULL: expected room below CLUSTMIX_HO"),
+        (arrival_copies, "fsync_directory", full, "UNWRITABLE: .* No space left on d"),
+    ):
+        with monkeypatch.context() as patched:
+            patched.setattr(owner, name, fails)
+            with pytest.raises(ConfigurationError, match=f"ARRIVALS_{said}"):
+                accept(place, store)
+        assert place.kept() == []
     assert accept(place, store).state is ArrivalState.ACCEPTED
 
 
@@ -173,6 +170,14 @@ def test_only_what_this_process_has_begun_is_ended(place, store):
     store.begin(arrival_id)
     with pytest.raises(ValueError, match="zebra"):
         store.end(arrival_id, "zebra")
+    # Nor does a run that may not begin end what another has begun.
+    for dataset, code in (("parts", "ARRIVAL_OTHER_DATASET"), ("wards", "ARRIVAL_TAKEN")):
+        with (
+            pytest.raises(ConfigurationError, match=code),
+            store.released_as(arrival_id, dataset=dataset, release_id=R2),
+        ):
+            raise AssertionError
+    assert store.find(arrival_id).state is ArrivalState.TAKEN
     store.end(arrival_id, "sealed")
 
 
@@ -192,21 +197,22 @@ def test_what_is_not_an_arrival_is_refused(place, store):
 
 def test_a_failed_arrival_is_tried_again_later_and_not_for_ever(place, store, monkeypatch):
     arrival_id = accept(place, store).arrival_id
-    now = datetime.now(UTC)
-    clock = SimpleNamespace(now=lambda _zone: now)
-    monkeypatch.setattr(arrivals, "datetime", clock)
+    now = began = datetime.now(UTC)
+    monkeypatch.setattr(arrivals, "datetime", SimpleNamespace(now=lambda _zone: now))
     for failures, delay in ((1, timedelta(minutes=10)), (2, timedelta(hours=1))):
-        store.begin(arrival_id, release_id=R1)
+        # At once, as a person may.
+        assert store.begin(arrival_id, release_id=R1).release_id == R1
         store.end(arrival_id, Outcome.FAILED)
         failed = store.find(arrival_id)
         assert (failed.state, failed.outcome) == (ArrivalState.ACCEPTED, Outcome.FAILED)
         assert failed.failures == failures
         assert store.unfinished() == (failed,)
         assert store.waiting() == ()
-        now += delay - timedelta(seconds=1)
+        now = began + delay - timedelta(seconds=1)
         assert store.waiting() == ()
-        now += timedelta(seconds=2)
+        now = began + delay + timedelta(seconds=1)
         assert store.waiting() == (failed,)
+        now = began
         assert store.path(arrival_id).read_bytes() == ROWS
     store.begin(arrival_id)
     store.end(arrival_id, Outcome.FAILED)
@@ -217,25 +223,15 @@ def test_a_failed_arrival_is_tried_again_later_and_not_for_ever(place, store, mo
         store.begin(arrival_id)
 
 
-def test_a_failed_arrival_may_be_tried_at_once_by_a_person(place, store):
-    arrival_id = accept(place, store).arrival_id
-    store.begin(arrival_id)
-    store.end(arrival_id, Outcome.FAILED)
-    assert store.waiting() == ()
-    assert store.begin(arrival_id, release_id=R2).release_id == R2
-    store.end(arrival_id, Outcome.SEALED)
-
-
 def dead_run(place, *arrival_ids):
-    """Begin arrivals in a process that dies."""
     program = (
         "import os, sys; from pathlib import Path\n"
         "from storage.arrivals.store import ArrivalStore\n"
         "for arrival in sys.argv[2:]: ArrivalStore(Path(sys.argv[1])).begin(arrival)\n"
         "os._exit(9)\n"
     )
-    command = [sys.executable, "-c", program, str(place.settings.arrivals), *arrival_ids]
-    assert subprocess.run(command, check=False, cwd=os.getcwd()).returncode == 9
+    done = python("-c", program, place.settings.arrivals, *arrival_ids, cwd=ROOT)
+    assert done.returncode == 9
 
 
 def test_an_arrival_whose_run_died_waits_again_at_once_and_ends_at_the_third(place, store):
@@ -282,19 +278,6 @@ def test_the_end_of_a_block_is_the_end_of_its_arrival(place, store, error, outco
     assert len(place.kept()) == (1 if state == "accepted" else 0)
 
 
-def test_a_run_that_may_not_begin_ends_nothing(place, store):
-    arrival_id = accept(place, store).arrival_id
-    store.begin(arrival_id)
-    for dataset, code in (("parts", "ARRIVAL_OTHER_DATASET"), ("wards", "ARRIVAL_TAKEN")):
-        with (
-            pytest.raises(ConfigurationError, match=code),
-            store.released_as(arrival_id, dataset=dataset, release_id=R2),
-        ):
-            raise AssertionError
-    assert store.find(arrival_id).state is ArrivalState.TAKEN
-    store.end(arrival_id, "sealed")
-
-
 def test_what_dead_processes_left_is_deleted_and_nothing_else(place, store):
     kept = accept(place, store).arrival_id
     root = place.settings.arrivals
@@ -304,17 +287,19 @@ def test_what_dead_processes_left_is_deleted_and_nothing_else(place, store):
         assert sorted(path.name for path in place.kept()) == [kept, "notes"]
 
 
-def test_tables_without_their_list_are_not_deleted(place, store):
+def test_a_list_that_is_damaged_or_open_is_refused(place, store):
     accept(place, store)
-    (place.settings.arrivals / "arrivals.sqlite").unlink()
+    folder = place.settings.arrivals
+    folder.chmod(0o750)
+    for use in (store.waiting, store.unfinished, lambda: store.find("x")):
+        with pytest.raises(ConfigurationError, match="DIRECTORY_MODE"):
+            use()
+    folder.chmod(0o700)
+    path = folder / "arrivals.sqlite"
+    path.unlink()
     with pytest.raises(IntegrityError, match=r"ARRIVALS_DAMAGED: .* found none"), store.scanning():
         raise AssertionError
-    assert len(place.kept()) == 1
-
-
-def test_a_damaged_list_is_refused(place, store):
-    accept(place, store)
-    path = place.settings.arrivals / "arrivals.sqlite"
+    assert len(place.kept()) == 1  # tables without their list are not deleted
     path.write_bytes(b"zebra" * 1_000)
     with pytest.raises(IntegrityError, match=r"ARRIVALS_DAMAGED: the list of arrivals \(arrivals"):
         store.waiting()
@@ -325,15 +310,7 @@ def test_a_damaged_list_is_refused(place, store):
     assert not (place.settings.home / "elsewhere").exists()
 
 
-def test_a_folder_that_is_open_is_refused(place, store):
-    accept(place, store)
-    place.settings.arrivals.chmod(0o750)
-    for use in (store.waiting, store.unfinished, lambda: store.find("x")):
-        with pytest.raises(ConfigurationError, match="DIRECTORY_MODE"):
-            use()
-
-
-def test_a_commit_is_on_the_disk(place, store):
+def test_a_commit_is_on_the_disk(place, store, monkeypatch):
     accept(place, store)
     statements = []
     real = sqlite3.connect
@@ -343,8 +320,7 @@ def test_a_commit_is_on_the_disk(place, store):
         connection.set_trace_callback(statements.append)
         return connection
 
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(sqlite3, "connect", connect)
-        store.unfinished()
+    monkeypatch.setattr(sqlite3, "connect", connect)
+    store.unfinished()
     assert statements[:2] == ["PRAGMA synchronous = EXTRA", "BEGIN IMMEDIATE"]
     assert statements[-1] == "COMMIT"

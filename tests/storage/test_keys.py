@@ -7,7 +7,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from privacy.errors import ConfigurationError
@@ -78,18 +78,6 @@ def test_signatures_are_those_of_rfc_8032(secret, public, message, signature):
         assert not key.public.verifies(bytes(changed), message)
 
 
-def test_key_id_is_the_beginning_of_the_digest_of_the_raw_key():
-    key = PublicKey(raw=bytes.fromhex(VECTORS[0][1]))
-    assert key.key_id == "21fe31dfa154a261"
-    assert repr(key) == "PublicKey(key_id='21fe31dfa154a261')"
-
-
-@pytest.mark.parametrize("raw", [b"", b"\0" * 31, b"\0" * 33, "0" * 32])
-def test_a_public_key_has_32_bytes(raw):
-    with pytest.raises(ConfigurationError, match="KEY_INVALID: expected the 32 bytes of a public"):
-        PublicKey(raw=raw)
-
-
 def test_a_created_key_is_read_again(tmp_path):
     os.umask(0)
     key = SigningKey.create(tmp_path / "anna.key")
@@ -104,33 +92,32 @@ def test_a_created_key_is_read_again(tmp_path):
     assert SigningKey.read(tmp_path / "anna.key").key_id == key.key_id
 
 
-@pytest.mark.parametrize("name", ["anna.key", "anna.pub"])
-def test_no_key_is_replaced(tmp_path, name):
-    (tmp_path / name).write_text("something")
-    with pytest.raises(ConfigurationError, match=f"KEY_EXISTS: key .*{name} exists and is never"):
-        SigningKey.create(tmp_path / "anna.key")
-    assert names(tmp_path) == [name]
-    assert (tmp_path / name).read_text() == "something"
+def test_no_key_is_replaced(tmp_path):
+    for name in ("anna.key", "bert.pub"):
+        (tmp_path / name).write_text("something")
+        path = (tmp_path / name).with_suffix(".key")
+        with pytest.raises(ConfigurationError, match=f"KEY_EXISTS: key .*{name} exists and is nev"):
+            SigningKey.create(path)
+        assert (tmp_path / name).read_text() == "something"
+    assert names(tmp_path) == ["anna.key", "bert.pub"]
 
 
-def test_a_key_needs_a_name_and_a_folder(tmp_path):
-    with pytest.raises(ConfigurationError, match="KEY_NAME: expected the file of a private key"):
-        SigningKey.create(tmp_path / "anna.pub")
-    with pytest.raises(ConfigurationError, match=r"KEY_UNWRITABLE: .*No such file or directory; c"):
-        SigningKey.create(tmp_path / "none" / "anna.key")
-    (tmp_path / "file").touch()
-    with pytest.raises(ConfigurationError, match="KEY_UNWRITABLE: expected to write the key"):
-        SigningKey.create(tmp_path / "file" / "anna.key")
-
-
-def test_a_disk_that_is_full_leaves_no_key(tmp_path, monkeypatch):
+def test_a_key_needs_a_name_and_a_folder(tmp_path, monkeypatch):
     def full(_descriptor):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(keys.os, "fsync", full)
-    with pytest.raises(ConfigurationError, match=r"KEY_UNWRITABLE: .* No space left on device"):
-        SigningKey.create(tmp_path / "anna.key")
-    assert names(tmp_path) == []
+    (tmp_path / "file").touch()
+    for path, message in (
+        ("anna.pub", "KEY_NAME: expected the file of a private key"),
+        ("none/anna.key", r"KEY_UNWRITABLE: .*No such file or directory; c"),
+        ("file/anna.key", "KEY_UNWRITABLE: expected to write the key"),
+        ("anna.key", "KEY_UNWRITABLE: .* No space left on device"),
+    ):
+        if path == "anna.key":
+            monkeypatch.setattr(keys.os, "fsync", full)
+        with pytest.raises(ConfigurationError, match=message):
+            SigningKey.create(tmp_path / path)
+    assert names(tmp_path) == ["file"]
 
 
 def test_no_key_material_is_shown_or_pickled(tmp_path):
@@ -175,13 +162,13 @@ def test_links_pipes_and_folders_are_no_keys(tmp_path, read):
 
 
 ED = Ed25519PrivateKey.generate()
+ELLIPTIC = ec.generate_private_key(ec.SECP256R1())
 NOT_PRIVATE = {
-    "empty": b"",
     "public": spki(ED),
     "raw": ED.private_bytes_raw(),
     "two keys": pkcs8(ED) * 2,
     "with password": pkcs8(ED, serialization.BestAvailableEncryption(b"x")),
-    "elliptic curve": pkcs8(ec.generate_private_key(ec.SECP256R1())),
+    "elliptic curve": pkcs8(ELLIPTIC),
     "openssh": ED.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.OpenSSH,
@@ -201,17 +188,14 @@ def test_what_is_not_a_private_key_is_refused_and_not_repeated(tmp_path, kind):
     assert body[:20].decode() not in str(e.value)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"", pkcs8(ED), spki(ED)[:-30], spki(ED) * 2, spki(ec.generate_private_key(ec.SECP256R1()))],
-    ids=["empty", "private", "cut", "two", "elliptic curve"],
-)
-def test_what_is_not_a_public_key_is_refused(tmp_path, content):
-    (tmp_path / "anna.pub").write_bytes(content)
-    with pytest.raises(ConfigurationError, match="KEY_INVALID: expected one Ed25519 public key"):
-        PublicKey.read(tmp_path / "anna.pub")
+def test_what_is_not_a_public_key_is_refused(tmp_path):
+    for content in (pkcs8(ED), spki(ED)[:-30], spki(ED) * 2, spki(ELLIPTIC)):
+        (tmp_path / "anna.pub").write_bytes(content)
+        with pytest.raises(ConfigurationError, match="KEY_INVALID: expected one Ed25519 public k"):
+            PublicKey.read(tmp_path / "anna.pub")
 
 
+@example(b"")
 @given(
     st.binary(max_size=200)
     | st.builds(
@@ -232,6 +216,17 @@ def test_hostile_files_are_refused_or_are_keys(tmp_path_factory, content):
         except ConfigurationError as error:
             code = error.code
         assert code == "KEY_INVALID"
+
+
+def test_a_public_key_has_an_id_and_32_bytes():
+    # The beginning of the digest of the raw key.
+    key = PublicKey(raw=bytes.fromhex(VECTORS[0][1]))
+    assert key.key_id == "21fe31dfa154a261"
+    assert repr(key) == "PublicKey(key_id='21fe31dfa154a261')"
+    assert not PublicKey(raw=b"\xff" * 32).verifies(b"\0" * 64, b"")  # no point of the curve
+    for raw in (b"", b"\0" * 31, b"\0" * 33, "0" * 32):
+        with pytest.raises(ConfigurationError, match="KEY_INVALID: expected the 32 bytes of a pub"):
+            PublicKey(raw=raw)
 
 
 @pytest.fixture
@@ -323,9 +318,6 @@ def test_trusted_keys_are_those_of_the_pipeline_and_of_the_officers(store, tmp_p
     (folder / "carla.pub").write_bytes(anna.public.to_pem())
     assert store.officers() == (anna.public, bert.public)
     assert store.trusted() == (pipeline, anna.public, bert.public)
-    (folder / "anna.key").touch()
-    with pytest.raises(ConfigurationError, match=r"KEY_INVALID: expected only public keys NAME\.p"):
-        store.officers()
 
 
 def test_retired_keys_follow_the_present_one(store, tmp_path):
@@ -346,21 +338,23 @@ def test_retired_keys_follow_the_present_one(store, tmp_path):
     assert store.pipeline_public() == (third, first, second)
 
 
-def test_the_folder_of_retired_keys_holds_public_keys_alone(store, tmp_path):
+def test_a_folder_of_keys_holds_public_keys_alone(store, tmp_path):
     store.pipeline()
-    retired = tmp_path / "keys" / "retired"
-    retired.mkdir()
-    for name in ("notes.txt", "old.key"):
-        (retired / name).touch()
-        with pytest.raises(ConfigurationError, match=r"KEY_INVALID: expected only public keys NAM"):
-            store.pipeline_public()
-        (retired / name).unlink()
-    retired.rmdir()
-    retired.symlink_to(tmp_path)
-    (tmp_path / "keys" / "officers").symlink_to(tmp_path)
-    for read in (store.trusted, store.officers):
-        with pytest.raises(ConfigurationError, match="NOT_A_DIRECTORY: expected a folder of publ"):
-            read()
+    for name, read in (("retired", store.pipeline_public), ("officers", store.officers)):
+        folder = tmp_path / "keys" / name
+        folder.mkdir()
+        for other in ("notes.txt", "old.key"):
+            (folder / other).touch()
+            for ask in (read, store.trusted):
+                with pytest.raises(ConfigurationError, match="KEY_INVALID: expected only public k"):
+                    ask()
+            (folder / other).unlink()
+        folder.rmdir()
+        folder.symlink_to(tmp_path)
+        for ask in (read, store.trusted):
+            with pytest.raises(ConfigurationError, match="NOT_A_DIRECTORY: expected a folder of"):
+                ask()
+        folder.unlink()
 
 
 def test_first_use_by_several_processes_makes_one_key(tmp_path):
@@ -387,7 +381,3 @@ def test_public_keys_are_read_from_files_and_folders(tmp_path):
         read_public_keys([tmp_path / "gone"])
     with pytest.raises(ConfigurationError, match="KEY_INVALID"):
         read_public_keys([tmp_path / "anna.key"])
-
-
-def test_bytes_that_are_no_point_of_the_curve_verify_nothing():
-    assert not PublicKey(raw=b"\xff" * 32).verifies(b"\0" * 64, b"")

@@ -136,20 +136,19 @@ def test_of_a_large_ready_file_only_enough_is_read(place):
     assert 2_000_000 < len(landing.read_ready("a.ready.json")) < 12_000_000
 
 
-def test_a_landing_folder_is_made_for_its_owner_alone(tmp_path):
+def test_a_landing_folder_is_for_its_owner_and_group(tmp_path):
     os.umask(0)
-    assert LandingFolder(f"file://{tmp_path}/landing").ready_names() == []
-    assert (tmp_path / "landing").stat().st_mode & 0o777 == 0o700
-    (tmp_path / "landing").chmod(0o770)
-    assert LandingFolder(str(tmp_path / "landing")).ready_names() == []
-
-
-@pytest.mark.parametrize("mode", [0o701, 0o702, 0o704, 0o777])
-def test_a_landing_folder_that_others_can_enter_is_refused(tmp_path, mode):
-    (tmp_path / "landing").mkdir()
-    (tmp_path / "landing").chmod(mode)
-    with pytest.raises(ConfigurationError, match=f"LANDING_OPEN: .* found mode {mode:04o}; run: c"):
-        LandingFolder(str(tmp_path / "landing")).ready_names()
+    folder = tmp_path / "landing"
+    assert LandingFolder(f"file://{folder}").ready_names() == []
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o770)
+    assert LandingFolder(str(folder)).ready_names() == []
+    for mode in (0o701, 0o702, 0o704, 0o777):
+        folder.chmod(mode)
+        with pytest.raises(
+            ConfigurationError, match=f"LANDING_OPEN: .* found mode {mode:04o}; run"
+        ):
+            LandingFolder(str(folder)).ready_names()
 
 
 def test_an_unusable_landing_folder_is_one_clear_error(tmp_path, monkeypatch):
@@ -167,36 +166,33 @@ def test_an_unusable_landing_folder_is_one_clear_error(tmp_path, monkeypatch):
         LandingFolder(str(tmp_path / "landing")).ready_names()
 
 
-def test_what_cannot_be_renamed_or_removed_is_one_clear_error(tmp_path, monkeypatch):
+@pytest.fixture
+def landing(tmp_path):
+    tmp_path.chmod(0o700)
+    return LandingFolder(str(tmp_path))
+
+
+def test_what_cannot_be_renamed_removed_or_read_is_one_clear_error(landing, tmp_path, monkeypatch):
     def refuse(*_arguments, **_options):
         raise OSError(30, "Read-only file system")
-
-    landing = LandingFolder(str(tmp_path))
-    tmp_path.chmod(0o700)
-    (tmp_path / "a.ready.json").write_bytes(b"x")
-    for function in ("rename", "unlink"):
-        monkeypatch.setattr(landing_local.os, function, refuse)
-    version = landing.version("a.ready.json")
-    for change in (
-        lambda: landing.refuse("a.ready.json"),
-        lambda: landing.remove("a.ready.json", version),
-    ):
-        with pytest.raises(ConfigurationError, match=r"LANDING_UNWRITABLE: .* found: Read-only fi"):
-            change()
-
-
-def test_a_disk_that_cannot_be_read_is_no_fault_of_the_arrival(tmp_path, monkeypatch):
-    tmp_path.chmod(0o700)
-    landing = LandingFolder(str(tmp_path))
-    (tmp_path / "a.csv").write_bytes(b"x")
-    real = os.open
 
     def fail(path, *arguments, **options):
         if path == "a.csv":
             raise OSError(5, "Input/output error")
         return real(path, *arguments, **options)
 
-    monkeypatch.setattr(landing_local.os, "open", fail)
+    for name in ("a.ready.json", "a.csv"):
+        (tmp_path / name).write_bytes(b"x")
+    version, real = landing.version("a.ready.json"), os.open
+    for function, patch in (("rename", refuse), ("unlink", refuse), ("open", fail)):
+        monkeypatch.setattr(landing_local.os, function, patch)
+    for change in (
+        lambda: landing.refuse("a.ready.json"),
+        lambda: landing.remove("a.ready.json", version),
+    ):
+        with pytest.raises(ConfigurationError, match=r"LANDING_UNWRITABLE: .* found: Read-only fi"):
+            change()
+    # A disk that cannot be read is no fault of the arrival.
     with pytest.raises(ConfigurationError, match="LANDING_UNREADABLE: expected to read the landi"):
         read(landing, "a.csv")
 
@@ -224,12 +220,9 @@ def test_no_link_is_followed_and_nothing_waits_for_a_pipe(tmp_path):
         assert (outside / "secret").exists()
 
 
-def test_a_ready_file_of_any_name_can_be_put_aside(tmp_path):
-    tmp_path.chmod(0o700)
-    landing = LandingFolder(str(tmp_path))
+def test_a_ready_file_of_any_name_can_be_put_aside(landing, tmp_path):
     long = "a" * 244 + ".ready.json"
-    raw = b"\xff\n.ready.json"
-    for name in (os.fsencode(long), raw, b"taken.ready.json"):
+    for name in (os.fsencode(long), b"\xff\n.ready.json", b"taken.ready.json"):
         with open(os.path.join(os.fsencode(tmp_path), name), "wb"):
             pass
     (tmp_path / "taken.ready.json.refused").mkdir()
@@ -237,16 +230,13 @@ def test_a_ready_file_of_any_name_can_be_put_aside(tmp_path):
     (tmp_path / "link.ready.json").symlink_to("/etc/passwd")
     found = landing.ready_names()
     assert len(found) == 5
-    for name in found:
+    for name in (*found, "gone.ready.json"):
         landing.refuse(name)
     assert landing.ready_names() == []
     assert len(list(tmp_path.iterdir())) == 6
-    landing.refuse("gone.ready.json")
 
 
-def test_what_was_not_announced_stays(tmp_path):
-    tmp_path.chmod(0o700)
-    landing = LandingFolder(str(tmp_path))
+def test_what_was_not_announced_stays(landing, tmp_path):
     for name in ("a/k=1/x", "a/k=2/_SUCCESS", "a/k=3/x"):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_bytes(b"x")
@@ -258,25 +248,19 @@ def test_what_was_not_announced_stays(tmp_path):
     assert left == {"a", "a/k=2", "a/k=2/_SUCCESS"}
 
 
-@pytest.mark.parametrize(
-    "place", ["zebra://user:zebra-password@host/x", "filecache::s3://bucket", "s3::memory://x"]
-)
-def test_a_place_of_another_kind_is_refused(place):
-    with pytest.raises(ConfigurationError, match=r"LANDING_UNSUPPORTED: .* install s3fs") as caught:
-        LandingFolder(place)
-    assert "zebra-password" not in str(caught.value)
-
-
-def test_a_package_that_is_absent_is_named(monkeypatch):
+def test_a_place_of_another_kind_is_refused(monkeypatch):
     import fsspec.core
 
-    monkeypatch.setattr(fsspec.core, "get_filesystem_class", _absent)
-    with pytest.raises(ConfigurationError, match="LANDING_UNSUPPORTED: expected a landing place"):
-        LandingFolder("s3://hospital/x")
+    def absent(_protocol):
+        raise ImportError("Install s3fs to access S3")
 
-
-def _absent(_protocol):
-    raise ImportError("Install s3fs to access S3")
+    kinds = ["zebra://user:zebra-password@host/x", "filecache::s3://bucket", "s3::memory://x"]
+    for place in (*kinds, "s3://hospital/x"):
+        if place not in kinds:  # of a kind whose package is absent
+            monkeypatch.setattr(fsspec.core, "get_filesystem_class", absent)
+        with pytest.raises(ConfigurationError, match=r"LANDING_UNSUPPORTED: .* install s3fs") as e:
+            LandingFolder(place)
+        assert "zebra-password" not in str(e.value)
 
 
 def test_an_absent_bucket_is_one_clear_error(s3):

@@ -59,49 +59,49 @@ def test_manifest_survives_its_file():
         assert str(manifest.ref) == "adult/r-20250131-0f3a9c21"
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("analysis", "none"),
-        ("adjacency", "add"),
-        ("accountant", "trust-me"),
-        ("events", ()),
-        ("mu", 0.0),
-        ("rho", math.nan),
-        ("epsilon", math.inf),
-        ("epsilon", -1.0),
-        ("delta", 1.0),
-        ("max_rows_per_patient", 0),
-        ("rows", 0),
-        ("files", {}),
-        ("files", {"a.csv": SHA}),
-        ("files", {"a.csv": {**DIGEST.model_dump(), "sha256": SHA + "\n"}}),
-        ("files", {"a.csv": {**DIGEST.model_dump(), "crc": 0}}),
-        ("files", {"manifest.json": DIGEST}),
-        ("files", {SIGNATURE_FILE: DIGEST}),
-        ("files", {APPROVAL_FILE.upper().replace("JSON", "json"): DIGEST}),
-        ("files", {"a.csv": DIGEST, "A.csv": DIGEST}),
-        ("measurement_sha256", "abc"),
-        ("code_sha256", None),
-        ("requester", None),
-        ("requester", "anna"),
-        ("conditions", {"sex": "female"}),
-        ("resampled_from", "r-1"),
-        ("resampled_from", FIELDS["release_id"]),
-        ("source_rows", 32_561),
+OUT_OF_RANGE = {
+    "analysis": ["none"],
+    "adjacency": ["add"],
+    "accountant": ["trust-me"],
+    "events": [()],
+    "mu": [0.0],
+    "rho": [math.nan],
+    "epsilon": [math.inf, -1.0],
+    "delta": [1.0],
+    "max_rows_per_patient": [0],
+    "rows": [0],
+    "files": [
+        {},
+        {"a.csv": SHA},
+        {"a.csv": {**DIGEST.model_dump(), "sha256": SHA + "\n"}},
+        {"a.csv": {**DIGEST.model_dump(), "crc": 0}},
+        {"manifest.json": DIGEST},
+        {SIGNATURE_FILE: DIGEST},
+        {APPROVAL_FILE.upper().replace("JSON", "json"): DIGEST},
+        {"a.csv": DIGEST, "A.csv": DIGEST},
     ],
-)
-def test_manifest_refuses(field, value):
-    with pytest.raises(ValidationError, match=field):
-        Manifest(**{**FIELDS, field: value})
+    "measurement_sha256": ["abc"],
+    "code_sha256": [None],
+    "requester": [None, "anna"],
+    "conditions": [{"sex": "female"}],
+    "resampled_from": ["r-1", FIELDS["release_id"]],
+    "source_rows": [32_561],
+}
 
 
-@pytest.mark.parametrize("name", ["../a.csv", "/etc/passwd", ".a", "a/b"])
-def test_manifest_refuses_paths(name):
-    with pytest.raises(ConfigurationError, match="INVALID_FILE_NAME"):
-        Manifest(**{**FIELDS, "files": {name: DIGEST}})
-    with pytest.raises(ConfigurationError, match="INVALID_NAME"):
-        Manifest(**{**FIELDS, "dataset": name})
+@pytest.mark.parametrize("field", OUT_OF_RANGE)
+def test_manifest_refuses(field):
+    for value in OUT_OF_RANGE[field]:
+        with pytest.raises(ValidationError, match=field):
+            Manifest(**{**FIELDS, field: value})
+
+
+def test_manifest_refuses_paths():
+    for name in ("../a.csv", "/etc/passwd", ".a", "a/b"):
+        with pytest.raises(ConfigurationError, match="INVALID_FILE_NAME"):
+            Manifest(**{**FIELDS, "files": {name: DIGEST}})
+        with pytest.raises(ConfigurationError, match="INVALID_NAME"):
+            Manifest(**{**FIELDS, "dataset": name})
 
 
 def changed(**fields):

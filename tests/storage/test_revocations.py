@@ -1,6 +1,5 @@
 """The list of revoked releases: signed, strict, and never shorter."""
 
-import hashlib
 import json
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
@@ -43,15 +42,10 @@ def revocation(number, **changes):
 LISTED = RevocationList.signed(PIPELINE, revocations=(revocation(1), revocation(2)))
 
 
-def bundle_of(number, *, manifest_sha256=None, resampled_from=None):
-    manifest = manifest_of(
-        release_id=f"r-20250131-{number:08x}",
-        ledger_entry="e-0123456789abcdef",
-        resampled_from=resampled_from,
-    )
+def bundle_of(number, *, manifest_sha256=None, **changes):
     return VerifiedBundle(
         path=Path("adult"),
-        manifest=manifest,
+        manifest=manifest_of(release_id=f"r-20250131-{number:08x}", **changes),
         manifest_sha256=manifest_sha256 or f"{number:064x}",
         signer=PIPELINE.key_id,
         approved_by=None,
@@ -89,24 +83,19 @@ def test_what_is_signed():
     }
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
+def test_an_entry_is_strict():
+    for field, value in (
         ("dataset", "../x"),
         ("release_id", "r-1"),
         ("ledger_entry", ""),
         ("manifest_sha256", "ab"),
-        ("reason", ""),
         ("reason", "two\nlines"),
-        ("reason", "x" * 201),
         ("revoked_by", "anna"),
         ("revoked_on", "today"),
         ("rows", 5),
-    ],
-)
-def test_an_entry_is_strict(field, value):
-    with pytest.raises((ValidationError, ConfigurationError)):
-        revocation(1, **{field: value})
+    ):
+        with pytest.raises((ValidationError, ConfigurationError)):
+            revocation(1, **{field: value})
 
 
 def test_no_release_is_listed_twice():
@@ -181,18 +170,11 @@ def test_the_list_only_grows_and_everybody_may_read_it(store):
     assert path.stat().st_mode & 0o777 == 0o644
 
 
-def _add_some(root, first):
-    for number in range(first, first + 5):
-        add(ReleaseStore(root), number)
-
-
 def test_of_revocations_at_once_none_is_lost(store):
     # The lock belongs to an open file, so threads exclude each other as processes do.
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda first: _add_some(store.root, first), (10, 20, 30, 40)))
-    assert sorted(numbers_in(store)) == [
-        first + step for first in (10, 20, 30, 40) for step in range(5)
-    ]
+        list(pool.map(lambda number: add(ReleaseStore(store.root), number), range(20)))
+    assert sorted(numbers_in(store)) == list(range(20))
 
 
 def test_the_list_is_looked_for_in_the_store_of_a_bundle(store, monkeypatch):
@@ -220,7 +202,4 @@ def test_manifests_are_found_and_what_is_none_is_passed_over(store):
     (store.root / ".staging-r-1" / "x").mkdir(parents=True)
     (store.root / ".staging-r-1" / "x" / "manifest.json").write_bytes(manifest.to_bytes())
     add(store, 9)
-    found = list(manifests_in(store))
-    assert [manifest.release_id[-1] for manifest in found] == ["1", "2"]
-    digest = hashlib.sha256((folder / "manifest.json").read_bytes()).hexdigest()
-    assert digest == hashlib.sha256(found[0].to_bytes()).hexdigest()
+    assert list(manifests_in(store)) == [bundle_of(number).manifest for number in (1, 2)]

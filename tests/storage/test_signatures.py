@@ -60,14 +60,6 @@ def test_what_is_signed():
     )
 
 
-def test_documents_survive_their_files_and_verify():
-    for parse, document, _ in PARSERS:
-        assert parse.from_bytes(document.to_bytes()) == document
-    assert SIGNATURE.verify([ANNA.public, PIPELINE.public]) == PIPELINE.public
-    assert APPROVAL.verify(OFFICERS) == ANNA.public
-    assert Signature.signed(PIPELINE, manifest=digest_of(CONTENT)) == SIGNATURE
-
-
 @pytest.mark.parametrize(("parse", "document", "kind"), PARSERS)
 def test_no_substituted_byte_of_a_document_is_accepted(parse, document, kind):
     content = document.to_bytes()
@@ -131,48 +123,39 @@ def test_parse_signature_refuses(content, message):
         Signature.from_bytes(content)
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("ledger_entry", ""),
-        ("release_id", "../x"),
-        ("measurement_sha256", "abc"),
-        ("guarantee", ""),
-        ("guarantee", "x" * 10_001),
-        ("requester", None),
-        ("requester", "anna"),
-        ("decision", "maybe"),
-        ("reason", ""),
-        ("reason", "x" * 201),
-        ("reason", "two\nlines"),
-        ("decided_on", "today"),
-        ("epsilon", 1.0),
-    ],
-)
-def test_a_statement_is_strict(field, value):
-    fields = {**STATEMENT.model_dump(mode="json"), field: value}
-    with pytest.raises(ValidationError, match=field):
-        ApprovalStatement(**fields)
-    content = rewritten(APPROVAL, statement=fields)
-    with pytest.raises(
-        IntegrityError, match=f"APPROVAL_INVALID: file approval.json field 'statement.{field}"
-    ):
-        Approval.from_bytes(content)
+STRICT = {
+    "ledger_entry": [""],
+    "release_id": ["../x"],
+    "measurement_sha256": ["abc"],
+    "guarantee": ["", "x" * 10_001],
+    "requester": [None, "anna"],
+    "decision": ["maybe"],
+    "reason": ["", "x" * 201, "two\nlines"],
+    "decided_on": ["today"],
+    "epsilon": [1.0],
+}
 
 
-@pytest.mark.parametrize("text", ["x", "x" * 200, "Geprüft, in Ordnung.", "数据"])
-def test_reasons(text):
-    assert is_reason(text)
-    assert Approval.from_bytes(stated(reason=text).to_bytes()).statement.reason == text
+@pytest.mark.parametrize("field", STRICT)
+def test_a_statement_is_strict(field):
+    for value in STRICT[field]:
+        fields = {**STATEMENT.model_dump(mode="json"), field: value}
+        with pytest.raises(ValidationError, match=field):
+            ApprovalStatement(**fields)
+        wrong = f"APPROVAL_INVALID: file approval.json field 'statement.{field}"
+        with pytest.raises(IntegrityError, match=wrong):
+            Approval.from_bytes(rewritten(APPROVAL, statement=fields))
 
 
-@pytest.mark.parametrize(
-    "text", ["", " ", " x", "x ", "x" * 201, "a\nb", "a\tb", "\x1b[2J", "a\u202eb", "\ud800"]
-)
-def test_what_is_no_reason(text):
-    assert not is_reason(text)
-    with pytest.raises(ConfigurationError, match="REASON_INVALID: expected a reason of 1 to 200 p"):
-        ApprovalStatement.of(MANIFEST, decision="approve", reason=text)
+def test_reasons():
+    for text in ("x", "x" * 200, "Geprüft, in Ordnung.", "数据"):
+        assert is_reason(text)
+        assert Approval.from_bytes(stated(reason=text).to_bytes()).statement.reason == text
+    no_reasons = ["", " ", " x", "x ", "x" * 201, "a\nb", "a\tb", "\x1b[2J", "a\u202eb", "\ud800"]
+    for text in no_reasons:
+        assert not is_reason(text)
+        with pytest.raises(ConfigurationError, match="REASON_INVALID: expected a reason of 1 to 2"):
+            ApprovalStatement.of(MANIFEST, decision="approve", reason=text)
 
 
 def test_a_full_statement_is_below_the_size_limit():
@@ -221,25 +204,17 @@ def test_a_statement_is_made_from_the_manifest():
         ApprovalStatement.of(free, decision="approve", reason="x")
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("ledger_entry", "18"),
-        ("release_id", "r-20250131-00000000"),
-        ("measurement_sha256", "0" * 64),
-        ("guarantee", "Ein anderer Satz."),
-        ("requester", STRANGER.key_id),
-    ],
-)
-def test_an_approval_of_something_else_is_refused(field, value):
-    with pytest.raises(
-        IntegrityError,
-        match=f"APPROVAL_MISMATCH: file approval.json: expected the {field} of the manifest, found",
-    ):
-        required(stated(**{field: value}))
-
-
-def test_a_rejection_is_no_approval():
+def test_an_approval_of_something_else_is_refused():
+    for field, value in {
+        "ledger_entry": "18",
+        "release_id": "r-20250131-00000000",
+        "measurement_sha256": "0" * 64,
+        "guarantee": "Ein anderer Satz.",
+        "requester": STRANGER.key_id,
+    }.items():
+        mismatch = f"APPROVAL_MISMATCH: .*approval.json: expected the {field} of the manifest, fou"
+        with pytest.raises(IntegrityError, match=mismatch):
+            required(stated(**{field: value}))
     with pytest.raises(IntegrityError, match=r"APPROVAL_REJECTED: file approval\.json rejects the"):
         required(stated(decision="reject"))
 

@@ -40,24 +40,18 @@ def test_what_each_of_them_signs():
         assert part.verify(OFFICERS) == key.public
 
 
-@pytest.mark.parametrize("keys", [(), (ANNA,), (ANNA, ANNA), (ANNA, BERT, CARLA)])
-def test_two_different_people_sign(keys):
-    with pytest.raises(LedgerError, match="TWO_PEOPLE"):
-        signed(keys)
-
-
-@pytest.mark.parametrize(
-    ("change", "code"),
-    [
+def test_two_different_people_sign_what_the_ledger_accepts():
+    for keys in ((), (ANNA,), (ANNA, ANNA), (ANNA, BERT, CARLA)):
+        with pytest.raises(LedgerError, match="TWO_PEOPLE"):
+            signed(keys)
+    for change, code in (
         ({"rho": Decimal(0)}, "RHO_INVALID"),
         ({"rho": Decimal("1e-13")}, "RHO_INVALID"),
         ({"reason": "two\nlines"}, "LEDGER_TEXT_INVALID"),
         ({"cohort": ""}, "LEDGER_TEXT_INVALID"),
-    ],
-)
-def test_what_the_ledger_would_refuse_is_not_signed(change, code):
-    with pytest.raises(ConfigurationError, match=code):
-        signed(**change)
+    ):
+        with pytest.raises(ConfigurationError, match=code):
+            signed(**change)
 
 
 def test_a_file_is_written_once_and_for_its_owner(tmp_path):
@@ -100,15 +94,8 @@ def test_an_entry_is_held_against_what_was_signed(tmp_path):
     ledger.verify()
 
 
-def rewritten(change):
-    document = json.loads(signed().to_bytes())
-    change(document["signed"])
-    return canonical_json(document)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
+def test_a_file_of_something_else_is_refused():
+    for change, message in (
         (lambda parts: parts.pop(), "field 'signed"),
         (lambda parts: parts.__setitem__(1, parts[0]), "expected the signatures of two keys"),
         (
@@ -116,8 +103,8 @@ def rewritten(change):
             "expected one statement, found two",
         ),
         (lambda parts: parts[0].update(note="x"), "Extra inputs are not permitted"),
-    ],
-)
-def test_a_file_of_something_else_is_refused(change, message):
-    with pytest.raises(IntegrityError, match=f"ADJUSTMENT_INVALID: .*{message}"):
-        Adjustment.from_bytes(rewritten(change))
+    ):
+        document = json.loads(signed().to_bytes())
+        change(document["signed"])
+        with pytest.raises(IntegrityError, match=f"ADJUSTMENT_INVALID: .*{message}"):
+            Adjustment.from_bytes(canonical_json(document))

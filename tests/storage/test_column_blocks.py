@@ -36,6 +36,8 @@ def test_an_image_is_a_column_for_each_pixel():
     assert schema.columns[0] == first
     assert schema.columns[0].n_codes == 256
     assert schema.columns[0].bin_starts == tuple(range(256))
+    (column,) = image_schema(1, 1, gray_levels=2, threshold=100).columns
+    assert (column.bin_starts, column.n_codes) == ((0, 100), 2)  # the first white
 
 
 def test_items_are_columns_of_two_levels():
@@ -72,12 +74,6 @@ def test_each_gray_level_lies_in_its_bin(gray_levels):
     codes = np.searchsorted(starts, image.levels, side="right") - 1
     assert codes.tolist() == list(range(gray_levels))
     assert (image.levels[0], image.levels[-1]) == (0, 255)
-
-
-def test_a_threshold_is_the_first_white():
-    (column,) = ImageColumns(height=1, width=1, gray_levels=2, threshold=100).columns
-    assert column.bin_starts == (0, 100)
-    assert column.n_codes == 2
 
 
 @pytest.mark.parametrize(

@@ -35,19 +35,14 @@ def test_an_open_file_is_closed_and_the_number_of_rows_is_bounded(tmp_path):
     assert len(json.loads(path.read_text())["rows"]) == MAX_ROWS_PER_RULE
 
 
-def test_symbolic_link_is_not_followed(tmp_path):
+def test_links_malformed_names_and_open_folders_are_refused(tmp_path):
     folder = tmp_path / "private"
     diagnostics = DiagnosticsFile(folder / "d.jsonl")
     (folder / "d.jsonl").symlink_to(tmp_path / "readable")
     with pytest.raises(OSError, match="symbolic"):
         diagnostics.add("age", "IN_RANGE", [0], ["SECRET"])
     assert not (tmp_path / "readable").exists()
-
-
-def test_malformed_name_and_open_folder_are_refused(tmp_path):
-    with pytest.raises(ConfigurationError, match="INVALID_FILE_NAME"):
-        DiagnosticsFile(tmp_path / ".hidden")
-    (tmp_path / "open").mkdir()
-    (tmp_path / "open").chmod(0o755)
-    with pytest.raises(ConfigurationError, match="DIRECTORY_MODE"):
-        DiagnosticsFile(tmp_path / "open" / "d.jsonl")
+    folder.chmod(0o755)
+    for name, code in ((".hidden", "INVALID_FILE_NAME"), ("d.jsonl", "DIRECTORY_MODE")):
+        with pytest.raises(ConfigurationError, match=code):
+            DiagnosticsFile(folder / name)

@@ -170,12 +170,6 @@ def test_a_damaged_compressed_file(files, cut):
             read_idx(files.images)
 
 
-def test_a_second_member_is_more_than_the_header_says(files):
-    files.images.write_bytes(gzip.compress(files.images.read_bytes()) + gzip.compress(b"\0" * 9))
-    with pytest.raises(InputError, match="IDX_TRAILING"):
-        list(files.reader.chunks(["label"]))
-
-
 def test_a_bomb_is_not_decompressed(files, monkeypatch):
     """What the header does not promise is not read, however much there is."""
     n_read = 0
@@ -187,11 +181,13 @@ def test_a_bomb_is_not_decompressed(files, monkeypatch):
         return exactly(content, path, n_bytes)
 
     monkeypatch.setattr(idx_files, "_exactly", counted)
-    bomb = gzip.compress(files.images.read_bytes() + bytes(20_000_000))
+    good = files.images.read_bytes()
+    bomb = gzip.compress(good + bytes(20_000_000))
     assert len(bomb) < 100_000
-    files.images.write_bytes(bomb)
-    with pytest.raises(InputError, match="IDX_TRAILING"):
-        read_idx(files.images)
+    for content in (bomb, gzip.compress(good) + gzip.compress(b"\0" * 9)):
+        files.images.write_bytes(content)
+        with pytest.raises(InputError, match="IDX_TRAILING"):
+            read_idx(files.images)
     assert n_read < 1000
 
 

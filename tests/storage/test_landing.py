@@ -145,9 +145,8 @@ def test_a_landing_folder_is_for_its_owner_and_group(tmp_path):
     assert LandingFolder(str(folder)).ready_names() == []
     for mode in (0o701, 0o702, 0o704, 0o777):
         folder.chmod(mode)
-        with pytest.raises(
-            ConfigurationError, match=f"LANDING_OPEN: .* found mode {mode:04o}; run"
-        ):
+        wide = f"LANDING_OPEN: .* found mode {mode:04o}; run: c"
+        with pytest.raises(ConfigurationError, match=wide):
             LandingFolder(str(folder)).ready_names()
 
 

@@ -26,40 +26,22 @@ def label(**changes):
     return Label.model_validate({"name": "y", "levels": {"no": [0], "yes": [1]}} | changes)
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (" a ", "a"),
-        (3, "3"),
-        (3.0, "3"),
-        (np.int64(-1), "-1"),
-        (np.float32(0.5), "0.5"),
-        (Decimal("2.0"), "2"),
-        ("3.0", "3.0"),
-        (True, "True"),
-        (float("inf"), "inf"),
-    ],
-)
-def test_raw_text_has_one_form_for_a_whole_number(value, text):
-    assert raw_text(value) == text
+def test_raw_text_has_one_form_for_a_whole_number():
+    numbers = [3, 3.0, np.int64(-1), np.float32(0.5), Decimal("2.0"), float("inf")]
+    assert [raw_text(number) for number in numbers] == ["3", "3", "-1", "0.5", "2", "inf"]
+    assert [raw_text(value) for value in (" a ", "3.0", True)] == ["a", "3.0", "True"]
 
 
-@pytest.mark.parametrize("text", ["", "x", "nan", "inf", "-inf", "1_000"])
-def test_number_of_refuses_what_is_not_a_finite_number(text):
-    assert number_of(text) is None
+def test_number_of_refuses_what_is_not_a_finite_number():
+    assert {number_of(text) for text in ("", "x", "nan", "inf", "-inf", "1_000")} == {None}
 
 
-def test_equal_width_bins_share_integers_evenly():
+def test_bins_are_cut_on_the_grid_of_the_column():
     assert number(lower=1, upper=14, bins=14).bin_starts == tuple(range(1, 15))
     assert number(lower=0, upper=9, bins=4).bin_starts == (0, 2, 5, 7)
-
-
-def test_equal_width_bins_of_reals_lie_on_the_grid_of_the_decimals():
-    column = number(kind="real", lower=0, upper=1, bins=3, decimals=2)
-    assert column.bin_starts == (0, 0.33, 0.67)
-
-
-def test_integer_edges_may_end_at_upper_or_one_after():
+    reals = number(kind="real", lower=0, upper=1, bins=3, decimals=2)
+    assert reals.bin_starts == (0, 0.33, 0.67)
+    # Edges of integers may end at upper or one after.
     assert number(bins=[0, 1, 9]).bin_starts == (0, 1)
     assert number(bins=[0, 1, 9, 10]).bin_starts == (0, 1, 9)
 
@@ -70,10 +52,13 @@ def test_codes_count_the_missing_code_once():
     assert category().n_codes == 2
     assert category(missing=["?"]).n_codes == 3
     assert category(nullable=True).n_codes == 3
-
-
-def test_missing_numbers_are_the_codes_that_are_numbers():
+    # Of the codes, those that are numbers.
     assert number(missing=["?", -1, "99.5"]).missing_numbers == (-1.0, 99.5)
+
+
+def test_levels_may_be_numbers_and_those_of_a_label_name_themselves():
+    assert category(levels=[1, 2.0, "3"]).levels == ("1", "2", "3")
+    assert label(levels={"0": [0], "1": [1]}).level_names == ("0", "1")
 
 
 @pytest.mark.parametrize(
@@ -123,10 +108,6 @@ def test_categorical_column_refuses(changes, message):
         category(**changes)
 
 
-def test_levels_may_be_written_as_numbers():
-    assert category(levels=[1, 2.0, "3"]).levels == ("1", "2", "3")
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -144,21 +125,14 @@ def test_label_refuses(changes, message):
         label(**changes)
 
 
-@pytest.mark.parametrize(
-    ("edges", "levels", "message"),
-    [
+def test_buckets_refuse():
+    for edges, levels, message in (
         ([2, 1], ["a", "b", "c"], "expected edges in increasing order"),
         ([1], ["a"], "expected one level more than edges"),
         ([1], ["a", "2"], "expected names of buckets that are not numbers"),
-    ],
-)
-def test_buckets_refuse(edges, levels, message):
-    with pytest.raises(ValidationError, match=re.escape(message)):
-        Buckets.model_validate({"edges": edges, "levels": levels})
-
-
-def test_a_label_level_may_list_its_own_name():
-    assert label(levels={"0": [0], "1": [1]}).level_names == ("0", "1")
+    ):
+        with pytest.raises(ValidationError, match=message):
+            Buckets.model_validate({"edges": edges, "levels": levels})
 
 
 def table(**changes):
@@ -167,20 +141,16 @@ def table(**changes):
     )
 
 
-def test_released_columns_are_features_then_label():
-    assert table().released_columns == ("x", "c", "y")
-
-
-@pytest.mark.parametrize(
-    "changes", [{"ignore": ["x"]}, {"columns": [number(), number()]}, {"label": label(name="c")}]
-)
-def test_table_refuses_a_column_that_is_declared_twice(changes):
-    with pytest.raises(ValidationError, match="expected each column once in columns, label"):
-        table(**changes)
+def test_table_refuses_a_column_that_is_declared_twice():
+    twice = [{"ignore": ["x"]}, {"columns": [number(), number()]}, {"label": label(name="c")}]
+    for changes in twice:
+        with pytest.raises(ValidationError, match="expected each column once in columns, label"):
+            table(**changes)
 
 
 def test_header_is_compared_in_both_directions():
     schema = table()
+    assert schema.released_columns == ("x", "c", "y")  # features, then the label
     schema.check_header(["patient", "y", "c", "x", "id"], also=["patient"])
     with pytest.raises(InputError, match=r"HEADER_MISMATCH: .* found none named c, id; check the"):
         schema.check_header(["x", "y"])

@@ -25,6 +25,8 @@ def test_defaults_are_absolute_paths_under_the_current_directory(monkeypatch, tm
     assert settings.dask_workers is None
     assert settings.dask_address is None
     assert not settings.offline
+    monkeypatch.setenv("CLUSTMIX_HOME", "~/x")
+    assert load_settings().home == Path.home() / "x"
 
 
 def test_wrong_value_is_named_and_not_repeated(monkeypatch):
@@ -55,21 +57,13 @@ def test_open_directory_is_refused_and_left_as_it_is(tmp_path, mode):
     assert stat.S_IMODE(path.stat().st_mode) == mode
 
 
-def test_links_and_files_are_refused(tmp_path):
+def test_links_files_and_folders_of_others_are_refused(tmp_path, monkeypatch):
     (tmp_path / "link").symlink_to(tmp_path)
     (tmp_path / "file").touch()
     for name in ("link", "file"):
         with pytest.raises(ConfigurationError, match="NOT_A_DIRECTORY: expected a directory at"):
             ensure_private_directory(tmp_path / name)
-
-
-def test_directory_of_another_user_is_refused(tmp_path, monkeypatch):
     path = ensure_private_directory(tmp_path / "mine")
     monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)
     with pytest.raises(ConfigurationError, match=r"DIRECTORY_OWNER: directory .* another user"):
         ensure_private_directory(path)
-
-
-def test_home_is_expanded(monkeypatch):
-    monkeypatch.setenv("CLUSTMIX_HOME", "~/x")
-    assert load_settings().home == Path.home() / "x"

@@ -5,7 +5,6 @@ import stat
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,8 +17,7 @@ from storage.files.workspace import (
     purge_abandoned,
     store_arrays,
 )
-
-REPOSITORY = Path(__file__).resolve().parents[2]
+from tests.processes import ROOT
 
 
 @pytest.fixture
@@ -81,27 +79,27 @@ def test_objects_are_neither_written_nor_read(root):
 
 def test_damaged_and_missing_arrays_are_refused(root):
     with PrivateWorkspace.create(root, "run-1") as workspace:
-        store_arrays(workspace.path("a.npz"), x=np.arange(1_000))
-        content = workspace.path("a.npz").read_bytes()
+        path = workspace.path("a.npz")
+        store_arrays(path, x=np.arange(1_000))
+        good = path.read_bytes()
+        np.save(workspace.path("plain.npy"), np.arange(3))
+        with zipfile.ZipFile(workspace.path("text.npz"), "w") as archive:
+            archive.writestr("x.npy", "SECRET")
         for damaged in (
             b"",
-            content[:100],
-            content[:-30],
-            content.replace(b"\x05\x00", b"\x06\x00"),
+            good[:100],
+            good[:-30],
+            good.replace(b"\x05\x00", b"\x06\x00"),
+            workspace.path("plain.npy").read_bytes(),
+            workspace.path("text.npz").read_bytes(),
         ):
-            workspace.path("a.npz").write_bytes(damaged)
+            path.write_bytes(damaged)
             with pytest.raises(IntegrityError) as caught:
-                load_arrays(workspace.path("a.npz"))
+                load_arrays(path)
             assert caught.value.code == "ARTIFACT_UNREADABLE"
             assert caught.value.__context__ is None
         with pytest.raises(IntegrityError, match="ARTIFACT_UNREADABLE"):
             load_arrays(workspace.path("none.npz"))
-        np.save(workspace.path("plain.npy"), np.arange(3))
-        with zipfile.ZipFile(workspace.path("text.npz"), "w") as archive:
-            archive.writestr("x.npy", "SECRET")
-        for name in ("plain.npy", "text.npz"):
-            with pytest.raises(IntegrityError, match="ARTIFACT_UNREADABLE"):
-                load_arrays(workspace.path(name))
 
 
 def test_a_failed_write_leaves_the_previous_file(root, monkeypatch):
@@ -119,22 +117,16 @@ def test_a_failed_write_leaves_the_previous_file(root, monkeypatch):
         assert sorted(os.listdir(root / "run-1")) == [".alive", "a.npz"]
 
 
-@pytest.mark.parametrize("name", ["../x", "a/b", ".alive", "", "/etc/passwd", "x\x00"])
-def test_paths_stay_inside(root, name):
+def test_names_that_lead_out_and_an_open_root_are_refused(root):
     with PrivateWorkspace.create(root, "run-1") as workspace:
-        with pytest.raises(ConfigurationError, match="INVALID_FILE_NAME"):
-            workspace.path(name)
-        with pytest.raises(ConfigurationError, match="INVALID_FILE_NAME"):
-            workspace.write_once(name, b"")
-
-
-def test_malformed_run_and_open_root_are_refused(root, tmp_path):
-    with pytest.raises(ConfigurationError, match="INVALID_NAME"):
-        PrivateWorkspace.create(root, "../run")
-    (tmp_path / "open").mkdir()
-    (tmp_path / "open").chmod(0o755)
-    with pytest.raises(ConfigurationError, match="DIRECTORY_MODE"):
-        PrivateWorkspace.create(tmp_path / "open", "run-1")
+        for name in ("../x", ".alive"):
+            for use in (workspace.path, lambda name: workspace.write_once(name, b"")):
+                with pytest.raises(ConfigurationError, match="INVALID_FILE_NAME"):
+                    use(name)
+    root.chmod(0o755)
+    for run, code in (("../run", "INVALID_NAME"), ("run-1", "DIRECTORY_MODE")):
+        with pytest.raises(ConfigurationError, match=code):
+            PrivateWorkspace.create(root, run)
 
 
 def test_leaving_the_block_purges_also_after_an_error(root):
@@ -146,7 +138,7 @@ def test_leaving_the_block_purges_also_after_an_error(root):
     workspace.purge()
 
 
-def test_live_runs_are_kept_and_dead_ones_purged(root):
+def test_live_runs_are_kept_and_dead_ones_purged(root, tmp_path):
     assert live_run_ids(root) == frozenset()
     assert purge_abandoned(root) == ()
     program = (
@@ -155,13 +147,12 @@ def test_live_runs_are_kept_and_dead_ones_purged(root):
         "w = PrivateWorkspace.create(Path(sys.argv[1]), 'dead-run'); w.write_once('a.bin', b'x')\n"
         "sys.stdout.write('ready'); sys.stdout.flush(); sys.stdin.read()"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", program, str(root)],
-        cwd=REPOSITORY,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as process:
+    command = [sys.executable, "-c", program, str(root)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=ROOT, **pipes) as process:
         assert process.stdout.read(5) == b"ready"
+        (tmp_path / "outside").mkdir()
+        (root / "link").symlink_to(tmp_path / "outside")  # is not followed
         with PrivateWorkspace.create(root, "live-run"):
             assert live_run_ids(root) == {"live-run", "dead-run"}
             assert purge_abandoned(root) == ()
@@ -171,13 +162,4 @@ def test_live_runs_are_kept_and_dead_ones_purged(root):
             assert purge_abandoned(root) == ("dead-run",)
             assert not (root / "dead-run").exists()
             assert (root / "live-run").exists()
-
-
-def test_a_planted_link_is_not_followed(root, tmp_path):
-    with PrivateWorkspace.create(root, "run-1"):
-        pass
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (root / "link").symlink_to(outside)
-    assert purge_abandoned(root) == ()
-    assert outside.exists()
+    assert (tmp_path / "outside").exists()

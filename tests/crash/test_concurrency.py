@@ -11,8 +11,7 @@ from forced_release import Pause
 pytestmark = pytest.mark.integration
 
 
-def test_eight_identical_requests_draw_each_statistic_once(tmp_path):
-    installation = forced.Installation(tmp_path / "installation")
+def test_eight_identical_requests_draw_each_statistic_once(tmp_path, installation):
     site = forced.Tables(tmp_path)(0)
     runs = [installation.start(site) for _ in range(8)]
     answers = [run.answer() for run in runs]
@@ -33,8 +32,7 @@ def test_eight_identical_requests_draw_each_statistic_once(tmp_path):
     assert installation.leftovers() == []
 
 
-def test_two_that_wait_for_a_run_finish_it_when_it_dies(tmp_path):
-    installation = forced.Installation(tmp_path / "installation")
+def test_two_that_wait_for_a_run_finish_it_when_it_dies(tmp_path, installation):
     site = forced.Tables(tmp_path)(0)
     first = installation.start(site, disturbance=Pause(place="stage report"))
     try:

@@ -3,7 +3,6 @@
 import errno
 import os
 import re
-import signal
 
 import forced_installation as forced
 import made_up_release as made
@@ -27,8 +26,8 @@ pytestmark = pytest.mark.integration
         ("before ReleaseStore.publish", "approved"),
     ],
 )
-def test_run_without_space_ends_with_one_line_and_its_charge(tmp_path, place, state):
-    installation, tables = forced.Installation(tmp_path / "installation"), forced.Tables(tmp_path)
+def test_run_without_space_ends_with_one_line_and_its_charge(tmp_path, installation, place, state):
+    tables = forced.Tables(tmp_path)
     run = installation.start(tables(0), disturbance=FullDisk(place=place))
     answer = run.answer()
     # The ledger could not be told of it either, and that does not hide what went wrong first.
@@ -57,8 +56,8 @@ def test_failure_stays_behind_the_guard_where_its_log_cannot_be_written(tmp_path
     assert result.code == "step:ValueError"
 
 
-def test_what_dead_runs_left_goes_although_a_clean_up_dies_too(tmp_path):
-    installation, tables = forced.Installation(tmp_path / "installation"), forced.Tables(tmp_path)
+def test_what_dead_runs_left_goes_although_a_clean_up_dies_too(tmp_path, installation):
+    tables = forced.Tables(tmp_path)
     assert installation.start(tables(0)).answer()["state"] == "published"
     site = tables(1)
     # In the middle of the sealed measurement, then in the clean-up after that.
@@ -72,8 +71,7 @@ def test_what_dead_runs_left_goes_although_a_clean_up_dies_too(tmp_path):
 @pytest.mark.parametrize(
     ("place", "state"), [("stage commit", "sealed"), ("stage publish", "approved")]
 )
-def test_decision_that_died_is_finished(tmp_path, monkeypatch, place, state):
-    installation = forced.Installation(tmp_path / "installation")
+def test_decision_that_died_is_finished(tmp_path, installation, dies, monkeypatch, place, state):
     for name, value in installation.environment.items():
         monkeypatch.setenv(name, value)
     site, people = Stores(load_settings()), tmp_path / "people"
@@ -87,13 +85,8 @@ def test_decision_that_died_is_finished(tmp_path, monkeypatch, place, state):
     )
     assert run.answer()["state"] == "sealed"
 
-    arguments = (installation.environment, run.release_id, str(people / "other.key"))
-    decision = forced.processes().Process(
-        target=approve_and_die, args=(*arguments, Death(place=place))
-    )
-    decision.start()
-    decision.join(60)
-    assert decision.exitcode == -signal.SIGKILL
+    key_file, death = str(people / "other.key"), Death(place=place)
+    dies(approve_and_die, installation.environment, run.release_id, key_file, death)
     assert installation.state(run.release_id) == state
     assert installation.damages() == []
 

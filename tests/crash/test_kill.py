@@ -21,7 +21,7 @@ pytestmark = pytest.mark.integration
 
 KILLED_ID = "r-20250101-0badcafe"
 
-# Where the run dies, what its entry was then, and what the next run makes of it.
+# Where the run dies, the state of its entry then, and what the next run makes of it.
 STATES = (
     ((None, None), ["clean-up", "check-source", "plan", "identify", "reserve"]),
     (("reserved", "void"), ["between reserve and begin"]),
@@ -46,12 +46,9 @@ def sites(tmp_path_factory):
     return paths
 
 
-def killed(forkserver, environment, site, point, draws):
-    arguments = (environment, str(site), KILLED_ID, point, str(draws))
-    process = forkserver.Process(target=made.release_and_die, args=arguments)
-    process.start()
-    process.join(120)
-    assert process.exitcode == -signal.SIGKILL, point
+def verified(folder, release_id):
+    trusted = KeyStore(folder / "home" / "keys").trusted()
+    return verify_bundle(folder / "releases" / "made-up" / release_id, trusted=trusted)
 
 
 def check_after_kill(folder, state, draws):
@@ -60,10 +57,9 @@ def check_after_kill(folder, state, draws):
     entries = LedgerDatabase(path).entries() if path.exists() else ()
     assert [entry.state.value for entry in entries] == ([] if state is None else [state])
     assert sum(entry.rho for entry in entries if entry.counts) >= forced.rho_of(draws)
-    trusted = KeyStore(folder / "home" / "keys").trusted()
     for bundle in (folder / "releases").glob("made-up/*"):
-        verified = verify_bundle(bundle, trusted=trusted)
-        assert verified.manifest.ledger_entry in {e.entry_id for e in entries if e.counts}
+        charged = {entry.entry_id for entry in entries if entry.counts}
+        assert verified(folder, bundle.name).manifest.ledger_entry in charged
 
 
 def check_after_next_run(folder, outcome, state, draws):
@@ -80,12 +76,11 @@ def check_after_next_run(folder, outcome, state, draws):
     )
     spent = ledger.balance("made-up").spent_rho
     assert spent - (0 if outcome.reused else Decimal(outcome.charged_rho)) >= forced.rho_of(draws)
-    bundles = {path.name: path for path in (folder / "releases" / "made-up").iterdir()}
-    assert bundles.keys() == {outcome.release_id}
-    trusted = KeyStore(folder / "home" / "keys").trusted()
-    verified = verify_bundle(bundles[outcome.release_id], trusted=trusted)
-    assert entries[outcome.release_id].digest == verified.manifest_sha256
-    assert entries[outcome.release_id].entry_id == verified.manifest.ledger_entry
+    assert [path.name for path in (folder / "releases" / "made-up").iterdir()] == [
+        outcome.release_id
+    ]
+    bundle, entry = verified(folder, outcome.release_id), entries[outcome.release_id]
+    assert (entry.digest, entry.entry_id) == (bundle.manifest_sha256, bundle.manifest.ledger_entry)
     home = folder / "home"
     assert [path.name for path in (home / "private").iterdir()] == [".lock"]
     assert list((home / "pending").iterdir()) == []
@@ -93,40 +88,35 @@ def check_after_next_run(folder, outcome, state, draws):
     assert sorted(path.name for path in (folder / "releases").iterdir()) == [".lock", "made-up"]
 
 
-def kill_and_run_again(forkserver, folder, monkeypatch, site, next_site, point, states):
-    """``states``: of the killed entry, before and after the next run."""
-    environment, draws = made.environment_of(folder), folder / "draws.jsonl"
-    killed(forkserver, environment, site, point, draws)
-    check_after_kill(folder, states[0], draws)
-    made.install(monkeypatch, folder)
-    outcome = made.release_without_engine(next_site)
-    check_after_next_run(folder, outcome, states[1], draws)
+@pytest.fixture
+def kill_and_run_again(dies, tmp_path, monkeypatch):
+    """Return a check of a run that dies at a point, and of the next one."""
+
+    def check(site, next_site, point, states):
+        environment, draws = made.environment_of(tmp_path), tmp_path / "draws.jsonl"
+        dies(made.release_and_die, environment, str(site), KILLED_ID, point, str(draws))
+        check_after_kill(tmp_path, states[0], draws)
+        made.install(monkeypatch, tmp_path)
+        outcome = made.release_without_engine(next_site)
+        check_after_next_run(tmp_path, outcome, states[1], draws)
+
+    return check
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_run_is_paid_for_and_cleaned_up(forkserver, sites, tmp_path, monkeypatch, point):
-    site = sites["naive"]
-    kill_and_run_again(forkserver, tmp_path, monkeypatch, site, site, point, POINTS[point])
+def test_killed_run_is_paid_for_and_cleaned_up(kill_and_run_again, sites, point):
+    kill_and_run_again(sites["naive"], sites["naive"], point, POINTS[point])
 
 
 @pytest.mark.parametrize("point", METHOD_POINTS)
-def test_killed_method_stage_is_paid_for(forkserver, sites, tmp_path, monkeypatch, point):
-    kill_and_run_again(
-        forkserver,
-        tmp_path,
-        monkeypatch,
-        sites["clustmix"],
-        sites["naive"],
-        point,
-        METHOD_POINTS[point],
-    )
+def test_killed_method_stage_is_paid_for(kill_and_run_again, sites, point):
+    kill_and_run_again(sites["clustmix"], sites["naive"], point, METHOD_POINTS[point])
 
 
 @pytest.mark.parametrize(("point", "state"), [("histograms", "executing"), ("publish", "approved")])
-def test_live_run_is_not_cleaned_up(forkserver, sites, tmp_path, monkeypatch, point, state):
-    environment = made.environment_of(tmp_path)
-    arguments = (environment, str(sites["naive"]), KILLED_ID, point)
-    live = forkserver.Process(target=made.release_and_pause, args=arguments)
+def test_live_run_is_not_cleaned_up(sites, tmp_path, monkeypatch, point, state):
+    arguments = (made.environment_of(tmp_path), str(sites["naive"]), KILLED_ID, point)
+    live = forced.processes().Process(target=made.release_and_pause, args=arguments)
     live.start()
     try:
         while psutil.Process(live.pid).status() != psutil.STATUS_STOPPED:
@@ -143,10 +133,7 @@ def test_live_run_is_not_cleaned_up(forkserver, sites, tmp_path, monkeypatch, po
         live.join(60)
     assert live.exitcode == 0
     assert {entry.state.value for entry in ledger.entries()} == {"published"}
-    verify_bundle(
-        tmp_path / "releases" / "made-up" / KILLED_ID,
-        trusted=KeyStore(tmp_path / "home" / "keys").trusted(),
-    )
+    verified(tmp_path, KILLED_ID)
 
 
 def test_killed_command_leaves_no_process(sites, tmp_path, monkeypatch):

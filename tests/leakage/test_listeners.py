@@ -7,26 +7,13 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
-from pathlib import Path
+from types import SimpleNamespace
 
 import made_up_release as made
 import psutil
 import pytest
 
 pytestmark = pytest.mark.integration
-
-
-@dataclass
-class Observed:
-    """What the processes of one run listened on, as they went."""
-
-    exit_code: int = -1
-    stderr: str = ""
-    addresses: dict[tuple[str, int], set[str]] = field(default_factory=dict)
-    """Commands by address of each socket that listens or, for datagrams, is bound."""
-    speaks: dict[int, str] = field(default_factory=dict)
-    """By port: "tls" where a handshake was answered as such, else "plain"."""
 
 
 def open_sockets(process):
@@ -73,7 +60,9 @@ def observed(tmp_path_factory):
         "import made_up_release as made; made.command_at("
         f"'constrained-gmm', {str(path)!r}, lambda: made.wait_for({str(asked)!r}))"
     )
-    seen = Observed()
+    # Commands by address of each socket that listens or, for datagrams, is bound; and by port what
+    # answered a handshake: "tls" or "plain".
+    seen = SimpleNamespace(addresses={}, speaks={})
     with (folder / "stderr").open("wb") as stderr:
         process = psutil.Popen(
             [sys.executable, "-c", command],
@@ -96,7 +85,7 @@ def observed(tmp_path_factory):
                 asked.touch()
             time.sleep(0.05)
     seen.exit_code = process.returncode
-    seen.stderr = Path(folder / "stderr").read_text()
+    seen.stderr = (folder / "stderr").read_text()
     return seen
 
 

@@ -71,19 +71,14 @@ def small_disk(folder):
         subprocess.run(["umount", "-l", str(folder)], check=True)  # noqa: S607
 
 
+NOISE = "before curator.discrete_gaussian_mechanism"
 # What is full, from where on, how the run ends then, and its entry.
 FULL = [
     (".", "stage clean-up", 1, "LEDGER_UNAVAILABLE|LEDGER_HEAD_UNAVAILABLE", "none|reserved"),
     (".", "before LedgerDatabase.reserve", 1, "LEDGER_.*", "none|reserved"),
     (".", "before LedgerDatabase.transition", 1, "LEDGER_.*", "reserved|burned"),
     (".", "stage ingest", 1, "ingest:OSError", "executing|burned"),
-    (
-        ".",
-        "before curator.discrete_gaussian_mechanism",
-        1,
-        "histograms:OSError",
-        "executing|burned",
-    ),
+    (".", NOISE, 1, "histograms:OSError", "executing|burned"),
     (".", "before MeasurementStore.seal", 1, "seal:OSError", "executing|burned"),
     (".", "before LedgerDatabase.transition", 2, "LEDGER_.*", "executing|sealed"),
     (".", "before LedgerDatabase.transition", 3, "LEDGER_.*", "sealed|approved"),

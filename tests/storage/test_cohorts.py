@@ -134,22 +134,15 @@ def test_malformed_headers_are_refused_and_not_repeated(tmp_path, text, code):
         f"a,b,c\n1,2,3\n{SECRET},".encode() + b"\xff\xfe,3\n",
     ],
 )
-@pytest.mark.parametrize("columns", [["a"], ["a", "b", "c"]])
+@pytest.mark.parametrize("columns", [["b"], ["a", "b", "c"]])
 def test_malformed_rows_are_refused_whatever_is_wanted(tmp_path, content, columns, caplog):
     (tmp_path / "a.csv").write_bytes(content)
-    if b"\xff" in content and columns == ["a"]:
-        columns = ["b"]
+    assert csv_reader(tmp_path / "a.csv").header() == ("a", "b", "c")  # reads no row
     with caplog.at_level(logging.DEBUG), pytest.raises(InputError) as caught:
         list(csv_reader(tmp_path / "a.csv").chunks(columns))
     assert "as many cells in every row as in the header" in str(caught.value)
     assert_public(caught.value)
     assert SECRET not in caplog.text
-
-
-def test_header_reads_no_row(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_bytes(b"a,b\n" + b"\xff,\x00,1,2,3\n")
-    assert csv_reader(path).header() == ("a", "b")
 
 
 def test_select_keeps_equal_rows_and_its_column_may_be_left_out(tmp_path):
@@ -235,7 +228,8 @@ def test_a_file_added_to_a_folder_is_a_change(tmp_path):
 
 
 def test_folder_with_partitions_dictionaries_and_hidden_files(tmp_path):
-    for year, ward, values in (("2020", "01", ["x", "y"]), ("2021", "02", ["y", None])):
+    no_ward = "__HIVE_DEFAULT_PARTITION__"
+    for year, ward, values in (("2020", "01", ["x", "y"]), ("2021", no_ward, ["y", None])):
         folder = tmp_path / f"year={year}" / f"ward={ward}"
         folder.mkdir(parents=True)
         table = pa.table(
@@ -256,19 +250,14 @@ def test_folder_with_partitions_dictionaries_and_hidden_files(tmp_path):
     assert not isinstance(frame["level"].dtype, pd.CategoricalDtype)
     assert frame["level"].tolist()[:3] == ["x", "y", "y"]
     assert pd.isna(frame["level"][3])
-    assert frame["ward"].tolist() == ["01", "01", "02", "02"]
+    assert frame["ward"].tolist()[:2] == ["01", "01"]
+    assert frame["ward"][2:].isna().all()
+    selected = parquet_reader(tmp_path, select={"ward": "01"})
+    assert all_rows(selected, ["year"])["year"].tolist() == ["2020", "2020"]
     assert frame["year"].tolist() == ["2020", "2020", "2021", "2021"]
     # A key in a chunk with a missing key is still an exact integer.
     assert [str(key) for key in frame["key"]] == [str(2**60 + 1), "5", str(2**60 + 1), "<NA>"]
     assert all_rows(reader, ["year"])["year"].tolist() == frame["year"].tolist()
-
-
-def test_partition_of_missing_values(tmp_path):
-    for value in ("1", "__HIVE_DEFAULT_PARTITION__"):
-        (tmp_path / f"w={value}").mkdir()
-        pq.write_table(pa.table({"a": [1]}), tmp_path / f"w={value}" / "p.parquet")
-    frame = all_rows(parquet_reader(tmp_path, select={"w": 1}), ["a", "w"])
-    assert frame["w"].tolist() == ["1"]
 
 
 def test_name_of_a_partition_folder_is_content(tmp_path):
@@ -337,18 +326,16 @@ def test_memory_does_not_grow_with_the_rows(tmp_path, kind, monkeypatch):
         values = np.random.default_rng(1).integers(0, 2**40, n_rows)
         if kind == "csv":
             path.write_text("a\n" + "\n".join(map(str, values)) + "\n")
-            reader = csv_reader(path)
         else:
             # One row group: the worst case for a reader that decodes whole row groups.
             table = pa.table({"a": values, "b": values})
             pq.write_table(table, path, row_group_size=n_rows, use_dictionary=False)
-            reader = parquet_reader(path)
+        reader = csv_reader(path) if kind == "csv" else parquet_reader(path)
         start = pa.total_allocated_bytes()
         return max(pa.total_allocated_bytes() - start for _ in reader.chunks(["a"], 2_000))
 
     # The column alone takes 13 MB at the larger size.
-    assert peak(200_000) < 4_000_000
-    assert peak(1_600_000) < 4_000_000
+    assert max(peak(200_000), peak(1_600_000)) < 4_000_000
 
 
 @pytest.fixture
@@ -404,11 +391,15 @@ def test_url_and_driver_message_never_leave(url, monkeypatch, caplog):
     assert SECRET not in caplog.text
 
 
-def test_sqlite_file_is_never_created(tmp_path):
+def test_a_database_that_is_absent_or_of_another_kind_is_refused(tmp_path, database, monkeypatch):
     with pytest.raises(InputError, match="SOURCE_MISSING: expected a SQLite file") as caught:
         sql_reader(tmp_path / "no.sqlite", "SELECT 1").header()
     assert str(tmp_path) not in str(caught.value)
     assert not (tmp_path / "no.sqlite").exists()
+    monkeypatch.setenv("COHORT_URL", f"sqlite:///{database}")
+    source = SqlSource(kind="sql", url_env="COHORT_URL", query="SELECT ward FROM stays")
+    with pytest.raises(ConfigurationError, match="DATABASE_KIND: expected a postgresql database"):
+        CohortReader(source).header()
 
 
 def test_a_view_is_read_where_the_site_file_answers_for_it(database):
@@ -419,10 +410,3 @@ def test_a_view_is_read_where_the_site_file_answers_for_it(database):
         sql_reader(database, query).header()
     for declared in ("patient_local", "public_tables"):
         assert sql_reader(database, query, **{declared: ["Latest"]}).header() == ("key",)
-
-
-def test_a_database_of_another_kind_than_the_query_is_refused(database, monkeypatch):
-    monkeypatch.setenv("COHORT_URL", f"sqlite:///{database}")
-    source = SqlSource(kind="sql", url_env="COHORT_URL", query="SELECT ward FROM stays")
-    with pytest.raises(ConfigurationError, match="DATABASE_KIND: expected a postgresql database"):
-        CohortReader(source).header()

@@ -10,13 +10,7 @@ from privacy.errors import InputError
 from storage.settings import Settings
 from storage.sources import datasets
 from storage.sources.datasets import DATASETS, find
-from storage.sources.diabetes_items import (
-    DRUGS,
-    ITEMS,
-    items_of,
-    items_parquet,
-    items_sha256,
-)
+from storage.sources.diabetes_items import DRUGS, ITEMS, items_of, items_parquet, items_sha256
 
 SHARED = datasets._SHARED_DATA
 

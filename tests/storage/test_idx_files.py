@@ -114,26 +114,24 @@ def test_a_file_that_changes_while_it_is_read(files):
         list(part.batches(["label"], 3))
 
 
+GOOD = idx_bytes(images_of(7))
 DEFECTS = {
-    "empty": (lambda content: b"", "IDX_MAGIC: expected an idx file of images, unsigned bytes"),
-    "text": (lambda content: b"label,pixel\n1,2\n", "IDX_MAGIC"),
-    "short header": (lambda content: content[:9], "IDX_TRUNCATED: expected as many bytes in "),
-    "labels in place of images": (lambda content: idx_bytes(np.zeros(7)), "IDX_MAGIC"),
-    "floats": (lambda content: idx_bytes(images_of(7), kind=13), "IDX_MAGIC"),
-    "a pixel short": (lambda content: content[:-1], "IDX_TRUNCATED"),
-    "a byte more": (lambda content: content + b"\0", "IDX_TRAILING: expected as many bytes in "),
-    "fewer images than labels": (
-        lambda content: idx_bytes(images_of(6)),
-        "IDX_LABELS: expected a label for each image",
-    ),
-    "more images than labels": (lambda content: idx_bytes(images_of(8)), "IDX_LABELS"),
+    "empty": (b"", "IDX_MAGIC: expected an idx file of images, unsigned bytes"),
+    "text": (b"label,pixel\n1,2\n", "IDX_MAGIC"),
+    "short header": (GOOD[:9], "IDX_TRUNCATED: expected as many bytes in "),
+    "labels in place of images": (idx_bytes(np.zeros(7)), "IDX_MAGIC"),
+    "floats": (idx_bytes(images_of(7), kind=13), "IDX_MAGIC"),
+    "a pixel short": (GOOD[:-1], "IDX_TRUNCATED"),
+    "a byte more": (GOOD + b"\0", "IDX_TRAILING: expected as many bytes in "),
+    "an image less": (idx_bytes(images_of(6)), "IDX_LABELS: expected a label for each image"),
+    "an image more": (idx_bytes(images_of(8)), "IDX_LABELS"),
     "no pixels": (
-        lambda content: idx_bytes(images_of(7), shape=(7, 0, 2)),
+        idx_bytes(images_of(7), shape=(7, 0, 2)),
         "IDX_SIZE: expected images of 1 to 64 pixels a side",
     ),
-    "large pixels": (lambda content: idx_bytes(images_of(7), shape=(7, 65, 2)), "IDX_SIZE"),
+    "large pixels": (idx_bytes(images_of(7), shape=(7, 65, 2)), "IDX_SIZE"),
     "five gigabytes": (
-        lambda content: idx_bytes(images_of(7), shape=(5_000_000, 32, 32)),
+        idx_bytes(images_of(7), shape=(5_000_000, 32, 32)),
         "IDX_SIZE: expected at most 4 GiB",
     ),
 }
@@ -142,19 +140,18 @@ DEFECTS = {
 @pytest.mark.parametrize("compressed", [False, True])
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_a_defect_is_one_line(files, defect, compressed):
-    spoil, line = DEFECTS[defect]
-    content = spoil(files.images.read_bytes())
+    content, line = DEFECTS[defect]
     files.images.write_bytes(gzip.compress(content) if compressed else content)
     columns = list(column_names(3, 2))
-    for read in (lambda r: list(r.chunks(columns)), lambda r: fragmented(r, columns)):
+
+    def fragmented(reader):
+        return [frame for part in reader.fragments(columns, 2) for frame in part.frames()]
+
+    for read in (lambda reader: list(reader.chunks(columns)), fragmented):
         with pytest.raises(InputError, match=f"^{line}") as caught:
             read(files.reader)
         assert "\n" not in str(caught.value)
         assert caught.value.__context__ is None or isinstance(caught.value.__context__, InputError)
-
-
-def fragmented(reader, columns):
-    return [frame for part in reader.fragments(columns, 2) for frame in part.frames()]
 
 
 @pytest.mark.parametrize("cut", [12, 40, -8, -1])

@@ -16,6 +16,7 @@ from storage.keys.key_store import KeyStore, read_public_keys
 from storage.keys.keys import PublicKey, SigningKey
 from tests.processes import at_once
 
+ED = Ed25519PrivateKey.generate()
 # RFC 8032, section 7.1, tests 1 and 2: secret, public, message, signature.
 VECTORS = [
     (
@@ -130,17 +131,14 @@ def test_no_key_material_is_shown_or_pickled(tmp_path):
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o644, 0o700, 0o200])
-def test_a_private_key_that_others_can_read_is_refused(tmp_path, mode):
-    path = private_file(tmp_path / "anna.key", pkcs8(Ed25519PrivateKey.generate()), mode)
+def test_a_private_key_that_others_can_read_is_refused(tmp_path, monkeypatch, mode):
+    path = private_file(tmp_path / "anna.key", pkcs8(ED), mode)
     message = f"KEY_MODE: expected mode 0600 .*anna.key, found {mode:04o}; .*run: chmod 600 .*key"
     if mode == 0o200 and os.geteuid() != 0:
         message = "KEY_MISSING"
     with pytest.raises(ConfigurationError, match=message):
         SigningKey.read(path)
-
-
-def test_a_private_key_of_another_user_is_refused(tmp_path, monkeypatch):
-    path = private_file(tmp_path / "anna.key", pkcs8(Ed25519PrivateKey.generate()))
+    path.chmod(0o600)
     monkeypatch.setattr(keys.os, "geteuid", lambda: path.stat().st_uid + 1)
     with pytest.raises(ConfigurationError, match=r"KEY_OWNER: expected the private key .*anna\.k"):
         SigningKey.read(path)
@@ -161,7 +159,6 @@ def test_links_pipes_and_folders_are_no_keys(tmp_path, read):
         read(tmp_path / "gone")
 
 
-ED = Ed25519PrivateKey.generate()
 ELLIPTIC = ec.generate_private_key(ec.SECP256R1())
 NOT_PRIVATE = {
     "public": spki(ED),
@@ -252,10 +249,10 @@ def test_keys_are_made_once(store, tmp_path):
         keys.read_secret(tmp_path / "gone")
 
 
-def test_an_open_folder_is_refused(tmp_path):
+def test_an_open_folder_is_refused(store, tmp_path):
     (tmp_path / "keys").mkdir()
     (tmp_path / "keys").chmod(0o755)
-    for make in (KeyStore(tmp_path / "keys").pipeline, KeyStore(tmp_path / "keys").ledger_secret):
+    for make in (store.pipeline, store.ledger_secret, store.landing_secret):
         with pytest.raises(ConfigurationError, match="DIRECTORY_MODE"):
             make()
     assert names(tmp_path / "keys") == []
@@ -289,18 +286,16 @@ def test_an_officer_is_who_has_a_key_among_theirs(store, tmp_path):
             store.require_officer(stranger)
 
 
-@pytest.mark.parametrize("name", ["ledger", "landing"])
-def test_a_damaged_secret_is_refused_and_not_repeated(store, tmp_path, name):
-    secret = getattr(store, f"{name}_secret")
-    secret()
-    path = tmp_path / "keys" / f"{name}.key"
-    private_file(path, b"hunter2")
-    with pytest.raises(ConfigurationError, match="KEY_INVALID: expected 32 bytes, found some") as e:
+def test_a_damaged_secret_is_refused_and_not_repeated(store, tmp_path):
+    for name, secret in (("ledger", store.ledger_secret), ("landing", store.landing_secret)):
         secret()
-    assert "hunter2" not in str(e.value)
-    path.chmod(0o644)
-    with pytest.raises(ConfigurationError, match="KEY_MODE"):
-        secret()
+        path = private_file(tmp_path / "keys" / f"{name}.key", b"hunter2")
+        with pytest.raises(ConfigurationError, match="KEY_INVALID: expected 32 bytes, fou") as e:
+            secret()
+        assert "hunter2" not in str(e.value)
+        path.chmod(0o644)
+        with pytest.raises(ConfigurationError, match="KEY_MODE"):
+            secret()
 
 
 def test_trusted_keys_are_those_of_the_pipeline_and_of_the_officers(store, tmp_path):

@@ -262,12 +262,9 @@ def test_a_place_of_another_kind_is_refused(monkeypatch):
         assert "zebra-password" not in str(e.value)
 
 
-def test_an_absent_bucket_is_one_clear_error(s3):
+def test_a_store_without_an_answer_or_the_bucket_is_one_clear_error(s3, monkeypatch):
     with pytest.raises(ConfigurationError, match="LANDING_UNREADABLE: expected to list, read and"):
         LandingFolder("s3://none/x").ready_names()
-
-
-def test_a_store_that_does_not_answer_is_one_clear_error(s3, monkeypatch):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{taken.getsockname()[1]}")

@@ -300,13 +300,7 @@ def test_without_a_patient_column_a_query_reads_single_rows(database, query, mes
         assert Counter(map(str, result(database, query, stays, labs))) == Counter(map(str, single))
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"public_tables": ["ward"]}, "must name tables of the query, found ward"),
-        ({"patient_local": ["first_stay"]}, "must name tables of the query, found first_stay"),
-    ],
-)
-def test_declarations_are_about_the_query(fields, message):
-    with pytest.raises(ValidationError, match=message):
-        checked("SELECT * FROM stays", **fields)
+def test_declarations_are_about_the_query():
+    for fields in ({"public_tables": ["ward"]}, {"patient_local": ["ward"]}):
+        with pytest.raises(ValidationError, match="must name tables of the query, found ward"):
+            checked("SELECT * FROM stays", **fields)

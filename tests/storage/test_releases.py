@@ -105,8 +105,8 @@ def test_every_changed_byte_is_named(bundle, name):
 def test_a_bundle_without_public_keys_proves_nothing(bundle):
     with pytest.raises(ConfigurationError, match="NO_PUBLIC_KEY: expected the public key of the p"):
         verify_bundle(bundle, trusted=[])
-    unknown = f"SIGNER_UNKNOWN: .* {PIPELINE.key_id}, expected one"
-    refused(bundle, unknown, trusted=[STRANGER.public])
+    signer = f"SIGNER_UNKNOWN: file signature.json is signed by key {PIPELINE.key_id}, expected one"
+    refused(bundle, f"{signer} of {ANNA.key_id}, {BERT.key_id}; ask the publ", trusted=OFFICERS)
     (bundle / "signature.json").unlink()
     refused(bundle, r"FILE_MISSING: file signature\.json is missing or u")
 

@@ -75,29 +75,6 @@ def test_no_substituted_byte_of_a_document_is_accepted(parse, document, kind):
     assert codes == {f"{kind}_INVALID", "SIGNATURE_WRONG", "SIGNER_UNKNOWN"}
 
 
-def test_a_signature_of_one_kind_is_none_of_the_other():
-    message = APPROVAL.message.replace(b"clustmix-approval-v1", b"clustmix-manifest-v1")
-    forged = base64.b64encode(ANNA.sign(message)).decode()
-    with pytest.raises(IntegrityError, match=r"SIGNATURE_WRONG: file approval\.json: the signatu"):
-        APPROVAL.model_copy(update={"signature": forged}).verify(OFFICERS)
-
-
-def test_an_unknown_signer_is_named():
-    with pytest.raises(
-        IntegrityError,
-        match=f"SIGNER_UNKNOWN: file signature.json is signed by key {PIPELINE.key_id}, expected "
-        f"one of {ANNA.key_id}, {BERT.key_id}; ask the publisher",
-    ):
-        SIGNATURE.verify(OFFICERS)
-    with pytest.raises(IntegrityError, match=r"SIGNER_UNKNOWN: .* expected one of none; ask"):
-        APPROVAL.verify([])
-    claimed = Signature.signed(STRANGER, manifest=digest_of(CONTENT)).model_copy(
-        update={"key_id": PIPELINE.key_id}
-    )
-    with pytest.raises(IntegrityError, match=f"SIGNATURE_WRONG: .*key {PIPELINE.key_id} does not "):
-        claimed.verify([PIPELINE.public])
-
-
 def rewritten(document, **fields):
     return canonical_json({**json.loads(document.to_bytes()), **fields})
 
@@ -105,8 +82,6 @@ def rewritten(document, **fields):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "field ''"),
-        (SIGNATURE.to_bytes() + b" ", "is not in canonical form"),
         (rewritten(SIGNATURE, note="x"), "field 'note': Extra inputs are not permitted"),
         (rewritten(SIGNATURE, format_version=2), "field 'format_version': Input should be 1"),
         (rewritten(SIGNATURE, key_id="X"), "field 'key_id'"),

@@ -22,44 +22,24 @@ KILLS_PER_INSTALLATION = 25
 class Tally:
     """What was seen of runs that were killed."""
 
-    kills: int = 0
     states: Counter[str] = field(default_factory=Counter)
     endings: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
-
-    def __add__(self, other):
-        return Tally(
-            self.kills + other.kills,
-            self.states + other.states,
-            self.endings + other.endings,
-            self.wrong + other.wrong,
-        )
-
-    def __str__(self):
-        losses = sum(text.startswith("loss") for text in self.wrong)
-        halves = sum(text.startswith("half") for text in self.wrong)
-        states = ", ".join(f"{state} {n}" for state, n in sorted(self.states.items()))
-        ends = ", ".join(f"{end} {n}" for end, n in sorted(self.endings.items()))
-        return (
-            f"{self.kills} kills, losses {losses}, half bundles {halves}, other faults "
-            f"{len(self.wrong) - losses - halves}; entries when killed: {states}; next runs: {ends}"
-        )
 
 
 def kill_and_go_on(installation, tables, n_kills, moment, rng):
     """Kill runs in one installation, each followed by others of the same request."""
     tally, number = Tally(), 0
-    while tally.kills < n_kills:
+    while tally.states.total() < n_kills:
         site, killed = tables(number), []
         number += 1
         while True:
             measured = [release for release in killed if installation.is_measured(release)]
             run = installation.start(site)
-            if tally.kills < n_kills and (not killed or rng.random() < 0.4):
+            if tally.states.total() < n_kills and (not killed or rng.random() < 0.4):
                 drawn = moment()
                 if run.kill(drawn):
                     killed.append(run.release_id)
-                    tally.kills += 1
                     tally.states[installation.state(run.release_id)] += 1
                     tally.wrong += [f"{text} [{drawn}]" for text in installation.damages()]
                     continue
@@ -95,8 +75,13 @@ def finished(installation, run, killed, measured, endings):
 
 def all_at_once(jobs):
     """Run series of kills, as many at a time as there are processors."""
+    tally = Tally()
     with ThreadPoolExecutor(max(2, (os.cpu_count() or 2))) as pool:
-        return sum((future.result() for future in [pool.submit(job) for job in jobs]), Tally())
+        for one in pool.map(lambda job: job(), jobs):
+            tally.states += one.states
+            tally.endings += one.endings
+            tally.wrong += one.wrong
+    return tally
 
 
 def test_killed_at_random_moments(install, rng, say, tmp_path):
@@ -119,8 +104,9 @@ def test_killed_at_random_moments(install, rng, say, tmp_path):
 
     tally = all_at_once([series(n) for n in range(-(-N_KILLS // KILLS_PER_INSTALLATION))])
     say(
-        f"{tally}; {time.monotonic() - started:.0f} s, a run takes {undisturbed.seconds:.2f} s "
-        f"and comes to {len(set(undisturbed.places))} places"
+        f"{N_KILLS} kills, faults {len(tally.wrong)}; entries when killed: {dict(tally.states)}; "
+        f"next runs: {dict(tally.endings)}; {time.monotonic() - started:.0f} s, a run takes "
+        f"{undisturbed.seconds:.2f} s and comes to {len(set(undisturbed.places))} places"
     )
-    assert tally.kills == N_KILLS
+    assert tally.states.total() == N_KILLS
     assert not tally.wrong, "\n".join(tally.wrong)

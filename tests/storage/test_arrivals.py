@@ -3,6 +3,7 @@
 import os
 import shutil
 import sqlite3
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
@@ -264,15 +265,16 @@ def test_an_arrival_whose_run_died_waits_again_at_once_and_ends_at_the_third(pla
 )
 def test_the_end_of_a_block_is_the_end_of_its_arrival(place, store, error, outcome, state):
     arrival_id = accept(place, store).arrival_id
-    caught = None
-    try:
-        with store.released_as(arrival_id, dataset="wards", release_id=R1) as path:
-            assert path.read_bytes() == ROWS
-            if error is not None:
-                raise error
-    except BaseException as raised:
-        caught = raised
-    assert caught is error
+    raised = nullcontext()
+    if error is not None:
+        raised = pytest.raises(type(error), check=lambda found: found is error)
+    with (
+        raised,
+        store.released_as(arrival_id, dataset="wards", release_id=R1) as path,
+    ):
+        assert path.read_bytes() == ROWS
+        if error is not None:
+            raise error
     arrival = store.find(arrival_id)
     assert (arrival.outcome, arrival.state, arrival.release_id) == (outcome, state, R1)
     assert len(place.kept()) == (1 if state == "accepted" else 0)

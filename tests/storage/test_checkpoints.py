@@ -31,15 +31,12 @@ def draw(checkpoint, name, number):
     checkpoint.seal_draw(name, content(number))
 
 
-def test_a_measurement_that_begins_has_drawn_nothing(store, checkpoint):
+def test_stages_and_draws_are_found_again(store, checkpoint):
     progress = checkpoint.progress()
     assert (progress.stages, progress.released, progress.drawn, progress.sealed) == (0, {}, {}, {})
     assert store.can_continue(RELEASE)
     assert not store.can_continue("r-20261121-ffffffff")
     assert store.release_ids() == {RELEASE}
-
-
-def test_stages_and_draws_are_found_again(store, checkpoint):
     draw(checkpoint, "counts", 1)
     checkpoint.finish_stage(1, {"centres": np.eye(2)}, {"counts": 1})
     draw(checkpoint, "gradients-000000", 2)

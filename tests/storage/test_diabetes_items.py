@@ -59,7 +59,7 @@ def settings(settings, monkeypatch):
     return settings
 
 
-def test_the_table_is_made_once_and_again_if_it_is_damaged(settings):
+def test_the_table_is_made_once_and_again_if_it_is_damaged(settings, monkeypatch):
     path = find("diabetes130_items", settings=settings)
     assert path.is_relative_to(settings.downloads)
     assert pd.read_parquet(path)["insulin"].tolist() == [1, 0, 0]
@@ -69,9 +69,7 @@ def test_the_table_is_made_once_and_again_if_it_is_damaged(settings):
         path.write_bytes(damage)
         assert pd.read_parquet(find("diabetes130_items", settings=settings)).shape == (3, 95)
     assert [file.name for file in path.parent.iterdir()] == [path.name]
-
-
-def test_another_table_is_refused(settings, monkeypatch):
+    path.unlink()
     monkeypatch.setattr(datasets, "_ITEMS_SHA256", "0" * 64)
     with pytest.raises(InputError, match="DATA_CHANGED: dataset diabetes130_items made of diabete"):
         find("diabetes130_items", settings=settings)

@@ -282,17 +282,14 @@ def test_two_people_enter_what_was_spent_elsewhere(ledger):
     ledger.verify()
 
 
-@pytest.mark.parametrize(
-    ("changes", "error", "message"),
-    [
+def test_an_adjustment_outside_its_range_is_refused(ledger):
+    given = {**SPENT_ELSEWHERE, "signers": OFFICERS, "entry_id": new_entry_id()}
+    for changes, error, message in (
         ({"signers": OFFICERS[:1]}, LedgerError, "TWO_PEOPLE: expected an adjustment to be sig"),
         ({"rho": Decimal(-1)}, ConfigurationError, "RHO_INVALID"),
         ({"reason": ""}, ConfigurationError, "expected reason as one line"),
         ({"cohort": "a\tb"}, ConfigurationError, "expected cohort as one line"),
-    ],
-)
-def test_an_adjustment_outside_its_range_is_refused(ledger, changes, error, message):
-    given = {**SPENT_ELSEWHERE, "signers": OFFICERS, "entry_id": new_entry_id()}
-    with pytest.raises(error, match=message):
-        ledger.adjust(**{**given, **changes})
+    ):
+        with pytest.raises(error, match=message):
+            ledger.adjust(**{**given, **changes})
     assert ledger.history() == ()

@@ -195,16 +195,13 @@ def test_a_header_that_promises_too_much_costs_no_memory(files):
         next(files.reader.chunks(["label"]))
 
 
-def test_a_missing_file(files):
-    files.labels.unlink()
-    with pytest.raises(InputError, match=f"SOURCE_MISSING: expected a file at {files.labels}"):
-        files.reader.header()
-
-
-def test_a_worker_in_another_directory(files, monkeypatch, tmp_path):
+def test_files_are_where_they_were_for_a_worker_in_another_directory(files, monkeypatch, tmp_path):
     monkeypatch.chdir(files.images.parent)
     reader = CohortReader(IdxSource(kind="idx", images="images", labels="labels"))
     (fragment,) = reader.fragments(["label"], 1)
     monkeypatch.chdir(tmp_path.parent)
     (frame,) = fragment.frames()
     assert frame["label"].tolist() == files.classes.tolist()
+    files.labels.unlink()
+    with pytest.raises(InputError, match=f"SOURCE_MISSING: expected a file at {files.labels}"):
+        files.reader.header()

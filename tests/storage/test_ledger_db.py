@@ -148,7 +148,7 @@ def test_parts_pay_side_by_side(ledger):
     ledger.verify()
 
 
-def test_the_same_request_is_charged_once(ledger):
+def test_the_same_request_is_charged_once_and_its_entry_keeps_the_charge(ledger):
     first = charge(1)
     again = replace(first, release_id="r-again")
     entry = ledger.reserve(first).entry
@@ -157,8 +157,13 @@ def test_the_same_request_is_charged_once(ledger):
         assert (repeated.created, repeated.entry) == (False, entry)
         entry = move(ledger, entry, state)
     assert ledger.reserve(again).entry == entry
-    assert len(ledger.entries()) == 1
+    assert ledger.entries() == (entry,)
     assert ledger.balance("adult").spent_rho == Decimal("0.1")
+    rows = ledger.history()
+    assert [row.sequence for row in rows] == [1, 2, 3, 4, 5, 6]
+    assert all(row.entry_id == entry.entry_id and row.charge == entry.charge for row in rows)
+    assert [row.digest for row in rows] == [None, None, *[DIGEST] * 4]
+    ledger.verify()
 
 
 @pytest.mark.parametrize(
@@ -176,7 +181,7 @@ def test_a_request_that_left_nothing_or_wants_new_noise_is_charged_anew(
     ledger.verify()
 
 
-def test_a_request_key_stands_for_one_charge(ledger):
+def test_a_request_key_stands_for_one_charge_and_so_does_a_release(ledger):
     reserve(ledger, 1)
     for changes in (
         {"cohort": "other"},
@@ -187,27 +192,12 @@ def test_a_request_key_stands_for_one_charge(ledger):
     ):
         with pytest.raises(LedgerError, match=r"REQUEST_KEY_USED: expected the charge of entry e-"):
             ledger.reserve(charge(1, release_id="r-again", **changes))
-
-
-def test_a_release_is_charged_once(ledger):
-    reserve(ledger, 1)
-    once = "RELEASE_CHARGED: expected a release without an ent"
-    with pytest.raises(LedgerError, match=once):
-        ledger.reserve(charge(2, release_id="r-1", cohort="other"))
-    with pytest.raises(LedgerError, match=once):
-        ledger.reserve(charge(1), new_draw=True)
-
-
-def test_an_entry_goes_its_way_and_keeps_its_charge(ledger):
-    entry = reserve(ledger, 1)
-    last = move(ledger, entry, "executing", "sealed", "approved", "published", "revoked")
-    rows = ledger.history()
-    assert [row.sequence for row in rows] == [1, 2, 3, 4, 5, 6]
-    assert all(row.entry_id == entry.entry_id and row.charge == entry.charge for row in rows)
-    assert [row.digest for row in rows] == [None, None, *[DIGEST] * 4]
-    assert ledger.entries() == (last,)
-    assert ledger.balance("adult").spent_rho == Decimal("0.1")
-    ledger.verify()
+    for wanted, new_draw in (
+        (charge(2, release_id="r-1", cohort="other"), False),
+        (charge(1), True),
+    ):
+        with pytest.raises(LedgerError, match="RELEASE_CHARGED: expected a release without an ent"):
+            ledger.reserve(wanted, new_draw=new_draw)
 
 
 @pytest.mark.parametrize(

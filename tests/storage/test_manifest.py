@@ -39,17 +39,13 @@ def test_canonical_json_is_json_and_has_one_form(value):
     assert canonical_json(json.loads(content)) == content
 
 
-def test_canonical_json_form():
+def test_canonical_json_has_a_form_and_refuses_what_is_none():
     value = {"b": [1, 0.5, True, None], "a": "ü\n", "B": ()}
     assert canonical_json(value) == '{"B":[],"a":"ü\\n","b":[1,0.5,true,null]}'.encode()
-
-
-@pytest.mark.parametrize(
-    "value", [math.nan, [math.inf], {"a": -math.inf}, {1: 2}, {"a": b"x"}, {"a": {1, 2}}, date.min]
-)
-def test_canonical_json_refuses(value):
-    with pytest.raises(ConfigurationError, match="NOT_JSON: expected text keys, text, finite"):
-        canonical_json(value)
+    numbers = [math.nan, [math.inf], {"a": -math.inf}]
+    for other in (*numbers, {1: 2}, {"a": b"x"}, {"a": {1, 2}}, date.min):
+        with pytest.raises(ConfigurationError, match="NOT_JSON: expected text keys, text, finite"):
+            canonical_json(other)
 
 
 def test_manifest_survives_its_file():

@@ -25,7 +25,7 @@ def root(tmp_path):
     return tmp_path / "private"
 
 
-def test_everything_is_closed_to_others(root):
+def test_everything_is_closed_to_others_and_purged_at_the_end(root):
     with PrivateWorkspace.create(root, "run-1") as workspace:
         store_arrays(workspace.path("shard-0001.npz"), codes=np.arange(3))
         workspace.write_once("sealed.bin", b"x")
@@ -34,6 +34,7 @@ def test_everything_is_closed_to_others(root):
         assert [stat.S_IMODE(entry.lstat().st_mode) for entry in files] == [0o600] * 5
         assert stat.S_IMODE((root / "run-1").stat().st_mode) == 0o700
     assert stat.S_IMODE(root.stat().st_mode) == 0o700
+    assert os.listdir(root) == [".lock"]
 
 
 def test_arrays_come_back_bit_for_bit(root):
@@ -115,19 +116,15 @@ def test_names_that_lead_out_and_an_open_root_are_refused(root):
             for use in (workspace.path, lambda name: workspace.write_once(name, b"")):
                 with pytest.raises(ConfigurationError, match="INVALID_FILE_NAME"):
                     use(name)
+    assert os.listdir(root) == [".lock"]
+    with pytest.raises(ConfigurationError), PrivateWorkspace.create(root, "run-1") as workspace:
+        workspace.path("../x")
+    assert os.listdir(root) == [".lock"]  # purged after an error, and once
+    workspace.purge()
     root.chmod(0o755)
     for run, code in (("../run", "INVALID_NAME"), ("run-1", "DIRECTORY_MODE")):
         with pytest.raises(ConfigurationError, match=code):
             PrivateWorkspace.create(root, run)
-
-
-def test_leaving_the_block_purges_also_after_an_error(root):
-    workspace = PrivateWorkspace.create(root, "run-1")
-    workspace.write_once("a.bin", b"x")
-    with pytest.raises(ConfigurationError), workspace:
-        workspace.path("../x")
-    assert os.listdir(root) == [".lock"]
-    workspace.purge()
 
 
 def test_live_runs_are_kept_and_dead_ones_purged(root, tmp_path):

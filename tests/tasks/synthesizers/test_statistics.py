@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations_with_replacement, product
 
@@ -45,10 +45,6 @@ def public_of(small, seed):
     }
 
 
-def exact(name, rows, public):
-    return getattr(statistics, name)(rows, **public)
-
-
 def reference(rows, public):
     """One record and one coordinate at a time, in Python integers."""
     total = {}
@@ -86,14 +82,6 @@ def test_shards_their_number_and_order_give_the_same_bytes(seed, cuts, small):
     order = np.random.default_rng(seed).permutation(len(rows))
     parts = [cell_histograms(shard, **public) for shard in in_shards(rows, order, cuts)]
     assert np.sum(parts, axis=0).tobytes() == cell_histograms(rows, **public).tobytes()
-
-
-def test_memory_layout_does_not_change_a_bit(small):
-    rows = small.rows(small.patients(40, 5))
-    public = public_of(small, 5)
-    fortran = replace(rows, codes=np.asfortranarray(rows.codes))
-    expected = cell_histograms(rows, **public)
-    assert cell_histograms(fortran, **public).tobytes() == expected.tobytes()
 
 
 def test_logits_of_a_record_have_the_same_bits_whatever_the_other_records():

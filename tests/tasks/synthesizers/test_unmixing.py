@@ -10,12 +10,11 @@ from tasks.measurement import unmixing
 from tasks.measurement.unmixing import (
     Mixtures,
     draw_records,
-    drawn_coordinates,
     matched_shares,
     spiked_variances,
     spread,
 )
-from tasks.measurement.vectors import VectorMap, one_hot_numbers
+from tasks.measurement.vectors import VectorMap
 
 DOMAIN = domain_with(101, 4, 2, 9, numeric=(0, 3), missing=[3])
 VECTORS = VectorMap(DOMAIN)
@@ -29,13 +28,6 @@ def poisson_mixtures(records, *, order, n_mixtures, noise_stddev, seed):
     sums = np.einsum("tij,ti->tj", counts, inside) @ records
     means = sums / order + rng.normal(0.0, noise_stddev, (n_mixtures, records.shape[1]))
     return Mixtures(means=means, order=order, noise_stddev=noise_stddev)
-
-
-def dependent_records():
-    """Equal shares of the wards; sex and lab say whether the ward is one of the last two."""
-    ward = np.array([0, 1, 2, 3])
-    late = ward // 2
-    return np.column_stack([10 * ward, ward, late, 7 * late]).astype(np.uint16)
 
 
 @settings(max_examples=50, deadline=None)
@@ -118,23 +110,3 @@ def test_drawn_columns_have_the_shares_and_numbers_are_the_nearest(monkeypatch):
     monkeypatch.setattr(unmixing, "_ROWS_AT_ONCE", 1_023)
     again = draw_records(mixtures, means, VECTORS, chosen=chosen, rng=np.random.default_rng(0))
     np.testing.assert_array_equal(again, codes)
-
-
-def test_spreading_brings_the_dependence_of_columns_back():
-    vectors = VectorMap(one_hot_numbers(DOMAIN, most_codes=9))
-    mixtures = poisson_mixtures(
-        vectors.vectors(dependent_records()), order=16, n_mixtures=400, noise_stddev=0.02, seed=7
-    )
-    rng, chosen = np.random.default_rng(8), np.arange(4_000) % 400
-    agree = {}
-    for name, scores in (
-        ("mixed", mixtures.means),
-        ("spread", spread(mixtures, drawn_coordinates(vectors))),
-    ):
-        codes = draw_records(mixtures, scores, vectors, chosen=chosen, rng=rng)
-        agree[name] = (7 * (codes[:, 1] // 2) == codes[:, 3]).mean()
-        wards = np.bincount(codes[:, 1], minlength=4) / 4_000
-        np.testing.assert_allclose(wards, 0.25, atol=0.05)
-    assert agree["mixed"] < 0.58
-    # Shares are cut at zero and one, so not all of it.
-    assert agree["spread"] > 0.62

@@ -119,21 +119,3 @@ def test_a_cluster_that_is_all_noise_is_placed_anew_inside_the_ball(small):
     moved = move_centres(start, wild, noise_stddev=1e6, public_seed=1)
     assert np.isfinite(moved.centres).all()
     assert (np.linalg.norm(moved.centres, axis=1) <= POINT_SCALE).all()
-
-
-def test_clusters_that_are_apart_are_found(small):
-    """Two kinds of records that share nothing, and two centres from a public seed."""
-    kinds = [([0, 0, 0], 0), ([2, 1, 2], 1)]
-    rows = small.rows([(0, [kinds[index % 2]]) for index in range(200)])
-    form = {"features": "fourier", "length_scale": None, "l2_clip_norm": None}
-    clustering = start_clustering(
-        small.embedding(public_seed=5, n_features=32, **form), n_clusters=2, public_seed=1
-    )
-    rng = np.random.default_rng(1)
-    for index in range(5):
-        exact = cluster_sums(rows, clustering=clustering) / SUM_SCALE
-        noisy = exact + rng.normal(0.0, 0.5, exact.shape)
-        clustering = move_centres(clustering, noisy, noise_stddev=0.5, public_seed=index)
-    cluster = clustering.assign(rows.codes, rows.label)
-    assert set(cluster[::2]) != set(cluster[1::2])
-    assert len(set(cluster)) == 2

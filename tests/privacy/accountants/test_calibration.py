@@ -18,17 +18,14 @@ from privacy.accountants.calibration import (
 from privacy.accountants.gaussian import GaussianAccountant, gaussian_delta, gaussian_epsilon
 from privacy.charges import RHO_STEP, charged_rho
 from privacy.errors import ConfigurationError
-from privacy.events import (
-    DiscreteGaussianEvent,
-)
+from privacy.events import DiscreteGaussianEvent
 from privacy.parameters import Adjacency, PrivacyParameters
 from tests.privacy.accountants.draws import series
 from tests.privacy.accountants.tight_accountant import TightAccountant
 
 
 @pytest.mark.parametrize(
-    ("delta", "mu", "rho"),
-    [(1e-6, 0.2367, "0.028014481912"), (1e-5, 0.2681, "0.03593")],
+    ("delta", "mu", "rho"), [(1e-6, 0.2367, "0.028014481912"), (1e-5, 0.2681, "0.03593")]
 )
 def test_golden_values_at_epsilon_one(delta, mu, rho):
     assert gdp_mu(epsilon=1.0, delta=delta) == pytest.approx(mu, abs=5e-5)
@@ -117,10 +114,7 @@ def booked(probability, noise_multiplier, steps):
 
 @pytest.mark.parametrize(
     ("probability", "steps", "mu", "noise_multiplier"),
-    [
-        (0.01, 2000, 0.2681, 1.868),
-        (0.5, 500, 0.2681, 41.82),
-    ],
+    [(0.01, 2000, 0.2681, 1.868), (0.5, 500, 0.2681, 41.82)],
 )
 def test_a_series_is_booked_at_its_budget_and_less_noise_would_not_do(
     probability, steps, mu, noise_multiplier

@@ -17,12 +17,7 @@ from privacy.accountants.gaussian import (
 )
 from privacy.accountants.renyi import RenyiAccountant
 from privacy.errors import ConfigurationError
-from privacy.events import (
-    ComposedEvent,
-    GaussianEvent,
-    PoissonSampledGaussianEvent,
-    RepeatedEvent,
-)
+from privacy.events import ComposedEvent, GaussianEvent, PoissonSampledGaussianEvent, RepeatedEvent
 from privacy.parameters import Adjacency
 from tests.privacy.accountants.draws import draw
 
@@ -89,10 +84,7 @@ def test_composition_agrees_with_privacy_loss_distributions():
 @pytest.mark.parametrize(
     ("epsilon", "mu", "releases", "composed"),
     # One release at (1, 1e-6), repeated: known values.
-    [
-        (1.0, 0.2367, 2, 1.46),
-        (1, 0.2367, 52, 9.10),
-    ],
+    [(1.0, 0.2367, 2, 1.46), (1, 0.2367, 52, 9.10)],
 )
 def test_golden_values_of_repeated_releases(epsilon, mu, releases, composed):
     accountant = ADD_REMOVE.compose(ComposedEvent(events=(draw(mu),) * releases))

@@ -6,12 +6,7 @@ from hypothesis import strategies as st
 from tasks.measurement.sampling import PoissonCoins
 from tasks.measurement.statistics import SUM_SCALE, class_counts
 from tasks.measurement.vectors import VectorMap
-from tasks.synthesizers.dp_cda.sums import (
-    RecordMap,
-    group_sums,
-    groups_of,
-    sampled_sums,
-)
+from tasks.synthesizers.dp_cda.sums import RecordMap, group_sums, groups_of, sampled_sums
 
 N_GROUPS = 3
 

@@ -13,11 +13,7 @@ from measuring import every_labelled_record, norm_of
 from privacy.sensitivity import weighted_sum_l2_sensitivity
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.synthesizers.kmeans.embedding import POINT_SCALE
-from tasks.synthesizers.kmeans.kernel_kmeans import (
-    cluster_sums,
-    move_centres,
-    start_clustering,
-)
+from tasks.synthesizers.kmeans.kernel_kmeans import cluster_sums, move_centres, start_clustering
 
 BOUND = weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE)
 SEEDS = st.integers(0, 2**32 - 1)

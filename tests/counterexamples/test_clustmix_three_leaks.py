@@ -11,12 +11,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from measuring import domain_with, transcript_of
+from measuring import domain_with, rows_with, transcript_of
 from scipy.stats import chi2, norm
 
 from privacy.accountants.calibration import gdp_mu
 from privacy.accountants.gaussian import gaussian_delta, gaussian_epsilon
-from tasks.measurement.encoded import EncodedRows
 from tasks.papers.clustmix.algorithm import ClustMixAlgorithm
 from tasks.papers.clustmix.config import AlgorithmConfig
 from tasks.papers.clustmix.constrained_gmm import cluster_means, constrained_gmm
@@ -182,13 +181,7 @@ PAIRS = {
 
 
 def rows_of(tenths):
-    n = len(tenths)
-    return EncodedRows(
-        codes=tenths.astype(np.uint16)[:, None],
-        label=np.zeros(n, dtype=np.uint16),
-        weight=np.ones(n),
-        fold=np.ones(n, dtype=np.uint8),
-    )
+    return rows_with(tenths[:, None], np.zeros(len(tenths)))
 
 
 def transcript(tenths, *, mu, seed):

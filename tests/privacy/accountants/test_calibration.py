@@ -88,10 +88,6 @@ def test_noise_is_the_least_that_the_accountant_accepts(l2_sensitivity, mu):
         assert spent(noise_stddev * (1 - 1e-12)) > mu
 
 
-def test_noise_never_falls_below_the_least_for_the_grid():
-    assert discrete_noise_stddev(l2_sensitivity=1.0, mu=1.0) == 50.0
-
-
 @pytest.mark.parametrize(
     ("l2_sensitivity", "mu", "message"),
     [

@@ -9,7 +9,7 @@ import numpy as np
 from privacy.randomness import SeededNoise
 from tasks.execution.executor import InProcessExecutor
 from tasks.measurement.curator import Curator, in_memory
-from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.synthesizer import measure
 
 
@@ -107,6 +107,16 @@ def assert_valid(domain, codes, labels, n_rows):
     assert (labels.shape, labels.dtype) == ((n_rows,), np.uint16)
     assert (codes < np.array(domain.n_codes)).all()
     assert (labels < domain.n_labels).all()
+
+
+def rows_with(codes, label, *, weight=None, fold=None):
+    """Encoded rows; each is a patient unless weights say otherwise."""
+    return EncodedRows(
+        codes=codes.astype(np.uint16),
+        label=label.astype(np.uint16),
+        weight=np.ones(len(label)) if weight is None else weight,
+        fold=(np.zeros(len(label)) if fold is None else fold).astype(np.uint8),
+    )
 
 
 def take(rows, index):

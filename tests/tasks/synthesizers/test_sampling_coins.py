@@ -5,10 +5,8 @@ import re
 from dataclasses import replace
 from fractions import Fraction
 
-import numpy as np
 import pytest
 
-from tasks.measurement.encoded import EncodedRows
 from tasks.measurement.sampling import PoissonCoins, arguments_of_shard
 
 KEY = bytes(range(32))
@@ -17,17 +15,6 @@ KEY = bytes(range(32))
 def coins(**changes):
     fields = {"key": KEY, "probability": 0.25, "first_draw": 0, "n_draws": 3, "shard": "a"}
     return PoissonCoins(**{**fields, **changes})
-
-
-def rows_of(patients):
-    n = len(patients)
-    return EncodedRows(
-        codes=np.zeros((n, 1), dtype=np.uint16),
-        label=np.zeros(n, dtype=np.uint16),
-        weight=np.ones(n),
-        fold=np.zeros(n, dtype=np.uint8),
-        patient=np.array(patients, dtype=np.uint32),
-    )
 
 
 @pytest.mark.parametrize("probability", [0.001, 0.25, 0.9, 1.0])
@@ -45,10 +32,10 @@ def test_coins_are_the_documented_stream(probability, other):
         assert found.tolist() == expected
 
 
-def test_all_rows_of_a_patient_share_the_coin():
-    rows = rows_of([0, 1, 1, 2, 0, 3, 3, 3])
+def test_all_rows_of_a_patient_share_the_coin(small):
+    rows = small.rows(small.patients(20, 0))
     drawn = coins(n_draws=50)
-    members = drawn.included(4)
+    members = drawn.included(20)
     for draw, index in enumerate(drawn.rows(rows)):
         expected = [i for i, patient in enumerate(rows.patient) if members[draw, patient]]
         assert index.tolist() == expected
@@ -83,7 +70,7 @@ def test_bad_coins_are_refused(changes, text):
         coins(**changes).included(3)
 
 
-def test_rows_without_patients_are_refused():
+def test_rows_without_patients_are_refused(small):
     text = "^expected the patient of every row, so that a patient has one coin$"
     with pytest.raises(ValueError, match=text):
-        list(coins().rows(replace(rows_of([0]), patient=None)))
+        list(coins().rows(replace(small.rows([]), patient=None)))

@@ -18,18 +18,13 @@ OFFSETS = {
 """Of units, by whether the machine is centred."""
 
 
-def parts(parameters, width, hidden):
-    weights = parameters[: width * hidden].reshape(width, hidden)
-    return weights, parameters[width * hidden :][:width], parameters[width * hidden + width :]
-
-
 def log_weights(parameters, *, offset, hidden_offset, hidden=4):
     """Log of the unnormalised probability of each of the 2**6 visible vectors: -free energy."""
     every = np.array(list(itertools.product([0.0, 1.0], repeat=6)))
-    weights, visible_bias, hidden_bias = parts(parameters, 6, hidden)
+    weights, visible_bias, hidden_bias = np.split(parameters, [6 * hidden, 6 * hidden + 6])
     units = np.array(list(itertools.product([0.0, 1.0], repeat=hidden))) - hidden_offset
     energy = -(
-        (every - offset) @ weights @ units.T
+        (every - offset) @ weights.reshape(6, hidden) @ units.T
         + ((every - offset) @ visible_bias)[:, None]
         + units @ hidden_bias
     )

@@ -2,14 +2,7 @@
 
 from dataclasses import replace
 
-from benchmarks.dp_cda_table import (
-    ORDERS,
-    PAPER,
-    Case,
-    requirements,
-    result_table,
-    row_of,
-)
+from benchmarks.dp_cda_table import ORDERS, PAPER, Case, requirements, result_table, row_of
 
 
 def result_of(case, found):

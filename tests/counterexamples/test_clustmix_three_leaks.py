@@ -11,21 +11,18 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from measuring import NotingExecutor
-from scipy.stats import beta, chi2, norm
+from measuring import domain_with, rows_with, transcript_of
+from scipy.stats import chi2, norm
 
 from privacy.accountants.calibration import gdp_mu
 from privacy.accountants.gaussian import gaussian_delta, gaussian_epsilon
-from privacy.randomness import SeededNoise
-from tasks.measurement.curator import Curator, in_memory
-from tasks.measurement.encoded import EncodedRows, EncodingDomain
-from tasks.measurement.synthesizer import measure
 from tasks.papers.clustmix.algorithm import ClustMixAlgorithm
 from tasks.papers.clustmix.config import AlgorithmConfig
 from tasks.papers.clustmix.constrained_gmm import cluster_means, constrained_gmm
 from tasks.papers.clustmix.noise import noise_sigma
 from tasks.papers.clustmix.stages import AnonymizeItem, Region, anonymize
 from tasks.synthesizers.clustmix.tables.synthesizer import Effort, TableClustMix
+from tests.counterexamples.attacks import rates
 
 EPSILON, DELTA, LEAST = 1.0, 1e-5, 20
 CLAIM = {"epsilon": EPSILON, "delta": DELTA, "n_classes": 1, "n_features": 1}
@@ -52,11 +49,9 @@ def outputs_of(table, n_runs, seed):
     return [model.synthesize(table[:, None], labels, rng)[0] for _ in range(n_runs)]
 
 
-def measured_delta(hits, alarms, n_runs, *, confidence=0.999):
+def measured_delta(hits, alarms, n_runs):
     """Lower bound of delta at EPSILON from the counts of one event on both tables."""
-    error = (1 - confidence) / 2
-    least = beta.ppf(error, hits, n_runs - hits + 1) if hits else 0.0
-    most = beta.ppf(1 - error, alarms + 1, n_runs - alarms) if alarms < n_runs else 1.0
+    least, most = rates(hits, alarms, n_runs)
     return least - math.exp(EPSILON) * most
 
 
@@ -174,14 +169,7 @@ def test_count_is_caught_by_running_it():
 
 # --- the proven form on the same pairs ------------------------------------------------------------
 
-LINE = EncodingDomain(
-    column_names=("x",),
-    n_codes=(11,),
-    has_missing=(False,),
-    numeric=(True,),
-    label_levels=("no", "yes"),
-)
-METHOD = TableClustMix(LINE, Effort(starts=1, steps=5, fit_rows=200))
+METHOD = TableClustMix(domain_with(11, numeric=[0]), Effort(starts=1, steps=5, fit_rows=200))
 MU = gdp_mu(epsilon=EPSILON, delta=DELTA)
 
 PAIRS = {
@@ -193,30 +181,13 @@ PAIRS = {
 
 
 def rows_of(tenths):
-    n = len(tenths)
-    return EncodedRows(
-        codes=tenths.astype(np.uint16)[:, None],
-        label=np.zeros(n, dtype=np.uint16),
-        weight=np.ones(n),
-        fold=np.ones(n, dtype=np.uint8),
-    )
+    return rows_with(tenths[:, None], np.zeros(len(tenths)))
 
 
 def transcript(tenths, *, mu, seed):
     """Every draw of the proven method, with the public arguments that it was made with."""
-    draws, executor = [], NotingExecutor()
-    curator = Curator(
-        plan=METHOD.plan(mu=mu),
-        shards=in_memory([rows_of(tenths)]),
-        executor=executor,
-        noise_source=SeededNoise(seed),
-        seal=lambda _, noisy: draws.append(noisy),
-    )
-    measure(METHOD, curator, mu=mu)
-    return [
-        (noisy, contribution, public)
-        for noisy, (contribution, public) in zip(draws, executor.asked, strict=True)
-    ]
+    draws, _ = transcript_of(METHOD, rows_of(tenths), mu=mu, seed=seed)
+    return draws
 
 
 def log_likelihood_ratio(draws, first, second):

@@ -10,16 +10,13 @@ neighbour that record is at ``-c`` and has the other label. All outputs of the o
 labels, have the same law on both.
 """
 
-import math
-from functools import cache
-
-import mpmath
 import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution
-from scipy.stats import beta
+from printed_theorem import printed_theorem
 
 from privacy.events import PoissonSampledGaussianEvent, RepeatedEvent
+from tests.counterexamples.attacks import measured_epsilon
 from tests.privacy.accountants.tight_accountant import TightAccountant
 
 N, N_CLASSES, N_SYNTHETIC, MIXED, CLIP, DELTA = 50_000, 2, 10_000, 16, 1.0, 1e-5
@@ -28,42 +25,18 @@ NOISE = 0.1181
 """sigma_x, for which Theorem 1 claims epsilon = 1.00."""
 
 
-# --- the analysis of the paper --------------------------------------------------------------------
-
-
-def paper_epsilon(*, rate, n_outputs, noise, even_arguments=True):
-    """Theorem 1, without label noise, which would only add to the claim.
-
-    ``B(ceil(j/2))`` is printed where its source (Wang, Balle and Kasiviswanathan 2019, Theorem 27)
-    has ``B(2 ceil(j/2))``; with `even_arguments` the source is followed.
-    """
-    with mpmath.workdps(80):
-        inverse = mpmath.mpf(2 * CLIP**2) / (MIXED * noise) ** 2
-
-        @cache
-        def alternating(order):
-            return mpmath.fsum(
-                (-1) ** i * mpmath.binomial(order, i) * mpmath.exp((i - 1) * i * inverse)
-                for i in range(order + 1)
-            )
-
-        best = mpmath.inf
-        first = min(4 * (mpmath.exp(2 * inverse) - 1), 2 * mpmath.exp(2 * inverse))
-        for alpha in range(3, 33):
-            rest = mpmath.fsum(
-                mpmath.mpf(rate) ** j
-                * mpmath.binomial(alpha, j)
-                * mpmath.sqrt(
-                    alternating(2 * (j // 2)) * alternating((1 + even_arguments) * -(-j // 2))
-                )
-                for j in range(3, alpha + 1)
-            )
-            pairs = 1 + rate**2 * mpmath.binomial(alpha, 2) * first + 4 * rest
-            if mpmath.im(pairs):
-                raise ValueError(f"Theorem 1 takes the root of a negative number at alpha {alpha}")
-            renyi = mpmath.log(mpmath.re(pairs)) / (alpha - 1)
-            best = min(best, n_outputs * renyi + mpmath.log(1 / DELTA) / (alpha - 1))
-        return float(best)
+def paper_epsilon(*, rate, n_outputs, noise, of_source=True):
+    """Theorem 1, without label noise, which would only add to the claim."""
+    return printed_theorem(
+        MIXED * noise / (2 * CLIP),
+        order=MIXED,
+        n_records=MIXED / rate,
+        n_outputs=n_outputs,
+        delta=DELTA,
+        orders=range(3, 33),
+        of_source=of_source,
+        simpler=False,
+    )
 
 
 # --- the printed algorithm, and the proven one --------------------------------------------------
@@ -115,15 +88,6 @@ def lower_bound_of_epsilon(*, noise_multiplier, rate, n_outputs, interval):
     return loss.get_epsilon_for_delta(DELTA * (1 + 1e-6))
 
 
-def measured_epsilon(present, absent, *, threshold, confidence=0.999):
-    """Lower bound of epsilon from scores on both tables, at a threshold fixed in advance."""
-    error = (1 - confidence) / 2
-    hits, alarms = int((present > threshold).sum()), int((absent > threshold).sum())
-    least = beta.ppf(error, hits, len(present) - hits + 1) if hits else 0.0
-    most = beta.ppf(1 - error, alarms + 1, len(absent) - alarms)
-    return math.log(max(least - DELTA, 1e-300) / most)
-
-
 def log_likelihood_ratio(outputs, *, moved, rate, noise):
     """Of outputs that move by `moved` when the record is sampled, against outputs around zero."""
     shifted = (outputs * moved - moved**2 / 2) / noise**2
@@ -134,14 +98,13 @@ def log_likelihood_ratio(outputs, *, moved, rate, noise):
 
 
 def test_paper_claim_is_one():
-    assert paper_epsilon(rate=MIXED / N, n_outputs=N_SYNTHETIC, noise=NOISE) == pytest.approx(
-        1.0, abs=0.005
-    )
+    claim = paper_epsilon(rate=MIXED / N, n_outputs=N_SYNTHETIC, noise=NOISE)
+    assert claim == pytest.approx(1.0, abs=0.005)
 
 
 def test_theorem_as_printed_has_no_value():
     with pytest.raises(ValueError, match="root of a negative number at alpha 5"):
-        paper_epsilon(rate=MIXED / N, n_outputs=N_SYNTHETIC, noise=NOISE, even_arguments=False)
+        paper_epsilon(rate=MIXED / N, n_outputs=N_SYNTHETIC, noise=NOISE, of_source=False)
 
 
 def paper_lower_bound(n_members):
@@ -161,28 +124,25 @@ def test_paper_algorithm_exceeds_its_claim(n_members, at_least):
 
 def test_paper_analysis_at_the_true_rate_would_not_claim_it():
     # The flaw is the rate: the same formula with the members of the class stays above the truth.
-    claim = paper_epsilon(rate=MIXED / 1_000, n_outputs=PER_CLASS, noise=NOISE)
-    assert claim > 8.1
+    assert paper_epsilon(rate=MIXED / 1_000, n_outputs=PER_CLASS, noise=NOISE) > 8.1
 
 
 @pytest.mark.integration
 def test_paper_algorithm_is_caught_by_running_it():
     rng = np.random.default_rng(20)
     present, absent = (
-        np.array(
-            [
-                log_likelihood_ratio(
-                    CLIP + paper_class(rare_class(1_000, with_the_record=record), rng),
-                    moved=2 * CLIP / MIXED,
-                    rate=MIXED / 1_000,
-                    noise=NOISE,
-                )
-                for _ in range(400)
-            ]
-        )
+        [
+            log_likelihood_ratio(
+                CLIP + paper_class(rare_class(1_000, with_the_record=record), rng),
+                moved=2 * CLIP / MIXED,
+                rate=MIXED / 1_000,
+                noise=NOISE,
+            )
+            for _ in range(400)
+        ]
         for record in (True, False)
     )
-    assert measured_epsilon(present, absent, threshold=1.5) > 1.0
+    assert measured_epsilon(present, absent, threshold=1.5, delta=DELTA) > 1.0
 
 
 def proven_epsilon(noise, *, rate=MIXED / 1_000):
@@ -241,7 +201,7 @@ def test_proven_form_is_not_caught_by_running_it(n_members, calibrated):
             ]
         )
     for threshold in (-0.2, 0.0, 0.2, 0.5):
-        assert measured_epsilon(*map(np.array, scores), threshold=threshold) <= 1.0
+        assert measured_epsilon(*scores, threshold=threshold, delta=DELTA) <= 1.0
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution
 from scipy.special import gammaln, log_ndtr, logsumexp
-from scipy.stats import beta
 
 from privacy.accountants.renyi import RenyiAccountant
 from privacy.events import PoissonSampledGaussianEvent, RepeatedEvent
 from privacy.parameters import Adjacency
+from tests.counterexamples.attacks import measured_epsilon
 from tests.privacy.accountants.tight_accountant import TightAccountant
 
 N, BATCH, EPOCHS = 60_000, 102, 20
@@ -146,15 +146,6 @@ def lower_bound_of_epsilon(*, share, rate, noise, neighbour, interval=1e-4):
     )
 
 
-def measured_epsilon(first, second, *, threshold, confidence=0.999):
-    """Lower bound of epsilon from scores on both tables, at a threshold fixed in advance."""
-    error = (1 - confidence) / 2
-    hits, alarms = int((first > threshold).sum()), int((second > threshold).sum())
-    least = beta.ppf(error, hits, len(first) - hits + 1) if hits else 0.0
-    most = beta.ppf(1 - error, alarms + 1, len(second) - alarms)
-    return math.log(max(least - DELTA, 1e-300) / most)
-
-
 def log_density(outputs, *, centre, rate, noise):
     """Of a sampled Gaussian, up to a constant."""
     return np.logaddexp(
@@ -220,7 +211,7 @@ def test_paper_algorithm_is_caught_by_running_it(noise):
                 for one in outputs
             ]
         )
-    assert measured_epsilon(*map(np.array, scores), threshold=3.0) > CLAIM
+    assert measured_epsilon(*scores, threshold=3.0, delta=DELTA) > CLAIM
 
 
 def proven_event(noise):
@@ -271,4 +262,4 @@ def test_proven_form_is_not_caught_by_running_it(n_members, proven_noise):
             alone = -(outputs**2) / (2 * proven_noise**2)
             scores[-1].append((log_density(outputs, centre=1.0, **law) - alone).sum())
     for threshold in (-0.2, 0.0, 0.2, 0.5):
-        assert measured_epsilon(*map(np.array, scores), threshold=threshold) <= CLAIM
+        assert measured_epsilon(*scores, threshold=threshold, delta=DELTA) <= CLAIM

@@ -10,7 +10,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from privacy.errors import ConfigurationError, IntegrityError
-from storage.files.diagnostics import DiagnosticsFile
 from storage.files.refs import ReleaseRef, check_file_name, check_name
 from storage.files.workspace import PrivateWorkspace, store_arrays
 from storage.releases.store import ReleaseStore
@@ -116,18 +115,6 @@ def test_workspace_is_made_below_its_root_or_not_at_all(root, run):
     assert sorted(root.parent.iterdir()) == before
     assert {entry.name for entry in root.iterdir()} <= {"private"}
     assert {entry.name for entry in (root / "private").glob("*")} <= {".lock"}
-
-
-@settings(max_examples=100)
-@given(name=hostile)
-def test_diagnostics_file_is_in_its_folder(root, name):
-    try:
-        DiagnosticsFile(root / "private" / name)
-    except (ConfigurationError, ValueError) as error:
-        # ValueError: no path of the operating system has a null character.
-        assert isinstance(error, ConfigurationError) or "\0" in name
-    # Not Path.is_file, which raises for a name that is too long.
-    assert not os.path.isfile(root / name.replace("\0", ""))
 
 
 def test_link_in_place_of_a_workspace_is_refused(tmp_path):

@@ -8,14 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ledger_requests import charge
 
-from privacy.charges import (
-    Caps,
-    Partition,
-    charged_rho,
-    check_digest,
-    check_key_ids,
-    checked_rho,
-)
+from privacy.charges import Caps, Partition, charged_rho, check_digest, check_key_ids, checked_rho
 from privacy.errors import ConfigurationError
 from privacy.parameters import Adjacency
 

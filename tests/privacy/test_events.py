@@ -1,4 +1,3 @@
-import dataclasses
 import json
 import math
 
@@ -135,16 +134,13 @@ OUTSIDE = {
         ({"statistic": ""}, "expected the name of a statistic, found ''"),
         (
             {"epsilon": 0.0},
-            r"expected epsilon of a selection to be a number from 1e-09 to 100\.0, found 0\.0",
+            r"epsilon of a selection to be a number from 1e-09 to 100\.0, found 0\.0",
         ),
         ({"epsilon": math.nan}, "expected epsilon of a selection to be a number"),
         ({"epsilon": 101}, "expected epsilon of a selection to be a number .* found 101"),
         ({"epsilon": True}, "expected epsilon of a selection to be a number"),
         ({"epsilon": HUGE}, "found an integer beyond 64 bits"),
         ({"n_candidates": 0}, "expected n_candidates to be an integer from 1, found 0"),
-        ({"n_candidates": 2.0}, r"expected n_candidates to be an integer from 1, found 2\.0"),
-        ({"adjacency": "add_remove"}, "expected an Adjacency, found 'add_remove'"),
-        ({"unit": "row"}, "expected a ProtectedUnit, found 'row'"),
     ],
     poisson_draw: [
         ({"noise_multiplier": 0.0}, r"expected noise_multiplier .* from 0\.01 to "),
@@ -152,7 +148,6 @@ OUTSIDE = {
         ({"sampling_probability": 0.0}, "expected sampling_probability to be a num"),
         ({"sampling_probability": 1.01}, "expected sampling_probability to be a num"),
         ({"sampling_probability": math.nan}, "expected sampling_probability"),
-        ({"n_values": 0}, "expected n_values to be an integer from 1"),
         ({"statistic": ""}, "expected the name of a statistic"),
         ({"adjacency": Adjacency.REPLACE_ONE}, "expected add_remove for a Poisson"),
     ],
@@ -179,44 +174,43 @@ def test_a_container_holds_a_tuple_of_events(members):
         ComposedEvent(events=members)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"kind": "laplace"}, "expected the kind of an event to be one of discrete_gaussian, "),
-        ({"kind": ["composed"]}, "expected the kind of an event to be one of .*, found a list"),
-        ({"kind": {}}, "expected the kind of an event to be one of .*, found a dict"),
-        ({"kind": None}, "expected the kind of an event to be one of .*, found None"),
-        ({"seed": 1}, "expected a discrete_gaussian event to have the keys "),
-        ({"adjacency": "swap"}, "expected adjacency to be one of add_remove, replace_one"),
-        ({"adjacency": []}, "expected adjacency to be one of add_remove, replace_one"),
-        ({"l2_sensitivity": None}, "expected l2_sensitivity to be a number"),
-        ({"kind": "composed"}, "expected a composed event to have the keys events, kind, found "),
-    ],
-)
-def test_an_unknown_kind_key_or_value_is_refused(changes, message):
-    with pytest.raises(ConfigurationError, match=f"EVENT_INVALID: {message}"):
-        event_from_dict({**event_to_dict(discrete_draw()), **changes})
-
-
-@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(GaussianEvent)])
-def test_a_missing_key_is_refused(name):
-    values = event_to_dict(discrete_draw())
-    del values[name]
-    with pytest.raises(ConfigurationError, match="event to have the keys"):
-        event_from_dict(values)
+WRITTEN = event_to_dict(discrete_draw())
+ONE_OF = "expected the kind of an event to be one of "
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
         ([], "expected an event to be an object with a kind"),
-        ({}, "expected the kind of an event"),
+        ({}, ONE_OF),
+        ({**WRITTEN, "kind": "laplace"}, f"{ONE_OF}discrete_gaussian, "),
+        ({**WRITTEN, "kind": ["composed"]}, f"{ONE_OF}.*, found a list"),
+        ({**WRITTEN, "kind": {}}, f"{ONE_OF}.*, found a dict"),
+        ({**WRITTEN, "kind": None}, f"{ONE_OF}.*, found None"),
+        ({**WRITTEN, "seed": 1}, "expected a discrete_gaussian event to have the keys "),
+        (
+            {**WRITTEN, "adjacency": "swap"},
+            "expected adjacency to be one of add_remove, replace_one",
+        ),
+        ({**WRITTEN, "adjacency": []}, "expected adjacency to be one of add_remove, replace_one"),
+        ({**WRITTEN, "l2_sensitivity": None}, "expected l2_sensitivity to be a number"),
+        (
+            {**WRITTEN, "kind": "composed"},
+            "expected a composed event to have the keys events, kind",
+        ),
         ({"kind": "composed", "events": {}}, "expected the events of a composed event to be a"),
         ({"kind": "composed", "events": [1]}, "expected an event to be an object with a kind"),
     ],
 )
 def test_json_that_is_not_an_event_is_refused(values, message):
-    with pytest.raises(ConfigurationError, match=message):
+    with pytest.raises(ConfigurationError, match=f"EVENT_INVALID: {message}"):
+        event_from_dict(values)
+
+
+@pytest.mark.parametrize("name", sorted(WRITTEN.keys() - {"kind"}))
+def test_a_missing_key_is_refused(name):
+    values = {key: value for key, value in WRITTEN.items() if key != name}
+    with pytest.raises(ConfigurationError, match="event to have the keys"):
         event_from_dict(values)
 
 
@@ -310,32 +304,18 @@ def test_a_repetition_that_cannot_be_counted_is_refused(event, count, message):
 
 
 def test_events_about_other_units_do_not_compose():
-    def draw(unit):
-        return GaussianEvent(
-            statistic="s", l2_sensitivity=1.0, noise_stddev=2.0, n_values=1, unit=unit
-        )
-
-    both = (draw(ProtectedUnit.PATIENT), draw(ProtectedUnit.ROW))
+    patient, row = (discrete_draw(unit=unit) for unit in ProtectedUnit)
     with pytest.raises(ConfigurationError, match="expected events that protect one unit, found pa"):
-        ComposedEvent(events=both)
-    inner = ComposedEvent(events=both[:1])
+        ComposedEvent(events=(patient, row))
+    repeated = RepeatedEvent(event=ComposedEvent(events=(patient,)), count=2)
     with pytest.raises(ConfigurationError, match="expected events that protect one unit"):
-        ComposedEvent(events=(RepeatedEvent(event=inner, count=2), both[1]))
-    assert event_from_dict(event_to_dict(both[1])) == both[1]
+        ComposedEvent(events=(repeated, row))
+    assert event_from_dict(event_to_dict(row)) == row
 
 
 @pytest.mark.parametrize("unit", ["encounter", None, 1, ["patient"]])
 def test_a_unit_is_one_of_two_words(unit):
-    values = event_to_dict(
-        GaussianEvent(statistic="s", l2_sensitivity=1.0, noise_stddev=2.0, n_values=1)
-    )
     with pytest.raises(ConfigurationError, match="expected unit to be one of patient, row, found"):
-        event_from_dict({**values, "unit": unit})
+        event_from_dict({**WRITTEN, "unit": unit})
     with pytest.raises(ConfigurationError, match="expected a ProtectedUnit, found"):
-        GaussianEvent(
-            statistic="s",
-            l2_sensitivity=1.0,
-            noise_stddev=2.0,
-            n_values=1,
-            unit=unit,  # type: ignore[arg-type]
-        )
+        discrete_draw(unit=unit)

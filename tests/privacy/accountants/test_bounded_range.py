@@ -17,7 +17,6 @@ from privacy.events import (
     MIN_SELECTION_EPSILON,
     ComposedEvent,
     ExponentialMechanismEvent,
-    GaussianEvent,
     RepeatedEvent,
 )
 from privacy.parameters import Adjacency
@@ -94,15 +93,11 @@ def test_two_candidates_that_exchange_their_scores_attain_mu(epsilon):
     assert hockey_stick(p, q, 0.0) > gaussian_delta(epsilon=0.0, mu=less)
 
 
-@given(mu=st.floats(1e-8, 12))
+@given(mu=st.floats(1e-8, 100))
 def test_epsilon_of_a_selection_undoes_its_mu(mu):
     epsilon = selection_epsilon(mu=mu)
     assert selection_mu(epsilon) <= mu
     assert epsilon == MAX_SELECTION_EPSILON or selection_mu(epsilon * (1 + 1e-10)) > mu * (1 - 1e-9)
-
-
-def test_epsilon_of_a_selection_has_an_upper_end():
-    assert selection_epsilon(mu=100.0) == MAX_SELECTION_EPSILON
 
 
 @pytest.mark.parametrize(
@@ -170,10 +165,3 @@ def test_replacement_costs_four_times_and_is_no_answer_for_add_or_remove(kind):
     with pytest.raises(ConfigurationError, match="ADJACENCY_MISMATCH: expected the sensitivity of"):
         kind(adjacency=Adjacency.ADD_REMOVE).compose(selection(0.5, Adjacency.REPLACE_ONE))
     assert once.epsilon(delta=1e-6) < replaced.epsilon(delta=1e-6)
-
-
-def test_selections_and_gaussian_draws_compose():
-    gaussian = GaussianEvent(statistic="g", l2_sensitivity=0.3, noise_stddev=1.0, n_values=1)
-    event = ComposedEvent(events=(selection(0.5), gaussian))
-    total = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE).compose(event)
-    assert total.mu == pytest.approx(math.hypot(0.3, selection_mu(0.5)), rel=1e-12)

@@ -2,12 +2,11 @@ import math
 from decimal import Decimal
 from fractions import Fraction
 
-import mpmath
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privacy.accountants.approximate_gaussian import SLACK_DELTA, ApproximateGaussianAccountant
+from privacy.accountants.approximate_gaussian import ApproximateGaussianAccountant
 from privacy.accountants.calibration import (
     affordable_epsilon,
     booked_noise_multiplier,
@@ -19,27 +18,19 @@ from privacy.accountants.calibration import (
 from privacy.accountants.gaussian import GaussianAccountant, gaussian_delta, gaussian_epsilon
 from privacy.charges import RHO_STEP, charged_rho
 from privacy.errors import ConfigurationError
-from privacy.events import (
-    ComposedEvent,
-    DiscreteGaussianEvent,
-    GaussianEvent,
-    PoissonSampledGaussianEvent,
-    RepeatedEvent,
-)
+from privacy.events import DiscreteGaussianEvent
 from privacy.parameters import Adjacency, PrivacyParameters
+from tests.privacy.accountants.draws import series
 from tests.privacy.accountants.tight_accountant import TightAccountant
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "delta", "mu", "rho"),
-    [
-        (1.0, 1e-6, 0.2367, 0.02801),
-        (1.0, 1e-5, 0.2681, 0.03593),
-    ],
+    ("delta", "mu", "rho"), [(1e-6, 0.2367, "0.028014481912"), (1e-5, 0.2681, "0.03593")]
 )
-def test_golden_values(epsilon, delta, mu, rho):
-    assert gdp_mu(epsilon=epsilon, delta=delta) == pytest.approx(mu, abs=5e-5)
-    assert float(gdp_rho(epsilon=epsilon, delta=delta)) == pytest.approx(rho, abs=5e-6)
+def test_golden_values_at_epsilon_one(delta, mu, rho):
+    assert gdp_mu(epsilon=1.0, delta=delta) == pytest.approx(mu, abs=5e-5)
+    found = gdp_rho(epsilon=1.0, delta=delta)
+    assert found.quantize(Decimal(rho)) == Decimal(rho)
 
 
 @given(epsilon=st.floats(0.05, 20), delta=st.floats(1e-12, 9e-4))
@@ -71,18 +62,6 @@ def test_an_affordable_epsilon_is_the_largest_of_three_decimals(epsilon, delta, 
     assert found == 0.0 or charged(found) <= left
 
 
-def test_mu_agrees_with_the_equation_solved_by_mpmath():
-    with mpmath.workdps(40):
-        root = mpmath.findroot(
-            lambda mu: (
-                mpmath.ncdf(-2 / mu + mu / 2) - mpmath.exp(2) * mpmath.ncdf(-2 / mu - mu / 2) - 1e-6
-            ),
-            0.45,
-        )
-    mu = gdp_mu(epsilon=2.0, delta=1e-6)
-    assert mu <= root <= mu * (1 + 1e-10)
-
-
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan])
 def test_a_target_outside_its_range_is_refused(epsilon):
     with pytest.raises(ConfigurationError, match="EPSILON_INVALID: expected epsilon to be"):
@@ -109,22 +88,6 @@ def test_noise_is_the_least_that_the_accountant_accepts(l2_sensitivity, mu):
         assert spent(noise_stddev * (1 - 1e-12)) > mu
 
 
-def test_noise_never_falls_below_the_least_for_the_grid():
-    assert discrete_noise_stddev(l2_sensitivity=1.0, mu=1.0) == 50.0
-
-
-def test_a_calibrated_release_reports_no_more_than_its_target():
-    noise_stddev = discrete_noise_stddev(l2_sensitivity=2.0**24, mu=gdp_mu(epsilon=1.0, delta=1e-6))
-    event = DiscreteGaussianEvent(
-        statistic="a", l2_sensitivity=2.0**24, noise_stddev=noise_stddev, n_values=1000
-    )
-    accountant = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE).compose(event)
-    assert accountant.epsilon(delta=1e-6) <= 1.0
-    assert (
-        charged_rho(accountant.rho) == gdp_rho(epsilon=1.0, delta=1e-6) == Decimal("0.028014481912")
-    )
-
-
 @pytest.mark.parametrize(
     ("l2_sensitivity", "mu", "message"),
     [
@@ -140,27 +103,14 @@ def test_arguments_outside_their_range_are_refused(l2_sensitivity, mu, message):
         discrete_noise_stddev(l2_sensitivity=l2_sensitivity, mu=mu)
 
 
-def schedule(probability, noise_multiplier, steps):
-    step = PoissonSampledGaussianEvent(
-        statistic="gradient",
-        noise_multiplier=noise_multiplier,
-        sampling_probability=probability,
-        n_values=1,
-    )
-    return RepeatedEvent(event=step, count=steps)
-
-
 def booked(probability, noise_multiplier, steps):
     accountant = ApproximateGaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
-    return accountant.compose(schedule(probability, noise_multiplier, steps)).mu
+    return accountant.compose(series(probability, noise_multiplier, steps)).mu
 
 
 @pytest.mark.parametrize(
     ("probability", "steps", "mu", "noise_multiplier"),
-    [
-        (0.01, 2000, 0.2681, 1.868),
-        (0.5, 500, 0.2681, 41.82),
-    ],
+    [(0.01, 2000, 0.2681, 1.868), (0.5, 500, 0.2681, 41.82)],
 )
 def test_a_series_is_booked_at_its_budget_and_less_noise_would_not_do(
     probability, steps, mu, noise_multiplier
@@ -177,11 +127,10 @@ def test_a_series_is_booked_at_its_budget_and_less_noise_would_not_do(
 def test_little_more_noise_than_the_tight_value_is_booked(mu):
     # The price of a ledger that adds up: some percent of the noise where many samples are drawn.
     target = gaussian_epsilon(delta=1e-5, mu=mu)
-    series = {"sampling_probability": 0.05, "steps": 1000}
-    found = booked_noise_multiplier(**series, mu=mu)
+    found = booked_noise_multiplier(sampling_probability=0.05, steps=1000, mu=mu)
 
     def tight(noise_multiplier):
-        event = schedule(0.05, noise_multiplier, 1000)
+        event = series(0.05, noise_multiplier, 1000)
         return TightAccountant().compose(event).epsilon(delta=1e-5)
 
     assert tight(found * (1 + 2e-3)) <= target < tight(found / 1.02)
@@ -193,30 +142,13 @@ def test_a_series_of_everybody_has_the_plain_gaussian_noise(mu):
     exact = max(math.sqrt(7) / mu, 0.01)
     assert exact <= found <= exact * (1 + 1e-12)
     accountant = ApproximateGaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
-    spent = accountant.compose(schedule(1.0, found, 7))
+    spent = accountant.compose(series(1.0, found, 7))
     assert spent.mu <= mu
     assert spent.slack_delta == 0
 
 
 def test_a_budget_beyond_any_need_takes_the_least_noise():
     assert booked_noise_multiplier(sampling_probability=0.5, steps=1, mu=1e3) == 0.01
-
-
-def test_two_series_and_a_statistic_fit_the_budget_that_was_split_among_them():
-    mu = gdp_mu(epsilon=1.0, delta=1e-6) * (1 - 1e-4)
-    part = mu / math.sqrt(3) * (1 - 1e-12)
-    noise = booked_noise_multiplier(sampling_probability=0.05, steps=50, mu=part)
-    events = (
-        schedule(0.05, noise, 50),
-        GaussianEvent(statistic="a", l2_sensitivity=part, noise_stddev=1.0, n_values=1),
-        schedule(0.05, noise, 50),
-    )
-    accountant = ApproximateGaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
-    spent = accountant.compose(ComposedEvent(events=events))
-    assert spent.mu <= mu
-    assert spent.slack_delta == 2 * SLACK_DELTA
-    # A ten-thousandth of mu is more than what the slack of two series costs at delta = 1e-6.
-    assert spent.epsilon(delta=1e-6) <= 1.0 * (1 + 1e-3)
 
 
 @pytest.mark.parametrize(

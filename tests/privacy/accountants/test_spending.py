@@ -9,30 +9,14 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ledger_requests import REQUESTER, charge
+from ledger_requests import REQUESTER, charge, row_of
 
 from privacy.accountants.spending import Spending, composed_rho, moment, time_text
-from privacy.charges import CHARGE_FIELDS, RHO_STEP, Caps, Partition
+from privacy.charges import RHO_STEP, Caps, Partition
 from privacy.errors import BudgetRefused, LedgerError
-from privacy.ledger import GENESIS_HASH, EntryState, LedgerEntry
 from privacy.parameters import Adjacency
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
-
-
-def row_of(paid, state="reserved", *, day=0, name=""):
-    return LedgerEntry(
-        sequence=1,
-        entry_id=name or paid.release_id,
-        state=EntryState(state),
-        **{field: getattr(paid, field) for field in CHARGE_FIELDS},
-        digest=None,
-        note=None,
-        signers=(),
-        recorded_at=at(day),
-        previous_hash=GENESIS_HASH,
-        hash=GENESIS_HASH,
-    )
 
 
 def adjusted(rho, *, cohort="adult", name="adjustment"):
@@ -110,7 +94,7 @@ def test_a_charge_is_granted_if_and_only_if_no_patient_passes_a_cap(
     for number, (wanted, wait) in enumerate(asked):
         day += wait
         request = replace(wanted, caps=caps, release_id=f"r-{number}")
-        new = row_of(request, day=day)
+        new = row_of(request, recorded_at=at(day))
         after = [*rows, new]
         recent = [row for row in after if moment(new.recorded_at) - moment(row.recorded_at) <
                   timedelta(days=10)]  # fmt: skip
@@ -142,7 +126,7 @@ def granted(spending, *wanted, day=0):
     for one in wanted:
         spending.check_policy(one)
         spending.check_caps(one, now=at(day))
-        spending.record(row_of(one, day=day))
+        spending.record(row_of(one, recorded_at=at(day)))
 
 
 def refusal(spending, wanted, *, day=0):
@@ -222,24 +206,6 @@ def test_parts_of_one_partition_pay_side_by_side():
     refusal(spending, charge(9, rho=RHO_STEP))
     refusal(spending, charge(9, rho=RHO_STEP, partition=part(0, parts=5)))
     refusal(spending, charge(9, rho=RHO_STEP, partition=part(0, "other")))
-
-
-def test_the_balance_of_a_part_is_what_it_may_spend():
-    spending = Spending()
-    granted(
-        spending,
-        charge(1, rho=Decimal("0.05")),
-        charge(2, rho=Decimal("0.1"), partition=part(0)),
-        charge(3, rho=Decimal("0.02"), partition=part(1)),
-    )
-    left = {
-        payer: spending.balance("adult", dataset=None, partition=payer, caps=None, now=at(0))
-        for payer in (None, part(0), part(1), part(2), part(0, "other"))
-    }
-    assert [(str(b.spent_rho.normalize()), str(b.remaining_rho.normalize()))
-            for b in left.values()] == [
-        ("0.15", "0.15"), ("0.15", "0.15"), ("0.07", "0.23"), ("0.05", "0.25"), ("0.15", "0.15"),
-    ]  # fmt: skip
 
 
 def test_above_the_cap_no_part_may_spend():

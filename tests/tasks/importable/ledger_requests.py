@@ -19,9 +19,9 @@ ROOT = Path(__file__).resolve().parents[3]
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
-from privacy.charges import Caps, Charge  # noqa: E402
+from privacy.charges import CHARGE_FIELDS, Caps, Charge  # noqa: E402
 from privacy.errors import ClustMixError  # noqa: E402
-from privacy.ledger import EntryState  # noqa: E402
+from privacy.ledger import GENESIS_HASH, EntryState, LedgerEntry  # noqa: E402
 from privacy.parameters import Adjacency  # noqa: E402
 from storage.ledger.ledger_db import LedgerDatabase  # noqa: E402
 
@@ -49,6 +49,22 @@ def charge(number, **changes):
         "needs_approval": False,
     }
     return Charge(**{**arguments, **changes})
+
+
+def row_of(paid, state="reserved", *, name="", recorded_at="2025-01-01T00:00:00.000Z"):
+    """Return a row of a journal that is the first of its entry."""
+    return LedgerEntry(
+        sequence=1,
+        entry_id=name or paid.release_id,
+        state=EntryState(state),
+        **{field: getattr(paid, field) for field in CHARGE_FIELDS},
+        digest=None,
+        note=None,
+        signers=(),
+        recorded_at=recorded_at,
+        previous_hash=GENESIS_HASH,
+        hash=GENESIS_HASH,
+    )
 
 
 def location(text):

@@ -9,7 +9,7 @@ import numpy as np
 from privacy.randomness import SeededNoise
 from tasks.execution.executor import InProcessExecutor
 from tasks.measurement.curator import Curator, in_memory
-from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.synthesizer import measure
 
 
@@ -75,17 +75,24 @@ def released_of(method, rows, noise_source=None, *, mu):
     return released
 
 
-def drawn_by(method, rows, *, mu, seed=1):
-    """The plan, what was summed with which released arguments, by statistic, and what came out."""
-    plan, executor, seen = method.plan(mu=mu), NotingExecutor(), {}
+def transcript_of(method, rows, *, mu, seed=1):
+    """Each draw with what was summed and its released arguments, and what came out."""
+    draws, executor = [], NotingExecutor()
     curator = Curator(
-        plan=plan,
+        plan=method.plan(mu=mu),
         executor=executor,
         shards=in_memory([rows]),
         noise_source=SeededNoise(seed),
-        seal=lambda name, _: seen.update({name: executor.asked[-1]}),
+        seal=lambda _, noisy: draws.append((noisy, *executor.asked[-1])),
     )
-    return plan, seen, measure(method, curator, mu=mu)
+    return draws, measure(method, curator, mu=mu)
+
+
+def drawn_by(method, rows, *, mu):
+    """The plan, what was summed with which released arguments, by statistic, and what came out."""
+    draws, released = transcript_of(method, rows, mu=mu)
+    seen = {noisy.event.statistic: asked for noisy, *asked in draws}
+    return method.plan(mu=mu), seen, released
 
 
 def sampled(method, domain, released, n_rows, *, seed=0):
@@ -100,6 +107,16 @@ def assert_valid(domain, codes, labels, n_rows):
     assert (labels.shape, labels.dtype) == ((n_rows,), np.uint16)
     assert (codes < np.array(domain.n_codes)).all()
     assert (labels < domain.n_labels).all()
+
+
+def rows_with(codes, label, *, weight=None, fold=None):
+    """Encoded rows; each is a patient unless weights say otherwise."""
+    return EncodedRows(
+        codes=codes.astype(np.uint16),
+        label=label.astype(np.uint16),
+        weight=np.ones(len(label)) if weight is None else weight,
+        fold=(np.zeros(len(label)) if fold is None else fold).astype(np.uint8),
+    )
 
 
 def take(rows, index):

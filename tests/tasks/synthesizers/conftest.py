@@ -2,6 +2,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from measuring import every_labelled_record, norm_of
 
 from tasks.measurement.encoded import N_FOLDS, EncodedRows, EncodingDomain
 from tasks.measurement.vectors import VectorMap
@@ -44,6 +45,16 @@ class SmallTable:
             )
             for _ in range(n)
         ]
+
+    def largest_norm(self, contribution):
+        """Largest norm, exactly, of what a patient alone adds: of one record, or of some three."""
+        records = every_labelled_record(self.domain)
+        patients = [[record] for record in records]
+        patients += [[a, b, records[0]] for a in records[::5] for b in records[::7]]
+        changes = [contribution(self.rows([(0, patient)])) for patient in patients]
+        assert not contribution(self.rows([])).any()
+        assert {change.dtype for change in changes} == {np.dtype(np.int64)}
+        return max(norm_of(change) for change in changes)
 
     def embedding(self, *, public_seed=3, with_label=True, n_features=8, **changes):
         """A public map of records to points; Fourier features unless told otherwise."""

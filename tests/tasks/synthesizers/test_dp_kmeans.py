@@ -5,12 +5,7 @@ import pytest
 from measuring import released_of
 
 from privacy.randomness import SeededNoise
-from tasks.synthesizers.kmeans.dp_kmeans import (
-    HISTOGRAMS,
-    DpKMeans,
-    DpKMeansConfig,
-    round_name,
-)
+from tasks.synthesizers.kmeans.dp_kmeans import HISTOGRAMS, DpKMeans, DpKMeansConfig, round_name
 
 FEATURES = ("plain", "fourier")
 

@@ -3,6 +3,8 @@
 import math
 from fractions import Fraction
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,6 +14,7 @@ from measuring import domain_with, every_record, norm_of
 from privacy.errors import ConfigurationError
 from privacy.sensitivity import weighted_sum_l2_sensitivity
 from tasks.measurement.statistics import SUM_SCALE, class_counts
+from tasks.synthesizers.dp_merf import training
 from tasks.synthesizers.dp_merf.config import DpMerfConfig
 from tasks.synthesizers.dp_merf.features import (
     EmbeddingFeatures,
@@ -20,12 +23,13 @@ from tasks.synthesizers.dp_merf.features import (
     typical_distance,
     vector_map_of,
 )
+from tasks.synthesizers.dp_merf.generator import draw_blocks
 
 SENSITIVITY = weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE)
 
 
 def features_of(small, **settings_of_features):
-    config = DpMerfConfig(fourier_features=6, **settings_of_features)
+    config = DpMerfConfig(**{"fourier_features": 6, **settings_of_features})
     return EmbeddingFeatures.draw(small.domain, config)
 
 
@@ -71,8 +75,7 @@ def test_features_of_a_record_do_not_depend_on_the_others(seed, n):
 
 
 def test_kernel_approaches_the_gaussian_and_the_linear_one(small):
-    config = DpMerfConfig(fourier_features=20_000, features="ordinal", linear_share=0.25)
-    features = EmbeddingFeatures.draw(small.domain, config)
+    features = features_of(small, fourier_features=20_000, features="ordinal", linear_share=0.25)
     codes = every_record(small.domain)[::3]
     vectors = features.vector_map.vectors(codes)
     length_scale = 0.8 * typical_distance(features.vector_map.blocks)
@@ -133,3 +136,35 @@ def test_phases_that_would_be_rounded_are_refused(small):
             vector_map=vector_map, frequencies=frequencies, fourier_scale=1.0, linear_scales=None
         )
     assert caught.value.code == "LENGTH_SCALE_TOO_SMALL"
+
+
+@pytest.mark.parametrize(
+    ("kind", "most_exact", "tolerance"),
+    [("one_hot", 32, 0.02), ("ordinal", 32, 0.02), ("ordinal", 0, 0.05)],
+)
+def test_expected_features_are_the_mean_of_drawn_records(
+    small, monkeypatch, kind, most_exact, tolerance
+):
+    monkeypatch.setattr(training, "MAX_EXACT_BINARY", most_exact)
+    features = features_of(small, features=kind, length_scale=1.0)
+    blocks = features.vector_map.blocks
+    rng = np.random.default_rng(0)
+    logits = rng.standard_normal((1, features.vector_map.width))
+    drawn = draw_blocks(np.repeat(logits, 20_000, axis=0), blocks, rng)
+    phases = drawn @ features.frequencies.T
+    sampled = np.concatenate(
+        [
+            features.fourier_scale * np.cos(phases).mean(axis=0),
+            features.fourier_scale * np.sin(phases).mean(axis=0),
+            features.linear_scales * drawn.mean(axis=0),
+        ]
+    )
+    with jax.disable_jit():
+        expected = training.expected_features(
+            jnp.asarray(logits),
+            jnp.asarray(features.frequencies),
+            jnp.asarray(features.linear_scales),
+            blocks=blocks,
+            fourier_scale=features.fourier_scale,
+        )
+    np.testing.assert_allclose(expected[0], sampled, atol=tolerance)

@@ -71,5 +71,3 @@ def test_paper_length_scale_is_moved_by_one_private_record(small):
     assert not np.array_equal(
         method.features(aside).frequencies, method.features(neighbour).frequencies
     )
-    proven = DpMerf(small.domain, QUICK)
-    assert proven.plan(mu=1.0) == proven.plan(mu=1.0)

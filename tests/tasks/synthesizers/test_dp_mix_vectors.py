@@ -2,13 +2,12 @@
 
 import math
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from measuring import every_labelled_record, in_shards, take
+from measuring import every_labelled_record, take
 from scipy.optimize import linear_sum_assignment
 
 from privacy.sensitivity import weighted_sum_l2_sensitivity
@@ -66,33 +65,26 @@ def test_no_vector_is_longer_than_the_bound_and_no_label_is_shortened(small, geo
     assert share == pytest.approx(geometry.get("share", 0.2))
 
 
-def test_mixture_sums_equal_a_slow_reference(small):
+def test_sums_equal_a_slow_reference(small, monkeypatch):
+    monkeypatch.setattr(mixtures, "_ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(slots, "_ROWS_AT_ONCE", 3)
     rows = small.rows(small.patients(30, 1))
     vectors = vectors_of(small.domain, clip=1.1, share=0.3)
     inside = np.random.default_rng(2).random((N_DRAWS, 30)) < 0.3
-    expected = [[0] * vectors.width for _ in range(N_DRAWS)]
-    for draw, row in product(range(N_DRAWS), range(len(rows))):
-        if inside[draw, rows.patient[row]]:
-            vector = vectors.vectors(rows.codes[row : row + 1], rows.label[row : row + 1])[0]
-            for j, value in enumerate(vector):
-                expected[draw][j] += int(float(rows.weight[row]) * float(value) * SUM_SCALE)
-    sums = mixture_sums(rows, coins=FixedCoins(inside), vectors=vectors)
-    assert sums.dtype == np.int64
-    assert sums.tolist() == expected
-
-
-def test_slot_sums_equal_a_slow_reference(small):
-    rows = small.rows(small.patients(30, 1))
-    vectors = vectors_of(small.domain)
-    expected = [[0] * vectors.width for _ in range(N_SLOTS)]
+    mixed = np.zeros((N_DRAWS, vectors.width), dtype=np.int64)
+    slotted = np.zeros((N_SLOTS, vectors.width), dtype=np.int64)
     for row in range(len(rows)):
         codes, label = rows.codes[row : row + 1], rows.label[row : row + 1]
-        slot = int(slots_of(codes, label, n_slots=N_SLOTS)[0])
-        for j, value in enumerate(vectors.vectors(codes, label)[0]):
-            expected[slot][j] += int(float(rows.weight[row]) * float(value) * SUM_SCALE)
-    sums = slot_sums(rows, vectors=vectors, n_slots=N_SLOTS)
-    assert sums.dtype == np.int64
-    assert sums.tolist() == expected
+        vector = vectors.vectors(codes, label)[0]
+        grid = [int(float(rows.weight[row]) * float(value) * SUM_SCALE) for value in vector]
+        mixed[inside[:, rows.patient[row]]] += grid
+        slotted[slots_of(codes, label, n_slots=N_SLOTS)[0]] += grid
+    for found, expected in (
+        (mixture_sums(rows, coins=FixedCoins(inside), vectors=vectors), mixed),
+        (slot_sums(rows, vectors=vectors, n_slots=N_SLOTS), slotted),
+    ):
+        assert found.dtype == np.int64
+        np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
@@ -120,22 +112,6 @@ def test_brute_force_neighbours_of_both_statistics(small, geometry):
     if geometry == {"clip": 0.7}:
         # Most records are as long as the clip norm: the bound is attained but for the grid.
         assert largest >= bound * (1 - 1e-6)
-
-
-def test_sums_do_not_depend_on_shards_or_blocks(small, monkeypatch):
-    rows = small.rows(small.patients(25, 4))
-    vectors = vectors_of(small.domain, n_projected=3)
-    coins = FixedCoins(np.random.default_rng(5).random((N_DRAWS, 25)) < 0.4)
-    mixed = mixture_sums(rows, coins=coins, vectors=vectors)
-    slotted = slot_sums(rows, vectors=vectors, n_slots=N_SLOTS)
-    monkeypatch.setattr(mixtures, "_ROWS_AT_ONCE", 3)
-    monkeypatch.setattr(slots, "_ROWS_AT_ONCE", 3)
-    order = np.random.default_rng(6).permutation(len(rows))
-    shards = in_shards(rows, order, [0, 7, 7, 20])
-    parts = [mixture_sums(shard, coins=coins, vectors=vectors) for shard in shards]
-    np.testing.assert_array_equal(np.sum(parts, axis=0), mixed)
-    parts = [slot_sums(shard, vectors=vectors, n_slots=N_SLOTS) for shard in shards]
-    np.testing.assert_array_equal(np.sum(parts, axis=0), slotted)
 
 
 def test_slots_are_a_function_of_the_record_and_spread_evenly():

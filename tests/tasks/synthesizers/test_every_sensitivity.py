@@ -10,15 +10,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from measuring import NotingExecutor, every_labelled_record
+from measuring import every_labelled_record, transcript_of
 
 from privacy.mechanisms import SelectedCandidate
-from privacy.randomness import SeededNoise
 from tasks.audit.pairs import AUDIT_DOMAIN, AuditPatient, encode
 from tasks.audit.subjects import NOISE, SUBJECTS
-from tasks.measurement.curator import Curator, exact_sum, in_memory
+from tasks.measurement.curator import exact_sum, in_memory
 from tasks.measurement.sampling import COINS
-from tasks.measurement.synthesizer import measure
 from tasks.synthesizers.registry import METHODS
 
 RECORDS = every_labelled_record(AUDIT_DOMAIN)
@@ -52,26 +50,16 @@ def possible_patients():
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.name)
 def test_no_patient_moves_a_draw_by_more_than_planned(subject):
     others, method = made_up_patients(), subject.bind(AUDIT_DOMAIN)
-    plan, executor, draws = method.plan(mu=1.0), NotingExecutor(), []
-
-    def seal(name, noisy):
-        is_choice = isinstance(noisy, SelectedCandidate)
-        draws.append((noisy.event.statistic, is_choice, *executor.asked[-1]))
-
-    curator = Curator(
-        plan=plan,
-        shards=table_of(others),
-        executor=executor,
-        noise_source=SeededNoise(1),
-        seal=seal,
-    )
-    measure(method, curator, mu=1.0)
-    assert {name for name, *_ in draws} == {planned.name for planned in plan.statistics}
+    plan = method.plan(mu=1.0)
+    draws, _ = transcript_of(method, table_of(others)[0].load(), mu=1.0)
+    names = {noisy.event.statistic for noisy, *_ in draws}
+    assert names == {planned.name for planned in plan.statistics}
     # The same function is asked in many rounds: the first and the last are enough.
     asked = {}
-    for name, is_choice, contribution, public in draws:
+    for noisy, contribution, public in draws:
+        name = noisy.event.statistic
         places = asked.setdefault((name.rstrip("0123456789"), contribution.__name__), [])
-        places[1:] = [(name, is_choice, contribution, public)]
+        places[1:] = [(name, isinstance(noisy, SelectedCandidate), contribution, public)]
     for name, is_choice, contribution, arguments in itertools.chain(*asked.values()):
         public = dict(arguments)
         if COINS in public:

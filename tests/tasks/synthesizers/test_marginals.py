@@ -2,12 +2,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.measurement.marginals import (
-    block_sums,
-    draw_codes,
-    shrink_toward,
-    to_marginals,
-)
+from tasks.measurement.marginals import block_sums, draw_codes, shrink_toward, to_marginals
 
 OFFSETS = np.array([0, 3, 5, 6, 11])
 WIDTH = 11

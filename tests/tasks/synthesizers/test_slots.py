@@ -5,28 +5,16 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from measuring import (
-    NoNoise,
-    assert_valid,
-    domain_with,
-    every_record,
-    random_records,
-    released_of,
-    sampled,
-)
+from measuring import NoNoise, assert_valid, domain_with, every_record, random_records, released_of
 from scipy.stats import norm
 
 from privacy.accountants.calibration import gdp_mu
 from privacy.parameters import PrivacyParameters
-from privacy.randomness import SeededNoise
 from tasks.measurement.projection import random_projection
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.vectors import VectorMap
 from tasks.papers.noisy_records import PaperNoisyRecords
-from tasks.synthesizers.slots.config import (
-    LocalPerturbationConfig,
-    RandomProjectionConfig,
-)
+from tasks.synthesizers.slots.config import LocalPerturbationConfig, RandomProjectionConfig
 from tasks.synthesizers.slots.synthesizer import SLOTS, NoisySlots, slots_of
 
 PARAMETERS = PrivacyParameters(epsilon=10.0, delta=1e-5)
@@ -46,8 +34,6 @@ def test_plan_is_one_gaussian_for_a_whole_record(small, config, shape, bound):
     assert (planned.name, planned.shape, planned.is_series) == (SLOTS, shape, False)
     assert planned.l2_sensitivity == pytest.approx(bound * SUM_SCALE)
     assert planned.unit_noise_stddev == pytest.approx(2 * bound, rel=1e-6)
-    released = released_of(method, small.rows(small.patients(40, 0)), SeededNoise(0), mu=0.5)
-    sampled(method, small.domain, released, 60)
 
 
 def test_a_record_alone_in_its_slot_comes_back_without_noise(small):

@@ -10,32 +10,14 @@ from tasks.measurement import unmixing
 from tasks.measurement.unmixing import (
     Mixtures,
     draw_records,
-    drawn_coordinates,
     matched_shares,
     spiked_variances,
     spread,
 )
-from tasks.measurement.vectors import VectorMap, one_hot_numbers
+from tasks.measurement.vectors import VectorMap
 
 DOMAIN = domain_with(101, 4, 2, 9, numeric=(0, 3), missing=[3])
 VECTORS = VectorMap(DOMAIN)
-
-
-def poisson_mixtures(records, *, order, n_mixtures, noise_stddev, seed):
-    """Means of fresh samples of a large table, with noise, as DP-CDA draws them."""
-    rng = np.random.default_rng(seed)
-    counts = rng.multinomial(1, np.full(len(records), 1 / len(records)), (n_mixtures, 3 * order))
-    inside = rng.random((n_mixtures, 3 * order)) < 1 / 3
-    sums = np.einsum("tij,ti->tj", counts, inside) @ records
-    means = sums / order + rng.normal(0.0, noise_stddev, (n_mixtures, records.shape[1]))
-    return Mixtures(means=means, order=order, noise_stddev=noise_stddev)
-
-
-def dependent_records():
-    """Equal shares of the wards; sex and lab say whether the ward is one of the last two."""
-    ward = np.array([0, 1, 2, 3])
-    late = ward // 2
-    return np.column_stack([10 * ward, ward, late, 7 * late]).astype(np.uint16)
 
 
 @settings(max_examples=50, deadline=None)
@@ -49,25 +31,6 @@ def test_a_spiked_variance_undoes_the_shift_and_loses_the_angle(variance, aspect
         return
     cosine = (1 - aspect / variance**2) / (1 + aspect / variance)
     assert found == pytest.approx(variance * cosine, rel=1e-4, abs=1e-4)
-
-
-@pytest.mark.parametrize("noise_stddev", [0.001, 0.1])
-def test_spread_mixtures_vary_as_records_do(noise_stddev):
-    rng = np.random.default_rng(3)
-    # Five columns of three levels; the first two are equal, so are the next two.
-    levels = rng.integers(0, 3, (300, 3))[:, [0, 0, 1, 1, 2]]
-    records = np.eye(3)[levels].reshape(300, 15)
-    mixtures = poisson_mixtures(
-        records, order=12, n_mixtures=1_500, noise_stddev=noise_stddev, seed=4
-    )
-    scores = spread(mixtures, np.arange(15))
-    np.testing.assert_allclose(scores.mean(axis=0), mixtures.means.mean(axis=0))
-    expected = np.cov(records.T)
-    found = np.cov(scores.T)
-    strong = np.kron(np.kron(np.eye(2), np.ones((2, 2))), np.ones((3, 3)))
-    np.testing.assert_allclose(found[:12, :12], expected[:12, :12] * strong, atol=0.06)
-    # Much less than that without spreading.
-    assert np.abs(np.cov(mixtures.means.T)[0, 3]) < 0.05 < found[0, 3]
 
 
 @pytest.mark.parametrize("shape", [(300, 12), (12, 300), (40, 40)])
@@ -118,23 +81,3 @@ def test_drawn_columns_have_the_shares_and_numbers_are_the_nearest(monkeypatch):
     monkeypatch.setattr(unmixing, "_ROWS_AT_ONCE", 1_023)
     again = draw_records(mixtures, means, VECTORS, chosen=chosen, rng=np.random.default_rng(0))
     np.testing.assert_array_equal(again, codes)
-
-
-def test_spreading_brings_the_dependence_of_columns_back():
-    vectors = VectorMap(one_hot_numbers(DOMAIN, most_codes=9))
-    mixtures = poisson_mixtures(
-        vectors.vectors(dependent_records()), order=16, n_mixtures=400, noise_stddev=0.02, seed=7
-    )
-    rng, chosen = np.random.default_rng(8), np.arange(4_000) % 400
-    agree = {}
-    for name, scores in (
-        ("mixed", mixtures.means),
-        ("spread", spread(mixtures, drawn_coordinates(vectors))),
-    ):
-        codes = draw_records(mixtures, scores, vectors, chosen=chosen, rng=rng)
-        agree[name] = (7 * (codes[:, 1] // 2) == codes[:, 3]).mean()
-        wards = np.bincount(codes[:, 1], minlength=4) / 4_000
-        np.testing.assert_allclose(wards, 0.25, atol=0.05)
-    assert agree["mixed"] < 0.58
-    # Shares are cut at zero and one, so not all of it.
-    assert agree["spread"] > 0.62

@@ -4,12 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from measuring import curator_of, domain_with, in_shards
+from measuring import curator_of, domain_with, in_shards, rows_with
 from measuring import sampled as valid_records
 
 from privacy.errors import IntegrityError
 from privacy.randomness import SeededNoise
-from tasks.measurement.encoded import EncodedRows
 from tasks.measurement.synthesizer import measure
 from tasks.synthesizers.clustmix.config import ClustMixConfig
 from tasks.synthesizers.clustmix.forms.synthesizer import ClustMix
@@ -43,12 +42,7 @@ def rows_of(domain, n, seed):
     codes = np.rint(
         np.repeat(bright.reshape(n, side * side), channels, axis=1) * (domain.n_codes[0] - 1)
     )
-    return EncodedRows(
-        codes=codes.astype(np.uint16),
-        label=label.astype(np.uint16),
-        weight=np.ones(n),
-        fold=np.zeros(n, dtype=np.uint8),
-    )
+    return rows_with(codes, label)
 
 
 DOMAIN, MU = domain_of(), 3.0

@@ -12,22 +12,11 @@ from tasks.synthesizers.clustmix.tables.layout import Layout, prior_covariance
 from tasks.synthesizers.clustmix.tables.mixture import Mixture, _Fit, fit_mixture
 from tasks.synthesizers.clustmix.tables.one_ways import _Columns, smooth_shares
 
-LAYOUT = Layout(
-    n_codes=(4, 3, 2),
-    numeric=(True, False, False),
-    has_missing=(True, False, False),
-    n_labels=2,
-    n_visits=0,
-)
+LAYOUT = Layout.of(domain_with(4, 3, 2, numeric=[0], missing=[0]))
 
 
-def layout_of(n_columns, n_codes, **changes):
-    fields = {"numeric": True, "has_missing": False}
-    return Layout(
-        n_codes=(n_codes,) * n_columns,
-        **{name: (value,) * n_columns for name, value in fields.items()},
-        **{"n_labels": 2, "n_visits": 0, **changes},
-    )
+def layout_of(n_columns, n_codes):
+    return Layout.of(domain_with(*(n_codes,) * n_columns, numeric=range(n_columns)))
 
 
 def mixture_of(layout, n_components, seed):

@@ -2,21 +2,15 @@
 
 import numpy as np
 import pytest
+from measuring import domain_with, rows_with
 
-from tasks.measurement.encoded import EncodedRows
 from tasks.measurement.statistics import softmax
 from tasks.synthesizers.clustmix.tables import draws, rounds
 from tasks.synthesizers.clustmix.tables import label_model as labels
 from tasks.synthesizers.clustmix.tables.label_features import loudness_of, white_features
 from tasks.synthesizers.clustmix.tables.layout import Layout
 
-LAYOUT = Layout(
-    n_codes=(6, 3, 1),
-    numeric=(True, False, False),
-    has_missing=(True, False, False),
-    n_labels=3,
-    n_visits=0,
-)
+LAYOUT = Layout.of(domain_with(6, 3, 1, numeric=[0], missing=[0], labels=("a", "b", "c")))
 SHARES = np.array([0.1, 0.2, 0.3, 0.2, 0.1, 0.1, 0.5, 0.3, 0.2, 1.0])
 
 
@@ -121,8 +115,8 @@ def test_noise_that_drowns_the_sums_leaves_the_prior():
 def test_the_order_in_which_labels_are_declared_says_nothing():
     # The first label is so rare that the noise hides what its patients have in common.
     rng, n, order = np.random.default_rng(7), 4_000, np.array([3, 1, 0, 2])
-    shares, no = np.array([0.01, 0.3, 0.4, 0.29]), (False,) * 3
-    layout = Layout(n_codes=(4,) * 3, numeric=no, has_missing=no, n_labels=4, n_visits=0)
+    shares = np.array([0.01, 0.3, 0.4, 0.29])
+    layout = Layout.of(domain_with(4, 4, 4, labels=("a", "b", "c", "d")))
     counts = n * shares[:, None] * rng.dirichlet(np.full(4, 2.0), (4, 3)).reshape(4, 12)
     counts += rng.normal(0.0, 10.0, (4, 12))
     features = white_features(layout, np.full(12, 0.25), floor=0.0)
@@ -144,8 +138,7 @@ def test_the_order_in_which_labels_are_declared_says_nothing():
 def test_columns_that_go_together_more_than_the_mixture_knows_do_not_lead_too_far(monkeypatch):
     # Thirty copies of one column; the mixture takes them for independent ones.
     rng, n, d = np.random.default_rng(3), 5_000, 30
-    no = (False,) * d
-    layout = Layout(n_codes=(2,) * d, numeric=no, has_missing=no, n_labels=2, n_visits=0)
+    layout = Layout.of(domain_with(*(2,) * d))
     cause = rng.integers(0, 2, n)
     codes = (cause[:, None] ^ (rng.random((n, d)) < 0.05)).astype(np.uint16)
     label = (rng.random(n) < np.where(cause, 0.8, 0.2)).astype(np.uint16)
@@ -157,7 +150,7 @@ def test_columns_that_go_together_more_than_the_mixture_knows_do_not_lead_too_fa
         "counts_by_label": by_label.astype(np.float64),
         "counts_stddev": np.array(9.0),
     }
-    rows = EncodedRows(codes=codes, label=label, weight=np.ones(n), fold=np.zeros(n, np.uint8))
+    rows = rows_with(codes, label)
 
     def log_loss():
         features = white_features(layout, np.full(2 * d, 0.5), floor=0.0)

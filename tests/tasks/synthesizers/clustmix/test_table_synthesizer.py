@@ -4,12 +4,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from measuring import curator_of, domain_with, in_shards, random_records, released_of, take
+from measuring import (
+    curator_of,
+    domain_with,
+    in_shards,
+    random_records,
+    released_of,
+    rows_with,
+    take,
+)
 from measuring import sampled as sampled_of
 
 from privacy.errors import IntegrityError
 from privacy.randomness import SeededNoise
-from tasks.measurement.encoded import EncodedRows
 from tasks.measurement.synthesizer import measure
 from tasks.synthesizers.clustmix.tables.synthesizer import Effort, TableClustMix
 from tasks.synthesizers.naive_bayes import NaiveBayes
@@ -34,14 +41,9 @@ def made_up_rows(n, seed):
     age = rng.choice(5, n, p=[0.1, 0.2, 0.4, 0.2, 0.1])
     lab = np.where(rng.random(n) < 0.75, age, rng.integers(0, 6, n))
     ward, unit = rng.choice(3, (2, n), p=[0.5, 0.3, 0.2])
-    codes = np.column_stack([age, ward, rng.integers(0, 2, n), lab, unit]).astype(np.uint16)
+    codes = np.column_stack([age, ward, rng.integers(0, 2, n), lab, unit])
     label = (scores_of(codes) + rng.gumbel(size=(n, 3))).argmax(axis=1)
-    return EncodedRows(
-        codes=codes,
-        label=label.astype(np.uint16),
-        weight=np.ones(n),
-        fold=rng.integers(0, 5, n).astype(np.uint8),
-    )
+    return rows_with(codes, label, fold=rng.integers(0, 5, n))
 
 
 @pytest.fixture(scope="module")
@@ -127,12 +129,7 @@ def test_domains_at_the_edge(changes):
     method, rng = TableClustMix(domain, effort), np.random.default_rng(4)
     n_rows = rng.integers(1, domain.rows_per_patient + 1, 200)
     codes, labels = random_records(domain, int(n_rows.sum()), 4)
-    rows = EncodedRows(
-        codes=codes,
-        label=labels,
-        weight=np.repeat(1.0 / n_rows, n_rows),
-        fold=np.zeros(len(labels), dtype=np.uint8),
-    )
+    rows = rows_with(codes, labels, weight=np.repeat(1.0 / n_rows, n_rows))
     released = released_of(method, rows, SeededNoise(5), mu=2.0)
     sampled_of(method, domain, released, 3_000)
 

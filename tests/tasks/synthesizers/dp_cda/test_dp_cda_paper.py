@@ -1,13 +1,16 @@
 import math
-from functools import cache
+from collections import Counter
+from itertools import combinations
 
-import mpmath
 import numpy as np
 import pytest
 from dp_accounting import dp_event
 from dp_accounting.privacy_accountant import NeighboringRelation
 from dp_accounting.rdp import RdpAccountant
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from measuring import domain_with
+from printed_theorem import printed_theorem
 
 from privacy.parameters import PrivacyParameters
 from tasks.papers import dp_cda as printed
@@ -15,6 +18,9 @@ from tasks.papers.dp_cda import (
     ClassPool,
     MixingNoise,
     PaperDpCda,
+    class_pools,
+    distinct_indices,
+    mix_class,
     noisy_mixtures,
     theorem_1_epsilon,
     theorem_1_noise,
@@ -30,40 +36,11 @@ def few_orders(monkeypatch):
     monkeypatch.setattr(printed, "ORDERS", tuple(range(3, 20)))
 
 
-def printed_theorem(noise_multiplier, *, order, n_records, n_outputs, delta, orders=range(3, 20)):
-    """Theorem 1 in 60 digits, with the even arguments of its source, and its simpler bound."""
-    with mpmath.workdps(60):
-        rate, inverse = mpmath.mpf(order) / n_records, 1 / mpmath.mpf(noise_multiplier) ** 2
-
-        @cache
-        def alternating(j):
-            return mpmath.fsum(
-                (-1) ** i * mpmath.binomial(j, i) * mpmath.exp((i - 1) * i * inverse / 2)
-                for i in range(j + 1)
-            )
-
-        first = min(4 * (mpmath.exp(inverse) - 1), 2 * mpmath.exp(inverse))
-        claims = []
-        for alpha in orders:
-            rest = mpmath.fsum(
-                rate**j
-                * mpmath.binomial(alpha, j)
-                * min(
-                    4 * mpmath.sqrt(alternating(2 * (j // 2)) * alternating(2 * -(-j // 2))),
-                    2 * mpmath.exp((j - 1) * j * inverse / 2),
-                )
-                for j in range(3, alpha + 1)
-            )
-            inner = 1 + rate**2 * mpmath.binomial(alpha, 2) * first + rest
-            renyi = n_outputs * mpmath.log(inner) / (alpha - 1)
-            claims.append(renyi + mpmath.log(1 / mpmath.mpf(delta)) / (alpha - 1))
-        return float(min(claims))
-
-
 @pytest.mark.parametrize("noise_multiplier", [0.4, 0.5])
 def test_theorem_1_equals_the_form_of_its_source(noise_multiplier):
     found = theorem_1_epsilon(noise_multiplier, **MNIST, delta=1e-5)
-    assert found == pytest.approx(printed_theorem(noise_multiplier, **MNIST, delta=1e-5), rel=1e-6)
+    expected = printed_theorem(noise_multiplier, **MNIST, delta=1e-5, orders=range(3, 20))
+    assert found == pytest.approx(expected, rel=1e-6)
 
 
 def test_theorem_claims_more_than_a_tighter_conversion():
@@ -121,3 +98,36 @@ def test_synthesizes_valid_records_of_every_class():
     assert (codes < [11, 3]).all()
     # Little noise: the classes of the first column, 0-4 and 6-10, stay apart.
     assert ((codes[:, 0] >= 5) == (labels == 1)).mean() > 0.9
+
+
+@settings(max_examples=30, deadline=None)
+@given(n=st.integers(1, 40), data=st.data())
+def test_samples_have_different_records(n, data):
+    order = data.draw(st.integers(1, n))
+    chosen = distinct_indices(n, order=order, n_samples=20, rng=np.random.default_rng(n))
+    assert chosen.shape == (20, order)
+    assert chosen.min() >= 0
+    assert chosen.max() < n
+    assert all(len(set(sample)) == order for sample in chosen.tolist())
+
+
+def test_every_set_of_records_is_as_likely():
+    chosen = distinct_indices(5, order=3, n_samples=20_000, rng=np.random.default_rng(0))
+    found = Counter(frozenset(sample) for sample in chosen.tolist())
+    expected = {frozenset(sample) for sample in combinations(range(5), 3)}
+    assert set(found) == expected
+    # 2,000 each; five standard deviations of a count.
+    assert max(abs(count - 2_000) for count in found.values()) < 5 * np.sqrt(2_000 * 0.9)
+
+
+def test_mixtures_are_means_of_the_class_alone():
+    rng = np.random.default_rng(1)
+    records, labels = rng.random((12, 4)).astype(np.float32), np.arange(12) % 2
+    pools = class_pools(records, labels, n_labels=2, order=3, mixtures_per_class=50)
+    for label, pool in enumerate(pools):
+        means = mix_class(pool, rng)
+        assert means.dtype == np.float32
+        own = records[labels == label].astype(np.float64)
+        possible = np.array([own[list(s)].mean(axis=0) for s in combinations(range(6), 3)])
+        distance = np.abs(means[:, None] - possible[None]).max(axis=2).min(axis=1)
+        assert distance.max() < 1e-6

@@ -2,17 +2,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from measuring import take
 
 from tasks.measurement.sampling import PoissonCoins
 from tasks.measurement.statistics import SUM_SCALE, class_counts
 from tasks.measurement.vectors import VectorMap
-from tasks.synthesizers.dp_cda.sums import (
-    RecordMap,
-    group_sums,
-    groups_of,
-    sampled_sums,
-)
+from tasks.synthesizers.dp_cda.sums import RecordMap, group_sums, groups_of, sampled_sums
 
 N_GROUPS = 3
 
@@ -91,11 +85,3 @@ def test_one_patient_moves_the_sums_by_at_most_the_clip_norm(small, seed):
         assert np.linalg.norm(moved["samples"][draw]) <= bound * sampled
     counts = class_counts(with_patient, n_labels=2) - class_counts(without, n_labels=2)
     assert np.linalg.norm(counts) <= SUM_SCALE
-
-
-def test_a_group_depends_on_the_record_alone(small):
-    rows = small.rows(small.patients(200, 5))
-    order = np.random.default_rng(0).permutation(len(rows))
-    groups = groups_of(rows, n_groups=7)
-    np.testing.assert_array_equal(groups_of(take(rows, order), n_groups=7), groups[order])
-    np.testing.assert_array_equal(groups_of(take(rows, [3]), n_groups=7), groups[[3]])

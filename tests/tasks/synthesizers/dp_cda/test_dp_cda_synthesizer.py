@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from measuring import NoNoise, released_of
+from pydantic import ValidationError
 
 from privacy.errors import ConfigurationError
 from privacy.events import DiscreteGaussianEvent, RepeatedEvent
@@ -109,6 +110,17 @@ def test_declared_sizes_change_no_sensitivity(small, declared, order):
     config = DpCdaConfig(declared_patients=declared, order_of_mixture=order, sampling="groups")
     sums = DpCda(small.domain, config).plan(mu=0.5)[SUMS]
     assert sums.unit_noise_stddev == pytest.approx(np.sqrt(3) / 0.5 / np.sqrt(0.98), rel=1e-6)
+
+
+def test_class_sizes_are_declared_or_equal_and_not_below_the_order():
+    assert DpCdaConfig(declared_patients=600, order_of_mixture=4).sizes(3) == (200.0, 200.0, 200.0)
+    assert DpCdaConfig(class_sizes=(500, 80), order_of_mixture=80).sizes(2) == (500.0, 80.0)
+    for sizes in ((500, 79), ()):
+        with pytest.raises(
+            ValidationError,
+            match=r"as many patients as order_of_mixture.*; lower order_of_mixture, or join or",
+        ):
+            DpCdaConfig(class_sizes=sizes, order_of_mixture=80)
 
 
 def test_settings_that_do_not_fit_the_domain_are_refused_before_a_plan(small):

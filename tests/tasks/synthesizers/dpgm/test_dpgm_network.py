@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from single_gradients import gradient_of_each
+from single_gradients import gradient_of_each, mean_gradient
 
+from tasks.measurement.descent import Descent
 from tasks.measurement.vectors import Block
 from tasks.synthesizers.dpgm.rbm import Rbm
 from tasks.synthesizers.dpgm.record_gradients import ROWS_AT_ONCE
@@ -42,11 +43,6 @@ NAMES = ["rbm", "rbm_centred", "vae", "vae_centred"]
 each_network = pytest.mark.parametrize("network", NETWORKS, ids=NAMES)
 
 
-def batch(network, vectors, **changed):
-    arguments = {"parameters": network.start(1), "state": network.first_chains(1), **changed}
-    return network.batch_gradients(vectors=vectors, step_seed=4, **arguments)
-
-
 def each_gradient(network, vectors):
     return gradient_of_each(
         network, network.start(1), vectors, step_seed=4, state=network.first_chains(1)
@@ -66,38 +62,56 @@ def clipped_sum(network, vectors, weights, *, clip=0.7, scale=SCALE):
 
 
 @each_network
-def test_sum_does_not_depend_on_the_order_of_the_records_to_the_last_bit(network):
-    vectors = records(ROWS_AT_ONCE + 9)
-    weights = np.random.default_rng(1).uniform(0.0, 1.0, len(vectors))
-    together = clipped_sum(network, vectors, weights)
-    order = np.random.default_rng(0).permutation(len(vectors))
-    shuffled = clipped_sum(network, vectors[order], weights[order])
-    assert (shuffled.total == together.total).all()
-    assert (shuffled.norms == together.norms[order]).all()
-
-
-@each_network
-def test_norms_and_weighted_sum_of_a_batch_are_those_of_single_gradients(network):
-    n = ROWS_AT_ONCE + 3
-    vectors, factors = records(n), np.random.default_rng(2).uniform(0.0, 1.0, n)
-    found = batch(network, vectors)
-    single = each_gradient(network, vectors)
-    np.testing.assert_allclose(found.norms, np.linalg.norm(single, axis=1), rtol=1e-4)
-    np.testing.assert_allclose(found.weighted_sum(factors), factors @ single, rtol=1e-4, atol=1e-4)
-
-
-@each_network
-def test_clipped_sum_is_the_sum_of_single_clipped_gradients_on_the_grid(network):
+def test_sums_of_a_batch_are_those_of_single_gradients_in_any_order(network):
     n = ROWS_AT_ONCE + 5
     vectors, weights = records(n), np.random.default_rng(1).uniform(0.0, 1.0, n)
-    found = clipped_sum(network, vectors, weights)
     exact = each_gradient(network, vectors)
     norms = np.linalg.norm(exact, axis=1)
     assert (norms > 0.7).any()
-    expected = np.trunc(exact * (weights * np.minimum(1.0, 0.7 / norms))[:, None] * SCALE)
-    np.testing.assert_allclose(found.norms, norms, rtol=1e-4)
     # Two programs may round a float32 gradient in two ways.
-    np.testing.assert_allclose(found.total, expected.sum(axis=0), atol=1e-4 * SCALE)
+    batch = network.batch_gradients(
+        network.start(1), vectors, step_seed=4, state=network.first_chains(1)
+    )
+    np.testing.assert_allclose(batch.norms, norms, rtol=1e-4)
+    np.testing.assert_allclose(batch.weighted_sum(weights), weights @ exact, rtol=1e-4, atol=1e-4)
+    clipped = clipped_sum(network, vectors, weights)
+    expected = np.trunc(exact * (weights * np.minimum(1.0, 0.7 / norms))[:, None] * SCALE)
+    np.testing.assert_allclose(clipped.norms, norms, rtol=1e-4)
+    np.testing.assert_allclose(clipped.total, expected.sum(axis=0), atol=1e-4 * SCALE)
+    # In another order the sum is the same to the last bit.
+    order = np.random.default_rng(0).permutation(n)
+    shuffled = clipped_sum(network, vectors[order], weights[order])
+    assert (shuffled.total == clipped.total).all()
+    assert (shuffled.norms == clipped.norms[order]).all()
+
+
+PIXELS = tuple(Block(start=i, stop=i + 1, kind="binary") for i in range(6))
+PATTERNS = np.array([[1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1]], dtype=float)
+
+
+@pytest.mark.parametrize(
+    ("network", "at_least"),
+    [
+        (Rbm(blocks=PIXELS, mean=np.full(6, 0.5), hidden_units=4, n_chains=256), 0.8),
+        (Vae(blocks=PIXELS, mean=np.full(6, 0.5), hidden_units=8, latent_dimensions=1), 0.7),
+    ],
+    ids=["rbm", "vae"],
+)
+def test_training_learns_two_patterns(network, at_least):
+    rng = np.random.default_rng(0)
+    # Identical records would have identical noise; numbers near 0 and 1 tell them apart.
+    vectors = np.abs(PATTERNS[rng.integers(2, size=64)] - rng.uniform(0.0, 0.02, (64, 6)))
+    descent = Descent.start("adam", network.start(1), learning_rate=0.03, momentum=0.9)
+    state = network.first_chains(1)
+    for step in range(200):
+        state = network.chains(descent.parameters, state, step_seed=step)
+        descent = descent.step(
+            mean_gradient(network, descent.parameters, vectors, step_seed=step, state=state)
+        )
+    drawn = network.sample(descent.parameters, 400, rng, state=state)
+    like = [(drawn == pattern).all(axis=1).mean() for pattern in PATTERNS]
+    assert sum(like) > at_least
+    assert min(like) > 0.2
 
 
 @each_network

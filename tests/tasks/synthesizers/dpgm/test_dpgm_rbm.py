@@ -4,13 +4,12 @@ import itertools
 
 import numpy as np
 import pytest
-from single_gradients import gradient_of_each, mean_gradient
+from single_gradients import gradient_of_each
 
 from tasks.measurement.vectors import Block
 from tasks.synthesizers.dpgm.rbm import Rbm
 
 PIXELS = tuple(Block(start=i, stop=i + 1, kind="binary") for i in range(6))
-PATTERNS = np.array([[1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1]], dtype=float)
 MEAN = np.array([0.1, 0.5, 0.9, 0.3, 0.4, 0.6])
 OFFSETS = {
     False: {"offset": np.zeros(6), "hidden_offset": 0.0},
@@ -19,47 +18,13 @@ OFFSETS = {
 """Of units, by whether the machine is centred."""
 
 
-def sigmoid(x):
-    return 1.0 / (1.0 + np.exp(-x))
-
-
-def parts(parameters, width, hidden):
-    weights = parameters[: width * hidden].reshape(width, hidden)
-    return weights, parameters[width * hidden :][:width], parameters[width * hidden + width :]
-
-
-def phase(parameters, vector, *, offset, hidden_offset):
-    """Outer product and both vectors of one record, element by element."""
-    width = len(vector)
-    hidden = (len(parameters) - width) // (width + 1)
-    weights, _, bias = parts(parameters, width, hidden)
-    visible = [vector[i] - offset[i] for i in range(width)]
-    active = [
-        sigmoid(bias[j] + sum(visible[i] * weights[i, j] for i in range(width))) - hidden_offset
-        for j in range(hidden)
-    ]
-    return np.array([v * h for v in visible for h in active] + visible + active)
-
-
-@pytest.mark.parametrize("centred", [False, True])
-def test_gradient_is_the_negative_phase_less_the_positive_one(centred):
-    machine = Rbm(blocks=PIXELS, mean=MEAN if centred else None, hidden_units=4, n_chains=256)
-    rng = np.random.default_rng(0)
-    parameters = rng.normal(0, 0.5, machine.n_parameters)
-    records, chains = rng.random((3, 6)), rng.integers(2, size=(256, 6)).astype(np.float32)
-    negative = np.mean([phase(parameters, chain, **OFFSETS[centred]) for chain in chains], axis=0)
-    expected = [negative - phase(parameters, record, **OFFSETS[centred]) for record in records]
-    found = gradient_of_each(machine, parameters, records, step_seed=0, state=chains)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
-
-
 def log_weights(parameters, *, offset, hidden_offset, hidden=4):
     """Log of the unnormalised probability of each of the 2**6 visible vectors: -free energy."""
     every = np.array(list(itertools.product([0.0, 1.0], repeat=6)))
-    weights, visible_bias, hidden_bias = parts(parameters, 6, hidden)
+    weights, visible_bias, hidden_bias = np.split(parameters, [6 * hidden, 6 * hidden + 6])
     units = np.array(list(itertools.product([0.0, 1.0], repeat=hidden))) - hidden_offset
     energy = -(
-        (every - offset) @ weights @ units.T
+        (every - offset) @ weights.reshape(6, hidden) @ units.T
         + ((every - offset) @ visible_bias)[:, None]
         + units @ hidden_bias
     )
@@ -71,14 +36,14 @@ def test_gradient_descends_the_likelihood_when_chains_are_the_model_itself(centr
     """Chains in which each vector stands by its probability give the exact gradient."""
     machine = Rbm(blocks=PIXELS, mean=MEAN if centred else None, hidden_units=4)
     parameters = np.random.default_rng(1).normal(0, 0.4, machine.n_parameters)
-    record = np.array([1.0, 0.0, 1.0, 1.0, 0.0, 0.0])
-    place = int("".join(str(int(bit)) for bit in record), 2)
+    every, weights = log_weights(parameters, **OFFSETS[centred])
+    place = 0b101100
+    record = every[place]
 
     def loss(at):
         _, weights = log_weights(at, **OFFSETS[centred])
         return np.log(np.exp(weights).sum()) - weights[place]
 
-    every, weights = log_weights(parameters, **OFFSETS[centred])
     share = np.exp(weights) / np.exp(weights).sum()
     copies = np.round(share * 40_000).astype(int)
     chains = np.repeat(every, copies, axis=0).astype(np.float32)
@@ -101,20 +66,3 @@ def test_chains_reach_the_distribution_of_the_model():
     seen = np.bincount((state @ 2 ** np.arange(5, -1, -1)).astype(int), minlength=64) / len(state)
     assert np.abs(seen - share).sum() / 2 < 0.08
     np.testing.assert_allclose(state.mean(axis=0), share @ every, atol=0.04)
-
-
-def test_training_learns_two_patterns():
-    machine = Rbm(
-        blocks=PIXELS, mean=np.full(6, 0.5), hidden_units=4, weight_stddev=0.05, n_chains=256
-    )
-    rng = np.random.default_rng(0)
-    records = PATTERNS[rng.integers(2, size=64)]
-    parameters, state = machine.start(1), machine.first_chains(1)
-    for step in range(150):
-        state = machine.chains(parameters, state, step_seed=step)
-        mean = mean_gradient(machine, parameters, records, step_seed=step, state=state)
-        parameters = parameters - 0.5 * mean
-    drawn = machine.sample(parameters, 400, rng, state=state)
-    like = [(drawn == pattern).all(axis=1).mean() for pattern in PATTERNS]
-    assert sum(like) > 0.8
-    assert min(like) > 0.2

@@ -1,0 +1,21 @@
+"""What an attack shows: lower bounds from how often one event is seen on each of two tables."""
+
+import math
+
+import numpy as np
+from scipy.stats import beta
+
+
+def rates(hits, alarms, n_runs, *, confidence=0.999):
+    """Least probability of the event on the first table, largest on the second."""
+    error = (1 - confidence) / 2
+    least = beta.ppf(error, hits, n_runs - hits + 1) if hits else 0.0
+    most = beta.ppf(1 - error, alarms + 1, n_runs - alarms) if alarms < n_runs else 1.0
+    return least, most
+
+
+def measured_epsilon(first, second, *, threshold, delta):
+    """Lower bound of epsilon from scores on both tables, at a threshold fixed in advance."""
+    hits, alarms = (int((np.asarray(scores) > threshold).sum()) for scores in (first, second))
+    least, most = rates(hits, alarms, len(first))
+    return math.log(max(least - delta, 1e-300) / most)

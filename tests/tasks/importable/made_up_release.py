@@ -19,6 +19,7 @@ import pandas as pd
 import psutil
 import yaml
 from prefect_database import put_database
+from process_patches import keep_draw
 from waiting import until
 
 from privacy.errors import ClustMixError
@@ -33,11 +34,9 @@ CANARY_NUMBER = 987654321.125
 CANARY_NOTE = "zebra-note-2357"
 CANARY_RAISED = "zebra-raised-1123"
 
+_TEXTS = (CANARY_PATIENT, CANARY_CATEGORY, CANARY_NOTE, CANARY_RAISED, "987654321")
 CANARIES = (
-    *(
-        text.encode()
-        for text in (CANARY_PATIENT, CANARY_CATEGORY, CANARY_NOTE, CANARY_RAISED, "987654321")
-    ),
+    *(text.encode() for text in _TEXTS),
     CANARY_PATIENT.encode("utf-16-le"),
     struct.pack("<d", CANARY_NUMBER),
     struct.pack(">d", CANARY_NUMBER),
@@ -51,12 +50,8 @@ SCHEMA = {
     "columns": [
         {"name": "age", "kind": "integer", "lower": 0, "upper": 100, "bins": 10},
         {"name": "lactate", "kind": "real", "lower": 0, "upper": 20, "decimals": 1, "bins": 10},
-        {
-            "name": "ward",
-            "kind": "categorical",
-            "levels": ["icu", "surgery", "medicine", "elsewhere"],
-            "other": "elsewhere",
-        },
+        {"name": "ward", "kind": "categorical", "other": "elsewhere"}
+        | {"levels": ["icu", "surgery", "medicine", "elsewhere"]},
         {"name": "smoker", "kind": "categorical", "levels": ["y", "n"], "missing": ["?"]},
     ],
     "label": {"name": "died", "levels": {"no": ["n"], "yes": ["y"]}, "positive": "yes"},
@@ -230,16 +225,12 @@ def renaming(into_the_store):
 
 def record_draws(path):
     """Patch the mechanism: every draw is on disk before anybody sees it."""
-    from privacy.event_records import event_to_dict
     from privacy.mechanisms import discrete_gaussian_mechanism
     from tasks.measurement import curator
 
     def draw(*args, **kwargs):
         noisy = discrete_gaussian_mechanism(*args, **kwargs)
-        with path.open("a") as handle:
-            handle.write(json.dumps(event_to_dict(noisy.event)) + "\n")
-            handle.flush()
-            os.fsync(handle.fileno())
+        keep_draw(path, noisy.event)
         return noisy
 
     return mock.patch.object(curator, "discrete_gaussian_mechanism", draw)

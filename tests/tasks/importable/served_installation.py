@@ -6,7 +6,6 @@ ledger and before anybody sees it.
 """
 
 import os
-import pwd
 import shutil
 import subprocess
 import sys
@@ -26,6 +25,7 @@ import psutil
 import yaml
 from waiting import until
 
+from flows.server.database import find_postgres
 from flows.server.ports import free_port
 from flows.server.processes import _lives
 from privacy.ledger import EntryState
@@ -181,8 +181,8 @@ class ServedInstallation(forced.Accounts):
 
     # --- commands ---------------------------------------------------------------------------
 
-    def command(self, *arguments, seconds=START_SECONDS, served=False):
-        done = self.try_command(*arguments, seconds=seconds, served=served)
+    def command(self, *arguments, **how):
+        done = self.try_command(*arguments, **how)
         assert done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
         return done.stdout
 
@@ -256,12 +256,8 @@ class ServedInstallation(forced.Accounts):
         installation = self.home / "installation"
         if os.geteuid() != 0 or not installation.exists():
             return []
-        try:
-            home = Path(pwd.getpwnam("postgres").pw_dir)
-        except KeyError:
-            return []
-        folder = home / f"clustmix-{installation.read_text().strip()}"
-        return [folder / "data"] if folder.exists() else []
+        found = find_postgres(self.home, installation.read_text().strip())
+        return [] if isinstance(found, str) or not found.folder.exists() else [found.data]
 
     def end_everything(self):
         """Kill what is left and delete what lies outside of the folder."""

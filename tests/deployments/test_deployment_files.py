@@ -304,11 +304,7 @@ def locked_in(path):
 
 @pytest.mark.integration
 def test_databases_are_two_whose_roles_reach_no_further():
-    if reason := postgres_server._reason_to_skip():
-        pytest.skip(reason)
-    binaries = postgres_server._binaries()
-    assert binaries is not None
-    database = postgres_server.PostgresServer(binaries)
+    database = postgres_server.PostgresServer()
     try:
         check_databases(database)
     finally:

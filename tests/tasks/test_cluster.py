@@ -5,7 +5,6 @@ import http.client
 import os
 import resource
 import signal
-from contextlib import contextmanager
 from unittest import mock
 
 import distributed
@@ -94,7 +93,6 @@ def test_cluster_listens_on_loopback_and_tells_nothing_over_http(listening_befor
 
 
 def test_a_lost_worker_ends_the_run_without_a_trace_of_the_item(tmp_path, monkeypatch):
-    """If it is lost with every try; see the tests below for one that is lost once."""
     monkeypatch.setattr(dask_executor, "TRIES", 2)
     with (
         local_cluster(1, tmp_path / "scratch") as client,
@@ -157,20 +155,15 @@ def test_worker_that_dies_while_it_starts_is_started_again(tmp_path):
         assert DaskExecutor(client, "r-9").map(square, [5]) == [25]
 
 
-@contextmanager
-def in_process(**options):
-    """Run a scheduler and a worker in threads of this process."""
-    with distributed.LocalCluster(
-        **{
-            "n_workers": 1,
-            "processes": False,
-            "protocol": "tcp",
-            "dashboard_address": "127.0.0.1:0",
-            "memory_limit": 0,
-            **options,
-        }
-    ) as running:
-        yield running
+def in_process():
+    """Return a scheduler and a worker in threads of this process."""
+    return distributed.LocalCluster(
+        n_workers=1,
+        processes=False,
+        protocol="tcp",
+        dashboard_address="127.0.0.1:0",
+        memory_limit=0,
+    )
 
 
 def test_connect_reaches_a_scheduler_on_loopback():
@@ -206,24 +199,24 @@ def test_connect_refuses_a_cluster_that_does_not_tell_its_settings(monkeypatch):
     assert caught.value.__context__ is None
 
 
-@pytest.mark.parametrize("address", ["tcp://10.0.0.1:8786", "tcp://scheduler:8786", "scheduler"])
-def test_connect_refuses_to_send_sums_in_clear(address):
-    with (
-        pytest.raises(ConfigurationError, match="INSECURE_SCHEDULER: expected tls://host:port"),
-        connect(address),
-    ):
+IN_CLEAR = "INSECURE_SCHEDULER: expected tls://host:port"
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("tcp://10.0.0.1:8786", IN_CLEAR),
+        ("tcp://scheduler:8786", IN_CLEAR),
+        ("scheduler", IN_CLEAR),
+        ("tls://scheduler:8786", "SCHEDULER_CERTIFICATE: expected a client cert"),
+    ],
+)
+def test_connect_refuses_to_send_sums_in_clear_or_without_a_certificate(address, message):
+    with pytest.raises(ConfigurationError, match=message), connect(address):
         pass
 
 
 def test_scratch_directory_open_to_others_is_refused(tmp_path):
     tmp_path.chmod(0o755)
     with pytest.raises(ConfigurationError, match="DIRECTORY_MODE"), local_cluster(1, tmp_path):
-        pass
-
-
-def test_connect_asks_for_a_certificate():
-    with (
-        pytest.raises(ConfigurationError, match="SCHEDULER_CERTIFICATE: expected a client cert"),
-        connect("tls://scheduler:8786"),
-    ):
         pass

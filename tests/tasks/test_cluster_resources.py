@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from dask_programs import running, using
+from dask_programs import PAGES_HERE, running, using
 from shard_functions import worker_name, worker_number
 
 from tasks.execution import dask_executor
@@ -19,30 +19,18 @@ pytestmark = pytest.mark.integration  # eleven workers, each a process that impo
 
 GPU = ("--resources", "GPU=1", "--nthreads", "2")
 CPU = ("--resources", "CPU=2", "--nthreads", "2")
-OWN = ("--dashboard-address", "127.0.0.1:0")
 
 
 @contextmanager
 def cluster_of(folder, certificates, *workers):
     """A client of workers with these options, named by number."""
-    named = tuple(
-        (*OWN, *options, "--name", f"worker-{number}") for number, options in enumerate(workers)
-    )
+    named = [(*PAGES_HERE, *options, "--name", f"worker-{n}") for n, options in enumerate(workers)]
     with (
         running(folder, certificates=certificates, workers=named) as address,
         using(certificates),
         connect(address) as client,
     ):
         client.wait_for_workers(len(workers), timeout=60)
-        yield client
-
-
-@pytest.fixture(scope="module")
-def mixed(certificates, tmp_path_factory):
-    """Two workers with a GPU (one per item, two threads each), two for other work, one for none."""
-    with cluster_of(
-        tmp_path_factory.mktemp("mixed"), certificates, GPU, GPU, CPU, CPU, ()
-    ) as client:
         yield client
 
 
@@ -63,15 +51,14 @@ def where_items_run(client, folder, *, gpu, seconds=0.1):
     return Counter(DaskExecutor(client, "r-2").map(worker_name, items, gpu=gpu))
 
 
-def test_gpu_items_run_on_gpu_workers_alone_one_at_a_time_each(mixed, tmp_path):
-    # An item that begins while another one runs on the same worker fails; see `worker_name`.
-    ran = where_items_run(mixed, tmp_path, gpu=True)
+def test_items_and_sums_run_on_the_workers_for_them_alone(certificates, tmp_path):
+    workers = (GPU, GPU, CPU, CPU, ())
+    with cluster_of(tmp_path, certificates, *workers) as client:
+        # An item that begins while another one runs on the same worker fails; see `worker_name`.
+        ran = where_items_run(client, tmp_path, gpu=True)
+        assert where_sums_run(client) == [2, 3]
     assert set(ran) == {"worker-0", "worker-1"}
     assert ran.total() == 12
-
-
-def test_sums_and_other_items_run_on_workers_for_them_alone(mixed):
-    assert where_sums_run(mixed) == [2, 3]
 
 
 def test_sums_keep_off_gpu_workers_where_no_worker_is_marked_for_them(certificates, tmp_path):

@@ -49,6 +49,7 @@ def test_sum_of_named_arrays_and_an_argument_called_key(executor, shards):
 
 def test_map_keeps_the_order(executor):
     assert executor.map(square, range(9)) == [item * item for item in range(9)]
+    assert executor.map(square, [3], gpu=True) == [9]  # where there is no GPU
 
 
 def test_a_failure_keeps_its_class_when_public(executor):
@@ -119,7 +120,3 @@ def test_keys_are_counted_and_nothing_stays_on_the_cluster(cluster, shards, monk
     assert keys == ["clustmix-sum-r-2-0", "clustmix-sum-r-2-1", "clustmix-map-r-2-2"]
     # The client forgets a future in its own time.
     until(lambda: not cluster.futures)
-
-
-def test_gpu_items_run_where_there_is_no_gpu(cluster):
-    assert DaskExecutor(cluster, "r-4").map(square, [3], gpu=True) == [9]

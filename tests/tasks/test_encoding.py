@@ -37,12 +37,6 @@ def frame_of(**columns):
     return pd.DataFrame({name: [value] * n for name, value in GOOD.items()} | columns)
 
 
-def codes_of(name, values):
-    chunk = encode_chunk(frame_of(**{name: values}), SCHEMA)
-    assert chunk.violations == ()
-    return chunk.codes[:, SCHEMA.column_names.index(name)].tolist()
-
-
 def test_domain_has_the_missing_code_last():
     domain = domain_of(SCHEMA)
     assert domain.n_codes == (3, 15, 8, 3, 5, 3)
@@ -51,27 +45,33 @@ def test_domain_has_the_missing_code_last():
     assert domain.label_levels == ("no", "yes")
 
 
+EMPTY = [None, np.nan, "", " ", pd.NA]
+DIAGNOSES = {
+    "390": 0, "459.99": 0, "460": 1, "785.5": 0, "786": 3, "E880": 2, "V57": 2, "?": 4, "zzz": 3,
+    "heart": 0, "TB": 1, "250": 3,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "values", [[0, 17, 18, 64, 65, 99], ["0", " 17", "18.0", "64", "65 ", "9.9e1"]]
+    ("column", "values", "codes"),
+    [
+        # Bins are half open, for text and for numbers.
+        ("age", [0, 17, 18, 64, 65, 99], [0, 0, 1, 1, 2, 2]),
+        ("age", ["0", " 17", "18.0", "64", "65 ", "9.9e1"], [0, 0, 1, 1, 2, 2]),
+        # What is out of bounds is clipped.
+        ("age", [-5, -1_000_000, 100, 2**40], [0, 0, 2, 2]),
+        ("ph", [0.0, -1e300, 9.0, 1e300], [0, 0, 6, 6]),
+        *(("days", v, [14, 13]) for v in ([-1, 14], ["-1", "14"], ["-1.0", "14.0"], ["?", "14"])),
+        *(("ph", pd.Series([empty, "7.0"], dtype=object), [7, 1]) for empty in EMPTY),
+        *(("sex", pd.Series([empty, "m"], dtype=object), [2, 1]) for empty in EMPTY),
+        ("diag", list(DIAGNOSES), list(DIAGNOSES.values())),
+        ("ward", ["A", "B", "C", "rest"], [0, 1, 2, 2]),
+    ],
 )
-def test_numbers_fall_into_half_open_bins_as_text_or_natively(values):
-    assert codes_of("age", values) == [0, 0, 1, 1, 2, 2]
-
-
-def test_numbers_outside_the_bounds_are_clipped():
-    assert codes_of("age", [-5, -1_000_000, 100, 2**40]) == [0, 0, 2, 2]
-    assert codes_of("ph", [0.0, -1e300, 9.0, 1e300]) == [0, 0, 6, 6]
-
-
-@pytest.mark.parametrize("values", [[-1, 14], ["-1", "14"], ["-1.0", "14.0"], ["?", "14"]])
-def test_missing_codes_are_recognised_in_every_form(values):
-    assert codes_of("days", values) == [14, 13]
-
-
-@pytest.mark.parametrize("empty", [None, np.nan, "", " ", pd.NA])
-def test_an_allowed_empty_cell_is_missing(empty):
-    assert codes_of("ph", pd.Series([empty, "7.0"], dtype=object)) == [7, 1]
-    assert codes_of("sex", pd.Series([empty, "m"], dtype=object)) == [2, 1]
+def test_cells_have_the_codes_of_the_declared_rules(column, values, codes):
+    chunk = encode_chunk(frame_of(**{column: values}), SCHEMA)
+    assert chunk.violations == ()
+    assert chunk.codes[:, SCHEMA.column_names.index(column)].tolist() == codes
 
 
 def test_narrow_floats_are_read_on_the_declared_decimals():
@@ -82,13 +82,6 @@ def test_narrow_floats_are_read_on_the_declared_decimals():
     frame = pd.DataFrame({"k": np.array([3.2, 3.3, 3.5, 3.6], dtype=np.float32), "died": 0})
     assert float(np.float32(3.3)) < 3.3
     assert encode_chunk(frame, schema).codes[:, 0].tolist() == [0, 1, 1, 2]
-
-
-def test_categories_are_looked_up_by_the_declared_rules():
-    raw = ["390", "459.99", "460", "785.5", "786", "E880", "V57", "?", "zzz", "heart", "TB", "250"]
-    expected = [0, 0, 1, 0, 3, 2, 2, 4, 3, 0, 1, 3]
-    assert codes_of("diag", raw) == expected
-    assert codes_of("ward", ["A", "B", "C", "rest"]) == [0, 1, 2, 2]
 
 
 def test_whole_numbers_are_one_level_however_they_are_stored():
@@ -180,13 +173,6 @@ def test_an_empty_chunk_is_encoded():
     chunk = encode_chunk(frame_of(age=[1]).iloc[:0], SCHEMA)
     assert chunk.codes.shape == (0, 6)
     assert len(chunk) == 0
-
-
-def test_each_row_is_encoded_by_itself():
-    rows = frame_of(age=[1, 30, 99], diag=["410", "x", "?"], ph=[7.0, None, 7.5])
-    together = encode_chunk(rows, SCHEMA).codes
-    apart = [encode_chunk(rows.iloc[[i]], SCHEMA).codes[0] for i in range(len(rows))]
-    assert together.tolist() == np.array(apart).tolist()
 
 
 @st.composite

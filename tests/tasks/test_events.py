@@ -1,10 +1,10 @@
 """What the orchestrator is told: ids, states and codes, and nothing is lost without a word."""
 
-import re
 import socket
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from uuid import uuid4
 
@@ -44,7 +44,7 @@ def recorded(name):
 @pytest.mark.integration
 def test_an_event_is_on_the_server_and_is_recorded_once(served):
     assert orchestrator_is_served()
-    event = PublicEvent("release.published", PUBLISHED.resource_id, PUBLISHED.payload, uuid4())
+    event = replace(PUBLISHED, event_id=uuid4())
     emit([event])
     emit([event, event])
     [found] = until(lambda: recorded("release.published"))
@@ -85,15 +85,6 @@ NO_ANSWER = (
 )
 
 
-def test_a_server_that_is_away_is_not_waited_for(monkeypatch):
-    monkeypatch.setenv("PREFECT_API_URL", f"http://127.0.0.1:{free_port()}/api")
-    started = time.monotonic()
-    with pytest.raises(OrchestratorError, match=f"^{re.escape(NO_ANSWER)}$") as caught:
-        emit([PUBLISHED])
-    assert time.monotonic() - started < 30
-    assert "127.0.0.1" not in str(caught.value)
-
-
 @contextmanager
 def failing_server(status):
     class Handler(BaseHTTPRequestHandler):
@@ -123,15 +114,18 @@ def silent_server():
 
 @pytest.mark.parametrize(
     "server",
-    [failing_server(500), failing_server(503), silent_server()],
-    ids=["500", "503", "silent"],
+    [nullcontext(free_port()), failing_server(500), failing_server(503), silent_server()],
+    ids=["away", "500", "503", "silent"],
 )
-def test_a_server_that_cannot_is_away_as_well(monkeypatch, server):
+def test_a_server_that_does_not_answer_is_not_waited_for(monkeypatch, server):
     monkeypatch.setattr(events, "TIMEOUT_SECONDS", 0.5)
+    started = time.monotonic()
     with server as port:
         monkeypatch.setenv("PREFECT_API_URL", f"http://127.0.0.1:{port}/api")
-        with pytest.raises(OrchestratorError, match=r"^ORCHESTRATOR_UNREACHABLE: "):
+        with pytest.raises(OrchestratorError) as caught:
             emit([PUBLISHED])
+    assert str(caught.value) == NO_ANSWER
+    assert time.monotonic() - started < 30
 
 
 def test_without_a_server_nothing_is_sent(monkeypatch):
@@ -147,28 +141,27 @@ def test_without_a_server_nothing_is_sent(monkeypatch):
 
 
 TEXTS = ["Zebra, Anna", "", "a\nb", "x" * 201, "expected 5, found 7", "é", "{{ payload }}"]
+ANOTHER_TEXT = "ids, states and codes in an event, found another text in "
+ANOTHER_KEY = (
+    "a payload of arrival, dataset, deployment, expected_at, percent_left, reason, release_id, "
+    "releases_left, found the key 'patients'"
+)
 
 
 @pytest.mark.parametrize(
-    ("place", "value"),
-    [(place, text) for place in ("name", "resource_id", "reason") for text in TEXTS]
-    + [("reason", value) for value in (1.5, True, None, ["a"], {"a": 1})],
+    ("changes", "expected"),
+    [
+        *(({"name": text}, ANOTHER_TEXT + "name or resource_id") for text in TEXTS),
+        *(({"resource_id": text}, ANOTHER_TEXT + "name or resource_id") for text in TEXTS),
+        *(
+            ({"payload": {"reason": value}}, ANOTHER_TEXT + "reason")
+            for value in (*TEXTS, 1.5, True, None, ["a"], {"a": 1})
+        ),
+        ({"payload": {"patients": 3}}, ANOTHER_KEY),
+    ],
 )
-def test_sentences_and_values_are_refused(place, value):
+def test_sentences_values_and_other_keys_are_refused(changes, expected):
     fields = {"name": "release.burned", "resource_id": "clustmix.release.x", "payload": {}}
-    fields |= {"payload": {"reason": value}} if place == "reason" else {place: value}
-    where = "reason" if place == "reason" else "name or resource_id"
     with pytest.raises(ConfigurationError) as caught:
-        PublicEvent(**fields)
-    assert str(caught.value) == (
-        f"EVENT_REFUSED: expected ids, states and codes in an event, found another text in {where}"
-    )
-
-
-def test_other_keys_are_refused():
-    with pytest.raises(ConfigurationError) as caught:
-        PublicEvent("release.burned", "clustmix.release.x", {"patients": 3})
-    assert str(caught.value) == (
-        "EVENT_REFUSED: expected a payload of arrival, dataset, deployment, expected_at, "
-        "percent_left, reason, release_id, releases_left, found the key 'patients'"
-    )
+        PublicEvent(**{**fields, **changes})
+    assert str(caught.value) == f"EVENT_REFUSED: expected {expected}"

@@ -10,18 +10,11 @@ from storage.schema.table import TableSchema
 from tasks.ingest import encoding
 from tasks.ingest.encoding import decode, domain_of, encode_chunk
 
-LEVELS = {"cat": [0], "dog": [1]}
+LABEL = {"name": "label", "levels": {"cat": [0], "dog": [1]}}
 
 
-def schema_of(height=2, width=3, **more):
-    image = {"height": height, "width": width, **more}
-    label = {"name": "label", "levels": LEVELS}
-    return TableSchema.model_validate({"image": image, "label": label})
-
-
-def frame_of(schema, pixels, label=None):
-    frame = pd.DataFrame(np.asarray(pixels), columns=list(schema.column_names))
-    return frame.assign(label=np.arange(len(frame)) % 2 if label is None else label)
+def schema_of(**image):
+    return TableSchema.model_validate({"image": {"height": 2, "width": 3, **image}, "label": LABEL})
 
 
 FORMS = {"gray": {}, "eight": {"gray_levels": 8}, "odd": {"gray_levels": 7}} | {
@@ -37,7 +30,7 @@ def test_all_at_once_is_column_by_column(form, data, dtype):
     low, high = (0, 255) if dtype == "uint8" else (-300, 600)  # clipped
     cells = st.lists(st.integers(low, high), min_size=6, max_size=6)
     pixels = np.array(data.draw(st.lists(cells, min_size=1, max_size=4)))
-    frame = frame_of(schema, pixels).astype(dict.fromkeys(schema.column_names, dtype))
+    frame = pd.DataFrame(pixels, columns=list(schema.column_names)).astype(dtype).assign(label=0)
     chunk = encode_chunk(frame, schema)
     assert chunk.violations == ()
     assert chunk.codes.dtype == np.uint16
@@ -61,8 +54,7 @@ def test_every_code_decodes_to_a_gray_level_and_back(form):
 
 
 def test_items_are_read_from_numbers_text_and_booleans():
-    label = {"name": "label", "levels": LEVELS}
-    schema = TableSchema.model_validate({"items": ["a", "b", "c"], "label": label})
+    schema = TableSchema.model_validate({"items": ["a", "b", "c"], "label": LABEL})
     frame = pd.DataFrame({"a": [0, 1], "b": ["1", "0"], "c": [True, False], "label": [0, 1]})
     chunk = encode_chunk(frame, schema)
     assert chunk.violations == ()

@@ -8,8 +8,6 @@ import time
 import made_up_release as made
 import numpy as np
 import psutil
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from waiting import kill_spawned
 
@@ -35,19 +33,13 @@ def small_fragments(monkeypatch):
     monkeypatch.setattr(parquet_files, "ROWS_WORTH_A_FRAGMENT", 400)
 
 
-def write_parquet(folder, cohort, *, n_files, group_rows):
-    """Write the rows, in order, into folders of a hive partition; the key is no column."""
-    table = folder / "cohort"
-    for number, rows in enumerate(np.array_split(np.arange(len(cohort)), n_files)):
-        part = table / f"month={number:02d}"
-        part.mkdir(parents=True)
-        frame = cohort.iloc[rows].drop(columns="month", errors="ignore")
-        pq.write_table(
-            pa.Table.from_pandas(frame, preserve_index=False),
-            part / "part-0.parquet",
-            row_group_size=group_rows,
-        )
-    return table
+def write_parquet(folder, cohort):
+    """Write the rows, in order, into folders of a hive partition."""
+    for number, rows in enumerate(np.array_split(np.arange(len(cohort)), 4)):
+        part = folder / "cohort" / f"month={number:02d}" / "part-0.parquet"
+        part.parent.mkdir(parents=True)
+        cohort.iloc[rows].to_parquet(part, index=False, row_group_size=100)
+    return folder / "cohort"
 
 
 class Run:
@@ -55,7 +47,7 @@ class Run:
 
     def __init__(self, folder, cohort, **changes):
         self.folder, self.number = folder, 0
-        self.table = write_parquet(folder, cohort, n_files=4, group_rows=100)
+        self.table = write_parquet(folder, cohort)
         source = {"kind": "parquet", "path": str(self.table)}
         self.site = made.write_site(folder, **{"source": source, **changes})
 
@@ -112,10 +104,8 @@ def test_shards_are_the_bytes_of_the_serial_reader(run, executor):
     codes = np.concatenate([rows.codes for rows in run.rows])
     assert 1_500 < len(codes) < len(made.made_up_cohort())  # some patients have more than three
     # The same rows as text, read from the first to the last in this process.
-    csv = run.folder / "csv"
-    csv.mkdir()
-    text = made.write_site(csv, cohort=whole(made.made_up_cohort()))
-    run.site = text
+    (run.folder / "csv").mkdir()
+    run.site = made.write_site(run.folder / "csv", cohort=whole(made.made_up_cohort()))
     assert run.ingest(IN_PROCESS) == shards
 
 

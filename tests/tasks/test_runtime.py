@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+from traceback import walk_tb
 
 import pytest
 from shard_functions import CANARY
@@ -54,6 +55,10 @@ def test_a_private_failure_leaves_step_and_type(tmp_path):
     expected = "encode:ValueError: the step stopped; the private log of this run has the traceback"
     assert str(caught.value) == expected
     assert links_of(caught.value) == [None, None, None]
+    # A traceback keeps the local variables of its frames alive, rows among them.
+    frames = [frame.f_code.co_name for frame, _ in walk_tb(caught.value.__traceback__)]
+    assert frames[-1] == "run"
+    assert "fail_with_canary" not in frames
     log = tmp_path / "log" / PRIVATE_LOG_NAME
     assert log.stat().st_mode & 0o777 == 0o600
     text = log.read_text(encoding="utf-8")
@@ -67,19 +72,6 @@ def test_a_public_failure_leaves_as_it_is_without_its_history():
     assert str(caught.value) == "BUDGET_EXCEEDED: no release like this one is left"
     assert caught.value.exit_code == 3
     assert links_of(caught.value) == [None, None, None]
-
-
-def test_frames_of_the_failure_are_gone():
-    # A traceback keeps the local variables of its frames alive, rows among them.
-    with pytest.raises(PipelineError) as caught:
-        guarded_task()(fail_with_canary).fn(CANARY)
-    names = []
-    traceback = caught.value.__traceback__
-    while traceback is not None:
-        names.append(traceback.tb_frame.f_code.co_name)
-        traceback = traceback.tb_next
-    assert names[-1] == "run"
-    assert "fail_with_canary" not in names
 
 
 def test_a_task_is_never_cached_persisted_or_tried_again():
@@ -104,27 +96,23 @@ def test_an_item_returns_its_failure_and_writes_to_the_callers_log(tmp_path):
     with private_log_directory(tmp_path / "log"):
         item = guarded_item(fail_with_canary)
     # As on a worker: another context, after a journey through pickle.
-    assert current_log_directory() is None
     failed = pickle.loads(pickle.dumps(item))(CANARY)  # noqa: S301
     assert failed == Failed(
         error_class=PipelineError,
         code="fail_with_canary:ValueError",
         message="the step stopped; the private log of this run has the traceback",
     )
-    assert str(pickle.loads(pickle.dumps(failed)).error()) == str(failed.error())  # noqa: S301
     assert CANARY in (tmp_path / "log" / PRIVATE_LOG_NAME).read_text(encoding="utf-8")
 
 
-def test_private_text_without_a_log_is_dropped(capfd):
-    private_log("step", CANARY)
+def test_log_directories_nest_and_must_be_closed_to_others(tmp_path, capfd):
+    private_log("step", CANARY)  # dropped: there is none
     assert "".join(capfd.readouterr()) == ""
-
-
-def test_log_directories_nest_and_must_be_closed_to_others(tmp_path):
     with private_log_directory(tmp_path / "outer"):
         with private_log_directory(tmp_path / "inner"):
             assert current_log_directory() == tmp_path / "inner"
         assert current_log_directory() == tmp_path / "outer"
+    assert current_log_directory() is None
     (tmp_path / "outer").chmod(0o755)
     with (
         pytest.raises(ConfigurationError, match="DIRECTORY_MODE"),
@@ -167,7 +155,9 @@ def test_configuration_after_prefect_is_refused(tmp_path):
         configure_prefect(Settings(home=tmp_path / "home"))
 
 
-def test_every_error_class_survives_pickle():
+def test_every_error_and_its_public_part_survive_pickle():
     for error_class in (PipelineError, *ClustMixError.__subclasses__()):
-        error = pickle.loads(pickle.dumps(error_class("CODE", "message")))  # noqa: S301
+        failed = Failed(error_class=error_class, code="CODE", message="message")
+        travelled = pickle.loads(pickle.dumps(failed))  # noqa: S301
+        error = pickle.loads(pickle.dumps(travelled.error()))  # noqa: S301
         assert (type(error), str(error)) == (error_class, "CODE: message")

@@ -45,13 +45,9 @@ class Server:
 
     def connect(self, password=PASSWORD):
         return psycopg.connect(
-            host=HOST,
-            port=port_of(self.address),
-            user=ROLE,
-            password=password,
-            dbname=DATABASE_NAME,
-            autocommit=True,
-        )
+            host=HOST, port=port_of(self.address), user=ROLE, dbname=DATABASE_NAME,
+            password=password, autocommit=True,
+        )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +56,6 @@ def make(tmp_path_factory):
 
     def server():
         home = tmp_path_factory.mktemp("home")
-        home.chmod(0o700)
         found = find_postgres(home, f"test-{os.urandom(4).hex()}")
         if isinstance(found, str):
             pytest.skip(found)
@@ -73,14 +68,9 @@ def make(tmp_path_factory):
         shutil.rmtree(one.postgres.folder, ignore_errors=True)
 
 
-@pytest.fixture(scope="module")
-def running(make):
-    server = make()
-    server.start()
-    return server
-
-
-def test_it_listens_on_loopback_and_nobody_enters_without_the_password(running):
+def test_nobody_enters_without_the_password_which_is_in_no_file_and_no_command(make):
+    running = make()
+    running.start()
     names = ("listen_addresses", "unix_socket_directories", "password_encryption", "log_statement")
     with running.connect() as connection:
         shown = [connection.execute(f"SHOW {name}").fetchone()[0] for name in names]
@@ -90,9 +80,6 @@ def test_it_listens_on_loopback_and_nobody_enters_without_the_password(running):
     rules = (running.postgres.data / "pg_hba.conf").read_text()
     methods = {line.split()[-1] for line in rules.splitlines() if line and line[0] != "#"}
     assert methods == {"scram-sha-256"}
-
-
-def test_the_password_is_in_no_file_and_in_no_command(running):
     shown = str([process.cmdline() for process in running.postgres.processes()])
     folder = running.postgres.folder
     files = [path for path in (*folder.iterdir(), *running.folder.iterdir()) if path.is_file()]

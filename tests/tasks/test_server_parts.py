@@ -11,12 +11,10 @@ import pytest
 from flows.server import cluster as server_cluster
 from flows.server import environment as server_environment
 from flows.server import start as server_start
+from flows.server.orchestrator import join_ready_server
+from flows.server.orchestrator import start_server as start_own_server
 from flows.server.parts import connection, join_server, start_server, stop_server
-from flows.server.ports import (
-    HOST,
-    free_port,
-    page_port,
-)
+from flows.server.ports import HOST, free_port, page_port
 from flows.server.processes import marked
 from flows.server.record import Part, ServerError, ServerRecord, read_record, write_record
 from privacy.errors import ConfigurationError
@@ -41,9 +39,6 @@ def part_of(settings, name, address="", *, lives=False):
 
 def keep(settings, *parts, ready=True):
     write_record(settings.server_home, ServerRecord(mark="gone", parts=parts, ready=ready))
-
-
-# --- environment -------------------------------------------------------------------------------
 
 
 def test_parts_inherit_our_settings_as_absolute_and_nobody_elses(monkeypatch, tmp_path):
@@ -91,24 +86,17 @@ def test_the_orchestrator_listens_here_and_asks_for_a_password(tmp_path):
     )
 
 
-# --- ports -------------------------------------------------------------------------------------
-
-
 def test_a_port_that_was_asked_for_is_taken_or_refused():
     with socket.create_server((HOST, 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ServerError) as caught:
             page_port(port)
-    assert caught.value.code == "SERVER_PORT_TAKEN"
-    assert caught.value.message == (
-        f"expected port {port} of 127.0.0.1 to be free, found that it cannot be used; choose "
-        "another one, or none to be given one"
+    assert str(caught.value) == (
+        f"SERVER_PORT_TAKEN: expected port {port} of 127.0.0.1 to be free, found that it cannot be "
+        "used; choose another one, or none to be given one"
     )
     with pytest.raises(ServerError):
         page_port(70_000)
-
-
-# --- cluster -----------------------------------------------------------------------------------
 
 
 def test_gpus_get_a_worker_each_where_jax_can_use_them(monkeypatch, tmp_path):
@@ -153,9 +141,6 @@ def test_workers_offer_what_they_have_and_nothing_else(tmp_path):
     assert server_cluster.client_config(tmp_path).exists()
 
 
-# --- what is written down ----------------------------------------------------------------------
-
-
 def test_without_a_server_there_is_no_connection(settings, monkeypatch):
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     assert connection(settings) is None
@@ -186,16 +171,26 @@ def test_a_running_orchestrator_is_found_by_other_commands(settings, monkeypatch
         "DASK_CONFIG": str(settings.server_home / "certificates" / "client" / "dask.yaml"),
     }
     assert connection(settings) == expected
-    with monkeypatch.context() as patched:
-        for name in expected:
-            patched.delenv(name, raising=False)
-            patched.setenv(name, "")  # taken back at the end of the block
-            del os.environ[name]
-        assert join_server(settings)
-        assert {name: os.environ[name] for name in expected} == expected
-        patched.setenv("PREFECT_API_URL", "http://elsewhere/api")
-        assert join_server(settings)
-        assert os.environ["PREFECT_API_URL"] == "http://elsewhere/api"
+    monkeypatch.setattr(os, "environ", {})
+    assert join_server(settings)
+    assert os.environ == expected
+    os.environ["PREFECT_API_URL"] = "http://elsewhere/api"
+    assert join_server(settings)
+    assert os.environ["PREFECT_API_URL"] == "http://elsewhere/api"
+
+
+def test_a_single_command_joins_the_server_once_it_is_ready(without_prefect, settings):
+    page = part_of(settings, "orchestrator", "http://127.0.0.1:4321", lives=True)
+    parts = part_of(settings, "scheduler", "tls://127.0.0.1:1", lives=True), page
+    keep(settings, *parts, ready=False)
+    assert not join_ready_server(settings)
+    keep(settings, *parts)
+    assert join_ready_server(settings)
+    assert without_prefect["PREFECT_API_URL"] == "http://127.0.0.1:4321/api"
+    password = server_environment.page_password(settings.server_home)
+    assert without_prefect["PREFECT_API_AUTH_STRING"] == password
+    assert "CLUSTMIX_DASK_ADDRESS" not in without_prefect
+    assert start_own_server() is None  # one is named
 
 
 @pytest.mark.parametrize("call", [start_server, stop_server, connection])
@@ -204,20 +199,18 @@ def test_a_damaged_record_is_refused(settings, call):
     record.write_text("{}")
     with pytest.raises(ServerError) as caught:
         call(settings)
-    assert caught.value.code == "SERVER_RECORD_INVALID"
     assert caught.value.__context__ is None
-    assert caught.value.message == (
-        f"expected the record of the started parts in {record}, found something else; end "
-        "the processes of the server by hand and delete the file"
+    assert str(caught.value) == (
+        f"SERVER_RECORD_INVALID: expected the record of the started parts in {record}, found "
+        "something else; end the processes of the server by hand and delete the file"
     )
 
 
 @pytest.mark.parametrize("call", [start_server, stop_server])
 def test_an_open_folder_is_refused(settings, call):
     settings.server_home.chmod(0o755)
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError, match=r"^DIRECTORY_MODE: "):
         call(settings)
-    assert caught.value.code == "DIRECTORY_MODE"
 
 
 def test_a_start_that_fails_leaves_nothing(settings, monkeypatch):

@@ -1,5 +1,6 @@
 import math
 from fractions import Fraction
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -45,33 +46,27 @@ def test_upper_limit_leaves_the_stated_tail(runs, share, confidence):
 
 
 def test_bounds_do_not_change_when_the_tables_are_exchanged():
-    errors = counts(3, 200, 150, 300)
-    mirrored = counts(150, 300, 3, 200)
-    for bound in (
-        lambda c: epsilon_lower_bound(c, delta=1e-3, confidence=0.95),
-        lambda c: mu_lower_bound(c, confidence=0.95),
-    ):
-        assert bound(errors) == bound(mirrored) > 0
+    errors, mirrored = counts(3, 200, 150, 300), counts(150, 300, 3, 200)
+    for bound in (partial(epsilon_lower_bound, delta=1e-3), mu_lower_bound):
+        assert bound(errors, confidence=0.95) == bound(mirrored, confidence=0.95) > 0
 
 
 def test_an_attack_that_guesses_bounds_nothing():
-    useless = counts(50, 100, 50, 100)
-    assert epsilon_lower_bound(useless, delta=0.0, confidence=0.9) == 0.0
-    assert mu_lower_bound(useless, confidence=0.9) == 0.0
-    assert mu_lower_bound_balanced(useless, confidence=0.9) == 0.0
-    always_wrong = counts(100, 100, 100, 100)
-    assert epsilon_lower_bound(always_wrong, delta=0.0, confidence=0.9) == 0.0
-    assert mu_lower_bound_balanced(always_wrong, confidence=0.9) == 0.0
+    for wrong in (50, 100):
+        errors = counts(wrong, 100, wrong, 100)
+        assert epsilon_lower_bound(errors, delta=0.0, confidence=0.9) == 0.0
+        assert mu_lower_bound_balanced(errors, confidence=0.9) == 0.0
+    assert mu_lower_bound(counts(50, 100, 50, 100), confidence=0.9) == 0.0
 
 
 def miss_probability(bound, truth, runs, false_positive, false_negative):
-    """Exact probability that a bound is above the truth, over all counts."""
+    """Exact probability that a bound at 90 percent is above the truth, over all counts."""
     positives = binom.pmf(np.arange(runs + 1), runs, false_positive)
     negatives = binom.pmf(np.arange(runs + 1), runs, false_negative)
     return sum(
         positives[fp] * negatives[fn]
         for fp, fn in product(range(runs + 1), repeat=2)
-        if bound(counts(fp, runs, fn, runs)) > truth
+        if bound(counts(fp, runs, fn, runs), confidence=0.9) > truth
     )
 
 
@@ -85,10 +80,7 @@ def test_epsilon_bound_is_above_the_truth_as_seldom_as_stated(epsilon, delta, fa
         1 - delta - math.exp(epsilon) * false_positive,
         math.exp(-epsilon) * (1 - delta - false_positive),
     )
-
-    def bound(errors):
-        return epsilon_lower_bound(errors, delta=delta, confidence=0.9)
-
+    bound = partial(epsilon_lower_bound, delta=delta)
     for runs in (10, 25):
         assert miss_probability(bound, epsilon, runs, false_positive, false_negative) <= 0.1
 
@@ -97,13 +89,8 @@ def test_epsilon_bound_is_above_the_truth_as_seldom_as_stated(epsilon, delta, fa
 @pytest.mark.parametrize("false_positive", [0.01, 0.1, 0.4])
 def test_mu_bounds_are_above_the_truth_as_seldom_as_stated(mu, false_positive):
     false_negative = norm.cdf(norm.isf(false_positive) - mu)
-    for bound in (mu_lower_bound, mu_lower_bound_balanced):
-
-        def at_ninety(errors, bound=bound):
-            return bound(errors, confidence=0.9)
-
-        for runs in (10, 25):
-            assert miss_probability(at_ninety, mu, runs, false_positive, false_negative) <= 0.1
+    for bound, runs in product((mu_lower_bound, mu_lower_bound_balanced), (10, 25)):
+        assert miss_probability(bound, mu, runs, false_positive, false_negative) <= 0.1
 
 
 def test_mu_bounds_are_close_when_runs_are_many():

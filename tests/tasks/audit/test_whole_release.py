@@ -1,3 +1,4 @@
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -55,49 +56,37 @@ def planted(declared, canaries, *, seed=0, named=True):
     )
 
 
-class Weaker(SeededNoise):
-    def __init__(self, seed, factor):
-        super().__init__(seed)
-        self._factor = factor
-
+class HalvedNoise(SeededNoise):
     def discrete_gaussian(self, shape, *, noise_stddev):
-        return super().discrete_gaussian(shape, noise_stddev=noise_stddev / self._factor)
+        return super().discrete_gaussian(shape, noise_stddev=noise_stddev / 2)
 
 
-def sealed_run(synthesizer, table, *, mu, seed=0, factor=1.0):
-    """Measure a planted table in this process and replay what was sealed."""
-    sealed, stated = {}, {}
-
-    def seal(name, noisy):
-        sealed[name], stated[name] = noisy.values, noisy.event
-
-    rows = row_block(table.encoded(), table.present)
-    curator = curator_of(synthesizer, [rows], Weaker(seed, factor), mu=mu, seal=seal)
-    released = measure(synthesizer, curator, mu=mu)
-    return released, replay(synthesizer, mu=mu, table=table, sealed=sealed, stated=stated)
-
-
-def audited(table, *, epsilon, seed=0, factor=1.0, confidence=0.999):
+def audited(table, *, epsilon, seed=0, noise=SeededNoise, confidence=0.999):
+    """Measure a planted table in this process and attack what was sealed, as the command does."""
     claim = ClaimedGuarantee.of_budget(epsilon=epsilon, delta=DELTA)
-    synthesizer = NaiveBayes(table.domain)
-    released, draws = sealed_run(synthesizer, table, mu=claim.mu, seed=seed, factor=factor)
+    synthesizer, kept = NaiveBayes(table.domain), {}
+    rows = row_block(table.encoded(), table.present)
+    curator = curator_of(synthesizer, [rows], noise(seed), mu=claim.mu, seal=kept.__setitem__)
+    released = measure(synthesizer, curator, mu=claim.mu)
+    sealed = {name: noisy.values for name, noisy in kept.items()}
+    stated = {name: noisy.event for name, noisy in kept.items()}
+    draws = replay(synthesizer, mu=claim.mu, table=table, sealed=sealed, stated=stated)
     codes, labels = synthesizer.sample(released, n_rows=4000, rng=np.random.default_rng(seed))
     measured = score_measurement(draws)
     bundle = score_rows(table, codes, labels)
-    stated = {"canaries": table.n_canaries, "confidence": confidence}
+    tried = {"canaries": table.n_canaries, "confidence": confidence}
+    judged = partial(judge_scores, delta=DELTA, confidence=confidence)
     return WholeRelease(
         dataset="d",
         method="naive_bayes",
         claim=claim,
         confidence=confidence,
         patients=int(table.present.sum()),
-        measurement=judge_scores(
-            measured.scores, table.included, delta=DELTA, confidence=confidence
-        ),
-        bundle=judge_scores(bundle, table.included, delta=DELTA, confidence=confidence),
+        measurement=judged(measured.scores, table.included),
+        bundle=judged(bundle, table.included),
         residual=judge_residual(draws, confidence=confidence),
-        power=guess_power(measured, mu=claim.mu, **stated),
-        expected_epsilon=expected_bound(measured, delta=DELTA, **stated),
+        power=guess_power(measured, mu=claim.mu, **tried),
+        expected_epsilon=expected_bound(measured, delta=DELTA, **tried),
         release_seconds=0.0,
     )
 
@@ -133,7 +122,7 @@ def test_an_honest_release_is_within_its_claim_and_not_far_below():
 
 
 def test_half_of_the_noise_is_found_twice():
-    found = audited(planted(WIDE, 4000), epsilon=1.0, factor=2.0)
+    found = audited(planted(WIDE, 4000), epsilon=1.0, noise=HalvedNoise)
     assert (found.verdict, found.exit_code) == (ABOVE, 1)
     assert found.measurement.epsilon > 1.0
     assert not found.residual.as_stated

@@ -56,16 +56,11 @@ def test_items_can_be_pickled_and_order_is_kept():
     np.testing.assert_array_equal(near[1], far[1])
 
 
-def test_a_clock_that_runs_out_still_gives_the_clusters():
+def test_as_many_means_come_late_or_held_where_they_are_and_adaptation_moves_them():
     ticks = iter(range(0, 10**9, 1000))
     late, _ = synthesize(*two_classes(), clock=lambda: float(next(ticks)))
-    in_time, _ = synthesize(*two_classes())
-    assert len(late) == len(in_time)
-
-
-def test_adaptation_moves_the_means_unless_alpha_is_one():
     held, free = (synthesize(*two_classes(), alpha=alpha)[0] for alpha in (1.0, 0.0))
-    assert held.shape == free.shape
+    assert late.shape == held.shape == free.shape
     assert not np.array_equal(held, free)
 
 

@@ -37,8 +37,7 @@ def test_minimum_size_is_the_smallest_whose_noise_is_within_the_limit(sigma_max,
     settings = {"epsilon": epsilon, "delta": 1e-5, "n_classes": 2, "n_features": 14}
     size = minimum_cluster_size(sigma_max=sigma_max, **settings)
     assert noise_sigma(cluster_size=size, **settings) <= sigma_max * (1 + 1e-9)
-    if size > 1:
-        assert noise_sigma(cluster_size=size - 1, **settings) > sigma_max
+    assert size == 1 or noise_sigma(cluster_size=size - 1, **settings) > sigma_max
 
 
 def test_no_solution_is_reported_as_none():

@@ -48,21 +48,15 @@ class Mechanism:
 
 def played(name, method, pair, runs, *, attacks=ATTACKS, noise=OperatingSystemNoise):
     """A mechanism that goes through the real curator, with the budget of `CLAIM`."""
-    return Mechanism(
-        name=name,
-        claim=CLAIM,
-        runs=runs,
-        play=lambda n: play(
-            method, pair, mu=CLAIM.mu, runs=n, attacks=attacks, new_noise_source=noise
-        ),
-    )
+
+    def play_runs(n):
+        return play(method, pair, mu=CLAIM.mu, runs=n, attacks=attacks, new_noise_source=noise)
+
+    return Mechanism(name=name, claim=CLAIM, runs=runs, play=play_runs)
 
 
 NAIVE_BAYES = subject_of("naive_bayes").bind(AUDIT_DOMAIN)
 CLUSTMIX = subject_of("clustmix").bind(AUDIT_DOMAIN)
-
-
-# Noise halved.
 
 
 class HalvedNoise:
@@ -72,11 +66,10 @@ class HalvedNoise:
         return OperatingSystemNoise().discrete_gaussian(shape, noise_stddev=noise_stddev / 2)
 
 
-# Contribution not bounded: every row of a patient counts in full.
-
-
 @dataclass(frozen=True)
 class WholeWeights:
+    """A pair in which every row of a patient counts in full."""
+
     pair: object
 
     @property
@@ -86,9 +79,6 @@ class WholeWeights:
     def rows(self, *, present):
         rows = self.pair.rows(present=present)
         return replace(rows, weight=np.ones(len(rows)))
-
-
-# Row not clipped, and private bounds: a sum of ages whose plan states a sensitivity of one.
 
 
 def age_sum(rows, *, divisor, clip):
@@ -102,7 +92,7 @@ def age_sum_by_own_largest(rows):
 
 @dataclass(frozen=True)
 class AgeSum(PatientCount):
-    """A sum in place of the count, with the plan of the count."""
+    """A sum of ages in place of the count, with the plan of the count: sensitivity one."""
 
     contribution: Callable = patient_count
     public: tuple = ()
@@ -122,10 +112,9 @@ ADULTS = replace(
 )
 
 
-# Reused noise: one vector for all statistics of a size, stretched to the planned scale.
-
-
 class ReusedNoise:
+    """One vector for all statistics of a size, stretched to the planned scale."""
+
     tainted = False
 
     def __init__(self):

@@ -18,19 +18,17 @@ from urllib.request import Request, urlopen
 
 import psutil
 import pytest
+from made_up_release import family_of
+from waiting import until
 from websockets.sync.client import connect
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
-START_SECONDS = 60.0
-CALL_SECONDS = 60.0
-TEXT_SECONDS = 60.0
-"""For a page of a server that is busy with something else."""
+SECONDS = 60.0
+"""For a start, an answer, or a page of a server that is busy with something else."""
 
 TAKEN_SECONDS = 1.0
 """Until a form has taken what was written: it waits whether more is to come."""
-
-WIDTH, HEIGHT = 1400, 1100
 
 FIND = """
 (wanted, selector) => {
@@ -62,7 +60,7 @@ class Browser:
             json.dumps({"id": self._last_id, "method": method, "params": parameters})
         )
         while True:
-            message = json.loads(self._connection.recv(timeout=CALL_SECONDS))
+            message = json.loads(self._connection.recv(timeout=SECONDS))
             if message.get("id") == self._last_id:
                 break
             self._hear(message.get("method"), message.get("params", {}))
@@ -102,13 +100,9 @@ class Browser:
     def address(self):
         return str(self.evaluate("location.href"))
 
-    def wait_for(self, *texts, timeout_seconds=TEXT_SECONDS):
+    def wait_for(self, *texts):
         """Wait until all texts are visible; return everything that is then."""
-        self._until(
-            lambda: all(text in self.text() for text in texts),
-            f"{texts} visible",
-            timeout_seconds=timeout_seconds,
-        )
+        self._until(lambda: all(text in self.text() for text in texts), f"{texts} visible")
         return self.text()
 
     def click(self, text, selector="a, button, li, label"):
@@ -136,19 +130,17 @@ class Browser:
             "logged in",
         )
 
-    def _until(self, holds, what, *, timeout_seconds=TEXT_SECONDS):
-        end = time.monotonic() + timeout_seconds
-        while True:
+    def _until(self, holds, what):
+        def seen(look):
             # A page that is being replaced answers nothing.
             with suppress(AssertionError):
-                if holds():
-                    return
-            if time.monotonic() > end:
-                shown = ""
-                with suppress(AssertionError):
-                    shown = f"{self.address()}: {self.text()}"
-                raise AssertionError(f"expected {what}, found {shown[:4_000]}")
-            time.sleep(0.2)
+                return look()
+
+        def shown():
+            page = seen(lambda: f"{self.address()}: {self.text()}") or ""
+            return f"expected {what}, found {page[:4_000]}"
+
+        until(lambda: seen(holds), seconds=SECONDS, every=0.2, what=shown)
 
 
 def reason_to_skip():
@@ -168,7 +160,7 @@ def start():
         "--remote-debugging-address=127.0.0.1",
         "--remote-debugging-port=0",
         f"--user-data-dir={profile}",
-        f"--window-size={WIDTH},{HEIGHT}",
+        "--window-size=1400,1100",
         "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
         "--no-proxy-server",
         "--no-first-run",
@@ -197,29 +189,27 @@ def start():
         with connect(_page(process, profile), max_size=None, proxy=None) as connection:
             yield Browser(connection)
     finally:
-        _end(process)
+        family = family_of(process)
+        for one in family:
+            with suppress(psutil.Error):
+                one.kill()
+        psutil.wait_procs(family, timeout=SECONDS)
         shutil.rmtree(profile, ignore_errors=True)
 
 
 def _page(process, profile):
     """Return the address at which a new page can be driven, once the browser is up."""
-    active, end = profile / "DevToolsActivePort", time.monotonic() + START_SECONDS
-    while not active.exists() or len(active.read_text().splitlines()) < 2:
-        said = (profile / "log").read_text(errors="replace")
-        assert process.poll() is None, f"the browser ended: {said}"
-        assert time.monotonic() < end, f"the browser does not answer: {said}"
-        time.sleep(0.1)
-    port = active.read_text().splitlines()[0]
+    active = profile / "DevToolsActivePort"
+
+    def said():
+        return (profile / "log").read_text(errors="replace")
+
+    def first_of_two_lines():
+        assert process.poll() is None, f"the browser ended: {said()}"
+        lines = active.read_text().splitlines() if active.exists() else []
+        return lines[0] if len(lines) > 1 else None
+
+    port = until(first_of_two_lines, seconds=SECONDS, what=said)
     request = Request(f"http://127.0.0.1:{port}/json/new?about:blank", method="PUT")
-    with urlopen(request, timeout=START_SECONDS) as answer:  # noqa: S310
+    with urlopen(request, timeout=SECONDS) as answer:  # noqa: S310
         return str(json.load(answer)["webSocketDebuggerUrl"])
-
-
-def _end(process):
-    family = [process]
-    with suppress(psutil.Error):
-        family += process.children(recursive=True)
-    for one in family:
-        with suppress(psutil.Error):
-            one.kill()
-    psutil.wait_procs(family, timeout=START_SECONDS)

@@ -12,6 +12,8 @@ import shard_functions
 import yaml
 from waiting import until
 
+PAGES_HERE = ("--dashboard-address", "127.0.0.1:0")
+
 
 @contextmanager
 def using(certificates, role="client"):
@@ -21,15 +23,15 @@ def using(certificates, role="client"):
         yield
 
 
-def program(folder, *arguments, settings=None, **variables):
+def program(folder, certificates, role, *arguments, **variables):
     folder.mkdir(mode=0o700, exist_ok=True)
     environment = {k: v for k, v in os.environ.items() if not k.startswith("DASK_")} | variables
     environment["PYTHONPATH"] = os.fspath(Path(shard_functions.__file__).parent)
-    if settings is not None:
-        environment["DASK_CONFIG"] = os.fspath(settings)
+    if certificates is not None:
+        environment["DASK_CONFIG"] = os.fspath(certificates / role / "dask.yaml")
     with (folder / "log").open("wb") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "dask", *arguments],
+            [sys.executable, "-m", "dask", role, *arguments],
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -38,40 +40,30 @@ def program(folder, *arguments, settings=None, **variables):
         )
 
 
-def address_in(folder):
-    """Wait for the address that a scheduler writes to its log."""
-    log = folder / "log"
-    found = until(lambda: re.search(r"Scheduler at:\s+(\S+)", log.read_text()), what=log.read_text)
-    return found[1]
-
-
 @contextmanager
 def running(
     folder,
     *,
     certificates,
-    scheduler=("--dashboard-address", "127.0.0.1:0"),
-    workers=(("--dashboard-address", "127.0.0.1:0"),),
+    scheduler=PAGES_HERE,
+    workers=(PAGES_HERE,),
     **variables,
 ):
-    def settings(role):
-        return None if certificates is None else certificates / role / "dask.yaml"
-
-    common = ("--host", "127.0.0.1", "--port", "0", "--no-show")
     with ExitStack() as stack:
 
-        def start(name, *arguments, role):
-            process = program(folder / name, *arguments, settings=settings(role), **variables)
+        def start(name, role, *arguments):
+            own = (*arguments, "--host", "127.0.0.1")
+            process = program(folder / name, certificates, role, *own, **variables)
             stack.callback(process.wait, 60)
             stack.callback(process.terminate)
 
-        start("scheduler", "scheduler", *common, *scheduler, role="scheduler")
-        address = address_in(folder / "scheduler")
+        start("scheduler", "scheduler", "--port", "0", "--no-show", *scheduler)
+        log = folder / "scheduler" / "log"
+        said = until(
+            lambda: re.search(r"Scheduler at:\s+(\S+)", log.read_text()), what=log.read_text
+        )
         for number, options in enumerate(workers):
-            start(
-                f"worker-{number}",
-                *("worker", address, "--host", "127.0.0.1", "--nthreads", "1", *options),
-                *("--local-directory", os.fspath(folder / f"worker-{number}")),
-                role="worker",
-            )
-        yield address
+            scratch = os.fspath(folder / f"worker-{number}")
+            own = ("--nthreads", "1", *options, "--local-directory", scratch)
+            start(f"worker-{number}", "worker", said[1], *own)
+        yield said[1]

@@ -22,22 +22,14 @@ CANARY = "zq7143"
 _NUMBERS = itertools.count()
 
 
-def environment_of(releases):
-    """Variables of a release at a desk; all others of ours are to be unset."""
-    return {
-        "CLUSTMIX_HOME": str(HOME),
-        "CLUSTMIX_RELEASES": str(releases),
-        "CLUSTMIX_DASK_WORKERS": "0",
-        "CLUSTMIX_OFFLINE": "true",
-    }
-
-
 def set_environment(monkeypatch, releases):
     """Set the variables of a release at a desk and unset all others of ours."""
     for name in [name for name in os.environ if name.startswith("CLUSTMIX_")]:
         monkeypatch.delenv(name)
-    for name, value in environment_of(releases).items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("CLUSTMIX_HOME", str(HOME))
+    monkeypatch.setenv("CLUSTMIX_RELEASES", str(releases))
+    monkeypatch.setenv("CLUSTMIX_DASK_WORKERS", "0")
+    monkeypatch.setenv("CLUSTMIX_OFFLINE", "true")
 
 
 class Desk:

@@ -143,59 +143,28 @@ class Run:
         return self._answer or {}
 
 
-class Installation:
-    """An installation with the runs that were started in it, and what has to hold of it."""
+class Accounts:
+    """What an installation has drawn, charged and published, and what has to hold of it."""
 
-    def __init__(self, folder, *, ledger_url=None, dask_workers=0, draws=None):
-        folder.mkdir(parents=True, exist_ok=True)
+    def __init__(self, folder, environment, draws=None):
         self.home, self.releases = folder / "home", folder / "releases"
         self.draws = draws or folder / "draws"
-        self.draws.mkdir(exist_ok=True)
-        self.environment = made.environment_of(folder, dask_workers=dask_workers)
-        self._ledger_url = ledger_url
-        if ledger_url is not None:
-            self.environment["CLUSTMIX_LEDGER_URL"] = ledger_url
-
-    def start(self, site, *, disturbance=None, shard=None, **request):
-        release_id = new_release_id()
-        heard, said = processes().Pipe(duplex=False)
-        process = processes().Process(
-            target=run_and_say,
-            args=(
-                self.environment,
-                {"site_file": str(site), "dataset": DATASET, "release_id": release_id, **request},
-                str(self.draws / f"{release_id}.jsonl"),
-                said,
-                disturbance,
-                shard,
-            ),
-        )
-        process.start()
-        said.close()
-        return Run(process, heard, release_id)
+        self.draws.mkdir(parents=True, exist_ok=True)
+        self.environment = environment
 
     @property
     def ledger(self):
-        path = self.home / "ledger.sqlite"
-        head_file = self.home.with_name("home-head") / "ledger-head"
-        return LedgerDatabase(self._ledger_url or path, head_file=head_file)
+        return LedgerDatabase(
+            self.environment.get("CLUSTMIX_LEDGER_URL") or self.home / "ledger.sqlite",
+            head_file=self.home.with_name("home-head") / "ledger-head",
+        )
 
     def entries(self):
         """Return the latest rows by release; makes no ledger."""
-        if self._ledger_url is None and not (self.home / "ledger.sqlite").exists():
+        path = self.home / "ledger.sqlite"
+        if "CLUSTMIX_LEDGER_URL" not in self.environment and not path.exists():
             return {}
         return {entry.release_id: entry for entry in self.ledger.entries()}
-
-    def state(self, release_id):
-        entry = self.entries().get(release_id)
-        return "none" if entry is None else entry.state.value
-
-    def is_measured(self, release_id):
-        try:
-            MeasurementStore(self.home / "measurements").open(release_id)
-        except IntegrityError:
-            return False
-        return True
 
     def drawn(self):
         return {
@@ -248,6 +217,48 @@ class Installation:
                 found.append(f"ledger: {error}")
         return found
 
+    def unexpected(self, allowed):
+        """Return what lies in these folders beside the names that are allowed in each."""
+        return [
+            str(path.relative_to(self.home.parent))
+            for folder, names in allowed.items()
+            for path in (folder.iterdir() if folder.is_dir() else ())
+            if path.name not in names
+        ]
+
+
+class Installation(Accounts):
+    """An installation with the runs that were started in it."""
+
+    def __init__(self, folder, *, ledger_url=None, dask_workers=0, draws=None):
+        folder.mkdir(parents=True, exist_ok=True)
+        super().__init__(folder, made.environment_of(folder, dask_workers=dask_workers), draws)
+        if ledger_url is not None:
+            self.environment["CLUSTMIX_LEDGER_URL"] = ledger_url
+
+    def start(self, site, *, disturbance=None, shard=None, **request):
+        release_id = new_release_id()
+        heard, said = processes().Pipe(duplex=False)
+        asked = {"site_file": str(site), "dataset": DATASET, "release_id": release_id, **request}
+        draws = str(self.draws / f"{release_id}.jsonl")
+        process = processes().Process(
+            target=run_and_say, args=(self.environment, asked, draws, said, disturbance, shard)
+        )
+        process.start()
+        said.close()
+        return Run(process, heard, release_id)
+
+    def state(self, release_id):
+        entry = self.entries().get(release_id)
+        return "none" if entry is None else entry.state.value
+
+    def is_measured(self, release_id):
+        try:
+            MeasurementStore(self.home / "measurements").open(release_id)
+        except IntegrityError:
+            return False
+        return True
+
     def leftovers(self):
         """Return what the next run should have cleaned up, and open entries."""
         allowed = {
@@ -263,19 +274,12 @@ class Installation:
             },
             self.releases: {".lock", DATASET},
         }
-        found = [
-            f"{path.relative_to(self.home.parent)}"
-            for folder, names in allowed.items()
-            for path in (folder.iterdir() if folder.is_dir() else ())
-            if path.name not in names
-        ]
         owner = installation_id(self.home)
-        found += [
+        return self.unexpected(allowed) + [
             f"entry {entry.release_id} {entry.state.value}"
             for entry in self.entries().values()
             if entry.owner == owner and entry.state in OPEN
         ]
-        return found
 
 
 class Tables:

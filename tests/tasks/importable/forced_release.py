@@ -75,9 +75,7 @@ def announcing(say):
     with ExitStack() as stack:
         for owner, name in _places():
             stack.enter_context(mock.patch.object(owner, name, announced(owner, name)))
-        stack.enter_context(
-            listen_to_stages(lambda name, seconds: say(f"stage {name}") if not seconds else None)
-        )
+        stack.enter_context(listen_to_stages(lambda name, seconds: seconds or say(f"stage {name}")))
         yield
 
 
@@ -183,15 +181,11 @@ def run_and_say(environment, request, draws, pipe, disturbance, shard):
 
 def approve_and_die(environment, release_id, key_file, death):
     """Body of a process: the decision of an officer, which does not come to its end."""
-
     from flows.approval import Decisions
     from storage.keys.keys import SigningKey
     from storage.settings import load_settings
 
     os.environ.update(environment)
+    key = SigningKey.read(Path(key_file))
     with announcing(lambda place: death(place, 1)):
-        Decisions(load_settings()).approve(
-            release_id,
-            key=SigningKey.read(Path(key_file)),
-            reason="as agreed",
-        )
+        Decisions(load_settings()).approve(release_id, key=key, reason="as agreed")

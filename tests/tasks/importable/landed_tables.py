@@ -49,19 +49,18 @@ class Installation:
         return KeyStore(self.settings.key_folder).landing_secret()
 
     def deliver(self, name="wards.csv", content=ROWS, dataset="wards", **changes):
-        (self.landing / name).write_bytes(content)
-        announced = announce({name: content}, dataset, self.secret, **changes)
-        path = self.landing / f"{name}.ready.json"
-        path.write_bytes(announced)
-        return path
+        return self._deliver(name, {name: content}, dataset, changes)
 
     def deliver_folder(self, name, files, dataset="parts", **changes):
-        for inner, content in files.items():
-            (self.landing / name / inner).parent.mkdir(parents=True, exist_ok=True)
-            (self.landing / name / inner).write_bytes(content)
         named = {f"{name}/{inner}": content for inner, content in files.items()}
+        return self._deliver(name, named, dataset, changes)
+
+    def _deliver(self, name, files, dataset, changes):
+        for file, content in files.items():
+            (self.landing / file).parent.mkdir(parents=True, exist_ok=True)
+            (self.landing / file).write_bytes(content)
         path = self.landing / f"{name}.ready.json"
-        path.write_bytes(announce(named, dataset, self.secret, **changes))
+        path.write_bytes(announce(files, dataset, self.secret, **changes))
         return path
 
     def refusals(self):
@@ -141,7 +140,7 @@ def stopped_scan(settings, step, how):
     child = os.fork()
     if child == 0:
         try:
-            steps = stop_at(step, _disk_full if how == "disk full" else lambda: os._exit(9))
+            steps = stop_at(step, STOPS[how])
             report = scan(settings)
             os._exit(8 if report.problems or steps() > step else 0)
         except BaseException:
@@ -153,13 +152,16 @@ def _disk_full():
     raise OSError(28, "No space left on device")
 
 
+STOPS = {"kill": lambda: os._exit(9), "disk full": _disk_full}
+
+
 def main(folder):
     """Stop a scan of two tables and a forgery at every step, then look once more."""
     from flows.operations.arrivals import scan
     from storage.arrivals.store import ArrivalStore
 
     findings = []
-    for how in ("kill", "disk full"):
+    for how in STOPS:
         for step in range(1_000):
             place = Installation(folder / f"{how}-{step}".replace(" ", "-"))
             place.deliver("a.csv", ROWS + b"a")

@@ -110,20 +110,13 @@ def stream(ledger, **how):
 def _do(ledger, job):
     try:
         if job["kind"] == "reserve":
-            wanted = charge(
-                job["request"],
-                release_id=job["release_id"],
-                caps=Caps(lifetime_rho=Decimal(job["cap"])),
-            )
+            caps = Caps(lifetime_rho=Decimal(job["cap"]))
+            wanted = charge(job["request"], release_id=job["release_id"], caps=caps)
             reservation = ledger.reserve(wanted, new_draw=job.get("new_draw", False))
             outcome = "created" if reservation.created else "repeated"
             return {"outcome": outcome, "entry": reservation.entry.entry_id}
-        entry = ledger.transition(
-            job["entry"],
-            EntryState(job["to"]),
-            expected_from=EntryState(job["from"]),
-            digest=job.get("digest"),
-        )
+        details = {"expected_from": EntryState(job["from"]), "digest": job.get("digest")}
+        entry = ledger.transition(job["entry"], EntryState(job["to"]), **details)
         return {"outcome": entry.state.value, "entry": entry.entry_id}
     except ClustMixError as error:
         return {"outcome": error.code, "entry": None}

@@ -9,7 +9,7 @@ import signal
 import sqlite3
 import struct
 import sys
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
@@ -19,6 +19,7 @@ import pandas as pd
 import psutil
 import yaml
 from prefect_database import put_database
+from process_patches import keep_draw
 from waiting import until
 
 from privacy.errors import ClustMixError
@@ -33,11 +34,9 @@ CANARY_NUMBER = 987654321.125
 CANARY_NOTE = "zebra-note-2357"
 CANARY_RAISED = "zebra-raised-1123"
 
+_TEXTS = (CANARY_PATIENT, CANARY_CATEGORY, CANARY_NOTE, CANARY_RAISED, "987654321")
 CANARIES = (
-    *(
-        text.encode()
-        for text in (CANARY_PATIENT, CANARY_CATEGORY, CANARY_NOTE, CANARY_RAISED, "987654321")
-    ),
+    *(text.encode() for text in _TEXTS),
     CANARY_PATIENT.encode("utf-16-le"),
     struct.pack("<d", CANARY_NUMBER),
     struct.pack(">d", CANARY_NUMBER),
@@ -51,12 +50,8 @@ SCHEMA = {
     "columns": [
         {"name": "age", "kind": "integer", "lower": 0, "upper": 100, "bins": 10},
         {"name": "lactate", "kind": "real", "lower": 0, "upper": 20, "decimals": 1, "bins": 10},
-        {
-            "name": "ward",
-            "kind": "categorical",
-            "levels": ["icu", "surgery", "medicine", "elsewhere"],
-            "other": "elsewhere",
-        },
+        {"name": "ward", "kind": "categorical", "other": "elsewhere"}
+        | {"levels": ["icu", "surgery", "medicine", "elsewhere"]},
         {"name": "smoker", "kind": "categorical", "levels": ["y", "n"], "missing": ["?"]},
     ],
     "label": {"name": "died", "levels": {"no": ["n"], "yes": ["y"]}, "positive": "yes"},
@@ -206,20 +201,12 @@ def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def then_die(function):
+def then_die(function, *, ending=None):
+    """Return a function followed by the end; one that seals draws: at a name with this ending."""
+
     def run(*args, **kwargs):
         function(*args, **kwargs)
-        die()
-
-    return run
-
-
-def then_die_at(ending, seal):
-    """Return the function that seals a draw, followed by the end at one name."""
-
-    def run(seals, name, statistic):
-        seal(seals, name, statistic)
-        if name.endswith(ending):
+        if ending is None or args[1].endswith(ending):
             die()
 
     return run
@@ -238,16 +225,12 @@ def renaming(into_the_store):
 
 def record_draws(path):
     """Patch the mechanism: every draw is on disk before anybody sees it."""
-    from privacy.event_records import event_to_dict
     from privacy.mechanisms import discrete_gaussian_mechanism
     from tasks.measurement import curator
 
     def draw(*args, **kwargs):
         noisy = discrete_gaussian_mechanism(*args, **kwargs)
-        with path.open("a") as handle:
-            handle.write(json.dumps(event_to_dict(noisy.event)) + "\n")
-            handle.flush()
-            os.fsync(handle.fileno())
+        keep_draw(path, noisy.event)
         return noisy
 
     return mock.patch.object(curator, "discrete_gaussian_mechanism", draw)
@@ -258,47 +241,34 @@ def killer_at(point):
     from storage.releases import store as releases
     from storage.releases.measurements import MeasurementStore
     from tasks.execution.runtime import listen_to_stages
-    from tasks.steps import measure_steps, publish_steps
+    from tasks.steps import publish_steps
     from tasks.steps.entries import Entries
+    from tasks.steps.measure_steps import CheckpointSeals, Seals
 
+    second_draw = then_die(CheckpointSeals.__call__, ending="_000003")
+    published = then_die(publish_steps.publish_pending)
     places = {
-        "before the SEALED row": lambda: mock.patch.object(
-            MeasurementStore, "seal", then_die(MeasurementStore.seal)
-        ),
-        "between reserve and begin": lambda: mock.patch.object(Entries, "begin", die),
-        "between noise and seal": lambda: mock.patch.object(measure_steps.Seals, "__call__", die),
-        "after a seal": lambda: mock.patch.object(
-            measure_steps.Seals, "__call__", then_die(measure_steps.Seals.__call__)
-        ),
-        "a draw that was not sealed": lambda: mock.patch.object(
-            measure_steps.CheckpointSeals, "__call__", die
-        ),
-        "the second draw of an epoch": lambda: mock.patch.object(
-            measure_steps.CheckpointSeals,
-            "__call__",
-            then_die_at("_000003", measure_steps.CheckpointSeals.__call__),
-        ),
-        "inside publish": lambda: mock.patch.object(releases, "verify_bundle", die),
-        "before rename": lambda: mock.patch.object(os, "rename", renaming(die)),
-        "after rename": lambda: mock.patch.object(os, "rename", renaming(then_die(os.rename))),
-        "before the PUBLISHED row": lambda: mock.patch.object(
-            publish_steps, "publish_pending", then_die(publish_steps.publish_pending)
-        ),
+        "before the SEALED row": (MeasurementStore, "seal", then_die(MeasurementStore.seal)),
+        "between reserve and begin": (Entries, "begin", die),
+        "between noise and seal": (Seals, "__call__", die),
+        "after a seal": (Seals, "__call__", then_die(Seals.__call__)),
+        "a draw that was not sealed": (CheckpointSeals, "__call__", die),
+        "the second draw of an epoch": (CheckpointSeals, "__call__", second_draw),
+        "inside publish": (releases, "verify_bundle", die),
+        "before rename": (os, "rename", renaming(die)),
+        "after rename": (os, "rename", renaming(then_die(os.rename))),
+        "before the PUBLISHED row": (publish_steps, "publish_pending", published),
     }
     if point in places:
-        return places[point]()
+        return mock.patch.object(*places[point])
     return listen_to_stages(lambda name, seconds: die() if (name, seconds) == (point, None) else 0)
 
 
 def release_and_die(environment, site_file, release_id, point, draws):
     """Body of a forked process: release without an engine and die at a point."""
     os.environ.update(environment)
-    with record_draws(Path(draws)), without_engine(), killer_at(point):
-        from flows.site.request import SiteRequest
-        from flows.site.site_file import load_site
-
-        dataset = load_site(Path(site_file)).dataset
-        body_of_release(SiteRequest(site_file=site_file, dataset=dataset, release_id=release_id))
+    with record_draws(Path(draws)), killer_at(point):
+        release_without_engine(Path(site_file), release_id=release_id)
 
 
 def release_and_pause(environment, site_file, release_id, point):
@@ -316,7 +286,6 @@ def release_and_pause(environment, site_file, release_id, point):
 
 def revoke_and_die(environment, release_id, key_file, place):
     """Body of a process: revoke a release and die where the list or the ledger is written."""
-
     from flows.revocation import revoke
     from storage.keys.keys import SigningKey
     from storage.ledger.ledger_db import LedgerDatabase
@@ -398,16 +367,12 @@ def found_in_tree(root, needles, *, skip=()):
 
 def database_cells(path):
     """Yield table and text of every cell of a SQLite database."""
-    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as connection:
-        tables = [
-            name
-            for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type='table'")
-        ]
-        for table in tables:
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE type='table'").fetchall()
+        for (table,) in tables:
             for row in connection.execute(f'SELECT * FROM "{table}"'):  # noqa: S608 -- own names
                 for cell in row:
                     yield table, cell.decode("latin-1") if isinstance(cell, bytes) else str(cell)
-    connection.close()
 
 
 def chain_of(error):
@@ -444,15 +409,12 @@ def fail_in_every_stage(folder, report):
 
     naive, clustmix = Path(folder) / "naive" / "site.yaml", Path(folder) / "clustmix" / "site.yaml"
 
-    def at(stage):
-        return listen_to_stages(
-            lambda name, seconds: raise_private(name) if (name, seconds) == (stage, None) else None
-        )
+    def at(stage, *, is_end=False):
+        def listen(name, seconds):
+            if (name, bool(seconds)) == (stage, is_end):
+                raise_private(name)
 
-    def at_end(stage):
-        return listen_to_stages(
-            lambda name, seconds: raise_private(name) if name == stage and seconds else None
-        )
+        return listen_to_stages(listen)
 
     def interrupted(name, seconds):
         if name == "histograms":
@@ -470,21 +432,15 @@ def fail_in_every_stage(folder, report):
     failures = [
         *((name, naive, at(name)) for name in STAGES_OF_NAIVE_BAYES),
         *((name, clustmix, at(name)) for name in STAGES_OF_CLUSTMIX),
-        ("end of publish", naive, at_end("publish")),
+        ("end of publish", naive, at("publish", is_end=True)),
         ("draw", naive, broken(measure_steps.Seals, "__call__")),
         ("store", naive, broken(ReleaseStore, "publish")),
         ("interrupt", naive, listen_to_stages(interrupted)),
         ("bad input", Path(folder) / "bad" / "site.yaml", nullcontext()),
     ]
     on_workers = [
-        *(
-            (
-                name,
-                clustmix,
-                mock.patch.object(curator, "contribution_of_shard", FailingShard(name)),
-            )
-            for name in CONTRIBUTIONS
-        ),
+        (name, clustmix, mock.patch.object(curator, "contribution_of_shard", FailingShard(name)))
+        for name in CONTRIBUTIONS
     ]
     with Path(report).open("w") as handle:
 

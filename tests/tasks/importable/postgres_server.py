@@ -1,14 +1,12 @@
 """A PostgreSQL server of the tests' own: one for a session, an empty database for a test.
 
-``database_url()`` starts the server when it is first asked for and skips the test, with the reason,
-where there is none. The server is stopped when the interpreter ends.
+``database_url()`` starts the server when it is first asked for, and skips the test where there is
+none.
 """
 
 import atexit
 import functools
 import itertools
-import os
-import pwd
 import shutil
 import subprocess
 import tempfile
@@ -19,6 +17,8 @@ from urllib.parse import quote, urlencode
 import psycopg
 import pytest
 
+from flows.server.database import find_postgres
+
 PASSWORD = "CANARY-pass word/@:%"  # noqa: S105 - of a server that ends with the tests
 OWNER = "owner"
 
@@ -28,13 +28,14 @@ _numbers = itertools.count(1)
 class PostgresServer:
     """A server on a Unix socket in a folder of its own, durable like one in production."""
 
-    def __init__(self, binaries):
-        self._binaries = binaries
+    def __init__(self):
+        found = find_postgres(Path(), "")
+        if isinstance(found, str):
+            pytest.skip(found)
+        self._programs, self._as_user = found.programs, []
         # Short and open to the server's user: a socket path may have 107 characters.
         self._folder = Path(tempfile.mkdtemp(prefix="pg-"))
-        self._as_user = []
-        if os.geteuid() == 0:
-            # initdb refuses root.
+        if found.user is not None:  # initdb refuses root
             self._as_user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
             shutil.chown(self._folder, "postgres", "postgres")
         password = self._folder / "password"
@@ -60,7 +61,7 @@ class PostgresServer:
         with tempfile.TemporaryFile() as output:
             # Not a pipe: the server would keep it open.
             done = subprocess.run(
-                [*self._as_user, str(self._binaries / program), *arguments],
+                [*self._as_user, str(self._programs / program), *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -108,44 +109,12 @@ class PostgresServer:
         return name
 
 
-def _binaries():
-    found = shutil.which("initdb")
-    folders = [Path(found).resolve().parent] if found else []
-    folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    for folder in folders:
-        if all((folder / name).exists() for name in ("initdb", "pg_ctl", "postgres")):
-            return folder
-    return None
-
-
-def _reason_to_skip():
-    if _binaries() is None:
-        return "no PostgreSQL server here: expected initdb and pg_ctl on the PATH"
-    if os.geteuid() == 0:
-        if shutil.which("setpriv") is None:
-            return "initdb refuses root and setpriv is absent"
-        try:
-            pwd.getpwnam("postgres")
-        except KeyError:
-            return "initdb refuses root and there is no user postgres"
-    return None
-
-
 @functools.cache
-def _started():
-    binaries = _binaries()
-    assert binaries is not None
-    server = PostgresServer(binaries)
-    atexit.register(server.close)
-    return server
-
-
 def server():
     """Return the server of this session, started; skip the test where there is none."""
-    reason = _reason_to_skip()
-    if reason is not None:
-        pytest.skip(reason)
-    return _started()
+    started = PostgresServer()
+    atexit.register(started.close)
+    return started
 
 
 @functools.cache

@@ -72,8 +72,17 @@ class _Finder(MetaPathFinder):
         return spec
 
 
-def _record_draws(curator):
+def keep_draw(path, event):
+    """Put a draw on disk, before anybody sees it."""
     from privacy.event_records import event_to_dict
+
+    with path.open("a") as handle:
+        handle.write(json.dumps(event_to_dict(event)) + "\n")
+        handle.flush()
+        os.fsync(handle.fileno())
+
+
+def _record_draws(curator):
     from tasks.execution.runtime import current_log_directory
 
     mechanism, folder = curator.discrete_gaussian_mechanism, Path(os.environ[DRAWS])
@@ -82,10 +91,7 @@ def _record_draws(curator):
         noisy = mechanism(*arguments, **options)
         log = current_log_directory()
         name = f"process-{os.getpid()}" if log is None else log.name  # a run logs as its release
-        with (folder / f"{name}.jsonl").open("a") as handle:
-            handle.write(json.dumps(event_to_dict(noisy.event)) + "\n")
-            handle.flush()
-            os.fsync(handle.fileno())
+        keep_draw(folder / f"{name}.jsonl", noisy.event)
         _wait(folder.parent, name)
         return noisy
 

@@ -1,20 +1,19 @@
 """An S3 server on this machine, for as long as a block lasts."""
 
-import socket
 import subprocess
 import sys
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager
 
 from s3fs import S3FileSystem
 from waiting import until
+
+from flows.server.ports import accepts_calls, free_port
 
 
 @contextmanager
 def s3_server():
     """Start moto's server; give the environment in which a client finds it."""
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     server = subprocess.Popen(
         [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
         stdout=subprocess.DEVNULL,
@@ -23,7 +22,8 @@ def s3_server():
     # fsspec keeps a client for each set of arguments, and the address is none of them.
     S3FileSystem.clear_instance_cache()
     try:
-        until(lambda: _answers(port, server))
+        until(lambda: server.poll() is not None or accepts_calls(f"127.0.0.1:{port}"))
+        assert server.poll() is None, "the S3 server ended"
         yield {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
             "AWS_ACCESS_KEY_ID": "sender",
@@ -35,11 +35,3 @@ def s3_server():
         S3FileSystem.clear_instance_cache()
         server.kill()
         server.wait()
-
-
-def _answers(port, server):
-    assert server.poll() is None, "the S3 server ended"
-    with suppress(OSError):
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        return True
-    return False

@@ -6,7 +6,6 @@ ledger and before anybody sees it.
 """
 
 import os
-import pwd
 import shutil
 import subprocess
 import sys
@@ -26,6 +25,7 @@ import psutil
 import yaml
 from waiting import until
 
+from flows.server.database import find_postgres
 from flows.server.ports import free_port
 from flows.server.processes import _lives
 from privacy.ledger import EntryState
@@ -33,7 +33,6 @@ from storage.arrivals.ready_files import build_ready_file, write_ready_file
 from storage.arrivals.store import ArrivalStore
 from storage.keys.key_store import KeyStore
 from storage.keys.keys import SigningKey
-from storage.ledger.ledger_db import LedgerDatabase
 
 MARK = "E2E_INSTALLATION"
 """Variable that all processes of an installation inherit."""
@@ -71,22 +70,20 @@ class FlowRun:
     """Time of the start, or nothing."""
 
 
-class ServedInstallation:
+class ServedInstallation(forced.Accounts):
     """An installation below a folder; `running` starts it and ends it."""
 
     def __init__(self, folder, **settings):
         self.folder = folder
-        self.home, self.releases = folder / "home", folder / "releases"
         self.landing, self.sites = folder / "landing", folder / "sites"
-        self.tables, self.draws = folder / "tables", folder / "draws"
-        self.deployments, self.people = folder / "deployments", folder / "people"
+        self.tables, self.people = folder / "tables", folder / "people"
+        self.deployments = folder / "deployments"
         for place in (self.sites, self.tables, self.deployments):
             place.mkdir(parents=True)
-        for place in (self.home, self.landing):
+        for place in (folder / "home", self.landing):
             place.mkdir(mode=0o700)
         self.port = free_port()
-        self._token = {}
-        self._names = {}
+        self._token, self._names = {}, {}
         own = {
             **made.environment_of(folder),
             "CLUSTMIX_LANDING": str(self.landing),
@@ -100,7 +97,7 @@ class ServedInstallation:
             for name, value in os.environ.items()
             if not name.startswith(("PREFECT", "DASK", "CLUSTMIX", "PYTEST"))
         }
-        self.environment = {**inherited, **own}
+        super().__init__(folder, {**inherited, **own})
 
     # --- what a site has --------------------------------------------------------------------
 
@@ -184,8 +181,8 @@ class ServedInstallation:
 
     # --- commands ---------------------------------------------------------------------------
 
-    def command(self, *arguments, seconds=START_SECONDS, served=False):
-        done = self.try_command(*arguments, seconds=seconds, served=served)
+    def command(self, *arguments, **how):
+        done = self.try_command(*arguments, **how)
         assert done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
         return done.stdout
 
@@ -259,12 +256,8 @@ class ServedInstallation:
         installation = self.home / "installation"
         if os.geteuid() != 0 or not installation.exists():
             return []
-        try:
-            home = Path(pwd.getpwnam("postgres").pw_dir)
-        except KeyError:
-            return []
-        folder = home / f"clustmix-{installation.read_text().strip()}"
-        return [folder / "data"] if folder.exists() else []
+        found = find_postgres(self.home, installation.read_text().strip())
+        return [] if isinstance(found, str) or not found.folder.exists() else [found.data]
 
     def end_everything(self):
         """Kill what is left and delete what lies outside of the folder."""
@@ -398,24 +391,10 @@ class ServedInstallation:
 
     # --- what has to hold -------------------------------------------------------------------
 
-    @property
-    def ledger(self):
-        return LedgerDatabase(
-            self.environment.get("CLUSTMIX_LEDGER_URL") or self.home / "ledger.sqlite",
-            head_file=self.home.with_name("home-head") / "ledger-head",
-        )
-
-    def entries(self):
-        """Return the latest row of each release; makes no ledger."""
-        if not (self.home / "ledger.sqlite").exists():
-            return {}
-        return {entry.release_id: entry for entry in self.ledger.entries()}
-
     def states(self):
         return Counter(entry.state.value for entry in self.entries().values())
 
     def wait_for_entries(self, wanted, *, n=1, seconds=RUN_SECONDS):
-
         def found():
             entries = [entry for entry in self.entries().values() if wanted(entry)]
             return entries if len(entries) >= n else None
@@ -439,55 +418,31 @@ class ServedInstallation:
             seconds=seconds,
         )[0]
 
-    def damages(self):
-        """Return everything that may never be: see `forced_installation.Installation`."""
-        return self._forced().damages()
-
-    def drawn(self):
-        return self._forced().drawn()
-
-    def _forced(self):
-        return forced.Installation(
-            self.folder, ledger_url=self.environment.get("CLUSTMIX_LEDGER_URL"), draws=self.draws
-        )
-
     def leftovers(self):
-        entries = self.entries()
-        kept = {
-            e.release_id for e in entries.values() if e.state in (*forced.PAID, EntryState.WITHHELD)
-        }
-        waiting = {
-            e.release_id
-            for e in entries.values()
-            if e.state in forced.PAID and e.state is not EntryState.PUBLISHED
-        }
+        entries = self.entries().values()
+        paid = {e.release_id for e in entries if e.state in forced.PAID}
+        withheld = {e.release_id for e in entries if e.state is EntryState.WITHHELD}
+        pending, measured = self.home / "pending", self.home / "measurements"
         allowed = {
             self.home / "private": {".lock"},
-            self.home / "pending": waiting,
-            self.home / "measurements": kept,
+            pending: paid - {e.release_id for e in entries if e.state is EntryState.PUBLISHED},
+            measured: paid | withheld,
             self.landing: {path.name for path in self.landing.glob("*.refused")},
-            self.releases: {".lock", *(entry.dataset for entry in entries.values())},
+            self.releases: {".lock", *(entry.dataset for entry in entries)},
         }
-        found = [
-            str(path.relative_to(self.folder))
-            for folder, names in allowed.items()
-            for path in (folder.iterdir() if folder.is_dir() else ())
-            if path.name not in names
-        ]
-        found += [
+        rows = [
             f"rows of {path.relative_to(self.folder)}"
             for folder in (self.home, self.folder / "tmp")
             for path in folder.rglob("*")
             if path.suffix in (".csv", ".parquet", ".npy", ".npz")
-            and not any(path.is_relative_to(self.home / kept) for kept in ("pending",))
-            and not path.is_relative_to(self.home / "measurements")
+            and not any(path.is_relative_to(kept) for kept in (pending, measured))
         ]
-        found += [
+        still_open = [
             f"entry {entry.release_id} {entry.state.value}"
-            for entry in entries.values()
+            for entry in entries
             if entry.state in forced.OPEN
         ]
-        return found
+        return self.unexpected(allowed) + rows + still_open
 
 
 def made_up_table(content):

@@ -32,11 +32,11 @@ def served_prefect(folder, *, port=None):
     with (folder / "server.log").open("ab") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     try:
-        until(lambda: _answers(port, process), seconds=120, every=0.2)
-        yield {
-            "PREFECT_API_URL": f"http://127.0.0.1:{port}/api",
-            "PREFECT_API_AUTH_STRING": PASSWORD,
-        }
+        address = f"http://127.0.0.1:{port}/api"
+        health = f"{address}/health"
+        until(lambda: process.poll() is not None or web_status(health) == 200, seconds=120)
+        assert process.poll() is None, "the server ended"
+        yield {"PREFECT_API_URL": address, "PREFECT_API_AUTH_STRING": PASSWORD}
     finally:
         process.terminate()
         try:
@@ -44,8 +44,3 @@ def served_prefect(folder, *, port=None):
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(10)
-
-
-def _answers(port, process):
-    assert process.poll() is None, "the server ended"
-    return web_status(f"http://127.0.0.1:{port}/api/health") == 200

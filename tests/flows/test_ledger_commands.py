@@ -19,15 +19,11 @@ def installation(after_a_release):
 
 
 @pytest.fixture
-def officers(installation):
-    folder = installation / "home" / "keys" / "officers"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    paths = []
+def officers(installation, person):
+    """The files of the keys of two officers."""
     for name in ("first", "second"):
-        (installation / name).mkdir(mode=0o700)
-        paths.append(installation / name / f"{name}.key")
-        SigningKey.create(paths[-1]).public.write(folder / f"{name}.pub")
-    return paths
+        person(name, is_officer=True)
+    return [installation / "people" / f"{name}.key" for name in ("first", "second")]
 
 
 def ledger_of(installation):
@@ -81,21 +77,20 @@ def test_two_officers_add_a_charge(installation, officers, capsys):
     assert (row["state"], row["epsilon"], row["rho"]) == ("adjusted", None, "0.250000000000")
 
 
-@pytest.mark.parametrize("who", ["one", "the same twice", "a stranger"])
-def test_one_person_cannot_adjust(installation, officers, capsys, who):
-    (installation / "stranger").mkdir(mode=0o700)
-    stranger = installation / "stranger" / "stranger.key"
-    SigningKey.create(stranger)
-    chosen = {
-        "one": [officers[0]],
-        "the same twice": [officers[0], officers[0]],
-        "a stranger": [officers[0], stranger],
-    }[who]
+@pytest.mark.parametrize(
+    ("names", "line"),
+    [
+        (["first"], "TWO_PEOPLE"),
+        (["first", "first"], "TWO_PEOPLE"),
+        (["first", "stranger"], "NOT_AN_OFFICER"),
+    ],
+)
+def test_one_person_cannot_adjust(installation, officers, person, capsys, names, line):
+    person("stranger")
+    chosen = [installation / "people" / f"{name}.key" for name in names]
     keys = [part for path in chosen for part in ("--key", str(path))]
     rows = ledger_of(installation).history()
-    code = main(["ledger", "adjust", "made-up", "--rho", "0.1", "--reason", "why", *keys])
-    assert code != 0
-    line = "NOT_AN_OFFICER" if who == "a stranger" else "TWO_PEOPLE"
+    assert main(["ledger", "adjust", "made-up", "--rho", "0.1", "--reason", "why", *keys]) != 0
     assert line in capsys.readouterr().err
     assert ledger_of(installation).history() == rows
     assert not (installation / "home" / "adjustments").exists()
@@ -105,16 +100,14 @@ def test_crash_after_the_signatures_charges_nothing(installation, officers, caps
     keys = [part for path in officers for part in ("--key", str(path))]
     arguments = ["ledger", "adjust", "made-up", "--rho", "0.1", "--reason", "why", *keys]
     rows = ledger_of(installation).history()
-    stopped = mock.patch.object(LedgerDatabase, "adjust", side_effect=OSError(28, "full"))
-    with stopped:
+    with mock.patch.object(LedgerDatabase, "adjust", side_effect=OSError(28, "full")):
         assert main(arguments) == 1
     assert ledger_of(installation).history() == rows
     assert main(arguments) == 0
     files = {path.stem for path in (installation / "home" / "adjustments").iterdir()}
     assert len(files) == 2
-    assert files & {entry.entry_id for entry in ledger_of(installation).entries()} == {
-        ledger_of(installation).entries()[-1].entry_id
-    }
+    ids = [entry.entry_id for entry in ledger_of(installation).entries()]
+    assert files & set(ids) == {ids[-1]}
 
 
 @pytest.mark.parametrize("rho", ["-0.1", "0", "NaN", "Infinity", "much", "0.0000000000001", "1e9"])

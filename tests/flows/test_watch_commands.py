@@ -5,17 +5,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from decimal import Decimal
 from itertools import pairwise
 from types import SimpleNamespace
+from unittest import mock
 
 import made_up_release as made
 import pytest
 from made_up_entries import enter
 from served_prefect import free_port, served_prefect
 from stores import Stores
+from waiting import until
 
 from flows.cli import main
 from flows.events import OrchestratorError
@@ -26,6 +27,7 @@ from flows.operations.watcher_lock import a_watcher_runs
 from privacy.charges import Caps
 from privacy.errors import ClustMixError
 from privacy.ledger import EntryState
+from storage.ledger.ledger_db import LedgerDatabase
 from storage.settings import load_settings
 
 PARTS = ("arrivals", "news", "dead runs", "unfinished", "schedules", "budgets")
@@ -114,12 +116,8 @@ def test_one_look_fails_with_its_part(site, server, capsys):
     assert main(["watch", "--once", "--json"]) == 1
     captured = capsys.readouterr()
     away = "ORCHESTRATOR_UNREACHABLE"
-    assert json.loads(captured.out)["parts"] == {
-        **dict.fromkeys(PARTS),
-        "news": away,
-        "unfinished": away,
-        "schedules": away,
-    }
+    failed = dict.fromkeys(("news", "unfinished", "schedules"), away)
+    assert json.loads(captured.out)["parts"] == {**dict.fromkeys(PARTS), **failed}
     assert f"news: {away}: expected an answer, found none; tried again in 2 s\n" in captured.err
     assert place_of(site) == 0
 
@@ -187,22 +185,18 @@ def test_a_crash_before_the_place_is_kept_tells_again_with_the_same_ids(site, se
 
 def test_events_of_arrivals_wait_for_the_server(site, server, monkeypatch):
     clock = Clock(monkeypatch)
-    events = ["cohort.arrived", "arrival.refused"]
-    found = [
-        SimpleNamespace(
-            events=tuple(SimpleNamespace(name=name, resource_id="x") for name in events),
-            problems=(),
-        )
-    ]
+    names = ["cohort.arrived", "arrival.refused"]
+    events = tuple(SimpleNamespace(name=name, resource_id="x") for name in names)
+    scans = iter([SimpleNamespace(events=events, problems=())])
     nothing = SimpleNamespace(events=(), problems=())
-    monkeypatch.setattr(watcher_module, "scan", lambda _: found.pop() if found else nothing)
+    monkeypatch.setattr(watcher_module, "scan", lambda _: next(scans, nothing))
     watcher = Watcher(site.settings)
     server.is_away = True
     watcher.tick()
     server.is_away = False
     clock.seconds += 2
     watcher.tick()
-    assert server.names() == events
+    assert server.names() == names
 
 
 def test_a_table_that_is_left_for_later_is_named_once(site, server, monkeypatch, capsys):
@@ -263,15 +257,10 @@ def test_the_ledger_is_read_only_when_its_head_has_moved(site, server, monkeypat
     watcher = Watcher(site.settings)
     enter(site, EntryState.BURNED)
     watcher.tick()
-    reads = []
-    history = type(site.ledger).history
-    monkeypatch.setattr(
-        type(site.ledger), "history", lambda self: (reads.append(1), history(self))[1]
-    )
-    for _ in range(10):
-        clock.seconds += 2
-        watcher.tick()
-    assert reads == []
+    with mock.patch.object(LedgerDatabase, "history", side_effect=AssertionError("it was read")):
+        for _ in range(10):
+            clock.seconds += 2
+            assert not any(watcher.tick().values())
     enter(site, EntryState.BURNED)
     clock.seconds += 2
     watcher.tick()
@@ -280,13 +269,12 @@ def test_the_ledger_is_read_only_when_its_head_has_moved(site, server, monkeypat
 
 def test_a_local_server_is_found_whenever_it_starts(site, server, monkeypatch):
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
-    started = [None, {"PREFECT_API_URL": "http://a"}, {"PREFECT_API_URL": "http://b"}]
     addresses = []
     monkeypatch.setattr(
         watcher_module, "emit", lambda _: addresses.append(os.environ.get("PREFECT_API_URL"))
     )
     watcher = Watcher(site.settings)
-    for connected in started:
+    for connected in (None, {"PREFECT_API_URL": "http://a"}, {"PREFECT_API_URL": "http://b"}):
         monkeypatch.setattr(watcher_module, "connection", lambda _, now=connected: now)
         enter(site, EntryState.BURNED)
         watcher._notify_of_rows()
@@ -309,13 +297,6 @@ def watching(environment, log, **more):
     finally:
         process.kill()
         process.wait()
-
-
-def until(condition, *, seconds=60):
-    give_up = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < give_up, "it did not happen"
-        time.sleep(0.1)
 
 
 @pytest.mark.integration

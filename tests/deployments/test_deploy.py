@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 import pytest
 import yaml
 from prefect.events.schemas.automations import AutomationCore
-from served_prefect import free_port, served_prefect
+from served_prefect import served_prefect
 from waiting import until
 from webhook_receiver import WebhookReceiver, listening
 
@@ -336,18 +336,10 @@ def test_without_an_address_nobody_is_told_and_the_server_keeps_none(server):
         assert set(server.deploy()["automations"]) == TELLERS
 
 
-@pytest.mark.parametrize(
-    ("changed", "line"),
-    [
-        ({"PREFECT_API_AUTH_STRING": "operator:wrong"}, "ORCHESTRATOR_REFUSED: expected the"),
-        ({"PREFECT_API_URL": "http://127.0.0.1:{port}/api"}, "ORCHESTRATOR_UNREACHABLE: expected"),
-    ],
-)
-def test_server_that_cannot_be_told_is_one_line(server, changed, line):
-    port = free_port()
-    named = {name: value.format(port=port) for name, value in changed.items()}
-    done = command(server.files / "prefect.yaml", {**server.variables, **named})
+def test_server_that_refuses_is_one_line(server):
+    wrong = {**server.variables, "PREFECT_API_AUTH_STRING": "operator:wrong"}
+    done = command(server.files / "prefect.yaml", wrong)
     assert done.returncode == 1
-    assert done.stderr.startswith(f"clustmix: {line}")
+    assert done.stderr.startswith("clustmix: ORCHESTRATOR_REFUSED: expected the")
     assert done.stderr.count("\n") == 1
     assert "wrong" not in done.stderr

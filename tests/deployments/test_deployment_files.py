@@ -81,13 +81,10 @@ def test_database_has_no_network_and_no_more_rights_than_it_needs():
     assert "listen_addresses=" in part["command"]
 
 
-def test_ports_are_those_of_the_loopback_interface():
+def test_networks_of_private_parts_lead_nowhere_and_ports_are_of_the_loopback_interface():
     published = {name: part["ports"] for name, part in SERVICES.items() if "ports" in part}
     assert published.keys() == {"orchestrator", "pages"}
     assert all(port.startswith("127.0.0.1:") for ports in published.values() for port in ports)
-
-
-def test_networks_of_private_parts_lead_nowhere():
     assert COMPOSE["networks"]["orchestration"] == {"internal": True}
     assert COMPOSE["networks"]["compute"] == {"internal": True}
     outside = {name for name, part in SERVICES.items() if "outside" in part.get("networks", [])}

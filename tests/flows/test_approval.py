@@ -74,15 +74,11 @@ def test_approved_release_is_published_as_it_was_seen(waiting, site, officer, in
     assert again.manifest.resampled_from == waiting.release_id
 
 
-def test_stranger_cannot_approve(person, site, waiting):
-    stranger = person("stranger")
+def test_requester_cannot_approve(site, person, requester, waiting):
+    decisions, stranger = Decisions(site.settings), person("stranger")
     with pytest.raises(ConfigurationError, match=f"NOT_AN_OFFICER: .* found {stranger.key_id}"):
-        Decisions(site.settings).approve(waiting.release_id, key=stranger, reason="why not")
-
-
-def test_requester_cannot_approve(site, requester, waiting):
+        decisions.approve(waiting.release_id, key=stranger, reason="why not")
     requester.public.write(site.settings.key_folder / "officers" / "engineer.pub")
-    decisions = Decisions(site.settings)
     for decide in (decisions.approve, decisions.reject):
         with pytest.raises(ConfigurationError, match="APPROVER_IS_REQUESTER: expected the key of"):
             decide(waiting.release_id, key=requester, reason="mine")
@@ -125,16 +121,17 @@ def test_asking_again_waits_as_well(installation, waiting, requester, site):
     assert len(site.ledger.entries()) == 1
 
 
-def test_other_measurement_under_the_same_signature_is_refused(waiting, site, officer):
-    path = site.settings.measurements / waiting.release_id / "released.npz"
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(IntegrityError, match="MEASUREMENT_DAMAGED"):
-        Decisions(site.settings).approve(waiting.release_id, key=officer, reason="agreed")
-    assert [entry.state.value for entry in site.ledger.entries()] == ["sealed"]
-
-
 def test_other_rows_than_the_officer_saw_are_refused(waiting, site, officer):
-    path = Path(waiting.bundle) / "synthetic.csv"
-    path.write_bytes(path.read_bytes().replace(b"icu", b"ICU", 1))
-    with pytest.raises(IntegrityError, match=f"PENDING_DAMAGED: .* of {waiting.release_id} is da"):
-        Decisions(site.settings).approve(waiting.release_id, key=officer, reason="agreed")
+    def refused(path, content, message):
+        before = path.read_bytes()
+        path.write_bytes(content)
+        with pytest.raises(IntegrityError, match=message):
+            Decisions(site.settings).approve(waiting.release_id, key=officer, reason="agreed")
+        path.write_bytes(before)
+
+    rows = Path(waiting.bundle) / "synthetic.csv"
+    changed = rows.read_bytes().replace(b"icu", b"ICU", 1)
+    refused(rows, changed, f"PENDING_DAMAGED: .* of {waiting.release_id} is da")
+    measurement = site.settings.measurements / waiting.release_id / "released.npz"
+    refused(measurement, measurement.read_bytes()[:-1], "MEASUREMENT_DAMAGED")
+    assert [entry.state.value for entry in site.ledger.entries()] == ["sealed"]

@@ -5,6 +5,7 @@ import shlex
 import shutil
 import subprocess
 from pathlib import Path
+from unittest import mock
 
 import desks
 import made_up_release as made
@@ -145,9 +146,7 @@ def test_the_fallback_is_used_where_public_data_are_absent_and_for_nothing_else(
 
 
 def test_what_nobody_expected_goes_to_the_private_log(environment, monkeypatch, capsys):
-    def broken(path, **keys):
-        raise RuntimeError("zq7143")
-
+    broken = mock.Mock(side_effect=RuntimeError("zq7143"))
     monkeypatch.setattr("storage.releases.bundles.verify_bundle", broken)
     code, output, errors = run(capsys, "verify", "x")
     log = HOME / "diagnostics" / "failures.log"
@@ -158,13 +157,7 @@ def test_what_nobody_expected_goes_to_the_private_log(environment, monkeypatch, 
     assert run(capsys, "verify", "x")[2] == (
         "clustmix: UNEXPECTED: stopped by RuntimeError; the private log cannot be written\n"
     )
-
-
-def test_the_keyboard_stops_a_command(environment, monkeypatch, capsys):
-    def stopped(path, **keys):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("storage.releases.bundles.verify_bundle", stopped)
+    broken.side_effect = KeyboardInterrupt
     assert run(capsys, "verify", "x") == (1, "", "clustmix: STOPPED: stopped from the keyboard\n")
 
 
@@ -316,14 +309,8 @@ def test_init_of_what_has_no_header(environment, tmp_path, capsys):
 
 
 def process(*arguments, folder, code):
-    own = {key: value for key, value in os.environ.items() if not key.startswith("PREFECT_")}
-    own |= {
-        "CLUSTMIX_HOME": str(folder / "home"),
-        "CLUSTMIX_RELEASES": str(folder / "releases"),
-        "CLUSTMIX_DASK_WORKERS": "0",
-        "COLUMNS": "80",
-    }
-    return python("-c", code, *arguments, cwd=folder, env=own, timeout=200)
+    environment = made.process_environment(folder, dask_workers=0, COLUMNS="80")
+    return python("-c", code, *arguments, cwd=folder, env=environment, timeout=200)
 
 
 def test_a_bad_site_file_starts_no_orchestrator(tmp_path):

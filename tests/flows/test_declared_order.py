@@ -139,32 +139,23 @@ def shuffled(value, rng):
 
 def test_the_order_of_keys_in_a_stored_document_means_nothing(site_file, installation):
     first = made.release_without_engine(site_file)
-    for seed in range(20):
-        shuffles_mean_nothing(first, site_file, installation, random.Random(seed))  # noqa: S311
-
-
-def shuffles_mean_nothing(first, site_file, installation, rng):
-    site_file.write_text(
-        yaml.safe_dump(shuffled(yaml.safe_load(site_file.read_text()), rng), sort_keys=False)
-    )
-    job = job_of(load_site(site_file), first.release_id)
-    settings = job_of_measurement(site().measurements.open(first.release_id), first.release_id)
-    assert canonical_json(job.measurement_settings) == canonical_json(settings.measurement_settings)
-
+    declared, schema = yaml.safe_load(site_file.read_text()), load_site(site_file).table_schema
     stored = site().measurements.open(first.release_id)
+    settings = canonical_json(job_of_measurement(stored, first.release_id).measurement_settings)
     record = stored.record.model_dump(mode="json")
-    again = MeasurementRecord.model_validate_json(json.dumps(shuffled(record, rng)))
-    assert again == stored.record
-    for kept in (stored.record, again):
-        job = job_of_measurement(mock.Mock(site=kept.site, record=kept), first.release_id)
-        kept.vocabulary.require(job.table_schema)
-        assert (
-            job.table_schema.model_dump_json()
-            == load_site(site_file).table_schema.model_dump_json()
-        )
     published = json.loads((installation / first.bundle / "schema.json").read_text())
-    read = type(job.table_schema).model_validate(shuffled(published, rng))
-    assert read.model_dump_json() == job.table_schema.model_dump_json()
+    for seed in range(20):
+        rng = random.Random(seed)  # noqa: S311
+        site_file.write_text(yaml.safe_dump(shuffled(declared, rng), sort_keys=False))
+        job = job_of(load_site(site_file), first.release_id)
+        assert canonical_json(job.measurement_settings) == settings
+        again = MeasurementRecord.model_validate_json(json.dumps(shuffled(record, rng)))
+        assert again == stored.record
+        kept = job_of_measurement(mock.Mock(site=again.site, record=again), first.release_id)
+        again.vocabulary.require(kept.table_schema)
+        read = type(schema).model_validate(shuffled(published, rng))
+        for one in (job.table_schema, kept.table_schema, read):
+            assert one.model_dump_json() == schema.model_dump_json()
 
 
 def test_the_measurement_of_an_earlier_program_is_published_in_the_order_of_a_site_file(

@@ -105,7 +105,6 @@ PART = {"scheme": "s", "parts": 2, "part": 0}
         ("privacy.delta", 0.001, "privacy.delta: expected a number less than 0.001"),
         ("privacy.delta", 0, "privacy.delta: expected a number greater than 0"),
         ("privacy.delta", float("nan"), "privacy.delta: expected a finite number"),
-        ("privacy.gamma", 1, "privacy.gamma: unknown key"),
         ("source.delimeter", ";", "source.delimeter: unknown key"),
         ("table_schema", {}, "table_schema: unknown key"),
         ("rows", 0, "rows: expected a number greater than or equal to 1"),

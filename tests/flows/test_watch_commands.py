@@ -34,20 +34,10 @@ PARTS = ("arrivals", "news", "dead runs", "unfinished", "schedules", "budgets")
 
 
 @pytest.fixture
-def environment(tmp_path, monkeypatch):
-    (tmp_path / "landing").mkdir(mode=0o700)
-    variables = {
-        **made.environment_of(tmp_path),
-        "CLUSTMIX_SITES": str(tmp_path / "sites"),
-        "CLUSTMIX_LANDING": str(tmp_path / "landing"),
-    }
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    return variables
-
-
-@pytest.fixture
-def site(environment):
+def site(installation, monkeypatch):
+    (installation / "landing").mkdir(mode=0o700)
+    for name in ("sites", "landing"):
+        monkeypatch.setenv(f"CLUSTMIX_{name.upper()}", str(installation / name))
     return Stores(load_settings())
 
 
@@ -282,12 +272,12 @@ def test_a_local_server_is_found_whenever_it_starts(site, server, monkeypatch):
 
 
 @contextmanager
-def watching(environment, log, **more):
+def watching(log, **more):
     variables = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT")}
     with log.open("ab") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "flows.cli", "watch"],
-            env={**variables, **environment, **more},
+            env={**variables, **more},
             stdout=output,
             stderr=output,
         )
@@ -301,10 +291,10 @@ def watching(environment, log, **more):
 
 @pytest.mark.integration
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_between_two_looks(site, tmp_path, environment, number):
+def test_a_signal_ends_it_between_two_looks(site, tmp_path, number):
     log = tmp_path / "log"
     assert not a_watcher_runs(site.settings)
-    with watching(environment, log) as process:
+    with watching(log) as process:
         assert a_watcher_runs(site.settings)
         process.send_signal(number)
         assert process.wait(30) == 0
@@ -313,8 +303,8 @@ def test_a_signal_ends_it_between_two_looks(site, tmp_path, environment, number)
 
 
 @pytest.mark.integration
-def test_there_is_one_watcher(site, tmp_path, environment, capsys):
-    with watching(environment, tmp_path / "log"):
+def test_there_is_one_watcher(site, tmp_path, capsys):
+    with watching(tmp_path / "log"):
         assert main(["watch", "--once"]) == 2
     assert capsys.readouterr().err == (
         "clustmix: WATCHER_RUNS: expected no other watcher of this installation, found one; "
@@ -323,18 +313,18 @@ def test_there_is_one_watcher(site, tmp_path, environment, capsys):
 
 
 @pytest.mark.integration
-def test_with_a_real_server_that_goes_and_comes_back(site, tmp_path, environment):
+def test_with_a_real_server_that_goes_and_comes_back(site, tmp_path):
     log, port, folder = tmp_path / "log", free_port(), tmp_path / "prefect"
 
     def is_told(entry):
         return f"told: release.burned clustmix.release.{entry.release_id}\n" in log.read_text()
 
     first = enter(site, EntryState.BURNED)
-    with served_prefect(folder, port=port) as server, watching(environment, log, **server) as old:
+    with served_prefect(folder, port=port) as server, watching(log, **server) as old:
         until(lambda: is_told(first))
         old.send_signal(signal.SIGKILL)
         old.wait()
-    with watching(environment, log, **server) as process:
+    with watching(log, **server) as process:
         second = enter(site, EntryState.BURNED)
         until(lambda: "news: ORCHESTRATOR_UNREACHABLE: " in log.read_text())
         assert not is_told(second)

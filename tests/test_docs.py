@@ -64,22 +64,15 @@ def table_after(text, heading):
     return [[cell.strip(" |") for cell in row] for row in rows[2:]]
 
 
-def test_page_of_the_site_file_is_what_its_script_writes():
-    assert (DOCS / "site-file.md").read_text(encoding="utf-8") == script("site_file").page(), (
-        "run: python docs/site_file.py"
-    )
-
-
-def test_every_key_of_the_site_file_has_a_meaning():
-    page = script("site_file").page()
+def test_page_of_the_site_file_is_what_its_script_writes_and_explains_every_key():
+    page = (DOCS / "site-file.md").read_text(encoding="utf-8")
+    assert page == script("site_file").page(), "run: python docs/site_file.py"
     assert not re.findall(r"^\| `\w+` \|.*\|\s+\|$", page, flags=re.M)
     schema = SiteFile.model_json_schema(by_alias=True)
     documented = sorted(model.__name__ for model in script("site_file").SECTIONS)
     # Models of one name, such as the shares of two methods, stand there with their modules.
-    models = [
-        name.rsplit("__", 1)[-1] for name, part in schema["$defs"].items() if "properties" in part
-    ]
-    assert sorted([*models, "SiteFile"]) == documented
+    models = [name for name, part in schema["$defs"].items() if "properties" in part]
+    assert sorted(["SiteFile", *(name.rsplit("__", 1)[-1] for name in models)]) == documented
 
 
 def test_example_of_the_site_file_is_accepted(tmp_path):
@@ -132,10 +125,8 @@ def counterexample(size, moved):
 
 def sum_of_noisy_means(halves, mu):
     """Mean and standard deviation of the sum of the published outputs."""
-    return (
-        sum(half.mean() for half in halves),
-        math.sqrt(sum((1 / (len(half) * mu)) ** 2 for half in halves)),
-    )
+    stddev = math.sqrt(sum((1 / (len(half) * mu)) ** 2 for half in halves))
+    return sum(half.mean() for half in halves), stddev
 
 
 @pytest.mark.parametrize("row", table_after(METHODS, "### The counterexample"))
@@ -148,10 +139,8 @@ def test_counterexample_table(row):
         sum_of_noisy_means(constrained_halves(table, size), mu) for table in tables
     )
     thresholds = np.linspace(min(mean, mean_moved) - 2, max(mean, mean_moved) + 8, 20_001)
-    above, above_moved = (
-        norm.sf(thresholds, mean, stddev),
-        norm.sf(thresholds, mean_moved, stddev_moved),
-    )
+    above = norm.sf(thresholds, mean, stddev)
+    above_moved = norm.sf(thresholds, mean_moved, stddev_moved)
     best = int(np.argmax(above - math.e * above_moved))
     assert above[best] == pytest.approx(first, rel=0.02)
     assert above_moved[best] == pytest.approx(second, rel=0.15, abs=1e-12)
@@ -206,12 +195,9 @@ def test_table_of_statistics_is_that_of_the_plan(heading, domain, plan):
     bounds = {"1": 1.0, "sqrt(2)": root_two, ".85^2 / sqrt(2)": 0.85**2 / root_two, "C": 0.5}
     planned = [(re.sub(r"_\d+$", "_t", one.name), one) for one in plan.statistics]
     assert [name for name, _ in documented] == list(dict.fromkeys(name for name, _ in planned))
-    for name, bound in documented:
-        for planned_name, statistic in planned:
-            if planned_name == name:
-                assert statistic.l2_sensitivity / statistic.scale == pytest.approx(
-                    bounds[bound], rel=1e-9
-                )
+    for name, statistic in planned:
+        bound = bounds[dict(documented)[name]]
+        assert statistic.l2_sensitivity / statistic.scale == pytest.approx(bound, rel=1e-9)
 
 
 ROUNDS = re.compile(r"_\d+$")
@@ -262,9 +248,20 @@ def test_every_state_of_the_ledger_is_explained_with_what_may_follow():
     }
 
 
-def test_every_environment_variable_is_explained():
-    documented = set(re.findall(r"^\| `CLUSTMIX_(\w+)`", OPERATE, flags=re.M))
-    assert documented == {name.upper() for name in Settings.model_fields}
+def first_cells(heading):
+    return [row[0].strip("`") for row in table_after(OPERATE, heading)]
+
+
+def test_every_variable_exit_code_and_part_of_the_server_is_explained():
+    variables = re.findall(r"^\| `CLUSTMIX_(\w+)`", OPERATE, flags=re.M)
+    assert set(variables) == {name.upper() for name in Settings.model_fields}
+    codes = {error.exit_code for error in vars(errors).values() if hasattr(error, "exit_code")}
+    assert set(map(int, first_cells("## Commands and exit codes"))) == {0, *codes}
+    parts = {f"{pool}-worker" for pool in server_parts.POOLS}
+    parts |= {server_parts.DATABASE, server_parts.ORCHESTRATOR, server_parts.PAGES}
+    parts |= {server_parts.WATCHER, server_cluster.SCHEDULER, server_cluster.CPU_WORKERS}
+    named = re.findall(r"[a-z-]+", " ".join(first_cells("## Start and stop")))
+    assert set(named) == parts
 
 
 def test_every_cap_of_the_site_file_is_explained():
@@ -274,21 +271,16 @@ def test_every_cap_of_the_site_file_is_explained():
     assert documented[-1] == f"`window: {{{', '.join(WindowSection.model_fields)}}}`"
 
 
-def test_every_exit_code_is_explained():
-    documented = {int(row[0]) for row in table_after(OPERATE, "## Commands and exit codes")}
-    codes = {error.exit_code for error in vars(errors).values() if hasattr(error, "exit_code")}
-    assert documented == {0, *codes}
+def source_of(*places):
+    files = [file for place in places for file in (ROOT / place).rglob("*.py")]
+    return "".join(file.read_text(encoding="utf-8") for file in files)
 
 
 def test_every_code_of_an_error_is_one_of_the_program():
     states = {state.name for state in EntryState}
     variables = {f"CLUSTMIX_{name.upper()}" for name in Settings.model_fields}
     named = set(re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`", OPERATE + LEDGER)) - states - variables
-    source = "".join(
-        path.read_text(encoding="utf-8")
-        for package in ("clustmix", "flows", "privacy", "storage", "tasks")
-        for path in (ROOT / package).rglob("*.py")
-    )
+    source = source_of("clustmix", "flows", "privacy", "storage", "tasks")
     # Those of Prefect and of clients of S3 are variables of theirs.
     unknown = {name for name in named if f'"{name}"' not in source}
     assert not [name for name in unknown if not name.startswith(("PREFECT_", "AWS_"))]
@@ -341,18 +333,6 @@ def test_clean_up_is_explained_for_every_state_of_an_open_run():
         assert EntryState[following] in TRANSITIONS[EntryState[state]]
 
 
-def first_cells(heading):
-    return [row[0].strip("`") for row in table_after(OPERATE, heading)]
-
-
-def test_every_part_of_the_server_is_explained():
-    parts = {f"{pool}-worker" for pool in server_parts.POOLS}
-    parts |= {server_parts.DATABASE, server_parts.ORCHESTRATOR, server_parts.PAGES}
-    parts |= {server_parts.WATCHER, server_cluster.SCHEDULER, server_cluster.CPU_WORKERS}
-    rows = [row[0] for row in table_after(OPERATE, "## Start and stop")]
-    assert {name for row in rows for name in re.findall(r"`([a-z-]+)`", row)} == parts
-
-
 def test_every_field_of_a_form_is_explained():
     titles = [field.title for field in ReleaseRequest.model_fields.values()]
     assert first_cells("## Release by hand") == titles
@@ -360,28 +340,20 @@ def test_every_field_of_a_form_is_explained():
 
 
 def test_every_refusal_of_an_arrival_is_explained():
-    source = "".join(
-        path.read_text(encoding="utf-8")
-        for path in (ROOT / "flows/operations/arrivals.py", *(ROOT / "storage").rglob("*.py"))
-    )
+    source = source_of("flows/operations", "storage")
     refusals = set(re.findall(r'InputError\(\s*"(ARRIVAL_[A-Z_]+)"', source))
     assert set(first_cells("### Refused arrivals")) == refusals
     for code in re.findall(r'ConfigurationError\(\s*"((?:LANDING|ARRIVALS)_[A-Z_]+)"', source):
         assert f"`{code}`" in OPERATE, code
 
 
-def test_every_end_of_a_run_is_explained():
+def test_every_end_and_artifact_of_a_run_is_explained():
     ends = first_cells("## What an operator sees")
     assert {"Completed", "Waiting", "Failed", "Crashed", *_ORDINARY_ENDS.values()} == set(ends)
-    publish = (ROOT / "flows" / "publish.py").read_text(encoding="utf-8")
-    assert set(re.findall(r'Ending\(name="(\w+)"', publish)) <= set(ends)
-
-
-def test_every_artifact_of_a_run_is_explained():
+    assert set(re.findall(r'Ending\(name="(\w+)"', source_of("flows"))) <= set(ends)
     text = OPERATE.split("## What an operator sees")[1].split("### What the orchestrator")[0]
     documented = set(re.findall(r"^\| `([a-z]+)-DATASET`", text, flags=re.M))
-    serving = (ROOT / "flows" / "serving.py").read_text(encoding="utf-8")
-    shown = set(re.findall(r'key=f"([a-z]+)-\{', serving))
+    shown = set(re.findall(r'key=f"([a-z]+)-\{', source_of("flows")))
     assert documented == {*shown, "guarantee", "gate"}
 
 

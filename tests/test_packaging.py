@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from flows import cli
 from privacy.errors import EXTRAS, MissingExtra, extra
@@ -20,11 +21,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 CONDITIONAL = {"async-timeout"}
 
 
-def requirement_name(requirement):
-    """Return the normalised name of a requirement such as ``PyYAML>=6`` (PEP 503)."""
-    name = re.match(r"[A-Za-z0-9._-]+", requirement)
-    assert name is not None
-    return re.sub(r"[-_.]+", "-", name.group()).lower()
+def requirement_name(line):
+    return canonicalize_name(Requirement(line).name)
 
 
 def locked_versions():

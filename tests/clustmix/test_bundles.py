@@ -30,7 +30,6 @@ def test_a_bundle_that_was_changed_or_has_no_key_is_refused(published, tmp_path)
         clustmix.verify(copy, keys=[published / "pipeline.pub"])
     with pytest.raises(ConfigurationError, match="NO_PUBLIC_KEY"):
         clustmix.verify(published / "bundle", keys=[])
+    given = {"keys": [published / "pipeline.pub"], "revoked": tmp_path / "none"}
     with pytest.raises(IntegrityError):
-        clustmix.verify(
-            published / "bundle", keys=[published / "pipeline.pub"], revoked=tmp_path / "none"
-        )
+        clustmix.verify(published / "bundle", **given)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import made_up_release as made
 import pytest
+from ledger_requests import REQUESTER, charge
 
 from clustmix import MWEM, NaiveBayes, Synthesizer
 from clustmix.charging import OWNER
@@ -97,9 +98,9 @@ def test_a_fit_that_stops_is_burned(schema, frame, path, monkeypatch, stop):
     [
         ({"cohort": "c"}, "LEDGER_MISSING"),
         ({"lifetime_epsilon": 3.0}, "LEDGER_MISSING"),
-        ({"ledger": "ledger.db"}, "COHORT_MISSING"),
-        ({"ledger": "ledger.db", "cohort": "c"}, "CAP_MISSING: .* no cap of cohort 'c'"),
-        ({"ledger": "ledger.db", "cohort": "c", "lifetime_epsilon": 0.5}, "BUDGET"),
+        ({"ledger": "a.db"}, "COHORT_MISSING"),
+        ({"ledger": "a.db", "cohort": "c"}, "CAP_MISSING: .* no cap of cohort 'c'"),
+        ({"ledger": "a.db", "cohort": "c", "lifetime_epsilon": 0.5}, "BUDGET"),
     ],
 )
 def test_what_a_charge_needs(schema, frame, tmp_path, monkeypatch, given, message):
@@ -109,8 +110,6 @@ def test_what_a_charge_needs(schema, frame, tmp_path, monkeypatch, given, messag
 
 
 def test_a_cohort_that_needs_an_officer_is_refused(schema, frame, path):
-    from ledger_requests import REQUESTER, charge
-
     ledger = LedgerDatabase(path)
     ledger.reserve(charge(1, cohort="c", needs_approval=True, requester=REQUESTER))
     with pytest.raises(LedgerError, match="approval"):
@@ -134,8 +133,8 @@ def test_an_installation_goes_on_beside_a_notebook(schema, frame, tmp_path, monk
     NaiveBayes(schema, **TARGET).fit(frame, ledger=ledger, cohort="made-up")
     # One that was killed while it measured.
     [sealed] = [entry for entry in ledger.entries() if entry.owner == OWNER]
-    charge = replace(sealed.charge, release_id="r-20260101-0badcafe", request_key="a" * 64)
-    killed = ledger.reserve(charge).entry.entry_id
+    another = replace(sealed.charge, release_id="r-20260101-0badcafe", request_key="a" * 64)
+    killed = ledger.reserve(another).entry.entry_id
     ledger.transition(killed, EntryState.EXECUTING, expected_from=EntryState.RESERVED)
     second = made.release_without_engine(site, new_draw=True)
     assert (first.state, second.state) == ("published", "published")

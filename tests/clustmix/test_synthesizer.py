@@ -32,13 +32,11 @@ SMALL = {
 def test_every_registered_method_has_its_class(entry, schema):
     made = getattr(clustmix, entry.class_name)
     assert entry.class_name in clustmix.__all__
-    assert made is getattr(clustmix, entry.class_name)
     model = made(schema, **TARGET, **SMALL.get(entry.kind, {}))
     plan = model.plan()
     assert 0.99 < plan.guarantee.epsilon <= 1.0
-    assert [planned.name for planned in plan.measurement.statistics] == [
-        row["statistic"] for _, row in plan.to_frame().iterrows()
-    ]
+    statistics = [planned.name for planned in plan.measurement.statistics]
+    assert plan.to_frame()["statistic"].tolist() == statistics
     assert plan.to_frame()["share"].sum() == pytest.approx(1.0)
     # Every setting of a site file but that of the paper form, documented.
     settings = set(entry.config.model_fields) - {"kind", "published"}
@@ -84,7 +82,10 @@ def test_a_second_fit_is_a_second_charge_and_refused(schema, frame):
         with pytest.raises(ConfigurationError, match=r"FITTED: .* a second fit is a second charge"):
             again()
     assert all((model.released_[name] == array).all() for name, array in before.items())
-    assert clone(model).fit(frame).released_.keys() == before.keys()
+    # A copy is another measurement, with noise of its own.
+    anew = clone(model).fit(frame).released_
+    assert anew.keys() == before.keys()
+    assert not all((anew[name] == array).all() for name, array in before.items())
 
 
 def test_a_fit_that_stopped_after_its_draw_is_not_made_again(schema, frame, monkeypatch):
@@ -101,16 +102,15 @@ def test_a_fit_that_stopped_after_its_draw_is_not_made_again(schema, frame, monk
 
 def test_a_table_that_is_refused_draws_nothing(schema, frame):
     model = NaiveBayes(schema, **BY_PATIENT)
-    with pytest.raises(InputError, match="INPUT_REFUSED: column ward: expected declared levels"):
-        model.fit(frame.assign(ward="Z"))
-    with pytest.raises(InputError, match="HEADER_MISMATCH"):
-        model.fit(frame.assign(extra=1))
-    with pytest.raises(InputError, match="ONE_LABEL_LEVEL"):
-        model.fit(frame.assign(died=0))
-    with pytest.raises(InputError, match="EMPTY_TABLE"):
-        model.fit(frame.iloc[:0])
-    with pytest.raises(ConfigurationError, match=r"FRAME_TYPE: .*, found list"):
-        model.fit([1, 2])
+    for refused, message in (
+        (frame.assign(ward="Z"), "INPUT_REFUSED: column ward: expected declared levels"),
+        (frame.assign(extra=1), "HEADER_MISMATCH"),
+        (frame.assign(died=0), "ONE_LABEL_LEVEL"),
+        (frame.iloc[:0], "EMPTY_TABLE"),
+        ([1, 2], r"FRAME_TYPE: .*, found list"),
+    ):
+        with pytest.raises((InputError, ConfigurationError), match=message):
+            model.fit(refused)
     assert model.fit(frame).sample(1).shape == (1, 3)
 
 
@@ -127,9 +127,8 @@ def test_habits_of_scikit_learn(schema, frame):
         Synthesizer(schema, **TARGET)
     twin = clone(model)
     assert type(twin) is MWEM
-    assert {k: v for k, v in twin.get_params().items() if k != "shares"} == {
-        k: v for k, v in model.get_params().items() if k != "shares"
-    }
+    shares = {"shares": None}
+    assert {**twin.get_params(), **shares} == {**model.get_params(), **shares}
     with pytest.raises(NotFittedError, match="NOT_FITTED"):
         model.sample(1)
     with pytest.raises(SklearnNotFittedError):
@@ -155,7 +154,6 @@ def test_habits_of_scikit_learn(schema, frame):
         ({"max_rows_per_patient": 2.5}, "SETTING_INVALID: MWEM: max_rows_per_patient: expected a"),
         ({"patients": 2500.5}, "SETTING_INVALID: MWEM: patients: expected a valid integer"),
         ({"patients": 0}, "SETTING_INVALID: MWEM: patients: expected a number greater than"),
-        ({"patients": "many"}, "SETTING_INVALID: MWEM: patients: expected a valid integer"),
         ({"epsilon": "1"}, "SETTING_INVALID: MWEM: epsilon: expected a valid number"),
     ],
 )
@@ -240,11 +238,6 @@ def test_seeded_noise_is_no_guarantee_and_says_so(schema, frame, seeded):
     assert "tainted=True" in repr(model.guarantee_)
 
 
-def test_noise_is_drawn_anew_in_every_model(schema, frame):
-    one, other = (NaiveBayes(schema, **BY_PATIENT).fit(frame).released_ for _ in range(2))
-    assert not all((one[name] == other[name]).all() for name in one)
-
-
 def test_a_guarantee_at_another_delta_and_for_other_neighbours(schema):
     guarantee = DPMix(schema, **TARGET, n_mixtures=20, declared_patients=200).plan().guarantee
     assert guarantee.at(delta=guarantee.delta) == guarantee
@@ -270,11 +263,9 @@ def test_a_schema_from_a_site_file_and_from_a_schema_alone(tmp_path):
     alone.write_text("items: [a, b]\nlabel: {name: y, levels: {'no': [], 'yes': []}}\n")
     assert Schema.from_yaml(site).column_names == ("a",)
     assert Schema.from_yaml(str(alone)).column_names == ("a", "b")
-    alone.write_text("items: [a]\nlabel: {name: y}\n")
-    with pytest.raises(ConfigurationError, match=r"SCHEMA_INVALID: alone.yaml: label: expected ex"):
-        Schema.from_yaml(alone)
-    alone.write_text("schema: 3\n")
-    with pytest.raises(ConfigurationError, match=r"SCHEMA_INVALID: alone.yaml: "):
-        Schema.from_yaml(alone)
+    for text, message in (("label: {name: y}", "label: expected ex"), ("schema: 3", "")):
+        alone.write_text(text)
+        with pytest.raises(ConfigurationError, match=f"SCHEMA_INVALID: alone.yaml: {message}"):
+            Schema.from_yaml(alone)
     with pytest.raises(ConfigurationError, match="SITE_MISSING"):
         Schema.from_yaml(tmp_path / "absent.yaml")

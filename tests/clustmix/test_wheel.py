@@ -44,12 +44,9 @@ from storage.ledger.ledger_db import LedgerDatabase
 from tasks.ingest.encoding import domain_of
 from tasks.synthesizers.registry import build_paper, method_entry
 
+config, parameters = method_entry("clustmix").config(), PrivacyParameters(epsilon=1.0, delta=1e-5)
 for attempt in (
-    lambda: build_paper(
-        method_entry("clustmix").config(),
-        domain_of(schema),
-        PrivacyParameters(epsilon=1.0, delta=1e-5),
-    ),
+    lambda: build_paper(config, domain_of(schema), parameters),
     lambda: LedgerDatabase("postgresql://nowhere/ledger"),
 ):
     try:
@@ -101,15 +98,8 @@ def environment(tmp_path_factory):
         copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
         copy(ROOT / part, folder / "source" / part)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
-    build = [
-        "wheel",
-        "--no-deps",
-        "--no-build-isolation",
-        "-w",
-        str(folder),
-        str(folder / "source"),
-    ]
-    subprocess.run([*pip, *build], check=True)
+    build = ["wheel", "--no-deps", "--no-build-isolation", "-w", str(folder)]
+    subprocess.run([*pip, *build, str(folder / "source")], check=True)
     [wheel] = folder.glob("clustmix-*.whl")
     venv.create(folder / "env", with_pip=False)
     python = folder / "env" / "bin" / "python"

@@ -33,62 +33,66 @@ def refused(folder, change):
     return caught.value
 
 
-def first(declared):
-    return declared["deployments"][0]
+def put(place, value):
+    """Return what puts a value into the file, or takes one out of it (None)."""
+    *above, last = (int(key) if key.isdigit() else key for key in place.split("."))
+
+    def change(declared):
+        for key in above:
+            declared = declared[key]
+        if value is None:
+            del declared[last]
+        else:
+            declared[last] = value
+
+    return change
 
 
 @pytest.mark.parametrize(
-    ("change", "line"),
+    ("place", "value", "line"),
     [
-        (lambda d: d.pop("pull"), "pull: Field required"),
+        ("pull", None, "Field required"),
+        ("pull", [{"git_clone": {}}], "Tuple should have at most 0 items after validation, not 1"),
+        ("build", [], "Extra inputs are not permitted"),
+        ("deployments.0.entrypoint", "flows/measure.py:measure_cohort", "String should match pat"),
+        ("deployments.0.enforce_parameter_schema", False, "Input should be True"),
+        ("deployments.0.tags.0", None, "Field required"),
+        ("deployments.0.concurrency_limit", 1, "Extra inputs are not permitted"),
+        ("deployments.0.schedules.0.cron", "0 25 * * *", "Invalid cron"),
+        ("deployments.0.schedules.0.timezone", "Europe/Nowhere", "Invalid timezone"),
+        ("deployments.1.triggers.0.name", "arrival", "String should match pattern"),
+    ],
+)
+def test_field_that_is_not_acceptable(folder, place, value, line):
+    error = refused(folder, put(place, value))
+    assert error.code == "DEPLOYMENTS_INVALID"
+    assert error.message.startswith(f"prefect.yaml: {place}: {line}")
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "line"),
+    [
         (
-            lambda d: d.update(pull=[{"prefect.deployments.steps.git_clone": {}}]),
-            "pull: Tuple should have at most 0 items after validation, not 1",
-        ),
-        (lambda d: d.update(build=[]), "build: Extra inputs are not permitted"),
-        (
-            lambda d: first(d).update(entrypoint="flows/measure.py:measure_cohort"),
-            "deployments.0.entrypoint: String should match pattern",
-        ),
-        (
-            lambda d: first(d).update(enforce_parameter_schema=False),
-            "deployments.0.enforce_parameter_schema: Input should be True",
-        ),
-        (lambda d: first(d).update(tags=[]), "deployments.0.tags.0: Field required"),
-        (
-            lambda d: first(d).update(concurrency_limit=1),
-            "deployments.0.concurrency_limit: Extra inputs are not permitted",
-        ),
-        (
-            lambda d: first(d)["schedules"][0].update(cron="0 25 * * *"),
-            "deployments.0.schedules.0.cron: Invalid cron",
-        ),
-        (
-            lambda d: first(d)["schedules"][0].update(timezone="Europe/Nowhere"),
-            "deployments.0.schedules.0.timezone: Invalid timezone",
-        ),
-        (
-            lambda d: first(d)["work_pool"].update(name="elsewhere"),
+            "deployments.0.work_pool.name",
+            "elsewhere",
             f"{WEEKLY}: expected a queue of work_pools, found elsewhere/schedule",
         ),
-        (lambda d: d["deployments"].append(first(d)), f"{WEEKLY}: expected each deployment once"),
+        ("deployments.1.name", WEEKLY, f"{WEEKLY}: expected each deployment once"),
         (
-            lambda d: d["deployments"][1]["triggers"][0].update(name="arrival"),
-            "deployments.1.triggers.0.name: String should match pattern",
-        ),
-        (
-            lambda d: first(d).update(entrypoint="flows.measure.nothing"),
+            "deployments.0.entrypoint",
+            "flows.measure.nothing",
             f"{WEEKLY}: expected a flow at flows.measure.nothing, found none; correct the entryp",
         ),
         (
-            lambda d: first(d)["parameters"]["request"].update(epsilon=9),
+            "deployments.0.parameters.request.epsilon",
+            9,
             f"measure/{WEEKLY}: expected parameters with which its schedule can run, found: Flow "
             "run received invalid parameters: - request.epsilon: Extra inputs are not permitted",
         ),
     ],
 )
-def test_file_that_declares_what_is_not_acceptable(folder, change, line):
-    error = refused(folder, change)
+def test_deployment_that_fits_nothing(folder, place, value, line):
+    error = refused(folder, put(place, value))
     assert error.code == "DEPLOYMENTS_INVALID"
     assert error.message.removeprefix("prefect.yaml: ").startswith(line)
 
@@ -128,7 +132,7 @@ def test_automation_that_prefect_does_not_take(folder):
 
 
 def test_schedule_of_a_dataset_without_site_file(folder):
-    error = refused(folder, lambda d: first(d)["parameters"]["request"].update(dataset="unheard"))
+    error = refused(folder, put("deployments.0.parameters.request.dataset", "unheard"))
     assert (error.code, error.message) == (
         "SCHEDULE_WITHOUT_SITE",
         f"measure/{WEEKLY}: expected the site file unheard.yaml of its dataset in the folder that "

@@ -1,12 +1,15 @@
 """What is deployed without a container engine at hand: files that agree with the program."""
 
+import asyncio
 import os
 import re
 import shlex
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
+import made_up_release as made
 import postgres_server
 import psycopg
 import pytest
@@ -14,8 +17,12 @@ import yaml
 from command_line import parse
 from distributed.cli import dask_scheduler, dask_worker
 from packaging.utils import canonicalize_name
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import NullPool
+from stores import Stores
 
-from storage.settings import Settings
+from storage.settings import Settings, load_settings
 from tasks.execution.cluster_certificates import ROLES
 from tasks.execution.dask_executor import CPU, GPU
 from tasks.execution.runtime import safe_environment
@@ -69,19 +76,15 @@ def test_part_has_no_more_rights_than_it_needs(service):
 
 def test_database_has_no_network_and_no_more_rights_than_it_needs():
     part = SERVICES["database"]
-    assert part["network_mode"] == "none"
-    assert part["user"] == "postgres"
+    assert (part["network_mode"], part["user"]) == ("none", "postgres")
     assert (part["read_only"], part["cap_drop"]) == (True, ["ALL"])
     assert "listen_addresses=" in part["command"]
 
 
-def test_ports_are_those_of_the_loopback_interface():
+def test_networks_of_private_parts_lead_nowhere_and_ports_are_of_the_loopback_interface():
     published = {name: part["ports"] for name, part in SERVICES.items() if "ports" in part}
     assert published.keys() == {"orchestrator", "pages"}
     assert all(port.startswith("127.0.0.1:") for ports in published.values() for port in ports)
-
-
-def test_networks_of_private_parts_lead_nowhere():
     assert COMPOSE["networks"]["orchestration"] == {"internal": True}
     assert COMPOSE["networks"]["compute"] == {"internal": True}
     outside = {name for name, part in SERVICES.items() if "outside" in part.get("networks", [])}
@@ -136,26 +139,17 @@ def test_variables_of_prefect_are_settings_of_prefect():
     assert named <= _get_settings_fields(PrefectSettings).keys()
 
 
-def test_example_of_the_environment_lists_what_is_used_and_nothing_else():
-    passed_on = {
-        name
-        for service in SERVICES
-        for name, value in environment(service).items()
-        if value is None
-    }
+def test_example_of_the_environment_lists_what_is_used_and_holds_no_secret():
+    variables = [item for service in SERVICES for item in environment(service).items()]
+    passed_on = {name for name, value in variables if value is None}
     used = set(re.findall(r"\$\{(\w+)", COMPOSE_TEXT)) | passed_on
     listed = re.findall(r"^#?([A-Z_]+)=", EXAMPLE, flags=re.MULTILINE)
     assert sorted(used) == sorted(listed)
     # Nothing starts with a forgotten password.
     needed = set(re.findall(r"\$\{(\w+):\?\}", COMPOSE_TEXT))
     assert used - passed_on == needed
-    assert {line[1:].split("=")[0] for line in re.findall(r"^#[A-Z_]+=", EXAMPLE, re.M)} == (
-        passed_on
-    )
-
-
-def test_example_of_the_environment_holds_no_secret():
-    for name, value in re.findall(r"^#?([A-Z_]+)=(.*)$", EXAMPLE, flags=re.MULTILINE):
+    assert set(re.findall(r"^#([A-Z_]+)=", EXAMPLE, re.M)) == passed_on
+    for name, value in re.findall(r"^#?([A-Z_]+)=(.*)$", EXAMPLE, re.M):
         assert value == "" or name.endswith("_FOLDER"), name
 
 
@@ -206,11 +200,9 @@ def test_command_of_the_runbook_exists(line):
         action, *rest = [word for word in rest if not word.startswith("-")]
         assert action in COMPOSE_ACTIONS
         if action in ("run", "exec"):
-            service, *inside = rest
-            assert service in SERVICES
-            if inside[:1] == ["clustmix"]:
-                after = words[words.index("clustmix") + 1 :]
-                parse(after)
+            assert rest[0] in SERVICES
+            if rest[1:2] == ["clustmix"]:
+                parse(words[words.index("clustmix") + 1 :])
         elif action == "cp":
             assert {word.split(":")[0] for word in rest if ":" in word} <= SERVICES.keys()
         else:
@@ -221,7 +213,7 @@ def test_command_of_the_runbook_exists(line):
         makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
         assert all(re.search(rf"^{target}:", makefile, flags=re.M) for target in words[1:])
     elif words[:4] == ["docker", "buildx", "imagetools", "inspect"]:
-        dockerfile = (DEPLOYMENTS / "Dockerfile.cpu").read_text(encoding="utf-8")
+        dockerfile = (DEPLOYMENTS / "Dockerfile.cpu").read_text("utf-8")
         assert words[4] in {SERVICES["database"]["image"], *re.findall(r"FROM (\S+)", dockerfile)}
     else:
         assert words[0] in ("install", "openssl")
@@ -304,11 +296,8 @@ def locked_in(path):
 
 @pytest.mark.integration
 def test_databases_are_two_whose_roles_reach_no_further():
-    database = postgres_server.PostgresServer()
-    try:
+    with closing(postgres_server.PostgresServer()) as database:
         check_databases(database)
-    finally:
-        database.close()
 
 
 def check_databases(database):
@@ -348,36 +337,19 @@ def check_databases(database):
 
 def make_journal(url, folder):
     """Run the command of the service "ledger"."""
-    from stores import Stores
-
-    from storage.ledger.ledger_db import LedgerDatabase
-    from storage.settings import load_settings
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CLUSTMIX_HOME", str(folder / "home"))
-        patch.setenv("CLUSTMIX_RELEASES", str(folder / "releases"))
+        made.install(patch, folder)
         patch.setenv("CLUSTMIX_LEDGER_URL", url)
-        ledger = Stores(load_settings()).ledger
-    assert isinstance(ledger, LedgerDatabase)
-    ledger.verify()
+        Stores(load_settings()).ledger.verify()
 
 
 def answers_like_the_orchestrator(folder):
     """Connect with the address of the service, in which a password and a folder are replaced."""
-    import asyncio
-
-    from sqlalchemy import text
-    from sqlalchemy.ext.asyncio import create_async_engine
-
     url = environment("orchestrator")["PREFECT_SERVER_DATABASE_CONNECTION_URL"]
     url = url.replace("${PREFECT_DB_PASSWORD:?}", "p1").replace("/var/run/postgresql", folder)
 
     async def ask():
-        engine = create_async_engine(url)
-        try:
-            async with engine.connect() as connection:
-                return await connection.scalar(text("SELECT current_user"))
-        finally:
-            await engine.dispose()
+        async with create_async_engine(url, poolclass=NullPool).connect() as connection:
+            return await connection.scalar(text("SELECT current_user"))
 
     assert asyncio.run(ask()) == "prefect"

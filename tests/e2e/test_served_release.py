@@ -1,12 +1,10 @@
-"""Releases that nobody starts: a table arrives, a schedule comes round; and how runs end."""
+"""A release that nobody starts: a table arrives; and how runs end."""
 
 import time
 
 import pytest
 from hospital import POOR, WARD
 from served_installation import wait_until
-
-from privacy.ledger import EntryState
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -34,50 +32,6 @@ def test_a_table_that_arrives_becomes_a_signed_bundle(installation, say):
     assert set(installation.drawn()[entry.release_id].values()) == {1}
     assert not table.exists()
     assert installation.damages() + installation.leftovers() == []
-
-
-def test_the_same_table_again_costs_nothing(installation):
-    entries, drawn = installation.entries(), installation.drawn()
-    installation.arrive(WARD, content=1, name="another-name")
-    installation.wait_until_quiet()
-    assert installation.entries() == entries
-    assert installation.drawn() == drawn
-    newest = installation.latest_run("measure", "on-arrival")
-    assert newest.state == "COMPLETED"
-    assert "nothing is charged" in newest.message
-    assert installation.damages() + installation.leftovers() == []
-
-
-def test_a_schedule_comes_round(installation):
-    installation.change_source(WARD, content=2)
-    n_before = len(installation.entries())
-    installation.deploy(**{WARD: "* * * * *"})
-    name = f"every-now-and-then-{WARD}"
-    try:
-        # It appears first, for a minute to come: nothing but Prefect's scheduler makes it.
-        coming = wait_until(
-            lambda: [r for r in installation.flow_runs() if r.deployment == name],
-            installation.flow_runs,
-        )
-        assert {run.created_by for run in coming} == {"SCHEDULE"}
-        ran = wait_until(
-            lambda: [r for r in installation.runs_of_deployment(name) if r.state == "COMPLETED"],
-            lambda: installation.runs_of_deployment(name),
-        )
-        assert ran[0].name.startswith(f"{WARD}/r-"), ran
-    finally:
-        installation.deploy()
-    installation.wait_until_quiet()
-    # However often it came round: one table, one draw.
-    entries = installation.entries()
-    assert len(entries) == n_before + 1
-    assert list(entries.values())[-1].state is EntryState.PUBLISHED
-    assert installation.damages() + installation.leftovers() == []
-    assert not [
-        r
-        for r in installation.flow_runs()
-        if r.deployment == name and r.state not in ("COMPLETED", "CANCELLED")
-    ]
 
 
 def test_a_budget_that_is_spent_is_an_ordinary_end(installation, told):

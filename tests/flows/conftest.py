@@ -8,6 +8,7 @@ import made_up_release as made
 import pytest
 from stores import Stores
 
+from storage.keys.keys import SigningKey
 from storage.settings import load_settings
 from tasks.execution import runtime
 
@@ -76,3 +77,22 @@ def before_the_flow(monkeypatch):
         raise AssertionError("the orchestrator was started")
 
     monkeypatch.setattr(runtime, "configure_prefect", started)
+
+
+@pytest.fixture
+def person(tmp_path):
+    """Return a function that makes the key of a person, in the folder `people`."""
+
+    def make(name, *, is_officer=False):
+        folder = tmp_path / "people"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        key = SigningKey.create(folder / f"{name}.key")
+        if is_officer:
+            site = Stores(load_settings())
+            site.keys.pipeline()
+            officers = site.settings.key_folder / "officers"
+            officers.mkdir(mode=0o700, exist_ok=True)
+            key.public.write(officers / f"{name}.pub")
+        return key
+
+    return make

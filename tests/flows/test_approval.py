@@ -10,7 +10,6 @@ from flows.approval import Decisions
 from flows.publication import Publisher
 from privacy.errors import ClustMixError, ConfigurationError, IntegrityError, LedgerError
 from storage.keys.key_store import read_public_keys
-from storage.keys.keys import SigningKey
 from storage.releases.bundles import verify_bundle
 from storage.settings import load_settings
 
@@ -20,24 +19,14 @@ def site(installation):
     return Stores(load_settings())
 
 
-def make_key(folder, name):
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return SigningKey.create(folder / f"{name}.key")
+@pytest.fixture
+def requester(installation, person):
+    return person("engineer")
 
 
 @pytest.fixture
-def requester(installation):
-    return make_key(installation / "engineer", "engineer")
-
-
-@pytest.fixture
-def officer(installation, site):
-    key = make_key(installation / "officer", "officer")
-    site.keys.pipeline()
-    officers = site.settings.key_folder / "officers"
-    officers.mkdir(mode=0o700, exist_ok=True)
-    key.public.write(officers / "officer.pub")
-    return key
+def officer(installation, person):
+    return person("officer", is_officer=True)
 
 
 @pytest.fixture
@@ -73,7 +62,7 @@ def test_approved_release_is_published_as_it_was_seen(waiting, site, officer, in
     ]  # fmt: skip
     assert (rows[3].signers, rows[3].note) == ((officer.key_id,), "within the protocol")
     assert list(site.settings.pending.iterdir()) == []
-    keys = [site.settings.key_folder / "pipeline.pub", installation / "officer" / "officer.pub"]
+    keys = [site.settings.key_folder / "pipeline.pub", installation / "people" / "officer.pub"]
     verify_bundle(Path(outcome.bundle), trusted=read_public_keys(keys))
     with pytest.raises(IntegrityError):
         verify_bundle(Path(outcome.bundle), trusted=read_public_keys(keys[:1]))
@@ -85,15 +74,11 @@ def test_approved_release_is_published_as_it_was_seen(waiting, site, officer, in
     assert again.manifest.resampled_from == waiting.release_id
 
 
-def test_stranger_cannot_approve(installation, site, waiting):
-    stranger = make_key(installation / "stranger", "stranger")
+def test_requester_cannot_approve(site, person, requester, waiting):
+    decisions, stranger = Decisions(site.settings), person("stranger")
     with pytest.raises(ConfigurationError, match=f"NOT_AN_OFFICER: .* found {stranger.key_id}"):
-        Decisions(site.settings).approve(waiting.release_id, key=stranger, reason="why not")
-
-
-def test_requester_cannot_approve(site, requester, waiting):
+        decisions.approve(waiting.release_id, key=stranger, reason="why not")
     requester.public.write(site.settings.key_folder / "officers" / "engineer.pub")
-    decisions = Decisions(site.settings)
     for decide in (decisions.approve, decisions.reject):
         with pytest.raises(ConfigurationError, match="APPROVER_IS_REQUESTER: expected the key of"):
             decide(waiting.release_id, key=requester, reason="mine")
@@ -136,16 +121,17 @@ def test_asking_again_waits_as_well(installation, waiting, requester, site):
     assert len(site.ledger.entries()) == 1
 
 
-def test_other_measurement_under_the_same_signature_is_refused(waiting, site, officer):
-    path = site.settings.measurements / waiting.release_id / "released.npz"
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(IntegrityError, match="MEASUREMENT_DAMAGED"):
-        Decisions(site.settings).approve(waiting.release_id, key=officer, reason="agreed")
-    assert [entry.state.value for entry in site.ledger.entries()] == ["sealed"]
-
-
 def test_other_rows_than_the_officer_saw_are_refused(waiting, site, officer):
-    path = Path(waiting.bundle) / "synthetic.csv"
-    path.write_bytes(path.read_bytes().replace(b"icu", b"ICU", 1))
-    with pytest.raises(IntegrityError, match=f"PENDING_DAMAGED: .* of {waiting.release_id} is da"):
-        Decisions(site.settings).approve(waiting.release_id, key=officer, reason="agreed")
+    def refused(path, content, message):
+        before = path.read_bytes()
+        path.write_bytes(content)
+        with pytest.raises(IntegrityError, match=message):
+            Decisions(site.settings).approve(waiting.release_id, key=officer, reason="agreed")
+        path.write_bytes(before)
+
+    rows = Path(waiting.bundle) / "synthetic.csv"
+    changed = rows.read_bytes().replace(b"icu", b"ICU", 1)
+    refused(rows, changed, f"PENDING_DAMAGED: .* of {waiting.release_id} is da")
+    measurement = site.settings.measurements / waiting.release_id / "released.npz"
+    refused(measurement, measurement.read_bytes()[:-1], "MEASUREMENT_DAMAGED")
+    assert [entry.state.value for entry in site.ledger.entries()] == ["sealed"]

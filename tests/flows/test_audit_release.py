@@ -27,12 +27,8 @@ def site(folder, **changes):
 
 
 def naive_bayes(folder, *, epsilon):
-    return site(
-        folder,
-        method={"kind": "naive_bayes"},
-        privacy={"epsilon": epsilon, "delta": 1e-6},
-        rows=2000,
-    )
+    privacy = {"epsilon": epsilon, "delta": 1e-6}
+    return site(folder, method={"kind": "naive_bayes"}, privacy=privacy, rows=2000)
 
 
 def test_bad_requests_are_refused_before_a_release(tmp_path):

@@ -1,9 +1,9 @@
 """The published analysis: marked in every file and row, public data only, no way to a release."""
 
 import json
-import os
 from pathlib import Path
 
+import desks
 import pandas as pd
 import pytest
 import yaml
@@ -19,7 +19,6 @@ from tasks.reporting.guarantee import PAPER_MARKER
 pytestmark = pytest.mark.integration
 
 
-HOME = Path(os.environ["PREFECT_HOME"]).parent
 SITE = Path(__file__).parents[2] / "deployments" / "sites" / "breast-cancer.yaml"
 
 
@@ -27,8 +26,7 @@ SITE = Path(__file__).parents[2] / "deployments" / "sites" / "breast-cancer.yaml
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("benchmark")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CLUSTMIX_HOME", str(HOME))
-        patch.setenv("CLUSTMIX_RELEASES", str(folder / "releases"))
+        desks.set_environment(patch, folder / "releases")
         patch.setenv("CLUSTMIX_DASK_WORKERS", "1")
         site = yaml.safe_load(SITE.read_text(encoding="utf-8"))
         # Clusters of the default size would leave 357 and 212 records in none or one.
@@ -76,7 +74,7 @@ def test_nothing_is_published_and_the_store_refuses_it(run):
 
 def test_private_data_and_other_methods_are_refused(run, capsys, monkeypatch):
     folder, _ = run
-    monkeypatch.setenv("CLUSTMIX_HOME", str(HOME))
+    monkeypatch.setenv("CLUSTMIX_HOME", str(desks.HOME))
     site = yaml.safe_load(SITE.read_text(encoding="utf-8"))
     private = folder / "private.yaml"
     private.write_text(yaml.safe_dump({**site, "public_benchmark_data": False}), encoding="utf-8")

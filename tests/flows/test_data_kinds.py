@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import re
 
 import numpy as np
 import pandas as pd
@@ -45,11 +44,6 @@ def write_table(desk, frame, schema):
     desk.site |= {"source": {"kind": "csv", "path": "table.csv"}, "schema": schema}
 
 
-def refused(desk, line):
-    assert desk.release() == 2
-    assert desk.line.startswith(line)
-
-
 def test_images_are_released_as_a_table_and_as_a_picture(desk):
     write_images(desk)
     assert desk.release() == 0
@@ -60,9 +54,8 @@ def test_images_are_released_as_a_table_and_as_a_picture(desk):
     assert set(table.dtypes[:-1]) == {np.dtype(np.uint8)}
     assert set(np.unique(table.iloc[:, :-1])) <= {0, 85, 170, 255}
     assert table["label"].isin(["one", "two", "three"]).all()
-    assert pd.read_csv(desk.bundle / "synthetic.csv").to_numpy().tolist() == (
-        table.to_numpy().tolist()
-    )
+    written = pd.read_csv(desk.bundle / "synthetic.csv")
+    assert written.to_numpy().tolist() == table.to_numpy().tolist()
     schema = json.loads((desk.bundle / "schema.json").read_text())
     assert schema["image"]["gray_levels"] == 4
     assert "columns" not in schema
@@ -80,12 +73,12 @@ def test_images_are_released_as_a_table_and_as_a_picture(desk):
 
 def test_items_and_a_column_that_says_nothing(desk):
     rng = np.random.default_rng(4)
-    items = {name: rng.integers(0, 2, N) for name in ("insulin", "anemia")}
-    frame = pd.DataFrame({**items, "never": 0, "label": desk.classes})
-    write_table(desk, frame, {"items": ["insulin", "anemia", "never"], "label": LABEL})
+    items = {name: rng.integers(0, 2, N) for name in ("insulin", "anemia")} | {"never": 0}
+    frame = pd.DataFrame({**items, "label": desk.classes})
+    write_table(desk, frame, {"items": [*items], "label": LABEL})
     assert desk.release() == 0
     table = pd.read_parquet(desk.bundle / "synthetic.parquet")
-    assert table[["insulin", "anemia", "never"]].isin(["0", "1"]).all(axis=None)
+    assert table[[*items]].isin(["0", "1"]).all(axis=None)
     assert not (desk.bundle / "contact_sheet.png").exists()
 
 
@@ -97,15 +90,6 @@ def test_a_number_that_is_always_the_same(desk):
     assert pd.read_parquet(desk.bundle / "synthetic.parquet")["age"].between(0, 110).all()
 
 
-def test_a_continuous_label(desk):
-    frame = pd.DataFrame({"a": np.arange(N) % 2, "label": np.linspace(0.5, 99.5, N)})
-    write_table(desk, frame, {"items": ["a"], "label": LABEL})
-    refused(desk, "INPUT_REFUSED: column label: expected declared label values only; correct the ")
-    assert len(desk.line) < 300
-    assert not re.search(r"\d\.\d", desk.line)
-    assert desk.states == ["burned"]
-
-
 @pytest.mark.parametrize(
     ("change", "line"),
     [
@@ -113,9 +97,9 @@ def test_a_continuous_label(desk):
         ({"data": "mnist"}, "source: give either 'images' and 'labels', or 'data'"),
         ({"split": "test"}, "source: give 'split' with 'data' only"),
         ({"split": "half"}, "source.split: expected 'train' or 'test'"),
-        ({"path": "x"}, "source.path: unknown key"),
     ],
 )
 def test_a_source_that_is_declared_wrong(desk, before_the_flow, change, line):
     desk.site["source"] |= change
-    refused(desk, f"SITE_INVALID: site.yaml: {line}")
+    assert desk.release() == 2
+    assert desk.line.startswith(f"SITE_INVALID: site.yaml: {line}")

@@ -19,7 +19,6 @@ from flows.site.request import job_of
 from flows.site.site_file import SiteFile, load_site
 from privacy.errors import ClustMixError, ConfigurationError, IntegrityError, Withheld
 from storage.files.documents import canonical_json
-from storage.keys.keys import SigningKey
 from storage.releases.manifest import Manifest
 from storage.releases.measurements import Measurement, MeasurementRecord
 from storage.schema.vocabulary import Vocabulary
@@ -94,8 +93,8 @@ def earlier(site_file):
 
 
 @pytest.fixture
-def key(installation):
-    return SigningKey.create(installation / "person.key")
+def key(installation, person):
+    return person("person")
 
 
 def test_the_declared_order_is_published_from_the_sealed_measurement(site_file, installation, key):
@@ -140,32 +139,23 @@ def shuffled(value, rng):
 
 def test_the_order_of_keys_in_a_stored_document_means_nothing(site_file, installation):
     first = made.release_without_engine(site_file)
-    for seed in range(20):
-        shuffles_mean_nothing(first, site_file, installation, random.Random(seed))  # noqa: S311
-
-
-def shuffles_mean_nothing(first, site_file, installation, rng):
-    site_file.write_text(
-        yaml.safe_dump(shuffled(yaml.safe_load(site_file.read_text()), rng), sort_keys=False)
-    )
-    job = job_of(load_site(site_file), first.release_id)
-    settings = job_of_measurement(site().measurements.open(first.release_id), first.release_id)
-    assert canonical_json(job.measurement_settings) == canonical_json(settings.measurement_settings)
-
+    declared, schema = yaml.safe_load(site_file.read_text()), load_site(site_file).table_schema
     stored = site().measurements.open(first.release_id)
+    settings = canonical_json(job_of_measurement(stored, first.release_id).measurement_settings)
     record = stored.record.model_dump(mode="json")
-    again = MeasurementRecord.model_validate_json(json.dumps(shuffled(record, rng)))
-    assert again == stored.record
-    for kept in (stored.record, again):
-        job = job_of_measurement(mock.Mock(site=kept.site, record=kept), first.release_id)
-        kept.vocabulary.require(job.table_schema)
-        assert (
-            job.table_schema.model_dump_json()
-            == load_site(site_file).table_schema.model_dump_json()
-        )
     published = json.loads((installation / first.bundle / "schema.json").read_text())
-    read = type(job.table_schema).model_validate(shuffled(published, rng))
-    assert read.model_dump_json() == job.table_schema.model_dump_json()
+    for seed in range(20):
+        rng = random.Random(seed)  # noqa: S311
+        site_file.write_text(yaml.safe_dump(shuffled(declared, rng), sort_keys=False))
+        job = job_of(load_site(site_file), first.release_id)
+        assert canonical_json(job.measurement_settings) == settings
+        again = MeasurementRecord.model_validate_json(json.dumps(shuffled(record, rng)))
+        assert again == stored.record
+        kept = job_of_measurement(mock.Mock(site=again.site, record=again), first.release_id)
+        again.vocabulary.require(kept.table_schema)
+        read = type(schema).model_validate(shuffled(published, rng))
+        for one in (job.table_schema, kept.table_schema, read):
+            assert one.model_dump_json() == schema.model_dump_json()
 
 
 def test_the_measurement_of_an_earlier_program_is_published_in_the_order_of_a_site_file(
@@ -174,7 +164,7 @@ def test_the_measurement_of_an_earlier_program_is_published_in_the_order_of_a_si
     before = site().ledger.entries()
     with pytest.raises(IntegrityError, match=r"ORDER_UNKNOWN: .*--site"):
         Publisher(load_settings()).resample(earlier.release_id)
-    declared = ["--site", str(site_file), "--key", str(installation / "person.key")]
+    declared = ["--site", str(site_file), "--key", str(installation / "people" / "person.key")]
     assert main(["publish", earlier.release_id, *declared, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["charged_rho"] == "0"
@@ -229,12 +219,9 @@ def test_the_same_table_is_not_charged_again_without_saying_so(earlier, site_fil
 
 
 def test_only_an_officer_says_that_a_release_was_revoked_for_its_order(
-    earlier, site_file, key, installation
+    earlier, site_file, key, person
 ):
-    officers = load_settings().key_folder / "officers"
-    officers.mkdir(mode=0o700, exist_ok=True)
-    officer = SigningKey.create(installation / "officer.key")
-    (officers / "officer.pub").write_bytes((installation / "officer.pub").read_bytes())
+    officer = person("officer", is_officer=True)
     revoke(load_settings(), earlier.release_id, key=officer, reason="labels")
     with pytest.raises(ConfigurationError):
         publish_in_order(load_settings(), earlier.release_id, load_site(site_file), key=key)
@@ -243,7 +230,7 @@ def test_only_an_officer_says_that_a_release_was_revoked_for_its_order(
 
 
 def test_bundles_of_an_earlier_program_are_called_suspect(
-    earlier, installation, key, site_file, capsys
+    earlier, installation, key, person, site_file, capsys
 ):
     bundle_of = str(installation / earlier.bundle)
     assert main(["verify", bundle_of]) == 1
@@ -257,11 +244,9 @@ def test_bundles_of_an_earlier_program_are_called_suspect(
     assert "clustmix revoke" in findings["label order"]["text"]
 
     good = publish_in_order(load_settings(), earlier.release_id, load_site(site_file), key=key)
-    officers = load_settings().key_folder / "officers"
-    officers.mkdir(mode=0o700, exist_ok=True)
-    (officers / "person.pub").write_bytes((installation / "person.pub").read_bytes())
-    person = str(installation / "person.key")
-    assert main(["revoke", earlier.release_id, "--key", person, "--reason", "labels"]) == 0
+    person("officer", is_officer=True)
+    officer = str(installation / "people" / "officer.key")
+    assert main(["revoke", earlier.release_id, "--key", officer, "--reason", "labels"]) == 0
     assert main(["verify", str(installation / good.bundle)]) == 0
     assert main(["verify", bundle_of]) == 1
     assert main(["doctor"]) == 0

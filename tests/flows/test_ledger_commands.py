@@ -8,26 +8,25 @@ import pytest
 
 from flows.cli import main
 from privacy.ledger import GENESIS_HASH
-from storage.keys.keys import SigningKey
 from storage.ledger.adjustments import Adjustment
 from storage.ledger.ledger_db import LedgerDatabase
 
 
 @pytest.fixture
-def installation(after_a_release):
+def installation(after_a_release, monkeypatch):
+    monkeypatch.chdir(after_a_release)
     return after_a_release
 
 
 @pytest.fixture
-def officers(installation):
-    folder = installation / "home" / "keys" / "officers"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    paths = []
-    for name in ("first", "second"):
-        (installation / name).mkdir(mode=0o700)
-        paths.append(installation / name / f"{name}.key")
-        SigningKey.create(paths[-1]).public.write(folder / f"{name}.pub")
-    return paths
+def officers(person):
+    """Two officers, by their names."""
+    return {name: person(name, is_officer=True) for name in ("first", "second")}
+
+
+def signed_by(*names):
+    """Options of a command that name the keys of people."""
+    return [part for name in names for part in ("--key", f"people/{name}.key")]
 
 
 def ledger_of(installation):
@@ -56,8 +55,7 @@ def test_every_row_is_exported(installation, capsys):
 def test_two_officers_add_a_charge(installation, officers, capsys):
     before = ledger_of(installation).balance("made-up").spent_rho
     arguments = ["made-up", "--rho", "0.25", "--reason", "a table left on paper"]
-    keys = [part for path in officers for part in ("--key", str(path))]
-    assert main(["ledger", "adjust", *arguments, *keys]) == 0
+    assert main(["ledger", "adjust", *arguments, *signed_by(*officers)]) == 0
     charged, signed = capsys.readouterr().out.splitlines()
     assert charged.startswith("charged rho 0.250000000000 to made-up: entry e-")
     ledger = ledger_of(installation)
@@ -66,12 +64,11 @@ def test_two_officers_add_a_charge(installation, officers, capsys):
     assert file.stat().st_mode & 0o777 == 0o600
     adjustment = Adjustment.from_bytes(file.read_bytes())
     assert file.name == f"{ledger.entries()[-1].entry_id}.json"
-    keys_of_officers = [SigningKey.read(path).public for path in officers]
-    adjustment.verify(ledger.entries()[-1], officers=keys_of_officers)
+    adjustment.verify(ledger.entries()[-1], officers=[key.public for key in officers.values()])
     assert ledger.balance("made-up").spent_rho == before + Decimal("0.25")
     entry = ledger.entries()[-1]
     assert (entry.state, entry.note) == ("adjusted", "a table left on paper")
-    assert entry.signers == tuple(SigningKey.read(path).key_id for path in officers)
+    assert entry.signers == tuple(key.key_id for key in officers.values())
     ledger.verify()
     assert main(["ledger", "show"]) == 0
     line = capsys.readouterr().out.splitlines()[-1]
@@ -81,47 +78,43 @@ def test_two_officers_add_a_charge(installation, officers, capsys):
     assert (row["state"], row["epsilon"], row["rho"]) == ("adjusted", None, "0.250000000000")
 
 
-@pytest.mark.parametrize("who", ["one", "the same twice", "a stranger"])
-def test_one_person_cannot_adjust(installation, officers, capsys, who):
-    (installation / "stranger").mkdir(mode=0o700)
-    stranger = installation / "stranger" / "stranger.key"
-    SigningKey.create(stranger)
-    chosen = {
-        "one": [officers[0]],
-        "the same twice": [officers[0], officers[0]],
-        "a stranger": [officers[0], stranger],
-    }[who]
-    keys = [part for path in chosen for part in ("--key", str(path))]
+@pytest.mark.parametrize(
+    ("names", "line"),
+    [
+        (["first"], "TWO_PEOPLE"),
+        (["first", "first"], "TWO_PEOPLE"),
+        (["first", "stranger"], "NOT_AN_OFFICER"),
+    ],
+)
+def test_one_person_cannot_adjust(installation, officers, person, capsys, names, line):
+    person("stranger")
     rows = ledger_of(installation).history()
-    code = main(["ledger", "adjust", "made-up", "--rho", "0.1", "--reason", "why", *keys])
-    assert code != 0
-    line = "NOT_AN_OFFICER" if who == "a stranger" else "TWO_PEOPLE"
+    adjust = ["ledger", "adjust", "made-up", "--rho", "0.1", "--reason", "why"]
+    assert main([*adjust, *signed_by(*names)]) != 0
     assert line in capsys.readouterr().err
     assert ledger_of(installation).history() == rows
     assert not (installation / "home" / "adjustments").exists()
 
 
 def test_crash_after_the_signatures_charges_nothing(installation, officers, capsys):
-    keys = [part for path in officers for part in ("--key", str(path))]
-    arguments = ["ledger", "adjust", "made-up", "--rho", "0.1", "--reason", "why", *keys]
+    adjust = ["ledger", "adjust", "made-up", "--rho", "0.1", "--reason", "why"]
+    arguments = [*adjust, *signed_by(*officers)]
     rows = ledger_of(installation).history()
-    stopped = mock.patch.object(LedgerDatabase, "adjust", side_effect=OSError(28, "full"))
-    with stopped:
+    with mock.patch.object(LedgerDatabase, "adjust", side_effect=OSError(28, "full")):
         assert main(arguments) == 1
     assert ledger_of(installation).history() == rows
     assert main(arguments) == 0
     files = {path.stem for path in (installation / "home" / "adjustments").iterdir()}
     assert len(files) == 2
-    assert files & {entry.entry_id for entry in ledger_of(installation).entries()} == {
-        ledger_of(installation).entries()[-1].entry_id
-    }
+    ids = [entry.entry_id for entry in ledger_of(installation).entries()]
+    assert files & set(ids) == {ids[-1]}
 
 
 @pytest.mark.parametrize("rho", ["-0.1", "0", "NaN", "Infinity", "much", "0.0000000000001", "1e9"])
 def test_amounts_that_are_none(installation, officers, capsys, rho):
-    keys = [part for path in officers for part in ("--key", str(path))]
     rows = ledger_of(installation).history()
-    assert main(["ledger", "adjust", "made-up", f"--rho={rho}", "--reason", "why", *keys]) == 2
+    adjust = ["ledger", "adjust", "made-up", f"--rho={rho}", "--reason", "why"]
+    assert main([*adjust, *signed_by(*officers)]) == 2
     assert "RHO_INVALID" in capsys.readouterr().err
     assert ledger_of(installation).history() == rows
     assert not (installation / "home" / "adjustments").exists()

@@ -1,6 +1,5 @@
 """The ledger is the outbox: every row that somebody waits for is told, at least once."""
 
-import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -48,6 +47,8 @@ def after(site):
 )
 def test_each_state_has_its_event(site, state, note, expected):
     enter(site, EntryState(state), note=note)
+    # Other installations tell of their own.
+    enter(site, EntryState(state), note=note, owner="f" * 16)
     assert told(site) == expected
 
 
@@ -85,11 +86,6 @@ def test_an_event_holds_ids_and_a_code_and_its_own_id_is_that_of_the_row(site):
     assert len(set(ids)) == 4
 
 
-def test_other_installations_tell_of_their_own(site):
-    enter(site, EntryState.BURNED, owner="f" * 16)
-    assert told(site) == []
-
-
 def test_a_ledger_from_an_older_copy_is_refused(site):
     enter(site, EntryState.SEALED)
     place = after(site)
@@ -120,12 +116,12 @@ def test_the_memory_is_kept(tmp_path):
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"sequence": -1}', '{"secret": 1}'])
 def test_a_damaged_memory_is_refused(tmp_path, content):
     (tmp_path / "watcher.json").write_text(content)
-    message = (
+    with pytest.raises(IntegrityError) as caught:
+        CursorFile(tmp_path).read()
+    assert str(caught.value) == (
         "WATCHER_MEMORY_DAMAGED: expected the memory of the watcher in watcher.json, found "
         "something else; remove the file, and what happened since yesterday is told again"
     )
-    with pytest.raises(IntegrityError, match=f"^{re.escape(message)}$"):
-        CursorFile(tmp_path).read()
 
 
 def test_the_first_watcher_tells_of_yesterday_and_not_of_history(site):

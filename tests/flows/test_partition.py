@@ -33,7 +33,12 @@ def patients_read(monkeypatch):
 def test_parts_have_no_patient_in_common_and_miss_none(installation, monkeypatch):
     seen = patients_read(monkeypatch)
     for number in range(3):
-        made.release_without_engine(made.write_site(installation, privacy_unit=part(number, 3)))
+        site = made.write_site(installation, privacy_unit=part(number, 3))
+        outcome = made.release_without_engine(site)
+        unit = f"in part {number} of 3 of the split by-hash of made-up by patient"
+        manifest = json.loads((Path(outcome.bundle) / "manifest.json").read_text())
+        assert manifest["privacy_unit"] == f"one patient, named by column patient, {unit}"
+        assert unit in outcome.guarantee
     assert all(len(patients) > 100 for patients in seen)
     assert sum(map(len, seen)) == len(seen[0] | seen[1] | seen[2])
     assert seen[0] | seen[1] | seen[2] == set(made.made_up_cohort()["patient"])
@@ -68,16 +73,6 @@ def test_parts_by_other_identifiers_add_up(installation, other):
     outcome = made.release_without_engine(site)
     ledger = LedgerDatabase(installation / "home" / "ledger.sqlite")
     assert ledger.balance("made-up").spent_rho == 2 * Decimal(outcome.charged_rho)
-
-
-def test_the_bundle_says_which_part(installation):
-    outcome = made.release_without_engine(made.write_site(installation, privacy_unit=part(1)))
-    manifest = json.loads((Path(outcome.bundle) / "manifest.json").read_text())
-    assert manifest["privacy_unit"] == (
-        "one patient, named by column patient, in part 1 of 2 of the split by-hash of "
-        "made-up by patient"
-    )
-    assert "in part 1 of 2 of the split by-hash of made-up by patient" in outcome.guarantee
 
 
 def test_a_patient_of_another_part_changes_nothing(installation, monkeypatch):

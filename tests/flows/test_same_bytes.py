@@ -39,15 +39,8 @@ RELEASE_ID = "r-20250101-00c0ffee"
 METHOD = made.SMALL_CLUSTMIX
 
 
-class FixedEntryIds:
-    """The module os, for a ledger whose entry ids do not differ from run to run."""
-
-    def __getattr__(self, name):
-        return getattr(os, name)
-
-    @staticmethod
-    def urandom(n_bytes):
-        return bytes(n_bytes)
+# For a ledger whose entry ids do not differ from run to run.
+FIXED_ENTRY_IDS = SimpleNamespace(**{**vars(os), "urandom": bytes})
 
 
 def randomness(seed):
@@ -65,8 +58,9 @@ def run_with(tmp_path_factory, site):
     runs = {}
 
     def run(*, dask_workers, seed=1, site=site, killing=None):
-        if (dask_workers, seed, site, killing) in runs:
-            return runs[dask_workers, seed, site, killing]
+        key = (dask_workers, seed, site, killing)
+        if key in runs:
+            return runs[key]
         kept = SimpleNamespace(folder=tmp_path_factory.mktemp("run"))
         bound = ingest_steps.bound
 
@@ -86,10 +80,8 @@ def run_with(tmp_path_factory, site):
         ):
             if killing is not None:
                 kill_workers(disturbances, killing)
-            environment = made.environment_of(kept.folder, dask_workers=dask_workers)
-            for name, value in environment.items():
-                patch.setenv(name, value)
-            patch.setattr(ledger_db, "os", FixedEntryIds())
+            made.install(patch, kept.folder, dask_workers=dask_workers)
+            patch.setattr(ledger_db, "os", FIXED_ENTRY_IDS)
             patch.setattr(KeyStore, "ledger_secret", lambda store: bytes(32))
             patch.setattr(ingest_steps, "bound", keep_shards)
             patch.setattr(ReleaseStore, "publish", keep_files)
@@ -97,7 +89,7 @@ def run_with(tmp_path_factory, site):
                 made.release_without_engine(site, release_id=RELEASE_ID)
         measurements = MeasurementStore(kept.folder / "home" / "measurements")
         kept.released = measurements.open(RELEASE_ID).released
-        runs[dask_workers, seed, site, killing] = kept
+        runs[key] = kept
         return kept
 
     return run

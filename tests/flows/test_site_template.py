@@ -57,20 +57,16 @@ def filled_in(template):
 TEMPLATE = site_template(["age", "ward", "died"], {"age": "int64", "ward": "str"})
 
 
-def test_a_template_that_is_filled_in_loads(tmp_path):
+def test_a_template_that_is_filled_in_loads_with_what_its_comments_offer(tmp_path):
     path = tmp_path / "wards.yaml"
     path.write_text(filled_in(TEMPLATE))
     site = load_site(path)
     assert site.columns_to_read == ("age", "ward", "died", "patient")
     assert site.budget.model_dump(exclude_none=True) == {"lifetime_epsilon": 2.0}
     assert site.approval == "none"
-
-
-def test_what_the_template_offers_in_comments_is_accepted(tmp_path):
     offered = re.sub(
         r"^( *)# (?=(?:cohort|dataset_epsilon|window|approval): )", r"\1", TEMPLATE, flags=re.M
     )
-    path = tmp_path / "wards.yaml"
     path.write_text(filled_in(offered))
     site = load_site(path)
     assert site.cohort == "heart-failure"

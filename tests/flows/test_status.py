@@ -2,10 +2,10 @@
 
 import json
 import socket
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from types import SimpleNamespace
+from unittest import mock
 
 import made_up_release as made
 import pytest
@@ -21,6 +21,7 @@ from flows.operations.watcher_lock import only_watcher
 from flows.server.record import Part, ServerRecord, write_record
 from privacy.charges import Caps
 from privacy.ledger import EntryState
+from storage.arrivals.store import ArrivalState
 from storage.settings import load_settings
 
 
@@ -95,15 +96,14 @@ def test_without_a_server_the_ledger_speaks(site, tmp_path, capsys):
     assert table[3] == ["wards", "15", "%", "0", published.release_id]
     assert "".join(line[0] for line in table[4:]) == "w" * 60
     found = as_json(capsys)
-    assert found["waiting"] == [
-        {
-            "dataset": "births",
-            "release_id": waiting.release_id,
-            "state": "sealed",
-            "reason": "",
-            "since": waiting.recorded_at[:19] + "Z",
-        }
-    ]
+    [shown_waiting] = found["waiting"]
+    assert shown_waiting == {
+        "dataset": "births",
+        "release_id": waiting.release_id,
+        "state": "sealed",
+        "reason": "",
+        "since": waiting.recorded_at[:19] + "Z",
+    }
     assert found["datasets"][2] == {
         "dataset": "wards",
         "last_release": published.release_id,
@@ -119,13 +119,8 @@ def test_without_a_server_the_ledger_speaks(site, tmp_path, capsys):
 def test_arrivals_are_shown_by_id_and_code(site, monkeypatch, capsys):
     site.settings.arrivals.mkdir(parents=True, mode=0o700)
     now = datetime.now(UTC).replace(microsecond=0)
-    waiting = SimpleNamespace(
-        arrival_id="a-20261121-0f3a9c21",
-        dataset="wards",
-        state=SimpleNamespace(value="accepted"),
-        failures=1,
-        accepted_at=now,
-    )
+    facts = {"arrival_id": "a-20261121-0f3a9c21", "dataset": "wards", "failures": 1}
+    waiting = SimpleNamespace(**facts, state=ArrivalState.ACCEPTED, accepted_at=now)
     monkeypatch.setattr(status_module.ArrivalStore, "unfinished", lambda self: (waiting,))
     entry = {"at": now.isoformat(), "code": "ARRIVAL_FORGED", "dataset": "x", "ready_file": "Z!"}
     log = site.settings.arrivals / "refused.log"
@@ -170,37 +165,28 @@ def test_parts_that_are_there_and_parts_that_ended(site, monkeypatch):
     assert parts(site.settings)["public-worker"] == (False, f"ended; a.log in {folder} says why")
 
 
-def test_a_ledger_that_does_not_verify_is_named(site, monkeypatch):
+def test_a_ledger_that_does_not_verify_is_named(site):
     enter(site, EntryState.PUBLISHED)
     site.settings.ledger_head_path.write_text('{"sequence": 99, "hash": "' + "a" * 64 + '"}')
-    found = collect(site.settings)
-    [ledger] = [part for part in found.parts if part.name == "ledger"]
-    assert not ledger.answers
-    assert ledger.text.startswith("LEDGER_ROLLED_BACK: ")
-    assert found.entries == []
+    answers, text = parts(site.settings)["ledger"]
+    assert not answers
+    assert text.startswith("LEDGER_ROLLED_BACK: ")
+    assert collect(site.settings).entries == []
 
 
-def test_a_broken_site_file_is_named(site, tmp_path):
+def test_what_cannot_be_read_or_asked_is_named(site, tmp_path, monkeypatch):
     (tmp_path / "sites").mkdir()
     (tmp_path / "sites" / "broken.yaml").write_text("dataset: [")
-    assert parts(site.settings)["site file broken.yaml"][0] is False
-
-
-def test_what_stops_a_source_is_named_by_its_type(site, monkeypatch):
-    @contextmanager
-    def of_another_version():
-        made.raise_private("client")
-        yield
-
-    monkeypatch.setattr(status_module, "orchestrator", of_another_version)
-    assert parts(site.settings)["orchestrator"] == (False, "stopped by ValueError")
-
-
-def test_a_server_that_is_away_is_named(site, monkeypatch):
     monkeypatch.setenv("PREFECT_API_URL", f"http://127.0.0.1:{free_port()}/api")
-    answers, text = parts(site.settings)["orchestrator"]
+    found = parts(site.settings)
+    assert found["site file broken.yaml"][0] is False
+    answers, text = found["orchestrator"]
     assert not answers
     assert text.startswith("ORCHESTRATOR_UNREACHABLE: expected an answer of the Prefect server")
+    # What a client of another version raises is named by its type.
+    raising = mock.Mock(side_effect=lambda: made.raise_private("client"))
+    monkeypatch.setattr(status_module, "orchestrator", raising)
+    assert parts(site.settings)["orchestrator"] == (False, "stopped by ValueError")
 
 
 @pytest.mark.integration
@@ -217,12 +203,9 @@ def test_with_a_real_server_the_runs_are_shown(site, tmp_path, monkeypatch, caps
         with orchestrator(retries=5) as client:
             client.create_work_pool(WorkPoolCreate(name="private", type="process"))
             measure = client.create_flow_from_name("measure")
+            schedules = [DeploymentScheduleCreate(schedule=CronSchedule(cron="0 2 * * 0"))]
             weekly = client.create_deployment(
-                measure,
-                "weekly-wards",
-                tags=["clustmix"],
-                paused=False,
-                schedules=[DeploymentScheduleCreate(schedule=CronSchedule(cron="0 2 * * 0"))],
+                measure, "weekly-wards", tags=["clustmix"], paused=False, schedules=schedules
             )
             client.create_flow_run_from_deployment(weekly, state=Scheduled(scheduled_time=soon))
 
@@ -233,11 +216,8 @@ def test_with_a_real_server_the_runs_are_shown(site, tmp_path, monkeypatch, caps
                     client.set_flow_run_state(run.id, state, force=True)
 
             add("wards/r-20261121-00000001", Completed(message="sealed wards/r"))
-            refused = State(
-                type=StateType.CANCELLED,
-                name="Refused",
-                message="BUDGET_EXCEEDED: expected at most rho 0.1",
-            )
+            message = "BUDGET_EXCEEDED: expected at most rho 0.1"
+            refused = State(type=StateType.CANCELLED, name="Refused", message=message)
             add("wards/r-20261121-00000002", refused)
             add("wards/r-20261121-00000003", Failed(message="ingest:ValueError: the step stopped"))
             add("wards/r-20261121-00000004", Failed(message=f"Flow died: {made.CANARY_PATIENT}"))

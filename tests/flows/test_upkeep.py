@@ -68,10 +68,8 @@ def test_a_sealed_entry_that_nobody_publishes_is_told_again_with_growing_pauses(
         cursor = news.cursor
         if news.events:
             [event] = news.events
-            assert (event.name, event.payload["release_id"]) == (
-                "measurement.sealed",
-                entry.release_id,
-            )
+            assert event.name == "measurement.sealed"
+            assert event.payload["release_id"] == entry.release_id
             ids.add(event.event_id)
             times.append(minute)
     pauses = [later - earlier for earlier, later in pairwise(times)]
@@ -91,13 +89,9 @@ def test_what_is_published_is_forgotten(site):
     assert (events, cursor.repeated) == ([], {})
 
 
-@pytest.mark.parametrize("state", ["reserved", "executing", "burned", "withheld", "published"])
-def test_other_states_ask_for_nothing(site, state):
-    enter(site, EntryState(state))
-    assert retold(site, Cursor(), Server(), NOW)[1].repeated == {}
-
-
-def test_other_installations_publish_their_own(site):
+def test_other_states_and_other_installations_ask_for_nothing(site):
+    for state in ("reserved", "executing", "burned", "withheld", "published"):
+        enter(site, EntryState(state))
     enter(site, EntryState.SEALED, owner="f" * 16)
     assert retold(site, Cursor(), Server(), NOW)[1].repeated == {}
 
@@ -145,18 +139,16 @@ def test_a_run_that_waits_or_starts_is_waited_for(site, state, age, is_expected)
 
 def test_an_arrival_that_nobody_took_is_told_again(site, monkeypatch):
     site.settings.arrivals.mkdir(parents=True, mode=0o700)
-    waiting = [SimpleNamespace(arrival_id="a-20261121-0f3a9c21", dataset="wards", failures=0)]
-    monkeypatch.setattr(upkeep.ArrivalStore, "waiting", lambda self: tuple(waiting))
+    arrival = "a-20261121-0f3a9c21"
+    waiting = SimpleNamespace(arrival_id=arrival, dataset="wards", failures=0)
+    monkeypatch.setattr(upkeep.ArrivalStore, "waiting", lambda self: (waiting,))
     _, cursor = retold(site, Cursor(), Server(), NOW)
     news = renotify(site.settings, (), cursor, Server(), now=NOW + PATIENCE)
     [event] = news.events
-    assert (event.name, event.resource_id) == (
-        "cohort.arrived",
-        "clustmix.arrival.a-20261121-0f3a9c21",
-    )
-    assert event.payload == {"dataset": "wards", "arrival": "a-20261121-0f3a9c21"}
+    assert (event.name, event.resource_id) == ("cohort.arrived", f"clustmix.arrival.{arrival}")
+    assert event.payload == {"dataset": "wards", "arrival": arrival}
     server = Server()
-    server.add(StateType.SCHEDULED, NOW, arrival="a-20261121-0f3a9c21")
+    server.add(StateType.SCHEDULED, NOW, arrival=arrival)
     assert retold(site, cursor, server, NOW + PATIENCE)[0] == []
 
 
@@ -271,17 +263,13 @@ def test_a_run_that_did_not_start_is_missed_once(server, monkeypatch):
 
         news = missed_runs(Cursor(), client, now=tomorrow)
         [event] = news.events
-        assert (event.name, event.resource_id) == (
-            "schedule.missed",
-            "clustmix.deployment.measure/hourly",
-        )
+        assert event.name == "schedule.missed"
+        assert event.resource_id == "clustmix.deployment.measure/hourly"
         expected_at = due.strftime("%Y-%m-%dT%H:%M:%SZ")
         assert event.payload == {"deployment": "measure/hourly", "expected_at": expected_at}
-        again = missed_runs(Cursor(), client, now=tomorrow)
-        assert again.events[0].event_id == event.event_id
+        assert missed_runs(Cursor(), client, now=tomorrow).events[0].event_id == event.event_id
         assert missed_runs(news.cursor, client, now=tomorrow).events == ()
-        hour_later = missed_runs(news.cursor, client, now=tomorrow + timedelta(hours=1))
-        assert len(hour_later.events) == 1
+        assert len(missed_runs(news.cursor, client, now=tomorrow + timedelta(hours=1)).events) == 1
 
         # A run that was created and waits is missed; once it has started, it is not.
         run = client.create_flow_run_from_deployment(hourly, state=Scheduled(scheduled_time=due))

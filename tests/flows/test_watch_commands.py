@@ -5,17 +5,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from decimal import Decimal
 from itertools import pairwise
 from types import SimpleNamespace
+from unittest import mock
 
 import made_up_release as made
 import pytest
 from made_up_entries import enter
 from served_prefect import free_port, served_prefect
 from stores import Stores
+from waiting import until
 
 from flows.cli import main
 from flows.events import OrchestratorError
@@ -26,26 +27,17 @@ from flows.operations.watcher_lock import a_watcher_runs
 from privacy.charges import Caps
 from privacy.errors import ClustMixError
 from privacy.ledger import EntryState
+from storage.ledger.ledger_db import LedgerDatabase
 from storage.settings import load_settings
 
 PARTS = ("arrivals", "news", "dead runs", "unfinished", "schedules", "budgets")
 
 
 @pytest.fixture
-def environment(tmp_path, monkeypatch):
-    (tmp_path / "landing").mkdir(mode=0o700)
-    variables = {
-        **made.environment_of(tmp_path),
-        "CLUSTMIX_SITES": str(tmp_path / "sites"),
-        "CLUSTMIX_LANDING": str(tmp_path / "landing"),
-    }
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    return variables
-
-
-@pytest.fixture
-def site(environment):
+def site(installation, monkeypatch):
+    (installation / "landing").mkdir(mode=0o700)
+    for name in ("sites", "landing"):
+        monkeypatch.setenv(f"CLUSTMIX_{name.upper()}", str(installation / name))
     return Stores(load_settings())
 
 
@@ -114,12 +106,8 @@ def test_one_look_fails_with_its_part(site, server, capsys):
     assert main(["watch", "--once", "--json"]) == 1
     captured = capsys.readouterr()
     away = "ORCHESTRATOR_UNREACHABLE"
-    assert json.loads(captured.out)["parts"] == {
-        **dict.fromkeys(PARTS),
-        "news": away,
-        "unfinished": away,
-        "schedules": away,
-    }
+    failed = dict.fromkeys(("news", "unfinished", "schedules"), away)
+    assert json.loads(captured.out)["parts"] == {**dict.fromkeys(PARTS), **failed}
     assert f"news: {away}: expected an answer, found none; tried again in 2 s\n" in captured.err
     assert place_of(site) == 0
 
@@ -187,22 +175,18 @@ def test_a_crash_before_the_place_is_kept_tells_again_with_the_same_ids(site, se
 
 def test_events_of_arrivals_wait_for_the_server(site, server, monkeypatch):
     clock = Clock(monkeypatch)
-    events = ["cohort.arrived", "arrival.refused"]
-    found = [
-        SimpleNamespace(
-            events=tuple(SimpleNamespace(name=name, resource_id="x") for name in events),
-            problems=(),
-        )
-    ]
+    names = ["cohort.arrived", "arrival.refused"]
+    events = tuple(SimpleNamespace(name=name, resource_id="x") for name in names)
+    scans = iter([SimpleNamespace(events=events, problems=())])
     nothing = SimpleNamespace(events=(), problems=())
-    monkeypatch.setattr(watcher_module, "scan", lambda _: found.pop() if found else nothing)
+    monkeypatch.setattr(watcher_module, "scan", lambda _: next(scans, nothing))
     watcher = Watcher(site.settings)
     server.is_away = True
     watcher.tick()
     server.is_away = False
     clock.seconds += 2
     watcher.tick()
-    assert server.names() == events
+    assert server.names() == names
 
 
 def test_a_table_that_is_left_for_later_is_named_once(site, server, monkeypatch, capsys):
@@ -263,15 +247,10 @@ def test_the_ledger_is_read_only_when_its_head_has_moved(site, server, monkeypat
     watcher = Watcher(site.settings)
     enter(site, EntryState.BURNED)
     watcher.tick()
-    reads = []
-    history = type(site.ledger).history
-    monkeypatch.setattr(
-        type(site.ledger), "history", lambda self: (reads.append(1), history(self))[1]
-    )
-    for _ in range(10):
-        clock.seconds += 2
-        watcher.tick()
-    assert reads == []
+    with mock.patch.object(LedgerDatabase, "history", side_effect=AssertionError("it was read")):
+        for _ in range(10):
+            clock.seconds += 2
+            assert not any(watcher.tick().values())
     enter(site, EntryState.BURNED)
     clock.seconds += 2
     watcher.tick()
@@ -280,13 +259,12 @@ def test_the_ledger_is_read_only_when_its_head_has_moved(site, server, monkeypat
 
 def test_a_local_server_is_found_whenever_it_starts(site, server, monkeypatch):
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
-    started = [None, {"PREFECT_API_URL": "http://a"}, {"PREFECT_API_URL": "http://b"}]
     addresses = []
     monkeypatch.setattr(
         watcher_module, "emit", lambda _: addresses.append(os.environ.get("PREFECT_API_URL"))
     )
     watcher = Watcher(site.settings)
-    for connected in started:
+    for connected in (None, {"PREFECT_API_URL": "http://a"}, {"PREFECT_API_URL": "http://b"}):
         monkeypatch.setattr(watcher_module, "connection", lambda _, now=connected: now)
         enter(site, EntryState.BURNED)
         watcher._notify_of_rows()
@@ -294,12 +272,12 @@ def test_a_local_server_is_found_whenever_it_starts(site, server, monkeypatch):
 
 
 @contextmanager
-def watching(environment, log, **more):
+def watching(log, **more):
     variables = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT")}
     with log.open("ab") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "flows.cli", "watch"],
-            env={**variables, **environment, **more},
+            env={**variables, **more},
             stdout=output,
             stderr=output,
         )
@@ -311,19 +289,12 @@ def watching(environment, log, **more):
         process.wait()
 
 
-def until(condition, *, seconds=60):
-    give_up = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < give_up, "it did not happen"
-        time.sleep(0.1)
-
-
 @pytest.mark.integration
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_between_two_looks(site, tmp_path, environment, number):
+def test_a_signal_ends_it_between_two_looks(site, tmp_path, number):
     log = tmp_path / "log"
     assert not a_watcher_runs(site.settings)
-    with watching(environment, log) as process:
+    with watching(log) as process:
         assert a_watcher_runs(site.settings)
         process.send_signal(number)
         assert process.wait(30) == 0
@@ -332,8 +303,8 @@ def test_a_signal_ends_it_between_two_looks(site, tmp_path, environment, number)
 
 
 @pytest.mark.integration
-def test_there_is_one_watcher(site, tmp_path, environment, capsys):
-    with watching(environment, tmp_path / "log"):
+def test_there_is_one_watcher(site, tmp_path, capsys):
+    with watching(tmp_path / "log"):
         assert main(["watch", "--once"]) == 2
     assert capsys.readouterr().err == (
         "clustmix: WATCHER_RUNS: expected no other watcher of this installation, found one; "
@@ -342,18 +313,18 @@ def test_there_is_one_watcher(site, tmp_path, environment, capsys):
 
 
 @pytest.mark.integration
-def test_with_a_real_server_that_goes_and_comes_back(site, tmp_path, environment):
+def test_with_a_real_server_that_goes_and_comes_back(site, tmp_path):
     log, port, folder = tmp_path / "log", free_port(), tmp_path / "prefect"
 
     def is_told(entry):
         return f"told: release.burned clustmix.release.{entry.release_id}\n" in log.read_text()
 
     first = enter(site, EntryState.BURNED)
-    with served_prefect(folder, port=port) as server, watching(environment, log, **server) as old:
+    with served_prefect(folder, port=port) as server, watching(log, **server) as old:
         until(lambda: is_told(first))
         old.send_signal(signal.SIGKILL)
         old.wait()
-    with watching(environment, log, **server) as process:
+    with watching(log, **server) as process:
         second = enter(site, EntryState.BURNED)
         until(lambda: "news: ORCHESTRATOR_UNREACHABLE: " in log.read_text())
         assert not is_told(second)

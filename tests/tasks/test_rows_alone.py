@@ -4,7 +4,8 @@ Tables of a few rows are generated for each kind of source, with cells that are 
 differently, nulls, many types, selections and borders of chunks. They go through the reader, the
 encoder and the bounding of contributions, everything but the input gate and the disk between the
 steps. Then each row is read again from a source that holds no other, and each patient from a source
-that holds no other patient.
+that holds no other patient. Defects that were once in the readers are planted at the end, and must
+be found.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import math
 import sqlite3
 import uuid
 from collections import defaultdict
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -23,6 +24,7 @@ from typing import Any, cast
 from urllib.parse import quote
 
 import numpy as np
+import pandas as pd
 import postgres_server
 import psycopg
 import pyarrow as pa
@@ -36,12 +38,13 @@ from privacy.parameters import PrivacyUnit
 from storage.files.diagnostics import DiagnosticsFile
 from storage.schema.columns import raw_text
 from storage.schema.table import TableSchema
-from storage.sources import parquet_files
+from storage.sources import cohorts, formats, parquet_files, reading
 from storage.sources.cohorts import CohortReader
 from storage.sources.declared import CsvSource, IdxSource, ParquetSource, SqlSource
 from tasks.ingest import pieces as ingest_pieces
 from tasks.ingest import shards
 from tasks.ingest.pieces import IngestRules, ShardItem, bound_shard, spread_fragment
+from tasks.ingest.violations import Rule
 
 COLUMNS = ("n", "key", "x", "c", "d", "y")
 SELECTED = "s"
@@ -226,10 +229,13 @@ class Sources:
 
     def query(self, table, rows, names):
         """Return a query of a table of its own."""
-        name, is_sqlite = f"t{self.number}", table.kind == "sqlite"
-        marks = ", ".join(["?" if is_sqlite else "%s"] * len(names))
-        types = {n: "" if is_sqlite else POSTGRES[t][0] for n, t in table.types.items()}
-        kinds = {"n": "bigint"} | types
+        name, marks = (
+            f"t{self.number}",
+            ", ".join("?" if table.kind == "sqlite" else "%s" for _ in names),
+        )
+        kinds = {"n": "bigint"} | {
+            n: "" if table.kind == "sqlite" else POSTGRES[t][0] for n, t in table.types.items()
+        }
         create = f"CREATE TABLE {name} ({', '.join(f'{n} {kinds[n]}' for n in names)})"
         insert = f"INSERT INTO {name} VALUES ({marks})"  # noqa: S608 - names of this module
         cells = [tuple(row[n] for n in names) for row in rows]
@@ -436,41 +442,80 @@ def test_images_are_read_as_if_alone(tmp_path_factory, rows, empty, types, chunk
     assert coded(parquet(rows)) == [row for each in rows for row in coded(parquet([each]))]
 
 
-# --- defects that were once in the readers -----------------------------------------------------
-
-NUL_KEYS = [letter + end for letter in "abcd" for end in ("", "\0")]
-TYPES = dict.fromkeys(("key", "x", "y"), "string") | {"c": "int64", "d": "null", SELECTED: "int64"}
-
-# Kind of source, cells by column, and what is selected.
-ONCE = [
-    # The first of equal cells stood for all of them.
-    ("sqlite", {"c": TWINS["sqlite"][1]}, {}),
-    pytest.param("postgres", {"c": TWINS["postgres"][1]}, {}, marks=pytest.mark.integration),
-    # Numbers were compared where a chunk holds numbers, and text where it does not.
-    *((kind, {SELECTED: [5, None]}, {SELECTED: "05"}) for kind in ("parquet", "hive")),
-    # Pandas chose a type for the cells of each chunk.
-    *((kind, {"c": [LARGE, None]}, {}) for kind in ("parquet", "hive")),
-    # Keys of patients might end in NUL characters.
-    *((kind, {"key": NUL_KEYS}, {}) for kind in ("csv", "parquet", "sqlite")),
-]
+# --- planted defects ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("kind", "cells", "select"), ONCE)
-def test_what_was_once_read_in_another_way(kind, cells, select, sources, request):
-    types, partition = TYPES, None
-    if kind == "postgres":
-        request.getfixturevalue("postgres")
-        types = dict.fromkeys(TYPES, "text") | {"c": "numeric"}
-    usual = dict.fromkeys(types, "" if kind == "csv" else None) | {"y": "1"}
-    if kind == "hive":
-        partition = "c" if SELECTED in cells else SELECTED
-        usual[partition] = "1"
-    columns = {"key": ["a", "b"]} | cells
-    rows = [
-        {"n": n} | usual | dict(zip(columns, row, strict=True))
-        for n, row in enumerate(zip(*columns.values(), strict=True))
-    ]
-    table = Table(
+def merge_equal_cells(patch):
+    """Let the first of equal cells stand for all of them."""
+
+    def merged(_, cells):
+        index, uniques = pd.factorize(pd.Series(cells, dtype=object))
+        return pa.array([raw_text(value) for value in uniques]).take(
+            pa.array(index, mask=index < 0)
+        )
+
+    patch.setattr(formats, "sql_text", merged)
+
+
+def convert_by_chunk(patch, **options):
+    """Let pandas choose a type for the cells of each chunk."""
+    for module in (cohorts, reading):
+        patch.setattr(module, "arrow_frame", lambda table: table.to_pandas(**options))
+
+
+def select_by_chunk(patch):
+    """Compare numbers where a chunk of a column holds numbers, and text where it does not."""
+
+    def select(frame, select):
+        for column, value in select.items():
+            cells = frame[column]
+            keep = cells.notna() & (cells.astype(str) == str(value))
+            if pd.api.types.is_numeric_dtype(cells) and not pd.api.types.is_bool_dtype(cells):
+                with suppress(ValueError):
+                    keep = cells == int(value)
+            frame = frame[keep]
+        return frame
+
+    convert_by_chunk(patch, integer_object_nulls=True)
+    patch.setattr(reading, "_select", select)
+
+
+def keep_nul(patch):
+    """Accept patients whose keys end in NUL characters."""
+    unnamed = ingest_pieces.unnamed_patients
+
+    def accept(*arguments):
+        return tuple(v for v in unnamed(*arguments) if v.rule is not Rule.TEXT)
+
+    patch.setattr(ingest_pieces, "unnamed_patients", accept)
+
+
+def planted(defect, kind):
+    """Return a table that shows a defect."""
+    kinds = {"key": "string", "x": "string", "c": "int64", "d": "null", "y": "string"}
+    types = dict.fromkeys(kinds, "text") if kind == "postgres" else {**kinds, SELECTED: "int64"}
+    cells = {"key": ["a", "b"]}
+    select = {}
+    if defect is merge_equal_cells:
+        types |= {"c": TWINS[kind][0], SELECTED: TWINS[kind][0]}
+        cells["c"] = TWINS[kind][1]
+    elif defect is select_by_chunk:
+        cells[SELECTED], select = [5, None], {SELECTED: "05"}
+    elif defect is convert_by_chunk:
+        cells["c"] = [LARGE, None]
+    else:
+        cells["key"] = [letter + end for letter in "abcd" for end in ("", "\0")]
+    partition = (
+        {select_by_chunk: "c", convert_by_chunk: SELECTED}[defect] if kind == "hive" else None
+    )
+    rows = []
+    for n, key in enumerate(cells["key"]):
+        empty = "" if kind == "csv" else None
+        row = {"n": n} | dict.fromkeys(types, empty) | {"key": key, "y": "1"}
+        if partition:
+            row[partition] = "1"
+        rows.append(row | {name: column[n] for name, column in cells.items()})
+    return Table(
         kind=kind,
         types=types,
         rows=rows,
@@ -480,4 +525,28 @@ def test_what_was_once_read_in_another_way(kind, cells, select, sources, request
         partition=partition,
         fragmented=False,
     )
+
+
+PLANTED = [
+    (merge_equal_cells, "sqlite"),
+    pytest.param(merge_equal_cells, "postgres", marks=pytest.mark.integration),
+    (select_by_chunk, "parquet"),
+    (select_by_chunk, "hive"),
+    (convert_by_chunk, "parquet"),
+    (convert_by_chunk, "hive"),
+    (keep_nul, "csv"),
+    (keep_nul, "parquet"),
+    (keep_nul, "sqlite"),
+]
+
+
+@pytest.mark.parametrize(("defect", "kind"), PLANTED)
+def test_planted_defect_is_found(defect, kind, sources, request):
+    if kind == "postgres":
+        request.getfixturevalue("postgres")
+    table = planted(defect, kind)
     check(table, sources)
+    with pytest.MonkeyPatch.context() as patch:
+        defect(patch)
+        with pytest.raises(AssertionError):
+            check(table, sources)

@@ -104,10 +104,12 @@ def release_mu(parameters: PrivacyParameters, *, adjacency: Adjacency) -> float:
 
 def affordable_epsilon(rho: Decimal, *, delta: float, adjacency: Adjacency) -> float:
     """Largest epsilon, of three decimals, of a release whose `release_rho` is at most `rho`."""
-    if adjacency is not Adjacency.ADD_REMOVE:
-        rho *= 4
-    found = gaussian_epsilon(delta=delta, mu=math.sqrt(2.0 * float(rho))) if rho else 0.0
-    return math.floor(found * 1_000) / 1_000
+    whole = rho if adjacency is Adjacency.ADD_REMOVE else 4 * rho
+    found = gaussian_epsilon(delta=delta, mu=math.sqrt(2.0 * float(whole))) if rho else 0.0
+    below, above = (math.floor(found * 1_000) / 1_000, math.floor(found * 1_000 + 1) / 1_000)
+    # What is left may be the charge of the next one to the last digit, and the search is rounded.
+    next_one = PrivacyParameters(epsilon=above, delta=delta)
+    return above if release_rho(next_one, adjacency=adjacency) <= rho else below
 
 
 def discrete_noise_stddev(*, l2_sensitivity: float, mu: float) -> float:

@@ -3,7 +3,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from privacy.accountants.approximate_gaussian import ApproximateGaussianAccountant
@@ -50,6 +50,7 @@ def test_the_charge_of_a_release_is_the_budget_of_its_target(epsilon, delta):
 
 
 @given(epsilon=st.floats(0.05, 20), delta=st.floats(1e-12, 9e-4), part=st.floats(0.01, 1))
+@example(epsilon=1.0, delta=0.0007729046904329257, part=1.0)
 @pytest.mark.parametrize("adjacency", list(Adjacency))
 def test_an_affordable_epsilon_is_the_largest_of_three_decimals(epsilon, delta, part, adjacency):
     left = gdp_rho(epsilon=epsilon, delta=delta) * Decimal(part)

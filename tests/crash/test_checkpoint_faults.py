@@ -1,13 +1,10 @@
 """A measurement whose process ends at any write goes on to the same bytes, or is burned."""
 
-import os
-import stat
-from contextlib import contextmanager
 from types import SimpleNamespace
-from unittest import mock
 
 import numpy as np
 import pytest
+from failing_disk import Killed, writes
 
 from privacy.errors import IntegrityError
 from privacy.randomness import SeededNoise
@@ -20,7 +17,6 @@ from tasks.measurement.synthesizer import measure as measure_stages
 from tasks.steps import measure_steps
 
 RELEASE_ID = "r-20260101-0badcafe"
-WRITES = ("mkdir", "open", "fsync", "rename", "unlink")
 MOST_RUNS = 30
 N_DRAWS = 7
 GRID = {"l2_sensitivity": 1000.0, "scale": 1000, "share": 1.0}
@@ -33,10 +29,6 @@ PLAN = plan_measurement(
     ],
     mu=1.0,
 )
-
-
-class Killed(BaseException):
-    """The process ends here."""
 
 
 class KilledBetweenDraws(Killed):
@@ -76,29 +68,6 @@ class Method:
 EXECUTOR = SimpleNamespace(
     sum=lambda function, shards, public: public["contribution"](**public["public"])
 )
-
-
-@contextmanager
-def writes(end_at=None):
-    """Count what touches the disk, and end the process at one of them."""
-    counted = mock.Mock(n_calls=0)
-
-    def counting(name):
-        real = getattr(os, name)
-
-        def call(*arguments, **options):
-            counted.n_calls += 1
-            if counted.n_calls == end_at:
-                if name == "fsync" and stat.S_ISREG(os.fstat(arguments[0]).st_mode):
-                    # Half of what was written never came to the disk.
-                    os.ftruncate(arguments[0], os.fstat(arguments[0]).st_size // 2)
-                raise Killed
-            return real(*arguments, **options)
-
-        return call
-
-    with mock.patch.multiple(os, **{name: counting(name) for name in WRITES}):
-        yield counted
 
 
 def measure(store, noise, made):

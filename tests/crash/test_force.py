@@ -1,12 +1,12 @@
 """A full disk, a clock that is set back, a worker that dies: the flow under small misfortunes."""
 
-import errno
 import os
 import re
 
 import forced_installation as forced
 import made_up_release as made
 import pytest
+from failing_disk import no_space
 from forced_release import Death, DyingShard, FullDisk, approve_and_die
 from stores import Stores
 
@@ -45,9 +45,6 @@ def test_run_without_space_ends_with_one_line_and_its_charge(tmp_path, installat
 
 
 def test_failure_stays_behind_the_guard_where_its_log_cannot_be_written(tmp_path, monkeypatch):
-    def no_space(*_):
-        raise OSError(errno.ENOSPC, "no space")
-
     with private_log_directory(tmp_path / "log"):
         monkeypatch.setattr(os, "write", no_space)
         result = guarded_call("step", made.raise_private, "step")

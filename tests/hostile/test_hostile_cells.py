@@ -176,17 +176,6 @@ def test_file_without_a_header_shows_no_cell(folder, header):
     assert isinstance(error, InputError)
 
 
-@settings(max_examples=150)
-@given(written=st.lists(cells, min_size=1, max_size=4), delimiter=st.sampled_from([",", ";", "\t"]))
-def test_quoted_cells_come_back_as_written(folder, written, delimiter):
-    frame = pd.DataFrame({"a": written, "b": "x"})
-    text = frame.to_csv(index=False, sep=delimiter, quoting=1, lineterminator="\n")
-    (folder / "q.csv").write_text(text, encoding="utf-8", newline="")
-    found = read(CsvSource(kind="csv", path=folder / "q.csv", delimiter=delimiter), ["a", "b"])
-    if not isinstance(found, InputError):
-        assert found["a"].tolist() == written
-
-
 def array_of(cell, kind):
     content = cell.encode("utf-8", "surrogatepass")
     if kind == "invalid":

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
+from failing_disk import no_space
 from landed_tables import ROWS, Installation, announce
 
 from privacy.errors import (
@@ -123,15 +124,12 @@ def test_what_was_accepted_is_cleared_from_landing_unless_it_was_written_anew(pl
 
 
 def test_a_disk_that_is_full_or_fails_keeps_nothing(place, store, monkeypatch):
-    def full(_folder):
-        raise OSError(28, "No space left on device")
-
     def little(_folder):
         return SimpleNamespace(free=256 * 2**20)
 
     for owner, name, fails, said in (
         (arrival_copies.shutil, "disk_usage", little, "FULL: expected room below CLUSTMIX_HO"),
-        (arrival_copies, "fsync_directory", full, "UNWRITABLE: .* No space left on d"),
+        (arrival_copies, "fsync_directory", no_space, "UNWRITABLE: .* No space left on d"),
     ):
         with monkeypatch.context() as patched:
             patched.setattr(owner, name, fails)

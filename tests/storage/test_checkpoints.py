@@ -1,4 +1,7 @@
-"""Progress of a long measurement: whole, never drawn twice, gone when it is not needed."""
+"""Progress of a long measurement: never drawn twice, gone when it is not needed.
+
+That it is whole wherever a process ends: `tests/crash/test_checkpoint_faults.py`.
+"""
 
 import stat
 
@@ -31,7 +34,7 @@ def draw(checkpoint, name, number):
     checkpoint.seal_draw(name, content(number))
 
 
-def test_stages_and_draws_are_found_again(store, checkpoint):
+def test_stages_and_draws_are_found_again_unless_damaged(store, checkpoint, tmp_path):
     progress = checkpoint.progress()
     assert (progress.stages, progress.released, progress.drawn, progress.sealed) == (0, {}, {}, {})
     assert store.can_continue(RELEASE)
@@ -48,6 +51,9 @@ def test_stages_and_draws_are_found_again(store, checkpoint):
         no_longer_needed=frozenset({"gradients-000000", "gradients-000001"}),
     )
     draw(checkpoint, "gradients-000002", 4)
+    folder = tmp_path / "checkpoints" / RELEASE
+    for name in ("sealed-more", "stage-0003"):  # what a writer left that was killed
+        (folder / f".{name}.npz.new").write_bytes(b"PK")
     progress = store.open(RELEASE).progress()
     assert progress.stages == 2
     assert progress.drawn == {"counts": 1, "gradients": 2}
@@ -55,6 +61,8 @@ def test_stages_and_draws_are_found_again(store, checkpoint):
     np.testing.assert_array_equal(progress.released["weights"], np.arange(3))
     assert set(progress.sealed) == {"counts", "gradients-000002"}
     np.testing.assert_array_equal(draw_of_bytes(progress.sealed["gradients-000002"]), [4, -4])
+    (folder / "stage-0002.npz").write_bytes(b"{")  # damaged
+    assert not store.can_continue(RELEASE)
 
 
 def test_nothing_is_written_twice(checkpoint):
@@ -66,24 +74,6 @@ def test_nothing_is_written_twice(checkpoint):
         with pytest.raises(IntegrityError, match=r"ALREADY_WRITTEN: file .* is already written"):
             again()
     assert checkpoint.progress().sealed == {"counts": content(1)}
-
-
-def test_a_write_that_was_cut_short_is_not_there(store, checkpoint, tmp_path):
-    folder = tmp_path / "checkpoints" / RELEASE
-    draw(checkpoint, "counts", 1)
-    checkpoint.begin_draw("more")
-    assert checkpoint.progress() is None  # a draw that was begun and not sealed ends it
-    assert not store.can_continue(RELEASE)
-    (folder / ".sealed-more.npz.new").write_bytes(content(2)[:40])
-    assert checkpoint.progress() is None
-    (folder / "begun-more").unlink()
-    (folder / ".stage-0001.npz.new").write_bytes(b"PK")
-    assert checkpoint.progress().stages == 0
-    checkpoint.finish_stage(1, {"a": np.ones(1)}, {"counts": 1})
-    assert checkpoint.progress().stages == 1
-    assert store.can_continue(RELEASE)
-    (folder / "stage-0001.npz").write_bytes(b"{")  # damaged
-    assert not store.can_continue(RELEASE)
 
 
 def test_only_the_owner_may_look_and_all_is_removed(store, checkpoint, tmp_path):

@@ -51,7 +51,7 @@ def assert_public(error):
 
 
 CELL = st.sampled_from(["NA", "nan", "None", "007", "1.50", " 8 ", ""]) | st.text(
-    alphabet=st.characters(codec="utf-8", exclude_characters="\r\x00"), max_size=8
+    alphabet=st.characters(codec="utf-8", exclude_characters="\x00"), max_size=8
 )
 
 
@@ -60,14 +60,15 @@ CELL = st.sampled_from(["NA", "nan", "None", "007", "1.50", " 8 ", ""]) | st.tex
     rows=st.lists(st.tuples(CELL, CELL, CELL), max_size=12),
     chunk_rows=st.integers(1, 5),
     quoting=st.sampled_from([csv.QUOTE_ALL, csv.QUOTE_MINIMAL]),
+    mark=st.sampled_from([",", ";", "\t"]),
 )
-@example(rows=[("007", "1.50", "NA"), (" 8 ", "", "nan")], chunk_rows=5, quoting=csv.QUOTE_MINIMAL)
-def test_reading_agrees_with_the_csv_module(tmp_path_factory, rows, chunk_rows, quoting):
+@example(rows=[("007", "1.50", "NA"), (" 8 ", "", "nan")], chunk_rows=5, quoting=0, mark=",")
+def test_reading_agrees_with_the_csv_module(tmp_path_factory, rows, chunk_rows, quoting, mark):
     path = tmp_path_factory.mktemp("csv") / "a.csv"
     with path.open("w", encoding="utf-8", newline="") as handle:
-        writer = csv.writer(handle, quoting=quoting)
+        writer = csv.writer(handle, quoting=quoting, delimiter=mark)
         writer.writerows([("a", "b", "c"), *rows])
-    frames = list(csv_reader(path).chunks(["c", "a"], chunk_rows))
+    frames = list(csv_reader(path, delimiter=mark).chunks(["c", "a"], chunk_rows))
     assert [len(frame) for frame in frames] == [
         len(rows[start : start + chunk_rows]) for start in range(0, len(rows), chunk_rows)
     ]
@@ -257,7 +258,6 @@ def test_folder_with_partitions_dictionaries_and_hidden_files(tmp_path):
     assert frame["year"].tolist() == ["2020", "2020", "2021", "2021"]
     # A key in a chunk with a missing key is still an exact integer.
     assert [str(key) for key in frame["key"]] == [str(2**60 + 1), "5", str(2**60 + 1), "<NA>"]
-    assert all_rows(reader, ["year"])["year"].tolist() == frame["year"].tolist()
 
 
 def test_name_of_a_partition_folder_is_content(tmp_path):

@@ -7,6 +7,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from failing_disk import no_space
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -104,9 +105,6 @@ def test_no_key_is_replaced(tmp_path):
 
 
 def test_a_key_needs_a_name_and_a_folder(tmp_path, monkeypatch):
-    def full(_descriptor):
-        raise OSError(28, "No space left on device")
-
     (tmp_path / "file").touch()
     for path, message in (
         ("anna.pub", "KEY_NAME: expected the file of a private key"),
@@ -115,7 +113,7 @@ def test_a_key_needs_a_name_and_a_folder(tmp_path, monkeypatch):
         ("anna.key", "KEY_UNWRITABLE: .* No space left on device"),
     ):
         if path == "anna.key":
-            monkeypatch.setattr(keys.os, "fsync", full)
+            monkeypatch.setattr(keys.os, "fsync", no_space)
         with pytest.raises(ConfigurationError, match=message):
             SigningKey.create(tmp_path / path)
     assert names(tmp_path) == ["file"]

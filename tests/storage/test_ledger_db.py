@@ -254,26 +254,9 @@ def test_an_approval_is_signed_by_another_person(ledger):
     ledger.verify()
 
 
-SPENT_ELSEWHERE = {"cohort": "adult", "rho": Decimal("0.2"), "reason": "a pilot of 2019"}
-
-
 def test_two_people_enter_what_was_spent_elsewhere(ledger):
-    entry = ledger.adjust(**SPENT_ELSEWHERE, signers=OFFICERS, entry_id=new_entry_id())
-    assert (entry.state, entry.rho, entry.note) == ("adjusted", Decimal("0.2"), "a pilot of 2019")
-    assert (entry.signers, entry.release_id, entry.counts) == (OFFICERS, "", True)
-    assert ledger.balance("adult").spent_rho == Decimal("0.2")
-    reserve(ledger, 1)
-    with pytest.raises(BudgetRefused, match="lifetime cap"):
-        reserve(ledger, 2, rho=Decimal("0.000000000001"))
-    # It records what has happened, also above the cap.
-    ledger.adjust(**SPENT_ELSEWHERE, signers=OFFICERS[::-1], entry_id=new_entry_id())
-    balance = ledger.balance("adult")
-    assert (balance.spent_rho, balance.remaining_rho) == (Decimal("0.5"), 0)
-    ledger.verify()
-
-
-def test_an_adjustment_outside_its_range_is_refused(ledger):
-    given = {**SPENT_ELSEWHERE, "signers": OFFICERS, "entry_id": new_entry_id()}
+    spent = {"cohort": "adult", "rho": Decimal("0.2"), "reason": "a pilot of 2019"}
+    given = {**spent, "signers": OFFICERS}
     for changes, error, message in (
         ({"signers": OFFICERS[:1]}, LedgerError, "TWO_PEOPLE: expected an adjustment to be sig"),
         ({"rho": Decimal(-1)}, ConfigurationError, "RHO_INVALID"),
@@ -281,5 +264,17 @@ def test_an_adjustment_outside_its_range_is_refused(ledger):
         ({"cohort": "a\tb"}, ConfigurationError, "expected cohort as one line"),
     ):
         with pytest.raises(error, match=message):
-            ledger.adjust(**{**given, **changes})
-    assert ledger.history() == ()
+            ledger.adjust(**{**given, **changes}, entry_id=new_entry_id())
+    entry = ledger.adjust(**given, entry_id=new_entry_id())
+    assert ledger.history() == (entry,)
+    assert (entry.state, entry.rho, entry.note) == ("adjusted", Decimal("0.2"), "a pilot of 2019")
+    assert (entry.signers, entry.release_id, entry.counts) == (OFFICERS, "", True)
+    assert ledger.balance("adult").spent_rho == Decimal("0.2")
+    reserve(ledger, 1)
+    with pytest.raises(BudgetRefused, match="lifetime cap"):
+        reserve(ledger, 2, rho=Decimal("0.000000000001"))
+    # It records what has happened, also above the cap.
+    ledger.adjust(**spent, signers=OFFICERS[::-1], entry_id=new_entry_id())
+    balance = ledger.balance("adult")
+    assert (balance.spent_rho, balance.remaining_rho) == (Decimal("0.5"), 0)
+    ledger.verify()

@@ -1,8 +1,10 @@
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
+from failing_disk import Killed, writes
 from ledger_requests import charge
 
 from privacy.errors import ConfigurationError, IntegrityError, LedgerError
@@ -164,39 +166,13 @@ def test_a_ledger_set_back_before_its_head_was_moved_is_found(tmp_path, path, fo
     assert HeadFile(former).read() is not None
 
 
-class Killed(BaseException):
-    """The process ends here."""
-
-
-def test_a_move_that_is_killed_anywhere_keeps_a_head(tmp_path, path, former, monkeypatch):
+def test_a_move_that_is_killed_anywhere_keeps_a_head(tmp_path, path, former):
     as_an_earlier_version_left_it(tmp_path, former, rows=2)
     head = LedgerDatabase(tmp_path / "ledger.sqlite").head()
-    calls = 0
-
-    def dying(name, die_at):
-        real = getattr(os, name)
-
-        def call(*arguments, **options):
-            nonlocal calls
-            calls += 1
-            if calls == die_at:
-                raise Killed
-            return real(*arguments, **options)
-
-        return call
-
-    moved = None
     for die_at in range(1, 100):
-        calls = 0
-        with monkeypatch.context() as patched:
-            for name in ("open", "fsync", "replace", "unlink", "mkdir"):
-                patched.setattr(os, name, dying(name, die_at))
-            try:
-                HeadFile(path, former=former).write(*head)
-                moved = die_at
-                break
-            except Killed:
-                pass
+        with suppress(Killed), writes(die_at):
+            HeadFile(path, former=former).write(*head)
+            break
         # Whatever was done, one of the two says how far the ledger had come.
         assert head in (HeadFile(path).read(), HeadFile(former).read())
         ledger_of(tmp_path, path, former).verify()
@@ -205,5 +181,4 @@ def test_a_move_that_is_killed_anywhere_keeps_a_head(tmp_path, path, former, mon
             left.unlink()
         path.parent.rmdir()
         former.write_text(json.dumps({"sequence": head[0], "hash": head[1]}) + "\n")
-    assert moved is not None
-    assert moved > 8
+    assert 8 < die_at < 99

@@ -1,3 +1,5 @@
+"""The manifest of a release: read strictly, and what it claims follows from its events."""
+
 import json
 import math
 from datetime import date
@@ -5,18 +7,22 @@ from datetime import date
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_manifests import SHA, fields_of
+from made_manifests import EVENTS, SHA, fields_of, manifest_of
 from pydantic import ValidationError
 
-from privacy.errors import ConfigurationError, IntegrityError
+from privacy.errors import ConfigurationError, IntegrityError, Withheld
+from privacy.event_records import event_to_dict
 from storage.files.digests import digest_of
 from storage.files.documents import canonical_json
 from storage.files.refs import new_release_id
-from storage.releases.manifest import Manifest
+from storage.releases.bundles import require_publishable, verify_claims
+from storage.releases.manifest import GateRecord, Manifest
 from storage.releases.signatures import APPROVAL_FILE, SIGNATURE_FILE
 
 DIGEST = digest_of(b"abc")
 FIELDS = fields_of(needs_approval=True, requester="0123456789abcdef")
+EVENT = EVENTS[0]
+MANIFEST = manifest_of((EVENT,))
 
 JSON_VALUES = st.recursive(
     st.none()
@@ -92,14 +98,6 @@ def test_manifest_refuses(field):
             Manifest(**{**FIELDS, field: value})
 
 
-def test_manifest_refuses_paths():
-    for name in ("../a.csv", "/etc/passwd", ".a", "a/b"):
-        with pytest.raises(ConfigurationError, match="INVALID_FILE_NAME"):
-            Manifest(**{**FIELDS, "files": {name: DIGEST}})
-        with pytest.raises(ConfigurationError, match="INVALID_NAME"):
-            Manifest(**{**FIELDS, "dataset": name})
-
-
 def changed(**fields):
     return canonical_json({**json.loads(Manifest(**FIELDS).to_bytes()), **fields})
 
@@ -111,6 +109,7 @@ def changed(**fields):
         (changed(method={"name": "x", "settings": {}, "seed": 1}), "field 'method.seed': Extra"),
         (changed(gate=[{"check": "x", "passed": True, "n": 1}]), r"field 'gate\.0\.n': Extra"),
         (changed(dataset="../x"), "a name has 1 to 63 characters"),
+        (changed(files={"../a.csv": DIGEST.model_dump()}), "a file name has letters"),
         (changed(rows="1000"), "is not in canonical form"),
         (Manifest(**FIELDS).to_bytes() + b"\n", "is not in canonical form"),
         (Manifest(**FIELDS).to_bytes()[:-1] + b',"rows":2000}', "is not in canonical form"),
@@ -146,3 +145,66 @@ def test_hostile_content_is_refused_or_is_a_manifest(content):
         refused = error
     assert refused.code == "MANIFEST_INVALID"
     assert str(refused).isprintable()
+
+
+def with_events(*events):
+    return MANIFEST.model_copy(update={"events": events})
+
+
+def test_what_the_events_give_is_accepted():
+    require_publishable(MANIFEST)
+    verify_claims(MANIFEST)
+    verify_claims(with_events({"kind": "composed", "events": [event_to_dict(EVENT)]}))
+
+
+@given(
+    st.fixed_dictionaries(
+        {"kind": JSON_VALUES | st.sampled_from(["gaussian", "composed", "parallel"])},
+        optional={"events": JSON_VALUES, "adjacency": JSON_VALUES, "n_values": JSON_VALUES},
+    )
+    | st.builds(
+        lambda name, value: {**event_to_dict(EVENT), name: value},
+        st.sampled_from(sorted(event_to_dict(EVENT))),
+        JSON_VALUES | st.floats(allow_nan=False),
+    )
+)
+def test_hostile_events_are_refused(event):
+    # Neither the name of a statistic nor its number of values changes what it costs.
+    harmless = {**event_to_dict(EVENT), **{k: event.get(k) for k in ("statistic", "n_values")}}
+    accepted = True
+    try:
+        verify_claims(with_events(event))
+    except IntegrityError:
+        accepted = False
+    assert not accepted or event == harmless
+
+
+def test_events_about_rows_are_no_guarantee_of_a_release():
+    with pytest.raises(IntegrityError, match=r"MANIFEST_CLAIM: .* protects rows, expected events"):
+        verify_claims(with_events({**event_to_dict(EVENT), "unit": "row"}))
+
+
+def test_events_in_as_many_containers_as_a_file_can_hold():
+    event = event_to_dict(EVENT)
+    while True:
+        deeper = {"kind": "composed", "events": [event]}
+        try:
+            Manifest.from_bytes(with_events(deeper).to_bytes())
+        except IntegrityError:
+            break
+        event = deeper
+    with pytest.raises(IntegrityError, match=r"MANIFEST_CLAIM: .* nested"):
+        verify_claims(Manifest.from_bytes(with_events(event).to_bytes()))
+
+
+def test_what_may_not_be_published_is_withheld():
+    for changes, message in (
+        ({"tainted": True}, "TAINTED"),
+        ({"analysis": "published"}, "ANALYSIS_NOT_PROVEN"),
+        ({"gate": (GateRecord(check="schema", passed=False),)}, "GATE_FAILED: .*: schema"),
+    ):
+        manifest = MANIFEST.model_copy(update=changes)
+        with pytest.raises(Withheld, match=message):
+            require_publishable(manifest)
+        with pytest.raises(IntegrityError, match="MANIFEST_CLAIM"):
+            verify_claims(manifest)

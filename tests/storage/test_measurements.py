@@ -6,6 +6,7 @@ import stat
 
 import numpy as np
 import pytest
+from failing_disk import no_space
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -127,7 +128,7 @@ def test_folder_appears_whole_or_not_at_all(tmp_path, monkeypatch):
 
     def fails(path, content):
         if path.name == "b.txt":
-            raise OSError(28, "No space left on device")
+            no_space()
         write_durably(path, content)
 
     with monkeypatch.context() as patch:

@@ -5,6 +5,7 @@ import os
 import stat
 
 import pytest
+from failing_disk import no_space
 
 from privacy.errors import ConfigurationError, IntegrityError
 from storage.files import private
@@ -42,14 +43,11 @@ def test_a_planted_link_is_not_followed(tmp_path):
 
 @pytest.mark.parametrize("step", ["fsync", "fchmod", "replace"])
 def test_a_failure_leaves_the_file_as_it_was(tmp_path, monkeypatch, step):
-    def full(*_arguments):
-        raise OSError(28, "No space left on device")
-
     replace_durably(tmp_path / "a", b"before")
     # What a killed process left is no obstacle, here and below.
     (tmp_path / ".a.new").write_bytes(b"half")
     with monkeypatch.context() as patched:
-        patched.setattr(private.os, step, full)
+        patched.setattr(private.os, step, no_space)
         with pytest.raises(OSError, match="No space"):
             replace_durably(tmp_path / "a", b"after")
     assert (tmp_path / "a").read_bytes() == b"before"

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from failing_disk import no_space
 from landed_tables import announce
 
 from privacy.errors import ConfigurationError, InputError
@@ -212,12 +213,8 @@ def test_a_ready_file_appears_at_once_and_is_not_for_everybody(tmp_path, monkeyp
     target = write_ready_file(tmp_path / "a.csv", b"first")
     assert target == tmp_path / "a.csv.ready.json"
     assert target.stat().st_mode & 0o777 == 0o640
-
-    def full(_descriptor):
-        raise OSError(28, "No space left on device")
-
     with monkeypatch.context() as patched:
-        patched.setattr(ready_files.os, "fsync", full)
+        patched.setattr(ready_files.os, "fsync", no_space)
         with pytest.raises(
             ConfigurationError, match=f"READY_UNWRITABLE: .* {target}, found: No sp"
         ):

@@ -6,6 +6,7 @@ import stat
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from failing_disk import no_space
 from made_manifests import EVENTS, key_of
 from made_manifests import manifest_of as made_manifest_of
 
@@ -156,12 +157,10 @@ def test_links_pipes_and_folders_are_not_files(bundle, tmp_path):
     (tmp_path / "same").write_bytes(content)
     path.symlink_to(tmp_path / "same")
     refused(bundle, r"FILE_NOT_REGULAR: file data_card\.md is a symb")
-    path.unlink()
-    os.mkfifo(path)
-    refused(bundle, "FILE_NOT_REGULAR")
-    path.unlink()
-    path.mkdir()
-    refused(bundle, "FILE_NOT_REGULAR")
+    for make in (os.mkfifo, os.mkdir):
+        path.unlink()
+        make(path)
+        refused(bundle, "FILE_NOT_REGULAR")
     (tmp_path / "link").symlink_to(bundle)
     refused(tmp_path / "link", "BUNDLE_MISSING")
 
@@ -267,13 +266,10 @@ def test_links_in_the_store_are_refused(tmp_path):
 
 
 def test_failure_before_the_rename_leaves_nothing(store, tmp_path, monkeypatch):
-    def full(*_args):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(releases.os, "rename", full)
-    with pytest.raises(OSError, match="No space"):
-        store.publish(REF, FILES, manifest_of(), signer=PIPELINE)
-    monkeypatch.undo()
+    with monkeypatch.context() as patched:
+        patched.setattr(releases.os, "rename", no_space)
+        with pytest.raises(OSError, match="No space"):
+            store.publish(REF, FILES, manifest_of(), signer=PIPELINE)
     assert entries(tmp_path / "releases") == [".lock", "adult"]
     store.publish(REF, FILES, manifest_of(), signer=PIPELINE)
 

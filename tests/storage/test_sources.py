@@ -57,6 +57,7 @@ def test_reading_queries_are_accepted(query):
         ("SELECT 'a\\' ; DROP TABLE x'", "unclosed quote"),
         ("SELECT 'a\\' || '; DROP TABLE x'", "must be one statement without"),
         ("SELECT * FROM stays WHERE ward = 'open", "unclosed quote"),
+        ("SELECT q'[']' FROM a WHERE b = ' OR 1 = 1", "could not be parsed"),  # quotes of Oracle
         ("SELECT * INTO copy_of FROM stays", "found SELECT WITH INTO"),
         (
             "WITH d AS (DELETE FROM stays RETURNING *) SELECT * FROM d",

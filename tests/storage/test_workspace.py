@@ -8,6 +8,7 @@ import zipfile
 
 import numpy as np
 import pytest
+from failing_disk import no_space
 
 from privacy.errors import ConfigurationError, IntegrityError
 from storage.files.workspace import (
@@ -98,14 +99,10 @@ def test_damaged_and_missing_arrays_are_refused(root):
 def test_a_failed_write_leaves_the_previous_file(root, monkeypatch):
     with PrivateWorkspace.create(root, "run-1") as workspace:
         store_arrays(workspace.path("a.npz"), x=np.zeros(2))
-
-        def full(*_args, **_options):
-            raise OSError(28, "No space left on device")
-
-        monkeypatch.setattr(np.lib.format, "write_array", full)
-        with pytest.raises(OSError, match="No space"):
-            store_arrays(workspace.path("a.npz"), x=np.ones(2))
-        monkeypatch.undo()
+        with monkeypatch.context() as patched:
+            patched.setattr(np.lib.format, "write_array", no_space)
+            with pytest.raises(OSError, match="No space"):
+                store_arrays(workspace.path("a.npz"), x=np.ones(2))
         assert load_arrays(workspace.path("a.npz"))["x"].tolist() == [0.0, 0.0]
         assert sorted(os.listdir(root / "run-1")) == [".alive", "a.npz"]
 

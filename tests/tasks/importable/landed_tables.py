@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import yaml
+from failing_disk import no_space
 from made_up_release import site_of
 
 from storage.settings import Settings
@@ -148,11 +149,7 @@ def stopped_scan(settings, step, how):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def _disk_full():
-    raise OSError(28, "No space left on device")
-
-
-STOPS = {"kill": lambda: os._exit(9), "disk full": _disk_full}
+STOPS = {"kill": lambda: os._exit(9), "disk full": no_space}
 
 
 def main(folder):

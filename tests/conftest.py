@@ -66,15 +66,19 @@ def nowhere():
 
 @pytest.fixture(autouse=True)
 def environment_as_it_was(nowhere):
-    """Take back what a command sets that finds a server, and tells Prefect and Dask of it."""
+    """Take back what a command sets that finds a server, and tells Prefect and Dask of it.
+
+    And the umask: tests set it, and a workspace closes it for its process.
+    """
 
     def ours():
         return {
             k: v for k, v in os.environ.items() if k.startswith(("PREFECT", "DASK", "CLUSTMIX"))
         }
 
-    before = ours()
+    before, umask = ours(), os.umask(0o022)
     yield
+    os.umask(umask)
     for name in ours().keys() - before.keys():
         del os.environ[name]
     os.environ.update(before)

@@ -1,4 +1,4 @@
-"""What an attack shows: lower bounds from how often one event is seen on each of two tables."""
+"""What an attack shows, from how often one event is seen on each of two tables; and a noise."""
 
 import math
 
@@ -19,3 +19,12 @@ def measured_epsilon(first, second, *, threshold, delta):
     hits, alarms = (int((np.asarray(scores) > threshold).sum()) for scores in (first, second))
     least, most = rates(hits, alarms, len(first))
     return math.log(max(least - delta, 1e-300) / most)
+
+
+def least_noise(epsilon_of, claim, *, between, within):
+    """Noise, rounded up, of which an epsilon is no more than a claim."""
+    low, high = between
+    while high - low > within:
+        middle = (low + high) / 2
+        low, high = (middle, high) if epsilon_of(middle) > claim else (low, middle)
+    return high

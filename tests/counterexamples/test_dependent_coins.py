@@ -123,7 +123,6 @@ def sampled_delta(epsilon, *, noise, rate=RATE):
 
 def joint_delta(epsilon):
     """Exact delta of histogram and gradient from one batch: the same coin moves both."""
-
     x, y = np.linspace(-9, 10, 2_001), np.linspace(-7, 8, 2_001)
     alone = np.outer(norm.pdf(x, 0, HISTOGRAM_NOISE), norm.pdf(y, 0, GRADIENT_NOISE))
     moved = np.outer(norm.pdf(x, 1, HISTOGRAM_NOISE), norm.pdf(y, 1, GRADIENT_NOISE))

@@ -16,7 +16,7 @@ from dp_accounting.pld import privacy_loss_distribution
 from printed_theorem import printed_theorem
 
 from privacy.events import PoissonSampledGaussianEvent, RepeatedEvent
-from tests.counterexamples.attacks import measured_epsilon
+from tests.counterexamples.attacks import least_noise, measured_epsilon
 from tests.privacy.accountants.tight_accountant import TightAccountant
 
 N, N_CLASSES, N_SYNTHETIC, MIXED, CLIP, DELTA = 50_000, 2, 10_000, 16, 1.0, 1e-5
@@ -145,28 +145,23 @@ def test_paper_algorithm_is_caught_by_running_it():
     assert measured_epsilon(present, absent, threshold=1.5, delta=DELTA) > 1.0
 
 
-def proven_epsilon(noise, *, rate=MIXED / 1_000):
+def proven_epsilon(noise):
     """Of the proven form with `noise` on each mean, for add or remove."""
     step = PoissonSampledGaussianEvent(
         statistic="mean",
         noise_multiplier=MIXED * noise / CLIP,
-        sampling_probability=rate,
+        sampling_probability=MIXED / 1_000,
         n_values=1,
     )
     # Of one class: a record is in one of them.
     event = RepeatedEvent(event=step, count=PER_CLASS)
-    accountant = TightAccountant().compose(event)
-    return accountant.epsilon(delta=DELTA)
+    return TightAccountant().compose(event).epsilon(delta=DELTA)
 
 
 @pytest.fixture(scope="module")
 def calibrated():
     """Noise of the mean for which the proven form is (1, DELTA), rounded up."""
-    low, high = 0.1, 1.0
-    while high - low > 1e-3:
-        middle = (low + high) / 2
-        low, high = (middle, high) if proven_epsilon(middle) > 1.0 else (low, middle)
-    return high
+    return least_noise(proven_epsilon, 1.0, between=(0.1, 1.0), within=1e-3)
 
 
 def test_proven_form_keeps_its_claim_on_the_same_pair(calibrated):

@@ -21,7 +21,7 @@ from scipy.special import gammaln, log_ndtr, logsumexp
 from privacy.accountants.renyi import RenyiAccountant
 from privacy.events import PoissonSampledGaussianEvent, RepeatedEvent
 from privacy.parameters import Adjacency
-from tests.counterexamples.attacks import measured_epsilon
+from tests.counterexamples.attacks import least_noise, measured_epsilon
 from tests.privacy.accountants.tight_accountant import TightAccountant
 
 N, BATCH, EPOCHS = 60_000, 102, 20
@@ -62,11 +62,7 @@ def claimed_epsilon(noise):
 
 def paper_noise():
     """sigma_G for which the paper's analysis gives its claim."""
-    low, high = 0.3, 20.0
-    while high - low > 1e-6:
-        middle = (low + high) / 2
-        low, high = (middle, high) if claimed_epsilon(middle) > CLAIM else (low, middle)
-    return high
+    return least_noise(claimed_epsilon, CLAIM, between=(0.3, 20.0), within=1e-6)
 
 
 @pytest.fixture(scope="module")
@@ -223,17 +219,12 @@ def proven_event(noise):
 
 
 def proven_epsilon(noise):
-    accountant = TightAccountant()
-    return accountant.compose(proven_event(noise)).epsilon(delta=DELTA)
+    return TightAccountant().compose(proven_event(noise)).epsilon(delta=DELTA)
 
 
 @pytest.fixture(scope="module")
 def proven_noise():
-    low, high = 0.5, 1.5
-    while high - low > 0.01:
-        middle = (low + high) / 2
-        low, high = (middle, high) if proven_epsilon(middle) > CLAIM else (low, middle)
-    return high
+    return least_noise(proven_epsilon, CLAIM, between=(0.5, 1.5), within=0.01)
 
 
 @pytest.mark.integration

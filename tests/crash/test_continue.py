@@ -9,13 +9,10 @@ import made_up_release as made
 import pytest
 
 from privacy.ledger import EntryState
-from storage.keys.key_store import KeyStore
 from storage.ledger.ledger_db import LedgerDatabase, Reservation
-from storage.releases.bundles import verify_bundle
 from tasks.steps.entries import Entries
 
 pytestmark = pytest.mark.integration
-
 
 STOPPED_ID = "r-20250101-0badcafe"
 SMALL_DPGM = {
@@ -67,8 +64,7 @@ def test_next_run_goes_on_and_draws_the_rest(dies, site, tmp_path, monkeypatch, 
     else:
         assert states == {STOPPED_ID: "burned", outcome.release_id: "published"}
         assert (both - first)["gradients"] == planned["gradients"]
-    bundle = tmp_path / "releases" / "made-up" / outcome.release_id
-    verified = verify_bundle(bundle, trusted=KeyStore(tmp_path / "home" / "keys").trusted())
+    verified = made.verified(tmp_path, outcome.release_id)
     assert verified.manifest.accountant == "approximate_gaussian"
     home = tmp_path / "home"
     assert [path.name for path in (home / "private").iterdir()] == [".lock"]

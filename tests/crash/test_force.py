@@ -1,13 +1,16 @@
-"""A full disk, a clock that is set back, a worker that dies: the flow under small misfortunes."""
+"""A full disk, a worker that dies, a request that is made several times: the flow goes on."""
 
 import os
 import re
+import time
+from collections import Counter
 
 import forced_installation as forced
 import made_up_release as made
+import psutil
 import pytest
 from failing_disk import no_space
-from forced_release import Death, DyingShard, FullDisk, approve_and_die
+from forced_release import Death, DyingShard, FullDisk, Pause, approve_and_die
 from stores import Stores
 
 from flows import approval, publication
@@ -40,8 +43,7 @@ def test_run_without_space_ends_with_one_line_and_its_charge(tmp_path, installat
     again = installation.start(tmp_path / "table-0" / "site.yaml").answer()
     assert again["state"] == "published"
     assert again["reused"] == (state == "approved")
-    assert installation.damages() == []
-    assert installation.leftovers() == []
+    assert installation.faults() == []
 
 
 def test_failure_stays_behind_the_guard_where_its_log_cannot_be_written(tmp_path, monkeypatch):
@@ -94,8 +96,7 @@ def test_decision_that_died_is_finished(tmp_path, installation, dies, monkeypatc
     else:
         outcome = publication.Publisher(site.settings).publish(run.release_id)
     assert outcome.state == "published"
-    assert installation.damages() == []
-    assert installation.leftovers() == []
+    assert installation.faults() == []
 
 
 def test_statistic_is_not_drawn_again_where_a_worker_died(tmp_path):
@@ -109,5 +110,47 @@ def test_statistic_is_not_drawn_again_where_a_worker_died(tmp_path):
     assert (answer.get("state"), installation.state(run.release_id)) == ("published",) * 2
     (drawn,) = installation.drawn().values()
     assert set(drawn.values()) == {1}
+    assert installation.faults() == []
+
+
+def test_eight_identical_requests_draw_each_statistic_once(tmp_path, installation):
+    site = forced.Tables(tmp_path)(0)
+    runs = [installation.start(site) for _ in range(8)]
+    answers = [run.answer() for run in runs]
+    assert [answer.get("state") for answer in answers] == ["published"] * 8, answers
+    assert len({answer["release_id"] for answer in answers}) == 1
+    assert len({answer["bundle"] for answer in answers}) == 1
+    assert sorted(answer["reused"] for answer in answers) == [False] + [True] * 7
+
+    [(measured, drawn)] = installation.drawn().items()
+    assert drawn == Counter({"feature_by_label_histograms": 1})
+    [entry] = installation.entries().values()
+    assert (entry.release_id, entry.state.value) == (measured, "published")
+    assert measured == answers[0]["release_id"]
+    charged = {answer["charged_rho"] for answer in answers}
+    assert charged == {"0", f"{entry.rho:f}"}
+    assert installation.ledger.balance(entry.cohort).spent_rho == entry.rho
+    assert installation.faults() == []
+
+
+def test_two_that_wait_for_a_run_finish_it_when_it_dies(tmp_path, installation):
+    site = forced.Tables(tmp_path)(0)
+    first = installation.start(site, disturbance=Pause(place="stage report"))
+    try:
+        assert first.reach(forced.Moment(place="stage decode", time=1, seconds=0.0))
+        others = [installation.start(site) for _ in range(2)]
+        waits = forced.Moment(place="after LedgerDatabase.reserve", time=1, seconds=0.0)
+        assert all(other.reach(waits) for other in others)
+        while psutil.Process(first.process.pid).status() != psutil.STATUS_STOPPED:
+            time.sleep(0.02)
+    finally:
+        assert first.end()
+    assert installation.state(first.release_id) == "sealed"
     assert installation.damages() == []
-    assert installation.leftovers() == []
+
+    answers = [other.answer() for other in others]
+    assert [answer.get("state") for answer in answers] == ["published"] * 2, answers
+    assert {answer["release_id"] for answer in answers} == {first.release_id}
+    assert all(answer["reused"] for answer in answers)
+    assert list(installation.drawn()) == [first.release_id]
+    assert installation.faults() == []

@@ -12,12 +12,9 @@ import made_up_release as made
 import psutil
 import pytest
 
-from storage.keys.key_store import KeyStore
 from storage.ledger.ledger_db import LedgerDatabase
-from storage.releases.bundles import verify_bundle
 
 pytestmark = pytest.mark.integration
-
 
 KILLED_ID = "r-20250101-0badcafe"
 
@@ -38,17 +35,11 @@ METHOD_POINTS = dict.fromkeys(made.STAGES_OF_CLUSTMIX, ("executing", "burned"))
 
 @pytest.fixture(scope="module")
 def sites(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("sites")
-    paths = {}
-    for name, method in (("naive", made.NAIVE_BAYES), ("clustmix", made.SMALL_CLUSTMIX)):
-        (folder / name).mkdir()
-        paths[name] = made.write_site(folder / name, method=method)
-    return paths
-
-
-def verified(folder, release_id):
-    trusted = KeyStore(folder / "home" / "keys").trusted()
-    return verify_bundle(folder / "releases" / "made-up" / release_id, trusted=trusted)
+    methods = {"naive": made.NAIVE_BAYES, "clustmix": made.SMALL_CLUSTMIX}
+    return {
+        name: made.write_site(tmp_path_factory.mktemp(name), method=method)
+        for name, method in methods.items()
+    }
 
 
 def check_after_kill(folder, state, draws):
@@ -59,7 +50,7 @@ def check_after_kill(folder, state, draws):
     assert sum(entry.rho for entry in entries if entry.counts) >= forced.rho_of(draws)
     for bundle in (folder / "releases").glob("made-up/*"):
         charged = {entry.entry_id for entry in entries if entry.counts}
-        assert verified(folder, bundle.name).manifest.ledger_entry in charged
+        assert made.verified(folder, bundle.name).manifest.ledger_entry in charged
 
 
 def check_after_next_run(folder, outcome, state, draws):
@@ -79,7 +70,7 @@ def check_after_next_run(folder, outcome, state, draws):
     assert [path.name for path in (folder / "releases" / "made-up").iterdir()] == [
         outcome.release_id
     ]
-    bundle, entry = verified(folder, outcome.release_id), entries[outcome.release_id]
+    bundle, entry = made.verified(folder, outcome.release_id), entries[outcome.release_id]
     assert (entry.digest, entry.entry_id) == (bundle.manifest_sha256, bundle.manifest.ledger_entry)
     home = folder / "home"
     assert [path.name for path in (home / "private").iterdir()] == [".lock"]
@@ -133,7 +124,7 @@ def test_live_run_is_not_cleaned_up(sites, tmp_path, monkeypatch, point, state):
         live.join(60)
     assert live.exitcode == 0
     assert {entry.state.value for entry in ledger.entries()} == {"published"}
-    verified(tmp_path, KILLED_ID)
+    made.verified(tmp_path, KILLED_ID)
 
 
 def test_killed_command_leaves_no_process(sites, tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,31 +22,16 @@ from tasks.ingest.encoding import encode_chunk
 from tasks.ingest.violations import refuse_violations
 
 CANARY = "zebra0815"
-SCHEMA = TableSchema.model_validate(
-    {
-        "columns": [
-            {"name": "age", "kind": "integer", "lower": 0, "upper": 9, "bins": 2},
-            {
-                "name": "lactate",
-                "kind": "real",
-                "lower": 0,
-                "upper": 9,
-                "bins": 2,
-                "nullable": True,
-            },
-            {"name": "ward", "kind": "categorical", "levels": ["icu", "surgery"], "missing": ["?"]},
-            {
-                "name": "code",
-                "kind": "categorical",
-                "levels": ["heart", "rest"],
-                "prefixes": {"heart": ["I"]},
-                "numeric_ranges": {"heart": [[390, 460]]},
-                "other": "rest",
-            },
-        ],
-        "label": {"name": "died", "levels": {"no": ["n"], "yes": ["y"]}},
-    }
-)
+SITE = """
+columns:
+  - {name: age, kind: integer, lower: 0, upper: 9, bins: 2}
+  - {name: lactate, kind: real, lower: 0, upper: 9, bins: 2, nullable: true}
+  - {name: ward, kind: categorical, levels: [icu, surgery], missing: ["?"]}
+  - {name: code, kind: categorical, levels: [heart, rest], prefixes: {heart: [I]},
+     numeric_ranges: {heart: [[390, 460]]}, other: rest}
+label: {name: died, levels: {"no": [n], "yes": [y]}}
+"""
+SCHEMA = TableSchema.model_validate(yaml.safe_load(SITE))
 COLUMNS = SCHEMA.released_columns
 GOOD_ROW = ("5", "1.5", "icu", "I50", "n")
 

@@ -15,9 +15,6 @@ import psutil
 import pytest
 from served_prefect import served_prefect
 
-from storage.keys.key_store import KeyStore
-from storage.releases.bundles import verify_bundle
-
 pytestmark = pytest.mark.integration
 
 # State of the entry after a failure at each place; None where nothing was charged.
@@ -119,7 +116,7 @@ def failed(both):
 def test_release_succeeds_on_its_own_workers(succeeded):
     assert succeeded.exit_code == 0, succeeded.stderr
     (bundle,) = (succeeded.folder / "releases" / "made-up").iterdir()
-    verify_bundle(bundle, trusted=KeyStore(succeeded.folder / "home" / "keys").trusted())
+    made.verified(succeeded.folder, bundle.name)
     assert succeeded.n_processes >= 3  # command, two workers
 
 

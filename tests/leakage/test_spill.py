@@ -19,7 +19,6 @@ from tests.processes import python
 
 pytestmark = pytest.mark.integration
 
-
 N_ARRAYS = 12
 
 
@@ -38,13 +37,6 @@ def files_below(folder):
 def open_to_others(folder):
     """Return what others could enter or read, were the folder's parents open."""
     return [path for path in (folder, *folder.rglob("*")) if path.lstat().st_mode & 0o077]
-
-
-@pytest.fixture(autouse=True)
-def umask():
-    before = os.umask(0o022)
-    yield
-    os.umask(before)
 
 
 def test_usual_worker_spills_what_this_search_finds(tmp_path):

@@ -1,18 +1,8 @@
-import os
-
 import ledger_backends
 import pytest
 
 from storage.settings import Settings
 from storage.sources import datasets
-
-
-@pytest.fixture(autouse=True)
-def umask():
-    """Put the umask back: tests set it, and a workspace closes it for its process."""
-    before = os.umask(0o022)
-    yield
-    os.umask(before)
 
 
 @pytest.fixture(params=ledger_backends.BOTH)

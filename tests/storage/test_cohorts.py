@@ -62,7 +62,7 @@ CELL = st.sampled_from(["NA", "nan", "None", "007", "1.50", " 8 ", ""]) | st.tex
     quoting=st.sampled_from([csv.QUOTE_ALL, csv.QUOTE_MINIMAL]),
     mark=st.sampled_from([",", ";", "\t"]),
 )
-@example(rows=[("007", "1.50", "NA"), (" 8 ", "", "nan")], chunk_rows=5, quoting=0, mark=",")
+@example([("007", "1.50", "NA"), (" 8 ", "", "nan")], 5, csv.QUOTE_MINIMAL, ",")
 def test_reading_agrees_with_the_csv_module(tmp_path_factory, rows, chunk_rows, quoting, mark):
     path = tmp_path_factory.mktemp("csv") / "a.csv"
     with path.open("w", encoding="utf-8", newline="") as handle:

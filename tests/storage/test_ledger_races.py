@@ -19,8 +19,6 @@ from privacy.ledger import EntryState
 from storage.ledger.ledger_db import LedgerDatabase
 
 WIDE = Caps(lifetime_rho=Decimal(1000))
-
-
 ONCE = pytest.mark.integration
 OFTEN = [pytest.mark.soak, pytest.mark.timeout(1800)]
 SEED = 20250101

@@ -35,14 +35,6 @@ def file_of(**changes):
     return {"a.csv": {"sha256": "0" * 64, "size": 3, **changes}}
 
 
-def test_what_a_sender_writes_by_hand_is_parsed_and_verified():
-    ready = parse_ready_file(announce(FILES, "wards", SECRET, signed_at="2026-11-21T17:00:00Z"))
-    ready.verify(SECRET)
-    ready.check_names("a.csv.ready.json")
-    assert (ready.dataset, ready.size_bytes, ready.is_folder) == ("wards", 3, False)
-    assert ready.signed == datetime(2026, 11, 21, 17, tzinfo=UTC)
-
-
 def test_what_we_write_is_what_a_sender_would_write(tmp_path):
     table = tmp_path / "b"
     (table / "k=1").mkdir(parents=True)
@@ -160,7 +152,12 @@ def test_names_that_reach_out_are_refused_and_not_repeated(name):
         assert "hidden" not in str(caught.value)
 
 
-def test_a_ready_file_announces_the_table_of_its_name():
+def test_a_ready_file_that_a_sender_wrote_by_hand_announces_the_table_of_its_name():
+    ready = parse_ready_file(announce(FILES, "wards", SECRET, signed_at="2026-11-21T17:00:00Z"))
+    ready.verify(SECRET)
+    ready.check_names("a.csv.ready.json")
+    assert (ready.dataset, ready.size_bytes, ready.is_folder) == ("wards", 3, False)
+    assert ready.signed == datetime(2026, 11, 21, 17, tzinfo=UTC)
     of_the_table, distinct = r"NAME\.ready\.json to announce t", "every name to be a file or a fo"
     for names, expected in (
         (["b.csv"], of_the_table),

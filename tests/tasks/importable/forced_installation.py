@@ -259,6 +259,10 @@ class Installation(Accounts):
             return False
         return True
 
+    def faults(self):
+        """Return what may not be once everything has ended."""
+        return self.damages() + self.leftovers()
+
     def leftovers(self):
         """Return what the next run should have cleaned up, and open entries."""
         allowed = {

@@ -193,6 +193,15 @@ def release_without_engine(site_file, **request):
     return outcome
 
 
+def verified(folder, release_id):
+    """Verify a bundle of an installation with the keys that it trusts."""
+    from storage.keys.key_store import KeyStore
+    from storage.releases.bundles import verify_bundle
+
+    trusted = KeyStore(folder / "home" / "keys").trusted()
+    return verify_bundle(folder / "releases" / "made-up" / release_id, trusted=trusted)
+
+
 # --- killing ---------------------------------------------------------------------------------
 
 

@@ -14,7 +14,6 @@ from made_up_entries import enter, move
 from prefect.client.schemas.objects import State, StateType
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule, RRuleSchedule
 from served_prefect import served_prefect
-from stores import Stores
 
 from flows.events import orchestrator
 from flows.operations import upkeep
@@ -25,14 +24,8 @@ from flows.operations.upkeep import MOST_PATIENCE, PATIENCE, low_budgets, missed
 from privacy.charges import Caps
 from privacy.ledger import EntryState
 from storage.files.workspace import PrivateWorkspace
-from storage.settings import load_settings
 
 NOW = datetime(2026, 11, 21, 17, 0, tzinfo=UTC)
-
-
-@pytest.fixture
-def site(installation):
-    return Stores(load_settings())
 
 
 @dataclass

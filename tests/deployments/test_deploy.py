@@ -22,11 +22,10 @@ from flows.operations import deployment_file
 from flows.operations.deploy import NOTIFY_BLOCK, deploy
 from storage.settings import load_settings
 from tasks.execution.runtime import safe_environment
-from tests.processes import python
+from tests.processes import ROOT, python
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
-ROOT = Path(__file__).resolve().parents[2]
 ARRIVAL = "a-20261121-0a1b2c3d"
 DATASET = "diabetes130-readmission"
 SCHEDULED = f"measure/weekly-{DATASET}"

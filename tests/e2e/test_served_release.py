@@ -56,15 +56,3 @@ def test_a_budget_that_is_spent_is_an_ordinary_end(installation, told):
     says("budget.low", POOR, '"percent_left": 0')
     installation.wait_until_quiet()
     assert installation.damages() + installation.leftovers() == []
-
-
-def test_parameters_that_no_request_has_are_refused_by_the_server(installation):
-    before = {run.id for run in installation.runs_of_deployment("on-demand")}
-    for wrong in (
-        {"dataset": "../ward"},
-        {"dataset": WARD, "seed": 1},
-        {"dataset": WARD, "rows": 9},
-    ):
-        with pytest.raises(AssertionError, match="409"):
-            installation.request("measure", "on-demand", **wrong)
-    assert {run.id for run in installation.runs_of_deployment("on-demand")} == before

@@ -1,9 +1,9 @@
 """The rules of the source text that `make lint` (import-linter, ruff's banned names) cannot say."""
 
 import re
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.processes import ROOT
+
 PACKAGES = ("clustmix", "flows", "tasks", "privacy", "storage", "benchmarks")
 PICKLES = r"\.to_pickle\b|\.read_pickle\b|\b__import__\(|\ballow_pickle\s*=(?!\s*False\b)"
 

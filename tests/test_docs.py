@@ -1,12 +1,10 @@
 """The documents say what the code does: generated pages are fresh, tables are computed anew."""
 
 import dataclasses
-import importlib.util
 import inspect
 import json
 import math
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -42,8 +40,9 @@ from tasks.synthesizers.clustmix.tables.synthesizer import TableClustMix
 from tasks.synthesizers.registry import METHODS as ENTRIES
 from tasks.synthesizers.registry import build
 from tasks.synthesizers.settings import MethodConfig
+from tests.documents import module_at, table_after
+from tests.processes import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 METHODS = (DOCS / "methods.md").read_text(encoding="utf-8")
 OPERATE = (DOCS / "operate.md").read_text(encoding="utf-8")
@@ -51,17 +50,7 @@ LEDGER = (DOCS / "ledger.md").read_text(encoding="utf-8")
 
 
 def script(name):
-    spec = importlib.util.spec_from_file_location(f"clustmix_docs_{name}", DOCS / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def table_after(text, heading):
-    """Cells of the first Markdown table after a heading, its head left out."""
-    block = re.search(r"^\|.*?(?=\n\n|\Z)", text.split(heading, 1)[1], flags=re.M | re.S).group()
-    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in block.splitlines()]
-    return [[cell.strip(" |") for cell in row] for row in rows[2:]]
+    return module_at(DOCS / f"{name}.py")
 
 
 def test_page_of_the_site_file_is_what_its_script_writes_and_explains_every_key():

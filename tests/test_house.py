@@ -2,8 +2,6 @@
 
 import subprocess
 
-import pytest
-
 from benchmarks.house import MAX_LINES, House
 
 LIMITS = {
@@ -73,26 +71,26 @@ def test_lines_and_arrows_are_counted(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(
-    ("counts", "source"),
-    [
-        (True, "def f(site): pass"),
-        (True, "def f(*, other: 'SiteFile | None' = None): pass"),
-        (True, "class C:\n    async def f(self, a: list[ReleaseJob]): pass"),
-        (True, "def f(site: dict[str, object]): pass"),
-        (True, "class Asked:\n    job: ReleaseJob\ndef f(asked: Asked): pass"),
-        (True, "class A:\n    of: B\nclass B:\n    x: SiteFile\ndef f(a: A): pass"),
-        (
-            True,
-            "class Place:\n    ledger: LedgerDatabase\n    keys: KeyStore\n"
-            "    @property\n    def kept(self) -> MeasurementStore: ...\n"
-            "def f(place: Place): pass",
-        ),
-        (False, "class Keeper:\n    _ledger: LedgerDatabase\n    _keys: KeyStore\n"
-            "    _kept: MeasurementStore\ndef f(keeper: Keeper): pass"),
-        (False, "def f(site: Path, job_id: str, a: int): pass"),
-        (False, "def f() -> ReleaseJob: pass"),
-    ],
-)  # fmt: skip
-def test_takers_of_whole_are_found_by_type_and_by_name(tmp_path, counts, source):
-    assert house(tmp_path, flows__a=source).takers_of_whole() == ["flows/a.py:f"] * counts
+TAKES_WHOLE = (
+    "def f(site): pass",
+    "def f(*, other: 'SiteFile | None' = None): pass",
+    "class C:\n    async def f(self, a: list[ReleaseJob]): pass",
+    "def f(site: dict[str, object]): pass",
+    "class Asked:\n    job: ReleaseJob\ndef f(asked: Asked): pass",
+    "class A:\n    of: B\nclass B:\n    x: SiteFile\ndef f(a: A): pass",
+    "class Place:\n    ledger: LedgerDatabase\n    keys: KeyStore\n"
+    "    @property\n    def kept(self) -> MeasurementStore: ...\n"
+    "def f(place: Place): pass",
+)
+TAKES_PARTS = (
+    "class Keeper:\n    _ledger: LedgerDatabase\n    _keys: KeyStore\n"
+    "    _kept: MeasurementStore\ndef f(keeper: Keeper): pass",
+    "def f(site: Path, job_id: str, a: int): pass",
+    "def f() -> ReleaseJob: pass",
+)
+
+
+def test_takers_of_whole_are_found_by_type_and_by_name(tmp_path):
+    sources = {f"flows__{n:02d}": source for n, source in enumerate(TAKES_WHOLE + TAKES_PARTS)}
+    found = house(tmp_path, **sources).takers_of_whole()
+    assert sorted(found) == [f"flows/{n:02d}.py:f" for n in range(len(TAKES_WHOLE))]

@@ -5,7 +5,6 @@ import importlib.metadata
 import re
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
@@ -13,8 +12,9 @@ from packaging.utils import canonicalize_name
 
 from flows import cli
 from privacy.errors import EXTRAS, MissingExtra, extra
+from tests.documents import locked_in
+from tests.processes import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 LOCK = (ROOT / "requirements.lock").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 # Locked, and asked for by Python 3.11.0 to 3.11.2 alone.
@@ -23,11 +23,6 @@ CONDITIONAL = {"async-timeout"}
 
 def requirement_name(line):
     return canonicalize_name(Requirement(line).name)
-
-
-def locked_versions():
-    entries = re.findall(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==(\S+)", LOCK, flags=re.MULTILINE)
-    return {requirement_name(name): version for name, version in entries}
 
 
 @pytest.mark.parametrize("package", ["clustmix", "flows", "tasks", "privacy", "storage"])
@@ -42,7 +37,7 @@ def test_lock_names_every_direct_dependency():
     direct = PROJECT["project"]["dependencies"] + PROJECT["dependency-groups"]["dev"]
     # Those of a GPU have a lock of their own.
     direct += [line for name, lines in extras.items() if name != "gpu" for line in lines]
-    assert {requirement_name(line) for line in direct} <= locked_versions().keys()
+    assert {requirement_name(line) for line in direct} <= locked_in(LOCK).keys()
     [gpu] = extras["gpu"]
     assert gpu.replace("[cuda12]", "") in PROJECT["project"]["dependencies"]
 
@@ -71,13 +66,13 @@ def test_the_program_says_what_it_misses(monkeypatch, capsys):
 
 
 def test_lock_is_what_is_installed():
-    for name, version in locked_versions().items():
+    for name, version in locked_in(LOCK).items():
         if name not in CONDITIONAL:
             assert importlib.metadata.version(name) == version, name
 
 
 def test_lock_is_complete_for_pip_without_dependencies():
-    locked = locked_versions()
+    locked = locked_in(LOCK)
     overrides = PROJECT["tool"]["uv"]["override-dependencies"]
     left_out = {requirement_name(line) for line in overrides if line.endswith("== 'never'")}
     assert left_out == {"amplitude-analytics", "tensorflow", "tf2jax"}

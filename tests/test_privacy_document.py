@@ -1,11 +1,9 @@
 """docs/privacy.md: every claim names a test that exists, every number in a table is recomputed."""
 
 import ast
-import importlib.util
 import math
 import re
 from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Decimal
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,23 +15,15 @@ from privacy.accountants.calibration import gdp_mu, gdp_rho
 from privacy.accountants.gaussian import gaussian_epsilon
 from privacy.errors import ConfigurationError
 from tasks.ingest.contributions import part_of_patients
+from tests.documents import module_at, table_after
+from tests.processes import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "privacy.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 DELTA = 1e-6
 
 TESTS = sorted(set(re.findall(r"\[(test_\w+)\]\((\.\./tests/[^)]+)\)", TEXT)))
 LINKS = sorted(set(re.findall(r"\]\((\.\./tests/[^)]+)\)", TEXT)))
-
-
-def table_after(heading):
-    """Cells of the first table after a heading, its head left out."""
-    block = re.search(r"^\|.*?(?=\n\n|\Z)", TEXT.split(f"{heading}\n", 1)[1], re.M | re.S).group()
-    return [
-        [cell.strip() for cell in line.strip().strip("|").split("|")]
-        for line in block.splitlines()[2:]
-    ]
 
 
 def up(value, like):
@@ -51,11 +41,7 @@ def found_of_100(mu):
 
 
 def counterexample(name):
-    path = ROOT / "tests" / "counterexamples" / f"test_{name}.py"
-    spec = importlib.util.spec_from_file_location(f"clustmix_{name}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_at(ROOT / "tests" / "counterexamples" / f"test_{name}.py")
 
 
 def test_every_named_test_exists():
@@ -98,17 +84,19 @@ def test_every_paragraph_that_claims_names_a_test(section):
 
 
 def test_every_threat_and_acceptance_test_has_a_test_or_is_open():
-    threats = table_after("## Threats")
+    threats = table_after(TEXT, "## Threats")
     assert [row[0].split()[0] for row in threats] == [f"T{number}" for number in range(1, 21)]
     for row in threats:
         assert "(../tests/" in row[1] or row[2].startswith("open"), row[0]
         assert not row[2] or row[2].startswith("open"), row[0]
-    tests = table_after("## Acceptance tests")
+    tests = table_after(TEXT, "## Acceptance tests")
     assert [int(row[0].split()[0]) for row in tests] == list(range(1, 15))
     assert all("(../tests/" in row[1] or row[1] == "open" for row in tests)
 
 
-@pytest.mark.parametrize("row", table_after("### What the numbers mean"), ids=lambda row: row[0])
+@pytest.mark.parametrize(
+    "row", table_after(TEXT, "### What the numbers mean"), ids=lambda row: row[0]
+)
 def test_meaning_of_an_epsilon(row):
     mu = gdp_mu(epsilon=float(row[0]), delta=DELTA)
     rho = gdp_rho(epsilon=float(row[0]), delta=DELTA)
@@ -121,14 +109,14 @@ def test_meaning_of_an_epsilon(row):
     ]
 
 
-@pytest.mark.parametrize("row", table_after("### Groups"), ids=lambda row: row[0])
+@pytest.mark.parametrize("row", table_after(TEXT, "### Groups"), ids=lambda row: row[0])
 def test_group_of_patients(row):
     mu = int(row[0]) * gdp_mu(epsilon=1.0, delta=DELTA)
     epsilon = gaussian_epsilon(delta=DELTA, mu=mu)
     assert row[1:] == [up(mu, row[1]), up(epsilon, row[2]), found_of_100(mu)]
 
 
-@pytest.mark.parametrize("row", table_after("### Repeated releases"), ids=lambda row: row[0])
+@pytest.mark.parametrize("row", table_after(TEXT, "### Repeated releases"), ids=lambda row: row[0])
 def test_repeated_releases(row):
     rho = int(row[0]) * gdp_rho(epsilon=1.0, delta=DELTA)
     epsilon = gaussian_epsilon(delta=DELTA, mu=math.sqrt(2 * rho))
@@ -160,7 +148,7 @@ def test_paper_analyses_that_fail():
         ],
         (lemma_1, gaussian_epsilon(delta=moment.DELTA, mu=1 / moment.SIGMA)),
     ]
-    rows = table_after("### Published analyses that fail")
+    rows = table_after(TEXT, "### Published analyses that fail")
     assert rows[-1][1:3] == ["epsilon 0.00", "no epsilon"]
     assert coins.delta_at(100.0, coins.masked, coins.the_coin) == 1
     for row, (claim, truth) in zip(rows[:-1], computed, strict=True):

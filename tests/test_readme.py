@@ -5,7 +5,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -28,8 +27,9 @@ from storage.keys.keys import SigningKey
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.releases.signatures import Approval
 from storage.settings import load_settings
+from tests.documents import blocks
+from tests.processes import ROOT, python
 
-ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted(
     [
         *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
@@ -44,11 +44,6 @@ OPERATE = "\n".join(
 TARGETS = set(
     re.findall(r"^([a-z][a-z0-9-]*):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
 )
-
-
-def blocks(text, language):
-    found = re.findall(rf"^( *)```{language}\n(.*?)^ *```$", text, flags=re.M | re.S)
-    return [re.sub(rf"^{indent}", "", block, flags=re.M) for indent, block in found]
 
 
 def sh_lines():
@@ -264,7 +259,7 @@ def test_certificates_as_documented(tmp_path, documented):
 def test_a_ledger_that_was_set_back_is_refused_until_it_is_put_right(folder):
     settings = load_settings()
     [block] = [part.values[0] for part in python_blocks() if ".backup(" in part.values[0]]
-    subprocess.run([sys.executable, "-c", block], check=True)
+    python("-c", block, check=True)
     backup = LedgerDatabase(folder / "ledger-backup.sqlite")
     backup.verify(expected_head=site().ledger.head())
     release = ["release", "admissions.yaml", "--new-draw", "--json"]
@@ -372,12 +367,7 @@ def test_roles_of_the_ledger_in_postgresql_are_as_documented(folder, documented,
 def test_every_python_block_runs(block, landing):
     arguments = ["landing/admissions.csv", "admissions", "landing.key"] * ("argv" in block)
     given = "import pandas\nframe = pandas.read_csv('cohort.csv')\n" * ("fit(frame)" in block)
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", given + block, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python("-W", "error", "-c", given + block, *arguments)
     assert done.returncode == 0, done.stderr
     if arguments:
         assert [arrival.dataset for arrival in scan(load_settings()).accepted] == ["admissions"]

@@ -21,6 +21,7 @@ from benchmarks.results import (
 )
 from benchmarks.score import score
 from privacy.errors import InputError
+from storage.settings import Settings
 from storage.sources.cohorts import CohortReader
 from tasks.ingest.encoding import encode_chunk
 from tasks.synthesizers.registry import METHODS
@@ -108,7 +109,8 @@ def test_site_files_of_benchmarks_keep_the_declared_order(name, tmp_path):
 
 OWN_SITES = sorted(
     path.stem
-    for path in tables.SITES[0].glob("*.yaml")
+    for folder in tables.SITES
+    for path in folder.glob("*.yaml")
     if "like:" not in path.read_text(encoding="utf-8") and path.stem != "audit"
 )
 
@@ -117,7 +119,7 @@ OWN_SITES = sorted(
 def test_public_table_is_what_its_site_file_declares(name, tmp_path):
     site = tables.write_site(tables.site_document(name), tmp_path / "site.yaml")
     try:
-        reader = CohortReader(site.source)
+        reader = CohortReader(site.source, settings=Settings(home=tmp_path, offline=True))
     except InputError as absent:
         pytest.skip(f"{name}: {absent.code}")
     site.check_header(reader.header())
@@ -130,8 +132,10 @@ def test_public_table_is_what_its_site_file_declares(name, tmp_path):
         for place, seen in enumerate(codes):
             seen[np.unique(chunk.codes[:, place])] = True
     assert levels == set(range(len(site.table_schema.label.level_names)))
-    # A column whose every row is one code was declared wrongly, but for leads that show no wave.
-    assert all(seen.sum() > 1 for seen in codes) or name in ("arrhythmia", "cardiotocography")
+    # A column whose every row is one code was declared wrongly, but for leads that show no wave,
+    # drugs that nobody took and borders of images.
+    known = name.startswith(("arrhythmia", "cardiotocography", "diabetes130", "mnist"))
+    assert known or all(seen.sum() > 1 for seen in codes)
 
 
 def test_split_keeps_a_patient_on_one_side_and_the_levels_on_both(tmp_path):

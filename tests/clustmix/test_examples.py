@@ -1,9 +1,12 @@
-"""The examples run, in an empty folder, and show what they are about."""
+"""The examples run, in an empty folder, and show what they are about; so do docstrings."""
 
+import doctest
+import inspect
 import re
 
 import pytest
 
+import clustmix
 from tests.processes import ROOT, python
 
 EXAMPLES = ROOT / "examples"
@@ -26,3 +29,17 @@ def test_every_example_runs(name, tmp_path, request):
     assert done.returncode == 0, done.stderr
     assert re.search(SHOWN[name], done.stdout), done.stdout
     assert not list(tmp_path.iterdir())
+
+
+CLASSES = [name for name in clustmix.__all__ if inspect.isclass(getattr(clustmix, name))]
+FLAGS = doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL | doctest.NORMALIZE_WHITESPACE
+
+
+@pytest.mark.parametrize("name", [*CLASSES, "clustmix"])
+def test_every_public_class_has_an_example_that_runs(name):
+    documented = getattr(clustmix, name, clustmix)
+    examples = doctest.DocTestParser().get_doctest(documented.__doc__, {}, name, None, 0)
+    assert examples.examples
+    found = []
+    doctest.DocTestRunner(optionflags=FLAGS, verbose=False).run(examples, out=found.append)
+    assert not found, "".join(found)

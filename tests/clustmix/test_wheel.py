@@ -7,14 +7,14 @@ import shutil
 import subprocess
 import sys
 import venv
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
+from tests.processes import ROOT
+
 pytestmark = pytest.mark.integration
 
-ROOT = Path(__file__).resolve().parents[2]
 PARTS = (
     "clustmix", "flows", "tasks", "privacy", "storage", "pyproject.toml", "README.md", "LICENSE",
 )  # fmt: skip

@@ -22,11 +22,10 @@ from flows.operations import deployment_file
 from flows.operations.deploy import NOTIFY_BLOCK, deploy
 from storage.settings import load_settings
 from tasks.execution.runtime import safe_environment
-from tests.processes import python
+from tests.processes import ROOT, python
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
-ROOT = Path(__file__).resolve().parents[2]
 ARRIVAL = "a-20261121-0a1b2c3d"
 DATASET = "diabetes130-readmission"
 SCHEDULED = f"measure/weekly-{DATASET}"
@@ -147,9 +146,7 @@ def test_everything_that_the_files_declare_is_registered(server):
         assert pool["concurrency_limit"] is None
     queues = {q["name"]: q["priority"] for q in ask("/work_pools/private/queues/filter", {})}
     assert queues["on-demand"] < queues["schedule"] < queues["arrivals"]
-
-
-def test_address_to_notify_is_not_readable_on_the_server(server):
+    # The address to notify is not readable there.
     block = ask(f"/block_types/slug/webhook/block_documents/name/{NOTIFY_BLOCK}")
     assert "CANARY" not in json.dumps(block)
 

@@ -1,7 +1,6 @@
 """A wrong file is refused as a whole, with one line, before a server is asked."""
 
 import shutil
-from pathlib import Path
 
 import pytest
 import yaml
@@ -10,8 +9,8 @@ from flows.operations.deploy import deploy
 from flows.operations.deployment_file import read_automations, read_deployments
 from privacy.errors import ClustMixError, ConfigurationError
 from storage.settings import Settings
+from tests.processes import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 WEEKLY = "weekly-diabetes130-readmission"
 
 

@@ -5,7 +5,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -16,7 +15,6 @@ import pytest
 import yaml
 from command_line import parse
 from distributed.cli import dask_scheduler, dask_worker
-from packaging.utils import canonicalize_name
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
@@ -26,8 +24,9 @@ from storage.settings import Settings, load_settings
 from tasks.execution.cluster_certificates import ROLES
 from tasks.execution.dask_executor import CPU, GPU
 from tasks.execution.runtime import safe_environment
+from tests.documents import blocks, locked_in
+from tests.processes import ROOT, python
 
-ROOT = Path(__file__).resolve().parents[2]
 DEPLOYMENTS = ROOT / "deployments"
 COMPOSE_TEXT = (DEPLOYMENTS / "compose.yaml").read_text(encoding="utf-8")
 COMPOSE = yaml.safe_load(COMPOSE_TEXT)
@@ -165,14 +164,9 @@ def test_command_is_understood_by_its_program(service):
             pass
     elif program == "prefect":
         words = [word for word in arguments[:2] if not word.startswith("-")]
-        shown = subprocess.run(
-            [sys.executable, "-m", "prefect", *words, "--help"],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=120,
-            env={**os.environ, "COLUMNS": "200"},
-        ).stdout
+        wide = {**os.environ, "COLUMNS": "200"}
+        asked = ["-m", "prefect", *words, "--help"]
+        shown = python(*asked, check=True, timeout=120, env=wide).stdout
         for option in (word for word in arguments if word.startswith("--")):
             assert re.search(rf"{option}\b", shown), option
     else:
@@ -180,11 +174,7 @@ def test_command_is_understood_by_its_program(service):
 
 
 RUNBOOK = (DEPLOYMENTS / "README.md").read_text(encoding="utf-8")
-RUNBOOK_LINES = [
-    line.strip()
-    for block in re.findall(r"^ *```sh\n(.*?)^ *```$", RUNBOOK, flags=re.M | re.S)
-    for line in block.splitlines()
-]
+RUNBOOK_LINES = [line for block in blocks(RUNBOOK, "sh") for line in block.splitlines()]
 COMPOSE_ACTIONS = {"build", "up", "ps", "run", "exec", "cp", "stop"}
 
 
@@ -278,20 +268,13 @@ def test_no_private_file_can_get_into_an_image():
 
 
 def test_image_of_the_gpu_adds_cuda_for_the_same_jax():
-    locked = locked_in(ROOT / "requirements.lock")
-    added = locked_in(DEPLOYMENTS / "requirements-gpu.lock")
+    text = (DEPLOYMENTS / "requirements-gpu.lock").read_text(encoding="utf-8")
+    locked = locked_in((ROOT / "requirements.lock").read_text(encoding="utf-8"))
+    added = locked_in(text)
     assert added["jax-cuda12-plugin"] == added["jax-cuda12-pjrt"] == locked["jax"]
     assert not added.keys() & locked.keys()
-    text = (DEPLOYMENTS / "requirements-gpu.lock").read_text(encoding="utf-8")
     assert text.count("--hash=sha256:") == len(added)
     assert "://" not in text
-
-
-def locked_in(path):
-    found = re.findall(
-        r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==(\S+)", path.read_text(encoding="utf-8"), re.M
-    )
-    return {canonicalize_name(name): version for name, version in found}
 
 
 @pytest.mark.integration

@@ -1,10 +1,12 @@
-"""A release that nobody starts: a table arrives; and how runs end."""
+"""A release that nobody starts: a table arrives; how runs end; and two installations at once."""
 
 import time
 
 import pytest
 from hospital import POOR, WARD
 from served_installation import wait_until
+
+from privacy.ledger import EntryState
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -58,13 +60,22 @@ def test_a_budget_that_is_spent_is_an_ordinary_end(installation, told):
     assert installation.damages() + installation.leftovers() == []
 
 
-def test_parameters_that_no_request_has_are_refused_by_the_server(installation):
-    before = {run.id for run in installation.runs_of_deployment("on-demand")}
-    for wrong in (
-        {"dataset": "../ward"},
-        {"dataset": WARD, "seed": 1},
-        {"dataset": WARD, "rows": 9},
-    ):
-        with pytest.raises(AssertionError, match="409"):
-            installation.request("measure", "on-demand", **wrong)
-    assert {run.id for run in installation.runs_of_deployment("on-demand")} == before
+def test_two_installations_release_at_once(hospital):
+    both = [hospital("sqlite"), hospital("postgres")]
+    before = [set(one.entries()) for one in both]
+    for one in both:
+        one.change_source(WARD, 500)
+    runs = [one.request("measure", "on-demand", dataset=WARD) for one in both]
+    for one, run in zip(both, runs, strict=True):
+        assert one.wait_for_run(run).state == "COMPLETED"
+        one.wait_until_quiet()
+    new = [set(one.entries()) - known for one, known in zip(both, before, strict=True)]
+    assert [len(ids) for ids in new] == [1, 1]
+    assert new[0] != new[1]
+    for one, other, (release_id,) in zip(both, reversed(both), new, strict=True):
+        assert one.entries()[release_id].state is EntryState.PUBLISHED
+        one.verify(release_id)
+        bundle = one.releases / WARD / release_id
+        assert other.try_command("verify", str(bundle)).returncode != 0
+        assert not other.runs_of(f"{WARD}/{release_id}")
+        assert one.damages() + one.leftovers() == []

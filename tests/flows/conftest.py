@@ -33,6 +33,12 @@ def installation(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.fixture
+def site(installation):
+    """The stores of the installation."""
+    return Stores(load_settings())
+
+
 @pytest.fixture(scope="session")
 def released_once(tmp_path_factory):
     """The folder of an installation after the release of its `site.yaml`; never changed."""

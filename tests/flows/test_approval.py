@@ -4,19 +4,12 @@ from pathlib import Path
 
 import made_up_release as made
 import pytest
-from stores import Stores
 
 from flows.approval import Decisions
 from flows.publication import Publisher
 from privacy.errors import ClustMixError, ConfigurationError, IntegrityError, LedgerError
 from storage.keys.key_store import read_public_keys
 from storage.releases.bundles import verify_bundle
-from storage.settings import load_settings
-
-
-@pytest.fixture
-def site(installation):
-    return Stores(load_settings())
 
 
 @pytest.fixture

@@ -74,13 +74,6 @@ def test_a_table_that_is_not_announced_yet_is_left_alone(place):
     assert len(names(place.landing)) == 3
 
 
-def link(place):
-    (place.landing.parent / "outside").write_bytes(ROWS)
-    place.deliver()
-    (place.landing / "wards.csv").unlink()
-    (place.landing / "wards.csv").symlink_to(place.landing.parent / "outside")
-
-
 def reaching_out(place):
     (place.landing.parent / "outside").write_bytes(ROWS)
     content = announce({"../outside": ROWS}, "wards", place.secret)
@@ -113,11 +106,6 @@ REFUSALS = {
         "ARRIVAL_INCOMPLETE",
         "wards",
     ),
-    "no JSON": (
-        lambda place: (place.landing / "wards.csv.ready.json").write_bytes(b"{"),
-        "ARRIVAL_MALFORMED",
-        None,
-    ),
     "no section": (delivered(dataset="quiet"), "ARRIVAL_NOT_EXPECTED", "quiet"),
     "no site": (delivered(dataset="zebra"), "ARRIVAL_NOT_EXPECTED", "zebra"),
     "site of another dataset": (site_of_another_dataset, "ARRIVAL_NOT_EXPECTED", "wards"),
@@ -127,13 +115,7 @@ REFUSALS = {
         "wards",
     ),
     "reaching out": (reaching_out, "ARRIVAL_NAME", "wards"),
-    "link": (link, "ARRIVAL_NAME", "wards"),
     "linked ready file": (linked_ready_file, "ARRIVAL_NAME", None),
-    "another name": (
-        lambda place: place.deliver().rename(place.landing / "other.csv.ready.json"),
-        "ARRIVAL_NAME",
-        "wards",
-    ),
 }
 
 
@@ -175,7 +157,8 @@ def test_what_a_refused_ready_file_says_is_escaped_in_the_log(place):
         pass
     scan(place.settings)
     (entry,) = place.refusals()
-    assert (entry["code"], entry["ready_file"]) == ("ARRIVAL_MALFORMED", name)
+    assert (entry["code"], entry["dataset"]) == ("ARRIVAL_MALFORMED", None)
+    assert entry["ready_file"] == name
 
 
 def test_one_bad_arrival_keeps_no_other_back(place):

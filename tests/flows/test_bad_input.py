@@ -24,19 +24,13 @@ def desk(desk):
     return desk
 
 
-def write(desk, frame, **options):
-    frame.to_csv(desk.table, index=False, **options)
+def write(desk, frame):
+    frame.to_csv(desk.table, index=False)
 
 
 def refused(desk, line, *, code=2, options=()):
     assert desk.release(*options) == code
     assert desk.line == line
-
-
-def no_header_line(desk):
-    frame = made.made_up_cohort()
-    frame.loc[0, "patient"] = CANARY
-    write(desk, frame, header=False)
 
 
 def empty_folder(desk):
@@ -53,11 +47,6 @@ SOURCES = {
         lambda desk: desk.table.unlink(),
         "SOURCE_MISSING: expected a file or folder at {folder}/cohort.csv; correct the path in "
         "the site file",
-    ),
-    "no header line": (
-        no_header_line,
-        "HEADER_MISMATCH: expected the declared columns, found none named age, died, lactate, "
-        "note, patient, smoker, ward; check the delimiter and the names in the schema",
     ),
     "empty folder": (
         empty_folder,

@@ -18,7 +18,6 @@ from tasks.reporting.guarantee import PAPER_MARKER
 
 pytestmark = pytest.mark.integration
 
-
 SITE = Path(__file__).parents[2] / "deployments" / "sites" / "breast-cancer.yaml"
 
 

@@ -57,6 +57,13 @@ def run(capsys, *arguments):
     return code, output, errors
 
 
+def refused(capsys, *arguments, code=2):
+    """Run what is refused, without output; return the line that says why."""
+    *found, errors = run(capsys, *arguments)
+    assert found == [code, ""]
+    return errors
+
+
 @pytest.mark.parametrize("command", ["", *COMMANDS, "ledger", "server"])
 def test_help_fits(command, capsys):
     assert main([*command.split(), "--help"]) == 0
@@ -90,8 +97,7 @@ def test_the_examples_of_the_help_parse():
     ],
 )
 def test_wrong_usage_is_one_line(arguments, line, capsys):
-    code, output, errors = run(capsys, *arguments)
-    assert (code, output) == (2, "")
+    errors = refused(capsys, *arguments)
     assert errors.startswith(f"clustmix: USAGE: {line}")
     assert errors.count("\n") == 1
     code, output, _ = run(capsys, *arguments, "--json")
@@ -136,29 +142,27 @@ def test_the_fallback_is_used_where_public_data_are_absent_and_for_nothing_else(
     code, output, errors = run(capsys, "release", adult, *fallback, "--json")
     assert (code, errors) == (0, "")
     assert json.loads(output)["dataset"] == "cli-wards"
-    code, output, errors = run(capsys, "release", adult)
-    assert (code, errors) == (2, "clustmix: DATA_UNAVAILABLE: not here\n")
+    assert refused(capsys, "release", adult) == "clustmix: DATA_UNAVAILABLE: not here\n"
     broken = made.write_site(tmp_path)
     (tmp_path / "cohort.csv").unlink()
-    code, _, errors = run(capsys, "release", broken, *fallback)
-    assert code == 2
+    errors = refused(capsys, "release", broken, *fallback)
     assert errors.startswith("clustmix: SOURCE_MISSING: ")
 
 
 def test_what_nobody_expected_goes_to_the_private_log(environment, monkeypatch, capsys):
     broken = mock.Mock(side_effect=RuntimeError("zq7143"))
     monkeypatch.setattr("storage.releases.bundles.verify_bundle", broken)
-    code, output, errors = run(capsys, "verify", "x")
+    errors = refused(capsys, "verify", "x", code=1)
     log = HOME / "diagnostics" / "failures.log"
-    assert (code, output) == (1, "")
     assert errors == f"clustmix: UNEXPECTED: stopped by RuntimeError; {log} says where\n"
     assert "RuntimeError: zq7143" in log.read_text()
     monkeypatch.setenv("CLUSTMIX_HOME", "/dev/null/home")
-    assert run(capsys, "verify", "x")[2] == (
+    assert refused(capsys, "verify", "x", code=1) == (
         "clustmix: UNEXPECTED: stopped by RuntimeError; the private log cannot be written\n"
     )
     broken.side_effect = KeyboardInterrupt
-    assert run(capsys, "verify", "x") == (1, "", "clustmix: STOPPED: stopped from the keyboard\n")
+    stopped = "clustmix: STOPPED: stopped from the keyboard\n"
+    assert refused(capsys, "verify", "x", code=1) == stopped
 
 
 def test_a_good_bundle_is_verified(copied, tmp_path, monkeypatch, capsys):
@@ -181,8 +185,7 @@ def test_a_bundle_that_was_changed_is_refused(copied, capsys):
     content = bytearray((copied / "synthetic.csv").read_bytes())
     content[-3] ^= 1
     (copied / "synthetic.csv").write_bytes(content)
-    code, output, errors = run(capsys, "verify", copied)
-    assert (code, output) == (1, "")
+    errors = refused(capsys, "verify", copied, code=1)
     assert re.fullmatch(
         r"clustmix: FILE_CHANGED: file synthetic.csv differs from its digest: byte \d+ is 0x\w\w, "
         r"expected 0x\w\w \(the first byte is byte 0\); get the release again\n",
@@ -197,9 +200,7 @@ def test_a_bundle_that_was_changed_is_refused(copied, capsys):
 @pytest.mark.parametrize("action", ["show", "verify"])
 def test_no_ledger(environment, tmp_path, monkeypatch, capsys, action):
     monkeypatch.setenv("CLUSTMIX_HOME", str(tmp_path / "none"))
-    code, output, errors = run(capsys, "ledger", action)
-    assert (code, output) == (2, "")
-    assert errors == (
+    assert refused(capsys, "ledger", action) == (
         f"clustmix: NO_LEDGER: expected a ledger at {tmp_path / 'none' / 'ledger.sqlite'}, found "
         "none; the first release makes it, in the folder that CLUSTMIX_HOME names\n"
     )
@@ -227,13 +228,11 @@ def test_a_good_ledger(bundle, capsys):
     assert (code, output) == (0, f"Verified:   {sequence} rows\nHead:       {sequence}:{head}\n")
     kept = f"{sequence}:{head}"
     assert run(capsys, "ledger", "verify", "--head", kept)[0] == 0
-    code, _, errors = run(capsys, "ledger", "verify", "--head", f"{sequence}:{'0' * 64}")
-    assert (code, errors.split(": ")[1]) == (1, "LEDGER_ROLLED_BACK")
-    assert run(capsys, "ledger", "verify", "--head", "latest") == (
-        2,
-        "",
+    errors = refused(capsys, "ledger", "verify", "--head", f"{sequence}:{'0' * 64}", code=1)
+    assert errors.startswith("clustmix: LEDGER_ROLLED_BACK: ")
+    assert refused(capsys, "ledger", "verify", "--head", "latest") == (
         "clustmix: HEAD_INVALID: expected ROWS:HASH as clustmix ledger verify prints it, found "
-        "something else\n",
+        "something else\n"
     )
 
 
@@ -245,9 +244,7 @@ def test_a_template_names_the_columns_and_is_refused_as_it_is(environment, tmp_p
         f"wrote {site}; replace every {PLACEHOLDER} before the first release\n",
         "",
     )
-    code, output, errors = run(capsys, "release", site)
-    assert (code, output) == (2, "")
-    assert errors == (
+    assert refused(capsys, "release", site) == (
         f"clustmix: SITE_INCOMPLETE: new.yaml: dataset: expected a value instead of {PLACEHOLDER}; "
         "take it from a codebook or a clinical range, never from the records\n"
     )
@@ -263,49 +260,35 @@ def test_a_template_never_replaces_a_file(environment, tmp_path, capsys):
     source, site = tmp_path / "cohort.csv", tmp_path / "site.yaml"
     made.write_site(tmp_path)
     before = site.read_text()
-    line = f"expected no file at {site}, found one; name another"
-    assert run(capsys, "init", source, "--output", site) == (
-        2,
-        "",
-        f"clustmix: FILE_EXISTS: {line}\n",
-    )
+    found = f"clustmix: FILE_EXISTS: expected no file at {site}, found one; name another\n"
+    assert refused(capsys, "init", source, "--output", site) == found
     assert site.read_text() == before
     absent = tmp_path / "no" / "site.yaml"
-    assert run(capsys, "init", source, "--output", absent)[::2] == (
-        2,
+    assert refused(capsys, "init", source, "--output", absent) == (
         f"clustmix: FILE_UNUSABLE: expected to read or write {absent}, found: No such file or "
-        "directory\n",
+        "directory\n"
     )
 
 
-def test_init_of_a_file_with_semicolons(environment, tmp_path, capsys):
+def test_init_of_a_file_with_semicolons_or_without_a_header(environment, tmp_path, capsys):
     source = tmp_path / "a.csv"
     made.made_up_cohort().to_csv(source, index=False, sep=";")
-    code, output, errors = run(capsys, "init", source)
-    assert (code, output) == (2, "")
-    assert errors.startswith("clustmix: CSV_DELIMITER: ")
+    assert refused(capsys, "init", source).startswith("clustmix: CSV_DELIMITER: ")
     code, output, _ = run(capsys, "init", source, "--delimiter", ";", "--json")
     assert code == 0
     declared = yaml.safe_load(json.loads(output)["site"])["source"]
     assert declared == {"kind": "csv", "path": str(source), "delimiter": ";"}
-    assert run(capsys, "init", source, "--delimiter", "ab") == (
-        2,
-        "",
+    assert refused(capsys, "init", source, "--delimiter", "ab") == (
         "clustmix: INVALID_DELIMITER: expected --delimiter to be one character, neither a quote "
-        "nor a line end\n",
+        "nor a line end\n"
     )
-
-
-def test_init_of_what_has_no_header(environment, tmp_path, capsys):
-    source = tmp_path / "a.csv"
     made.made_up_cohort().to_csv(source, index=False, header=False)
-    assert run(capsys, "init", source) == (
-        2,
-        "",
+    assert refused(capsys, "init", source) == (
         "clustmix: CSV_HEADER: expected names in the first line, found a number; a file without a "
-        "header line has a patient there: add the header\n",
+        "header line has a patient there: add the header\n"
     )
-    assert run(capsys, "init", tmp_path / "none.csv")[2].startswith("clustmix: SOURCE_MISSING: ")
+    absent = refused(capsys, "init", tmp_path / "none.csv")
+    assert absent.startswith("clustmix: SOURCE_MISSING: ")
 
 
 def process(*arguments, folder, code):

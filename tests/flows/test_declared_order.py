@@ -29,6 +29,7 @@ from tasks.steps.entries import Entries
 # Against the alphabet, and more survive than die.
 LEVELS = [{"name": "survived", "values": ["n"]}, {"name": "died", "values": ["y"]}]
 SCHEMA = {**made.SCHEMA, "label": {"name": "died", "levels": LEVELS, "positive": "died"}}
+TURNED = {**SCHEMA, "label": {**SCHEMA["label"], "levels": LEVELS[::-1]}}
 SHARE_OF_DEATHS = made.N_POSITIVE / made.N_ROWS
 
 
@@ -108,8 +109,7 @@ def test_the_declared_order_is_published_from_the_sealed_measurement(site_file, 
     assert measurement.vocabulary.label.codes == ("survived", "died")
     job = job_of_measurement(measurement, outcome.release_id)
     assert job.table_schema.label.level_names == ("survived", "died")
-    label = {**SCHEMA["label"], "levels": LEVELS[::-1]}
-    other = made.write_site(installation, schema={**SCHEMA, "label": label}, rows=4_000)
+    other = made.write_site(installation, schema=TURNED, rows=4_000)
     assert made.release_without_engine(other).release_id != outcome.release_id
 
 
@@ -118,7 +118,7 @@ def test_a_schema_that_differs_from_the_vocabulary_is_refused_by_name():
     vocabulary = Vocabulary.of(schema)
     vocabulary.require(schema)
     for change, name in (
-        ({"label": {**SCHEMA["label"], "levels": LEVELS[::-1]}}, "died"),
+        ({"label": TURNED["label"]}, "died"),
         ({"columns": SCHEMA["columns"][::-1]}, "age"),
         ({"columns": SCHEMA["columns"][:-1]}, "smoker"),
         ({"columns": [{**SCHEMA["columns"][0], "bins": 5}, *SCHEMA["columns"][1:]]}, "age"),
@@ -197,8 +197,7 @@ def test_a_sealed_one_is_published_under_its_own_id(site_file, key):
 
 def test_another_site_file_and_a_second_order_are_refused(earlier, site_file, key, installation):
     publish_in_order(load_settings(), earlier.release_id, load_site(site_file), key=key)
-    label = {**SCHEMA["label"], "levels": LEVELS[::-1]}
-    turned = made.write_site(installation, schema={**SCHEMA, "label": label}, rows=4_000)
+    turned = made.write_site(installation, schema=TURNED, rows=4_000)
     with pytest.raises(IntegrityError, match="ORDER_DECLARED"):
         publish_in_order(load_settings(), earlier.release_id, load_site(turned), key=key)
     other = made.write_site(installation, schema=SCHEMA, rows=4_000, privacy={"epsilon": 2.0})

@@ -3,6 +3,7 @@ import json
 import os
 import re
 import stat
+from unittest import mock
 
 import ledger_requests
 import postgres_server
@@ -208,15 +209,12 @@ def test_an_open_home_is_found(settings, capsys):
     assert stat.S_IMODE(settings.home.stat().st_mode) == 0o750
 
 
-def test_a_folder_that_may_not_be_entered_is_found(settings, monkeypatch):
-    def refuse(path):
-        raise PermissionError(13, "Permission denied", str(path))
-
+def test_a_folder_that_may_not_be_entered_is_found(settings):
     settings.home.mkdir(mode=0o700)
-    monkeypatch.setattr(doctor, "ensure_private_directory", refuse)
-    finding = found(settings, "private folder")
-    assert not finding.good
-    assert finding.text.startswith("expected to look at it, found: [Errno 13] Permission denied")
+    denied = PermissionError(13, "Permission denied", str(settings.home))
+    with mock.patch.object(doctor, "ensure_private_directory", side_effect=denied):
+        text = refused(settings, "private folder")
+    assert text.startswith("expected to look at it, found: [Errno 13] Permission denied")
 
 
 def test_what_is_found_of_the_machine(settings, tmp_path, monkeypatch):

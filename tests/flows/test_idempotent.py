@@ -14,30 +14,25 @@ import yaml
 from flows.cli import main
 from flows.publication import Publisher
 from privacy.errors import ClustMixError
-from storage.ledger.ledger_db import LedgerDatabase
 from storage.settings import load_settings
 from tasks.steps import entries, janitor, publish_steps, request_key
 
 
-def ledger_of(installation):
-    return LedgerDatabase(installation / "home" / "ledger.sqlite")
-
-
-def test_the_same_table_is_measured_once(installation):
-    site = made.write_site(installation)
-    first = made.release_without_engine(site)
+def test_the_same_table_is_measured_once(installation, site):
+    site_file = made.write_site(installation)
+    first = made.release_without_engine(site_file)
     before = {path.name: path.read_bytes() for path in installation.glob("releases/made-up/*/*")}
-    second = made.release_without_engine(site)
+    second = made.release_without_engine(site_file)
     assert (first.reused, second.reused) == (False, True)
     assert second.release_id == first.release_id
     assert second.charged_rho == "0"
     assert second.remaining_rho == first.remaining_rho
     after = {path.name: path.read_bytes() for path in installation.glob("releases/made-up/*/*")}
     assert after == before
-    assert len(ledger_of(installation).entries()) == 1
+    assert len(site.ledger.entries()) == 1
 
 
-def test_a_touched_moved_and_uploaded_again_file_costs_nothing(after_a_release, released):
+def test_a_touched_moved_and_uploaded_again_file_costs_nothing(after_a_release, site, released):
     os.utime(after_a_release / "cohort.csv", (1, 1))
     assert (
         made.release_without_engine(after_a_release / "site.yaml").release_id == released.release_id
@@ -47,7 +42,7 @@ def test_a_touched_moved_and_uploaded_again_file_costs_nothing(after_a_release, 
     moved = made.write_site(other)
     (after_a_release / "cohort.csv").unlink()
     assert made.release_without_engine(moved).release_id == released.release_id
-    assert len(ledger_of(after_a_release).entries()) == 1
+    assert len(site.ledger.entries()) == 1
 
 
 @pytest.mark.parametrize(
@@ -61,11 +56,11 @@ def test_a_touched_moved_and_uploaded_again_file_costs_nothing(after_a_release, 
     ],
     ids=["one row less", "epsilon", "unit", "method", "selection"],
 )
-def test_what_shapes_the_measurement_is_a_new_charge(after_a_release, released, change):
+def test_what_shapes_the_measurement_is_a_new_charge(after_a_release, site, released, change):
     second = made.release_without_engine(made.write_site(after_a_release, **change))
     assert second.release_id != released.release_id
     assert not second.reused
-    assert len(ledger_of(after_a_release).entries()) == 2
+    assert len(site.ledger.entries()) == 2
 
 
 def test_other_code_is_a_new_charge(after_a_release, released, monkeypatch):
@@ -75,7 +70,7 @@ def test_other_code_is_a_new_charge(after_a_release, released, monkeypatch):
     )
 
 
-def test_other_numbers_of_rows_and_titles_cost_nothing(after_a_release, released):
+def test_other_numbers_of_rows_and_titles_cost_nothing(after_a_release, site, released):
     more = made.release_without_engine(
         made.write_site(after_a_release, rows=450, title="Another title", lifetime_epsilon=40.0)
     )
@@ -91,17 +86,17 @@ def test_other_numbers_of_rows_and_titles_cost_nothing(after_a_release, released
         Publisher(load_settings()).resample(released.release_id)
     usual = made.release_without_engine(made.write_site(after_a_release))
     assert usual.release_id == released.release_id
-    assert len(ledger_of(after_a_release).entries()) == 1
+    assert len(site.ledger.entries()) == 1
 
 
-def test_new_noise_has_to_be_asked_for_and_is_paid_again(after_a_release, released):
-    site = after_a_release / "site.yaml"
-    second = made.release_without_engine(site, new_draw=True)
+def test_new_noise_has_to_be_asked_for_and_is_paid_again(after_a_release, site, released):
+    site_file = after_a_release / "site.yaml"
+    second = made.release_without_engine(site_file, new_draw=True)
     assert second.release_id != released.release_id
-    assert ledger_of(after_a_release).balance("made-up").spent_rho == 2 * released.rho
+    assert site.ledger.balance("made-up").spent_rho == 2 * released.rho
     draws = [path.read_bytes() for path in after_a_release.glob("home/measurements/*/sealed-*.npz")]
     assert len(set(draws)) == 2
-    assert made.release_without_engine(site).release_id == second.release_id
+    assert made.release_without_engine(site_file).release_id == second.release_id
 
 
 def test_two_tables_with_the_same_content_have_keys_of_their_own():
@@ -119,15 +114,15 @@ def test_two_tables_with_the_same_content_have_keys_of_their_own():
     assert [len(key) for key in keys] == [64] * 4
 
 
-def test_a_sealed_release_is_published_without_its_table(installation, capsys):
-    site = made.write_site(installation)
+def test_a_sealed_release_is_published_without_its_table(installation, site, capsys):
+    site_file = made.write_site(installation)
     with (
         mock.patch.object(publish_steps, "sample_rows", side_effect=RuntimeError),
         pytest.raises(ClustMixError, match="publish:RuntimeError"),
     ):
-        made.release_without_engine(site)
+        made.release_without_engine(site_file)
     (installation / "cohort.csv").unlink()
-    (entry,) = ledger_of(installation).entries()
+    (entry,) = site.ledger.entries()
     assert main(["publish", entry.release_id, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert (answer["state"], answer["charged_rho"]) == ("published", "0")
@@ -136,8 +131,8 @@ def test_a_sealed_release_is_published_without_its_table(installation, capsys):
     assert re.search(nothing, capsys.readouterr().err)
 
 
-def test_a_run_of_the_same_request_that_does_not_end(installation, monkeypatch):
-    site = made.write_site(installation)
+def test_a_run_of_the_same_request_that_does_not_end(installation, site, monkeypatch):
+    site_file = made.write_site(installation)
     monkeypatch.setattr(entries, "WAIT_SECONDS", 0.0)
     monkeypatch.setattr(entries, "_POLL_SECONDS", 0.01)
     with (
@@ -145,15 +140,15 @@ def test_a_run_of_the_same_request_that_does_not_end(installation, monkeypatch):
         mock.patch.object(entries.Entries, "_close_failed"),
         pytest.raises(KeyboardInterrupt),
     ):
-        made.release_without_engine(site)
-    (entry,) = ledger_of(installation).entries()
+        made.release_without_engine(site_file)
+    (entry,) = site.ledger.entries()
     assert entry.state == "reserved"
     with (
         mock.patch.object(janitor, "clean_up"),
         mock.patch.object(entries, "live_run_ids", return_value={entry.release_id}),
         pytest.raises(ClustMixError, match=f"RELEASE_RUNNING: .* {entry.release_id} .* reserved; "),
     ):
-        made.release_without_engine(site)
+        made.release_without_engine(site_file)
 
 
 def test_a_database_is_measured_at_every_release(installation, monkeypatch):

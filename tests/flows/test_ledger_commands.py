@@ -29,16 +29,12 @@ def signed_by(*names):
     return [part for name in names for part in ("--key", f"people/{name}.key")]
 
 
-def ledger_of(installation):
-    return LedgerDatabase(installation / "home" / "ledger.sqlite")
-
-
-def test_every_row_is_exported(installation, capsys):
+def test_every_row_is_exported(installation, site, capsys):
     file = installation / "rows.jsonl"
     assert main(["ledger", "export", str(file)]) == 0
     assert capsys.readouterr().out == f"wrote 5 rows to {file}\n"
     rows = [json.loads(line) for line in file.read_text().splitlines()]
-    history = ledger_of(installation).history()
+    history = site.ledger.history()
     assert [row["hash"] for row in rows] == [row.hash for row in history]
     assert [row["state"] for row in rows] == [
         "reserved", "executing", "sealed", "approved", "published",
@@ -52,13 +48,13 @@ def test_every_row_is_exported(installation, capsys):
     assert json.loads(capsys.readouterr().out)["rows"] == 5
 
 
-def test_two_officers_add_a_charge(installation, officers, capsys):
-    before = ledger_of(installation).balance("made-up").spent_rho
+def test_two_officers_add_a_charge(installation, site, officers, capsys):
+    before = site.ledger.balance("made-up").spent_rho
     arguments = ["made-up", "--rho", "0.25", "--reason", "a table left on paper"]
     assert main(["ledger", "adjust", *arguments, *signed_by(*officers)]) == 0
     charged, signed = capsys.readouterr().out.splitlines()
     assert charged.startswith("charged rho 0.250000000000 to made-up: entry e-")
-    ledger = ledger_of(installation)
+    ledger = site.ledger
     [file] = (installation / "home" / "adjustments").iterdir()
     assert signed == f"what was signed: {file}"
     assert file.stat().st_mode & 0o777 == 0o600
@@ -86,35 +82,35 @@ def test_two_officers_add_a_charge(installation, officers, capsys):
         (["first", "stranger"], "NOT_AN_OFFICER"),
     ],
 )
-def test_one_person_cannot_adjust(installation, officers, person, capsys, names, line):
+def test_one_person_cannot_adjust(installation, site, officers, person, capsys, names, line):
     person("stranger")
-    rows = ledger_of(installation).history()
+    rows = site.ledger.history()
     adjust = ["ledger", "adjust", "made-up", "--rho", "0.1", "--reason", "why"]
     assert main([*adjust, *signed_by(*names)]) != 0
     assert line in capsys.readouterr().err
-    assert ledger_of(installation).history() == rows
+    assert site.ledger.history() == rows
     assert not (installation / "home" / "adjustments").exists()
 
 
-def test_crash_after_the_signatures_charges_nothing(installation, officers, capsys):
+def test_crash_after_the_signatures_charges_nothing(installation, site, officers, capsys):
     adjust = ["ledger", "adjust", "made-up", "--rho", "0.1", "--reason", "why"]
     arguments = [*adjust, *signed_by(*officers)]
-    rows = ledger_of(installation).history()
+    rows = site.ledger.history()
     with mock.patch.object(LedgerDatabase, "adjust", side_effect=OSError(28, "full")):
         assert main(arguments) == 1
-    assert ledger_of(installation).history() == rows
+    assert site.ledger.history() == rows
     assert main(arguments) == 0
     files = {path.stem for path in (installation / "home" / "adjustments").iterdir()}
     assert len(files) == 2
-    ids = [entry.entry_id for entry in ledger_of(installation).entries()]
+    ids = [entry.entry_id for entry in site.ledger.entries()]
     assert files & set(ids) == {ids[-1]}
 
 
 @pytest.mark.parametrize("rho", ["-0.1", "0", "NaN", "Infinity", "much", "0.0000000000001", "1e9"])
-def test_amounts_that_are_none(installation, officers, capsys, rho):
-    rows = ledger_of(installation).history()
+def test_amounts_that_are_none(installation, site, officers, capsys, rho):
+    rows = site.ledger.history()
     adjust = ["ledger", "adjust", "made-up", f"--rho={rho}", "--reason", "why"]
     assert main([*adjust, *signed_by(*officers)]) == 2
     assert "RHO_INVALID" in capsys.readouterr().err
-    assert ledger_of(installation).history() == rows
+    assert site.ledger.history() == rows
     assert not (installation / "home" / "adjustments").exists()

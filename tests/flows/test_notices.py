@@ -4,20 +4,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from made_up_entries import enter, move
-from stores import Stores
 
 from flows.operations.notices import FIRST_LOOK_BACK, Cursor, CursorFile, Repetition, notices
 from privacy.accountants.spending import moment
 from privacy.errors import IntegrityError
 from privacy.ledger import EntryState
-from storage.settings import load_settings
 
 NOTHING = Cursor()
-
-
-@pytest.fixture
-def site(installation):
-    return Stores(load_settings())
 
 
 def told(site, cursor=NOTHING):

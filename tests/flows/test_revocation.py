@@ -10,7 +10,6 @@ from unittest import mock
 import forced_installation as forced
 import made_up_release as made
 import pytest
-from stores import Stores
 
 from flows import revocation
 from flows.cli import main
@@ -27,18 +26,12 @@ from privacy.ledger import EntryState
 from storage.keys.keys import SigningKey
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.releases.revocations import REVOKED_FILE, read_revocations
-from storage.settings import load_settings
 
 
 @pytest.fixture
 def installation(after_a_release, monkeypatch):
     monkeypatch.chdir(after_a_release)
     return after_a_release
-
-
-@pytest.fixture
-def site(installation):
-    return Stores(load_settings())
 
 
 @pytest.fixture
@@ -75,7 +68,9 @@ def error_of(bundle, capsys):
     return answer["error"]
 
 
-def test_revoked_release_is_listed_and_its_charge_stands(site, entry, officer, capsys):
+def test_revoked_release_is_listed_and_its_charge_stands(
+    installation, site, entry, officer, capsys
+):
     bundle = bundle_of(site, entry.release_id)
     assert verified(bundle, capsys)[1]["revocations_checked"] is False
     before = site.ledger.balance("made-up")
@@ -100,10 +95,7 @@ def test_revoked_release_is_listed_and_its_charge_stands(site, entry, officer, c
     code, answer = verified(bundle, capsys)
     assert (code, answer["error"]) == (1, "RELEASE_REVOKED")
     assert f"on {item.revoked_on}: bounds were taken from rows; do not use it" in answer["message"]
-
-
-def test_nothing_more_is_made_from_it(installation, site, entry, officer):
-    revoke(site.settings, entry.release_id, key=officer, reason="wrong table")
+    # Nothing more is made from it.
     with pytest.raises(Withheld, match="NOT_PUBLISHED"):
         Publisher(site.settings).resample(entry.release_id)
     with pytest.raises(Withheld, match=r"MEASUREMENT_WITHHELD: .* was revoked"):

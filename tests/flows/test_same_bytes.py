@@ -2,17 +2,17 @@
 
 import json
 import os
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from types import SimpleNamespace
 from unittest import mock
 
 import made_up_release as made
 import numpy as np
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from forced_release import DyingEverywhere
+from waiting import kill_spawned
 
 from flows.site.request import SiteRequest, load_job
 from privacy.errors import Withheld
@@ -34,10 +34,8 @@ from tasks.steps import ingest_steps
 
 pytestmark = pytest.mark.integration
 
-
 RELEASE_ID = "r-20250101-00c0ffee"
 METHOD = made.SMALL_CLUSTMIX
-
 
 # For a ledger whose entry ids do not differ from run to run.
 FIXED_ENTRY_IDS = SimpleNamespace(**{**vars(os), "urandom": bytes})
@@ -99,13 +97,8 @@ def kill_workers(stack, folder):
     """Kill the worker of the first item of each statistic, and all where a stage begins."""
 
     def kill_all(name, seconds):
-        if name != "constrained-gmm" or seconds is not None:
-            return
-        for child in psutil.Process().children(recursive=True):
-            with suppress(psutil.Error):  # one that has just ended
-                if "spawn_main" in " ".join(child.cmdline()):
-                    child.kill()
-                    (folder / "all").touch()
+        if (name, seconds) == ("constrained-gmm", None) and kill_spawned(set()):
+            (folder / "all").touch()
 
     dying = DyingEverywhere(str(folder))
     stack.enter_context(mock.patch.object(curator, "contribution_of_shard", dying))

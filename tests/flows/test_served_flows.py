@@ -73,7 +73,7 @@ def states():
 
 
 def end(state):
-    return state.type.value, state.name, state.message
+    return f"{state.type.value} {state.name}: {state.message}"
 
 
 def artifacts():
@@ -86,7 +86,7 @@ def artifacts():
 def test_measure_ends_with_the_seal_and_publish_needs_no_table(installation, emitted):
     declare(installation)
     release_id, state = measured()
-    assert end(state) == ("COMPLETED", "Completed", f"sealed made-up/{release_id}")
+    assert end(state) == f"COMPLETED Completed: sealed made-up/{release_id}"
     with get_client(sync_client=True) as client:
         run = client.read_flow_run(state.state_details.flow_run_id)
     assert run.name == f"made-up/{release_id}"
@@ -102,7 +102,7 @@ def test_measure_ends_with_the_seal_and_publish_needs_no_table(installation, emi
     (installation / "cohort.csv").unlink()
     shutil.rmtree(installation / "sites")
     state = published(release_id)
-    assert end(state) == ("COMPLETED", "Completed", f"published made-up/{release_id}")
+    assert end(state) == f"COMPLETED Completed: published made-up/{release_id}"
     bundle = site.settings.releases / "made-up" / release_id
     verified = verify_bundle(bundle, trusted=site.keys.trusted())
     shown = artifacts()
@@ -120,17 +120,14 @@ def test_same_table_is_measured_once_and_published_once(installation, emitted):
     first, _ = measured()
     again, state = measured()
     assert end(state) == (
-        "COMPLETED",
-        "Completed",
-        f"made-up/{again}: this table was measured before, as {first}, which is sealed; "
-        "nothing is charged",
+        f"COMPLETED Completed: made-up/{again}: this table was measured before, as {first}, which "
+        "is sealed; nothing is charged"
     )
     published(first)
     again, state = measured()
     assert end(state) == (
-        "COMPLETED",
-        "Completed",
-        f"made-up/{again}: this table was released before, as {first}; nothing is charged",
+        f"COMPLETED Completed: made-up/{again}: this table was released before, as {first}; "
+        "nothing is charged"
     )
     assert emitted == []
     change_site(installation, rows=123)
@@ -147,8 +144,7 @@ def test_refused_is_an_ordinary_end(installation, emitted):
     declare(installation, lifetime_epsilon=1.0)
     measured()
     release_id, state = measured(new_draw=True)
-    assert end(state)[:2] == ("CANCELLED", "Refused")
-    assert state.message.startswith("BUDGET_EXCEEDED: ")
+    assert end(state).startswith("CANCELLED Refused: BUDGET_EXCEEDED: ")
     (event,) = emitted
     assert (event.name, event.resource_id) == ("release.refused", f"clustmix.release.{release_id}")
     ids = {"dataset": "made-up", "release_id": release_id}
@@ -161,13 +157,9 @@ def test_withheld_is_an_ordinary_end(installation, emitted):
     gate = mock.Mock(side_effect=Withheld("OUTPUT_GATE", "the synthetic rows break these rules"))
     with mock.patch.object(publish_steps, "output_gate", gate):
         state = published(release_id)
-    assert end(state) == (
-        "CANCELLED",
-        "Withheld",
-        "OUTPUT_GATE: the synthetic rows break these rules",
-    )
+    assert end(state) == "CANCELLED Withheld: OUTPUT_GATE: the synthetic rows break these rules"
     assert states() == ["sealed"]
-    assert end(published(release_id))[0] == "COMPLETED"
+    assert end(published(release_id)).startswith("COMPLETED ")
     assert states() == ["published"]
 
 
@@ -175,9 +167,8 @@ def test_failure_says_what_to_do(installation, emitted):
     state = measured()[1]
     path = installation / "sites" / "made-up.yaml"
     assert end(state) == (
-        "FAILED",
-        "Failed",
-        f"SITE_MISSING: expected a site file at {path}; check the path, or run clustmix init",
+        f"FAILED Failed: SITE_MISSING: expected a site file at {path}; check the path, or run "
+        "clustmix init"
     )
     declare(installation)
     state = published("r-20200101-00000000")
@@ -185,7 +176,7 @@ def test_failure_says_what_to_do(installation, emitted):
     assert state.message.startswith("RELEASE_UNKNOWN: ")
     release_id, _ = measured()
     state = published(release_id, dataset="made-down")
-    assert end(state)[2] == (
+    assert state.message == (
         f"OTHER_DATASET: expected a release of dataset 'made-down', found {release_id} of 'made-up'"
     )
 
@@ -230,7 +221,7 @@ def test_arrival_takes_the_place_of_the_source(installation, landing, emitted):
     (installation / "cohort.csv").unlink()
     first = arrive(landing)
     release_id, state = measured(arrival=first)
-    assert end(state) == ("COMPLETED", "Completed", f"sealed made-up/{release_id}")
+    assert end(state) == f"COMPLETED Completed: sealed made-up/{release_id}"
     assert left_of_arrivals() == []
     assert published(release_id).name == "Completed"
     _, state = measured(arrival=arrive(landing))
@@ -253,10 +244,9 @@ def test_arrival_that_burned_a_charge_is_not_charged_again_by_itself(
     assert left_of_arrivals() == [arrival]
     _, state = measured(arrival=arrival)
     assert end(state) == (
-        "CANCELLED",
-        "Withheld",
-        f"ARRIVAL_BURNED: release {burned} of arrival {arrival} was charged and stopped; once its "
-        "cause is mended, have the table delivered anew, which is charged again",
+        f"CANCELLED Withheld: ARRIVAL_BURNED: release {burned} of arrival {arrival} was charged "
+        "and stopped; once its cause is mended, have the table delivered anew, which is charged "
+        "again"
     )
     assert left_of_arrivals() == []
     assert states() == ["burned"]
@@ -298,7 +288,7 @@ def waiting(installation, emitted, people):
     declare(installation, approval="officer")
     release_id, _ = measured()
     state = published(release_id)
-    assert end(state) == ("COMPLETED", "Waiting", f"made-up/{release_id} waits for an officer")
+    assert end(state) == f"COMPLETED Waiting: made-up/{release_id} waits for an officer"
     return release_id
 
 
@@ -318,11 +308,8 @@ def test_page_tells_an_officer_what_to_do(installation, waiting):
 
 def test_officer_rejects_through_the_form(installation, waiting, people):
     decision = signed(installation, waiting, people["officer"], "reject")
-    assert end(published(waiting, decision)) == (
-        "COMPLETED",
-        "Withheld",
-        f"{waiting}: rejected by an officer",
-    )
+    rejected = f"COMPLETED Withheld: {waiting}: rejected by an officer"
+    assert end(published(waiting, decision)) == rejected
     (entry,) = site_of_installation().ledger.entries()
     assert (entry.state.value, entry.signers) == ("withheld", (people["officer"].key_id,))
     assert published(waiting).name == "Withheld"
@@ -376,10 +363,8 @@ def test_run_without_a_fixed_place_is_refused(variable, place, installation, mon
         monkeypatch.setenv(variable, place)
     state = measured()[1]
     assert end(state) == (
-        "FAILED",
-        "Failed",
-        f"PLACE_NOT_FIXED: expected an absolute path in {variable} of the worker, found none: a "
-        "run would begin with a ledger of its own; set it and start the worker anew",
+        f"FAILED Failed: PLACE_NOT_FIXED: expected an absolute path in {variable} of the worker, "
+        "found none: a run would begin with a ledger of its own; set it and start the worker anew"
     )
     assert not list(installation.rglob("ledger.sqlite"))
 

@@ -14,7 +14,6 @@ from made_up_entries import enter, move
 from prefect.client.schemas.objects import State, StateType
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule, RRuleSchedule
 from served_prefect import served_prefect
-from stores import Stores
 
 from flows.events import orchestrator
 from flows.operations import upkeep
@@ -25,14 +24,8 @@ from flows.operations.upkeep import MOST_PATIENCE, PATIENCE, low_budgets, missed
 from privacy.charges import Caps
 from privacy.ledger import EntryState
 from storage.files.workspace import PrivateWorkspace
-from storage.settings import load_settings
 
 NOW = datetime(2026, 11, 21, 17, 0, tzinfo=UTC)
-
-
-@pytest.fixture
-def site(installation):
-    return Stores(load_settings())
 
 
 @dataclass
@@ -182,13 +175,10 @@ def test_the_cap_that_leaves_least_in_proportion_counts(site):
     others, wards = budgets({}, site.ledger.history())
     assert (others.dataset, others.percent_left) == ("others", 10)
     assert wards.is_low
-
-
-def test_a_charge_by_hand_is_no_dataset(site):
-    site.ledger.adjust(
-        cohort="wards", rho=Decimal(1), reason="why", signers=("a" * 16, "b" * 16), entry_id="e-1"
-    )
-    assert budgets({}, site.ledger.history()) == []
+    # A charge by hand is no dataset.
+    by_hand = {"cohort": "paper", "rho": Decimal(1), "reason": "why", "entry_id": "e-1"}
+    site.ledger.adjust(**by_hand, signers=("a" * 16, "b" * 16))
+    assert budgets({}, site.ledger.history()) == [others, wards]
 
 
 def test_site_files_are_read_again_when_they_change(site, tmp_path):

@@ -154,19 +154,14 @@ def test_the_place_stays_until_the_server_has_answered(site, server, monkeypatch
     assert len(server.told) == 6
 
 
-def test_a_crash_before_the_place_is_kept_tells_again_with_the_same_ids(site, server, monkeypatch):
+def test_a_crash_before_the_place_is_kept_tells_again_with_the_same_ids(site, server):
     enter(site, EntryState.BURNED)
     Watcher(site.settings).tick()  # there is a cursor
     enter(site, EntryState.PUBLISHED)
-
-    def die(*_):
-        raise SystemExit
-
     watcher = Watcher(site.settings)
-    with monkeypatch.context() as patch:
-        patch.setattr(CursorFile, "write", die)
-        with pytest.raises(SystemExit):
-            watcher.tick()
+    dies = mock.patch.object(CursorFile, "write", side_effect=SystemExit)
+    with dies, pytest.raises(SystemExit):
+        watcher.tick()
     Watcher(site.settings).tick()
     first, again = server.told[1:]
     assert first.name == "release.published"

@@ -139,12 +139,6 @@ def test_the_sampler_of_selections_is_right_candidate_by_candidate(source, shift
     assert np.sum((counts - expected) ** 2 / expected) <= LARGEST_STATISTIC
 
 
-def test_seeded_selections_can_be_repeated():
-    first, second = SeededNoise(5), SeededNoise(5)
-    drawn = [first.select_max(SCORES, scale=5.0) for _ in range(100)]
-    assert drawn == [second.select_max(SCORES, scale=5.0) for _ in range(100)]
-
-
 @pytest.mark.parametrize("source", [OperatingSystemNoise(), SeededNoise(1)])
 def test_extreme_scores_do_not_overflow(source):
     scores = np.array([-MAX_EXACT_VALUE, MAX_EXACT_VALUE, MAX_EXACT_VALUE - 1])

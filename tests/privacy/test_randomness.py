@@ -235,8 +235,11 @@ def test_the_switch_of_the_library_is_left_as_it_was():
 
 
 def test_seeded_noise_is_tainted_and_can_be_repeated():
-    noise = SeededNoise(7).discrete_gaussian((DRAWS,), noise_stddev=300.0)
-    assert np.array_equal(noise, SeededNoise(7).discrete_gaussian((DRAWS,), noise_stddev=300.0))
+    first, second = SeededNoise(7), SeededNoise(7)
+    noise = first.discrete_gaussian((DRAWS,), noise_stddev=300.0)
+    assert np.array_equal(noise, second.discrete_gaussian((DRAWS,), noise_stddev=300.0))
+    selected = [first.select_max(np.arange(5), scale=5.0) for _ in range(100)]
+    assert selected == [second.select_max(np.arange(5), scale=5.0) for _ in range(100)]
     assert noise.dtype == np.int64
     assert variance_is_plausible(noise, noise_stddev=300.0)
     assert SeededNoise(7).tainted

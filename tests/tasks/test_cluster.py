@@ -1,7 +1,6 @@
 """A cluster of a run's own is closed to others, and another one is reached safely or not at all."""
 
 import asyncio
-import http.client
 import os
 import resource
 import signal
@@ -21,6 +20,7 @@ from shard_functions import (
 )
 from waiting import kill_spawned, until
 
+from flows.server.ports import web_status
 from privacy.errors import ConfigurationError
 from tasks.execution import cluster as cluster_module
 from tasks.execution import dask_executor
@@ -29,17 +29,6 @@ from tasks.execution.dask_executor import DaskExecutor
 from tasks.execution.runtime import PipelineError
 
 pytestmark = pytest.mark.integration
-
-
-def http_status(port, path):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-    try:
-        connection.request("GET", path)
-        return connection.getresponse().status
-    except (OSError, http.client.HTTPException):
-        return None  # speaks TLS
-    finally:
-        connection.close()
 
 
 def listening():
@@ -86,10 +75,11 @@ def test_a_stranger_on_this_machine_cannot_use_the_cluster(cluster):
 def test_cluster_listens_on_loopback_and_tells_nothing_over_http(listening_before, cluster):
     opened = listening() - listening_before
     assert {host for host, _ in opened} == {"127.0.0.1"}
-    answers = [http_status(port, "/info/main/workers.html") for _, port in opened]
+    pages = "/info/main/workers.html"
+    answers = [web_status(f"http://127.0.0.1:{port}{pages}") for _, port in opened]
     # One HTTP server beside the scheduler and each of two workers, without a single page.
     assert answers.count(404) == 3
-    assert set(answers) == {404, None}
+    assert set(answers) == {404, 0}  # others speak TLS
 
 
 def test_a_lost_worker_ends_the_run_without_a_trace_of_the_item(tmp_path, monkeypatch):

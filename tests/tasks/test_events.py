@@ -1,16 +1,15 @@
 """What the orchestrator is told: ids, states and codes, and nothing is lost without a word."""
 
 import socket
-import threading
 import time
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from uuid import uuid4
 
 import pytest
 from served_prefect import free_port, served_prefect
 from waiting import until
+from webhook_receiver import serving
 
 from flows import events
 from flows.events import OrchestratorError, PublicEvent, emit, orchestrator, orchestrator_is_served
@@ -79,31 +78,8 @@ def test_a_wrong_password_is_a_refusal(served, monkeypatch):
     )
 
 
-NO_ANSWER = (
-    "ORCHESTRATOR_UNREACHABLE: expected an answer of the Prefect server at the address of "
-    "PREFECT_API_URL, found none; start it, or correct the address"
-)
-
-
-@contextmanager
 def failing_server(status):
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            self.send_error(status)
-
-        do_GET = do_POST
-
-        def log_message(self, *_):
-            """Say nothing."""
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield server.server_port
-        finally:
-            server.shutdown()
-            thread.join()
+    return serving(lambda request: request.send_error(status))
 
 
 @contextmanager
@@ -124,7 +100,10 @@ def test_a_server_that_does_not_answer_is_not_waited_for(monkeypatch, server):
         monkeypatch.setenv("PREFECT_API_URL", f"http://127.0.0.1:{port}/api")
         with pytest.raises(OrchestratorError) as caught:
             emit([PUBLISHED])
-    assert str(caught.value) == NO_ANSWER
+    assert str(caught.value) == (
+        "ORCHESTRATOR_UNREACHABLE: expected an answer of the Prefect server at the address of "
+        "PREFECT_API_URL, found none; start it, or correct the address"
+    )
     assert time.monotonic() - started < 30
 
 

@@ -217,10 +217,7 @@ def test_worker_in_another_directory_reads_a_relative_path(run, cluster, monkeyp
 
 @pytest.mark.parametrize(
     "waits",
-    [
-        pytest.param([0.2], id="once"),
-        pytest.param([0.2, 1.5], marks=pytest.mark.soak, id="again"),
-    ],
+    [pytest.param([0.2], id="once"), pytest.param([0.2, 1.5], marks=pytest.mark.soak, id="again")],
 )
 def test_killed_workers_leave_the_shards_as_they_are(tmp_path, waits):
     cohort = whole(made.made_up_cohort()).reset_index(drop=True)

@@ -15,28 +15,19 @@ from tasks.execution.runtime import (
     PipelineError,
     configure_prefect,
     current_log_directory,
-    guarded_item,
     guarded_task,
     private_log,
     private_log_directory,
 )
 
 
-def fail_with_canary(row):
+def fail_with_canary(row, *, refusal=None):
     try:
         raise KeyError(row)
     except KeyError as error:
-        error.add_note(row)
-        raise ValueError(f"bad value in {row}") from error
-
-
-def refuse_after_canary(row):
-    try:
-        raise KeyError(row)
-    except KeyError as error:
-        refusal = BudgetRefused("BUDGET_EXCEEDED", "no release like this one is left")
-        refusal.add_note(row)
-        raise refusal from error
+        failure = refusal or ValueError(f"bad value in {row}")
+        failure.add_note(row)
+        raise failure from error
 
 
 def warn_with_canary(row):
@@ -67,8 +58,9 @@ def test_a_private_failure_leaves_step_and_type(tmp_path):
 
 
 def test_a_public_failure_leaves_as_it_is_without_its_history():
+    refusal = BudgetRefused("BUDGET_EXCEEDED", "no release like this one is left")
     with pytest.raises(BudgetRefused) as caught:
-        guarded_task()(refuse_after_canary).fn(CANARY)
+        guarded_task()(fail_with_canary).fn(CANARY, refusal=refusal)
     assert str(caught.value) == "BUDGET_EXCEEDED: no release like this one is left"
     assert caught.value.exit_code == 3
     assert links_of(caught.value) == [None, None, None]
@@ -90,19 +82,6 @@ def test_warnings_of_a_step_go_to_the_private_log(tmp_path, capfd):
     text = (tmp_path / "log" / PRIVATE_LOG_NAME).read_text(encoding="utf-8")
     assert f"warn_with_canary\nRuntimeWarning: not converged at {CANARY}" in text
     assert CANARY not in "".join(capfd.readouterr())
-
-
-def test_an_item_returns_its_failure_and_writes_to_the_callers_log(tmp_path):
-    with private_log_directory(tmp_path / "log"):
-        item = guarded_item(fail_with_canary)
-    # As on a worker: another context, after a journey through pickle.
-    failed = pickle.loads(pickle.dumps(item))(CANARY)  # noqa: S301
-    assert failed == Failed(
-        error_class=PipelineError,
-        code="fail_with_canary:ValueError",
-        message="the step stopped; the private log of this run has the traceback",
-    )
-    assert CANARY in (tmp_path / "log" / PRIVATE_LOG_NAME).read_text(encoding="utf-8")
 
 
 def test_log_directories_nest_and_must_be_closed_to_others(tmp_path, capfd):

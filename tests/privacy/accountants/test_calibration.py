@@ -15,13 +15,12 @@ from privacy.accountants.calibration import (
     gdp_rho,
     release_rho,
 )
-from privacy.accountants.gaussian import GaussianAccountant, gaussian_delta, gaussian_epsilon
+from privacy.accountants.gaussian import GaussianAccountant, gaussian_delta
 from privacy.charges import RHO_STEP, charged_rho
 from privacy.errors import ConfigurationError
 from privacy.events import DiscreteGaussianEvent
 from privacy.parameters import Adjacency, PrivacyParameters
 from tests.privacy.accountants.draws import series
-from tests.privacy.accountants.tight_accountant import TightAccountant
 
 
 @pytest.mark.parametrize(
@@ -63,13 +62,9 @@ def test_an_affordable_epsilon_is_the_largest_of_three_decimals(epsilon, delta, 
     assert found == 0.0 or charged(found) <= left
 
 
-@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan])
-def test_a_target_outside_its_range_is_refused(epsilon):
+def test_a_target_outside_its_range_or_below_one_step_of_the_ledger_is_refused():
     with pytest.raises(ConfigurationError, match="EPSILON_INVALID: expected epsilon to be"):
-        gdp_mu(epsilon=epsilon, delta=1e-6)
-
-
-def test_a_target_below_one_step_of_the_ledger_is_refused():
+        gdp_mu(epsilon=0.0, delta=1e-6)
     with pytest.raises(ConfigurationError, match="expected epsilon and delta that allow a rho of"):
         gdp_rho(epsilon=1e-7, delta=1e-9)
 
@@ -122,19 +117,6 @@ def test_a_series_is_booked_at_its_budget_and_less_noise_would_not_do(
     assert booked(probability, found * (1 - 2e-3), steps) > mu
     # Roundings on the way to an event do no harm.
     assert booked(probability, found * (1 - 2.0**-19), steps) <= mu
-
-
-@pytest.mark.parametrize("mu", [0.05, 0.4])
-def test_little_more_noise_than_the_tight_value_is_booked(mu):
-    # The price of a ledger that adds up: some percent of the noise where many samples are drawn.
-    target = gaussian_epsilon(delta=1e-5, mu=mu)
-    found = booked_noise_multiplier(sampling_probability=0.05, steps=1000, mu=mu)
-
-    def tight(noise_multiplier):
-        event = series(0.05, noise_multiplier, 1000)
-        return TightAccountant().compose(event).epsilon(delta=1e-5)
-
-    assert tight(found * (1 + 2e-3)) <= target < tight(found / 1.02)
 
 
 @pytest.mark.parametrize("mu", [0.01, 0.3, 400.0])

@@ -41,14 +41,7 @@ def program(folder, certificates, role, *arguments, **variables):
 
 
 @contextmanager
-def running(
-    folder,
-    *,
-    certificates,
-    scheduler=PAGES_HERE,
-    workers=(PAGES_HERE,),
-    **variables,
-):
+def running(folder, *, certificates, scheduler=PAGES_HERE, workers=(PAGES_HERE,), **variables):
     with ExitStack() as stack:
 
         def start(name, role, *arguments):

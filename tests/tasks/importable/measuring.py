@@ -58,13 +58,9 @@ class NotingExecutor(InProcessExecutor):
         return super().sum(function, shards, public)
 
 
-def curator_of(method, shards, noise_source=None, *, mu, seal=None):
-    return Curator(
-        plan=method.plan(mu=mu),
-        shards=in_memory(shards),
-        noise_source=NoNoise() if noise_source is None else noise_source,
-        seal=seal,
-    )
+def curator_of(method, shards, noise_source=None, *, mu, **how):
+    noise = NoNoise() if noise_source is None else noise_source
+    return Curator(plan=method.plan(mu=mu), shards=in_memory(shards), noise_source=noise, **how)
 
 
 def released_of(method, rows, noise_source=None, *, mu):
@@ -78,14 +74,12 @@ def released_of(method, rows, noise_source=None, *, mu):
 def transcript_of(method, rows, *, mu, seed=1):
     """Each draw with what was summed and its released arguments, and what came out."""
     draws, executor = [], NotingExecutor()
-    curator = Curator(
-        plan=method.plan(mu=mu),
-        executor=executor,
-        shards=in_memory([rows]),
-        noise_source=SeededNoise(seed),
-        seal=lambda _, noisy: draws.append((noisy, *executor.asked[-1])),
-    )
-    return draws, measure(method, curator, mu=mu)
+
+    def seal(_, noisy):
+        draws.append((noisy, *executor.asked[-1]))
+
+    how = {"mu": mu, "executor": executor, "seal": seal}
+    return draws, measure(method, curator_of(method, [rows], SeededNoise(seed), **how), mu=mu)
 
 
 def drawn_by(method, rows, *, mu):

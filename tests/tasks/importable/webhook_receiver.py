@@ -1,4 +1,4 @@
-"""An address on the loopback interface that keeps what is posted to it."""
+"""Servers on the loopback interface; one keeps what is posted to it."""
 
 import threading
 from contextlib import contextmanager
@@ -24,25 +24,33 @@ class WebhookReceiver:
 
 
 @contextmanager
-def listening():
-    """Listen at a free port until the block ends."""
+def serving(answer):
+    """Call a function with the handler of each request, at a free port until the block ends."""
 
     class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            size = int(self.headers.get("Content-Length", 0))
-            receiver.bodies.append(self.rfile.read(size).decode("utf-8", "replace"))
-            self.send_response(204)
-            self.end_headers()
+        do_GET = do_POST = answer
 
         def log_message(self, *_):
             """Say nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        receiver = WebhookReceiver(server.server_port)
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:
-            yield receiver
+            yield server.server_port
         finally:
             server.shutdown()
             thread.join(10)
+
+
+@contextmanager
+def listening():
+    def keep(request):
+        size = int(request.headers.get("Content-Length", 0))
+        receiver.bodies.append(request.rfile.read(size).decode("utf-8", "replace"))
+        request.send_response(204)
+        request.end_headers()
+
+    with serving(keep) as port:
+        receiver = WebhookReceiver(port)
+        yield receiver

@@ -65,21 +65,16 @@ def shards(small):
     return in_memory([small.rows(small.patients(40, seed)) for seed in (0, 1)])
 
 
-def test_returns_the_exact_sum_plus_planned_noise_in_its_own_units(plan, shards):
+def test_returns_the_exact_sum_plus_planned_noise_and_notes_the_draw(plan, shards):
     noise = NoNoise()
     curator = Curator(plan=plan, shards=shards, noise_source=noise)
+    assert curator.event.events == ()
     labels = np.concatenate([shard.load().label for shard in shards])
     counts = curator.release("first", label_counts, factor=2)
+    assert curator.event.events == plan.event.events[:1]
     np.testing.assert_array_equal(counts, 2 * np.bincount(labels, minlength=2))
     assert counts.dtype == np.float64
     assert noise.draws == [((2,), plan["first"].noise_stddev)]
-
-
-def test_events_are_those_of_the_draws_that_happened_in_order(plan, shards):
-    curator = Curator(plan=plan, shards=shards, noise_source=NoNoise())
-    assert curator.event.events == ()
-    curator.release("first", label_counts)
-    assert curator.event.events == plan.event.events[:1]
     curator.release("second", label_counts)
     assert curator.event == plan.event
 
@@ -114,13 +109,8 @@ def test_refuses_another_shape_and_what_is_not_on_the_grid_without_a_draw(plan, 
 
 
 def test_seals_the_noisy_values_before_it_returns_them(plan, shards):
-    sealed = {}
-    curator = Curator(
-        plan=plan,
-        shards=shards,
-        noise_source=SeededNoise(0),
-        seal=lambda name, statistic: sealed.update({name: statistic}),
-    )
+    sealed, noise = {}, SeededNoise(0)
+    curator = Curator(plan=plan, shards=shards, noise_source=noise, seal=sealed.__setitem__)
     returned = curator.release("second", label_counts)
     np.testing.assert_array_equal(sealed["second"].values / SCALE, returned)
     assert sealed["second"].event == plan["second"].event

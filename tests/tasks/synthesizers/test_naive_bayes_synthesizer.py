@@ -1,5 +1,5 @@
 import numpy as np
-from measuring import released_of, sampled
+from measuring import released_of
 
 from tasks.synthesizers.naive_bayes import NaiveBayes
 
@@ -18,19 +18,3 @@ def test_equals_a_hand_calculation_without_noise(small):
     no = [2 / 2.5, 0, 0, 0.5 / 2.5, 1 / 2.5, 1.5 / 2.5, 1 / 2.5, 1 / 2.5, 0.5 / 2.5]
     yes = [0, 0.5 / 1.5, 0.5 / 1.5, 0.5 / 1.5, 0.5 / 1.5, 1 / 1.5, 0.5 / 1.5, 0, 1 / 1.5]
     np.testing.assert_allclose(released["marginals"], [no, yes], atol=1e-6)
-
-
-def test_samples_follow_the_released_probabilities(small):
-    method = NaiveBayes(small.domain)
-    released = released_of(method, small.rows(small.patients(300, 0)), mu=1e4)
-    codes, labels = sampled(method, small.domain, released, 30_000)
-    frequencies = np.bincount(labels, minlength=2) / 30_000
-    np.testing.assert_allclose(frequencies, released["label_frequencies"], atol=0.015)
-    for label in (0, 1):
-        shares = np.concatenate(
-            [
-                np.bincount(codes[labels == label, j], minlength=n) / (labels == label).sum()
-                for j, n in enumerate(small.domain.n_codes)
-            ]
-        )
-        np.testing.assert_allclose(shares, released["marginals"][label], atol=0.025)

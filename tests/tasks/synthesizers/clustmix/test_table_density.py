@@ -13,6 +13,7 @@ from tasks.synthesizers.clustmix.tables.mixture import Mixture, _Fit, fit_mixtur
 from tasks.synthesizers.clustmix.tables.one_ways import _Columns, smooth_shares
 
 LAYOUT = Layout.of(domain_with(4, 3, 2, numeric=[0], missing=[0]))
+JOINED = np.array([0, 0, 1, 1, 0, 1, 1, 0, 1])
 
 
 def layout_of(n_columns, n_codes):
@@ -56,7 +57,7 @@ def exact_targets(layout, mixture, groups=None):
     )
 
 
-@pytest.mark.parametrize("groups", [None, np.array([0, 0, 1, 1, 0, 1, 1, 0, 1])])
+@pytest.mark.parametrize("groups", [None, JOINED])
 def test_tables_of_pairs_are_put_together_from_centred_ones(groups):
     targets, true, cells = exact_targets(LAYOUT, mixture_of(LAYOUT, 3, 1), groups)
     np.testing.assert_allclose(targets.tables[cells], true[cells], atol=1e-12)
@@ -65,9 +66,7 @@ def test_tables_of_pairs_are_put_together_from_centred_ones(groups):
 
 
 def test_gradient_of_the_mixture_is_that_of_its_loss():
-    targets, _, _ = exact_targets(
-        LAYOUT, mixture_of(LAYOUT, 3, 2), np.array([0, 0, 1, 1, 0, 1, 1, 0, 1])
-    )
+    targets, _, _ = exact_targets(LAYOUT, mixture_of(LAYOUT, 3, 2), JOINED)
     fit, rng = _Fit(LAYOUT, targets, 3.0), np.random.default_rng(3)
     scores, logits = rng.standard_normal(4), rng.standard_normal((4, LAYOUT.width + 2))
     shares = np.append(targets.shares, [0.5, 0.5])

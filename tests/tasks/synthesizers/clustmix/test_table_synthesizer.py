@@ -7,7 +7,6 @@ import pytest
 from measuring import (
     curator_of,
     domain_with,
-    in_shards,
     random_records,
     released_of,
     rows_with,
@@ -104,14 +103,6 @@ def test_labels_follow_the_columns_as_they_do(sampled):
             assert (labels[part] == label).mean() == pytest.approx(
                 true[part, label].mean(), abs=0.06
             )
-
-
-def test_any_sharding_gives_the_same_measurement(rows, method, released):
-    order = np.random.default_rng(0).permutation(len(rows))
-    parts = in_shards(rows, order, range(1_000, 8_000, 1_000))
-    again = measure(method, curator_of(method, parts, SeededNoise(1), mu=BIG_MU), mu=BIG_MU)
-    for name, array in released.items():
-        np.testing.assert_array_equal(again[name], array)
 
 
 @pytest.mark.parametrize(

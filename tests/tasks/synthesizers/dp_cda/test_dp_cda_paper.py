@@ -9,7 +9,7 @@ from dp_accounting.privacy_accountant import NeighboringRelation
 from dp_accounting.rdp import RdpAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from measuring import domain_with
+from measuring import assert_valid, domain_with
 from printed_theorem import printed_theorem
 
 from privacy.parameters import PrivacyParameters
@@ -93,9 +93,7 @@ def test_synthesizes_valid_records_of_every_class():
     )
     method = PaperDpCda(DOMAIN, config, PrivacyParameters(epsilon=500.0, delta=1e-5))
     codes, labels = method.synthesize(*table(200), np.random.default_rng(0))
-    assert codes.dtype == labels.dtype == np.uint16
-    assert codes.shape == (60, 2)
-    assert (codes < [11, 3]).all()
+    assert_valid(DOMAIN, codes, labels, 60)
     # Little noise: the classes of the first column, 0-4 and 6-10, stay apart.
     assert ((codes[:, 0] >= 5) == (labels == 1)).mean() > 0.9
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from measuring import assert_valid
 
 from privacy.parameters import PrivacyParameters
 from tasks.papers.dpgm import dp_sgd
@@ -97,9 +98,7 @@ def test_a_run_makes_as_many_valid_records_as_there_are_real_ones(small):
     codes, labels = method.synthesize(
         rows.codes, rows.label, np.random.default_rng(4), SimpleNamespace(map=mapped)
     )
-    assert (codes.shape, codes.dtype, labels.dtype) == (rows.codes.shape, np.uint16, np.uint16)
-    assert (codes < np.array(small.domain.n_codes)).all()
-    assert (labels < 2).all()
+    assert_valid(small.domain, codes, labels, len(rows))
     assert sum(item.n_steps for item in seen) == 4
     assert sum(len(item.vectors) for item in seen) == len(rows)
     assert dp_sgd.MAX_NORM == 10.0

@@ -6,7 +6,7 @@ from benchmarks.house import MAX_LINES, House
 
 LIMITS = {
     "product lines": 40_000,
-    "test lines": 36_600,
+    "test lines": 36_000,
     f"modules over {MAX_LINES} lines": 0,
     "folder arrows that run up": 0,
     "arrows among the methods": 15,

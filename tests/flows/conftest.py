@@ -1,6 +1,5 @@
 """Installations, fresh or after one release, and what a release at a desk needs."""
 
-import os
 import shutil
 
 import desks
@@ -70,9 +69,7 @@ def desk(tmp_path, capsys, monkeypatch):
     """A desk whose releases lie in the folder `releases` beside its site file."""
     desks.set_environment(monkeypatch, tmp_path / "releases")
     monkeypatch.chdir(tmp_path)
-    umask = os.umask(0o022)
-    yield desks.Desk(tmp_path, capsys)
-    os.umask(umask)
+    return desks.Desk(tmp_path, capsys)
 
 
 @pytest.fixture

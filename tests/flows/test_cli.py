@@ -32,9 +32,7 @@ def environment(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         desks.set_environment(patch, folder / "releases")
         patch.chdir(folder)
-        umask = os.umask(0o022)
         yield folder
-        os.umask(umask)
 
 
 @pytest.fixture(scope="module")

@@ -162,6 +162,7 @@ def test_a_ledger_that_was_set_back_or_lost_is_found(released):
     lost = f"expected the ledger whose row 6 was exported, found none at {released.ledger_path};"
     assert refused(released, "ledger head").startswith(lost)
     released.ledger_path.write_bytes(b"no database, but long enough to be read as one")
+    released.ledger_path.chmod(0o600)
     assert "file is not a database" in refused(released, "ledger")
 
 

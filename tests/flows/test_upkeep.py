@@ -23,6 +23,7 @@ from flows.operations.schedules import GRACE, last_occurrence, review_schedules
 from flows.operations.upkeep import MOST_PATIENCE, PATIENCE, low_budgets, missed_runs, renotify
 from privacy.charges import Caps
 from privacy.ledger import EntryState
+from storage.files.private import ensure_private_directory
 from storage.files.workspace import PrivateWorkspace
 
 NOW = datetime(2026, 11, 21, 17, 0, tzinfo=UTC)
@@ -131,7 +132,7 @@ def test_a_run_that_waits_or_starts_is_waited_for(site, state, age, is_expected)
 
 
 def test_an_arrival_that_nobody_took_is_told_again(site, monkeypatch):
-    site.settings.arrivals.mkdir(parents=True, mode=0o700)
+    ensure_private_directory(site.settings.arrivals)
     arrival = "a-20261121-0f3a9c21"
     waiting = SimpleNamespace(arrival_id=arrival, dataset="wards", failures=0)
     monkeypatch.setattr(upkeep.ArrivalStore, "waiting", lambda self: (waiting,))

@@ -5,6 +5,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+AnyFloats: TypeAlias = NDArray[np.floating]
 Floats: TypeAlias = NDArray[np.float64]
 Floats32: TypeAlias = NDArray[np.float32]
 Integers: TypeAlias = NDArray[np.int64]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.arrays import Codes, Floats, Integers, Records
+from privacy.arrays import AnyFloats, Codes, Floats, Integers, Records
 from tasks.measurement.encoded import EncodedRows, EncodingDomain, row_slices
 from tasks.measurement.projection import Projection
 from tasks.measurement.statistics import SUM_SCALE
@@ -94,7 +94,7 @@ class LabelledVectors:
         ]
         return np.concatenate(codes), matched_labels(label_part)
 
-    def label_counts(self, sums: NDArray[np.floating]) -> Floats:
+    def label_counts(self, sums: AnyFloats) -> Floats:
         """Noisy number of patients of each label in each sum, of shape (m, C)."""
         return np.asarray(sums[:, self.record_width :] / self.label_scale, dtype=np.float64)
 

@@ -15,9 +15,8 @@ Privacy: post-processing. All that is read here is public or released, the noise
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from privacy.arrays import Codes, Floats, Indices
+from privacy.arrays import AnyFloats, Codes, Floats, Indices
 from tasks.measurement.marginals import draw_codes, to_marginals
 from tasks.measurement.vectors import VectorMap
 
@@ -36,7 +35,7 @@ class Mixtures:
     as it is known; the centre is the value of a coordinate that adds nothing to a sum.
     """
 
-    means: NDArray[np.floating]
+    means: AnyFloats
     order: float
     noise_stddev: float
     centre: float = 0.0
@@ -52,7 +51,7 @@ def drawn_coordinates(vectors: VectorMap) -> Indices:
     return np.concatenate(chosen) if chosen else np.empty(0, dtype=np.intp)
 
 
-def spread(mixtures: Mixtures, coordinates: Indices) -> NDArray[np.floating]:
+def spread(mixtures: Mixtures, coordinates: Indices) -> AnyFloats:
     """Give some coordinates of mixtures the variance of single records, without their noise.
 
     Principal components of the mixtures, with the variances of `spiked_variances` times the order.
@@ -123,7 +122,7 @@ def matched_shares(scores: Floats, target: Floats) -> Floats:
 
 def draw_records(
     mixtures: Mixtures,
-    scores: NDArray[np.floating],
+    scores: AnyFloats,
     vectors: VectorMap,
     *,
     chosen: Indices,

@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from privacy.arrays import Codes, Floats
+from privacy.arrays import AnyFloats, Codes, Floats
 from tasks.measurement.encoded import EncodingDomain
 
 VectorBlockKind = Literal["unit", "binary", "one_hot"]
@@ -75,7 +74,7 @@ class VectorMap:
             start += table.shape[1]
         return vectors
 
-    def codes(self, vectors: NDArray[np.floating]) -> tuple[Codes, Codes | None]:
+    def codes(self, vectors: AnyFloats) -> tuple[Codes, Codes | None]:
         """Nearest valid records (n, d) of finite (ValueError) vectors (n, D); labels if mapped."""
         if not np.isfinite(vectors).all():
             raise ValueError("expected finite numbers, found another")
@@ -143,7 +142,7 @@ def _table(n_codes: int, has_missing: bool, numeric: bool) -> Floats:
     return table
 
 
-def _nearest(block: NDArray[np.floating], table: Floats) -> Codes:
+def _nearest(block: AnyFloats, table: Floats) -> Codes:
     """Index of the nearest row of a table; the first one where several are as near."""
     if table.shape[1] == 1:
         # Evenly spaced places: the nearest one is found by rounding.

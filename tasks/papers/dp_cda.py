@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.arrays import Codes, Floats, Integers, Records
+from privacy.arrays import AnyFloats, Codes, Floats, Integers, Records
 from privacy.errors import InputError
 from privacy.parameters import PrivacyParameters
 from tasks.execution.executor import IN_PROCESS, Executor
@@ -123,26 +123,26 @@ class ZScore:
     stddev: Floats
 
     @classmethod
-    def of(cls, records: NDArray[np.floating]) -> ZScore:
+    def of(cls, records: AnyFloats) -> ZScore:
         """Take steps 2 and 3; a feature without variance is divided by one."""
         stddev = records.std(axis=0, dtype=np.float64)
         return cls(
             mean=records.mean(axis=0, dtype=np.float64), stddev=np.where(stddev > 0, stddev, 1.0)
         )
 
-    def apply(self, records: NDArray[np.floating]) -> NDArray[np.floating]:
+    def apply(self, records: AnyFloats) -> AnyFloats:
         """Step 4, in the precision of the records."""
         dtype = records.dtype
         return (records - self.mean.astype(dtype)) / self.stddev.astype(dtype)
 
-    def undo(self, records: NDArray[np.floating]) -> NDArray[np.floating]:
+    def undo(self, records: AnyFloats) -> AnyFloats:
         """Features in their own units."""
         return records * self.stddev + self.mean
 
 
 def noisy_mixtures(
     item: tuple[ClassPool, int, MixingNoise | None, np.random.Generator],
-) -> tuple[NDArray[np.floating], Integers]:
+) -> tuple[AnyFloats, Integers]:
     """Take steps 9 to 15 for one class, without noise where it is None (Table 2).
 
     Mixtures (T_k, D) have the precision of the records; the noise of labels (T_k,) turns some over.
@@ -164,7 +164,7 @@ def mix_classes(
     noise: MixingNoise | None,
     rng: np.random.Generator,
     executor: Executor = IN_PROCESS,
-) -> tuple[NDArray[np.floating], Integers]:
+) -> tuple[AnyFloats, Integers]:
     """Take steps 8 to 17, class after class; arguments as in `noisy_mixtures`."""
     items: list[Any] = [
         (pool, len(pools), noise, stream)
@@ -230,7 +230,7 @@ class PaperDpCda:
 class ClassPool:
     """The records (n, D) of one class, and how many means of l of them, at most n, are made."""
 
-    records: NDArray[np.floating]
+    records: AnyFloats
     label: int
     order: int
     n_mixtures: int
@@ -261,7 +261,7 @@ def distinct_indices(
     return chosen
 
 
-def mix_class(pool: ClassPool, rng: np.random.Generator) -> NDArray[np.floating]:
+def mix_class(pool: ClassPool, rng: np.random.Generator) -> AnyFloats:
     """Return means (n_mixtures, D) of independent samples, steps 8 to 11 without noise."""
     index = distinct_indices(
         len(pool.records), order=pool.order, n_samples=pool.n_mixtures, rng=rng
@@ -275,7 +275,7 @@ def mix_class(pool: ClassPool, rng: np.random.Generator) -> NDArray[np.floating]
 
 
 def class_pools(
-    records: NDArray[np.floating],
+    records: AnyFloats,
     labels: NDArray[Any],
     *,
     n_labels: int,

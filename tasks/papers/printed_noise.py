@@ -4,9 +4,8 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from privacy.arrays import Floats
+from privacy.arrays import AnyFloats, Floats
 from privacy.errors import ConfigurationError
 
 _LARGEST = 1e4
@@ -65,8 +64,8 @@ def least_noise(is_enough: Callable[[float], bool], *, otherwise: str, start: fl
     return high
 
 
-def clip_rows(points: NDArray[np.floating], *, l2_clip_norm: float) -> NDArray[np.floating]:
+def clip_rows(points: AnyFloats, *, l2_clip_norm: float) -> AnyFloats:
     """Scale rows of shape (n, d) down to the norm, where they are longer."""
     norms = np.linalg.norm(points, axis=1, keepdims=True)
-    clipped: NDArray[np.floating] = points / np.maximum(1.0, norms / l2_clip_norm)
+    clipped: AnyFloats = points / np.maximum(1.0, norms / l2_clip_norm)
     return clipped

@@ -11,9 +11,8 @@ authors will have run, one assignment per iteration, is here as well.
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
-from privacy.arrays import Floats, Integers
+from privacy.arrays import AnyFloats, Floats, Integers
 from tasks.papers.printed_noise import clip_rows
 
 _ROOT_2 = math.sqrt(2.0)
@@ -68,6 +67,6 @@ def private_kernel_kmeans(
     return np.asarray(distances.argmin(axis=1))
 
 
-def _distances(points: NDArray[np.floating], centre: Floats) -> Floats:
+def _distances(points: AnyFloats, centre: Floats) -> Floats:
     """Squared distances to a centre, less the squared norms of the points."""
     return np.asarray(centre @ centre - 2.0 * (points @ centre))

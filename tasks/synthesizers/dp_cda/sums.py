@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.arrays import Codes, Floats, Indices, Integers
+from privacy.arrays import AnyFloats, Codes, Floats, Indices, Integers
 from tasks.measurement.encoded import EncodedRows, mixed_bits
 from tasks.measurement.sampling import PoissonCoins
 from tasks.measurement.statistics import SUM_SCALE
@@ -39,7 +39,7 @@ class RecordMap:
         clipped: Floats = vectors * (self.l2_clip_norm / np.maximum(norms, self.l2_clip_norm))
         return clipped
 
-    def coordinates(self, means: NDArray[np.floating]) -> NDArray[np.floating]:
+    def coordinates(self, means: AnyFloats) -> AnyFloats:
         """Means in scaled units back in the coordinates of `vectors`."""
         return means * self.scale + self.centre
 

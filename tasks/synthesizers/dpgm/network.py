@@ -15,9 +15,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
-from privacy.arrays import Floats, Floats32
+from privacy.arrays import AnyFloats, Floats, Floats32
 from tasks.measurement.vectors import Block
 from tasks.synthesizers.dpgm.record_gradients import (
     Array,
@@ -47,7 +46,7 @@ class GenerativeNetwork(ABC):
     """
 
     blocks: tuple[Block, ...]
-    mean: NDArray[np.floating] | None = field(default=None, repr=False)
+    mean: AnyFloats | None = field(default=None, repr=False)
     hidden_units: int = 200
 
     def __post_init__(self) -> None:
@@ -103,9 +102,7 @@ class GenerativeNetwork(ABC):
         """Return the first state of the persistent chains, (n_chains, D) or (0, D)."""
 
     @abstractmethod
-    def chains(
-        self, parameters: NDArray[np.floating], state: Floats32, *, step_seed: int
-    ) -> Floats32:
+    def chains(self, parameters: AnyFloats, state: Floats32, *, step_seed: int) -> Floats32:
         """Move the chains on under released parameters; same shape as `state`.
 
         Privacy
@@ -115,31 +112,22 @@ class GenerativeNetwork(ABC):
 
     @abstractmethod
     def sample(
-        self,
-        parameters: NDArray[np.floating],
-        n_rows: int,
-        rng: np.random.Generator,
-        *,
-        state: Floats32,
+        self, parameters: AnyFloats, n_rows: int, rng: np.random.Generator, *, state: Floats32
     ) -> Floats:
         """Draw vectors (n_rows, D): expected numbers, zeros and ones, one 1 of a block."""
 
     @abstractmethod
-    def programs(
-        self, parameters: NDArray[np.floating], step_seed: int, state: Floats32
-    ) -> Programs:
+    def programs(self, parameters: AnyFloats, step_seed: int, state: Floats32) -> Programs:
         """Return the programs of a step, in the precision that jax is set to."""
 
     @abstractmethod
-    def biases_at_mean(
-        self, parameters: NDArray[np.floating], scores: Array, state: Floats32
-    ) -> Array:
+    def biases_at_mean(self, parameters: AnyFloats, scores: Array, state: Floats32) -> Array:
         """Biases (D,) under which records have the mean of the wanted scores (D,)."""
 
     def clipped_sum(
         self,
-        parameters: NDArray[np.floating],
-        vectors: NDArray[np.floating],
+        parameters: AnyFloats,
+        vectors: AnyFloats,
         weights: Floats,
         *,
         l2_clip_norm: float,
@@ -174,12 +162,7 @@ class GenerativeNetwork(ABC):
             )
 
     def batch_gradients(
-        self,
-        parameters: NDArray[np.floating],
-        vectors: NDArray[np.floating],
-        *,
-        step_seed: int,
-        state: Floats32,
+        self, parameters: AnyFloats, vectors: AnyFloats, *, step_seed: int, state: Floats32
     ) -> BatchGradients:
         """Gradients of a whole batch in a few products, for the paper form alone.
 
@@ -194,7 +177,7 @@ class GenerativeNetwork(ABC):
             _, norms, weighted_sum = self.programs(parameters, step_seed, state)
             return in_one_batch(norms, weighted_sum, vectors, width=self.width)
 
-    def fitted_to_mean(self, parameters: NDArray[np.floating], *, state: Floats32) -> Floats:
+    def fitted_to_mean(self, parameters: AnyFloats, *, state: Floats32) -> Floats:
         """Parameters whose records have the network's released mean; post-processing.
 
         Only the biases of the visible units move. A network without a mean returns what it was
@@ -211,7 +194,7 @@ class GenerativeNetwork(ABC):
                 flat[self.visible_biases] = self.biases_at_mean(flat, scores, state)
         return flat
 
-    def arrays(self, parameters: NDArray[np.floating]) -> list[Array]:
+    def arrays(self, parameters: AnyFloats) -> list[Array]:
         """Trained arrays of `shapes`, as float32 of jax, out of parameters of shape (P,)."""
         stops = np.cumsum([int(np.prod(shape)) for shape in self.shapes])
         parts = np.split(self.checked(parameters), stops[:-1])
@@ -220,7 +203,7 @@ class GenerativeNetwork(ABC):
             for part, shape in zip(parts, self.shapes, strict=True)
         ]
 
-    def checked(self, parameters: NDArray[np.floating]) -> NDArray[np.floating]:
+    def checked(self, parameters: AnyFloats) -> AnyFloats:
         """Return parameters if they are finite and of shape (P,); raise ValueError otherwise."""
         if parameters.shape != (self.n_parameters,):
             raise ValueError(

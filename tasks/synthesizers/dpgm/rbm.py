@@ -15,9 +15,8 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
-from privacy.arrays import Floats, Floats32
+from privacy.arrays import AnyFloats, Floats, Floats32
 from tasks.synthesizers.dpgm.network import GenerativeNetwork, Programs, checked_seed
 from tasks.synthesizers.dpgm.record_gradients import ONE_THREAD, Array, sum_of_clipped
 from tasks.synthesizers.dpgm.visible_units import VisibleUnits
@@ -91,17 +90,13 @@ class Rbm(GenerativeNetwork):
         expected = np.tile(alone, (self.n_chains, 1))
         return self.units.rounded(rng, expected, keep_numbers=False).astype(np.float32)
 
-    def chains(
-        self, parameters: NDArray[np.floating], state: Floats32, *, step_seed: int
-    ) -> Floats32:
+    def chains(self, parameters: AnyFloats, state: Floats32, *, step_seed: int) -> Floats32:
         """Run the chains for `gibbs_steps` sweeps; see `GenerativeNetwork.chains`."""
         with jax.enable_x64(False):
             moved, _ = self._sweep(parameters, state, step_seed, self.gibbs_steps)
             return np.asarray(moved)
 
-    def programs(
-        self, parameters: NDArray[np.floating], step_seed: int, state: Floats32
-    ) -> Programs:
+    def programs(self, parameters: AnyFloats, step_seed: int, state: Floats32) -> Programs:
         """Negative phase, the mean over the chains and the same for all, less positive phase."""
         machine = self._machine(parameters)
         negative = _negative_phase(machine, jnp.asarray(self._checked_state(state)))
@@ -111,9 +106,7 @@ class Rbm(GenerativeNetwork):
             partial(_batch_sum, machine, negative),
         )
 
-    def biases_at_mean(
-        self, parameters: NDArray[np.floating], scores: Array, state: Floats32
-    ) -> Array:
+    def biases_at_mean(self, parameters: AnyFloats, scores: Array, state: Floats32) -> Array:
         """Fit the visible biases while chains run."""
         state = self._checked_state(state)
         rng = np.random.default_rng(_FITTING_SEED)
@@ -123,12 +116,7 @@ class Rbm(GenerativeNetwork):
         return fitted
 
     def sample(
-        self,
-        parameters: NDArray[np.floating],
-        n_rows: int,
-        rng: np.random.Generator,
-        *,
-        state: Floats32,
+        self, parameters: AnyFloats, n_rows: int, rng: np.random.Generator, *, state: Floats32
     ) -> Floats:
         """Draw records by running chains on from `state`; see `GenerativeNetwork.sample`."""
         expected = np.empty((n_rows, self.width))
@@ -144,7 +132,7 @@ class Rbm(GenerativeNetwork):
                 part[:] = np.asarray(of_visible)[: len(part)]
         return self.units.rounded(rng, expected)
 
-    def _machine(self, parameters: NDArray[np.floating]) -> dict[str, Array]:
+    def _machine(self, parameters: AnyFloats) -> dict[str, Array]:
         """Weights, biases and offsets as float32 arrays of jax."""
         weights, visible_bias, hidden_bias = self.arrays(parameters)
         hidden_offset = 0.0 if self.mean is None else _HIDDEN_CENTRE
@@ -164,7 +152,7 @@ class Rbm(GenerativeNetwork):
         return np.asarray(state, dtype=np.float32)
 
     def _sweep(
-        self, parameters: NDArray[np.floating], state: Floats32, seed: int, n_sweeps: int
+        self, parameters: AnyFloats, state: Floats32, seed: int, n_sweeps: int
     ) -> tuple[Array, Array]:
         key = jax.random.key(checked_seed(seed))
         chains = jnp.asarray(self._checked_state(state))

@@ -7,9 +7,8 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
-from privacy.arrays import Floats, Floats32, Integers
+from privacy.arrays import AnyFloats, Floats, Floats32, Integers
 
 Array: TypeAlias = jax.Array
 
@@ -83,7 +82,7 @@ def sum_of_clipped(
 
 
 def in_blocks(
-    compute: Callable[[Array], Array], vectors: NDArray[np.floating], *, width: int, n_outputs: int
+    compute: Callable[[Array], Array], vectors: AnyFloats, *, width: int, n_outputs: int
 ) -> Floats32:
     """Run a compiled map of `ROWS_AT_ONCE` records over any number: (n, D) to (n, n_outputs)."""
     result = np.empty((len(vectors), n_outputs), dtype=np.float32)
@@ -94,7 +93,7 @@ def in_blocks(
 
 def sum_in_blocks(
     compute: Callable[..., tuple[Array, Array]],
-    vectors: NDArray[np.floating],
+    vectors: AnyFloats,
     weights: Floats,
     *,
     width: int,
@@ -127,7 +126,7 @@ def sum_in_blocks(
 def in_one_batch(
     norms: Callable[[Array], Array],
     weighted_sum: Callable[[Array, Array], Array],
-    vectors: NDArray[np.floating],
+    vectors: AnyFloats,
     *,
     width: int,
 ) -> BatchGradients:
@@ -149,9 +148,7 @@ def in_one_batch(
     )
 
 
-def _padded_blocks(
-    vectors: NDArray[np.floating], *, width: int
-) -> Iterator[tuple[slice, Floats32]]:
+def _padded_blocks(vectors: AnyFloats, *, width: int) -> Iterator[tuple[slice, Floats32]]:
     _expect_width(vectors, width=width)
     for start in range(0, len(vectors), ROWS_AT_ONCE):
         rows = slice(start, min(start + ROWS_AT_ONCE, len(vectors)))
@@ -160,6 +157,6 @@ def _padded_blocks(
         yield rows, padded
 
 
-def _expect_width(vectors: NDArray[np.floating], *, width: int) -> None:
+def _expect_width(vectors: AnyFloats, *, width: int) -> None:
     if vectors.ndim != 2 or vectors.shape[1] != width:
         raise ValueError(f"expected vectors of shape (n, {width}), found {vectors.shape}")

@@ -13,9 +13,8 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
-from privacy.arrays import Floats, Floats32
+from privacy.arrays import AnyFloats, Floats, Floats32
 from tasks.synthesizers.dpgm.elbo import Layers, batch_norms, batch_sum, clipped_sum, decode
 from tasks.synthesizers.dpgm.network import GenerativeNetwork, Programs, checked_seed
 from tasks.synthesizers.dpgm.record_gradients import ONE_THREAD, Array, in_blocks
@@ -86,16 +85,12 @@ class Vae(GenerativeNetwork):
         checked_seed(public_seed)
         return np.zeros((0, self.width), dtype=np.float32)
 
-    def chains(
-        self, parameters: NDArray[np.floating], state: Floats32, *, step_seed: int
-    ) -> Floats32:
+    def chains(self, parameters: AnyFloats, state: Floats32, *, step_seed: int) -> Floats32:
         """Return `state` as it is."""
         del parameters, step_seed
         return state
 
-    def programs(
-        self, parameters: NDArray[np.floating], step_seed: int, state: Floats32
-    ) -> Programs:
+    def programs(self, parameters: AnyFloats, step_seed: int, state: Floats32) -> Programs:
         """Gradients of the negative evidence lower bound, one draw of the latent vector each."""
         del state
         key, layers = jax.random.key(checked_seed(step_seed)), Layers(*self.arrays(parameters))
@@ -106,9 +101,7 @@ class Vae(GenerativeNetwork):
             partial(batch_sum, layers, offset, key, units=self.units),
         )
 
-    def biases_at_mean(
-        self, parameters: NDArray[np.floating], scores: Array, state: Floats32
-    ) -> Array:
+    def biases_at_mean(self, parameters: AnyFloats, scores: Array, state: Floats32) -> Array:
         """Fit the output biases on latent points."""
         del state
         rng = np.random.default_rng(_FITTING_SEED)
@@ -118,12 +111,7 @@ class Vae(GenerativeNetwork):
         return fitted
 
     def sample(
-        self,
-        parameters: NDArray[np.floating],
-        n_rows: int,
-        rng: np.random.Generator,
-        *,
-        state: Floats32,
+        self, parameters: AnyFloats, n_rows: int, rng: np.random.Generator, *, state: Floats32
     ) -> Floats:
         """Decode standard normal latent vectors; see `GenerativeNetwork.sample`."""
         del state

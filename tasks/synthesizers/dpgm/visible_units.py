@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.arrays import Floats, Integers
+from privacy.arrays import AnyFloats, Floats, Integers
 from tasks.measurement.vectors import Block, middle_of
 
 Array: TypeAlias = jax.Array
@@ -84,7 +84,7 @@ class VisibleUnits:
         """Expected vector under scores of 0, float64 of shape (D,)."""
         return middle_of(self.blocks)
 
-    def scores_of(self, mean: NDArray[np.floating]) -> Floats:
+    def scores_of(self, mean: AnyFloats) -> Floats:
         """Scores under which the expected vector is `mean`, float64 of shape (D,)."""
         inner = np.clip(np.asarray(mean, dtype=np.float64), MEAN_MARGIN, 1.0 - MEAN_MARGIN)
         return np.where(self._one_hot, np.log(inner), np.log(inner) - np.log1p(-inner))
@@ -94,7 +94,7 @@ class VisibleUnits:
         inner = jnp.clip(expected, _LEAST_EXPECTED, 1.0 - _LEAST_EXPECTED)
         return scores - jnp.where(self._one_hot, jnp.log(inner), jnp.log(inner) - jnp.log1p(-inner))
 
-    def expect_mean(self, mean: NDArray[np.floating] | None) -> None:
+    def expect_mean(self, mean: AnyFloats | None) -> None:
         """Raise ValueError if a given mean is not a finite array of shape (D,)."""
         if mean is not None and (mean.shape != (self.width,) or not np.isfinite(mean).all()):
             raise ValueError(

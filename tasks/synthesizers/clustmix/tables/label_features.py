@@ -30,12 +30,14 @@ class LabelFeatures:
 
     Tables (k_j, k_j - 1) hold the features of each code: mean zero and variance one under the
     released shares. The prior (q,) is the variance of each feature's coefficient at unit scale,
-    largest first in a column; `column` (q,) is the column of each feature.
+    largest first in a column; `column` (q,) is the column of each feature. The rarity (q,) makes of
+    the features the sum over columns of ``-log`` of the share of a record's code, but for its mean.
     """
 
     tables: tuple[Array, ...]
     prior: Array
     column: NDArray[np.int64]
+    rarity: Array
 
     @property
     def n_features(self) -> int:
@@ -49,6 +51,7 @@ class LabelFeatures:
             tables=tuple(table[:, part] for table, part in zip(self.tables, parts, strict=True)),
             prior=self.prior[chosen],
             column=self.column[chosen],
+            rarity=self.rarity[chosen],
         )
 
     def design(self, codes: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -87,7 +90,7 @@ def white_features(layout: Layout, shares: Array, *, floor: float) -> LabelFeatu
 
     The floor is mixed into each code: about its noise, so that no code is thought rarer.
     """
-    tables, priors, columns = [], [], []
+    tables, priors, columns, rarities = [], [], [], []
     for column in range(layout.n_declared):
         block = shares[layout.block(column)] + floor
         block = block / block.sum()
@@ -107,8 +110,12 @@ def white_features(layout: Layout, shares: Array, *, floor: float) -> LabelFeatu
         tables.append(white - block @ white)
         priors.append(np.maximum(strength[order], 1e-9))
         columns.append(np.full(len(order), column))
+        rarities.append(tables[-1].T @ (-np.log(block) * block))
     return LabelFeatures(
-        tables=tuple(tables), prior=np.concatenate(priors), column=np.concatenate(columns)
+        tables=tuple(tables),
+        prior=np.concatenate(priors),
+        column=np.concatenate(columns),
+        rarity=np.concatenate(rarities),
     )
 
 

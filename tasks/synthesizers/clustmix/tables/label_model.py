@@ -90,8 +90,8 @@ class Posterior:
     """Everything that a fit reads, beside the released sums.
 
     The design (N, 1 + q) has ones and features of rows of the mixture; prior and column are those
-    of `start_model`. Intercepts (C - 1,) are prior means; scales of columns are drawn to the prior
-    variance `reference`.
+    of `start_model`. Means (1 + q, C - 1) are prior ones of the coefficients; scales of columns are
+    drawn to the prior variance `reference`.
     """
 
     design: _Array32
@@ -99,7 +99,7 @@ class Posterior:
     sums: tuple[Sums, ...]
     prior: Array
     column: NDArray[np.int64]
-    intercepts: Array
+    means: Array
     reference: float
 
     @property
@@ -130,7 +130,7 @@ def fit(posterior: Posterior, model: LabelModel, *, steps: int) -> tuple[LabelMo
         coefficients = _descend(found, place.coefficients, inverses, noise, precision)
         moved = float(np.abs(coefficients - place.coefficients).max())
         variances = np.diagonal(inverses, axis1=1, axis2=2).T
-        scales = _scales(posterior, coefficients, variances)
+        scales = _scales(posterior, coefficients - posterior.means, variances)
         place = LabelModel(coefficients=coefficients, variances=variances, scales=scales)
         if moved < _SMALL_STEP and step > 1:
             break
@@ -175,10 +175,10 @@ def _prior_precision(posterior: Posterior, scales: Array) -> Array:
     return np.concatenate([[1.0 / _INTERCEPT_VARIANCE], 1.0 / variances])
 
 
-def _scales(posterior: Posterior, coefficients: Array, variances: Array) -> Array:
+def _scales(posterior: Posterior, offsets: Array, variances: Array) -> Array:
     """Expectation-maximisation of each column's prior variance, drawn to a common one."""
-    n_contrasts = coefficients.shape[1]
-    squares = (coefficients[1:] ** 2 + variances[1:]).sum(axis=1) / posterior.prior
+    n_contrasts = offsets.shape[1]
+    squares = (offsets[1:] ** 2 + variances[1:]).sum(axis=1) / posterior.prior
     n_columns = int(posterior.column.max()) + 1
     total = np.bincount(posterior.column, weights=squares, minlength=n_columns)
     size = np.bincount(posterior.column, minlength=n_columns) * n_contrasts
@@ -246,7 +246,7 @@ class _Newton:
     ) -> Array:
         """Gradient with all contrasts: rows pull by their own covariance of contrasts."""
         design, (found, left) = self._posterior.design, current
-        total = -precision[:, None] * self._offset(coefficients)
+        total = -precision[:, None] * (coefficients - self._posterior.means)
         for i, (sums, inverses) in enumerate(zip(self._posterior.sums, noise, strict=True)):
             weighted = sums.loudness[:, None] * np.einsum("cij,jc->ic", inverses, left[i])
             pull = design @ weighted.astype(np.float32)
@@ -264,13 +264,8 @@ class _Newton:
         precision: Array,
     ) -> float:
         """Squared residuals in their variances, and the prior."""
-        total = float((precision[:, None] * self._offset(coefficients) ** 2).sum())
+        offsets = coefficients - self._posterior.means
+        total = float((precision[:, None] * offsets**2).sum())
         for residual, inverses in zip(current[1], noise, strict=True):
             total += float((residual * np.einsum("cij,jc->ic", inverses, residual)).sum())
         return total
-
-    def _offset(self, coefficients: Array) -> Array:
-        """Coefficients less their prior means."""
-        offset = coefficients.copy()
-        offset[0] -= self._posterior.intercepts
-        return offset

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.linalg import block_diag
 
 from tasks.measurement.synthesizer import PUBLIC_SEED, Released
-from tasks.synthesizers.clustmix.tables import draws
+from tasks.synthesizers.clustmix.tables import draws, rule
 from tasks.synthesizers.clustmix.tables import label_model as labels
 from tasks.synthesizers.clustmix.tables.label_features import LabelFeatures, loudness_of
 from tasks.synthesizers.clustmix.tables.layout import Layout
@@ -39,7 +39,8 @@ class Rounds:
     """What the label model was told so far, on one sample (N, d) of the mixture.
 
     The scale is the prior standard deviation of the log-odds of a code. Of many features those are
-    used that are the widest under the prior.
+    used that are the widest under the prior. A last one that no draw measures, their sum by rarity,
+    is what all columns have in common.
     """
 
     def __init__(
@@ -60,24 +61,24 @@ class Rounds:
         self._codes, self._all = codes.astype(np.int64), features
         self._chosen = np.zeros(features.n_features, dtype=np.bool_)
         self._chosen[np.argsort(-features.prior, kind="stable")[:_MOST_FEATURES]] = True
-        self._features = features.only(self._chosen)
-        features = self._features
+        self._features = features = features.only(self._chosen)
+        rarity = features.design(self._codes)[:, 1:] @ features.rarity
+        self._rarity = features.rarity / max(1.0, float(rarity.std()))
+        self._prior = np.append(features.prior, (rule.RARITY_SPREAD / scale) ** 2)
+        self._column = np.append(features.column, features.column.max() + 1)
         declared = int(layout.offsets[layout.n_declared])
         # Of a model that knows the shares alone, residuals are counts less shares of them.
         surplus = by_label - shares[:, None] * by_label.sum(axis=0)
         values = features.of_counts(surplus[:, :declared].T @ self._basis)
+        # How rare a label is, is not known better than the noise allows.
+        self._doubt = float(released["counts_stddev"]) / self._patients
         towards = float(((shares @ self._basis) ** 2).max())
         variance = float(released["counts_stddev"]) ** 2 * (1.0 + layout.n_labels * towards)
         noise = variance * block_diag(1.0, *(table.T @ table for table in features.tables))
         sizes = surplus[:, layout.block(0)].sum(axis=1)
-        self._model = labels.start_model(shares, features.prior, features.column, scale=scale)
-        first = labels.Sums(
-            values=np.concatenate([(sizes @ self._basis)[None], values]),
-            loudness=np.ones(len(values) + 1),
-            noise=noise,
-            coefficients=self._model.coefficients,
-        )
-        self._told, self._ridge = [first], 0
+        self._model = labels.start_model(shares, self._prior, self._column, scale=scale)
+        values = np.concatenate([(sizes @ self._basis)[None], values])
+        self._told, self._ridge = [self._sums(values, np.ones(len(values)), noise)], 0
         self._posterior = self._posterior_with(self._ridge)
         self._fit()
 
@@ -85,15 +86,18 @@ class Rounds:
         """How loudly each of all q features is measured next, under the noise of one value."""
         information = self._information(self._probabilities(), stddev=stddev)
         loudness = np.zeros(len(self._chosen))
+        variances = self._model.variances.mean(axis=1)
         loudness[self._chosen] = loudness_of(
-            self._model.variances[1:].mean(axis=1), information=information
+            variances[1:-1] + self._rarity**2 * variances[-1], information=information
         )
         return loudness
 
     @property
     def scores(self) -> Array:
         """What each code of a declared column adds to the score of each label, shape (W, C)."""
-        return self._features.by_code(self._by_label(self._model.coefficients[1:]))
+        found = self._model.coefficients
+        effects = found[1:-1] + self._rarity[:, None] * found[-1]
+        return self._features.by_code(self._by_label(effects))
 
     @property
     def intercepts(self) -> Array:
@@ -103,16 +107,27 @@ class Rounds:
     def learn(self, noisy: Array, loudness: Array, *, stddev: float) -> None:
         """Take a released residual round (1 + q, C) in, which was drawn at the model as it is."""
         kept = np.concatenate([[True], self._chosen])
-        told = labels.Sums(
-            values=noisy[kept][:, self._order] @ self._basis,
-            loudness=np.concatenate([[CONSTANT], loudness])[kept],
-            noise=stddev**2 * np.eye(int(kept.sum())),
-            coefficients=self._model.coefficients,
+        told = self._sums(
+            noisy[kept][:, self._order] @ self._basis,
+            np.concatenate([[CONSTANT], loudness])[kept],
+            stddev**2 * np.eye(int(kept.sum())),
             norms=draws.row_norms(self._codes, self._all.scaled(loudness), CONSTANT),
         )
         self._told.append(told)
         self._posterior = replace(self._posterior, sums=tuple(self._told))
         self._fit()
+
+    def _sums(
+        self, values: Array, loudness: Array, noise: Array, norms: Array | None = None
+    ) -> labels.Sums:
+        """Return sums drawn at the model as it is, which say nothing of the last feature."""
+        return labels.Sums(
+            values=np.append(values, np.zeros((1, values.shape[1])), axis=0),
+            loudness=np.append(loudness, 0.0),
+            noise=block_diag(noise, 1.0),
+            coefficients=self._model.coefficients,
+            norms=norms,
+        )
 
     def _fit(self) -> None:
         """Fit with the ridge as it is, then with larger ones as long as these explain the sums."""
@@ -145,13 +160,17 @@ class Rounds:
                 (len(design), features.n_features), dtype=np.float32
             )
             design[:, 1:] += np.float32(np.sqrt(_RIDGES[ridge])) * blur
+        rarity = design[:, 1:] @ self._rarity.astype(np.float32)
+        means = np.zeros_like(self._model.coefficients)
+        means[0] = np.log(self._shares) @ self._basis
+        means[-1] = -rule.RARITY_MEAN * (np.log(self._shares + self._doubt) @ self._basis)
         return labels.Posterior(
-            design=design,
+            design=np.column_stack([design, rarity]),
             patients=self._patients,
             sums=tuple(self._told),
-            prior=features.prior,
-            column=features.column,
-            intercepts=np.log(self._shares) @ self._basis,
+            prior=self._prior,
+            column=self._column,
+            means=means,
             reference=self._scale**2 / 2.0,
         )
 

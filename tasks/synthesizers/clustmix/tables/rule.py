@@ -38,6 +38,12 @@ _LEAST_RATIO = 0.5
 _FINE_PAIR_NOISE = 0.03
 _PENALTY = 1.3
 _LABEL_SCALE = 1.7
+
+RARITY_MEAN, RARITY_SPREAD = 0.2, 0.25
+"""What a patient's rarity, in its standard deviations, takes from the log shares of the labels, and
+the prior standard deviation of its log-odds: rare labels go with rare codes, as far as is known.
+"""
+
 _MOST_ROWS, _MOST_VALUES = 250_000, 50_000_000
 
 

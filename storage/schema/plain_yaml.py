@@ -19,7 +19,7 @@ MAX_NODES = 100_000
 """Largest number of YAML nodes once every alias is written out."""
 MAX_LEVELS = 40
 """Deepest nesting."""
-MAX_LINE = 800
+MAX_LINE = 2_400
 """Characters of a message; of a longer one the middle is left out."""
 
 _PREFIX = "tag:yaml.org,2002:"
@@ -43,14 +43,16 @@ def refusal(code: str, text: str) -> ConfigurationError:
 
 
 def one_line(error: ValidationError, data: dict[Any, Any]) -> str:
-    """Say what is wrong with a mapping that a model has refused: the key, then the first fault."""
-    details = error.errors(include_url=False, include_input=False)
-    first = details[0]
+    """Say what is wrong with a mapping that a model has refused: every key with its first fault."""
     known = {"missing": "expected this key, found none", "extra_forbidden": "unknown key"}
-    message = known.get(first["type"]) or _in_our_words(first["msg"], first.get("ctx", {}))
-    where = key_path(first["loc"], data, last_may_be_absent=first["type"] in known)
-    more = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
-    return " ".join(f"{where}: {message}{more}".removeprefix(": ").split())
+    faults: dict[str, str] = {}
+    for one in error.errors(include_url=False, include_input=False):
+        message = known.get(one["type"]) or _in_our_words(one["msg"], one.get("ctx", {}))
+        where = key_path(one["loc"], data, last_may_be_absent=one["type"] in known)
+        # What is wrong with a whole follows from what is wrong with its parts.
+        if not any(part.startswith(where) for part in faults):
+            faults[where] = " ".join(f"{where}: {message}".removeprefix(": ").split())
+    return "; and ".join(faults.values())
 
 
 def _in_our_words(message: str, context: dict[str, Any]) -> str:

@@ -167,7 +167,13 @@ PART = {"scheme": "s", "parts": 2, "part": 0}
             "schema.columns.1.levels",
             [True],
             "schema.columns[1] (sex).levels[0]: expected text or a number; write No, Yes, On, Off "
-            'in quotes, as "No" (and 1 more)',
+            'in quotes, as "No"',
+        ),
+        (
+            "privacy_unit",
+            {"column": 7, "rows": 1},
+            "privacy_unit.column: expected a valid string; and privacy_unit.max_rows_per_patient: "
+            "expected this key, found none; and privacy_unit.rows: unknown key",
         ),
     ],
 )

@@ -46,12 +46,14 @@ def one_line(error: ValidationError, data: dict[Any, Any]) -> str:
     """Say what is wrong with a mapping that a model has refused: every key with its first fault."""
     known = {"missing": "expected this key, found none", "extra_forbidden": "unknown key"}
     faults: dict[str, str] = {}
+    wholes: set[tuple[str | int, ...]] = set()
     for one in error.errors(include_url=False, include_input=False):
+        if one["loc"] in wholes:  # What is wrong with it follows from what is wrong with a part.
+            continue
+        wholes.update(one["loc"][:end] for end in range(len(one["loc"])))
         message = known.get(one["type"]) or _in_our_words(one["msg"], one.get("ctx", {}))
         where = key_path(one["loc"], data, last_may_be_absent=one["type"] in known)
-        # What is wrong with a whole follows from what is wrong with its parts.
-        if not any(part.startswith(where) for part in faults):
-            faults[where] = " ".join(f"{where}: {message}".removeprefix(": ").split())
+        faults.setdefault(where, " ".join(f"{where}: {message}".removeprefix(": ").split()))
     return "; and ".join(faults.values())
 
 

@@ -115,7 +115,7 @@ def test_stages_of_the_printed_release_are_those_of_the_program():
     known = dict(STAGES)
     assert set(stages) <= set(known.items())
     assert [name for name, _ in stages] == [name for name in known if name in dict(stages)]
-    clustmix = {"partition", "constrained-gmm", "noise-calibration", "mixing"}
+    clustmix = {"partition", "constrained-gmm", "kip", "noise-calibration", "mixing"}
     assert clustmix <= {name for name, _ in stages}
 
 

@@ -483,8 +483,8 @@ STAGES_OF_NAIVE_BAYES = (
     "bound-contributions", "histograms", "seal", "purge", "decode", "output-gate", "report",
     "commit", "publish",
 )  # fmt: skip
-STAGES_OF_CLUSTMIX = ("partition", "constrained-gmm", "noise-calibration", "mixing")
-CONTRIBUTIONS = ("label_counts", "pair_tables", "weighted_residuals")
+STAGES_OF_CLUSTMIX = ("partition", "constrained-gmm", "kip", "noise-calibration", "mixing")
+CONTRIBUTIONS = ("label_counts", "pair_tables", "weighted_residuals", "kernel_residuals")
 
 
 def _failure(name, site_file, patch):

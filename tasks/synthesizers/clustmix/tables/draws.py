@@ -14,17 +14,19 @@ from numpy.typing import NDArray
 
 from privacy.sensitivity import weighted_sum_l2_sensitivity
 from tasks.measurement.centred import counts_request, measured_codes
-from tasks.measurement.encoded import EncodedRows
+from tasks.measurement.encoded import EncodedRows, row_slices
 from tasks.measurement.plan import MeasurementPlan, Request, StatisticRequest, sum_request
 from tasks.measurement.plan import plan_measurement as plan_draws
 from tasks.measurement.statistics import SUM_SCALE, softmax
 from tasks.synthesizers.clustmix.tables import rule
+from tasks.synthesizers.clustmix.tables.kernel_features import FEATURE_NORM, N_FEATURES, KernelMap
 from tasks.synthesizers.clustmix.tables.layout import Layout
 
 Array = NDArray[np.float64]
 
 LABEL_COUNTS = "label_counts"
 PAIR_TABLES = "pair_tables"
+KERNEL_ROUND = "kernel_residuals"
 N_ROUNDS = 2
 
 _FEATURE_SCALE, _RESIDUAL_SCALE = 2**16, 2**18
@@ -32,6 +34,8 @@ _FEATURE_SCALE, _RESIDUAL_SCALE = 2**16, 2**18
 
 RESIDUAL_SUM_SCALE = _FEATURE_SCALE * _RESIDUAL_SCALE
 """Grid points per unit of their product."""
+
+KERNEL_SUM_SCALE = FEATURE_NORM * _RESIDUAL_SCALE
 
 _ROWS_AT_ONCE = 8192
 
@@ -69,6 +73,16 @@ def plan_of(layout: Layout, *, patients: int | None, mu: float) -> MeasurementPl
         )
         for index in range(N_ROUNDS)
     ]
+    if shares.kernel > 0.0:
+        requests.append(
+            StatisticRequest(
+                name=KERNEL_ROUND,
+                shape=(N_FEATURES, layout.n_labels),
+                l2_sensitivity=weighted_sum_l2_sensitivity(bound=1.0, scale=KERNEL_SUM_SCALE),
+                scale=KERNEL_SUM_SCALE,
+                share=shares.kernel,
+            )
+        )
     return plan_draws(requests, mu=mu)
 
 
@@ -190,11 +204,8 @@ def weighted_residuals(
     alone would do. Event: one discrete Gaussian, composed adaptively.
     """
     probabilities = probabilities_of(rows.codes, log_odds, intercepts, features)
-    weight = residual_weights(probabilities)
     shrunk = 1.0 / np.maximum(1.0, row_norms(rows.codes, features, constant))
-    amount = np.eye(probabilities.shape[1])[rows.label] - probabilities
-    amount *= (rows.weight * weight * shrunk * _RESIDUAL_SCALE)[:, None]
-    amount = np.trunc(amount)
+    amount = _residuals(rows, probabilities, shrunk)
     n_labels = probabilities.shape[1]
     parts = [np.trunc(constant * _FEATURE_SCALE) * amount.sum(axis=0, keepdims=True)]
     for column, table in enumerate(features):
@@ -209,6 +220,44 @@ def weighted_residuals(
         grid = np.trunc(table * _FEATURE_SCALE).astype(np.int64)
         parts.append(grid.T @ by_code.astype(np.int64))
     return np.concatenate([part.astype(np.int64) for part in parts])
+
+
+def kernel_residuals(
+    rows: EncodedRows,
+    *,
+    layout: Layout,
+    kernel: KernelMap,
+    features: tuple[Array, ...],
+    log_odds: Array,
+    intercepts: Array,
+) -> NDArray[np.int64]:
+    """Sum kernel features times the residual of a released label model, as large as it may be.
+
+    As `weighted_residuals`, with features of norm one that come of a whole record. The result
+    (q, C) is in units of ``2**-30``.
+
+    Privacy
+    -------
+    Adjacency: add or remove one patient. A row adds ``u v'`` with ``|u| <= 2^12`` and
+    ``v = trunc(2^18 w (e_y - p) / max_c |e_c - p|)``, of norm ``2^30 w`` at most. The weights of a
+    patient sum to at most one: sensitivity 1 (``2**30`` grid points) given the released model and
+    map, by which a record's features are the same whatever stands beside it. Event: one discrete
+    Gaussian, composed adaptively.
+    """
+    probabilities = probabilities_of(rows.codes, log_odds, intercepts, features)
+    amount = _residuals(rows, probabilities, np.ones(len(rows)))
+    total = np.zeros((kernel.n_features, len(intercepts)), dtype=np.int64)
+    for part in row_slices(len(rows)):
+        # At most 2^12 * 2^18 for each of 2^12 rows: exact in float64.
+        total += (kernel.features(layout, rows.codes[part]).T @ amount[part]).astype(np.int64)
+    return total
+
+
+def _residuals(rows: EncodedRows, probabilities: Array, shrunk: Array) -> Array:
+    """Residuals (n, C) with their largest weights, times those given, as whole numbers."""
+    amount = np.eye(probabilities.shape[1])[rows.label] - probabilities
+    amount *= (rows.weight * residual_weights(probabilities) * shrunk * _RESIDUAL_SCALE)[:, None]
+    return np.asarray(np.trunc(amount))
 
 
 def probabilities_of(

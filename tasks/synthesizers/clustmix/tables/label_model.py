@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import helmert
+from scipy.linalg import block_diag, helmert
 
 from tasks.measurement.statistics import softmax
 from tasks.synthesizers.clustmix.tables.draws import residual_weights
@@ -82,6 +82,28 @@ def start_model(
         coefficients=coefficients,
         variances=np.repeat(variances[:, None], basis.shape[1], axis=1),
         scales=scales,
+    )
+
+
+def with_features(sums: Sums, more: int) -> Sums:
+    """Return sums that say nothing of so many features more."""
+    return Sums(
+        values=np.pad(sums.values, ((0, more), (0, 0))),
+        loudness=np.pad(sums.loudness, (0, more)),
+        noise=block_diag(sums.noise, np.eye(more)),
+        coefficients=np.pad(sums.coefficients, ((0, more), (0, 0))),
+        norms=sums.norms,
+    )
+
+
+def grown(model: LabelModel, prior: Array, *, scale: float) -> LabelModel:
+    """Return the model with a block of features of this prior (q,) that it knows nothing of."""
+    more = len(prior)
+    variances = np.repeat(scale**2 / 2.0 * prior[:, None], model.coefficients.shape[1], axis=1)
+    return LabelModel(
+        coefficients=np.pad(model.coefficients, ((0, more), (0, 0))),
+        variances=np.concatenate([model.variances, variances]),
+        scales=np.append(model.scales, scale**2 / 2.0),
     )
 
 

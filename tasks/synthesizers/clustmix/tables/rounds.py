@@ -24,6 +24,7 @@ Array = NDArray[np.float64]
 CONSTANT = 0.1
 """Feature that every row has in a residual round: the shares of the labels are known well."""
 
+_KERNEL_SPREAD = 0.3
 _STEPS = 8
 _MOST_FEATURES = 600
 
@@ -59,6 +60,7 @@ class Rounds:
         self._patients, self._scale = float(released["patients"]), scale
         self._shares, self._basis = shares, labels.contrasts(layout.n_labels)
         self._codes, self._all = codes.astype(np.int64), features
+        self._kernel = np.zeros((len(codes), 0), dtype=np.float32)
         self._chosen = np.zeros(features.n_features, dtype=np.bool_)
         self._chosen[np.argsort(-features.prior, kind="stable")[:_MOST_FEATURES]] = True
         self._features = features = features.only(self._chosen)
@@ -96,8 +98,20 @@ class Rounds:
     def scores(self) -> Array:
         """What each code of a declared column adds to the score of each label, shape (W, C)."""
         found = self._model.coefficients
-        effects = found[1:-1] + self._rarity[:, None] * found[-1]
+        end = 1 + self._features.n_features
+        effects = found[1:end] + self._rarity[:, None] * found[end]
         return self._features.by_code(self._by_label(effects))
+
+    @property
+    def kernel_scores(self) -> Array:
+        """What each kernel feature adds to the score of each label, shape (q, C)."""
+        return self._by_label(self._model.coefficients[2 + self._features.n_features :])
+
+    @property
+    def doubt(self) -> Array:
+        """How much a residual of each row of the sample (N,) varies, in its largest weight."""
+        found = self._probabilities()
+        return np.asarray(draws.residual_weights(found) * (1.0 - (found**2).sum(axis=1)))
 
     @property
     def intercepts(self) -> Array:
@@ -115,6 +129,29 @@ class Rounds:
         )
         self._told.append(told)
         self._posterior = replace(self._posterior, sums=tuple(self._told))
+        self._fit()
+
+    def learn_kernel(self, noisy: Array, features: Array, *, stddev: float) -> None:
+        """Take a released round (q, C) of kernel features in, those (N, q) of the sample's rows."""
+        more = features.shape[1]
+        self._kernel = features.astype(np.float32)
+        self._prior = np.append(self._prior, np.full(more, (_KERNEL_SPREAD / self._scale) ** 2))
+        self._column = np.append(self._column, np.full(more, self._column.max() + 1))
+        self._told = [labels.with_features(sums, more) for sums in self._told]
+        self._model = labels.grown(self._model, self._prior[-more:], scale=self._scale)
+        before = len(self._prior) + 1 - more
+        self._told.append(
+            labels.Sums(
+                values=np.concatenate(
+                    [np.zeros((before, self._basis.shape[1])), noisy[:, self._order] @ self._basis]
+                ),
+                loudness=np.concatenate([np.zeros(before), np.ones(more)]),
+                noise=np.diag(np.concatenate([np.ones(before), np.full(more, stddev**2)])),
+                coefficients=self._model.coefficients,
+                norms=np.ones(len(features)),
+            )
+        )
+        self._posterior = self._posterior_with(self._ridge)
         self._fit()
 
     def _sums(
@@ -163,9 +200,11 @@ class Rounds:
         rarity = design[:, 1:] @ self._rarity.astype(np.float32)
         means = np.zeros_like(self._model.coefficients)
         means[0] = np.log(self._shares) @ self._basis
-        means[-1] = -rule.RARITY_MEAN * (np.log(self._shares + self._doubt) @ self._basis)
+        means[1 + features.n_features] = -rule.RARITY_MEAN * (
+            np.log(self._shares + self._doubt) @ self._basis
+        )
         return labels.Posterior(
-            design=np.column_stack([design, rarity]),
+            design=np.column_stack([design, rarity, self._kernel]),
             patients=self._patients,
             sums=tuple(self._told),
             prior=self._prior,

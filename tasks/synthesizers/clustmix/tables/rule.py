@@ -32,10 +32,13 @@ _LEAST_ONE_WAY, _MOST_ONE_WAY, _DROWNED_ONE_WAY = 0.10, 0.30, 0.90
 _PAIR_PART, _LEAST_PAIR_PART = 0.4, 0.25
 _PAIR_NOISE = 0.40
 _ONE_WAY_PART, _TOLERATED = 0.22, 0.02
+_TOLERATED_BEFORE_PAIRS, _MOST_BEFORE_PAIRS = 0.006, 0.7
+_FEW_CODES, _FEW_CODES_NOISE = 3, 0.25
 _DROWNING = 0.05
 _LEAST_POTENTIAL = 0.05
 _LEAST_RATIO = 0.5
 _FINE_PAIR_NOISE = 0.03
+_KERNEL_PART = 0.15
 _PENALTY = 1.3
 _LABEL_SCALE = 1.7
 
@@ -57,6 +60,8 @@ class Shares:
         Of the first two draws.
     residuals
         Of each of two rounds of residuals.
+    kernel
+        Of the round of kernel features.
     one_ways
         Part of the draw of pair tables that goes to one-ways.
     drowned
@@ -67,6 +72,7 @@ class Shares:
     label_counts: float
     pair_tables: float
     residuals: float
+    kernel: float
     one_ways: float
     drowned: float
 
@@ -84,7 +90,10 @@ def shares_of(layout: Layout, *, patients: int | None, mu: float) -> Shares:
     where even naive Bayes has a noise above 0.05. One-ways without the label are measured beside
     the pair tables, with a fifth of their part at least. Together they tell of the one-ways what
     naive Bayes tells, which gives all to the label counts, as far as its noise stands above 0.02.
-    Of the rest two fifths go to the pair tables, and less where they drown.
+    Of the rest two fifths go to the pair tables, and less where they drown; up to 0.7 of both parts
+    go to the one-ways as far as their noise stands above 0.006 and the tables of three codes a
+    column keep a noise of 0.25. What is left is for the residuals,
+    0.15 of it for those of the kernel features, and less where pair tables drown.
     """
     sizes = np.asarray(layout.n_codes, dtype=np.float64)
     norm = centred_norm(layout.n_codes) * np.sqrt(layout.n_labels)
@@ -92,17 +101,33 @@ def shares_of(layout: Layout, *, patients: int | None, mu: float) -> Shares:
     drowned = 1.0 - min(1.0, _DROWNING / noise)
     first = float(np.clip((noise / _ONE_WAY_NOISE) ** 2, _LEAST_ONE_WAY, _MOST_ONE_WAY))
     first += (_DROWNED_ONE_WAY - first) * drowned
-    wanted = noise / (noise + _TOLERATED) - first
-    one_ways = max(wanted / layout.n_labels, _ONE_WAY_PART * _PAIR_PART * (1.0 - first))
+    # What the label counts lack of one-ways that are told as by naive Bayes, at its tolerance.
+    lacking = (noise / (noise + _TOLERATED) - first) / layout.n_labels
+    one_ways = max(lacking, _ONE_WAY_PART * _PAIR_PART * (1.0 - first))
     pairs = (1.0 - first - one_ways) * (_PAIR_PART - (_PAIR_PART - _LEAST_PAIR_PART) * drowned)
     both = one_ways + pairs if layout.n_columns > 1 else 0.0
+    if both:
+        lacking = (noise / (noise + _TOLERATED_BEFORE_PAIRS) - first) / layout.n_labels
+        one_ways = max(
+            one_ways,
+            min(lacking, _MOST_BEFORE_PAIRS * both, both - _pair_part(layout, patients, mu)),
+        )
+    kernel = _KERNEL_PART * (1.0 - drowned) if layout.n_declared > 1 else 0.0
     return Shares(
         label_counts=first,
         pair_tables=both,
-        residuals=(1.0 - first - both) / 2.0,
-        one_ways=one_ways / (one_ways + pairs),
+        residuals=(1.0 - first - both) * (1.0 - kernel) / 2.0,
+        kernel=(1.0 - first - both) * kernel,
+        one_ways=one_ways / both if both else 1.0,
         drowned=drowned,
     )
+
+
+def _pair_part(layout: Layout, patients: int | None, mu: float) -> float:
+    """Share of ``mu**2`` at which tables of all pairs of three codes have a noise of 0.25."""
+    few = [min(k, _FEW_CODES) for k in layout.n_codes]
+    noise = pair_noise(few, one_ways=0.0, pair_mu=mu, patients=declared_patients(patients))
+    return (noise / _FEW_CODES_NOISE) ** 2
 
 
 def pair_noise(

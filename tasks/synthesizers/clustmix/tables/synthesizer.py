@@ -19,11 +19,16 @@ from threadpoolctl import threadpool_limits
 
 from tasks.measurement.centred import label_counts
 from tasks.measurement.curator import Curator
-from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.encoded import EncodingDomain, row_slices
 from tasks.measurement.plan import MeasurementPlan, hold_against
 from tasks.measurement.statistics import softmax
 from tasks.measurement.synthesizer import PUBLIC_SEED, Released, Stage
 from tasks.synthesizers.clustmix.tables import draws, estimates, rule, sampler
+from tasks.synthesizers.clustmix.tables.kernel_features import (
+    FEATURE_NORM,
+    KernelMap,
+    told_by_columns,
+)
 from tasks.synthesizers.clustmix.tables.label_features import white_features
 from tasks.synthesizers.clustmix.tables.layout import Layout
 from tasks.synthesizers.clustmix.tables.mixture import Mixture, fit_mixture, pooled
@@ -45,6 +50,7 @@ class Effort:
     starts: int = 2
     steps: int = 1_000
     fit_rows: int = 25_000
+    points: int = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +72,7 @@ class TableClustMix:
                 name="constrained-gmm",
                 run=lambda curator, released: self._density(curator, released, mu=mu),
             ),
+            Stage(name="kip", run=lambda _, released: self._inducing(released, mu=mu)),
             Stage(
                 name="noise-calibration",
                 run=lambda curator, _: {
@@ -86,11 +93,21 @@ class TableClustMix:
         mixture = sampler.of_rows(_mixture(released), layout)
         codes = sampler.sample_codes(mixture, layout, n_rows=n_rows, rng=rng)
         codes = np.ascontiguousarray(codes[:, : layout.n_declared])
-        scores = np.zeros((n_rows, layout.n_labels))
+        probabilities = _with_shares(self.scores(released, codes), released["row_label_shares"])
+        return codes, sampler.systematic_labels(probabilities, rng)
+
+    def scores(self, released: Released, codes: NDArray[np.uint16]) -> Array:
+        """Scores (n, C) of the labels of records (n, d), but for the intercepts."""
+        layout = self._layout
+        scores = np.zeros((len(codes), layout.n_labels))
         for column in range(layout.n_declared):
             scores += released["label_scores"][layout.block(column)][codes[:, column]]
-        probabilities = _with_shares(scores, released["row_label_shares"])
-        return codes, sampler.systematic_labels(probabilities, rng)
+        if "kernel_scores" in released:
+            kernel = KernelMap.of(released)
+            for part in row_slices(len(codes)):
+                found = kernel.features(layout, codes[part]) / FEATURE_NORM
+                scores[part] += found @ released["kernel_scores"]
+        return scores
 
     @property
     def _layout(self) -> Layout:
@@ -186,6 +203,36 @@ class TableClustMix:
             ]
         return counts, pooled(fits)
 
+    def _inducing(self, released: Released, *, mu: float) -> Released:
+        """Take inducing points from the mixture, and fit the map of kernel features to them."""
+        layout = self._layout
+        if rule.shares_of(layout, patients=self.domain.patients, mu=mu).kernel == 0.0:
+            return {}
+        told = told_by_columns(
+            layout,
+            released["counts_by_label"],
+            released["label_shares"],
+            stddev=float(released["counts_stddev"]),
+        )
+        with threadpool_limits(1, user_api="blas"):
+            kernel = KernelMap.fitted(
+                layout,
+                released["code_shares"],
+                told,
+                self._public_sample(released),
+                n_points=self.effort.points,
+            )
+        return kernel.released
+
+    def _public_sample(self, released: Released) -> NDArray[np.uint16]:
+        """Rows of the mixture, by a public seed, on which the label model is fitted."""
+        return sampler.sample_codes(
+            _mixture(released),
+            self._layout,
+            n_rows=self.effort.fit_rows,
+            rng=np.random.default_rng(PUBLIC_SEED),
+        )
+
     def _mixing(self, curator: Curator, released: Released, *, mu: float) -> Released:
         """Fit the label model to the counts, correct it by weighted residuals."""
         layout, shares = self._layout, released["label_shares"]
@@ -195,12 +242,7 @@ class TableClustMix:
             released["code_shares"],
             floor=max(0.5 * float(released["one_way_stddev"]) / patients, 1e-4),
         )
-        codes = sampler.sample_codes(
-            _mixture(released),
-            layout,
-            n_rows=self.effort.fit_rows,
-            rng=np.random.default_rng(PUBLIC_SEED),
-        )
+        codes = self._public_sample(released)
         split = rule.shares_of(layout, patients=self.domain.patients, mu=mu)
         scale = rule.label_scale(layout, drowned=split.drowned)
         with threadpool_limits(1, user_api="blas"):
@@ -219,6 +261,25 @@ class TableClustMix:
             )
             with threadpool_limits(1, user_api="blas"):
                 rounds.learn(noisy, loudness, stddev=stddev)
+        kernel_scores = {}
+        if "kernel_points" in released:
+            kernel, planned = KernelMap.of(released), curator.plan[draws.KERNEL_ROUND]
+            noisy = curator.release(
+                draws.KERNEL_ROUND,
+                draws.kernel_residuals,
+                layout=layout,
+                kernel=kernel,
+                features=features.tables,
+                log_odds=rounds.scores,
+                intercepts=rounds.intercepts,
+            )
+            with threadpool_limits(1, user_api="blas"):
+                rounds.learn_kernel(
+                    noisy,
+                    kernel.features(layout, codes) / FEATURE_NORM,
+                    stddev=planned.unit_noise_stddev,
+                )
+            kernel_scores = {"kernel_scores": rounds.kernel_scores}
         row_shares = shares
         if layout.n_visits:
             row_shares = sampler.row_label_shares(
@@ -228,7 +289,11 @@ class TableClustMix:
                 layout,
                 stddev=float(released["counts_stddev"]),
             )
-        return {"label_scores": rounds.scores, "row_label_shares": row_shares}
+        return {
+            "label_scores": rounds.scores,
+            "row_label_shares": row_shares,
+            **kernel_scores,
+        }
 
 
 def _mixture(released: Released) -> Mixture:

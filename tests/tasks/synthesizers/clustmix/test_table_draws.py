@@ -17,6 +17,7 @@ from tasks.measurement.centred import (
 )
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.synthesizers.clustmix.tables import draws
+from tasks.synthesizers.clustmix.tables.kernel_features import FEATURE_NORM
 from tasks.synthesizers.clustmix.tables.layout import Layout
 from tasks.synthesizers.clustmix.tables.synthesizer import Effort, TableClustMix
 
@@ -56,7 +57,8 @@ def drawn():
 
 def test_no_patient_moves_a_draw_by_more_than_planned_and_one_nearly_does(drawn):
     plan, seen = drawn
-    assert list(seen) == ["label_counts", "pair_tables", "residual_round_1", "residual_round_2"]
+    rounds = ["residual_round_1", "residual_round_2", "kernel_residuals"]
+    assert list(seen) == ["label_counts", "pair_tables", *rounds]
     neighbours = [
         *(AuditPatient(records=(record,) * m, fold=0) for record in RECORDS for m in (1, 3)),
         *patients(60, 2),
@@ -147,6 +149,42 @@ def test_residuals_are_those_of_their_definition(drawn):
     np.testing.assert_allclose(
         contribution(rows, **public) / draws.RESIDUAL_SUM_SCALE, expected, atol=2e-3
     )
+
+
+def test_kernel_residuals_are_those_of_their_definition(drawn):
+    contribution, public = drawn[1]["kernel_residuals"]
+    rows, kernel = rows_of(patients(15, 9)), public["kernel"]
+    starts = np.cumsum(DOMAIN.n_codes) - np.array(DOMAIN.n_codes)
+    expected = 0.0
+    for line, label, weight in zip(rows.codes, rows.label, rows.weight, strict=True):
+        place = kernel.embedding[starts + line].sum(axis=0)
+        apart = ((place - kernel.points) ** 2).sum(axis=1)
+        found = 2.0**14 * np.exp(-apart / kernel.reach) @ kernel.matrix - place @ kernel.linear
+        z = (found - kernel.shift) * kernel.factors
+        scores = public["intercepts"] + public["log_odds"][starts + line].sum(axis=0)
+        p = np.exp(scores) / np.exp(scores).sum()
+        largest = max(np.linalg.norm(np.eye(3)[c] - p) for c in range(3))
+        residual = (np.eye(3)[label] - p) / largest
+        expected = expected + weight * np.outer(z / np.linalg.norm(z), residual)
+    found = contribution(rows, **public) / draws.KERNEL_SUM_SCALE
+    np.testing.assert_allclose(found, expected, atol=5e-2)
+
+
+def test_kernel_features_of_a_record_do_not_depend_on_the_records_beside_it(drawn):
+    public = drawn[1]["kernel_residuals"][1]
+    kernel, layout = public["kernel"], public["layout"]
+    codes = np.array([codes for codes, _ in RECORDS], dtype=np.uint16)
+    together = kernel.features(layout, codes)
+    assert np.linalg.norm(together, axis=1).max() <= FEATURE_NORM * (1.0 + 2.0**-40)
+    for part in (slice(0, 1), slice(3, 10), slice(None, None, -1)):
+        np.testing.assert_array_equal(kernel.features(layout, codes[part]), together[part])
+    # Whole numbers whose sums float64 holds exactly in any order.
+    arrays = (kernel.embedding, kernel.points, kernel.matrix, kernel.linear, kernel.shift)
+    assert all((array == np.rint(array)).all() for array in arrays)
+    embedded = np.abs(kernel.embedding).sum(axis=1).max() * layout.n_columns
+    largest = 2**14 * np.abs(kernel.matrix).sum(axis=0)
+    largest += embedded * np.abs(kernel.linear).sum(axis=0) + np.abs(kernel.shift)
+    assert largest.max() < 2**53
 
 
 def test_a_norm_that_does_not_bound_a_row_is_refused(drawn):

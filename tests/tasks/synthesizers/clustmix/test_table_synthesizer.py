@@ -151,6 +151,23 @@ def test_more_budget_is_no_worse_and_naive_bayes_is_beaten(rows, method):
     assert errors[1] < error_of(NaiveBayes(DOMAIN), 0.4, 0)
 
 
+def test_what_two_columns_say_together_is_learned_by_the_kernel_round(method):
+    rng = np.random.default_rng(4)
+    codes = rng.integers(0, (5, 3, 2, 6, 3), (8_000, 5))
+    differ = (codes[:, 2] == 1) != (codes[:, 1] == 2)
+    label = np.where(rng.random(8_000) < 0.9, np.where(differ, 2, 0), 1)
+    released = released_of(method, rows_with(codes, label), SeededNoise(3), mu=20.0)
+    made, labels = sampled_of(method, DOMAIN, released, 20_000)
+    differ = (made[:, 2] == 1) != (made[:, 1] == 2)
+    told = (labels[differ] == 2).mean() - (labels[~differ] == 2).mean()
+    # A measurement that was sealed before there was such a round has no kernel features.
+    linear = {name: value for name, value in released.items() if not name.startswith("kernel")}
+    made, labels = sampled_of(method, DOMAIN, linear, 20_000)
+    differ = (made[:, 2] == 1) != (made[:, 1] == 2)
+    without = (labels[differ] == 2).mean() - (labels[~differ] == 2).mean()
+    assert told > 0.3 + without
+
+
 def test_a_plan_of_another_budget_is_found_before_the_last_draws(rows, method):
     curator = curator_of(method, [rows], SeededNoise(1), mu=1.0)
     with pytest.raises(IntegrityError, match="expected exactly the planned draws so far"):

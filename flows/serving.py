@@ -35,7 +35,8 @@ from tasks.execution.runtime import (
     listen_to_stages,
     private_log_directory,
 )
-from tasks.reporting.report import budget_page, gate_page, guarantee_page, waiting_page
+from tasks.reporting.guarantee import Claim
+from tasks.reporting.rendering import render
 from tasks.steps import janitor
 from tasks.steps.bundle import REPORT_FILE
 from tasks.steps.entries import Entries
@@ -141,7 +142,7 @@ def show_budget(entry: LedgerEntry, balance: Balance) -> None:
     """Show what the patients have spent who paid, and what is left."""
     _try(
         create_markdown_artifact,
-        budget_page(entry.dataset, balance, release_rho=entry.rho),
+        render("budget.md", dataset=entry.dataset, balance=balance, release_rho=entry.rho),
         key=f"budget-{entry.dataset}",
         description=f"Privacy budget of {entry.dataset}",
     )
@@ -166,7 +167,7 @@ def show_waiting(manifest: Manifest, folder: Path) -> None:
     _show_claims(manifest)
     _try(
         create_markdown_artifact,
-        waiting_page(manifest, str(folder)),
+        render("waiting.md", manifest=manifest, folder=str(folder)),
         key=f"decision-{manifest.dataset}",
         description=f"{manifest.ref} waits for an officer",
     )
@@ -188,10 +189,10 @@ def _event_about(
 
 
 def _show_claims(manifest: Manifest) -> None:
-    for name, text in (("guarantee", guarantee_page(manifest)), ("gate", gate_page(manifest))):
+    for name in ("guarantee", "gate"):
         _try(
             create_markdown_artifact,
-            text,
+            render(f"{name}.md", manifest=manifest, claim=Claim(manifest)),
             key=f"{name}-{manifest.dataset}",
             description=f"{name.title()} of {manifest.ref}",
         )

@@ -1,6 +1,5 @@
 """The private workspace of one run: created for it, locked by it, wiped with it."""
 
-import hashlib
 import os
 import resource
 import shutil
@@ -47,7 +46,7 @@ class PrivateWorkspace(AbstractContextManager["PrivateWorkspace"]):
 
     def __init__(self, root: Path, run_id: str, lock: int) -> None:
         self._root = root
-        self._directory = root / run_id
+        self.folder = root / run_id
         self._lock: int | None = lock
         self.run_id = run_id
 
@@ -74,18 +73,13 @@ class PrivateWorkspace(AbstractContextManager["PrivateWorkspace"]):
     def __exit__(self, *raised: object) -> None:
         self.purge()
 
-    @property
-    def folder(self) -> Path:
-        """The directory itself, for workers that read and write in it."""
-        return self._directory
-
     def path(self, name: str) -> Path:
         """Return the path of a file or folder in the workspace, whether it exists or not."""
-        return self._directory / check_file_name(name)
+        return self.folder / check_file_name(name)
 
-    def write_once(self, name: str, data: bytes) -> str:
-        """Write bytes for good (else IntegrityError), whole or absent; return their SHA-256."""
-        staged = _staged(self._directory)
+    def write_once(self, name: str, data: bytes) -> None:
+        """Write bytes for good (else IntegrityError), whole or absent."""
+        staged = _staged(self.folder)
         try:
             write_durably(staged, data)
             # A hard link fails if the target exists, like O_EXCL, and appears all at once.
@@ -96,15 +90,14 @@ class PrivateWorkspace(AbstractContextManager["PrivateWorkspace"]):
             ) from None
         finally:
             staged.unlink(missing_ok=True)
-        fsync_directory(self._directory)
-        return hashlib.sha256(data).hexdigest()
+        fsync_directory(self.folder)
 
     def purge(self) -> None:
         """Delete the workspace and free its lock. A second call does nothing."""
         if self._lock is None:
             return
         with _root_locked(self._root):
-            shutil.rmtree(self._directory)
+            shutil.rmtree(self.folder)
             os.close(self._lock)
         self._lock = None
 
@@ -169,17 +162,14 @@ def live_run_ids(root: Path) -> frozenset[str]:
         return frozenset(run for run in _run_ids(root) if not _is_abandoned(root / run))
 
 
-def purge_abandoned(root: Path) -> tuple[str, ...]:
-    """Delete the workspaces of dead runs and return their ids, sorted; the root may be missing."""
+def purge_abandoned(root: Path) -> None:
+    """Delete the workspaces of dead runs; the root may be missing."""
     if not root.is_dir():
-        return ()
-    purged = []
+        return
     with _root_locked(root):
         for run in _run_ids(root):
             if _is_abandoned(root / run):
                 shutil.rmtree(root / run)
-                purged.append(run)
-    return tuple(purged)
 
 
 def forbid_core_dumps() -> None:
@@ -197,7 +187,7 @@ def _staged(directory: Path) -> Path:
 
 
 def _run_ids(root: Path) -> list[str]:
-    return sorted(entry.name for entry in os.scandir(root) if entry.is_dir(follow_symlinks=False))
+    return [entry.name for entry in os.scandir(root) if entry.is_dir(follow_symlinks=False)]
 
 
 def _is_abandoned(directory: Path) -> bool:

@@ -275,12 +275,7 @@ def mix_class(pool: ClassPool, rng: np.random.Generator) -> AnyFloats:
 
 
 def class_pools(
-    records: AnyFloats,
-    labels: NDArray[Any],
-    *,
-    n_labels: int,
-    order: int,
-    mixtures_per_class: int,
+    records: AnyFloats, labels: NDArray[Any], *, n_labels: int, order: int, mixtures_per_class: int
 ) -> list[ClassPool]:
     """Part records (n, D) by class, at least l of each (ValueError) for T_k means."""
     return [

@@ -122,7 +122,7 @@ def adjust(
     """
     from storage.keys.key_store import KeyStore
     from storage.keys.keys import SigningKey
-    from storage.ledger.adjustments import AdjustmentStore, sign_adjustment
+    from storage.ledger.adjustments import keep_adjustment, sign_adjustment
     from storage.ledger.ledger_db import new_entry_id
     from storage.settings import load_settings
 
@@ -142,7 +142,7 @@ def adjust(
         entry_id=new_entry_id(), cohort=cohort, rho=amount, reason=reason, keys=keys
     )
     # What was signed is on the disk before the ledger says who signed.
-    file = AdjustmentStore(settings.adjustments).write(adjustment)
+    file = keep_adjustment(settings.adjustments, adjustment)
     entry = database.adjust(
         cohort=cohort,
         rho=amount,

@@ -198,7 +198,8 @@ def verified(folder, release_id):
     from storage.keys.key_store import KeyStore
     from storage.releases.bundles import verify_bundle
 
-    trusted = KeyStore(folder / "home" / "keys").trusted()
+    keys = KeyStore(folder / "home" / "keys")
+    trusted = (*keys.pipeline_public(), *keys.officers())
     return verify_bundle(folder / "releases" / "made-up" / release_id, trusted=trusted)
 
 
@@ -247,15 +248,15 @@ def record_draws(path):
 
 def killer_at(point):
     """Return a context manager in which a run dies at a stage or at a point between stages."""
+    from flows.publication import Publisher
     from storage.releases import store as releases
     from storage.releases.measurements import MeasurementStore
     from tasks.execution.runtime import listen_to_stages
-    from tasks.steps import publish_steps
     from tasks.steps.entries import Entries
     from tasks.steps.measure_steps import CheckpointSeals, Seals
 
     second_draw = then_die(CheckpointSeals.__call__, ending="_000003")
-    published = then_die(publish_steps.publish_pending)
+    published = then_die(Publisher._put_into_store)
     places = {
         "before the SEALED row": (MeasurementStore, "seal", then_die(MeasurementStore.seal)),
         "between reserve and begin": (Entries, "begin", die),
@@ -266,7 +267,7 @@ def killer_at(point):
         "inside publish": (releases, "verify_bundle", die),
         "before rename": (os, "rename", renaming(die)),
         "after rename": (os, "rename", renaming(then_die(os.rename))),
-        "before the PUBLISHED row": (publish_steps, "publish_pending", published),
+        "before the PUBLISHED row": (Publisher, "_put_into_store", published),
     }
     if point in places:
         return mock.patch.object(*places[point])

@@ -13,15 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.errors import ConfigurationError, IntegrityError
-from storage.files.private import (
-    ensure_private_directory,
-    file_locked,
-    fsync_directory,
-    locks,
-    open_lock,
-    open_private,
-    write_durably,
-)
+from storage.files import private
 from storage.files.refs import check_file_name, check_name
 
 _ROOT_LOCK = ".lock"
@@ -56,7 +48,7 @@ class PrivateWorkspace(AbstractContextManager["PrivateWorkspace"]):
         check_name(run_id)
         os.umask(0o077)
         forbid_core_dumps()
-        ensure_private_directory(root)
+        private.ensure_private_directory(root)
         with _root_locked(root):
             directory = root / run_id
             if os.path.lexists(directory):
@@ -81,7 +73,7 @@ class PrivateWorkspace(AbstractContextManager["PrivateWorkspace"]):
         """Write bytes for good (else IntegrityError), whole or absent."""
         staged = _staged(self.folder)
         try:
-            write_durably(staged, data)
+            private.write_durably(staged, data)
             # A hard link fails if the target exists, like O_EXCL, and appears all at once.
             os.link(staged, self.path(name))
         except FileExistsError:
@@ -90,7 +82,7 @@ class PrivateWorkspace(AbstractContextManager["PrivateWorkspace"]):
             ) from None
         finally:
             staged.unlink(missing_ok=True)
-        fsync_directory(self.folder)
+        private.fsync_directory(self.folder)
 
     def purge(self) -> None:
         """Delete the workspace and free its lock. A second call does nothing."""
@@ -118,7 +110,7 @@ def store_arrays(path: Path, **arrays: NDArray[Any]) -> None:
             )
     staged = _staged(path.parent)
     try:
-        with open_private(staged, "x") as handle:
+        with private.open_private(staged, "x") as handle:
             write_npz(handle, arrays)
         os.replace(staged, path)
     finally:
@@ -199,8 +191,8 @@ def _is_abandoned(directory: Path) -> bool:
 
 
 def _try_lock(directory: Path) -> int | None:
-    descriptor = open_lock(directory / _RUN_LOCK)
-    if locks(descriptor):
+    descriptor = private.open_lock(directory / _RUN_LOCK)
+    if private.locks(descriptor):
         return descriptor
     os.close(descriptor)
     return None
@@ -208,4 +200,4 @@ def _try_lock(directory: Path) -> int | None:
 
 def _root_locked(root: Path) -> AbstractContextManager[None]:
     """Serialise creating and purging, so that no half-created workspace looks abandoned."""
-    return file_locked(root / _ROOT_LOCK)
+    return private.file_locked(root / _ROOT_LOCK)

@@ -14,12 +14,13 @@ from privacy.event_records import event_to_dict
 from privacy.ledger import EntryState, LedgerEntry
 from privacy.mechanisms import NoisyStatistic, SelectedCandidate
 from storage.files.workspace import PrivateWorkspace
-from storage.releases.checkpoints import NOTHING, Checkpoint, ResumePoint, draw_of_bytes
+from storage.releases.checkpoints import NOTHING, Checkpoint, ResumePoint
 from storage.releases.measurements import (
     RELEASED_FILE,
     MeasurementRecord,
     MeasurementStore,
     arrays_to_bytes,
+    draw_of_bytes,
     sealed_file,
 )
 from storage.schema.vocabulary import Vocabulary

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.events import PublicEvent, every
@@ -60,7 +59,9 @@ def renotify(
 
     `rows` are the whole journal; the cursor knows what was told before.
     """
-    found = (*_unpublished(settings, rows), *_untaken(settings.arrivals))
+    found = _unpublished(settings, rows)
+    if settings.arrivals.exists():
+        found += [arrived(untaken) for untaken in ArrivalStore(settings.arrivals).waiting()]
     lying = {event.resource_id: event for event in found}
     due: list[PublicEvent] = []
     repeated: dict[str, Repetition] = {}
@@ -123,11 +124,6 @@ def _unpublished(settings: Settings, rows: Iterable[LedgerEntry]) -> list[Public
         and entry.release_id not in live
         and not (waits_for_officer(entry) and entry.release_id in made)
     ]
-
-
-def _untaken(folder: Path) -> list[PublicEvent]:
-    """Return what asks for a run for the arrivals that none has taken."""
-    return [arrived(each) for each in ArrivalStore(folder).waiting()] if folder.exists() else []
 
 
 def _expected_ids(client: SyncPrefectClient, *, now: datetime) -> frozenset[str]:

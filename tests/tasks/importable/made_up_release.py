@@ -139,6 +139,19 @@ def process_environment(folder, *, dask_workers, **variables):
     }
 
 
+def make_person(people, name, *, officers=None):
+    """Make a person's key in a folder, and put the public one among those of the officers."""
+    from storage.keys.keys import SigningKey
+
+    people.mkdir(mode=0o700, exist_ok=True)
+    key = SigningKey.create(people / f"{name}.key")
+    if officers is not None:
+        for folder in (officers.parent, officers):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        key.public.write(officers / f"{name}.pub")
+    return key
+
+
 def family_of(process):
     with suppress(psutil.Error):
         return [process, *process.children(recursive=True)]
